@@ -1,0 +1,86 @@
+"""A job request as every scheduler sees it, and the demand curve of the application behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Pattern = Literal["ring", "permutation", "all-to-all"]
+JobKind = Literal["transfer", "demand", "compute"]
+
+
+@dataclass(frozen=True)
+class DemandCurve:
+    """The bandwidth demand c(x) of an application at progress x (DCloud, Section III.B).
+
+    Piecewise constant: ``steps`` holds ``(x_end, demand_bps)`` with ``x_end`` rising to 1. The
+    demand is what one VM would send per second at infinite bandwidth, in bit/s as reserved.
+    """
+
+    steps: tuple[tuple[float, int], ...]
+
+    def __post_init__(self) -> None:
+        ends = [x for x, _ in self.steps]
+        if not ends or ends[-1] != 1.0 or any(b <= a for a, b in zip([0.0, *ends], ends)):
+            raise ValueError("a demand curve's steps must rise from above 0 to exactly 1")
+        if any(c < 0 for _, c in self.steps) or not any(c > 0 for _, c in self.steps):
+            raise ValueError("a demand curve needs demands of at least 0, one of them above 0")
+
+    def pieces(self) -> tuple[tuple[float, int], ...]:
+        """``(width, demand_bps)`` of every step; the widths sum to 1."""
+        start, out = 0.0, []
+        for end, demand in self.steps:
+            out.append((end - start, demand))
+            start = end
+        return tuple(out)
+
+    def mean_bps(self) -> float:
+        """∫ c(x) dx in bit/s."""
+        return sum(width * demand for width, demand in self.pieces())
+
+    def slowdown(self, bandwidth_bps: float) -> float:
+        """∫ max(1, c(x)/b) dx: running time over τ at constant bandwidth b (DCloud, Eq. 1)."""
+        return sum(width * max(1.0, demand / bandwidth_bps) for width, demand in self.pieces())
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """The tuple ⟨n, b, p, d⟩ of DCloud with what the other papers and the live world add.
+
+    ``duration_s`` is the profiled running time p at ``bandwidth_bps``; ``deadline_s`` is d,
+    counted from submission. ``true_duration_s`` (default p) is what the job really needs at b: a
+    profiling error makes them differ, and no policy may read it. ``granted_bps`` is the
+    bandwidth a scripted policy starts it at. ``cpu_share`` is the share of a core that each VM
+    burns while it produces data.
+    """
+
+    id: str
+    submit_s: float
+    n_vms: int
+    bandwidth_bps: int
+    duration_s: float
+    deadline_s: float | None = None
+    kind: JobKind = "transfer"
+    pattern: Pattern = "ring"
+    demand: DemandCurve | None = None
+    cpu_share: float = 0.0
+    granted_bps: int | None = None
+    true_duration_s: float | None = None
+    application: str | None = None
+    value: float = 0.0
+    tags: tuple[tuple[str, str], ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if self.n_vms < 1:
+            raise ValueError(f"job {self.id}: a job needs at least 1 VM, not {self.n_vms}")
+        if self.bandwidth_bps < 0:
+            raise ValueError(f"job {self.id}: bandwidth is negative")
+        if not self.duration_s > 0:
+            raise ValueError(f"job {self.id}: duration must be above 0 s")
+        if (self.demand is not None) != (self.kind == "demand"):
+            raise ValueError(f"job {self.id}: a demand curve and kind 'demand' go together")
+
+    @property
+    def deadline_at_s(self) -> float | None:
+        """The deadline on the run's clock."""
+        return None if self.deadline_s is None else self.submit_s + self.deadline_s

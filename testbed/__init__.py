@@ -1,0 +1,1 @@
+"""Hosenet: bandwidth-reserving data-centre schedulers on an emulated, real network."""

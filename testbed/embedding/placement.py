@@ -1,0 +1,78 @@
+"""A tenant's placement on one tree, what its hose needs on every link, and the independent check.
+
+Hose model ⟨N, B⟩ on a tree: a link with X of the tenant's VMs below it carries min(X, N-X)·B in
+each direction (Oktopus; DCloud, Section II).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from topologies.datacentre import DataCentre, IntArray, Tree, down, up
+
+
+@dataclass(frozen=True)
+class Placement:
+    """``vms_on`` holds ``(server, count)`` by server id, counts above 0; ``root`` names the tree."""
+
+    root: int
+    vms_on: tuple[tuple[int, int], ...]
+
+    @property
+    def n_vms(self) -> int:
+        return sum(count for _, count in self.vms_on)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why there is no placement, in words a person can act on."""
+
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Residual:
+    """What is free: slots per server ``(n_servers,)``, bit/s per directed link ``(2 n_links,)``."""
+
+    free_slots: IntArray
+    free_bps: IntArray
+
+
+def vms_below(tree: Tree, placement: Placement) -> dict[int, int]:
+    """VMs of the tenant in the subtree of every node that has any, the root included."""
+    below: dict[int, int] = {}
+    for server, count in placement.vms_on:
+        for node in tree.path_to_root(server):
+            below[node] = below.get(node, 0) + count
+    return below
+
+
+def hose_bps(tree: Tree, placement: Placement, rate_bps: int) -> dict[int, int]:
+    """Directed link -> bit/s that the tenant's hose reserves there; links that carry 0 are absent."""
+    n = placement.n_vms
+    need: dict[int, int] = {}
+    for node, x in sorted(vms_below(tree, placement).items()):
+        link = int(tree.uplink[node])
+        amount = min(x, n - x) * rate_bps
+        if link >= 0 and amount > 0:
+            need[up(link)] = amount
+            need[down(link)] = amount
+    return need
+
+
+def tree_of(datacentre: DataCentre, root: int) -> Tree:
+    """The tree a placement names by its root."""
+    for tree in datacentre.trees:
+        if tree.root == root:
+            return tree
+    raise KeyError(f"no tree of this data centre has root {root}")
+
+
+def empty_residual(datacentre: DataCentre) -> Residual:
+    """The residual of an idle data centre."""
+    return Residual(
+        np.array(datacentre.slots, dtype=np.int64),
+        np.array(datacentre.directed_capacity_bps, dtype=np.int64),
+    )

@@ -1,0 +1,33 @@
+"""Errors a person sees, each with the exit code that the command ends in."""
+
+from __future__ import annotations
+
+
+class TestbedError(Exception):
+    """What went wrong in one sentence, and the mend."""
+
+    exit_code = 4
+    __test__ = False
+
+    def __init__(self, message: str, mend: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.mend = mend
+
+
+class BadInput(TestbedError):
+    """A bad file or usage: nothing has been created (exit 2)."""
+
+    exit_code = 2
+
+
+class MachineCannot(TestbedError):
+    """This machine cannot do it; ``mend`` is the command that would change that (exit 3)."""
+
+    exit_code = 3
+
+
+class RunFailed(TestbedError):
+    """The run failed; the run folder says how far it came (exit 4)."""
+
+    exit_code = 4

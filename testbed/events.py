@@ -1,0 +1,167 @@
+"""The one typed stream that feeds progress, metrics, report and audit (``events.jsonl``).
+
+One JSON object a line: ``{"t": seconds since the run began (experiment time), "event": NAME, ...}``.
+Rates and times are in experiment units; raw figures of the emulated wire end in ``_raw``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Event:
+    """``t`` is experiment time in seconds."""
+
+    t: float
+    name: ClassVar[str] = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"t": self.t, "event": self.name, **{k: v for k, v in asdict(self).items() if k != "t"}}
+
+
+@dataclass(frozen=True)
+class RunStarted(Event):
+    """``topology`` holds the arrays the audit needs: slots, links (lower, upper, capacity), trees."""
+
+    name: ClassVar[str] = "run_started"
+    run: str
+    policy: str
+    backend: str
+    seed: int
+    topology: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class JobSubmitted(Event):
+    name: ClassVar[str] = "job_submitted"
+    job: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class JobReserved(Event):
+    """A reservation for ``[start_s, end_s)``; ``end_s`` None until the job ends.
+
+    ``vms_on`` [[server, count]], ``links`` [[directed link, bps]].
+    """
+
+    name: ClassVar[str] = "job_reserved"
+    job_id: str
+    start_s: float
+    end_s: float | None
+    rate_bps: int
+    estimate_s: float
+    root: int
+    vms_on: list[list[int]]
+    links: list[list[int]]
+
+
+@dataclass(frozen=True)
+class JobStarted(Event):
+    name: ClassVar[str] = "job_started"
+    job_id: str
+    rate_bps: int
+
+
+@dataclass(frozen=True)
+class JobRescaled(Event):
+    """The reservation's links from now on."""
+
+    name: ClassVar[str] = "job_rescaled"
+    job_id: str
+    rate_bps: int
+    links: list[list[int]]
+
+
+@dataclass(frozen=True)
+class JobProgress(Event):
+    """Bytes of payload received so far over all VMs, and the share of the job's volume."""
+
+    name: ClassVar[str] = "job_progress"
+    job_id: str
+    received_bytes: int
+    share: float
+
+
+@dataclass(frozen=True)
+class JobEnded(Event):
+    """``outcome``: finished, rejected, killed or unfinished. Its reservation is free from ``t`` on."""
+
+    name: ClassVar[str] = "job_ended"
+    job_id: str
+    outcome: str
+    reason: str
+    measured_s: float | None
+    detail: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class JobPreempted(Event):
+    name: ClassVar[str] = "job_preempted"
+    job_id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class JobResumed(Event):
+    name: ClassVar[str] = "job_resumed"
+    job_id: str
+
+
+@dataclass(frozen=True)
+class JobMigrated(Event):
+    name: ClassVar[str] = "job_migrated"
+    job_id: str
+    reason: str
+    root: int
+    vms_on: list[list[int]]
+    links: list[list[int]]
+
+
+@dataclass(frozen=True)
+class LinkSample(Event):
+    """Mean rate sent on directed links since the last sample, and reserved now: [[id, sent, reserved]]."""
+
+    name: ClassVar[str] = "link_sample"
+    interval_s: float
+    links: list[list[float]]
+
+
+@dataclass(frozen=True)
+class FidelityNoted(Event):
+    """An observation about validity: ``level`` ok, suspect or invalid, with its reason."""
+
+    name: ClassVar[str] = "fidelity_noted"
+    level: str
+    check: str
+    reason: str
+    figures: dict[str, float]
+
+
+@dataclass(frozen=True)
+class RunEnded(Event):
+    name: ClassVar[str] = "run_ended"
+    status: str
+    reason: str
+
+
+EVENTS: dict[str, type[Event]] = {
+    kind.name: kind
+    for kind in (
+        RunStarted, JobSubmitted, JobReserved, JobStarted, JobRescaled, JobProgress, JobEnded,
+        JobPreempted, JobResumed, JobMigrated, LinkSample, FidelityNoted, RunEnded,
+    )
+}  # fmt: skip
+
+
+def event_from_json(record: dict[str, Any]) -> Event:
+    """The inverse of :meth:`Event.to_json`; raises ValueError on an unknown or incomplete record."""
+    kind = EVENTS.get(str(record.get("event")))
+    if kind is None:
+        raise ValueError(f"unknown event {record.get('event')!r}")
+    names = {f.name for f in fields(kind)}
+    given = {k: v for k, v in record.items() if k != "event"}
+    if set(given) != names:
+        raise ValueError(f"{kind.name}: fields {sorted(set(given) ^ names)} missing or unknown")
+    return kind(**given)

@@ -1,0 +1,224 @@
+"""The live network as values: bridges, ports, links, VM slots, named and numbered from a topology.
+
+Pure. Every name fits an interface name (15 characters), every OpenFlow port number is fixed here,
+so flows and tc text can be written before anything exists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from ipaddress import IPv4Address, IPv4Network
+
+from testbed.embedding.placement import Placement, hose_bps, tree_of, vms_below
+from testbed.errors import BadInput
+from topologies.datacentre import DataCentre
+
+TENANT_BITS = 10
+MAX_TENANT = (1 << 14) - 1
+MAX_TENANT_VMS = (1 << TENANT_BITS) - 3
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port of a bridge: the interface's name and its OpenFlow number."""
+
+    bridge: str
+    name: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Bridge:
+    """A switch, or a server's own switch (the hypervisor's)."""
+
+    name: str
+    node: int
+    dpid: int
+    role: str
+
+
+@dataclass(frozen=True)
+class Link:
+    """A cable: a veth pair whose ends are ports of two bridges. Capacity per direction."""
+
+    link: int
+    lower: Port
+    upper: Port
+    capacity_bps: int
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A VM slot: a host namespace whose ``eth0`` is the other end of a server bridge's port."""
+
+    server: int
+    index: int
+    netns: str
+    port: Port
+    mac: str
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """Everything that exists while the network is up."""
+
+    prefix: str
+    bridges: tuple[Bridge, ...]
+    links: tuple[Link, ...]
+    slots: tuple[Slot, ...]
+
+    @cached_property
+    def bridge_of_node(self) -> dict[int, Bridge]:
+        return {bridge.node: bridge for bridge in self.bridges}
+
+    @cached_property
+    def slots_of_server(self) -> dict[int, tuple[Slot, ...]]:
+        by_server: dict[int, list[Slot]] = {}
+        for slot in self.slots:
+            by_server.setdefault(slot.server, []).append(slot)
+        return {server: tuple(slots) for server, slots in by_server.items()}
+
+    def sending_port(self, directed_link: int) -> Port:
+        """The port whose egress carries a directed link: where its limit is set."""
+        link = self.links[directed_link // 2]
+        return link.upper if directed_link % 2 else link.lower
+
+
+@dataclass(frozen=True)
+class TenantVm:
+    """One VM of a tenant in its slot."""
+
+    index: int
+    ip: IPv4Address
+    slot: Slot
+
+
+@dataclass(frozen=True)
+class PinnedEdge:
+    """A link of the tenant's pinned tree that carries its traffic."""
+
+    link: int
+    lower: Port
+    upper: Port
+
+
+@dataclass(frozen=True)
+class TenantPlan:
+    """A placed tenant on the live network. Rates are on the emulated wire, in bit/s.
+
+    ``link_bps``: directed link -> the hose's reservation min(X, N-X)·B. ``edges``: the links of
+    the pinned tree with VMs on both sides, by link number.
+    """
+
+    tenant_id: int
+    job_id: str
+    prefix: IPv4Network
+    vms: tuple[TenantVm, ...]
+    rate_bps: int
+    link_bps: tuple[tuple[int, int], ...]
+    edges: tuple[PinnedEdge, ...]
+
+
+def _letter(level: int, top: int) -> str:
+    if level == 0:
+        return "s"
+    if level == top:
+        return "c"
+    return "r" if level == 1 else "a" if level == 2 else f"l{level}"
+
+
+_ROLES = {"s": "server", "r": "rack", "a": "aggregation", "c": "core"}
+
+
+def scaled_bps(rate_bps: int, scale_rate: float) -> int:
+    """A rate of the experiment on the emulated wire."""
+    return max(1, round(rate_bps * scale_rate))
+
+
+def network_plan(datacentre: DataCentre, prefix: str = "hn", scale_rate: float = 1.0) -> NetworkPlan:
+    """Names and numbers of the live network. Raises BadInput when a name would not fit."""
+    top = datacentre.n_levels - 1
+    counters: dict[str, int] = {}
+    bridges = []
+    for node in range(datacentre.n_nodes):
+        letter = _letter(int(datacentre.level[node]), top)
+        number = counters.get(letter, 0)
+        counters[letter] = number + 1
+        bridges.append(
+            Bridge(f"{prefix}-{letter}{number}", node, node + 1, _ROLES.get(letter, "aggregation"))
+        )
+    next_port = [1] * datacentre.n_nodes
+    ups = [0] * datacentre.n_nodes
+    downs = [0] * datacentre.n_nodes
+
+    def take(node: int, suffix: str) -> Port:
+        number = next_port[node]
+        next_port[node] += 1
+        return Port(bridges[node].name, f"{bridges[node].name}{suffix}", number)
+
+    slots = []
+    for server in range(datacentre.n_servers):
+        for index in range(int(datacentre.slots[server])):
+            port = take(server, f"v{index}")
+            serial = len(slots) + 1
+            mac = "02:48:4e:" + ":".join(f"{(serial >> s) & 255:02x}" for s in (16, 8, 0))
+            slots.append(Slot(server, index, port.name, port, mac))
+    links = []
+    for link in range(datacentre.n_links):
+        lower, upper = int(datacentre.link_lower[link]), int(datacentre.link_upper[link])
+        low = take(lower, f"-u{ups[lower]}")
+        high = take(upper, f"-d{downs[upper]}")
+        ups[lower] += 1
+        downs[upper] += 1
+        capacity = scaled_bps(int(datacentre.link_capacity_bps[link]), scale_rate)
+        links.append(Link(link, low, high, capacity))
+    names = [b.name for b in bridges] + [s.port.name for s in slots]
+    names += [p.name for k in links for p in (k.lower, k.upper)]
+    too_long = next((name for name in names if len(name) > 15), None)
+    if too_long is not None:
+        raise BadInput(
+            f"the topology is too large for live interface names: {too_long!r} has over 15 characters",
+            "use a shorter prefix or a smaller topology",
+        )
+    return NetworkPlan(prefix, tuple(bridges), tuple(links), tuple(slots))
+
+
+def tenant_prefix(tenant_id: int) -> IPv4Network:
+    """10.0.0.0/8 cut into /22s, one a tenant."""
+    if not 1 <= tenant_id <= MAX_TENANT:
+        raise ValueError(f"tenant id {tenant_id} outside 1 .. {MAX_TENANT}")
+    return IPv4Network(((10 << 24) + (tenant_id << TENANT_BITS), 32 - TENANT_BITS))
+
+
+def tenant_plan(
+    datacentre: DataCentre,
+    network: NetworkPlan,
+    placement: Placement,
+    slots: tuple[Slot, ...],
+    tenant_id: int,
+    job_id: str,
+    rate_bps: int,
+) -> TenantPlan:
+    """A placement in given free slots (in order of the placement's servers) as a tenant.
+
+    ``rate_bps`` is already on the emulated wire.
+    """
+    wanted = [server for server, count in placement.vms_on for _ in range(count)]
+    if [slot.server for slot in slots] != wanted:
+        raise ValueError(f"job {job_id}: slots do not match the placement")
+    if len(slots) > MAX_TENANT_VMS:
+        raise BadInput(f"job {job_id}: {len(slots)} VMs, a live tenant has at most {MAX_TENANT_VMS}")
+    prefix = tenant_prefix(tenant_id)
+    vms = tuple(TenantVm(i, prefix[i + 1], slot) for i, slot in enumerate(slots))
+    tree = tree_of(datacentre, placement.root)
+    n = placement.n_vms
+    edges = []
+    for node, x in sorted(vms_below(tree, placement).items()):
+        link = int(tree.uplink[node])
+        if link >= 0 and 0 < x < n:
+            edges.append(PinnedEdge(link, network.links[link].lower, network.links[link].upper))
+    need = hose_bps(tree, placement, rate_bps)
+    return TenantPlan(
+        tenant_id, job_id, prefix, vms, rate_bps, tuple(sorted(need.items())), tuple(edges)
+    )

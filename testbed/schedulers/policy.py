@@ -1,0 +1,42 @@
+"""A policy is pure: ``decide(view, event) -> list[Action]``. The engine does the rest."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from jobs.request import JobRequest
+from testbed.embedding.placement import Residual
+from testbed.schedulers.actions import Action, PolicyEvent
+from topologies.datacentre import DataCentre
+
+
+class View(Protocol):
+    """What a policy may look at: the time, the data centre, what is reserved, who waits and runs."""
+
+    @property
+    def now_s(self) -> float: ...
+
+    @property
+    def datacentre(self) -> DataCentre: ...
+
+    def job(self, job_id: str) -> JobRequest: ...
+
+    def waiting(self) -> tuple[str, ...]:
+        """Jobs submitted and neither started, reserved nor rejected, in order of arrival."""
+        ...
+
+    def running(self) -> tuple[str, ...]:
+        """Jobs that run now, in order of their start."""
+        ...
+
+    def residual(self, start_s: float, end_s: float | None) -> Residual:
+        """The least that is free at any instant of ``[start_s, end_s)``; None: for ever."""
+        ...
+
+
+class Policy(Protocol):
+    """A scheduler: deterministic, no clock, no I/O, no randomness of its own."""
+
+    name: str
+
+    def decide(self, view: View, event: PolicyEvent) -> list[Action]: ...
