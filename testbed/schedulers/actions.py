@@ -80,7 +80,16 @@ class Kill:
     reason: str
 
 
-Action: TypeAlias = Start | Reserve | Rescale | Preempt | Resume | Migrate | SwitchTier | Reject | Kill
+@dataclass(frozen=True)
+class Wake:
+    """Ask to be told (:class:`Woken`) at ``at_s``."""
+
+    at_s: float
+
+
+Action: TypeAlias = (
+    Start | Reserve | Rescale | Preempt | Resume | Migrate | SwitchTier | Reject | Kill | Wake
+)
 
 
 @dataclass(frozen=True)
@@ -100,7 +109,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Woken:
-    """A time the policy asked for has come (see ``View.wake_at_s``)."""
+    """A time the policy asked for has come (:class:`Wake`)."""
 
     at_s: float
 

@@ -1,0 +1,66 @@
+"""What the engine needs of a world: the simulator, the live network, or a script in a test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from jobs.request import JobRequest
+from testbed.embedding.placement import Placement
+from testbed.schedulers.actions import Tier
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A job left by itself. ``at_s`` is experiment time; ``measured_s`` its running time.
+
+    ``outcome``: ``finished``, or ``killed`` when it failed, with the reason. ``detail`` holds raw
+    figures (bytes, first and last byte) for ``events.jsonl``.
+    """
+
+    job_id: str
+    at_s: float
+    outcome: str
+    reason: str = ""
+    measured_s: float | None = None
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+class StartFailed(Exception):
+    """A world could not start a job; the message says why. The job is killed, the run goes on."""
+
+
+class Backend(Protocol):
+    """A world that jobs run in. Times are experiment seconds since the run began."""
+
+    name: str
+
+    def now_s(self) -> float:
+        """The world's time. It never runs backwards."""
+        ...
+
+    def wait(self, until_s: float | None) -> list[Completion]:
+        """Let time pass to ``until_s`` or to the next completions, whichever comes first.
+
+        Completions at or before ``until_s``, by time, then by id; empty once ``until_s`` is
+        reached. None waits for the next completion and returns empty only if there can be none.
+        """
+        ...
+
+    def start(self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier) -> None:
+        """Start a job at ``rate_bps`` per VM (experiment units). Raises StartFailed."""
+        ...
+
+    def rescale(self, job_id: str, rate_bps: int) -> None: ...
+
+    def preempt(self, job_id: str) -> None: ...
+
+    def resume(self, job_id: str) -> None: ...
+
+    def migrate(self, job_id: str, placement: Placement) -> None: ...
+
+    def switch_tier(self, job_id: str, tier: Tier) -> None: ...
+
+    def kill(self, job_id: str) -> None:
+        """End a job now; no completion follows."""
+        ...

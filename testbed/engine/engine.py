@@ -1,0 +1,380 @@
+"""One event loop for every policy and every world.
+
+The engine owns the order of things (at equal times: ends, then starts, then arrivals, then by id),
+the ledger, and the event stream. It asks the policy what to do, checks every placement with the
+independent capacity check, books it, and only then tells the world.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+
+from jobs.estimate import estimated_duration_s
+from jobs.request import JobRequest
+from testbed import events
+from testbed.embedding.check import check_placement
+from testbed.embedding.placement import Placement, Residual, hose_bps, tree_of
+from testbed.engine.backend import Backend, Completion, StartFailed
+from testbed.errors import RunFailed
+from testbed.reservation.ledger import Ledger
+from testbed.schedulers import actions as act
+from testbed.schedulers.policy import Policy
+from topologies.datacentre import DataCentre
+
+Sink = Callable[[events.Event], None]
+
+
+class Phase(Enum):
+    """Where a job is in its life."""
+
+    COMING = "coming"
+    WAITING = "waiting"
+    RESERVED = "reserved"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    ENDED = "ended"
+
+
+class Rank(Enum):
+    """Order at one instant (NOTES, "Time order")."""
+
+    END = 0
+    START = 1
+    ARRIVAL = 2
+    WAKE = 3
+
+
+@dataclass
+class _Job:
+    """A job's state inside the engine.
+
+    ``left`` is where a preempted job was; ``epoch`` invalidates timers of an earlier plan.
+    """
+
+    request: JobRequest
+    phase: Phase = Phase.COMING
+    placement: Placement | None = None
+    rate_bps: int = 0
+    left: Placement | None = None
+    pending: act.Reserve | None = None
+    epoch: int = 0
+
+
+class EngineView:
+    """The read-only window that a policy decides from."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def now_s(self) -> float:
+        return self._engine.now_s
+
+    @property
+    def datacentre(self) -> DataCentre:
+        return self._engine.datacentre
+
+    def job(self, job_id: str) -> JobRequest:
+        """The request as policies may know it: the true duration stays hidden."""
+        return replace(self._engine.jobs[job_id].request, true_duration_s=None)
+
+    def waiting(self) -> tuple[str, ...]:
+        return tuple(self._engine.waiting)
+
+    def running(self) -> tuple[str, ...]:
+        return tuple(self._engine.running)
+
+    def placement(self, job_id: str) -> Placement | None:
+        return self._engine.jobs[job_id].placement
+
+    def residual(self, start_s: float, end_s: float | None) -> Residual:
+        return self._engine.ledger.residual(start_s, end_s)
+
+
+class Engine:
+    """Runs one policy over one set of jobs in one world."""
+
+    def __init__(
+        self,
+        datacentre: DataCentre,
+        jobs: Iterable[JobRequest],
+        policy: Policy,
+        backend: Backend,
+        sink: Sink,
+        after_step: Callable[[Engine], None] | None = None,
+    ) -> None:
+        self.datacentre = datacentre
+        self.policy = policy
+        self.backend = backend
+        self.ledger = Ledger(datacentre)
+        self.jobs = {job.id: _Job(job) for job in jobs}
+        self.waiting: dict[str, None] = {}
+        self.running: dict[str, None] = {}
+        self.now_s = 0.0
+        self._sink = sink
+        self._after_step = after_step
+        self._view = EngineView(self)
+        self._timeline: list[tuple[float, int, str, int]] = []
+        self._followers: dict[str, list[str]] = {}
+        self._schedule_arrivals()
+
+    def run(self) -> None:
+        """Play every job to its end. Whatever interrupts leaves the running ones ``unfinished``."""
+        try:
+            while self._timeline or self.running:
+                self._step()
+        except BaseException as error:
+            self._abandon(type(error).__name__ if str(error) == "" else str(error))
+            raise
+        for job_id in list(self.waiting):
+            self._end(job_id, "unfinished", "the policy never started it", None, {})
+
+    # -- the loop ---------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        until = self._timeline[0][0] if self._timeline else None
+        completions = self.backend.wait(until)
+        if completions:
+            for completion in completions:
+                self._advance(completion.at_s)
+                self._complete(completion)
+        elif until is None:
+            stuck = ", ".join(self.running)
+            raise RunFailed(f"the world has nothing left to wait for, yet these jobs run: {stuck}")
+        else:
+            self._advance(max(until, self.backend.now_s()))
+            _, rank, key, epoch = heapq.heappop(self._timeline)
+            self._due(Rank(rank), key, epoch, until)
+        if self._after_step is not None:
+            self._after_step(self)
+
+    def _advance(self, at_s: float) -> None:
+        self.now_s = max(self.now_s, at_s)
+
+    def _due(self, rank: Rank, key: str, epoch: int, at_s: float) -> None:
+        if rank is Rank.WAKE:
+            self._ask(act.Woken(at_s))
+            return
+        job = self.jobs[key]
+        if rank is Rank.ARRIVAL:
+            self._arrive(job)
+        elif job.epoch == epoch and job.phase is not Phase.ENDED:
+            if rank is Rank.START and job.pending is not None:
+                self._start_reserved(job, job.pending)
+            elif rank is Rank.END:
+                self._kill(key, "its reservation ended before it did")
+                self._ask(act.Ended(key, "killed"))
+
+    def _schedule_arrivals(self) -> None:
+        for job_id, job in self.jobs.items():
+            after = job.request.after
+            if after is None:
+                self._at(job.request.submit_s, Rank.ARRIVAL, job_id)
+            elif after in self.jobs:
+                self._followers.setdefault(after, []).append(job_id)
+            else:
+                raise ValueError(f"job {job_id} follows {after!r}, which is not in the workload")
+
+    def _at(self, at_s: float, rank: Rank, key: str, epoch: int = 0) -> None:
+        heapq.heappush(self._timeline, (at_s, rank.value, key, epoch))
+
+    def _ask(self, event: act.PolicyEvent) -> None:
+        for action in self.policy.decide(self._view, event):
+            self._apply(action)
+
+    # -- what happens to jobs ---------------------------------------------------------------
+
+    def _arrive(self, job: _Job) -> None:
+        job.request = replace(job.request, submit_s=self.now_s)
+        job.phase = Phase.WAITING
+        self.waiting[job.request.id] = None
+        self._emit(events.JobSubmitted(self.now_s, asdict(job.request)))
+        self._ask(act.Arrived(job.request.id))
+
+    def _complete(self, done: Completion) -> None:
+        if self.jobs[done.job_id].phase not in (Phase.RUNNING, Phase.PREEMPTED):
+            return
+        self._end(done.job_id, done.outcome, done.reason, done.measured_s, done.detail)
+        self._ask(act.Ended(done.job_id, done.outcome))
+
+    def _kill(self, job_id: str, reason: str) -> None:
+        job = self.jobs[job_id]
+        if job.phase in (Phase.RUNNING, Phase.PREEMPTED):
+            self.backend.kill(job_id)
+        self._end(job_id, "killed", reason, None, {})
+
+    def _end(
+        self,
+        job_id: str,
+        outcome: str,
+        reason: str,
+        measured_s: float | None,
+        detail: dict[str, object],
+    ) -> None:
+        job = self.jobs[job_id]
+        if job.placement is not None:
+            self.ledger.release(job_id, self.now_s)
+        job.phase, job.placement, job.pending = Phase.ENDED, None, None
+        job.epoch += 1
+        self.waiting.pop(job_id, None)
+        self.running.pop(job_id, None)
+        self._emit(events.JobEnded(self.now_s, job_id, outcome, reason, measured_s, detail))
+        for follower in self._followers.pop(job_id, ()):
+            arrival = max(self.now_s, self.jobs[follower].request.submit_s)
+            self._at(arrival, Rank.ARRIVAL, follower)
+
+    def _abandon(self, reason: str) -> None:
+        for job_id, job in self.jobs.items():
+            if job.phase not in (Phase.COMING, Phase.ENDED):
+                self._end(job_id, "unfinished", f"the run stopped: {reason}", None, {})
+
+    # -- what a policy can do ---------------------------------------------------------------
+
+    def _apply(self, action: act.Action) -> None:
+        match action:
+            case act.Start():
+                self._start(action)
+            case act.Reserve():
+                self._reserve(action)
+            case act.Reject(job_id, reason):
+                self._require(job_id, Phase.WAITING)
+                self._end(job_id, "rejected", reason, None, {})
+            case act.Kill(job_id, reason):
+                self._kill(job_id, reason)
+            case act.Rescale(job_id, rate_bps):
+                self._rescale(job_id, rate_bps)
+            case act.Preempt(job_id, reason):
+                self._preempt(job_id, reason)
+            case act.Resume(job_id):
+                self._resume(job_id)
+            case act.Migrate(job_id, placement, reason):
+                self._migrate(job_id, placement, reason)
+            case act.SwitchTier(job_id, tier):
+                self._require(job_id, Phase.RUNNING)
+                self.backend.switch_tier(job_id, tier)
+            case act.Wake(at_s):
+                self._at(max(at_s, self.now_s), Rank.WAKE, "")
+
+    def _start(self, action: act.Start) -> None:
+        job = self._require(action.job_id, Phase.WAITING)
+        end_s = action.reserve_until_s
+        self._book(job, action.placement, action.rate_bps, self.now_s, end_s)
+        if end_s is not None and action.kill_at_end:
+            self._at(end_s, Rank.END, action.job_id, job.epoch)
+        self._launch(job, action.tier)
+
+    def _reserve(self, action: act.Reserve) -> None:
+        job = self._require(action.job_id, Phase.WAITING)
+        self._book(job, action.placement, action.rate_bps, action.start_s, action.end_s)
+        job.phase, job.pending = Phase.RESERVED, action
+        self.waiting.pop(action.job_id, None)
+        self._at(action.start_s, Rank.START, action.job_id, job.epoch)
+        if action.kill_at_end:
+            self._at(action.end_s, Rank.END, action.job_id, job.epoch)
+
+    def _start_reserved(self, job: _Job, action: act.Reserve) -> None:
+        job.pending = None
+        self._launch(job, "foreground")
+
+    def _book(
+        self, job: _Job, placement: Placement, rate_bps: int, start_s: float, end_s: float | None
+    ) -> None:
+        """Check a placement independently, then put it in the ledger."""
+        request = job.request
+        residual = self.ledger.residual(start_s, end_s)
+        wrong = check_placement(self.datacentre, residual, placement, request.n_vms, rate_bps)
+        if wrong:
+            raise RunFailed(f"policy {self.policy.name}, job {request.id}: {'; '.join(wrong)}")
+        self.ledger.reserve(request.id, placement, rate_bps, start_s, end_s)
+        job.placement, job.rate_bps = placement, rate_bps
+        estimate = estimated_duration_s(request.duration_s, request.bandwidth_bps, rate_bps)
+        self._emit(
+            events.JobReserved(
+                self.now_s,
+                request.id,
+                start_s,
+                end_s,
+                rate_bps,
+                estimate,
+                placement.root,
+                [list(pair) for pair in placement.vms_on],
+                self._links(placement, rate_bps),
+            )
+        )
+
+    def _launch(self, job: _Job, tier: act.Tier) -> None:
+        assert job.placement is not None
+        job_id = job.request.id
+        self.waiting.pop(job_id, None)
+        self.running[job_id] = None
+        job.phase = Phase.RUNNING
+        try:
+            self.backend.start(job.request, job.placement, job.rate_bps, tier)
+        except StartFailed as error:
+            self._end(job_id, "killed", f"it could not be started: {error}", None, {})
+            self._ask(act.Ended(job_id, "killed"))
+            return
+        self._advance(self.backend.now_s())
+        self._emit(events.JobStarted(self.now_s, job_id, job.rate_bps))
+
+    def _rescale(self, job_id: str, rate_bps: int) -> None:
+        job = self._require(job_id, Phase.RUNNING)
+        assert job.placement is not None
+        self.ledger.rerate(job_id, self.now_s, rate_bps)
+        job.rate_bps = rate_bps
+        self.backend.rescale(job_id, rate_bps)
+        links = self._links(job.placement, rate_bps)
+        self._emit(events.JobRescaled(self.now_s, job_id, rate_bps, links))
+
+    def _preempt(self, job_id: str, reason: str) -> None:
+        job = self._require(job_id, Phase.RUNNING)
+        self.backend.preempt(job_id)
+        self.ledger.release(job_id, self.now_s)
+        job.phase, job.left, job.placement = Phase.PREEMPTED, job.placement, None
+        job.epoch += 1
+        self.running.pop(job_id, None)
+        self.waiting[job_id] = None
+        self._emit(events.JobPreempted(self.now_s, job_id, reason))
+
+    def _resume(self, job_id: str) -> None:
+        """Let a preempted job go on where it was."""
+        job = self._require(job_id, Phase.PREEMPTED)
+        assert job.left is not None
+        self.ledger.reserve(job_id, job.left, job.rate_bps, self.now_s, None)
+        self._running_again(job, job.left)
+        self.backend.resume(job_id)
+        self._emit(events.JobResumed(self.now_s, job_id))
+
+    def _migrate(self, job_id: str, placement: Placement, reason: str) -> None:
+        """Put a preempted job on (other) nodes and let it go on."""
+        job = self._require(job_id, Phase.PREEMPTED)
+        self.ledger.reserve(job_id, placement, job.rate_bps, self.now_s, None)
+        self._running_again(job, placement)
+        self.backend.migrate(job_id, placement)
+        vms_on = [list(pair) for pair in placement.vms_on]
+        links = self._links(placement, job.rate_bps)
+        self._emit(events.JobMigrated(self.now_s, job_id, reason, placement.root, vms_on, links))
+
+    def _running_again(self, job: _Job, placement: Placement) -> None:
+        job.phase, job.placement, job.left = Phase.RUNNING, placement, None
+        self.waiting.pop(job.request.id, None)
+        self.running[job.request.id] = None
+
+    def _require(self, job_id: str, phase: Phase) -> _Job:
+        job = self.jobs.get(job_id)
+        if job is None or job.phase is not phase:
+            state = "unknown" if job is None else job.phase.value
+            raise RunFailed(
+                f"policy {self.policy.name} acts on job {job_id}, which is {state}, not {phase.value}"
+            )
+        return job
+
+    def _links(self, placement: Placement, rate_bps: int) -> list[list[int]]:
+        need = hose_bps(tree_of(self.datacentre, placement.root), placement, rate_bps)
+        return [[link, bps] for link, bps in sorted(need.items())]
+
+    def _emit(self, event: events.Event) -> None:
+        self._sink(event)
