@@ -1,0 +1,190 @@
+"""Whether a live run may be believed: pure judgements over what was measured beside the jobs.
+
+Each check gives a :class:`Finding` with its level, the reason in words and the figures behind it;
+the run's verdict is its worst finding (design, "Validity").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Level = Literal["ok", "suspect", "invalid"]
+_ORDER: dict[Level, int] = {"ok": 0, "suspect": 1, "invalid": 2}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check's answer."""
+
+    level: Level
+    check: str
+    reason: str
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Where doubt begins. ``docs/validity.md`` says what each was set from."""
+
+    load_suspect: float = 0.8
+    load_invalid: float = 1.0
+    starved_share: float = 0.98
+    starved_samples: int = 2
+    idle_suspect: float = 0.10
+    idle_invalid: float = 0.02
+    steal_suspect: float = 0.05
+    steal_invalid: float = 0.15
+    late_p99_suspect_s: float = 0.050
+    late_p99_invalid_s: float = 0.250
+
+
+@dataclass(frozen=True)
+class ClassSample:
+    """One class over one sampling interval: what it sent and whether it always had a queue."""
+
+    name: str
+    rate_bps: int
+    sent_bps: float
+    backlog_before_bytes: int
+    backlog_after_bytes: int
+
+    @property
+    def backlogged(self) -> bool:
+        """A queue at both ends of the interval worth over 5 ms of the rate: it wanted to send."""
+        worth = self.rate_bps / 8 * 0.005
+        return min(self.backlog_before_bytes, self.backlog_after_bytes) > worth
+
+
+def verdict(findings: Iterable[Finding]) -> Level:
+    """The worst level; ``ok`` when nothing was found."""
+    return max((f.level for f in findings), key=_ORDER.__getitem__, default="ok")
+
+
+def reasons(findings: Iterable[Finding]) -> list[str]:
+    """The reasons of everything that is not ok, in order, each once."""
+    return list(dict.fromkeys(f.reason for f in findings if f.level != "ok"))
+
+
+def _graded(
+    value: float, suspect: float, invalid: float, check: str, reason: str, figures: dict[str, float]
+) -> Finding:
+    """High values are bad."""
+    level: Level = "invalid" if value > invalid else "suspect" if value > suspect else "ok"
+    return Finding(level, check, reason, figures)
+
+
+def preflight(
+    asked_bps: float, capable_bps: float, scale_rate: float, limits: Thresholds = Thresholds()
+) -> Finding:
+    """What the plan will ask of the switches at its peak against what they can forward.
+
+    Both in bit/s summed over every port that a bit leaves from ("crossings"): a transfer over
+    five switches crosses six times.
+    """
+    load = asked_bps / capable_bps if capable_bps > 0 else float("inf")
+    advice = ""
+    if load > limits.load_suspect:
+        fitting = scale_rate * limits.load_suspect / load
+        advice = f"; scale.rate: {fitting:.2g} would fit"
+    reason = (
+        f"the plan asks the switches for {asked_bps / 1e6:.0f} Mbit/s of port crossings at its "
+        f"peak, {load:.0%} of the {capable_bps / 1e6:.0f} Mbit/s that calibration reached{advice}"
+    )
+    figures = {"asked_bps": asked_bps, "capable_bps": capable_bps, "load": load}
+    return _graded(load, limits.load_suspect, limits.load_invalid, "preflight", reason, figures)
+
+
+def starved(
+    samples: Sequence[ClassSample], limits: Thresholds = Thresholds()
+) -> Finding:
+    """A class that stays backlogged over consecutive samples, yet sends too little of its rate."""
+    run: dict[str, list[ClassSample]] = {}
+    worst: list[ClassSample] = []
+    for sample in samples:
+        streak = run.setdefault(sample.name, [])
+        if not sample.backlogged:
+            streak.clear()
+            continue
+        streak.append(sample)
+        if len(streak) >= limits.starved_samples:
+            recent = streak[-limits.starved_samples :]
+            if not worst or _share(recent) < _share(worst):
+                worst = list(recent)
+    if not worst:
+        return Finding("ok", "starved class", "no class stayed backlogged", {})
+    share = _share(worst)
+    level: Level = "ok" if share >= limits.starved_share else "suspect" if share >= 0.9 else "invalid"
+    reason = f"{worst[0].name} had a queue all the time and sent {share:.1%} of its rate"
+    return Finding(level, "starved class", reason, {"share": share})
+
+
+def _share(streak: Sequence[ClassSample]) -> float:
+    return sum(s.sent_bps for s in streak) / sum(s.rate_bps for s in streak)
+
+
+def processor(
+    idle: Sequence[float], steal: Sequence[float], limits: Thresholds = Thresholds()
+) -> list[Finding]:
+    """Idle and stolen shares of all cores, one value a second while jobs ran."""
+    if not idle:
+        return []
+    low = _quantile(idle, 0.1)
+    stolen = sum(steal) / len(steal)
+    level: Level = (
+        "invalid" if low < limits.idle_invalid else "suspect" if low < limits.idle_suspect else "ok"
+    )
+    return [
+        Finding(
+            level,
+            "processor idle",
+            f"in the busiest tenth of the time the processors were idle for at most {low:.0%}",
+            {"idle_p10": low, "idle_mean": sum(idle) / len(idle)},
+        ),
+        _graded(
+            stolen,
+            limits.steal_suspect,
+            limits.steal_invalid,
+            "stolen time",
+            f"the hypervisor took {stolen:.1%} of the processors' time for others",
+            {"steal_mean": stolen},
+        ),
+    ]
+
+
+def lateness(late_s: Sequence[float], limits: Thresholds = Thresholds()) -> list[Finding]:
+    """How late a sleeper woke while jobs ran."""
+    if not late_s:
+        return []
+    p99 = _quantile(late_s, 0.99)
+    reason = f"a sleeping process woke up to {p99 * 1e3:.0f} ms late (p99)"
+    figures = {"p99_s": p99, "max_s": max(late_s)}
+    return [
+        _graded(
+            p99, limits.late_p99_suspect_s, limits.late_p99_invalid_s, "lateness", reason, figures
+        )
+    ]
+
+
+def leaks(unclassified: dict[str, int], drops: dict[str, int]) -> list[Finding]:
+    """Packets that left past the limits, and drops where there should be none (by port)."""
+    out = []
+    if past := sum(unclassified.values()):
+        ports = ", ".join(sorted(port for port, count in unclassified.items() if count))
+        reason = f"{past} packets left without a class (unshaped) at {ports}"
+        out.append(Finding("invalid", "unshaped packets", reason, {"packets": past}))
+    else:
+        out.append(Finding("ok", "unshaped packets", "every packet was in a class", {"packets": 0}))
+    if lost := sum(drops.values()):
+        ports = ", ".join(sorted(port for port, count in drops.items() if count)[:6])
+        reason = f"{lost} packets were dropped at {ports}, where a hose within its limits drops none"
+        out.append(Finding("suspect", "drops", reason, {"packets": lost}))
+    else:
+        out.append(Finding("ok", "drops", "no packet was dropped between the VMs", {"packets": 0}))
+    return out
+
+
+def _quantile(values: Sequence[float], q: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
