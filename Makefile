@@ -1,0 +1,42 @@
+# `make check` before every commit (under a minute, no root); `make test` is everything.
+PYTHON ?= .venv/bin/python
+PACKAGES = topologies jobs controller testbed bench
+WORKERS ?= auto
+
+.PHONY: help check format lint types layers unit test lock bench clean
+
+help:  ## what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+check: lint types layers unit  ## formatting, lint, types, layers, unit tests
+
+format:  ## let ruff format and mend what it can
+	$(PYTHON) -m ruff format .
+	$(PYTHON) -m ruff check --fix .
+
+lint:  ## formatting and lint, without changing anything
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m ruff check .
+
+types:  ## mypy --strict
+	$(PYTHON) -m mypy
+
+layers:  ## who may import whom (pyproject.toml, tool.importlinter)
+	$(dir $(PYTHON))lint-imports --no-cache
+
+unit:  ## tests that need neither root nor a network
+	$(PYTHON) -m pytest -q -n $(WORKERS) tests/unit
+
+test:  ## everything, on this machine: installs what is missing, needs sudo
+	sudo -n true 2>/dev/null || echo 'sudo will ask for your password'
+	sudo ./provision.sh test
+
+lock:  ## write requirements/*.txt anew from pyproject.toml
+	./requirements/lock
+
+bench:  ## what can be measured, by name
+	$(PYTHON) -m bench --list
+
+clean:  ## caches and builds, never runs/ or .venv
+	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -1,0 +1,225 @@
+"""What every test relies on: tiers by folder, feature probes, names of its own, no left-overs.
+
+A test's folder is its tier. ``tests/unit`` needs nothing; ``tests/netns`` needs root and network
+namespaces; ``tests/emu`` needs Open vSwitch beside them. What the machine lacks is found out by
+trying, and a test that cannot run is skipped with that reason. Where a skip would hide a broken
+installation, ``HOSENET_TEST_REQUIRE`` (feature names, separated by blanks) turns it into a failure:
+``provision.sh test`` sets it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import secrets
+import subprocess
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+TIER_NEEDS = {
+    "unit": (),
+    "netns": ("root", "namespaces"),
+    "emu": ("root", "namespaces", "ovs"),
+}
+REQUIRE_VARIABLE = "HOSENET_TEST_REQUIRE"
+LIVE_LOCK = Path("/run/lock/hosenet-tests.lock")
+PREFIX_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+# ------------------------------------------------------------------------------ feature probes
+
+
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=20, check=False, stdin=subprocess.DEVNULL
+    )
+
+
+def _lacks_root() -> str | None:
+    return None if os.geteuid() == 0 else "not root"
+
+
+def _lacks_namespaces() -> str | None:
+    name = f"t{secrets.token_hex(3)}"
+    try:
+        made = _run("ip", "netns", "add", name)
+    except FileNotFoundError:
+        return "no ip command (Debian: iproute2)"
+    if made.returncode != 0:
+        return f"no network namespaces: {made.stderr.strip()}"
+    _run("ip", "netns", "delete", name)
+    return None
+
+
+def _lacks_ovs() -> str | None:
+    try:
+        shown = _run("ovs-vsctl", "--timeout=5", "show")
+    except FileNotFoundError:
+        return "no Open vSwitch (sudo ./provision.sh install)"
+    if shown.returncode != 0:
+        return f"Open vSwitch is not running (sudo ./provision.sh install): {shown.stderr.strip()}"
+    if _run("ovs-appctl", "--timeout=5", "version").returncode != 0:
+        return "ovs-vswitchd does not answer (sudo ./provision.sh install)"
+    return None
+
+
+def _lacks_kernel_datapath() -> str | None:
+    if Path("/sys/module/openvswitch").exists():
+        return None
+    return "the kernel's openvswitch module is not loaded"
+
+
+def _lacks_userspace_datapath() -> str | None:
+    return None if _lacks_kernel_datapath() else "the kernel's openvswitch module is loaded"
+
+
+def _lacks_cgroup_v2() -> str | None:
+    if Path("/sys/fs/cgroup/cgroup.controllers").exists():
+        return None
+    return "no cgroup v2 at /sys/fs/cgroup"
+
+
+def _lacks_module(name: str) -> Callable[[], str | None]:
+    return lambda: None if importlib.util.find_spec(name) else f"Python has no {name}"
+
+
+PROBES: dict[str, Callable[[], str | None]] = {
+    "root": _lacks_root,
+    "namespaces": _lacks_namespaces,
+    "ovs": _lacks_ovs,
+    "kernel-datapath": _lacks_kernel_datapath,
+    "userspace-datapath": _lacks_userspace_datapath,
+    "cgroup-v2": _lacks_cgroup_v2,
+    "mininet": _lacks_module("mininet"),
+    "ryu": _lacks_module("ryu"),
+    "os-ken": _lacks_module("os_ken"),
+}
+
+
+@cache
+def lacking(feature: str) -> str | None:
+    """Why the machine lacks ``feature``, or None where it has it. Tried once per session."""
+    return PROBES[feature]()
+
+
+# --------------------------------------------------------------------------------------- tiers
+
+
+def _tier(item: pytest.Item) -> str:
+    folders = item.path.relative_to(TESTS).parts[:-1]
+    if not folders or folders[0] not in TIER_NEEDS:
+        raise pytest.UsageError(
+            f"{item.path}: a test belongs in one of the tiers {', '.join(sorted(TIER_NEEDS))}"
+        )
+    return folders[0]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if TESTS not in item.path.parents or "vm" in item.path.relative_to(TESTS).parts:
+            continue
+        tier = _tier(item)
+        if tier != "unit":
+            item.add_marker(getattr(pytest.mark, tier))
+        if tier == "emu":
+            item.add_marker(pytest.mark.xdist_group("emu"))
+        if TIER_NEEDS[tier]:
+            # First, so that a tier's own lack is the reason shown.
+            item.add_marker(pytest.mark.needs(*TIER_NEEDS[tier]), append=False)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("needs"):
+        for feature in marker.args:
+            reason = lacking(feature)
+            if reason is None:
+                continue
+            if feature in os.environ.get(REQUIRE_VARIABLE, "").split():
+                pytest.fail(f"{REQUIRE_VARIABLE} names {feature}: {reason}", pytrace=False)
+            pytest.skip(reason)
+
+
+# The live world is one per machine: two test sessions take turns. The lock is taken outside the
+# test's own time limit (hence a wrapper around everything) and held until the process ends, as
+# fixtures may keep a network up from one emu test to the next.
+_held: list[int] = []
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    if not _held and item.get_closest_marker("emu") and os.geteuid() == 0:
+        descriptor = os.open(LIVE_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _held.append(descriptor)
+    return (yield)
+
+
+# ---------------------------------------------------------------------- names, and their removal
+
+
+def left_behind(prefix: str) -> list[str]:
+    """What on this machine still bears ``prefix``: namespaces, links, bridges, cgroups."""
+    found = []
+    for kind, folder in (("namespace", "/run/netns"), ("link", "/sys/class/net")):
+        with suppress(FileNotFoundError):
+            found += [f"{kind} {e.name}" for e in Path(folder).iterdir() if _ours(e.name, prefix)]
+    if os.geteuid() == 0 and lacking("ovs") is None:
+        bridges = _run("ovs-vsctl", "--timeout=10", "list-br").stdout.split()
+        found += [f"bridge {name}" for name in bridges if _ours(name, prefix)]
+    root = Path("/sys/fs/cgroup")
+    for depth in ("*", "*/*", "*/*/*"):
+        found += [f"cgroup {c}" for c in root.glob(depth) if c.is_dir() and _ours(c.name, prefix)]
+    return sorted(found)
+
+
+def _ours(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith((f"{prefix}-", f"{prefix}_", f"{prefix}."))
+
+
+def _remove(found: list[str]) -> None:
+    for kind, _, name in (entry.partition(" ") for entry in found):
+        if kind == "namespace":
+            _run("ip", "netns", "delete", name)
+        elif kind == "bridge":
+            _run("ovs-vsctl", "--timeout=10", "--if-exists", "del-br", name)
+    for kind, _, name in (entry.partition(" ") for entry in found):
+        if kind == "link":
+            _run("ip", "link", "delete", name)
+        elif kind == "cgroup":
+            with suppress(OSError):
+                Path(name).rmdir()
+
+
+@pytest.fixture(scope="session")
+def make_prefix() -> Iterator[Callable[[], str]]:
+    """Names nobody else has, at most four characters; at the session's end none may be in use."""
+    given: list[str] = []
+
+    def make() -> str:
+        # Not from `random`: it is seeded alike in every worker.
+        prefix = "t" + "".join(secrets.choice(PREFIX_ALPHABET) for _ in range(3))
+        given.append(prefix)
+        return prefix
+
+    yield make
+    found = [entry for prefix in given for entry in left_behind(prefix)]
+    _remove(found)
+    if found:
+        pytest.fail(f"left behind at the session's end: {', '.join(found)}", pytrace=False)
+
+
+@pytest.fixture
+def prefix(make_prefix: Callable[[], str]) -> Iterator[str]:
+    """This test's own prefix for everything it makes; the test fails if it leaves any of it."""
+    own = make_prefix()
+    yield own
+    found = left_behind(own)
+    _remove(found)
+    if found:
+        pytest.fail(f"left behind: {', '.join(found)}", pytrace=False)
