@@ -1,0 +1,98 @@
+"""What every agent shares: the wait for the start, its stopwatch, and how it ends."""
+
+from __future__ import annotations
+
+import select
+import time
+from typing import Protocol
+
+from jobs.live.burn import used_cpu_s
+from jobs.live.channel import Channel
+from jobs.live.protocol import AgentReport
+
+EXIT_GOOD = 0
+EXIT_FAILED = 1
+EXIT_SIGNAL = 128  # plus the number of the signal, as shells count
+
+# Selectors count in milliseconds: the last stretch before the start is slept precisely.
+_PRECISE_NS = 3_000_000
+
+
+class AgentFailure(Exception):
+    """The agent cannot do its work; the text is the reason that the report carries."""
+
+
+class Terminated(BaseException):
+    """Raised by the handler of SIGTERM and SIGINT, so that an agent still reports."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(f"terminated by signal {signum}")
+        self.signum = signum
+
+
+class Agent(Protocol):
+    """One plan at work. ``report`` may be called at any time, also after a failure."""
+
+    def run(self) -> None: ...
+    def report(self, error: str | None) -> AgentReport: ...
+
+
+class Stopwatch:
+    """Start instant, CPU time since then, and when the next progress sample is due."""
+
+    def __init__(self) -> None:
+        self.start_ns: int | None = None
+        self._cpu_start_s = 0.0
+        self._sample_ns = 0
+
+    def start(self, at_ns: int) -> None:
+        self.start_ns = at_ns
+        self._sample_ns = at_ns
+        self._cpu_start_s = used_cpu_s()
+
+    def cpu_s(self) -> float:
+        """CPU seconds since the start; 0 before it."""
+        return 0.0 if self.start_ns is None else used_cpu_s() - self._cpu_start_s
+
+    def elapsed_s(self, now_ns: int) -> float:
+        return 0.0 if self.start_ns is None else (now_ns - self.start_ns) / 1e9
+
+    def sample_due(self, now_ns: int, every_s: float) -> bool:
+        """True once per period of ``every_s``; a late call does not double the next one."""
+        if now_ns < self._sample_ns + round(every_s * 1e9):
+            return False
+        self._sample_ns = now_ns
+        return True
+
+
+def wait_for_start(channel: Channel, start_at_ns: int | None) -> int:
+    """Sleep until the start, given or told by the caller; returns the instant it really is.
+
+    A start that has passed already means now: the report then shows how late it was.
+    """
+    while start_at_ns is None or time.monotonic_ns() < start_at_ns - _PRECISE_NS:
+        left_s = None if start_at_ns is None else _left_s(start_at_ns - _PRECISE_NS)
+        if select.select([channel], [], [], left_s)[0]:
+            for begin in channel.heard():
+                start_at_ns = begin.at_ns
+    time.sleep(_left_s(start_at_ns))
+    return max(start_at_ns, time.monotonic_ns())
+
+
+def _left_s(until_ns: int) -> float:
+    return max(0.0, (until_ns - time.monotonic_ns()) / 1e9)
+
+
+def run_to_report(agent: Agent, channel: Channel) -> int:
+    """Run the agent, say its report whatever happens, and return the exit code."""
+    code, reason = EXIT_GOOD, None
+    try:
+        agent.run()
+    except (AgentFailure, OSError, ValueError) as error:
+        code, reason = EXIT_FAILED, str(error)
+    except Terminated as stop:
+        code, reason = EXIT_SIGNAL + stop.signum, str(stop)
+    except Exception as error:  # noqa: BLE001 - a defect of ours must end in a report, too
+        code, reason = EXIT_FAILED, f"{type(error).__name__}: {error}"
+    channel.finish_with(agent.report(reason))
+    return code

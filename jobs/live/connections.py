@@ -1,0 +1,246 @@
+"""Connecting the VMs of a job before its start, so that no handshake counts as transfer.
+
+Every agent listens, connects to the peers it sends to, and says on each connection who it is, for
+whom, and how much will come. The receiver answers one byte when that is what it expects. An agent
+is ready when all its receivers have answered and all its senders have called.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import selectors
+import socket
+import struct
+import time
+from dataclasses import dataclass, field
+
+from jobs.live import tcp
+from jobs.live.agent import AgentFailure
+from jobs.live.channel import Channel
+from jobs.live.protocol import Incoming, Outgoing, TransferPlan
+
+_HELLO = struct.Struct("!8sIIQ")  # magic, sender, receiver, payload bytes to come
+_MAGIC = b"hosenet1"
+_WELCOME = b"\1"
+
+# A peer that is only just being started refuses or is unreachable for a moment.
+_RETRY_S = 0.02
+_NOT_YET = {
+    errno.ECONNREFUSED,
+    errno.ECONNRESET,
+    errno.EHOSTUNREACH,
+    errno.ENETUNREACH,
+    errno.ETIMEDOUT,
+    errno.EAGAIN,
+}
+
+
+@dataclass
+class Sending:
+    """One connection on which payload goes out."""
+
+    order: Outgoing
+    sock: socket.socket
+    sent_bytes: int = 0
+    answer: bytes = b""
+    acknowledged_bytes: int = 0
+    acknowledged_ns: int | None = None
+    watched: int = 0  # the selector events it is registered for
+
+    @property
+    def left_bytes(self) -> int:
+        return self.order.size_bytes - self.sent_bytes
+
+
+@dataclass
+class Receiving:
+    """One connection on which payload comes in."""
+
+    order: Incoming
+    sock: socket.socket
+    received_bytes: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
+
+    @property
+    def left_bytes(self) -> int:
+        return self.order.size_bytes - self.received_bytes
+
+
+@dataclass
+class _Attempt:
+    """A connection to a receiver that does not stand yet."""
+
+    order: Outgoing
+    sock: socket.socket | None = None
+    retry_at_ns: int = 0
+    reason: str = "no answer"
+
+
+@dataclass
+class Connections:
+    """Establishes the connections of one plan; owns every socket until :meth:`close`."""
+
+    plan: TransferPlan
+    channel: Channel
+    sendings: list[Sending] = field(default_factory=list)
+    receivings: list[Receiving] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._attempts = [_Attempt(order) for order in self.plan.sends]
+        self._expected = {order.peer: order for order in self.plan.receives}
+        self._callers: dict[socket.socket, bytes] = {}
+        self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+
+    def establish(self) -> None:
+        """Connect everything; raises AgentFailure naming the peers that are missing."""
+        end_ns = time.monotonic_ns() + round(self.plan.connect_timeout_s * 1e9)
+        self._selector.register(self.channel, selectors.EVENT_READ, self.channel.heard)
+        if self.plan.receives:
+            self._listen()
+        while self._attempts or self._expected:
+            now_ns = time.monotonic_ns()
+            if now_ns > end_ns:
+                raise AgentFailure(self._missing())
+            for attempt in self._attempts:
+                if attempt.sock is None and attempt.retry_at_ns <= now_ns:
+                    self._connect(attempt)
+            for key, _ in self._selector.select(_RETRY_S):
+                key.data()
+        self.sendings.sort(key=lambda sending: sending.order.peer)
+        self.receivings.sort(key=lambda receiving: receiving.order.peer)
+        self._selector.close()
+
+    def close(self) -> None:
+        """Close every socket; data already acknowledged is not affected."""
+        attempts = [a.sock for a in self._attempts if a.sock is not None]
+        sending = [flow.sock for flow in self.sendings]
+        receiving = [flow.sock for flow in self.receivings]
+        for sock in [*attempts, *sending, *receiving, *self._callers, self._listener]:
+            sock.close()
+        self._selector.close()
+
+    def _prepared(self, sock: socket.socket) -> socket.socket:
+        sock.settimeout(0)
+        tcp.set_congestion_control(sock, self.plan.congestion_control)
+        tcp.set_stall_timeout(sock, self.plan.stall_timeout_s)
+        return sock
+
+    def _listen(self) -> None:
+        self._prepared(self._listener)
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._listener.bind((self.plan.ip, self.plan.port))
+        except OSError as error:
+            raise AgentFailure(
+                f"cannot listen at {self.plan.ip}:{self.plan.port}: {error.strerror}"
+            ) from None
+        self._listener.listen(max(16, len(self.plan.receives)))
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:  # the caller is gone again; a peer that matters calls once more
+            return
+        self._prepared(sock)
+        self._callers[sock] = b""
+        self._selector.register(sock, selectors.EVENT_READ, lambda: self._greeting(sock))
+
+    def _greeting(self, sock: socket.socket) -> None:
+        """Read a caller's hello; whoever is not expected is turned away."""
+        try:
+            data = sock.recv(_HELLO.size - len(self._callers[sock]))
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        hello = self._callers[sock] + data
+        self._callers[sock] = hello
+        if data and len(hello) < _HELLO.size:
+            return
+        del self._callers[sock]
+        self._selector.unregister(sock)
+        order = self._expected_from(hello) if data else None
+        if order is None:
+            sock.close()
+            return
+        del self._expected[order.peer]
+        self.receivings.append(Receiving(order, sock))
+        sock.send(_WELCOME)
+
+    def _expected_from(self, hello: bytes) -> Incoming | None:
+        magic, sender, receiver, size_bytes = _HELLO.unpack(hello)
+        order = self._expected.get(sender)
+        if magic != _MAGIC or receiver != self.plan.index or order is None:
+            return None
+        if size_bytes != order.size_bytes:
+            raise AgentFailure(
+                f"VM {sender} announces {size_bytes} bytes, {order.size_bytes} are expected"
+            )
+        return order
+
+    def _connect(self, attempt: _Attempt) -> None:
+        """Call a receiver; it goes on in :meth:`_connected`."""
+        sock = self._prepared(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+        attempt.sock = sock
+        try:
+            sock.bind((self.plan.ip, 0))
+        except OSError as error:
+            raise AgentFailure(f"cannot use address {self.plan.ip}: {error.strerror}") from None
+        code = sock.connect_ex((attempt.order.ip, attempt.order.port))
+        if code not in (0, errno.EINPROGRESS):
+            self._retry(attempt, sock, code)
+            return
+        self._selector.register(sock, selectors.EVENT_WRITE, lambda: self._connected(attempt, sock))
+
+    def _connected(self, attempt: _Attempt, sock: socket.socket) -> None:
+        """Say hello; it goes on in :meth:`_welcomed`."""
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self._retry(attempt, sock, code)
+            return
+        order = attempt.order
+        sock.send(_HELLO.pack(_MAGIC, self.plan.index, order.peer, order.size_bytes))
+        self._selector.modify(sock, selectors.EVENT_READ, lambda: self._welcomed(attempt, sock))
+
+    def _welcomed(self, attempt: _Attempt, sock: socket.socket) -> None:
+        try:
+            answer = sock.recv(1)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._retry(attempt, sock, error.errno or errno.ECONNRESET)
+            return
+        if answer != _WELCOME:
+            raise AgentFailure(f"{_name(attempt.order)} turned the connection away")
+        self._selector.unregister(sock)
+        self._attempts.remove(attempt)
+        self.sendings.append(Sending(attempt.order, sock))
+
+    def _retry(self, attempt: _Attempt, sock: socket.socket, code: int) -> None:
+        """Give this connection up and plan the next, unless the reason is one that stays."""
+        if sock in self._selector.get_map():
+            self._selector.unregister(sock)
+        sock.close()
+        attempt.sock, attempt.reason = None, os.strerror(code)
+        if code not in _NOT_YET:
+            raise AgentFailure(f"cannot connect to {_name(attempt.order)}: {attempt.reason}")
+        attempt.retry_at_ns = time.monotonic_ns() + round(_RETRY_S * 1e9)
+
+    def _missing(self) -> str:
+        waited = f"within {self.plan.connect_timeout_s:g} s"
+        unreached = [f"{_name(a.order)} ({a.reason})" for a in self._attempts]
+        silent = [f"VM {peer}" for peer in sorted(self._expected)]
+        parts = []
+        if unreached:
+            parts.append(f"no connection {waited} to {', '.join(unreached)}")
+        if silent:
+            parts.append(f"no call {waited} from {', '.join(silent)}")
+        return "; ".join(parts)
+
+
+def _name(order: Outgoing) -> str:
+    return f"VM {order.peer} at {order.ip}:{order.port}"

@@ -1,0 +1,287 @@
+"""The fork server: a small process that starts agents by forking, in about a millisecond each.
+
+A fresh Python takes some 100 ms per agent to start; a fork of one that has the agents' code in
+memory does not. The server is started once, holds nothing but the socket to its caller and one
+process handle per living agent, and does what the caller asks: start an agent, signal an agent,
+close. It acts on its own children alone, and it does not outlive its caller: agents, server and
+caller are chained by parent-death signals and by the ends of their sockets.
+
+Started as ``python -m jobs.live.forkserver FD PARENT_PID`` by :class:`jobs.live.client.AgentPool`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import selectors
+import signal
+import socket
+import stat
+import sys
+import time
+from dataclasses import dataclass
+
+from jobs.live import linux
+from jobs.live.agent import EXIT_FAILED, Agent, Terminated, run_to_report
+from jobs.live.channel import Channel
+from jobs.live.compute import ComputeAgent
+from jobs.live.protocol import AgentReport, ProtocolError, TransferPlan
+from jobs.live.requests import (
+    PACKET_LIMIT_BYTES,
+    Answer,
+    CloseRequest,
+    ExitAnswer,
+    RefusedAnswer,
+    Request,
+    SignalRequest,
+    SpawnRequest,
+    StartedAnswer,
+    decode_request,
+    encode_answer,
+)
+from jobs.live.transfer import TransferAgent
+
+_REAP_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True)
+class _Child:
+    id: str
+    pid: int
+    pidfd: int
+
+
+class ForkServer:
+    """Serves one caller on one SOCK_SEQPACKET socket until it closes."""
+
+    def __init__(self, caller: socket.socket) -> None:
+        self._caller = caller
+        self._children: dict[str, _Child] = {}
+        self._selector = selectors.DefaultSelector()
+        self._open = True
+
+    def serve(self) -> None:
+        """Answer requests and report exits until the caller closes or is gone."""
+        self._selector.register(self._caller, selectors.EVENT_READ)
+        try:
+            while self._open:
+                for key, _ in self._selector.select():
+                    if isinstance(key.data, _Child):
+                        self._reap(key.data)
+                    else:
+                        self._handle()
+        finally:
+            self._end_children()
+
+    def _handle(self) -> None:
+        """Read one packet and do what it asks, whatever it holds."""
+        packet, fds, flags, _ = socket.recv_fds(self._caller, PACKET_LIMIT_BYTES, 1)
+        try:
+            if not packet:
+                self._open = False
+            elif flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+                self._answer(RefusedAnswer(None, "the request is too long"))
+            else:
+                self._act(decode_request(packet), fds)
+        except ProtocolError as error:
+            self._answer(RefusedAnswer(None, str(error)))
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _act(self, request: Request, fds: list[int]) -> None:
+        if isinstance(request, CloseRequest):
+            self._open = False
+        elif isinstance(request, SignalRequest):
+            self._signal(request)
+        else:
+            reason = self._refusal(request, fds)
+            if reason is None:
+                self._spawn(request, fds[0])
+            else:
+                self._answer(RefusedAnswer(request.id, reason))
+
+    def _refusal(self, request: SpawnRequest, fds: list[int]) -> str | None:
+        if len(fds) != 1:
+            return "the request carries no channel"
+        if request.id in self._children:
+            return "an agent of this name is running"
+        if os.geteuid() == 0 and 0 in (request.uid, request.gid):
+            return "agents do not run as root; give the uid and gid of an ordinary account"
+        return None
+
+    def _spawn(self, request: SpawnRequest, channel_fd: int) -> None:
+        try:
+            log_fd = _open_log(request)
+            pid = os.fork()
+        except OSError as error:
+            self._answer(RefusedAnswer(request.id, str(error)))
+            return
+        if pid == 0:
+            _become_agent(request, channel_fd, log_fd, os.getppid())
+        os.close(log_fd)
+        child = _Child(request.id, pid, os.pidfd_open(pid))
+        self._children[child.id] = child
+        self._selector.register(child.pidfd, selectors.EVENT_READ, child)
+        self._answer(StartedAnswer(child.id, pid))
+
+    def _signal(self, request: SignalRequest) -> None:
+        child = self._children.get(request.id)
+        if child is None:
+            self._answer(RefusedAnswer(request.id, "no agent of this name is running"))
+            return
+        # The handle stands for this very process, so a reused number cannot be hit.
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(child.pidfd, request.signum)
+
+    def _reap(self, child: _Child) -> None:
+        ended = os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED)
+        self._selector.unregister(child.pidfd)
+        os.close(child.pidfd)
+        del self._children[child.id]
+        by_exit = ended is not None and ended.si_code == os.CLD_EXITED
+        status = 0 if ended is None else ended.si_status
+        self._answer(
+            ExitAnswer(
+                child.id, child.pid, status if by_exit else None, None if by_exit else status
+            )
+        )
+
+    def _end_children(self) -> None:
+        """Kill what still runs; a frozen child dies when it is thawed, at the latest."""
+        for child in self._children.values():
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
+        end_s = time.monotonic() + _REAP_TIMEOUT_S
+        self._selector.unregister(self._caller)
+        while self._children and time.monotonic() < end_s:
+            for key, _ in self._selector.select(end_s - time.monotonic()):
+                if isinstance(key.data, _Child):
+                    self._reap(key.data)
+
+    def _answer(self, answer: Answer) -> None:
+        # A caller that is gone shows as the end of its socket; there is nothing to tell it.
+        with contextlib.suppress(BrokenPipeError, ConnectionError):
+            self._caller.send(encode_answer(answer))
+
+
+def _open_log(request: SpawnRequest) -> int:
+    """The log as a file of its own: a link or anything else in its place is refused."""
+    if request.log is None:
+        return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    fd = os.open(request.log, flags, 0o600)
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        os.close(fd)
+        raise OSError(f"log {request.log} is not a plain file of its own")
+    os.fchmod(fd, 0o600)
+    os.fchown(fd, request.log_uid, request.log_gid)
+    return fd
+
+
+def _become_agent(request: SpawnRequest, channel_fd: int, log_fd: int, server_pid: int) -> None:
+    """In the child: take the VM's place and work; never returns."""
+    code = EXIT_FAILED
+    try:
+        channel = Channel(_take_descriptors(channel_fd, log_fd))
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, _terminate)
+        code = run_to_report(_make_agent(request, server_pid, channel), channel)
+    except BaseException as error:  # noqa: BLE001 - nothing may get back into the server's loop
+        with contextlib.suppress(OSError):
+            os.write(2, f"agent {request.id}: {type(error).__name__}: {error}\n".encode())
+    finally:
+        os._exit(code)
+
+
+def _take_descriptors(channel_fd: int, log_fd: int) -> socket.socket:
+    """Keep nothing of the server's but the log as output and the channel, which becomes 3."""
+    null_fd = os.open(os.devnull, os.O_RDONLY)
+    # Out of the way of the targets first, so that no dup2 overwrites a source.
+    high = [os.dup(fd) for fd in (null_fd, log_fd, channel_fd)]
+    while min(high) <= 3:
+        high = [os.dup(fd) for fd in high]
+    for source, target in zip((high[0], high[1], high[1], high[2]), (0, 1, 2, 3), strict=True):
+        os.dup2(source, target)
+    os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+    return socket.socket(fileno=3)
+
+
+def _make_agent(request: SpawnRequest, server_pid: int, channel: Channel) -> Agent:
+    try:
+        _enter(request, server_pid)
+    except OSError as error:
+        return _Stillborn(request.plan.index, str(error))
+    if isinstance(request.plan, TransferPlan):
+        return TransferAgent(request.plan, channel)
+    return ComputeAgent(request.plan, channel)
+
+
+def _enter(request: SpawnRequest, server_pid: int) -> None:
+    """Into the cgroups and the namespace, and down from root, in this order."""
+    for path in request.cgroups:
+        _join_cgroup(path)
+    if request.netns is not None:
+        linux.enter_network_namespace(request.netns)
+    if os.geteuid() == 0:
+        os.setgroups([])
+    os.setresgid(request.gid, request.gid, request.gid)
+    os.setresuid(request.uid, request.uid, request.uid)
+    linux.set_no_new_privileges()
+    linux.set_parent_death_signal(signal.SIGKILL)
+    if os.getppid() != server_pid:  # it died before the line above
+        os._exit(EXIT_FAILED)
+
+
+def _join_cgroup(path: str) -> None:
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
+        try:
+            os.write(fd, b"0")  # the writer itself, in both versions of cgroups
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise OSError(f"cannot join cgroup {path}: {error.strerror}") from None
+
+
+def _terminate(signum: int, _frame: object) -> None:
+    # One is enough: a second must not interrupt the report of the first.
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)
+    raise Terminated(signum)
+
+
+class _Stillborn:
+    """An agent that could not take its place: it only says why."""
+
+    def __init__(self, index: int, reason: str) -> None:
+        self._index, self._reason = index, reason
+
+    def run(self) -> None:
+        raise OSError(self._reason)
+
+    def report(self, error: str | None) -> AgentReport:
+        return AgentReport(self._index, None, time.monotonic_ns(), (), (), 0.0, None, error)
+
+
+def main(arguments: list[str]) -> int:
+    """Serve on the inherited socket until the caller is gone."""
+    fd, parent_pid = (int(argument) for argument in arguments)
+    linux.set_parent_death_signal(signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        return EXIT_FAILED
+    # Ctrl-C reaches the whole foreground group; who cleans up is the caller.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.collect()
+    gc.freeze()  # keeps the pages of living objects shared with the forks
+    os.umask(0o077)
+    with socket.socket(fileno=fd) as caller:
+        caller.set_inheritable(False)
+        ForkServer(caller).serve()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

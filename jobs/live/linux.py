@@ -1,0 +1,37 @@
+"""The few system calls that Python 3.11 does not have: setns, prctl."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+CLONE_NEWNET = 0x40000000
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NO_NEW_PRIVS = 38
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def enter_network_namespace(path: str) -> None:
+    """Move this process to the network namespace at ``path`` (/run/netns/..., /proc/PID/ns/net)."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _check(_libc.setns(fd, CLONE_NEWNET), f"cannot enter network namespace {path}")
+    finally:
+        os.close(fd)
+
+
+def set_parent_death_signal(signum: int) -> None:
+    """Be sent ``signum`` when the parent ends. A change of user clears it: call this after."""
+    _check(_libc.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0), "cannot set the parent-death signal")
+
+
+def set_no_new_privileges() -> None:
+    """Give up gaining privileges by exec, for this process and all its descendants."""
+    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "cannot set no_new_privs")
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{what}: {os.strerror(code)}")

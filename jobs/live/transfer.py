@@ -1,0 +1,247 @@
+"""The transfer agent: one VM's part in a job's communication pattern.
+
+All senders start at the same instant on connections that stand already. The clock of a flow stops
+at the receiver's last byte. The receiver then answers with its own count and stamps on the same
+connection, and the sender compares: what a report calls acknowledged has arrived.
+"""
+
+from __future__ import annotations
+
+import selectors
+import struct
+import time
+
+from jobs.live import tcp
+from jobs.live.agent import AgentFailure, Stopwatch, wait_for_start
+from jobs.live.burn import burn_until
+from jobs.live.channel import Channel
+from jobs.live.connections import Connections, Receiving, Sending
+from jobs.live.production import BUFFER_LIMIT_BYTES, Production
+from jobs.live.protocol import AgentReport, Progress, Ready, Received, Sent, TransferPlan
+
+_ACK = struct.Struct("!QQQ")  # bytes counted, instants of first and last byte
+
+# With several receivers no flow may be further ahead of the slowest than this: the shares of an
+# all-to-all then stay even, and no flow is left to finish alone at a fraction of the VM's rate.
+LEAD_BYTES = 262_144
+
+_READ = selectors.EVENT_READ
+_WRITE = selectors.EVENT_WRITE
+
+
+class TransferAgent:
+    """Runs one :class:`TransferPlan`."""
+
+    def __init__(self, plan: TransferPlan, channel: Channel) -> None:
+        self._plan = plan
+        self._channel = channel
+        self._watch = Stopwatch()
+        self._connections = Connections(plan, channel)
+        self._selector = selectors.DefaultSelector()
+        self._data = memoryview(bytes(tcp.NOTSENT_BYTES))
+        self._into = memoryview(bytearray(1 << 20))
+        self._received_bytes = 0
+        self._sent_bytes = 0
+        self._open = 0  # flows of both directions that are not complete
+        self._congestion_control: str | None = None
+        self._retransmits: list[int] = []
+        total_bytes = sum(order.size_bytes for order in plan.sends)
+        self._production = (
+            Production(total_bytes, plan.demand, plan.cpu_share)
+            if plan.demand and total_bytes
+            else None
+        )
+
+    def run(self) -> None:
+        """Move everything; raises AgentFailure or OSError with the reason if that fails."""
+        try:
+            self._connections.establish()
+            self._prepare()
+            self._channel.say(Ready(self._plan.index, time.monotonic_ns()))
+            self._watch.start(wait_for_start(self._channel, self._plan.start_at_ns))
+            while self._open:
+                self._turn()
+            self._sample(time.monotonic_ns())
+        finally:
+            self._retransmits = [tcp.retransmits(s.sock) for s in self._connections.sendings]
+            self._connections.close()
+            self._selector.close()
+
+    def report(self, error: str | None) -> AgentReport:
+        """What has been moved so far."""
+        return AgentReport(
+            index=self._plan.index,
+            start_ns=self._watch.start_ns,
+            end_ns=time.monotonic_ns(),
+            received=tuple(
+                Received(f.order.peer, f.received_bytes, f.first_ns, f.last_ns)
+                for f in self._connections.receivings
+            ),
+            sent=tuple(
+                Sent(f.order.peer, f.sent_bytes, f.acknowledged_bytes, f.acknowledged_ns, again)
+                for f, again in zip(self._connections.sendings, self._retransmits, strict=True)
+            ),
+            cpu_s=self._watch.cpu_s(),
+            congestion_control=self._congestion_control,
+            error=error,
+        )
+
+    def _prepare(self) -> None:
+        """Register all flows; from here on a turn of the loop is all there is."""
+        notsent_bytes = BUFFER_LIMIT_BYTES if self._production else tcp.NOTSENT_BYTES
+        self._selector.register(self._channel, _READ)
+        for sending in self._connections.sendings:
+            tcp.set_notsent_limit(sending.sock, notsent_bytes)
+            self._selector.register(sending.sock, _READ, sending)
+            sending.watched = _READ
+        for receiving in self._connections.receivings:
+            self._selector.register(receiving.sock, _READ, receiving)
+        sockets = [sending.sock for sending in self._connections.sendings]
+        sockets += [receiving.sock for receiving in self._connections.receivings]
+        self._open = len(sockets)
+        names = sorted({tcp.congestion_control(sock) for sock in sockets})
+        self._congestion_control = ",".join(names) or None
+
+    def _turn(self) -> None:
+        """Look after everything that is due or possible, once."""
+        now_ns = time.monotonic_ns()
+        if self._watch.sample_due(now_ns, self._plan.progress_every_s):
+            self._sample(now_ns)
+        if self._watch.elapsed_s(now_ns) > self._plan.timeout_s:
+            raise AgentFailure(self._overdue())
+        wait_s = self._produce(now_ns)
+        self._watch_sendings()
+        for key, events in self._selector.select(wait_s):
+            if isinstance(key.data, Receiving):
+                self._receive(key.data)
+            elif isinstance(key.data, Sending):
+                if events & _READ:
+                    self._hear(key.data)
+                elif events & _WRITE:
+                    self._send(key.data)
+            else:
+                self._channel.heard()
+
+    def _produce(self, now_ns: int) -> float:
+        """Let the application work; returns how long the loop may wait, in seconds."""
+        wait_s = self._plan.progress_every_s
+        production = self._production
+        if production is None or production.finished:
+            return wait_s
+        cpu_ns = time.thread_time_ns()
+        production.advance(now_ns, cpu_ns, self._sent_bytes)
+        if production.cpu_missing_ns(cpu_ns):
+            burn_until(production.cpu_due_ns)
+            return 0.0
+        if production.due_ns is not None:
+            return min(wait_s, max(0, production.due_ns - now_ns) / 1e9)
+        return wait_s
+
+    def _allowed_bytes(self, sending: Sending, slowest_bytes: int) -> int:
+        """What ``sending`` may hand to the kernel now."""
+        allowed = min(sending.left_bytes, slowest_bytes + LEAD_BYTES - sending.sent_bytes)
+        if self._production is not None:
+            allowed = min(allowed, self._production.produced_bytes - self._sent_bytes)
+        return allowed
+
+    def _slowest_bytes(self) -> int:
+        unfinished = [s.sent_bytes for s in self._connections.sendings if s.left_bytes]
+        return min(unfinished, default=0)
+
+    def _watch_sendings(self) -> None:
+        """Wait for room only on flows that have something to send: a selector would spin."""
+        slowest_bytes = self._slowest_bytes()
+        for sending in self._connections.sendings:
+            if sending.acknowledged_ns is not None:
+                continue
+            wanted = _READ | _WRITE if self._allowed_bytes(sending, slowest_bytes) > 0 else _READ
+            if wanted != sending.watched:
+                self._selector.modify(sending.sock, wanted, sending)
+                sending.watched = wanted
+
+    def _send(self, sending: Sending) -> None:
+        allowed = self._allowed_bytes(sending, self._slowest_bytes())
+        if allowed <= 0:
+            return
+        try:
+            n = sending.sock.send(self._data[:allowed])
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise AgentFailure(self._broken(sending, error.strerror)) from None
+        sending.sent_bytes += n
+        self._sent_bytes += n
+
+    def _hear(self, sending: Sending) -> None:
+        """Read the receiver's acknowledgement and hold it against what was sent."""
+        try:
+            data = sending.sock.recv(_ACK.size - len(sending.answer))
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise AgentFailure(self._broken(sending, error.strerror)) from None
+        if not data:
+            raise AgentFailure(self._broken(sending, "closed by the peer"))
+        sending.answer += data
+        if len(sending.answer) < _ACK.size:
+            return
+        sending.acknowledged_bytes, _, sending.acknowledged_ns = _ACK.unpack(sending.answer)
+        self._selector.unregister(sending.sock)
+        self._open -= 1
+        if sending.acknowledged_bytes != sending.order.size_bytes:
+            raise AgentFailure(
+                f"VM {sending.order.peer} acknowledges {sending.acknowledged_bytes} bytes"
+                f" of {sending.order.size_bytes}"
+            )
+
+    def _receive(self, receiving: Receiving) -> None:
+        try:
+            n = receiving.sock.recv_into(self._into[: receiving.left_bytes])
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise AgentFailure(self._cut(receiving, error.strerror)) from None
+        now_ns = time.monotonic_ns()
+        if n == 0:
+            raise AgentFailure(self._cut(receiving, "closed by the peer"))
+        if receiving.first_ns is None:
+            receiving.first_ns = now_ns
+        receiving.received_bytes += n
+        self._received_bytes += n
+        if receiving.left_bytes == 0:
+            receiving.last_ns = now_ns
+            receiving.sock.send(_ACK.pack(receiving.received_bytes, receiving.first_ns, now_ns))
+            self._selector.unregister(receiving.sock)
+            self._open -= 1
+
+    def _sample(self, now_ns: int) -> None:
+        self._channel.say(
+            Progress(
+                self._plan.index,
+                now_ns,
+                self._received_bytes,
+                self._sent_bytes,
+                self._watch.cpu_s(),
+            )
+        )
+
+    def _broken(self, sending: Sending, reason: str | None) -> str:
+        order = sending.order
+        return (
+            f"connection to VM {order.peer} at {order.ip}:{order.port} lost after"
+            f" {sending.sent_bytes} of {order.size_bytes} bytes: {reason}"
+        )
+
+    def _cut(self, receiving: Receiving, reason: str | None) -> str:
+        return (
+            f"connection from VM {receiving.order.peer} lost after"
+            f" {receiving.received_bytes} of {receiving.order.size_bytes} bytes: {reason}"
+        )
+
+    def _overdue(self) -> str:
+        to_send = sum(order.size_bytes for order in self._plan.sends)
+        to_receive = sum(order.size_bytes for order in self._plan.receives)
+        return (
+            f"not done when the time of {self._plan.timeout_s:g} s was over: received"
+            f" {self._received_bytes} of {to_receive} bytes, sent {self._sent_bytes} of {to_send}"
+        )
