@@ -1,0 +1,63 @@
+"""``python -m bench --list`` and ``python -m bench NAME [--quick] [--json]``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from collections.abc import Callable
+
+from bench.figures import Result, machine
+
+BENCHMARKS = {
+    "transfer-accuracy": ("bench.transfer_accuracy", "measured over ideal time, five switches"),
+    "aggregate-load": ("bench.aggregate_load", "the largest reserved load that stays exact"),
+    "hostile-tenant": ("bench.hostile_tenant", "a guarantee beside 16 TCP flows and a UDP flood"),
+    "network-up": ("bench.network_up", "fat-tree k=4 and k=8 up and down, beside plain Mininet"),
+    "tenant-in": ("bench.tenant_in", "a 32-VM tenant in, and re-rated"),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one benchmark; exit 1 where a stated target was missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("name", nargs="?", choices=sorted(BENCHMARKS), metavar="NAME")
+    parser.add_argument("--list", action="store_true", help="the benchmarks' names")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    args = parser.parse_args(argv)
+    if args.list or args.name is None:
+        for name, (_, what) in BENCHMARKS.items():
+            sys.stdout.write(f"{name:20} {what}\n")
+        return 0
+    run: Callable[[bool], list[Result]] = importlib.import_module(BENCHMARKS[args.name][0]).run
+    where = machine()
+    results = run(args.quick)
+    if args.json:
+        head = results[0].to_json() if results else {}
+        rows = [result.to_json() for result in results]
+        document = {**head, "name": args.name, "machine": where, "rows": rows}
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    else:
+        _show(args.name, where, results)
+    return 1 if any(result.meets is False for result in results) else 0
+
+
+def _show(name: str, where: dict[str, object], results: list[Result]) -> None:
+    lines = [name, *(f"  {key}: {value}" for key, value in where.items()), ""]
+    lines.append(f"{'':34} {'n':>4} {'median':>10} {'min':>10} {'max':>10}  unit   target")
+    for result in results:
+        row = result.to_json()
+        verdict = {None: "", True: "  met", False: "  MISSED"}[result.meets]
+        lines.append(
+            f"{result.name:34} {row['n']:>4} {row['median']:>10.4g} {row['min']:>10.4g} "
+            f"{row['max']:>10.4g}  {result.unit:6} {result.target}{verdict}"
+        )
+        for key, value in result.extra.items():
+            lines.append(f"{'':34}   {key}: {value}")
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
