@@ -1,0 +1,275 @@
+"""A run folder: made once, written whole file by whole file, owned by the person who called sudo.
+
+``docs/run-folder.md`` describes every file in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from testbed.errors import BadInput
+from testbed.events import Event
+
+SPEC = "spec.yaml"
+RESOLVED = "spec.resolved.json"
+PROVENANCE = "provenance.json"
+EVENTS = "events.jsonl"
+JOBS = "jobs.csv"
+LINKS = "links.csv"
+SUMMARY = "summary.json"
+REPORT = "report.html"
+PLAN = "plan"
+LOGS = "logs"
+
+FOLDER_MODE = 0o755
+FILE_MODE = 0o644
+LOG_MODE = 0o600
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whom the files of a run belong to."""
+
+    uid: int
+    gid: int
+
+
+def caller(environ: Mapping[str, str] = os.environ, euid: int | None = None) -> Owner | None:
+    """The person behind sudo, or None where nobody is (not root, or root without sudo)."""
+    if (os.geteuid() if euid is None else euid) != 0:
+        return None
+    try:
+        return Owner(int(environ["SUDO_UID"]), int(environ["SUDO_GID"]))
+    except (KeyError, ValueError):
+        return None
+
+
+def folder_name(name: str, seed: int, now: datetime) -> str:
+    """``20261120T141500Z-NAME-sSEED``; what a file name should not hold becomes ``-``."""
+    safe = _UNSAFE.sub("-", name).strip("-.") or "run"
+    return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{safe[:80]}-s{seed}"
+
+
+def as_json(value: object) -> str:
+    """JSON as people read it. Not-a-number has no place in a result: ValueError."""
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_plain) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of array libraries, paths: what :mod:`json` does not know."""
+    if isinstance(value, Path):
+        return str(value)
+    item = getattr(value, "item", None)
+    if callable(item):
+        return item()
+    raise TypeError(f"{type(value).__name__} does not go into a run folder")
+
+
+class EventLog:
+    """Appends events to ``events.jsonl``, one flushed line each; an event sink for the engine.
+
+    A process killed at any moment leaves whole lines and at most one broken one, the last.
+    Threads may share it.
+    """
+
+    def __init__(self, path: Path, owner: Owner | None = None) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path, flags, FILE_MODE)
+        os.fchmod(descriptor, FILE_MODE)
+        if owner is not None:
+            os.fchown(descriptor, owner.uid, owner.gid)
+        self._file: IO[str] = os.fdopen(descriptor, "w", encoding="utf-8")
+        self._lock = threading.Lock()
+
+    def __call__(self, event: Event) -> None:
+        line = json.dumps(
+            event.to_json(),
+            ensure_ascii=False,
+            allow_nan=False,
+            separators=(",", ":"),
+            default=_plain,
+        )
+        with self._lock:
+            self._file.write(line + "\n")
+            self._file.flush()
+
+    def close(self) -> None:
+        """Put what was written on the disk. Closing twice is allowed."""
+        with self._lock:
+            if not self._file.closed:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+                self._file.close()
+
+    def __enter__(self) -> EventLog:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where one run (or one policy of it) puts what it leaves behind.
+
+    Files appear whole or not at all: each is written beside its place and renamed into it.
+    """
+
+    path: Path
+    owner: Owner | None = None
+
+    @classmethod
+    def create(
+        cls,
+        base: Path,
+        name: str,
+        seed: int,
+        *,
+        now: datetime | None = None,
+        owner: Owner | None = None,
+    ) -> RunFolder:
+        """A new, empty ``BASE/20261120T141500Z-NAME-sSEED/``, with ``-2``, ``-3`` … where taken.
+
+        ``base`` is made if it is missing. ``owner`` defaults to the person behind sudo.
+        Raises BadInput where the folder cannot be made.
+        """
+        owner = caller() if owner is None else owner
+        stem = folder_name(name, seed, datetime.now(UTC) if now is None else now)
+        try:
+            _make_folders(base, owner)
+            for attempt in range(1, 10_000):
+                path = base / (stem if attempt == 1 else f"{stem}-{attempt}")
+                try:
+                    path.mkdir(FOLDER_MODE)
+                except FileExistsError:
+                    continue
+                _give(path, FOLDER_MODE, owner)
+                return cls(path.absolute(), owner)
+        except OSError as error:
+            raise BadInput(
+                f"no run folder can be made in {base}: {error.strerror}",
+                "name a folder you may write to with --out",
+            ) from error
+        raise BadInput(f"{base} has 9999 run folders named {stem}", "name another with --out")
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """An existing run folder, for what is written later (a new report)."""
+        return cls(path.absolute(), caller())
+
+    def policy(self, label: str) -> RunFolder:
+        """A new sub-folder for one of several policies; equal labels get ``-2``, ``-3`` …"""
+        safe = _UNSAFE.sub("-", label).strip("-.") or "policy"
+        for attempt in range(1, 10_000):
+            path = self.path / (safe if attempt == 1 else f"{safe}-{attempt}")
+            try:
+                path.mkdir(FOLDER_MODE)
+            except FileExistsError:
+                continue
+            _give(path, FOLDER_MODE, self.owner)
+            return RunFolder(path, self.owner)
+        raise BadInput(f"{self.path} has 9999 folders named {safe}")
+
+    def write_text(self, name: str, text: str, mode: int = FILE_MODE) -> Path:
+        """``text`` as the whole of the file ``name`` (relative, may name a sub-folder)."""
+        return self.write_bytes(name, text.encode("utf-8"), mode)
+
+    def write_json(self, name: str, value: object) -> Path:
+        return self.write_text(name, as_json(value))
+
+    def write_bytes(self, name: str, content: bytes, mode: int = FILE_MODE) -> Path:
+        def write(file: IO[bytes]) -> None:
+            file.write(content)
+
+        return self._replace(name, write, mode)
+
+    def write_lines(self, name: str, write: Callable[[IO[str]], None]) -> Path:
+        """A text file too long to hold in memory: ``write`` is given the open file."""
+
+        def wrapped(file: IO[bytes]) -> None:
+            # newline="" leaves line ends to the csv module
+            with os.fdopen(os.dup(file.fileno()), "w", encoding="utf-8", newline="") as text:
+                write(text)
+
+        return self._replace(name, wrapped, FILE_MODE)
+
+    def _replace(self, name: str, write: Callable[[IO[bytes]], None], mode: int) -> Path:
+        target = self._inside(name)
+        _make_folders(target.parent, self.owner)
+        scratch = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with os.fdopen(os.open(scratch, flags, mode), "wb") as file:
+                os.fchmod(file.fileno(), mode)
+                if self.owner is not None:
+                    os.fchown(file.fileno(), self.owner.uid, self.owner.gid)
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            scratch.replace(target)
+        finally:
+            scratch.unlink(missing_ok=True)
+        return target
+
+    def open_events(self) -> EventLog:
+        """The event stream of this run. Exists once: a second call raises FileExistsError."""
+        return EventLog(self.path / EVENTS, self.owner)
+
+    def log_path(self, name: str) -> Path:
+        """An empty file ``logs/NAME`` (0600) for a process to append to; an existing one stays."""
+        path = self._inside(f"{LOGS}/{name}")
+        _make_folders(path.parent, self.owner)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path, flags, LOG_MODE)
+        try:
+            if self.owner is not None:
+                os.fchown(descriptor, self.owner.uid, self.owner.gid)
+        finally:
+            os.close(descriptor)
+        return path
+
+    def hand_over(self) -> None:
+        """Give everything in the folder to its owner: what others wrote there as root too."""
+        if self.owner is None:
+            return
+        for folder, folders, files in os.walk(self.path):
+            for name in (*folders, *files):
+                os.chown(Path(folder) / name, self.owner.uid, self.owner.gid, follow_symlinks=False)
+
+    def _inside(self, name: str) -> Path:
+        parts = Path(name).parts
+        if not parts or Path(name).is_absolute() or ".." in parts:
+            raise ValueError(f"{name!r} is not a file inside the run folder")
+        return self.path / name
+
+
+def _make_folders(path: Path, owner: Owner | None) -> None:
+    """``mkdir -p`` that hands every folder it makes, and no other, to the owner."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(FOLDER_MODE, exist_ok=True)
+        _give(folder, FOLDER_MODE, owner)
+
+
+def _give(path: Path, mode: int, owner: Owner | None) -> None:
+    # Explicitly: the umask of root's shell is no business of the results' reader.
+    path.chmod(mode)
+    if owner is not None:
+        os.chown(path, owner.uid, owner.gid, follow_symlinks=False)

@@ -1,0 +1,407 @@
+"""Events to ``jobs.csv`` rows and ``summary.json``: one pass, memory per job and not per event.
+
+Every figure is defined in ``docs/run-folder.md``; the audit computes the main ones again by itself.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import IO, Any
+
+from testbed import events
+
+SLOWDOWN_BOUND_S = 10.0
+"""Γ of the bounded slowdown: shorter jobs count as this long (AdaBa/BgMBF, CMBF)."""
+
+SIMULATED = "sim"
+"""The backend whose runs need no verdict on the machine they ran on."""
+
+OUTCOMES = ("finished", "rejected", "killed", "unfinished")
+_SEVERITY = {"ok": 0, "suspect": 1, "invalid": 2}
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """One line of ``jobs.csv``; None is an empty field. Times are experiment seconds."""
+
+    job_id: str
+    policy: str
+    kind: str
+    submit_s: float
+    start_s: float | None
+    end_s: float | None
+    outcome: str
+    reason: str
+    n_vms: int
+    requested_bps: int
+    granted_bps: int | None
+    estimate_s: float | None
+    measured_s: float | None
+    deadline_s: float | None
+    met_deadline: bool | None
+    preemptions: int
+    migrations: int
+    value: float
+    price: float
+    application: str | None
+    duration_s: float
+    ratio: float | None
+
+    @property
+    def wait_s(self) -> float | None:
+        """From submission to the first start."""
+        return None if self.start_s is None else self.start_s - self.submit_s
+
+    @property
+    def response_s(self) -> float | None:
+        """From submission to the end, for finished jobs."""
+        if self.outcome != "finished" or self.end_s is None:
+            return None
+        return self.end_s - self.submit_s
+
+    @property
+    def bounded_slowdown(self) -> float | None:
+        """Response over max(Γ, running time), for finished jobs."""
+        if self.response_s is None or self.measured_s is None:
+            return None
+        return self.response_s / max(SLOWDOWN_BOUND_S, self.measured_s)
+
+
+COLUMNS = tuple(f.name for f in fields(JobRow))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Order statistics of a sample; quantiles interpolate linearly between neighbours."""
+
+    min: float
+    median: float
+    p95: float
+    max: float
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """Whether the machine kept up: ``ok``, ``suspect``, ``invalid``; None for simulated runs."""
+
+    verdict: str | None
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Summary:
+    """``summary.json`` but for the verdict rows. None where there is nothing to average."""
+
+    name: str
+    policy: str
+    backend: str
+    seed: int
+    status: str
+    jobs: int
+    finished: int
+    rejected: int
+    killed: int
+    unfinished: int
+    met_deadline: int
+    success_rate: float | None
+    vm_utilisation: float | None
+    link_utilisation: float | None
+    link_utilisation_measured: float | None
+    revenue: float
+    wait_mean_s: float | None
+    response_mean_s: float | None
+    bounded_slowdown_mean: float | None
+    preemptions: int
+    migrations: int
+    estimate_ratio: Spread | None
+    fidelity: Fidelity
+    span_s: float
+    wall_s: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    """The q-quantile of sorted ``values``, linear between the neighbouring order statistics."""
+    place = q * (len(values) - 1)
+    below = int(place)
+    above = min(below + 1, len(values) - 1)
+    return values[below] + (values[above] - values[below]) * (place - below)
+
+
+def spread(values: Iterable[float]) -> Spread | None:
+    """None for no values."""
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    return Spread(ordered[0], quantile(ordered, 0.5), quantile(ordered, 0.95), ordered[-1])
+
+
+def mean(values: Iterable[float]) -> float | None:
+    """None for no values."""
+    total, count = 0.0, 0
+    for value in values:
+        total += value
+        count += 1
+    return total / count if count else None
+
+
+@dataclass
+class _Job:
+    """What one job's events amount to so far. ``held`` (VMs, bit/s) while it runs."""
+
+    request: dict[str, Any]
+    start_s: float | None = None
+    end_s: float | None = None
+    outcome: str = "unfinished"
+    reason: str = "the run stopped before its end"
+    granted_bps: int | None = None
+    estimate_s: float | None = None
+    measured_s: float | None = None
+    preemptions: int = 0
+    migrations: int = 0
+    price: float = 0.0
+    n_placed: int = 0
+    reserved_bps: int = 0
+    held: tuple[int, int] | None = None
+
+
+@dataclass
+class _Use:
+    """A quantity over time, integrated: VMs that run, bit/s reserved for them over all links."""
+
+    now_s: float = 0.0
+    vms: int = 0
+    reserved_bps: int = 0
+    vm_s: float = 0.0
+    reserved_bits: float = 0.0
+
+    def advance(self, t: float) -> None:
+        step = t - self.now_s
+        self.vm_s += self.vms * step
+        self.reserved_bits += self.reserved_bps * step
+        self.now_s = t
+
+
+@dataclass
+class _Samples:
+    sent_bits: float = 0.0
+    duration_s: float = 0.0
+
+
+@dataclass
+class Tally:
+    """Takes events one by one; gives rows and a summary at any moment.
+
+    Feed a run's events in order. Complexity: O(1) per event but for the lengths of its own lists.
+    """
+
+    started: events.RunStarted | None = None
+    ended: events.RunEnded | None = None
+    notes: list[events.FidelityNoted] = field(default_factory=list)
+    _jobs: dict[str, _Job] = field(default_factory=dict)
+    _use: _Use = field(default_factory=_Use)
+    _samples: _Samples = field(default_factory=_Samples)
+
+    def feed(self, event: events.Event) -> None:
+        self._use.advance(event.t)
+        match event:
+            case events.RunStarted():
+                self.started = event
+            case events.RunEnded():
+                self.ended = event
+            case events.FidelityNoted():
+                self.notes.append(event)
+            case events.LinkSample():
+                self._samples.duration_s += event.interval_s
+                self._samples.sent_bits += sum(s[1] for s in event.links) * event.interval_s
+            case events.JobSubmitted():
+                self._jobs[str(event.job["id"])] = _Job(event.job)
+            case _:
+                self._feed_job(event)
+
+    __call__ = feed
+
+    def _feed_job(self, event: events.Event) -> None:
+        job = self._jobs.get(getattr(event, "job_id", ""))
+        if job is None:
+            return
+        match event:
+            case events.JobReserved():
+                job.granted_bps, job.estimate_s = event.rate_bps, event.estimate_s
+                job.n_placed = sum(count for _, count in event.vms_on)
+                job.reserved_bps = _total(event.links)
+            case events.JobStarted():
+                job.start_s = event.t if job.start_s is None else job.start_s
+                self._hold(job)
+            case events.JobRescaled():
+                job.reserved_bps = _total(event.links)
+                self._hold(job)
+            case events.JobPreempted():
+                job.preemptions += 1
+                self._let_go(job)
+            case events.JobResumed():
+                self._hold(job)
+            case events.JobMigrated():
+                job.migrations += 1
+                job.reserved_bps = _total(event.links)
+                self._hold(job)
+            case events.JobEnded():
+                self._let_go(job)
+                job.end_s, job.outcome, job.reason = event.t, event.outcome, event.reason
+                job.measured_s = event.measured_s
+                job.price = float(event.detail.get("price", 0.0))
+            case _:
+                pass
+
+    def _hold(self, job: _Job) -> None:
+        self._let_go(job)
+        job.held = (job.n_placed, job.reserved_bps)
+        self._use.vms += job.n_placed
+        self._use.reserved_bps += job.reserved_bps
+
+    def _let_go(self, job: _Job) -> None:
+        if job.held is not None:
+            self._use.vms -= job.held[0]
+            self._use.reserved_bps -= job.held[1]
+            job.held = None
+
+    def rows(self) -> Iterator[JobRow]:
+        """One row per submitted job, in order of submission."""
+        policy = "" if self.started is None else self.started.policy
+        for job in self._jobs.values():
+            yield _row(job, policy)
+
+    def fidelity(self) -> Fidelity:
+        """The worst note's level, and the reasons of all that are not ok, each once."""
+        if self.started is None or self.started.backend == SIMULATED:
+            return Fidelity(None)
+        if not self.notes:
+            return Fidelity("suspect", ("nothing was checked about the machine during this run",))
+        worst = max((note.level for note in self.notes), key=lambda v: _SEVERITY.get(v, 2))
+        reasons = dict.fromkeys(note.reason for note in self.notes if note.level != "ok")
+        return Fidelity(worst, tuple(reasons))
+
+    def summary(self, name: str | None = None, wall_s: float | None = None) -> Summary:
+        """``name`` defaults to the run's own; ``wall_s`` is what the run took in real seconds."""
+        rows = list(self.rows())
+        count = {outcome: sum(r.outcome == outcome for r in rows) for outcome in OUTCOMES}
+        good = sum(r.outcome == "finished" and r.met_deadline is not False for r in rows)
+        started = self.started
+        vm_use, link_use, link_sent = self._utilisation()
+        return Summary(
+            name=name if name is not None else started.run if started else "",
+            policy=started.policy if started else "",
+            backend=started.backend if started else "",
+            seed=started.seed if started else 0,
+            status=self.ended.status if self.ended else "interrupted",
+            jobs=len(rows),
+            **count,
+            met_deadline=sum(r.met_deadline is True for r in rows),
+            success_rate=good / len(rows) if rows else None,
+            vm_utilisation=vm_use,
+            link_utilisation=link_use,
+            link_utilisation_measured=link_sent,
+            revenue=sum(r.price for r in rows),
+            wait_mean_s=mean(r.wait_s for r in rows if r.wait_s is not None),
+            response_mean_s=mean(r.response_s for r in rows if r.response_s is not None),
+            bounded_slowdown_mean=mean(
+                r.bounded_slowdown for r in rows if r.bounded_slowdown is not None
+            ),
+            preemptions=sum(r.preemptions for r in rows),
+            migrations=sum(r.migrations for r in rows),
+            estimate_ratio=spread(r.ratio for r in rows if r.ratio is not None),
+            fidelity=self.fidelity(),
+            span_s=self._use.now_s,
+            wall_s=wall_s,
+        )
+
+    def _utilisation(self) -> tuple[float | None, float | None, float | None]:
+        """Means over the run: VM slots, reserved capacity, sent capacity (where sampled)."""
+        if self.started is None or self._use.now_s <= 0:
+            return None, None, None
+        topology, span_s = self.started.topology, self._use.now_s
+        slots = sum(topology["slots"])
+        capacity = 2 * sum(topology["links"]["capacity_bps"])
+        sampled = self._samples
+        return (
+            self._use.vm_s / (slots * span_s) if slots else None,
+            self._use.reserved_bits / (capacity * span_s) if capacity else None,
+            sampled.sent_bits / (capacity * sampled.duration_s)
+            if capacity and sampled.duration_s
+            else None,
+        )
+
+
+def _total(links: Iterable[Sequence[int]]) -> int:
+    return sum(pair[1] for pair in links)
+
+
+def _row(job: _Job, policy: str) -> JobRow:
+    request = job.request
+    ratio = None
+    if job.outcome == "finished" and job.measured_s is not None and job.estimate_s:
+        ratio = job.measured_s / job.estimate_s
+    return JobRow(
+        job_id=str(request["id"]),
+        policy=policy,
+        kind=request["kind"],
+        submit_s=request["submit_s"],
+        start_s=job.start_s,
+        end_s=job.end_s,
+        outcome=job.outcome,
+        reason=job.reason,
+        n_vms=request["n_vms"],
+        requested_bps=request["bandwidth_bps"],
+        granted_bps=job.granted_bps,
+        estimate_s=job.estimate_s,
+        measured_s=job.measured_s,
+        deadline_s=request["deadline_s"],
+        met_deadline=_met(job),
+        preemptions=job.preemptions,
+        migrations=job.migrations,
+        value=request["value"],
+        price=job.price,
+        application=request["application"],
+        duration_s=request["duration_s"],
+        ratio=ratio,
+    )
+
+
+def _met(job: _Job) -> bool | None:
+    """Whether it finished by its deadline; None where there is none to meet."""
+    deadline_s = job.request["deadline_s"]
+    if deadline_s is None:
+        return None
+    if job.outcome != "finished" or job.end_s is None:
+        return False
+    due_s = job.request["submit_s"] + deadline_s
+    # Rounding of a sum of floats decides no deadline.
+    return bool(job.end_s <= due_s + 1e-9 * max(1.0, abs(due_s)))
+
+
+def tally(stream: Iterable[events.Event]) -> Tally:
+    """A whole stream, taken in."""
+    out = Tally()
+    for event in stream:
+        out.feed(event)
+    return out
+
+
+def write_jobs_csv(rows: Iterable[JobRow], file: IO[str]) -> None:
+    """``jobs.csv``: a header, then a line per job; None is empty, truths ``true`` and ``false``."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        writer.writerow([_cell(getattr(row, column)) for column in COLUMNS])
+
+
+def _cell(value: object) -> object:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value) if isinstance(value, float) else value

@@ -1,0 +1,106 @@
+"""Whether a parsed event has the types its class declares: the guard in front of every reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from testbed.events import Event, JobSubmitted, RunStarted
+
+JOB_FIELDS: dict[str, str] = {
+    "id": "str",
+    "submit_s": "float",
+    "n_vms": "int",
+    "bandwidth_bps": "int",
+    "duration_s": "float",
+    "deadline_s": "float | None",
+    "kind": "str",
+    "application": "str | None",
+    "value": "float",
+}
+TOPOLOGY_FIELDS: dict[str, str] = {
+    "names": "list[str]",
+    "slots": "list[int]",
+    "links": "dict[str, Any]",
+    "trees": "list[dict[str, Any]]",
+}
+LINK_FIELDS = dict.fromkeys(("lower", "upper", "capacity_bps"), "list[int]")
+TREE_FIELDS = {"root": "int", "parent": "list[int]", "uplink": "list[int]"}
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _list_of(inside: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(inside(item) for item in value)
+
+
+def _is_dict(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_str(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(_is_int(v) for v in value)
+
+
+def _is_sample(value: Any) -> bool:
+    """``[directed link, sent, reserved]``."""
+    return (
+        isinstance(value, list)
+        and len(value) == 3
+        and all(_is_number(v) for v in value)
+        and value[0] == int(value[0])
+    )
+
+
+_HOLDS: dict[str, Callable[[Any], bool]] = {
+    "str": _is_str,
+    "int": _is_int,
+    "float": _is_number,
+    "float | None": lambda value: value is None or _is_number(value),
+    "str | None": lambda value: value is None or isinstance(value, str),
+    "dict[str, Any]": _is_dict,
+    "dict[str, float]": lambda value: (
+        isinstance(value, dict) and all(map(_is_number, value.values()))
+    ),
+    "list[int]": _list_of(_is_int),
+    "list[str]": _list_of(_is_str),
+    "list[dict[str, Any]]": _list_of(_is_dict),
+    "list[list[int]]": _list_of(_is_pair),
+    "list[list[float]]": _list_of(_is_sample),
+}
+
+
+def check_shape(event: Event) -> None:
+    """Raises ValueError naming the first field that has not the type its class declares."""
+    for entry in fields(event):
+        _require(event.name, entry.name, str(entry.type), getattr(event, entry.name))
+    if isinstance(event, JobSubmitted):
+        _require_all("job", event.job, JOB_FIELDS)
+    elif isinstance(event, RunStarted):
+        _require_all("topology", event.topology, TOPOLOGY_FIELDS)
+        _require_all("topology.links", event.topology["links"], LINK_FIELDS)
+        for tree in event.topology["trees"]:
+            _require_all("topology.trees", tree, TREE_FIELDS)
+
+
+def _require_all(where: str, record: dict[str, Any], wanted: dict[str, str]) -> None:
+    for name, kind in wanted.items():
+        if name not in record:
+            raise ValueError(f"{where} lacks {name}")
+        _require(where, name, kind, record[name])
+
+
+def _require(where: str, name: str, kind: str, value: Any) -> None:
+    if not _HOLDS[kind](value):
+        raise ValueError(f"{where}: {name} is not {kind}")
