@@ -1,0 +1,45 @@
+"""The largest reserved load across five switches at which every job stays within 1 %."""
+
+from __future__ import annotations
+
+from bench.figures import Result
+from bench.live import five_switches, network, pair, transfer
+
+LINK_BPS = 2_000_000_000
+TOTALS_MBPS = (400, 600, 700, 800, 850, 900, 1000, 1200)
+JOBS = 4
+DURATION_S = 3.0
+WITHIN = 0.01
+TARGET_MBPS = 800
+
+
+def run(quick: bool) -> list[Result]:
+    """Four equal transfers, more and more of them in total, until one misses by over 1 %."""
+    repeats = 1 if quick else 3
+    largest = 0
+    rows = []
+    with network(five_switches(LINK_BPS, JOBS)) as world:
+        for total in TOTALS_MBPS:
+            tenants = [pair(world, i + 1, i, total * 1_000_000 // JOBS) for i in range(JOBS)]
+            for tenant in tenants:
+                world.admit(tenant)
+            ratios = [
+                one.ratio for _ in range(repeats) for one in transfer(world, tenants, DURATION_S)
+            ]
+            for tenant in tenants:
+                world.dismiss(tenant)
+            exact = all(abs(ratio - 1) <= WITHIN for ratio in ratios)
+            rows.append(Result(f"{JOBS} jobs, {total} Mbit/s in total", "ratio", tuple(ratios)))
+            if exact and largest == _previous(total):
+                largest = total
+    meets = largest >= TARGET_MBPS
+    rows.append(
+        Result("largest exact load", "Mbit/s", (largest,), f"above {TARGET_MBPS}", meets)
+    )
+    return rows
+
+
+def _previous(total: int) -> int:
+    """The load before ``total``: the largest counts only if all below it were exact too."""
+    position = TOTALS_MBPS.index(total)
+    return TOTALS_MBPS[position - 1] if position else 0

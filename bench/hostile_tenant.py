@@ -1,0 +1,92 @@
+"""Two tenants on one shared link, reserved 40 and 60 % of it; the second attacks the first."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+from bench.figures import Result
+from bench.live import network, pair, transfer
+from testbed.backends.emu.world import LiveWorld
+from testbed.embedding.placement import Placement
+from testbed.plan.network import TenantPlan, TenantVm, tenant_plan
+from topologies.tree import tree
+
+LINKS_MBPS = (50, 100, 200, 350, 500)
+DURATION_S = 4.0
+KEEPS = 0.99
+WARM_UP_S = 1.5
+ATTACKS = {
+    "16 TCP flows": ("-P", "8"),
+    "UDP flood": ("-u", "-b", "0", "-l", "1448"),
+}
+
+
+def run(quick: bool) -> list[Result]:
+    """What A keeps of its guarantee beside each attack, and alone, at each link capacity.
+
+    A: two VMs, one on each side. B: four VMs on A's sending server and two on the receiving one,
+    so that its hose reserves 60 % of the link; its own VM caps are lifted to line rate, so that
+    nothing but the link's classes stands between it and A.
+    """
+    repeats = 1 if quick else 3
+    results = []
+    for mbps in LINKS_MBPS if not quick else LINKS_MBPS[::2]:
+        link_bps = mbps * 1_000_000
+        with network(tree([2, 1], [link_bps, link_bps], 5)) as world:
+            victim = pair(world, 1, 0, link_bps * 2 // 5)
+            attacker = _attacker(world, link_bps)
+            world.admit(victim)
+            world.admit(attacker)
+            results.append(_row(f"{mbps} Mbit/s, alone", _kept(world, victim, repeats)))
+            for name, options in ATTACKS.items():
+                with _attack(attacker, options):
+                    kept = _kept(world, victim, repeats)
+                results.append(_row(f"{mbps} Mbit/s, {name}", kept))
+    return results
+
+
+def _attacker(world: LiveWorld, link_bps: int) -> TenantPlan:
+    by_server = world.plan.slots_of_server
+    slots = (*by_server[0][1:5], *by_server[1][1:3])
+    placement = Placement(world.datacentre.trees[0].root, ((0, 4), (1, 2)))
+    plan = tenant_plan(
+        world.datacentre, world.plan, placement, slots, 2, "attacker", link_bps * 3 // 10
+    )
+    return replace(plan, rate_bps=link_bps)
+
+
+@contextmanager
+def _attack(attacker: TenantPlan, options: tuple[str, ...]) -> Iterator[None]:
+    """Two senders to two receivers, until left. Every process is ended by its own handle."""
+    with ExitStack() as processes:
+        for receiver in attacker.vms[4:]:
+            _started(processes, receiver, "-s")
+        time.sleep(0.3)
+        for sender, receiver in zip(attacker.vms[:2], attacker.vms[4:], strict=True):
+            _started(processes, sender, "-c", str(receiver.ip), "-t", "120", *options)
+        time.sleep(WARM_UP_S)
+        yield
+
+
+def _started(processes: ExitStack, vm: TenantVm, *arguments: str) -> None:
+    process = subprocess.Popen(
+        ["ip", "netns", "exec", vm.slot.netns, "iperf3", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    processes.callback(process.wait)
+    processes.callback(process.kill)
+
+
+def _kept(world: LiveWorld, victim: TenantPlan, repeats: int) -> list[float]:
+    return [1 / transfer(world, [victim], DURATION_S)[0].ratio for _ in range(repeats)]
+
+
+def _row(name: str, kept: list[float]) -> Result:
+    meets = min(kept) >= KEEPS
+    return Result(name, "share", tuple(kept), "at least 99 % of the guarantee", meets)

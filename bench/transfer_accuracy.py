@@ -1,0 +1,37 @@
+"""Measured over ideal time of reserved transfers across five switches."""
+
+from __future__ import annotations
+
+from bench.figures import Result
+from bench.live import five_switches, network, pair, transfer
+
+RATES_MBPS = (5, 10, 20, 50, 100, 200, 400, 600, 800, 950)
+DURATION_S = 3.0
+WITHIN = 0.01
+
+
+def run(quick: bool) -> list[Result]:
+    """Single transfers of 3 s from 5 to 950 Mbit/s, then four of 100 Mbit/s at once."""
+    repeats = 1 if quick else 3
+    results = []
+    with network(five_switches(1_000_000_000, 4)) as world:
+        for mbps in RATES_MBPS:
+            tenant = pair(world, 1, 0, mbps * 1_000_000)
+            world.admit(tenant)
+            runs = [transfer(world, [tenant], DURATION_S)[0] for _ in range(repeats)]
+            world.dismiss(tenant)
+            again = sum(one.retransmits for one in runs)
+            results.append(_row(f"single {mbps} Mbit/s", [one.ratio for one in runs], again))
+        four = [pair(world, i + 1, i, 100_000_000) for i in range(4)]
+        for tenant in four:
+            world.admit(tenant)
+        runs = [one for _ in range(repeats) for one in transfer(world, four, DURATION_S)]
+        again = sum(one.retransmits for one in runs)
+        results.append(_row("four at once, 100 Mbit/s", [one.ratio for one in runs], again))
+    return results
+
+
+def _row(name: str, ratios: list[float], retransmits: int) -> Result:
+    meets = all(abs(ratio - 1) <= WITHIN for ratio in ratios)
+    extra = {"retransmits": retransmits}
+    return Result(name, "ratio", tuple(ratios), "every one within 1 % of 1", meets, extra)
