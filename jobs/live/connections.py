@@ -1,5 +1,8 @@
 """Connecting the VMs of a job before its start, so that no handshake counts as transfer.
 
+All sockets are made at once, while the agent still has the privilege to choose their congestion
+control: the kernel lets others use only what the machine's owner allowed for everybody.
+
 Every agent listens, connects to the peers it sends to, and says on each connection who it is, for
 whom, and how much will come. The receiver answers one byte when that is what it expects. An agent
 is ready when all its receivers have answered and all its senders have called.
@@ -28,6 +31,7 @@ _WELCOME = b"\1"
 _RETRY_S = 0.02
 _NOT_YET = {
     errno.ECONNREFUSED,
+    errno.ECONNABORTED,  # how Linux answers the first new attempt on a socket that was refused
     errno.ECONNRESET,
     errno.EHOSTUNREACH,
     errno.ENETUNREACH,
@@ -73,14 +77,19 @@ class _Attempt:
     """A connection to a receiver that does not stand yet."""
 
     order: Outgoing
-    sock: socket.socket | None = None
+    sock: socket.socket
+    calling: bool = False
     retry_at_ns: int = 0
     reason: str = "no answer"
 
 
 @dataclass
 class Connections:
-    """Establishes the connections of one plan; owns every socket until :meth:`close`."""
+    """Establishes the connections of one plan; owns every socket until :meth:`close`.
+
+    Making one opens the sockets in the present network namespace and raises OSError where the
+    congestion control cannot be had; :meth:`establish` needs no privilege.
+    """
 
     plan: TransferPlan
     channel: Channel
@@ -89,10 +98,10 @@ class Connections:
 
     def __post_init__(self) -> None:
         self._selector = selectors.DefaultSelector()
-        self._attempts = [_Attempt(order) for order in self.plan.sends]
+        self._attempts = [_Attempt(order, self._opened()) for order in self.plan.sends]
         self._expected = {order.peer: order for order in self.plan.receives}
         self._callers: dict[socket.socket, bytes] = {}
-        self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._listener = self._opened()
 
     def establish(self) -> None:
         """Connect everything; raises AgentFailure naming the peers that are missing."""
@@ -105,7 +114,7 @@ class Connections:
             if now_ns > end_ns:
                 raise AgentFailure(self._missing())
             for attempt in self._attempts:
-                if attempt.sock is None and attempt.retry_at_ns <= now_ns:
+                if not attempt.calling and attempt.retry_at_ns <= now_ns:
                     self._connect(attempt)
             for key, _ in self._selector.select(_RETRY_S):
                 key.data()
@@ -115,21 +124,21 @@ class Connections:
 
     def close(self) -> None:
         """Close every socket; data already acknowledged is not affected."""
-        attempts = [a.sock for a in self._attempts if a.sock is not None]
+        attempts = [attempt.sock for attempt in self._attempts]
         sending = [flow.sock for flow in self.sendings]
         receiving = [flow.sock for flow in self.receivings]
         for sock in [*attempts, *sending, *receiving, *self._callers, self._listener]:
             sock.close()
         self._selector.close()
 
-    def _prepared(self, sock: socket.socket) -> socket.socket:
+    def _opened(self) -> socket.socket:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         sock.settimeout(0)
         tcp.set_congestion_control(sock, self.plan.congestion_control)
         tcp.set_stall_timeout(sock, self.plan.stall_timeout_s)
         return sock
 
     def _listen(self) -> None:
-        self._prepared(self._listener)
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self._listener.bind((self.plan.ip, self.plan.port))
@@ -145,7 +154,7 @@ class Connections:
             sock, _ = self._listener.accept()
         except OSError:  # the caller is gone again; a peer that matters calls once more
             return
-        self._prepared(sock)
+        sock.settimeout(0)  # the rest is the listener's
         self._callers[sock] = b""
         self._selector.register(sock, selectors.EVENT_READ, lambda: self._greeting(sock))
 
@@ -184,35 +193,33 @@ class Connections:
 
     def _connect(self, attempt: _Attempt) -> None:
         """Call a receiver; it goes on in :meth:`_connected`."""
-        sock = self._prepared(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-        attempt.sock = sock
-        try:
-            sock.bind((self.plan.ip, 0))
-        except OSError as error:
-            raise AgentFailure(f"cannot use address {self.plan.ip}: {error.strerror}") from None
+        sock = attempt.sock
         code = sock.connect_ex((attempt.order.ip, attempt.order.port))
         if code not in (0, errno.EINPROGRESS):
-            self._retry(attempt, sock, code)
+            self._retry(attempt, code)
             return
-        self._selector.register(sock, selectors.EVENT_WRITE, lambda: self._connected(attempt, sock))
+        attempt.calling = True
+        self._selector.register(sock, selectors.EVENT_WRITE, lambda: self._connected(attempt))
 
-    def _connected(self, attempt: _Attempt, sock: socket.socket) -> None:
+    def _connected(self, attempt: _Attempt) -> None:
         """Say hello; it goes on in :meth:`_welcomed`."""
+        sock = attempt.sock
         code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
-            self._retry(attempt, sock, code)
+            self._retry(attempt, code)
             return
         order = attempt.order
         sock.send(_HELLO.pack(_MAGIC, self.plan.index, order.peer, order.size_bytes))
-        self._selector.modify(sock, selectors.EVENT_READ, lambda: self._welcomed(attempt, sock))
+        self._selector.modify(sock, selectors.EVENT_READ, lambda: self._welcomed(attempt))
 
-    def _welcomed(self, attempt: _Attempt, sock: socket.socket) -> None:
+    def _welcomed(self, attempt: _Attempt) -> None:
+        sock = attempt.sock
         try:
             answer = sock.recv(1)
         except BlockingIOError:
             return
         except OSError as error:
-            self._retry(attempt, sock, error.errno or errno.ECONNRESET)
+            self._retry(attempt, error.errno or errno.ECONNRESET)
             return
         if answer != _WELCOME:
             raise AgentFailure(f"{_name(attempt.order)} turned the connection away")
@@ -220,14 +227,16 @@ class Connections:
         self._attempts.remove(attempt)
         self.sendings.append(Sending(attempt.order, sock))
 
-    def _retry(self, attempt: _Attempt, sock: socket.socket, code: int) -> None:
-        """Give this connection up and plan the next, unless the reason is one that stays."""
-        if sock in self._selector.get_map():
-            self._selector.unregister(sock)
-        sock.close()
-        attempt.sock, attempt.reason = None, os.strerror(code)
+    def _retry(self, attempt: _Attempt, code: int) -> None:
+        """Plan the next call on the same socket, unless the reason is one that stays."""
+        if attempt.calling:
+            self._selector.unregister(attempt.sock)
+        attempt.calling = False
         if code not in _NOT_YET:
-            raise AgentFailure(f"cannot connect to {_name(attempt.order)}: {attempt.reason}")
+            raise AgentFailure(f"cannot connect to {_name(attempt.order)}: {os.strerror(code)}")
+        if code == errno.ECONNABORTED:
+            return
+        attempt.reason = os.strerror(code)
         attempt.retry_at_ns = time.monotonic_ns() + round(_RETRY_S * 1e9)
 
     def _missing(self) -> str:

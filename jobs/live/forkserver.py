@@ -210,21 +210,30 @@ def _take_descriptors(channel_fd: int, log_fd: int) -> socket.socket:
 
 
 def _make_agent(request: SpawnRequest, server_pid: int, channel: Channel) -> Agent:
+    """The agent in its place, without privileges; one that only says why where that fails."""
+    agent: Agent
     try:
-        _enter(request, server_pid)
+        _enter(request)
+        if isinstance(request.plan, TransferPlan):
+            agent = TransferAgent(request.plan, channel)  # opens its sockets with privilege
+        else:
+            agent = ComputeAgent(request.plan, channel)
+        _descend(request, server_pid)
     except OSError as error:
         return _Stillborn(request.plan.index, str(error))
-    if isinstance(request.plan, TransferPlan):
-        return TransferAgent(request.plan, channel)
-    return ComputeAgent(request.plan, channel)
+    return agent
 
 
-def _enter(request: SpawnRequest, server_pid: int) -> None:
-    """Into the cgroups and the namespace, and down from root, in this order."""
+def _enter(request: SpawnRequest) -> None:
+    """Into the cgroups and the network namespace."""
     for path in request.cgroups:
         _join_cgroup(path)
     if request.netns is not None:
         linux.enter_network_namespace(request.netns)
+
+
+def _descend(request: SpawnRequest, server_pid: int) -> None:
+    """Down from root for good, and tied to the server's life."""
     if os.geteuid() == 0:
         os.setgroups([])
     os.setresgid(request.gid, request.gid, request.gid)

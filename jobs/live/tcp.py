@@ -6,10 +6,7 @@ import socket
 import struct
 
 # Set in every VM's namespace before its sockets are made (names below /proc/sys, with dots).
-VM_SYSCTLS: tuple[tuple[str, str], ...] = (
-    # The kernel's default may be bbr, whose probing has a rate of its own.
-    ("net.ipv4.tcp_congestion_control", "cubic"),
-)
+VM_SYSCTLS: tuple[tuple[str, str], ...] = ()
 
 # Data the kernel holds without having sent it: enough to keep a gigabit busy while an agent waits
 # for its turn on two cores.
@@ -30,17 +27,17 @@ def set_congestion_control(sock: socket.socket, name: str) -> None:
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
     except OSError as error:
-        # A process without privileges may only name an "allowed" algorithm; where the namespace
-        # already uses this one, nothing is wrong.
+        # Without CAP_NET_ADMIN only what net.ipv4.tcp_allowed_congestion_control names may be
+        # chosen, but what the namespace uses anyway is no choice.
         if congestion_control(sock) != name:
             raise CongestionControlError(
                 error.errno,
-                f"cannot use congestion control {name!r}: {error.strerror};"
-                f" set net.ipv4.tcp_congestion_control={name} in the VM's namespace",
+                f"cannot use TCP congestion control {name!r} ({error.strerror}); load its module"
+                f" with 'modprobe tcp_{name}'",
             ) from None
     used = congestion_control(sock)
     if used != name:
-        raise CongestionControlError(0, f"congestion control is {used!r} instead of {name!r}")
+        raise CongestionControlError(f"TCP congestion control is {used!r} instead of {name!r}")
 
 
 def congestion_control(sock: socket.socket) -> str:
