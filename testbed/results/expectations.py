@@ -104,14 +104,15 @@ def verdicts_from_json(record: Mapping[str, Any]) -> Verdicts:
 def evaluate(expect: Expectation, rows: Iterable[JobRow], fidelity: Fidelity) -> Verdicts:
     """Every job against the band that applies to it; then fidelity, then names that match nothing.
 
-    A job that was to be judged and has no measured time is outside: silence proves nothing.
+    A job that was to be judged and has no measured time is outside: silence proves nothing. Only
+    what a policy rejected stays open, unless its application is named or the policy is a script.
     """
     judged = tuple(_judge(expect, row) for row in rows)
     complaints = [f"{v.job_id}: {v.why}" for v in judged if v.verdict == "outside"]
     complaints += _fidelity_complaints(expect, fidelity)
     complaints += _unmatched(expect, judged)
-    if expect.estimate_ratio is not None and not judged:
-        complaints.append("an estimate ratio is expected, but the run has no jobs")
+    if expect.estimate_ratio is not None and all(v.verdict == "open" for v in judged):
+        complaints.append("an estimate ratio is expected, but no job came to have one")
     return Verdicts(judged, tuple(complaints))
 
 
@@ -119,7 +120,12 @@ def _judge(expect: Expectation, row: JobRow) -> Verdict:
     own = expect.applications.get(row.application or "")
     band = own.estimate_ratio if own and own.estimate_ratio else expect.estimate_ratio
     below = own.scaled_down_below if own else None
-    answer, why = _answer(row, band, below)
+    # A policy may reject; a script, and an application named in the file, were to run.
+    must_run = own is not None or row.policy == "scripted"
+    if row.outcome == "rejected" and not must_run:
+        answer, why = _open(f"rejected: {row.reason}")
+    else:
+        answer, why = _answer(row, band, below)
     return Verdict(
         job_id=row.job_id,
         application=row.application or row.job_id,
@@ -133,10 +139,14 @@ def _judge(expect: Expectation, row: JobRow) -> Verdict:
     )
 
 
+def _open(why: str) -> tuple[Answer, str]:
+    return "open", why
+
+
 def _answer(row: JobRow, band: Band | None, below: float | None) -> tuple[Answer, str]:
     scaled_down = row.granted_bps is not None and row.granted_bps < row.requested_bps
     if band is None and (below is None or not (scaled_down or row.granted_bps is None)):
-        return "open", "nothing expected"
+        return _open("nothing expected")
     if row.ratio is None:
         reason = f" ({row.reason})" if row.reason else ""
         return "outside", f"no measured time: {row.outcome}{reason}"

@@ -1,0 +1,10 @@
+"""Replays a run's events and proves what must always be true.
+
+Shares no code with the schedulers, the embedders, the ledger or the engine: it has its own
+arithmetic. ``docs/audit.md`` lists the checks.
+"""
+
+from testbed.results.audit.audit import CHECKS, audit_all, audit_run
+from testbed.results.audit.findings import Audit, Check, Finding, Result
+
+__all__ = ["CHECKS", "Audit", "Check", "Finding", "Result", "audit_all", "audit_run"]

@@ -1,0 +1,112 @@
+"""The list of checks, and the audit of a folder with all of them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from testbed import events
+from testbed.errors import BadInput
+from testbed.results.audit import capacity, life, promises, tables
+from testbed.results.audit.findings import Audit, Check, Finding, Result
+from testbed.results.audit.history import History
+from testbed.results.folder import SUMMARY
+from testbed.results.read import policy_folders, read_events
+
+SHOWN = 20
+"""Findings kept per check: one broken invariant tends to break in a thousand places."""
+
+
+def _is_sampled(history: History) -> str | None:
+    some = next(history.each(events.LinkSample), None)
+    return None if some is not None else "no link was sampled"
+
+
+CHECKS: tuple[Check, ...] = (
+    Check("stream", "one beginning, one end, time never runs backwards", life.stream),
+    Check("topology", "the arrays describe a data centre", life.topology),
+    Check("lives", "each job's events are in order and end in one outcome", life.lives),
+    Check("outcomes", "each outcome is a known one and fits what came before", life.outcomes),
+    Check("accounts", "submitted = finished + rejected + killed + unfinished", life.accounts),
+    Check("arrivals", "nothing is reserved or started before its time", life.arrivals),
+    Check("overstays", "no job runs on after its reservation", life.overstays),
+    Check("placements", "every VM asked for is on a server of one tree", promises.placements),
+    Check("hoses", "every link has min(X, N-X)·B reserved, no more, no less", promises.hoses),
+    Check("slots", "VM slots within capacity at every instant", capacity.slots),
+    Check("links", "every directed link within capacity at every instant", capacity.links),
+    Check("returned", "all capacity is back at the end", capacity.returned),
+    Check("estimates", "every estimate is p·b/b'", promises.estimates),
+    Check("measured", "measured times fit into the jobs' stays", life.measured),
+    Check("samples", "no sample above its link's capacity", promises.samples, _is_sampled),
+    Check("jobs.csv", "the table says what the events say", tables.jobs_csv, tables.has_jobs_csv),
+    Check("summary", "the summary says what the events say", tables.summary, tables.has_summary),
+    Check(
+        "dcloud-deadline", "t' + p' ≤ d for all admitted", promises.within_deadline,
+        promises.is_dcloud,
+    ),
+    Check("vc-rate", "VC grants what is asked for", promises.asked_is_granted, promises.is_vc),
+    Check(
+        "fcfs-order", "jobs start as they came", promises.first_come_first_served, promises.is_fcfs
+    ),
+)  # fmt: skip
+
+
+def audit_run(path: Path) -> Audit:
+    """Audit one run folder (of one policy). Raises BadInput where it is none or damaged."""
+    file = read_events(path / "events.jsonl")
+    if not file.lines or not isinstance(file.lines[0].event, events.RunStarted):
+        raise BadInput(f"{file.path}:1: damaged: a run begins with run_started")
+    history = History(path, file, file.lines[0].event)
+    # Everything else looks nodes and links up in these arrays.
+    usable = not history.world.problems()
+    results = tuple(
+        _result(check, history)
+        for check in CHECKS
+        if usable or check.name in ("stream", "topology")
+    )
+    started = history.started
+    return Audit(str(path), started.run, started.policy, len(file.lines), results)
+
+
+def _result(check: Check, history: History) -> Result:
+    why_not = check.applies(history)
+    if why_not is not None:
+        return Result(check.name, check.says, "not applicable", why_not, 0, ())
+    found = check.find(history)
+    shown = tuple(itertools.islice(found, SHOWN))
+    n = len(shown) + sum(1 for _ in found)
+    return Result(check.name, check.says, "failed" if n else "passed", "", n, shown)
+
+
+def audit_all(path: Path) -> list[Audit]:
+    """Every policy's run in ``path``, and the list above them where there is one."""
+    folders = policy_folders(path)
+    audits = [audit_run(folder) for folder in folders]
+    if folders == [path]:
+        return audits
+    found = tuple(_list_findings(path, folders))
+    above = Result(
+        "summary-list", "the list says what each policy's summary says",
+        "failed" if found else "passed", "", len(found), found,
+    )  # fmt: skip
+    return [*audits, Audit(str(path), path.name, "all policies", 0, (above,))]
+
+
+def _list_findings(path: Path, folders: list[Path]) -> Iterator[Finding]:
+    try:
+        listed = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
+        entries = {str(entry.pop("folder", None)): entry for entry in listed}
+    except (OSError, ValueError, AttributeError, TypeError):
+        yield Finding(SUMMARY, None, "is missing, damaged or not a list with one entry a policy")
+        return
+    for folder in folders:
+        try:
+            own = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            own = None
+        if own is None or entries.pop(folder.name, None) != own:
+            yield Finding(SUMMARY, None, f"does not hold what {folder.name}/{SUMMARY} says")
+    for name in entries:
+        yield Finding(SUMMARY, None, f"names {name!r}, which has no folder")

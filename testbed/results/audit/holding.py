@@ -1,0 +1,115 @@
+"""What each job holds and when: replayed from its events, twice, in two independent ways.
+
+*Occupied*: what runs, in the order of the file. *Booked*: the calendar of reservations, future
+ones included, as half-open intervals of time. Both must fit at every instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from testbed import events
+from testbed.results.audit.history import Dossier, History
+
+Pairs = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Change:
+    """At ``t`` a job takes (``sign`` 1) or gives back (-1) VMs on servers and bit/s on links."""
+
+    t: float
+    line: int
+    job_id: str
+    sign: int
+    vms_on: Pairs
+    links: Pairs
+
+
+@dataclass(frozen=True)
+class Booking:
+    """``[start_s, end_s)``; ``end_s`` None: it was never given back."""
+
+    start_s: float
+    end_s: float | None
+    line: int
+    job_id: str
+    vms_on: Pairs
+    links: Pairs
+
+
+def occupied(history: History) -> Iterator[Change]:
+    """Changes of what running jobs occupy, in the order of the file."""
+    placed: dict[str, tuple[Pairs, Pairs]] = {}
+    held: dict[str, tuple[Pairs, Pairs]] = {}
+
+    def release(t: float, line: int, job_id: str) -> Iterator[Change]:
+        if job_id in held:
+            yield Change(t, line, job_id, -1, *held.pop(job_id))
+
+    def take(t: float, line: int, job_id: str) -> Iterator[Change]:
+        yield from release(t, line, job_id)
+        if job_id in placed:
+            held[job_id] = placed[job_id]
+            yield Change(t, line, job_id, 1, *placed[job_id])
+
+    for entry in history.file.lines:
+        line, event = entry.number, entry.event
+        match event:
+            case events.JobReserved():
+                placed[event.job_id] = (event.vms_on, event.links)
+            case events.JobStarted() | events.JobResumed():
+                yield from take(event.t, line, event.job_id)
+            case events.JobMigrated():
+                placed[event.job_id] = (event.vms_on, event.links)
+                yield from take(event.t, line, event.job_id)
+            case events.JobRescaled():
+                placed[event.job_id] = (placed.get(event.job_id, ((), ()))[0], event.links)
+                yield from take(event.t, line, event.job_id)
+            case events.JobPreempted() | events.JobEnded():
+                yield from release(event.t, line, event.job_id)
+            case _:
+                pass
+
+
+def bookings(history: History) -> list[Booking]:
+    """Every reservation of every job as intervals, in order of the lines that made them."""
+    out = [booking for job in history.jobs.values() for booking in _bookings(job)]
+    return sorted(out, key=lambda booking: booking.line)
+
+
+def _bookings(job: Dossier) -> Iterator[Booking]:
+    """One job's intervals: each begins with a reservation or a change and ends at the next one."""
+    now: Booking | None = None
+
+    def close(t: float) -> Iterator[Booking]:
+        if now is not None:
+            end_s = t if now.end_s is None else min(now.end_s, t)
+            if end_s > now.start_s:
+                yield Booking(now.start_s, end_s, now.line, job.job_id, now.vms_on, now.links)
+
+    last: Booking | None = None
+    for entry in job.lines:
+        line, event = entry.number, entry.event
+        match event:
+            case events.JobReserved():
+                yield from close(event.t)
+                now = Booking(
+                    event.start_s, event.end_s, line, job.job_id, event.vms_on, event.links
+                )
+            case events.JobRescaled() if now is not None:
+                yield from close(event.t)
+                now = Booking(event.t, now.end_s, line, job.job_id, now.vms_on, event.links)
+            case events.JobMigrated():
+                yield from close(event.t)
+                now = Booking(event.t, None, line, job.job_id, event.vms_on, event.links)
+            case events.JobResumed() if last is not None:
+                now = Booking(event.t, None, line, job.job_id, last.vms_on, last.links)
+            case events.JobPreempted() | events.JobEnded():
+                yield from close(event.t)
+                last, now = now, None
+            case _:
+                pass
+    if now is not None:
+        yield now

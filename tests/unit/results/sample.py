@@ -1,0 +1,295 @@
+"""Runs as a live or a simulated world would have written them, made by hand for tests.
+
+``main_example`` is DCloud's Fig. 10: two applications at five bandwidths on 16 servers. All
+arithmetic here is the tests' own.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Iterable
+from typing import Any
+
+from testbed import events
+
+GBIT = 1_000_000_000
+MBIT = 1_000_000
+BANDWIDTHS = (750 * MBIT, 600 * MBIT, 450 * MBIT, 300 * MBIT, 150 * MBIT)
+FIDELITY = (
+    ("preflight", "the plan asks for 41% of what calibration reached", {"load": 0.41}),
+    (
+        "processor idle",
+        "in the busiest tenth the processors were idle for at most 46%",
+        {"p10": 0.46},
+    ),
+    ("drops", "no packet was dropped between the VMs", {"packets": 0.0}),
+)
+
+
+def tree(
+    fanout: tuple[int, ...] = (4, 2, 2), slots: int = 2, capacity: int = GBIT
+) -> dict[str, Any]:
+    """A ``topology`` record of a tree whose links all have one capacity."""
+    widths = [1]
+    for f in fanout:
+        widths.append(widths[-1] * f)
+    widths.reverse()
+    words = ["server", "rack", "aggregation", "core"]
+    names, level, first = [], [], [0]
+    for height, width in enumerate(widths):
+        top = height == len(widths) - 1
+        word = "core" if top else words[min(height, 2)]
+        names += [word if top else f"{word} {i}" for i in range(width)]
+        level += [height] * width
+        first.append(first[-1] + width)
+    lower, upper, parent, uplink = [], [], [-1] * len(names), [-1] * len(names)
+    for height in range(len(widths) - 1):
+        below = fanout[len(fanout) - 1 - height]
+        for i in range(widths[height]):
+            node, above = first[height] + i, first[height + 1] + i // below
+            parent[node], uplink[node] = above, len(lower)
+            lower.append(node)
+            upper.append(above)
+    return {
+        "kind": "tree",
+        "names": names,
+        "level": level,
+        "slots": [slots] * widths[0],
+        "links": {"lower": lower, "upper": upper, "capacity_bps": [capacity] * len(lower)},
+        "trees": [{"root": len(names) - 1, "parent": parent, "uplink": uplink}],
+    }
+
+
+def hose(topology: dict[str, Any], vms_on: list[list[int]], rate: int) -> list[list[int]]:
+    """[[directed link, min(X, N-X)·rate]] in the only tree."""
+    the_tree = topology["trees"][0]
+    n = sum(count for _, count in vms_on)
+    below: dict[int, int] = {}
+    for server, count in vms_on:
+        node = server
+        while the_tree["parent"][node] >= 0:
+            below[the_tree["uplink"][node]] = below.get(the_tree["uplink"][node], 0) + count
+            node = the_tree["parent"][node]
+    out = []
+    for link in sorted(below):
+        amount = min(below[link], n - below[link]) * rate
+        if amount:
+            out += [[2 * link, amount], [2 * link + 1, amount]]
+    return out
+
+
+def request(job_id: str, submit_s: float, **given: Any) -> dict[str, Any]:
+    """A JobRequest in its ``dataclasses.asdict`` form."""
+    return {
+        "id": job_id,
+        "submit_s": submit_s,
+        "n_vms": 3,
+        "bandwidth_bps": 750 * MBIT,
+        "duration_s": 4.0,
+        "deadline_s": None,
+        "kind": "transfer",
+        "pattern": "ring",
+        "demand": None,
+        "cpu_share": 0.0,
+        "granted_bps": None,
+        "true_duration_s": None,
+        "application": None,
+        "value": 0.0,
+        "tags": [],
+        "after": None,
+        **given,
+    }
+
+
+class Recorder:
+    """Keeps events in order of time and knows what is reserved for link samples."""
+
+    def __init__(self, topology: dict[str, Any]) -> None:
+        self.topology = topology
+        self.items: list[tuple[float, int, events.Event]] = []
+
+    def add(self, event: events.Event) -> None:
+        self.items.append((event.t, len(self.items), event))
+
+    def stream(self) -> list[events.Event]:
+        return [event for _, _, event in sorted(self.items, key=lambda item: item[:2])]
+
+    def job(
+        self,
+        job: dict[str, Any],
+        *,
+        rate: int,
+        vms_on: list[list[int]],
+        ratio: float,
+        launch_s: float = 0.02,
+        end_s: float | None = None,
+    ) -> tuple[float, float]:
+        """One job from its submission to its end; returns when it started and ended."""
+        t, job_id = job["submit_s"], job["id"]
+        links = hose(self.topology, vms_on, rate)
+        estimate = job["duration_s"] * max(1.0, job["bandwidth_bps"] / rate)
+        root = self.topology["trees"][0]["root"]
+        self.add(events.JobSubmitted(t, job))
+        self.add(events.JobReserved(t, job_id, t, end_s, rate, estimate, root, vms_on, links))
+        started, measured = t + launch_s, estimate * ratio
+        self.add(events.JobStarted(started, job_id, rate))
+        for share in (0.25, 0.5, 0.75):
+            self.add(
+                events.JobProgress(
+                    started + share * measured, job_id, round(share * rate * measured / 8), share
+                )
+            )
+        ended = started + measured
+        detail = {"payload_bytes": round(rate * measured / 8)}
+        self.add(events.JobEnded(ended, job_id, "finished", "", measured, detail))
+        return started, ended
+
+
+def _sample_links(recorder: Recorder, interval_s: float, noise: random.Random) -> None:
+    """Link samples of what runs: a full sender sends a hair less than its reservation."""
+    stream = recorder.stream()
+    n_directed = 2 * len(recorder.topology["links"]["lower"])
+    held: dict[str, list[list[int]]] = {}
+    booked: dict[str, list[list[int]]] = {}
+    t, i, end = interval_s, 0, stream[-1].t
+    while t < end:
+        while i < len(stream) and stream[i].t <= t:
+            event = stream[i]
+            if isinstance(event, events.JobReserved):
+                booked[event.job_id] = event.links
+            elif isinstance(event, events.JobStarted):
+                held[event.job_id] = booked[event.job_id]
+            elif isinstance(event, events.JobEnded):
+                held.pop(event.job_id, None)
+            i += 1
+        reserved = [0] * n_directed
+        sent = [0.0] * n_directed
+        for job_id, links in held.items():
+            use = 0.97 if "index" not in job_id else 0.62
+            for link, bps in links:
+                reserved[link] += bps
+                sent[link] += bps * use * noise.uniform(0.98, 1.0)
+        rows = [[float(k), sent[k], float(reserved[k])] for k in range(n_directed) if reserved[k]]
+        recorder.add(events.LinkSample(t, interval_s, rows))
+        t += interval_s
+
+
+def main_example(
+    *,
+    labels: tuple[str, str] = ("sort", "index"),
+    seed: int = 7,
+    fidelity: str = "ok",
+    policy: str = "scripted",
+    samples: bool = True,
+    backend: str = "emu",
+    worst_ratio: float | None = None,
+) -> list[events.Event]:
+    """Two applications, one after another at 750 … 150 Mbit/s each, side by side."""
+    noise = random.Random(seed)
+    topology = tree()
+    recorder = Recorder(topology)
+    ids = ("sort", "index")
+    placements = ([[0, 1], [4, 1], [8, 1]], [[13, 1], [14, 2]])
+    ratios = ((0.999, 0.9985, 0.9974, 0.9981, 0.9969), (0.997, 0.871, 0.726, 0.583, 0.462))
+    for which, (job_stem, label) in enumerate(zip(ids, labels, strict=True)):
+        t = 0.05 * which
+        for rate, ratio in zip(BANDWIDTHS, ratios[which], strict=True):
+            bad = worst_ratio is not None and which == 0 and rate == BANDWIDTHS[-1]
+            job = request(
+                f"{job_stem}-{rate // MBIT}",
+                t,
+                application=label,
+                granted_bps=rate,
+                deadline_s=120.0 if which == 0 else None,
+                cpu_share=0.3 * which,
+            )
+            _, ended = recorder.job(
+                job,
+                rate=rate,
+                vms_on=placements[which],
+                ratio=(worst_ratio or 1.0) if bad else ratio + noise.uniform(-0.001, 0.001),
+            )
+            t = ended + 0.1
+    if samples:
+        _sample_links(recorder, 0.5, noise)
+    end = recorder.stream()[-1].t
+    for check, reason, figures in FIDELITY if backend != "sim" else ():
+        level = fidelity if check == "processor idle" else "ok"
+        recorder.add(events.FidelityNoted(end, level, check, reason, dict(figures)))
+    return [
+        events.RunStarted(0.0, "bandwidth-scaling", policy, backend, seed, topology),
+        *recorder.stream(),
+        events.RunEnded(end, "finished", ""),
+    ]
+
+
+def simulated(
+    n_jobs: int = 200, seed: int = 3, fanout: tuple[int, ...] = (4, 2, 4)
+) -> list[events.Event]:
+    """Many jobs on arrival or not at all: those that find no rack with room are rejected."""
+    noise = random.Random(seed)
+    topology = tree(fanout, slots=4)
+    n_servers, per_rack = len(topology["slots"]), fanout[-1]
+    free = [4] * n_servers
+    ends: list[tuple[float, str, list[list[int]], float]] = []
+    stream: list[events.Event] = [events.RunStarted(0.0, "poisson", "vc", "sim", seed, topology)]
+
+    def finish(until: float) -> None:
+        while ends and ends[0][0] <= until:
+            t, job_id, vms_on, measured = heapq.heappop(ends)
+            for server, count in vms_on:
+                free[server] += count
+            stream.append(events.JobEnded(t, job_id, "finished", "", measured, {}))
+
+    t = 0.0
+    for number in range(n_jobs):
+        t += noise.expovariate(1 / 20.0)
+        finish(t)
+        n, rate = noise.randint(2, 8), 50 * MBIT
+        job = request(
+            f"job-{number:05}",
+            t,
+            n_vms=n,
+            bandwidth_bps=rate,
+            duration_s=noise.uniform(60, 900),
+            deadline_s=3600.0,
+            application=noise.choice(["sort", "index", "serve"]),
+        )
+        stream.append(events.JobSubmitted(t, job))
+        vms_on = _first_rack(free, n, per_rack)
+        if vms_on is None:
+            reason = f"no rack has {n} free slots"
+            stream.append(events.JobEnded(t, job["id"], "rejected", reason, None, {}))
+            continue
+        for server, count in vms_on:
+            free[server] -= count
+        links, duration = hose(topology, vms_on, rate), job["duration_s"]
+        root = topology["trees"][0]["root"]
+        stream.append(
+            events.JobReserved(t, job["id"], t, None, rate, duration, root, vms_on, links)
+        )
+        stream.append(events.JobStarted(t, job["id"], rate))
+        end = t + duration
+        heapq.heappush(ends, (end, job["id"], vms_on, end - t))
+    finish(float("inf"))
+    return [*stream, events.RunEnded(stream[-1].t, "finished", "")]
+
+
+def _first_rack(free: list[int], n: int, per_rack: int) -> list[list[int]] | None:
+    for rack in range(len(free) // per_rack):
+        servers = range(rack * per_rack, (rack + 1) * per_rack)
+        if sum(free[s] for s in servers) >= n:
+            vms_on, left = [], n
+            for server in servers:
+                count = min(left, free[server])
+                if count:
+                    vms_on.append([server, count])
+                    left -= count
+            return vms_on
+    return None
+
+
+def with_events(stream: Iterable[events.Event], kind: type[events.Event]) -> list[int]:
+    """Indices of all events of a kind."""
+    return [i for i, event in enumerate(stream) if isinstance(event, kind)]
