@@ -1,4 +1,4 @@
-"""A tenant's placement on one tree, what its hose needs on every link, and the independent check.
+"""A tenant's placement on one tree, and what its hose needs on every link.
 
 Hose model ⟨N, B⟩ on a tree: a link with X of the tenant's VMs below it carries min(X, N-X)·B in
 each direction (Oktopus; DCloud, Section II).
@@ -15,7 +15,7 @@ from topologies.datacentre import DataCentre, IntArray, Tree, down, up
 
 @dataclass(frozen=True)
 class Placement:
-    """``vms_on`` holds ``(server, count)`` by server id, counts above 0; ``root`` names the tree."""
+    """``vms_on``: ``(server, count)`` by server id, counts above 0; ``root`` names the tree."""
 
     root: int
     vms_on: tuple[tuple[int, int], ...]
@@ -50,7 +50,7 @@ def vms_below(tree: Tree, placement: Placement) -> dict[int, int]:
 
 
 def hose_bps(tree: Tree, placement: Placement, rate_bps: int) -> dict[int, int]:
-    """Directed link -> bit/s that the tenant's hose reserves there; links that carry 0 are absent."""
+    """Directed link -> bit/s that the hose reserves there; links that carry 0 are absent."""
     n = placement.n_vms
     need: dict[int, int] = {}
     for node, x in sorted(vms_below(tree, placement).items()):
@@ -64,10 +64,10 @@ def hose_bps(tree: Tree, placement: Placement, rate_bps: int) -> dict[int, int]:
 
 def tree_of(datacentre: DataCentre, root: int) -> Tree:
     """The tree a placement names by its root."""
-    for tree in datacentre.trees:
-        if tree.root == root:
-            return tree
-    raise KeyError(f"no tree of this data centre has root {root}")
+    try:
+        return datacentre.tree_by_root[root]
+    except KeyError:
+        raise KeyError(f"no tree of this data centre has root {root}") from None
 
 
 def empty_residual(datacentre: DataCentre) -> Residual:

@@ -1,0 +1,113 @@
+"""The independent capacity check: is a placement what it says, and does it fit?
+
+It walks the data centre's links by itself and uses nothing that an embedder uses, so that a
+mistake there does not hide itself here.
+"""
+
+from __future__ import annotations
+
+from testbed.embedding.placement import Placement, Residual
+from topologies.datacentre import DataCentre, Tree
+
+
+def check_placement(
+    datacentre: DataCentre, residual: Residual, placement: Placement, n_vms: int, rate_bps: int
+) -> list[str]:
+    """Everything that is wrong with placing ⟨n, b⟩ so; an empty list means that it fits.
+
+    Each server must have the slots, all servers must hang below the placement's root, and each
+    directed link with X of the VMs on one side must have min(X, n-X)·b free.
+    """
+    tree = next((tree for tree in datacentre.trees if tree.root == placement.root), None)
+    if tree is None:
+        return [f"no tree has root {placement.root}"]
+    problems = _check_servers(datacentre, residual, placement, n_vms)
+    if problems:
+        return problems
+    upper_end: dict[int, int] = {}
+    link_above: dict[int, int] = {}
+    for server, _ in placement.vms_on:
+        problems += _climb(datacentre, tree, server, upper_end, link_above)
+    if problems:
+        return problems
+    below = _count_below(placement, upper_end)
+    for node in sorted(link_above):
+        link = link_above[node]
+        one_side, other_side = below[node], n_vms - below[node]
+        asked = min(one_side, other_side) * rate_bps
+        for direction in (2 * link, 2 * link + 1):
+            free = int(residual.free_bps[direction])
+            if asked > 0 and asked > free:
+                problems.append(
+                    f"{datacentre.link_name(direction)}: {asked} bit/s asked"
+                    f" ({one_side} VMs | {other_side} VMs), {free} bit/s free"
+                )
+    return problems
+
+
+def _check_servers(
+    datacentre: DataCentre, residual: Residual, placement: Placement, n_vms: int
+) -> list[str]:
+    problems = []
+    before = -1
+    placed = 0
+    for server, count in placement.vms_on:
+        if not 0 <= server < datacentre.n_servers:
+            problems.append(f"node {server} is no server")
+            continue
+        name = datacentre.names[server]
+        if server <= before:
+            problems.append(f"{name} is out of order or named twice")
+        if count < 1:
+            problems.append(f"{name}: {count} VMs")
+        free = int(residual.free_slots[server])
+        if count > free:
+            problems.append(f"{name}: {count} slots asked, {free} free")
+        before = server
+        placed += count
+    if placed != n_vms:
+        problems.append(f"{placed} VMs placed, {n_vms} asked")
+    return problems
+
+
+def _climb(
+    datacentre: DataCentre,
+    tree: Tree,
+    server: int,
+    upper_end: dict[int, int],
+    link_above: dict[int, int],
+) -> list[str]:
+    """Follows links from a server to the root, noting for each node the node and link above it."""
+    node = server
+    while node != tree.root and node not in upper_end:
+        link, above = int(tree.uplink[node]), int(tree.parent[node])
+        if above < 0:
+            return [f"{datacentre.names[server]} is not below {datacentre.names[tree.root]}"]
+        if link >= 0:
+            ends = (int(datacentre.link_lower[link]), int(datacentre.link_upper[link]))
+            if ends != (node, above):
+                names = f"{datacentre.names[node]} and {datacentre.names[above]}"
+                return [f"link {link} does not join {names}"]
+            link_above[node] = link
+        upper_end[node] = above
+        node = above
+    return []
+
+
+def _count_below(placement: Placement, upper_end: dict[int, int]) -> dict[int, int]:
+    """VMs that each node would cut off from the root, by search of the graph that was climbed."""
+    lower_ends: dict[int, list[int]] = {}
+    for node, above in sorted(upper_end.items()):
+        lower_ends.setdefault(above, []).append(node)
+    here = dict(placement.vms_on)
+    below: dict[int, int] = {}
+    stack = [(placement.root, False)]
+    while stack:
+        node, done = stack.pop()
+        children = lower_ends.get(node, [])
+        if done:
+            below[node] = here.get(node, 0) + sum(below[child] for child in children)
+        else:
+            stack.append((node, True))
+            stack.extend((child, False) for child in children)
+    return below

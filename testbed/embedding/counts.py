@@ -1,0 +1,70 @@
+"""Counts of VMs on subtrees: what embedders reckon with, level by level in numpy.
+
+A link with residual R lets a hose ⟨N, B⟩ have X VMs below it when X ≤ a or X ≥ N-a, a = ⌊R/B⌋.
+An *edge* is a switch together with one of its children (see :class:`topologies.datacentre.Layer`);
+arrays over edges have the shape of ``layer.child``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from testbed.embedding.placement import Placement, Residual
+from topologies.datacentre import DataCentre, IntArray, Layer
+
+
+def link_counts(residual: Residual, n_vms: int, rate_bps: int) -> IntArray:
+    """Give a = min(N, ⌊R/B⌋) of every link, R the smaller of its two directions; N at rate 0."""
+    if rate_bps == 0:
+        return np.full(len(residual.free_bps) // 2, n_vms, dtype=np.int64)
+    free = np.minimum(residual.free_bps[0::2], residual.free_bps[1::2])
+    np.floor_divide(free, rate_bps, out=free)
+    np.minimum(free, n_vms, out=free)
+    return np.maximum(free, 0, out=free)
+
+
+def edge_counts(layer: Layer, per_link: IntArray, n_vms: int) -> IntArray:
+    """:func:`link_counts` of every edge of a layer; N where there is no link."""
+    if not layer.linked:
+        return np.full(len(layer.child), n_vms, dtype=np.int64)
+    return per_link[layer.link_index]
+
+
+def share_out(
+    layer: Layer, switches: IntArray, amounts: IntArray, room: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Deals each switch's amount to its children in order of id, each up to its edge's ``room``.
+
+    Returns the edges that get any, and how many; O(edges of these switches).
+    """
+    if len(switches) == 1:
+        at = layer.position(int(switches[0]))
+        first_edge = int(layer.start[at])
+        here = room[first_edge : int(layer.start[at + 1])]
+        before = np.cumsum(here) - here
+        dealt = np.minimum(here, np.maximum(amounts[0] - before, 0))
+        some = np.flatnonzero(dealt)
+        return some + first_edge, dealt[some]
+    positions = np.searchsorted(layer.switches, switches)
+    low = layer.start[positions]
+    width = layer.start[positions + 1] - low
+    ends = np.cumsum(width)
+    edges = np.arange(ends[-1]) + np.repeat(low - (ends - width), width)
+    here = room[edges]
+    total = np.cumsum(here)
+    first = total[ends - width] - here[ends - width]
+    before = total - here - np.repeat(first, width)
+    dealt = np.minimum(here, np.maximum(np.repeat(amounts, width) - before, 0))
+    some = np.flatnonzero(dealt)
+    return edges[some], dealt[some]
+
+
+def placement_below(
+    datacentre: DataCentre, node: int, servers: IntArray, counts: IntArray
+) -> Placement:
+    """The placement with all VMs below ``node``, pinned to the first tree that holds it."""
+    order = np.argsort(servers, kind="stable")
+    return Placement(
+        root=int(datacentre.first_root[node]),
+        vms_on=tuple(zip(servers[order].tolist(), counts[order].tolist(), strict=True)),
+    )

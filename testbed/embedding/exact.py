@@ -1,0 +1,243 @@
+"""Exact hose embedding: feasible iff any placement is, with the least reserved bandwidth.
+
+The argument (docs/decisions/0102), for a hose ⟨N, B⟩ on a data centre whose servers are all
+equally deep. Call a node *heavy* when more than N/2 of the VMs are below it, otherwise *light*.
+
+- A link above x VMs carries min(x, N-x) = x - max(0, 2x-N) times B. Summed over one level that is
+  N minus (2x-N) of that level's heavy node, if it has one; at most one node of a level is heavy.
+  So the reserved bandwidth depends on the *chain* of heavy nodes alone, not on where the other
+  VMs are.
+- Light nodes may hold any count from 0 to p = min(a, ⌊N/2⌋, sum of their children's p).
+- For a given chain every count on it is best as large as it can be: what the lowest one holds, and
+  then, going up, what the chain's child holds plus all that its light siblings can.
+
+Every chain is grown from its lowest node upward, all chains of a level at once, until it holds N.
+Ragged data centres, where servers differ in depth, go through a dynamic programme instead
+(:mod:`testbed.embedding.ragged`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from testbed.embedding.counts import edge_counts, link_counts, placement_below, share_out
+from testbed.embedding.placement import Placement, Refusal, Residual
+from testbed.embedding.ragged import least_bandwidth_ragged
+from testbed.embedding.reasons import refusal
+from topologies.datacentre import DataCentre, IntArray, Layer
+
+
+class Exact:
+    """The placement with the least reserved bandwidth, summed over all directed links.
+
+    Among placements that reserve equally much: the one whose VMs' lowest common switch (or only
+    server) is on the lowest level, then the one with the smallest id there; then, going down, the
+    heavy part goes to the child where it was found first and the rest to servers in order of id.
+    Residuals that differ by direction count with the smaller one.
+    """
+
+    name = "exact"
+
+    def embed(
+        self, datacentre: DataCentre, residual: Residual, n_vms: int, rate_bps: int
+    ) -> Placement | Refusal:
+        placement = least_bandwidth(datacentre, residual, n_vms, rate_bps)
+        return refusal(datacentre, residual, n_vms, rate_bps) if placement is None else placement
+
+
+def least_bandwidth(
+    datacentre: DataCentre, residual: Residual, n_vms: int, rate_bps: int
+) -> Placement | None:
+    """The placement that :class:`Exact` describes; None where there is none."""
+    if not datacentre.levelled:
+        return least_bandwidth_ragged(datacentre, residual, n_vms, rate_bps)
+    if int(residual.free_slots.max(initial=0)) >= n_vms:
+        server = int(np.argmax(residual.free_slots >= n_vms))
+        return placement_below(datacentre, server, np.array([server]), np.array([n_vms]))
+    trail = _Trail([], [_begin(np.arange(datacentre.n_servers), residual.free_slots, n_vms)])
+    found = _search(datacentre, residual, n_vms, rate_bps, trail)
+    return None if found is None else _place(datacentre, n_vms, found, trail)
+
+
+@dataclass(frozen=True, eq=False)
+class _Chains:
+    """Chains of heavy nodes, by their highest node so far; one entry a chain in every array.
+
+    ``held`` VMs are below ``node``; ``saved`` sums 2x-N over the chain's nodes below ``node``.
+    ``before`` is the chain of the level below that this one prolongs and ``edge`` the edge from
+    there, both -1 where the chain begins at ``node``.
+    """
+
+    node: IntArray
+    held: IntArray
+    saved: IntArray
+    before: IntArray
+    edge: IntArray
+
+    def only(self, chosen: IntArray) -> _Chains:
+        return _Chains(
+            self.node[chosen],
+            self.held[chosen],
+            self.saved[chosen],
+            self.before[chosen],
+            self.edge[chosen],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Trail:
+    """What a search upward leaves for the way down, per level.
+
+    ``light[h]`` is the light count of every edge into level h + 1, ``chains[h]`` the chains that
+    go on from level h.
+    """
+
+    light: list[IntArray]
+    chains: list[_Chains]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A chain that holds everything: its last step, and where it stands in its level's chains."""
+
+    level: int
+    node: int
+    before: int
+    edge: int
+
+
+def _begin(nodes: IntArray, below: IntArray, n_vms: int) -> _Chains:
+    """The chains that begin at these nodes: those that more than half the VMs fit below."""
+    at = np.flatnonzero(below > n_vms // 2)
+    none = np.full(len(at), -1)
+    return _Chains(nodes[at], np.minimum(below[at], n_vms), np.zeros(len(at), np.int64), none, none)
+
+
+def _search(
+    datacentre: DataCentre,
+    residual: Residual,
+    n_vms: int,
+    rate_bps: int,
+    trail: _Trail,
+) -> _Found | None:
+    """Goes up until nothing above can be cheaper, leaving its trail."""
+    per_link = link_counts(residual, n_vms, rate_bps)
+    # What a level costs at most; without a network or at rate 0 everything costs the same.
+    unit = n_vms if rate_bps and datacentre.n_links else 0
+    below = np.zeros(datacentre.n_nodes, dtype=np.int64)
+    below[: datacentre.n_servers] = residual.free_slots
+    best: _Found | None = None
+    least = 0
+    for layer in datacentre.layers:
+        a = edge_counts(layer, per_link, n_vms)
+        room = np.minimum(below[layer.child_index], a)
+        np.minimum(room, n_vms // 2, out=room)
+        total = np.add.reduceat(room, layer.segments)
+        below[layer.switch_index] = total
+        trail.light.append(room)
+        grown = _grow(layer, trail.chains[-1], n_vms, a=a, room=room, total=total)
+        whole = np.flatnonzero(grown.held == n_vms)
+        if len(whole):
+            cost = layer.level * unit - grown.saved[whole] if unit else np.zeros_like(whole)
+            first = int(np.argmin(cost * datacentre.n_nodes + grown.node[whole]))
+            if best is None or int(cost[first]) < least:
+                least, at = int(cost[first]), int(whole[first])
+                best = _Found(
+                    layer.level, int(grown.node[at]), int(grown.before[at]), int(grown.edge[at])
+                )
+        alive = grown.only(np.flatnonzero(grown.held < n_vms))
+        trail.chains.append(alive)
+        if best is not None and least <= _least_above(layer.level, alive, n_vms, unit):
+            break
+    return best
+
+
+def _least_above(level: int, alive: _Chains, n_vms: int, unit: int) -> int:
+    """A lower bound for every placement whose lowest common switch is above ``level``."""
+    if not unit:
+        return 0
+    saved = int((alive.saved + 2 * alive.held - n_vms).max(initial=0))
+    return (level + 1) * n_vms - saved
+
+
+def _grow(
+    layer: Layer, chains: _Chains, n_vms: int, *, a: IntArray, room: IntArray, total: IntArray
+) -> _Chains:
+    """The chains at this layer's switches: those from below, prolonged, and those that begin."""
+    fresh = _begin(layer.switches, total, n_vms)
+    if not len(chains.node):
+        return fresh
+    chain, edge = _edges_up(layer, chains.node)
+    through = np.flatnonzero(chains.held[chain] >= n_vms - a[edge])
+    chain, edge = chain[through], edge[through]
+    held, owner = chains.held[chain], layer.owner[edge]
+    grown = _Chains(
+        node=np.concatenate((layer.switches[owner], fresh.node)),
+        held=np.concatenate((np.minimum(n_vms, held + total[owner] - room[edge]), fresh.held)),
+        saved=np.concatenate((chains.saved[chain] + 2 * held - n_vms, fresh.saved)),
+        before=np.concatenate((chain, fresh.before)),
+        edge=np.concatenate((edge, fresh.edge)),
+    )
+    return _undominated(grown) if layer.shared else grown
+
+
+def _edges_up(layer: Layer, nodes: IntArray) -> tuple[IntArray, IntArray]:
+    """For nodes of the level below, every edge upward: positions in ``nodes``, and edges."""
+    if isinstance(layer.child_index, slice):
+        inside = np.flatnonzero(
+            (nodes >= layer.child_index.start) & (nodes < layer.child_index.stop)
+        )
+        return inside, nodes[inside] - layer.child_index.start
+    low = np.searchsorted(layer.children_sorted, nodes, side="left")
+    width = np.searchsorted(layer.children_sorted, nodes, side="right") - low
+    ends = np.cumsum(width)
+    at = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(low - (ends - width), width)
+    return np.repeat(np.arange(len(nodes)), width), layer.edges_by_child[at]
+
+
+def _undominated(chains: _Chains) -> _Chains:
+    """Without chains that another one at the same node equals or beats in both held and saved.
+
+    In a multi-rooted data centre every chain goes on along many uplinks; this keeps them few.
+    """
+    if not len(chains.node):
+        return chains
+    order = np.lexsort((-chains.saved, -chains.held, chains.node))
+    node, saved = chains.node[order], chains.saved[order]
+    # Within a node, held falls: a chain is worth keeping if it saves more than all before it.
+    group = np.cumsum(np.concatenate(([0], node[1:] != node[:-1])))
+    span = int(saved.max()) + 2
+    lifted = saved + group * span
+    best_before = np.concatenate(([-1], np.maximum.accumulate(lifted)[:-1]))
+    keep = lifted > np.maximum(best_before, group * span - 1)
+    return chains.only(np.sort(order[keep]))
+
+
+def _place(
+    datacentre: DataCentre,
+    n_vms: int,
+    found: _Found,
+    trail: _Trail,
+) -> Placement:
+    """Downward: the chain gets what it holds, light children by id share the rest."""
+    nodes, amounts = np.array([found.node]), np.array([n_vms])
+    before, edge = found.before, found.edge
+    for level in range(found.level, 0, -1):
+        layer, room = datacentre.layers[level - 1], trail.light[level - 1]
+        if before < 0:
+            edges, dealt = share_out(layer, nodes, amounts, room)
+            nodes, amounts = layer.child[edges], dealt
+            continue
+        # The chain's node stands last; its heavy child takes its part before the light ones.
+        chains = trail.chains[level - 1]
+        held = int(chains.held[before])
+        heavy = int(layer.child[edge])
+        amounts[-1] -= held
+        room[edge] = 0
+        edges, dealt = share_out(layer, nodes, amounts, room)
+        nodes = np.append(layer.child[edges], heavy)
+        amounts = np.append(dealt, held)
+        before, edge = int(chains.before[before]), int(chains.edge[before])
+    return placement_below(datacentre, found.node, nodes, amounts)

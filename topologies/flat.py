@@ -1,0 +1,48 @@
+"""Flat clusters: nodes with slots and no network, for the policies that know none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from topologies.arguments import MAX_NODES, Problems, at_least, slot_array
+from topologies.datacentre import DataCentre, TopologyError, Tree, frozen_array
+
+
+def flat(nodes: int, slots: int | Sequence[int]) -> DataCentre:
+    """``nodes`` servers without links below one notional switch, which limits nothing.
+
+    The switch is there so that placements name a root as everywhere else; it has no links, so any
+    bandwidth fits. Raises TopologyError with all problems at once.
+    """
+    problems: Problems = []
+    if at_least(problems, ("nodes",), nodes, 1, "the number of nodes") and nodes >= MAX_NODES:
+        problems.append((("nodes",), f"{nodes:,} nodes: fewer than {MAX_NODES:,} are supported"))
+    slot_counts = slot_array(problems, slots, None if problems else int(nodes), "slots")
+    if problems:
+        raise TopologyError(problems)
+    parent = np.full(nodes + 1, nodes, dtype=np.int64)
+    parent[nodes] = -1
+    level = np.zeros(nodes + 1, dtype=np.int64)
+    level[nodes] = 1
+    return DataCentre(
+        kind="flat",
+        names=(*(f"server {i}" for i in range(nodes)), "cluster 0"),
+        level=frozen_array(level),
+        slots=frozen_array(slot_counts),
+        link_lower=frozen_array([]),
+        link_upper=frozen_array([]),
+        link_capacity_bps=frozen_array([]),
+        trees=(
+            Tree(
+                root=int(nodes),
+                parent=frozen_array(parent),
+                uplink=frozen_array(np.full(nodes + 1, -1)),
+                level=frozen_array(level),
+            ),
+        ),
+        parameters={"nodes": int(nodes), "slots": int(slot_counts[0])}
+        if len(set(slot_counts.tolist())) == 1
+        else {"nodes": int(nodes), "slots": slot_counts.tolist()},
+    )

@@ -1,0 +1,174 @@
+"""Regular trees: any fan-out and any capacity per level, as in Oktopus and DCloud, Section IV."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from topologies.arguments import MAX_LINK_BPS, MAX_NODES, Problems, at_least, capacities, slot_array
+from topologies.datacentre import (
+    DataCentre,
+    IntArray,
+    TopologyError,
+    Tree,
+    frozen_array,
+)
+
+_MAX_RATIO = 10**6
+
+
+def tree(
+    fanout: Sequence[int],
+    link_bps: int | Sequence[int],
+    slots_per_server: int | Sequence[int],
+    oversubscription: Sequence[float] | None = None,
+) -> DataCentre:
+    """A tree with one core switch; ``fanout`` counts children per level, from the core down.
+
+    ``[4, 2, 2]`` is a core over 4 aggregation switches, each over 2 racks of 2 servers.
+    ``link_bps`` gives the capacity of the links below each level, from the top down; one number
+    serves all levels. ``slots_per_server`` is one number, or one per server.
+
+    ``oversubscription`` gives the upper capacities as ratios instead: then ``link_bps`` is the
+    servers' links alone, and the uplink of a switch has the capacity of all links below it divided
+    by its level's ratio; ratios from the top down, one for each level of switches with an uplink.
+    DCloud's 8:1 is ``[2, 4]``: 2:1 at the aggregation, 4:1 at the racks.
+
+    Servers come first, then racks and so on up, each level from left to right; link ``l`` is the
+    uplink of node ``l``. Raises TopologyError with all problems at once. O(nodes), in numpy.
+    """
+    problems: Problems = []
+    counts = _level_counts(problems, fanout)
+    levels = len(fanout)
+    if oversubscription is None:
+        per_level = capacities(problems, link_bps, levels)
+    else:
+        per_level = _oversubscribed(problems, fanout, link_bps, oversubscription)
+    slots = slot_array(
+        problems, slots_per_server, counts[0] if counts else None, "slots_per_server"
+    )
+    if problems:
+        raise TopologyError(problems)
+    n_nodes = sum(counts)
+    first = np.concatenate(([0], np.cumsum(counts)))
+    level = np.repeat(np.arange(levels + 1), counts)
+    parent = np.full(n_nodes, -1, dtype=np.int64)
+    for low in range(levels):
+        children = np.arange(counts[low])
+        parent[first[low] : first[low + 1]] = first[low + 1] + children // fanout[levels - 1 - low]
+    return DataCentre(
+        kind="tree",
+        names=tree_names(counts),
+        level=frozen_array(level),
+        slots=frozen_array(slots),
+        link_lower=frozen_array(np.arange(n_nodes - 1)),
+        link_upper=frozen_array(parent[:-1]),
+        link_capacity_bps=frozen_array(np.repeat(per_level[::-1], counts[:-1])),
+        trees=(_only_tree(parent, level),),
+        parameters={
+            "fanout": [int(f) for f in fanout],
+            "link_bps": per_level,
+            "slots_per_server": _plain_slots(slots_per_server),
+            "oversubscription": None if oversubscription is None else list(oversubscription),
+        },
+    )
+
+
+def level_names(levels: int) -> list[str]:
+    """What the nodes of each level are called, servers first, in a tree of ``levels`` switches."""
+    between = ["rack", "aggregation", *(f"level-{i}" for i in range(3, levels))]
+    return ["server", *between[: levels - 1], "core"]
+
+
+def tree_names(counts: Sequence[int]) -> tuple[str, ...]:
+    """``server 12``, ``rack 3``, ``aggregation 1``, ``core 0``; counts per level, servers first."""
+    nouns = level_names(len(counts) - 1)
+    return tuple(f"{noun} {i}" for noun, n in zip(nouns, counts, strict=True) for i in range(n))
+
+
+def _only_tree(parent: IntArray, level: IntArray) -> Tree:
+    uplink = np.arange(len(parent))
+    uplink[-1] = -1
+    return Tree(
+        root=len(parent) - 1,
+        parent=frozen_array(parent),
+        uplink=frozen_array(uplink),
+        level=frozen_array(level),
+    )
+
+
+def _level_counts(problems: Problems, fanout: Sequence[int]) -> list[int]:
+    """Nodes per level, servers first."""
+    if not len(fanout):
+        problems.append((("fanout",), "a tree needs at least one level, such as [4, 2, 2]"))
+    good = [at_least(problems, ("fanout", i), f, 1, "a fan-out") for i, f in enumerate(fanout)]
+    if not (good and all(good)):
+        return []
+    counts = [math.prod(fanout[:i]) for i in range(len(fanout), -1, -1)]
+    if sum(counts) > MAX_NODES:
+        problems.append(
+            (
+                ("fanout",),
+                f"{counts[0]:,} servers: at most {MAX_NODES:,} nodes in all are supported",
+            )
+        )
+    return [int(count) for count in counts]
+
+
+def _oversubscribed(
+    problems: Problems,
+    fanout: Sequence[int],
+    link_bps: int | Sequence[int],
+    ratios: Sequence[float],
+) -> list[int]:
+    """Capacities per level from the top down, from the servers' links and the ratios."""
+    if not isinstance(link_bps, int | np.integer) and len(link_bps) != 1:
+        problems.append(
+            (("link_bps",), "with oversubscription give one capacity, that of the servers' links")
+        )
+        return [1] * len(fanout)
+    server_bps = capacities(problems, link_bps, 1)[0]
+    wanted = len(fanout) - 1
+    if len(ratios) != wanted:
+        problems.append(
+            (
+                ("oversubscription",),
+                f"{len(ratios)} ratios for {wanted} levels of uplinks above the servers'",
+            )
+        )
+    for i, ratio in enumerate(ratios):
+        if not _is_ratio(ratio):
+            problems.append(
+                (
+                    ("oversubscription", i),
+                    f"a ratio is a number above 0 (4 means 4:1), not {ratio!r}",
+                )
+            )
+    if problems:
+        return [1] * len(fanout)
+    below = Fraction(int(server_bps))
+    upward = [below]
+    # From the racks up: fanout[-1] links come in below a rack, ratios[-1] is its ratio.
+    for width, ratio in zip(reversed(fanout[1:]), reversed(ratios), strict=True):
+        below = below * int(width) / Fraction(ratio).limit_denominator(10**6)
+        upward.append(below)
+    per_level = [max(1, round(capacity)) for capacity in reversed(upward)]
+    if max(per_level) > MAX_LINK_BPS:
+        problems.append(
+            (("oversubscription",), f"{max(per_level)} bit/s on an uplink is above 1000 Tbit/s")
+        )
+    return per_level
+
+
+def _is_ratio(value: object) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 < float(str(value)) < _MAX_RATIO
+
+
+def _plain_slots(slots: int | Sequence[int]) -> int | list[int]:
+    if isinstance(slots, int | np.integer):
+        return int(slots)
+    return [int(s) for s in slots]
