@@ -1,0 +1,278 @@
+"""The one ledger of reservations over time: slots of servers and bandwidth of directed links.
+
+Every policy's reservations are in it, in simulation and on the live network. Intervals are
+half-open ``[start, end)``; at equal times ends come before starts. Slots and bit/s are integers, so
+whatever was reserved comes back exactly.
+
+Cost, with S servers, L links and C changes on the timeline: ``reserve``, ``release``, ``move`` and
+``rerate`` move O(C) numbers and sweep the changes inside the interval; ``residual`` copies O(S + L)
+and sweeps likewise. Where all reservations are open-ended there is nothing to sweep.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from testbed.embedding.placement import Placement, Residual
+from testbed.reservation.footprint import Footprint, capacities, footprint
+from testbed.reservation.timeline import Timeline
+from testbed.units import human_bandwidth
+from topologies.datacentre import DataCentre, IntArray, down, up
+
+
+class OverCommit(ValueError):
+    """A reservation does not fit; the message names the place and the numbers."""
+
+
+class LedgerBroken(AssertionError):
+    """The ledger contradicts its own list of reservations: a defect of this program."""
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What a job holds: ``end_s`` None until released. ``number`` is the ledger's own."""
+
+    job_id: str
+    placement: Placement
+    rate_bps: int
+    start_s: float
+    end_s: float | None
+    number: int
+
+    @property
+    def until_s(self) -> float:
+        """The end, infinite where it is open."""
+        return math.inf if self.end_s is None else self.end_s
+
+
+@dataclass(frozen=True, eq=False)
+class Usage:
+    """In use at an instant: slots ``(n_servers,)``, bit/s per directed link ``(2 n_links,)``."""
+
+    slots: IntArray
+    bps: IntArray
+
+
+class Ledger:
+    """Slots and directed link bandwidth of one data centre over time."""
+
+    def __init__(self, datacentre: DataCentre, *, compile_loops: bool = True) -> None:
+        self._datacentre = datacentre
+        self._capacity = capacities(datacentre)
+        self._timeline = Timeline(self._capacity, compile_loops=compile_loops)
+        self._holdings: dict[str, Holding] = {}
+        # Intervals that no job holds any more (cut short, or over) and their job, for check().
+        self._former: dict[int, Holding] = {}
+        # Jobs whose reservation ran out and was forgotten before they were released.
+        self._ran_out: set[str] = set()
+        self._forgotten_s = -math.inf
+
+    @property
+    def datacentre(self) -> DataCentre:
+        return self._datacentre
+
+    @property
+    def timeline(self) -> Timeline:
+        """The record itself, to read: for policies that search it (DCloud's RUR)."""
+        return self._timeline
+
+    # -- booking ----------------------------------------------------------------------------
+
+    def reserve(
+        self, job_id: str, placement: Placement, rate_bps: int, start_s: float, end_s: float | None
+    ) -> dict[int, int]:
+        """Reserve the hose in ``[start_s, end_s)``; None holds it until it is released.
+
+        Returns directed link -> bit/s. Raises OverCommit, changing nothing, when it does not fit
+        at some instant; ValueError when the job holds something or the interval is none.
+        """
+        holding = self._holdings.get(job_id)
+        if holding is not None:
+            raise ValueError(f"job {job_id} holds a reservation from {holding.start_s:g} s already")
+        self._ran_out.discard(job_id)
+        until_s = self._interval(start_s, end_s)
+        print_ = footprint(self._datacentre, placement, rate_bps)
+        self._require_room(job_id, print_, start_s, until_s)
+        number = self._timeline.add(print_, start_s, until_s)
+        self._holdings[job_id] = Holding(job_id, placement, rate_bps, start_s, end_s, number)
+        return self._links(print_)
+
+    def release(self, job_id: str, at_s: float) -> None:
+        """Free what is left of a job's reservation from ``at_s`` on (early release).
+
+        Nothing is left of one that ran out. Raises KeyError for a job that has none to release.
+        """
+        self._not_forgotten(at_s)
+        if job_id in self._ran_out:
+            self._ran_out.remove(job_id)
+            return
+        self._cut(self._holdings.pop(job_id), at_s)
+
+    def rerate(self, job_id: str, at_s: float, rate_bps: int) -> dict[int, int]:
+        """From ``at_s`` on the job holds ``rate_bps`` per VM. Raises as :meth:`reserve` does."""
+        return self._change(self._holdings[job_id], at_s, rate_bps=rate_bps)
+
+    def move(self, job_id: str, at_s: float, placement: Placement) -> dict[int, int]:
+        """From ``at_s`` on the job holds another placement. Raises as :meth:`reserve` does."""
+        return self._change(self._holdings[job_id], at_s, placement=placement)
+
+    def forget_before(self, now_s: float) -> None:
+        """Nothing before ``now_s`` will be asked about or changed again: drop it."""
+        if now_s <= self._forgotten_s:
+            return
+        for number in self._timeline.forget_before(now_s):
+            self._former.pop(number, None)
+        for job_id in [k for k, h in self._holdings.items() if h.until_s <= now_s]:
+            del self._holdings[job_id]
+            self._ran_out.add(job_id)
+        self._forgotten_s = now_s
+
+    # -- looking ----------------------------------------------------------------------------
+
+    def residual(self, start_s: float, end_s: float | None) -> Residual:
+        """The least that is free at any instant of ``[start_s, end_s)``; None: for ever."""
+        until_s = self._interval(start_s, end_s)
+        free = self._timeline.least_free(start_s, until_s)
+        n = self._datacentre.n_servers
+        return Residual(free[:n], np.repeat(free[n:], 2))
+
+    def usage(self, at_s: float) -> Usage:
+        """What is in use at ``at_s``."""
+        self._not_forgotten(at_s)
+        self._timeline.seek(at_s)
+        used = self._capacity - self._timeline.free
+        n = self._datacentre.n_servers
+        return Usage(used[:n], np.repeat(used[n:], 2))
+
+    def holdings(self) -> Mapping[str, Holding]:
+        """What every job holds now or later, in order of booking."""
+        return MappingProxyType(self._holdings)
+
+    def check(self) -> None:
+        """Derive everything anew from the list of reservations; LedgerBroken where it differs."""
+        booked = [*self._holdings.values(), *self._former.values()]
+        prints = [self._timeline.footprint(h.number) for h in booked]
+        for holding, (objects, amounts) in zip(booked, prints, strict=True):
+            afresh = footprint(self._datacentre, holding.placement, holding.rate_bps)
+            if not (
+                np.array_equal(objects, afresh.objects) and np.array_equal(amounts, afresh.amounts)
+            ):
+                raise LedgerBroken(f"job {holding.job_id}: its footprint is not its placement's")
+        times = {h.start_s for h in booked} | {h.until_s for h in booked if h.end_s is not None}
+        asked = self._timeline.cursor_s
+        for at_s in sorted(t for t in times | {asked} if t >= self._forgotten_s):
+            free = self._capacity.copy()
+            for holding, (objects, amounts) in zip(booked, prints, strict=True):
+                if holding.start_s <= at_s < holding.until_s:
+                    free[objects] -= amounts
+            self._timeline.seek(at_s)
+            if not np.array_equal(free, self._timeline.free):
+                raise LedgerBroken(f"at {at_s:g} s the timeline is not the sum of the reservations")
+            if free.min(initial=0) < 0:
+                place = self._place(int(np.argmin(free)))
+                raise LedgerBroken(f"at {at_s:g} s {place} is over-committed by {-int(free.min())}")
+        self._timeline.seek(asked)
+
+    # -- inside -----------------------------------------------------------------------------
+
+    def _change(
+        self,
+        old: Holding,
+        at_s: float,
+        *,
+        placement: Placement | None = None,
+        rate_bps: int | None = None,
+    ) -> dict[int, int]:
+        """Another footprint from ``at_s`` on, for as long as the old one was held."""
+        self._not_forgotten(at_s)
+        if at_s >= old.until_s:
+            raise ValueError(f"job {old.job_id}: its reservation ended at {old.until_s:g} s")
+        new_placement = old.placement if placement is None else placement
+        new_rate_bps = old.rate_bps if rate_bps is None else rate_bps
+        print_ = footprint(self._datacentre, new_placement, new_rate_bps)
+        begin_s = max(at_s, old.start_s)
+        # What the job itself gives back in that interval is there for it to take.
+        own_objects, own_amounts = self._timeline.footprint(old.number)
+        self._require_room(
+            old.job_id, print_, begin_s, old.until_s, Footprint(own_objects, own_amounts)
+        )
+        self._cut(old, at_s)
+        number = self._timeline.add(print_, begin_s, old.until_s)
+        self._holdings[old.job_id] = Holding(
+            old.job_id, new_placement, new_rate_bps, begin_s, old.end_s, number
+        )
+        return self._links(print_)
+
+    def _cut(self, holding: Holding, at_s: float) -> None:
+        """End a holding's interval at ``at_s``; it is former from then on, or never was."""
+        if at_s >= holding.until_s:
+            self._former[holding.number] = holding
+        elif at_s <= holding.start_s and holding.start_s > self._forgotten_s:
+            self._timeline.drop(holding.number, holding.start_s, holding.until_s)
+        else:
+            self._timeline.cut(holding.number, holding.until_s, at_s)
+            self._former[holding.number] = replace(holding, end_s=at_s)
+
+    def _require_room(
+        self,
+        job_id: str,
+        wanted: Footprint,
+        start_s: float,
+        until_s: float,
+        own: Footprint | None = None,
+    ) -> None:
+        if self._timeline.quiet(start_s, until_s):
+            self._timeline.seek(start_s)
+            free = self._timeline.free[wanted.objects]
+        else:
+            free = self._timeline.least_free(start_s, until_s)[wanted.objects]
+        if own is not None:
+            held = np.zeros(len(self._capacity), dtype=np.int64)
+            held[own.objects] = own.amounts
+            free = free + held[wanted.objects]
+        short = np.flatnonzero(wanted.amounts > free)
+        if not len(short):
+            return
+        worst = int(short[0])
+        place, needs, has = int(wanted.objects[worst]), int(wanted.amounts[worst]), int(free[worst])
+        when = f"from {start_s:g} s" + (f" to {until_s:g} s" if until_s < math.inf else " on")
+        raise OverCommit(
+            f"job {job_id}: {self._place(place)}: {self._asked(place, needs, has)} {when}"
+        )
+
+    def _place(self, place: int) -> str:
+        """An object as people read it."""
+        servers = self._datacentre.n_servers
+        if place < servers:
+            return self._datacentre.names[place]
+        return self._datacentre.link_name(up(place - servers))
+
+    def _asked(self, place: int, needs: int, has: int) -> str:
+        if place < self._datacentre.n_servers:
+            return f"{needs} slots asked, {has} free"
+        return f"{human_bandwidth(needs)} asked, {human_bandwidth(has)} free"
+
+    def _links(self, print_: Footprint) -> dict[int, int]:
+        servers = self._datacentre.n_servers
+        need: dict[int, int] = {}
+        for place, amount in zip(print_.objects.tolist(), print_.amounts.tolist(), strict=True):
+            if place >= servers:
+                need[up(place - servers)] = amount
+                need[down(place - servers)] = amount
+        return need
+
+    def _interval(self, start_s: float, end_s: float | None) -> float:
+        self._not_forgotten(start_s)
+        until_s = math.inf if end_s is None else end_s
+        if not until_s > start_s:
+            raise ValueError(f"[{start_s:g} s, {until_s:g} s) is no interval")
+        return until_s
+
+    def _not_forgotten(self, at_s: float) -> None:
+        if not at_s >= self._forgotten_s:
+            raise ValueError(f"{at_s:g} s is before {self._forgotten_s:g} s, which is forgotten")

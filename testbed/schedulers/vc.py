@@ -1,0 +1,35 @@
+"""VC: virtual clusters with hard guarantees, on arrival or not at all (Oktopus; DCloud, Section IV).
+
+A tenant gets the bandwidth it asks for from its arrival to its end, or is refused with the
+embedder's reason. Nothing waits, slides or is scaled; deadlines are not looked at.
+"""
+
+from __future__ import annotations
+
+from testbed.embedding.base import Embedder
+from testbed.embedding.placement import Refusal
+from testbed.schedulers.actions import Action, Arrived, PolicyEvent, Reject, Start
+from testbed.schedulers.policy import View
+
+
+class VirtualCluster:
+    """Embeds ⟨n, b⟩ in what is free now, and holds it until the job ends by itself.
+
+    How long that will be is not known to it (a job may overrun the duration it states), so the
+    reservation is open-ended and what is free must be free from now on for good.
+    """
+
+    name = "vc"
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+
+    def decide(self, view: View, event: PolicyEvent) -> list[Action]:
+        if not isinstance(event, Arrived):
+            return []
+        job = view.job(event.job_id)
+        free = view.residual(view.now_s, None)
+        answer = self._embedder.embed(view.datacentre, free, job.n_vms, job.bandwidth_bps)
+        if isinstance(answer, Refusal):
+            return [Reject(job.id, answer.reason)]
+        return [Start(job.id, answer, job.bandwidth_bps)]

@@ -1,0 +1,384 @@
+"""The ledger against a plain slow twin, and the promises its users rely on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from testbed.compiled import compiled, numba_available
+from testbed.embedding.placement import Placement, hose_bps, tree_of
+from testbed.reservation.footprint import footprint
+from testbed.reservation.ledger import Ledger, LedgerBroken, OverCommit
+from topologies.datacentre import DataCentre, frozen_array, make_tree
+
+# Two racks of two servers below two roots, and a fifth server that hangs below a root itself.
+#   nodes 0..4 servers, 5, 6 racks, 7 and 8 roots; links 0..3 servers, 4..7 racks, 8 and 9 server 4.
+LOWER = [0, 1, 2, 3, 5, 6, 5, 6, 4, 4]
+UPPER = [5, 5, 6, 6, 7, 7, 8, 8, 7, 8]
+CAPACITY = [10, 10, 10, 6, 12, 12, 9, 9, 10, 10]
+SLOTS = [4, 4, 3, 4, 2]
+LEVEL = frozen_array([0, 0, 0, 0, 0, 1, 1, 2, 2])
+
+
+def data_centre() -> DataCentre:
+    below_first = {LOWER[k]: (UPPER[k], k) for k in (0, 1, 2, 3, 4, 5, 8)}
+    below_second = {LOWER[k]: (UPPER[k], k) for k in (0, 1, 2, 3, 6, 7, 9)}
+    return DataCentre(
+        kind="custom",
+        names=tuple([f"server {s}" for s in range(5)] + ["rack 0", "rack 1", "root 0", "root 1"]),
+        level=LEVEL,
+        slots=frozen_array(SLOTS),
+        link_lower=frozen_array(LOWER),
+        link_upper=frozen_array(UPPER),
+        link_capacity_bps=frozen_array(CAPACITY),
+        trees=(make_tree(7, 9, below_first, LEVEL), make_tree(8, 9, below_second, LEVEL)),
+    )
+
+
+@dataclass
+class Piece:
+    """One hose over one interval."""
+
+    job_id: str
+    placement: Placement
+    rate_bps: int
+    start_s: float
+    end_s: float
+
+
+class Twin:
+    """The ledger as anybody would write it first: a list of intervals, added up when asked."""
+
+    def __init__(self, datacentre: DataCentre) -> None:
+        self.datacentre = datacentre
+        self.pieces: list[Piece] = []
+        self.held: dict[str, Piece] = {}
+
+    def used(self, at_s: float) -> tuple[list[int], list[int]]:
+        slots = [0] * self.datacentre.n_servers
+        bps = [0] * (2 * self.datacentre.n_links)
+        for piece in self.pieces:
+            if piece.start_s <= at_s < piece.end_s:
+                tree = tree_of(self.datacentre, piece.placement.root)
+                for server, count in piece.placement.vms_on:
+                    slots[server] += count
+                for link, amount in hose_bps(tree, piece.placement, piece.rate_bps).items():
+                    bps[link] += amount
+        return slots, bps
+
+    def residual(self, start_s: float, end_s: float) -> tuple[list[int], list[int]]:
+        free_slots = [int(m) for m in self.datacentre.slots]
+        free_bps = [int(c) for c in self.datacentre.directed_capacity_bps]
+        instants = {start_s} | {p.start_s for p in self.pieces if start_s < p.start_s < end_s}
+        for at_s in sorted(instants):
+            slots, bps = self.used(at_s)
+            for s, m in enumerate(slots):
+                free_slots[s] = min(free_slots[s], int(self.datacentre.slots[s]) - m)
+            for k, used in enumerate(bps):
+                left = int(self.datacentre.directed_capacity_bps[k]) - used
+                free_bps[k] = min(free_bps[k], left)
+        return free_slots, free_bps
+
+    def fits(self, piece: Piece) -> bool:
+        self.pieces.append(piece)
+        slots, bps = self.residual(piece.start_s, piece.end_s)
+        self.pieces.pop()
+        return min(slots) >= 0 and min(bps) >= 0
+
+    def reserve(self, piece: Piece) -> bool:
+        if not self.fits(piece):
+            return False
+        self.pieces.append(piece)
+        self.held[piece.job_id] = piece
+        return True
+
+    def release(self, job_id: str, at_s: float) -> None:
+        piece = self.held.pop(job_id)
+        piece.end_s = max(piece.start_s, min(piece.end_s, at_s))
+
+    def change(self, job_id: str, at_s: float, placement: Placement, rate_bps: int) -> bool:
+        old = self.held[job_id]
+        begin_s = max(at_s, old.start_s)
+        new = Piece(job_id, placement, rate_bps, begin_s, old.end_s)
+        kept_end_s, old.end_s = old.end_s, begin_s
+        if self.reserve(new):
+            return True
+        old.end_s = kept_end_s
+        return False
+
+
+def placements() -> st.SearchStrategy[Placement]:
+    counts = st.lists(st.integers(0, 3), min_size=5, max_size=5).filter(any)
+    return st.builds(
+        lambda root, xs: Placement(root, tuple((s, x) for s, x in enumerate(xs) if x)),
+        st.sampled_from([7, 8]),
+        counts,
+    )
+
+
+# Few instants, so that ends and starts meet; open ends among them.
+instants = st.integers(0, 8).map(float)
+steps = st.one_of(
+    st.tuples(
+        st.just("reserve"),
+        placements(),
+        st.integers(0, 6),
+        instants,
+        st.one_of(st.none(), st.integers(1, 6).map(float)),
+    ),
+    st.tuples(st.just("release"), st.integers(0, 9), instants),
+    st.tuples(st.just("rerate"), st.integers(0, 9), instants, st.integers(0, 6)),
+    st.tuples(st.just("move"), st.integers(0, 9), instants, placements()),
+    st.tuples(st.just("forget"), instants),
+)
+
+
+class Pair:
+    """The ledger and its twin, driven by the same steps."""
+
+    def __init__(self, *, compile_loops: bool) -> None:
+        self.ledger = Ledger(data_centre(), compile_loops=compile_loops)
+        self.twin = Twin(data_centre())
+        self.forgotten_s = -math.inf
+        self.serial = 0
+
+    def do(self, step: tuple) -> None:
+        match step:
+            case ("reserve", placement, rate, start_s, length_s):
+                self._reserve(placement, rate, max(start_s, self.forgotten_s), length_s)
+            case ("release", which, at_s):
+                if job_id := self._held(which):
+                    at_s = max(at_s, self.forgotten_s)
+                    self.ledger.release(job_id, at_s)
+                    self.twin.release(job_id, at_s)
+            case ("rerate", which, at_s, rate):
+                if job_id := self._held(which):
+                    placement = self.twin.held[job_id].placement
+                    self._change(job_id, at_s, placement, rate, rerate=True)
+            case ("move", which, at_s, placement):
+                if job_id := self._held(which):
+                    rate = self.twin.held[job_id].rate_bps
+                    self._change(job_id, at_s, placement, rate, rerate=False)
+            case ("forget", at_s):
+                self.ledger.forget_before(at_s)
+                self.forgotten_s = max(self.forgotten_s, at_s)
+
+    def _held(self, which: int) -> str | None:
+        ids = sorted(self.twin.held)
+        return ids[which % len(ids)] if ids else None
+
+    def _reserve(
+        self, placement: Placement, rate: int, start_s: float, length_s: float | None
+    ) -> None:
+        job_id = f"j{self.serial}"
+        self.serial += 1
+        end_s = None if length_s is None else start_s + length_s
+        piece = Piece(job_id, placement, rate, start_s, math.inf if end_s is None else end_s)
+        if self.twin.reserve(piece):
+            links = self.ledger.reserve(job_id, placement, rate, start_s, end_s)
+            tree = tree_of(self.ledger.datacentre, placement.root)
+            assert links == hose_bps(tree, placement, rate)
+        else:
+            with pytest.raises(OverCommit):
+                self.ledger.reserve(job_id, placement, rate, start_s, end_s)
+
+    def _change(
+        self, job_id: str, at_s: float, placement: Placement, rate: int, *, rerate: bool
+    ) -> None:
+        at_s = max(at_s, self.forgotten_s)
+        held = self.twin.held[job_id]
+        if at_s >= held.end_s:
+            return
+        fits = self.twin.change(job_id, at_s, placement, rate)
+
+        def change() -> None:
+            if rerate:
+                self.ledger.rerate(job_id, at_s, rate)
+            else:
+                self.ledger.move(job_id, at_s, placement)
+
+        if fits:
+            change()
+        else:
+            with pytest.raises(OverCommit):
+                change()
+
+    def compare(self) -> None:
+        self.ledger.check()
+        asked = [t / 2 for t in range(-1, 32) if t / 2 >= self.forgotten_s]
+        for at_s in asked:
+            slots, bps = self.twin.used(at_s)
+            usage = self.ledger.usage(at_s)
+            assert usage.slots.tolist() == slots
+            assert usage.bps.tolist() == bps
+        for start_s in asked[::3]:
+            for end_s in [*[t for t in asked[::4] if t > start_s], None]:
+                slots, bps = self.twin.residual(start_s, math.inf if end_s is None else end_s)
+                residual = self.ledger.residual(start_s, end_s)
+                assert residual.free_slots.tolist() == slots
+                assert residual.free_bps.tolist() == bps
+
+
+LOOPS = [
+    False,
+    pytest.param(True, marks=pytest.mark.skipif(not numba_available(), reason="no Numba")),
+]
+
+
+@pytest.mark.parametrize("compile_loops", LOOPS)
+@settings(max_examples=150, deadline=None)
+@given(history=st.lists(steps, max_size=25))
+def test_agrees_with_the_twin_on_random_histories(compile_loops: bool, history: list) -> None:
+    pair = Pair(compile_loops=compile_loops)
+    for step in history:
+        pair.do(step)
+    pair.compare()
+
+
+@settings(max_examples=40, deadline=None)
+@given(history=st.lists(steps, max_size=12))
+def test_agrees_with_the_twin_after_every_step(history: list) -> None:
+    pair = Pair(compile_loops=False)
+    for step in history:
+        pair.do(step)
+        pair.compare()
+
+
+@settings(max_examples=200, deadline=None)
+@given(placement=placements(), rate=st.integers(0, 9))
+def test_footprint_is_the_hose(placement: Placement, rate: int) -> None:
+    dc = data_centre()
+    print_ = footprint(dc, placement, rate)
+    held = dict(zip(print_.objects.tolist(), print_.amounts.tolist(), strict=True))
+    assert list(held) == sorted(held)
+    assert {s: m for s, m in held.items() if s < dc.n_servers} == dict(placement.vms_on)
+    hose = hose_bps(tree_of(dc, placement.root), placement, rate)
+    assert {2 * (o - dc.n_servers): m for o, m in held.items() if o >= dc.n_servers} == {
+        k: m for k, m in hose.items() if k % 2 == 0
+    }
+
+
+@pytest.fixture
+def ledger() -> Iterator[Ledger]:
+    made = Ledger(data_centre())
+    yield made
+    made.check()
+
+
+ONE_EACH = Placement(7, ((0, 1), (1, 1)))
+
+
+def test_a_refusal_names_the_place_and_the_numbers(ledger: Ledger) -> None:
+    ledger.reserve("a", ONE_EACH, 7, 0.0, 10.0)
+    with pytest.raises(OverCommit, match=r"job b: server 0 -> rack 0: 5 bit/s asked, 3 bit/s free"):
+        ledger.reserve("b", ONE_EACH, 5, 9.0, 12.0)
+    ledger.reserve("c", Placement(7, ((0, 3),)), 5, 0.0, 10.0)
+    with pytest.raises(OverCommit, match=r"server 0: 1 slots asked, 0 free from 2 s on"):
+        ledger.reserve("d", ONE_EACH, 1, 2.0, None)
+    assert list(ledger.holdings()) == ["a", "c"]
+
+
+def test_a_reservation_may_start_when_another_ends(ledger: Ledger) -> None:
+    ledger.reserve("a", ONE_EACH, 10, 0.0, 5.0)
+    ledger.reserve("b", ONE_EACH, 10, 5.0, None)
+    with pytest.raises(OverCommit):
+        ledger.reserve("c", ONE_EACH, 1, 4.0, 5.0)
+
+
+def test_a_window_that_ends_where_a_reservation_starts_sees_nothing_of_it(ledger: Ledger) -> None:
+    ledger.reserve("later", ONE_EACH, 10, 5.0, None)
+    assert ledger.residual(0.0, 5.0).free_bps[0] == 10
+    assert ledger.residual(0.0, 5.5).free_bps[0] == 0
+    assert ledger.residual(0.0, None).free_slots[0] == 3
+
+
+def test_a_failed_move_changes_nothing(ledger: Ledger) -> None:
+    ledger.reserve("a", ONE_EACH, 4, 0.0, None)
+    ledger.reserve("b", Placement(7, ((2, 1), (3, 1))), 6, 0.0, None)
+    before = ledger.usage(1.0)
+    with pytest.raises(OverCommit, match="server 3 -> rack 1"):
+        ledger.move("a", 1.0, Placement(7, ((2, 1), (3, 1))))
+    assert np.array_equal(ledger.usage(1.0).bps, before.bps)
+    assert ledger.holdings()["a"].placement == ONE_EACH
+
+
+def test_a_move_may_use_what_the_job_itself_gives_back(ledger: Ledger) -> None:
+    ledger.reserve("a", ONE_EACH, 10, 0.0, None)
+    ledger.move("a", 1.0, Placement(7, ((0, 2), (1, 1))))
+    ledger.rerate("a", 2.0, 9)
+    assert ledger.usage(0.5).slots[0] == 1
+    assert ledger.usage(2.0).bps[:2].tolist() == [9, 9]
+
+
+def test_everything_comes_back(ledger: Ledger) -> None:
+    for k in range(3):
+        ledger.reserve(f"j{k}", ONE_EACH, 3, float(k), None if k else 7.0)
+    for k in range(3):
+        ledger.release(f"j{k}", 4.0)
+    assert ledger.residual(4.0, None).free_slots.tolist() == SLOTS
+    assert ledger.residual(4.0, None).free_bps.tolist() == np.repeat(CAPACITY, 2).tolist()
+    assert not ledger.holdings()
+
+
+def test_releasing_what_ran_out_is_no_error_but_a_stranger_is(ledger: Ledger) -> None:
+    ledger.reserve("a", ONE_EACH, 3, 0.0, 2.0)
+    ledger.forget_before(3.0)
+    assert not ledger.holdings()
+    ledger.release("a", 3.0)
+    with pytest.raises(KeyError):
+        ledger.release("a", 3.0)
+
+
+def test_what_makes_no_sense_is_refused(ledger: Ledger) -> None:
+    ledger.reserve("a", ONE_EACH, 3, 0.0, 2.0)
+    with pytest.raises(ValueError, match="job a holds a reservation"):
+        ledger.reserve("a", ONE_EACH, 3, 4.0, 5.0)
+    with pytest.raises(ValueError, match="no interval"):
+        ledger.reserve("b", ONE_EACH, 3, 4.0, 4.0)
+    with pytest.raises(ValueError, match="no interval"):
+        ledger.residual(4.0, math.nan)
+    ledger.forget_before(1.0)
+    with pytest.raises(ValueError, match="forgotten"):
+        ledger.residual(0.5, None)
+
+
+def test_a_server_outside_the_tree_is_named() -> None:
+    dc = data_centre()
+    edges = {LOWER[k]: (UPPER[k], k) for k in range(6)}
+    alone = replace(dc, trees=(make_tree(7, 9, edges, LEVEL),))
+    with pytest.raises(ValueError, match="server 4 is not below root 0"):
+        footprint(alone, Placement(7, ((4, 1),)), 1)
+
+
+def test_check_finds_a_ledger_that_was_tampered_with() -> None:
+    ledger = Ledger(data_centre())
+    ledger.reserve("a", ONE_EACH, 3, 0.0, 2.0)
+    ledger.timeline.free[0] -= 1
+    with pytest.raises(LedgerBroken):
+        ledger.check()
+
+
+def test_many_reservations_outgrow_every_array(ledger: Ledger) -> None:
+    one = Placement(8, ((4, 1),))
+    for k in range(500):
+        ledger.reserve(f"j{k}", one, 1, float(k), float(k + 2))
+    for k in range(0, 500, 2):
+        ledger.release(f"j{k}", k + 0.5)
+    ledger.forget_before(250.0)
+    for k in range(500, 700):
+        ledger.reserve(f"j{k}", one, 1, float(k), float(k + 2))
+    ledger.check()
+    assert ledger.usage(600.5).slots[4] == 2
+
+
+@pytest.mark.skipif(not numba_available(), reason="no Numba")
+def test_compiled_once() -> None:
+    from testbed.reservation.timeline import sweep_loop
+
+    assert compiled(sweep_loop) is compiled(sweep_loop)
