@@ -51,7 +51,8 @@ class JobRequest:
     counted from submission. ``true_duration_s`` (default p) is what the job really needs at b: a
     profiling error makes them differ, and no policy may read it. ``granted_bps`` is the
     bandwidth a scripted policy starts it at. ``cpu_share`` is the share of a core that each VM
-    burns while it produces data.
+    burns while it produces data. ``after`` names a job: this one arrives when that one has left,
+    and not before ``submit_s``.
     """
 
     id: str
@@ -69,6 +70,7 @@ class JobRequest:
     application: str | None = None
     value: float = 0.0
     tags: tuple[tuple[str, str], ...] = field(default=())
+    after: str | None = None
 
     def __post_init__(self) -> None:
         if self.n_vms < 1:

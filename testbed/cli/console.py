@@ -1,0 +1,93 @@
+"""Where text goes: data on standard output, narration on standard error.
+
+Colours and progress only where a person looks on (a terminal); ``NO_COLOR`` and ``TERM=dumb`` are
+honoured by rich.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from testbed.errors import TestbedError
+from testbed.spec.problems import SpecErrors
+
+
+def out() -> Console:
+    """The console of results: standard output."""
+    return Console(file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def err() -> Console:
+    """The console of narration: standard error."""
+    return Console(file=sys.stderr, highlight=False, soft_wrap=not sys.stderr.isatty())
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on standard output, keys in the order given."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def print_text(text: str) -> None:
+    """Text on standard output exactly as it is."""
+    sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+
+
+def say(text: str) -> None:
+    """A line of narration on standard error."""
+    err().print(text, markup=False, soft_wrap=True)
+
+
+def error_json(error: TestbedError) -> dict[str, Any]:
+    """An error as ``--json`` shows it; what a kind of error knows beside its sentence included."""
+    record: dict[str, Any] = {"error": error.message, "exit_code": error.exit_code}
+    if error.mend is not None:
+        record["mend"] = error.mend
+    if isinstance(error, SpecErrors):
+        record["problems"] = [problem.to_json() for problem in error.problems]
+    return record
+
+
+def print_error(error: TestbedError, *, as_json: bool) -> None:
+    """An error as every verb ends in it: one sentence and the mend."""
+    if as_json:
+        print_json(error_json(error))
+        return
+    if isinstance(error, SpecErrors):
+        for problem in error.problems:
+            say(str(problem))
+        return
+    console = err()
+    console.print("[bold red]error:[/] ", end="")
+    console.print(error.message, markup=False, soft_wrap=True)
+    if error.mend is not None:
+        console.print("[bold]mend:[/] ", end="")
+        console.print(error.mend, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def progress(description: str, total: float | None = None) -> Generator[Progress, None, None]:
+    """A progress bar with the time left; nothing at all where standard error is no terminal."""
+    console = err()
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bars:
+        bars.add_task(description, total=total)
+        yield bars
+
+
+def lines(texts: Iterable[str]) -> str:
+    """Lines joined for :func:`print_text`."""
+    return "".join(f"{text}\n" for text in texts)

@@ -1,0 +1,159 @@
+"""The command ``testbed``: one thin file per verb, the same conventions for all of them.
+
+Data on standard output, narration on standard error, ``--json`` everywhere. Exit codes: 0 good;
+1 a result outside its stated band; 2 bad file or usage; 3 the machine cannot do it; 4 the run
+failed; 130 interrupted and cleaned up.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any
+
+import typer
+
+from testbed.cli import console
+from testbed.errors import BadInput, MachineCannot, TestbedError
+
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb: the function of that name in ``testbed.cli.MODULE``, and what --help says of it."""
+
+    name: str
+    summary: str
+    module: str = ""
+
+    @property
+    def module_name(self) -> str:
+        return f"testbed.cli.{self.module or self.name}"
+
+
+# One line per verb, in the order of --help. A verb whose module is not there is left out.
+VERBS = (
+    Verb("run", "Run an experiment on the live emulated network."),
+    Verb("simulate", "Run an experiment in the simulator."),
+    Verb("validate", "Check experiment files; creates nothing."),
+    Verb("plan", "Show the flows and tc text of an experiment; needs no root."),
+    Verb("doctor", "Say what this machine can do, and the command that mends what it cannot."),
+    Verb("clean", "Remove what an interrupted run left behind, and nothing else."),
+    Verb("audit", "Prove a run's invariants from its events."),
+    Verb("report", "Write a run's report again."),
+    Verb("schema", "Print the JSON Schema of experiment files."),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The entry point: runs a verb and ends the process with its exit code."""
+    raise SystemExit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """One command; its exit code. Errors of the testbed end here, as one sentence and the mend."""
+    as_json = "--json" in arguments
+    if not arguments:
+        run(["--help"])
+        return BadInput.exit_code
+    try:
+        command = application(arguments)
+        status = command(args=list(arguments), prog_name="testbed", standalone_mode=False)
+    except TestbedError as error:
+        console.print_error(error, as_json=as_json)
+        return error.exit_code
+    except KeyboardInterrupt:
+        console.say("interrupted")
+        return INTERRUPTED
+    except (typer.Abort, EOFError):
+        console.say("aborted")
+        return INTERRUPTED
+    except Exception as error:
+        usage = _usage_error(error)
+        if usage is None:
+            raise
+        console.print_error(usage, as_json=as_json)
+        return usage.exit_code
+    return status if isinstance(status, int) else 0
+
+
+def application(arguments: Sequence[str]) -> Callable[..., Any]:
+    """The command line; only the verb that ``arguments`` name is imported."""
+    app = typer.Typer(
+        name="testbed",
+        help="Data-centre schedulers that reserve bandwidth, on a real emulated network.",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_global_options)
+    wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
+    for verb in VERBS:
+        if verb.name == wanted:
+            app.command(verb.name, no_args_is_help=False)(_function(verb))
+        elif importlib.util.find_spec(verb.module_name) is not None:
+            app.command(verb.name, help=verb.summary)(_placeholder)
+    return typer.main.get_command(app)
+
+
+def _function(verb: Verb) -> Callable[..., Any]:
+    """What a verb does. A missing library is the machine's shortcoming, and says its mend."""
+    try:
+        module = importlib.import_module(verb.module_name)
+    except ModuleNotFoundError as error:
+        if error.name == verb.module_name:
+            raise BadInput(f"testbed {verb.name} is not part of this version") from None
+        if (error.name or "").split(".")[0] in ("testbed", "topologies", "jobs", "controller"):
+            raise
+        raise MachineCannot(
+            f"testbed {verb.name} needs the Python package {error.name!r}, which is not installed",
+            "sudo ./provision.sh",
+        ) from None
+    function: Callable[..., Any] = getattr(module, verb.name)
+    return function
+
+
+def _placeholder() -> None:
+    """Stands in the list of verbs for those that this command does not call."""
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        console.print_text(f"testbed {installed_version()}")
+        raise typer.Exit
+
+
+def installed_version() -> str:
+    """The version of the installed package; ``unknown`` in a tree that was never installed."""
+    try:
+        return version("hosenet")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _global_options(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", is_eager=True, callback=_show_version),
+    ] = False,
+) -> None:
+    """Data-centre schedulers that reserve bandwidth, on a real emulated network."""
+
+
+def _usage_error(error: Exception) -> BadInput | None:
+    """A mistake on the command line, as typer raises it; None for any other exception."""
+    format_message = getattr(error, "format_message", None)
+    if format_message is None or getattr(error, "exit_code", None) is None:
+        return None
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "testbed"
+    return BadInput(str(format_message()).rstrip("."), f"see {command} --help")
+
+
+if __name__ == "__main__":
+    main()

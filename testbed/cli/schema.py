@@ -1,0 +1,11 @@
+"""``testbed schema``: the JSON Schema of experiment files, for editors."""
+
+from __future__ import annotations
+
+from testbed.cli import console
+from testbed.spec.schema import experiment_schema
+
+
+def schema() -> None:
+    """Print the JSON Schema (draft 2020-12) of experiment files, for editors to check against."""
+    console.print_json(experiment_schema())

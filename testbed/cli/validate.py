@@ -1,0 +1,63 @@
+"""``testbed validate FILE...``: all that is wrong with experiment files, at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from testbed.cli import console
+from testbed.cli.options import Json, Settings, overrides_of
+from testbed.spec.experiment import Experiment
+from testbed.spec.load import load_experiment
+from testbed.spec.problems import SpecErrors
+from testbed.units import human_bandwidth
+
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Experiment files.")]
+
+
+def validate(files: Files, settings: Settings = None, as_json: Json = False) -> None:
+    """Check experiment files: all their errors at once, with file:line:column. Creates nothing.
+
+    Exit code 2 when a file has errors.
+    """
+    results: list[Experiment | SpecErrors] = []
+    for path in files:
+        try:
+            results.append(load_experiment(path, overrides_of(settings)))
+        except SpecErrors as errors:
+            results.append(errors)
+    bad = any(isinstance(result, SpecErrors) for result in results)
+    if as_json:
+        pairs = zip(files, results, strict=True)
+        console.print_json([_record(path, result) for path, result in pairs])
+    else:
+        for path, result in zip(files, results, strict=True):
+            if isinstance(result, SpecErrors):
+                console.print_error(result, as_json=False)
+            else:
+                console.print_text(f"{path}: {_summary(result)}")
+    if bad:
+        raise typer.Exit(SpecErrors.exit_code)
+
+
+def _summary(experiment: Experiment) -> str:
+    """``ok: tree of 16 servers, 32 slots, 30 links of 1 Gbit/s; 10 jobs; policies scripted``."""
+    centre = experiment.datacentre
+    capacities = sorted(set(centre.link_capacity_bps.tolist()))
+    links = f", {centre.n_links} links of {' and '.join(map(human_bandwidth, capacities[:3]))}"
+    place = f"{centre.kind} of {centre.n_servers} servers, {centre.total_slots} slots"
+    count = len(experiment.jobs)
+    policies = ", ".join(policy.label for policy in experiment.policies)
+    return (
+        f"ok: {place}{links if capacities else ''};"
+        f" {count} job{'s' if count != 1 else ''}; policies {policies}"
+    )
+
+
+def _record(path: Path, result: Experiment | SpecErrors) -> dict[str, Any]:
+    if isinstance(result, SpecErrors):
+        problems = [problem.to_json() for problem in result.problems]
+        return {"file": str(path), "valid": False, "problems": problems}
+    return {"file": str(path), "valid": True, "problems": [], "experiment": result.resolved}

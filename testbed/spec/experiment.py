@@ -1,0 +1,80 @@
+"""An experiment as values: what every other part of the testbed takes instead of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from jobs.request import JobRequest
+from testbed.results.expectations import Expectation
+from testbed.spec.problems import Place
+from topologies.datacentre import DataCentre
+
+Scalar: TypeAlias = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How the live world is smaller than the experiment.
+
+    ``rate`` multiplies every capacity and bandwidth (0.1: 1 Gbit/s becomes 100 Mbit/s on the
+    wire). ``time`` divides every time (60: an hour of the experiment takes a minute).
+    """
+
+    rate: float = 1.0
+    time: float = 1.0
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """A policy by name, with the parameters the file gives it, by name."""
+
+    name: str
+    parameters: tuple[tuple[str, Scalar], ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The name of the policy's folder and rows: with its parameters where it has any."""
+        return "-".join([self.name, *(f"{key}={value}" for key, value in self.parameters)])
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A checked experiment file. Jobs are in the file's order, sweeps expanded.
+
+    ``topology`` are the resolved keys of that section, ``datacentre`` what they build.
+    ``job_places`` say where each job stands in the file; ``source_text`` is the file as given.
+    """
+
+    path: Path
+    source_text: str
+    name: str
+    seed: int
+    topology: Mapping[str, Any]
+    datacentre: DataCentre
+    scale: Scale
+    embedder: str
+    policies: tuple[PolicySpec, ...]
+    workload: str
+    jobs: tuple[JobRequest, ...]
+    expect: Expectation
+    overrides: tuple[tuple[str, str], ...] = ()
+    job_places: Mapping[str, Place] = field(default_factory=dict)
+
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """Everything the run depends on, defaults and overrides included, for JSON."""
+        return {
+            "name": self.name,
+            "seed": self.seed,
+            "topology": dict(self.topology),
+            "scale": asdict(self.scale),
+            "embedder": self.embedder,
+            "policies": [{"name": p.name, **dict(p.parameters)} for p in self.policies],
+            "workload": self.workload,
+            "jobs": [asdict(job) for job in self.jobs],
+            "expect": asdict(self.expect),
+            "overrides": dict(self.overrides),
+        }

@@ -1,0 +1,103 @@
+"""The JSON Schema (draft 2020-12) of experiment files, from the models that read them.
+
+What the schema refuses the loader refuses; the loader also checks what no schema can say (ids,
+capacities, slots, places).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from testbed.embedding.registry import embedder_names
+from testbed.schedulers.registry import POLICIES
+from testbed.spec.load import (
+    DEFAULT_EMBEDDER,
+    DEFAULT_SEED,
+    ExpectSection,
+    ExperimentFile,
+    ScaleSection,
+)
+from testbed.spec.quantities import SpecModel
+from testbed.spec.topology import TOPOLOGIES, CustomFileTopology
+from testbed.spec.workload import WORKLOADS
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def experiment_schema() -> dict[str, Any]:
+    """The schema of a whole experiment file, with descriptions, patterns, names and defaults."""
+    definitions: dict[str, Any] = {}
+    schema = _model_schema(ExperimentFile, definitions)
+    properties = schema["properties"]
+    topologies = [kind.model for kind in TOPOLOGIES.values()]
+    properties["topology"] |= _one_of([*topologies, CustomFileTopology], definitions)
+    properties["workload"] |= _one_of([kind.model for kind in WORKLOADS.values()], definitions)
+    properties["scale"] |= _reference(ScaleSection, definitions)
+    properties["expect"] |= _reference(ExpectSection, definitions)
+    properties["embedder"] |= {"enum": list(embedder_names()), "default": DEFAULT_EMBEDDER}
+    properties["policies"] |= _policies_schema()
+    properties["seed"]["default"] = DEFAULT_SEED
+    head = {"$schema": DIALECT, "title": "Hosenet experiment"}
+    return {**head, **schema, "$defs": dict(sorted(definitions.items()))}
+
+
+def _model_schema(model: type[SpecModel], definitions: dict[str, Any]) -> dict[str, Any]:
+    """A model's schema without nulls; the models inside it go to the definitions."""
+    schema: dict[str, Any] = _without_null(
+        model.model_json_schema(mode="validation", ref_template="#/$defs/{model}")
+    )
+    definitions.update(schema.pop("$defs", {}))
+    return {key: value for key, value in schema.items() if key != "title"}
+
+
+def _reference(model: type[SpecModel], definitions: dict[str, Any]) -> dict[str, Any]:
+    definitions[model.__name__] = _model_schema(model, definitions)
+    return {"$ref": f"#/$defs/{model.__name__}"}
+
+
+def _one_of(models: list[type[SpecModel]], definitions: dict[str, Any]) -> dict[str, Any]:
+    return {"oneOf": [_reference(model, definitions) for model in models]}
+
+
+def _policies_schema() -> dict[str, Any]:
+    names = sorted(POLICIES)
+    by_name = [
+        {
+            "type": "object",
+            "description": POLICIES[name].summary,
+            "properties": {
+                "name": {"const": name},
+                **{key: {"default": value} for key, value in POLICIES[name].parameters.items()},
+            },
+            "required": ["name"],
+            "additionalProperties": False,
+        }
+        for name in names
+    ]
+    return {
+        "type": "array",
+        "minItems": 1,
+        "items": {"anyOf": [{"enum": names}, *by_name]},
+        "default": ["vc"],
+    }
+
+
+def _without_null(schema: Any) -> Any:
+    """An absent key is the only way to leave a value out: a file's ``null`` is an error."""
+    if isinstance(schema, list):
+        return [_without_null(item) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    plain = {
+        key: _without_null(value)
+        for key, value in schema.items()
+        if not (key == "default" and value is None)
+        # Property names below "properties" may be called title; pydantic's own titles go.
+        and not (key == "title" and isinstance(value, str))
+    }
+    choices = [choice for choice in plain.get("anyOf", ()) if choice != {"type": "null"}]
+    if len(choices) == 1:
+        del plain["anyOf"]
+        return {**choices[0], **plain}
+    return {**plain, "anyOf": choices} if choices else plain

@@ -1,0 +1,57 @@
+"""The ``workload`` section: which jobs. A kind is a model and a reader, registered here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from testbed.spec.document import Document
+from testbed.spec.job_list import JobListWorkload, read_job_list
+from testbed.spec.problems import Path
+from testbed.spec.quantities import SpecModel
+from testbed.spec.reading import read_kind
+from testbed.spec.sourced import Workload
+from testbed.spec.topology import Site
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What a workload may depend on beside its own keys."""
+
+    site: Site
+    seed: int
+
+
+@dataclass(frozen=True)
+class WorkloadKind:
+    """A kind of workload.
+
+    ``read`` reports what is wrong to the document and returns the jobs, in order of submission or
+    of the file.
+    """
+
+    model: type[SpecModel]
+    read: Callable[[Document, Path, Circumstances], Workload]
+
+
+WORKLOADS: dict[str, WorkloadKind] = {
+    "jobs": WorkloadKind(JobListWorkload, lambda d, p, c: read_job_list(d, p, c.site)),
+}
+
+PLANNED = ("poisson", "batch", "swf", "swim", "feitelson", "jann", "leases", "lwf")
+
+
+def read_workload(
+    document: Document, path: Path, circumstances: Circumstances
+) -> tuple[str, Workload]:
+    """The workload's kind and its jobs; what is wrong goes to the document."""
+    names = (*WORKLOADS, *(name for name in PLANNED if name not in WORKLOADS))
+    kind = read_kind(document, path, names, "workload")
+    if kind is None:
+        return "", Workload()
+    if kind not in WORKLOADS:
+        available = ", ".join(WORKLOADS)
+        message = f"{kind} is not available in this version; available: {available}"
+        document.report((*path, "kind"), message)
+        return kind, Workload()
+    return kind, WORKLOADS[kind].read(document, path, circumstances)

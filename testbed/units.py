@@ -1,0 +1,340 @@
+"""Quantities as people write them, and back: ``500 Mbit/s``, ``6 s``, ``64 MiB``, ``12 %``.
+
+Strings with units exist only in files and on screens; everything else carries plain numbers whose
+names say the unit. Arithmetic is decimal, so ``0.1 Gbit/s`` is exactly 100,000,000 bit/s.
+
+``parse_*`` accept exactly what their pattern says and raise :class:`UnitError` with the mend.
+``format_*`` write a quantity that parses back to the same value. ``human_*`` round for screens.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from difflib import get_close_matches
+from typing import Final
+
+MAX_BANDWIDTH_BPS: Final = 10**15
+MAX_DURATION_S: Final = 100 * 365 * 86400
+MAX_SIZE_BYTES: Final = 10**18
+
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_LONGEST = 30  # digits stay within what decimal arithmetic holds exactly
+
+
+class UnitError(ValueError):
+    """A quantity that cannot be read; the message says what is accepted."""
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A kind of quantity: its units (name -> how many of the base unit), and how to speak of it."""
+
+    name: str
+    units: Mapping[str, Decimal]
+    example_unit: str
+    synonyms: Mapping[str, str]
+    maximum: int
+
+    @property
+    def pattern(self) -> str:
+        """The regular expression of everything that is accepted."""
+        units = "|".join(re.escape(unit) for unit in self.units)
+        return rf"^{_NUMBER} ?(?:{units})$"
+
+    @property
+    def accepted(self) -> str:
+        return ", ".join(self.units)
+
+
+def _powers(base: int, *names: str) -> dict[str, Decimal]:
+    return {name: Decimal(base) ** power for power, name in enumerate(names)}
+
+
+BANDWIDTH: Final = Dimension(
+    "bandwidth",
+    _powers(1000, "bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"),
+    "Mbit/s",
+    {
+        **{f"{p.lower()}{tail}": f"{p}bit/s" for p in "kMGT" for tail in ("bps", "b/s", "bits/s")},
+        **{p.lower(): f"{p}bit/s" for p in "kMGT"},
+        **{f"{p.lower()}bit": f"{p}bit/s" for p in "kMGT"},
+        "bps": "bit/s",
+        "b/s": "bit/s",
+        "bits/s": "bit/s",
+        "bit": "bit/s",
+    },
+    MAX_BANDWIDTH_BPS,
+)
+
+DURATION: Final = Dimension(
+    "time",
+    {
+        "us": Decimal("0.000001"),
+        "ms": Decimal("0.001"),
+        "s": Decimal(1),
+        "min": Decimal(60),
+        "h": Decimal(3600),
+        "d": Decimal(86400),
+    },
+    "s",
+    {
+        **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"),
+        **dict.fromkeys(("m", "mins", "minute", "minutes"), "min"),
+        **dict.fromkeys(("hr", "hrs", "hour", "hours"), "h"),
+        **dict.fromkeys(("day", "days"), "d"),
+        **dict.fromkeys(("msec", "millis", "milliseconds"), "ms"),
+        **dict.fromkeys(("µs", "μs", "usec"), "us"),
+    },
+    MAX_DURATION_S,
+)
+
+SIZE: Final = Dimension(
+    "size",
+    {
+        **_powers(1000, "B", "kB", "MB", "GB", "TB"),
+        **dict(list(_powers(1024, "B", "KiB", "MiB", "GiB", "TiB").items())[1:]),
+    },
+    "MB",
+    {
+        **dict.fromkeys(("byte", "bytes"), "B"),
+        **{p.lower(): f"{p}B" for p in "kMGT"},
+        **{f"{p.lower()}b": f"{p}B" for p in "kMGT"},
+        **{f"{p.lower()}ib": f"{p.upper()}iB" for p in "kMGT"},
+    },
+    MAX_SIZE_BYTES,
+)
+
+PER_HOUR: Final = Dimension(
+    "rate",
+    {"/h": Decimal(1), "/min": Decimal(60), "/s": Decimal(3600), "/d": 1 / Decimal(24)},
+    "/h",
+    {
+        **dict.fromkeys(("per hour", "per h", "/hour", "/hr"), "/h"),
+        **dict.fromkeys(("per minute", "per min", "/minute"), "/min"),
+        **dict.fromkeys(("per second", "per s", "/second"), "/s"),
+        **dict.fromkeys(("per day", "per d", "/day"), "/d"),
+    },
+    10**9,
+)
+
+SHARE_PATTERN: Final = rf"^{_NUMBER} ?%$"
+
+
+def parse_bandwidth(value: object) -> int:
+    """Bit/s from ``500 Mbit/s``; a whole number of bit/s, exactly."""
+    bps = _parse(BANDWIDTH, value)
+    if bps != bps.to_integral_value():
+        raise UnitError(f"{value} is not a whole number of bit/s")
+    return int(bps)
+
+
+def parse_duration(value: object) -> float:
+    """Seconds from ``6 s``, ``250 ms``, ``30 min``, ``1 h`` or ``2 d``."""
+    return float(_parse(DURATION, value))
+
+
+def parse_size(value: object) -> int:
+    """Bytes from ``64 MB`` (1000s) or ``64 MiB`` (1024s)."""
+    size = _parse(SIZE, value)
+    if size != size.to_integral_value():
+        raise UnitError(f"{value} is not a whole number of bytes")
+    return int(size)
+
+
+def parse_per_hour(value: object) -> float:
+    """Events per hour from ``160 /h`` or ``2 /min``; a bare number already counts per hour."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _plain(value, "a rate per hour")
+    return float(_parse(PER_HOUR, value))
+
+
+def parse_share(value: object) -> float:
+    """A ratio from ``12 %`` or from the bare number 0.12. No upper bound: that is the caller's."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _plain(value, "a share")
+    if not isinstance(value, str):
+        raise UnitError(f"a share such as 12 % or 0.12 is wanted, not {_shown(value)}")
+    text = _short(value)
+    if re.fullmatch(SHARE_PATTERN, text):
+        return float(Decimal(text.removesuffix("%").rstrip()) / 100)
+    _refuse_negative(text)
+    if re.fullmatch(_NUMBER, text):
+        raise UnitError(f"{text!r} is a text: remove the quotes, or write {text} %")
+    raise UnitError(f"{text!r} is not a share: write it as 12 % or as 0.12")
+
+
+def _plain(value: float, noun: str) -> float:
+    if not math.isfinite(value):
+        raise UnitError(f"{noun} is a finite number, not {value}")
+    if value < 0:
+        raise UnitError(f"{value} is negative")
+    return float(value)
+
+
+def _parse(dimension: Dimension, value: object) -> Decimal:
+    """The value in the dimension's base unit."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UnitError(f"a {dimension.name} is finite, not {value}")
+        shown = _number_text(Decimal(repr(value))) if isinstance(value, float) else str(value)
+        raise _bare(dimension, shown)
+    if not isinstance(value, str):
+        raise UnitError(
+            f"a {dimension.name} such as 5 {dimension.example_unit} is wanted, not {_shown(value)}"
+        )
+    text = _short(value)
+    _refuse_negative(text)
+    match = re.fullmatch(rf"({_NUMBER})( *)(.*)", text, re.DOTALL)
+    if match is None:
+        raise _unreadable(dimension, text)
+    number, blanks, unit = match.groups()
+    if unit == "":
+        raise _bare(dimension, number)
+    if unit not in dimension.units:
+        raise _unknown_unit(dimension, text, number, unit)
+    if len(blanks) > 1:
+        raise UnitError(f"{text!r} has too many blanks: write {number} {unit}")
+    amount = Decimal(number) * dimension.units[unit]
+    if amount > dimension.maximum:
+        raise UnitError(f"{text} is more than any {dimension.name} here ({_limit(dimension)})")
+    return amount
+
+
+def _limit(dimension: Dimension) -> str:
+    unit, factor = max(dimension.units.items(), key=lambda item: item[1])
+    return f"at most {_number_text(Decimal(dimension.maximum) / factor)} {unit}"
+
+
+def _short(text: str) -> str:
+    if len(text) > _LONGEST:
+        raise UnitError(f"{text[:20] + '...'!r} is too long for a quantity")
+    return text
+
+
+def _refuse_negative(text: str) -> None:
+    if re.match(r"[-−]\s*[0-9.]", text):
+        raise UnitError(f"{text} is negative")
+
+
+def _bare(dimension: Dimension, number: str) -> UnitError:
+    if number.startswith("-"):
+        return UnitError(f"{number} is negative, and has no unit")
+    return UnitError(
+        f"{number} is a bare number: write {number} {dimension.example_unit}"
+        f" (or {', '.join(u for u in dimension.units if u != dimension.example_unit)})"
+    )
+
+
+def _unreadable(dimension: Dimension, text: str) -> UnitError:
+    example = f"5 {dimension.example_unit}"
+    if re.match(r"[0-9][0-9,_' ]*[,_' ][0-9]", text):
+        return UnitError(f"{text!r} is not a {dimension.name}: write the number without separators")
+    return UnitError(f"{text!r} is not a {dimension.name}: write a number and a unit, as {example}")
+
+
+def _unknown_unit(dimension: Dimension, text: str, number: str, unit: str) -> UnitError:
+    if re.match(r"[,_'. ]*[0-9]", unit) or unit[0] in ",.'_":
+        return _unreadable(dimension, text)
+    if dimension is BANDWIDTH and re.fullmatch(r"[kKMGT]?i?B(/s|ps)", unit):
+        return UnitError(f"{text!r} counts bytes: bandwidths are in bits, as {number} Mbit/s")
+    lowered = unit.lower()
+    by_case = {name.lower(): name for name in dimension.units}
+    close = get_close_matches(unit, list(dimension.units), n=1, cutoff=0.6)
+    guess = by_case.get(lowered) or dimension.synonyms.get(lowered) or (close[0] if close else None)
+    hint = f"did you mean {number} {guess}?" if guess else f"write one of {dimension.accepted}"
+    return UnitError(f"unknown unit {unit!r} of {dimension.name} ({hint})")
+
+
+def _shown(value: object) -> str:
+    """What kind of thing stands where a quantity belongs."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "a list" if isinstance(value, list) else "a mapping"
+
+
+# ------------------------------------------------------------------------- writing them
+
+
+def _number_text(number: Decimal) -> str:
+    """Plain decimal digits, without an exponent and without trailing zeros."""
+    text = f"{number:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def format_bandwidth(bps: int) -> str:
+    """``750 Mbit/s``: the largest unit in which the number stays short, without losing a bit."""
+    amount, unit = Decimal(bps), "bit/s"
+    for name, factor in BANDWIDTH.units.items():
+        scaled = Decimal(bps) / factor
+        if abs(scaled) >= 1 and len(_number_text(scaled)) <= len(_number_text(amount)):
+            amount, unit = scaled, name
+    return f"{_number_text(amount)} {unit}"
+
+
+def format_duration(seconds: float) -> str:
+    """``6 s``, ``0.25 s``: always in seconds, exactly."""
+    return f"{_number_text(Decimal(repr(float(seconds))))} s"
+
+
+def format_size(size_bytes: int) -> str:
+    """``64 MiB``, ``1500 B``: the largest unit that divides it."""
+    best = ("B", size_bytes)
+    for unit, factor in SIZE.units.items():
+        whole, rest = divmod(size_bytes, int(factor))
+        if rest == 0 and 0 < whole < best[1]:
+            best = (unit, whole)
+    return f"{best[1]} {best[0]}"
+
+
+def format_share(share: float) -> str:
+    """``12 %``, exactly."""
+    return f"{_number_text(Decimal(repr(float(share))) * 100)} %"
+
+
+def human_bandwidth(bps: float) -> str:
+    """``412 Mbit/s``: three or four significant digits."""
+    return _human(bps, BANDWIDTH.units)
+
+
+def human_size(size_bytes: float) -> str:
+    """``1.50 GB``, in thousands."""
+    return _human(size_bytes, {u: f for u, f in SIZE.units.items() if "i" not in u})
+
+
+def human_duration(seconds: float) -> str:
+    """``250 ms``, ``6.01 s``, ``1 min 12 s``, ``2 h 05 min``, ``3 d 04 h``."""
+    if seconds < 0:
+        return f"-{human_duration(-seconds)}"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else "1.00 s"
+    if seconds < 99.995:
+        return f"{seconds:.3g} s" if seconds >= 10 else f"{seconds:.2f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = round(seconds / 60)
+    if minutes < 24 * 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24:02d} h"
+
+
+def human_share(share: float) -> str:
+    """``12.3 %``."""
+    return f"{share * 100:.3g} %"
+
+
+def _human(value: float, units: Mapping[str, Decimal]) -> str:
+    names = list(units)
+    index = 0
+    while index + 1 < len(names) and abs(value) / float(units[names[index]]) >= 999.5:
+        index += 1
+    scaled = value / float(units[names[index]])
+    if scaled == int(scaled) and abs(scaled) < 1000:
+        return f"{int(scaled)} {names[index]}"
+    digits = max(0, 2 - math.floor(math.log10(abs(scaled)))) if scaled else 0
+    return f"{scaled:.{min(digits, 3)}f} {names[index]}"
