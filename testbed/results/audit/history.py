@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -68,9 +69,8 @@ class History:
 
     @property
     def policy(self) -> str:
-        """The policy's name without what follows it (``dcloud-ts`` of ``dcloud-ts gamma=12 %``)."""
-        words = self.started.policy.replace("(", " ").split()
-        return words[0].lower() if words else ""
+        """The policy's name without its parameters: ``dcloud-ts`` of ``dcloud-ts-gamma=0.12``."""
+        return re.split(r"-[a-z_]+=", self.started.policy, maxsplit=1)[0]
 
 
 def job_of(event: events.Event) -> str | None:

@@ -73,9 +73,12 @@ class World:
         if len(parent) != self.n_nodes or len(uplink) != self.n_nodes:
             return [f"the tree below {root} has not one entry a node"]
         for node, (above, link) in enumerate(zip(parent, uplink, strict=True)):
-            if (above < 0) != (link < 0) or (node == root and above >= 0):
-                return [f"the tree below {root}: parent and link of node {node} disagree"]
-            if above >= 0 and (link >= len(self.lower) or self._ends(link) != (node, above)):
+            if not -1 <= above < self.n_nodes or (node == root and above >= 0):
+                return [f"the tree below {root}: node {node} cannot have {above} above it"]
+            # Only a flat cluster's nodes stand below their root without links.
+            if above >= 0 and link < 0 and self.lower:
+                return [f"the tree below {root}: no link leads from {node} to {above}"]
+            if link >= 0 and (link >= len(self.lower) or self._ends(link) != (node, above)):
                 return [f"the tree below {root}: link {link} does not lead from {node} to {above}"]
         return [] if 0 <= root < self.n_nodes else [f"the tree's root {root} does not exist"]
 
@@ -105,12 +108,14 @@ class World:
         """The links from a server up to the root; None where they do not lead there."""
         parent, uplink = self.trees[root]["parent"], self.trees[root]["uplink"]
         links: list[int] = []
-        node = server
+        node, steps = server, 0
         while node != root:
-            if parent[node] < 0 or len(links) > self.n_nodes:
+            if parent[node] < 0 or steps > self.n_nodes:
                 return None
-            links.append(uplink[node])
+            if uplink[node] >= 0:
+                links.append(uplink[node])
             node = parent[node]
+            steps += 1
         return links
 
     def hose(self, root: int, vms_on: Iterable[Sequence[int]], rate_bps: int) -> dict[int, int]:
