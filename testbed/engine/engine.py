@@ -131,6 +131,7 @@ class Engine:
             raise
         for job_id in list(self.waiting):
             self._end(job_id, "unfinished", "the policy never started it", None, {})
+        self._emit(events.RunEnded(self.now_s, "completed", ""))
 
     # -- the loop ---------------------------------------------------------------------------
 

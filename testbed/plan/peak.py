@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from testbed import events
 
@@ -12,27 +12,26 @@ def crossings_bps(job_rate_bps: int, n_vms: int, links: Iterable[tuple[int, int]
     return 2 * n_vms * job_rate_bps + sum(bps for _, bps in links)
 
 
-def peak_crossings_bps(history: Iterable[events.Event]) -> int:
-    """The peak over time of Σ crossings of the jobs running, in experiment bit/s."""
+def peak(history: Iterable[events.Event]) -> tuple[events.JobReserved, ...]:
+    """The jobs that run together when the switches are asked for most, by id."""
     booked: dict[str, events.JobReserved] = {}
-    running: dict[str, int] = {}
-    peak = 0
+    running: dict[str, events.JobReserved] = {}
+    most, at_peak = 0, ()
     for event in history:
         if isinstance(event, events.JobReserved):
             booked[event.job_id] = event
         elif isinstance(event, events.JobStarted):
-            running[event.job_id] = _crossings(booked[event.job_id])
-            peak = max(peak, sum(running.values()))
+            running[event.job_id] = booked[event.job_id]
+            total = sum(map(reserved_crossings_bps, running.values()))
+            if total > most:
+                most, at_peak = total, tuple(running[job_id] for job_id in sorted(running))
         elif isinstance(event, events.JobEnded):
             running.pop(event.job_id, None)
-    return peak
+    return at_peak
 
 
-def _crossings(reserved: events.JobReserved) -> int:
+def reserved_crossings_bps(reserved: events.JobReserved) -> int:
+    """:func:`crossings_bps` of a reservation."""
     n_vms = sum(count for _, count in reserved.vms_on)
-    return crossings_bps(reserved.rate_bps, n_vms, ((link, bps) for link, bps in reserved.links))
-
-
-def by_job(history: Iterable[events.Event]) -> Mapping[str, events.JobReserved]:
-    """Each job's reservation in a history."""
-    return {e.job_id: e for e in history if isinstance(e, events.JobReserved)}
+    links = [(link, bps) for link, bps in reserved.links]
+    return crossings_bps(reserved.rate_bps, n_vms, links)

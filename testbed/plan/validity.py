@@ -28,8 +28,8 @@ class Finding:
 class Thresholds:
     """Where doubt begins. ``docs/validity.md`` says what each was set from."""
 
-    load_suspect: float = 0.8
-    load_invalid: float = 1.0
+    load_suspect: float = 0.9
+    load_invalid: float = 1.1
     starved_share: float = 0.98
     starved_samples: int = 2
     idle_suspect: float = 0.10
@@ -76,23 +76,37 @@ def _graded(
 
 
 def preflight(
-    asked_bps: float, capable_bps: float, scale_rate: float, limits: Thresholds = Thresholds()
+    asked_bps: float,
+    achieved_share: float,
+    busy_share: float,
+    scale_rate: float,
+    limits: Thresholds = Thresholds(),
 ) -> Finding:
-    """What the plan will ask of the switches at its peak against what they can forward.
+    """What the plan asks of the switches at its peak, rehearsed before the jobs.
 
-    Both in bit/s summed over every port that a bit leaves from ("crossings"): a transfer over
-    five switches crosses six times.
+    ``asked_bps``: bit/s summed over every port that a bit leaves from ("crossings": a transfer
+    over five switches crosses six times). ``achieved_share``: the slowest rehearsed transfer's
+    estimate over its time. ``busy_share``: how busy the rehearsal kept what forwards, the busiest
+    of the switch's thread and all processors. What could be forwarded is what was, over how busy
+    that was.
     """
-    load = asked_bps / capable_bps if capable_bps > 0 else float("inf")
+    load = max(busy_share, 0.001) / min(1.0, max(achieved_share, 0.001))
+    capable_bps = asked_bps / load
     advice = ""
     if load > limits.load_suspect:
         fitting = scale_rate * limits.load_suspect / load
         advice = f"; scale.rate: {fitting:.2g} would fit"
     reason = (
         f"the plan asks the switches for {asked_bps / 1e6:.0f} Mbit/s of port crossings at its "
-        f"peak, {load:.0%} of the {capable_bps / 1e6:.0f} Mbit/s that calibration reached{advice}"
+        f"peak, {load:.0%} of the {capable_bps / 1e6:.0f} Mbit/s that this machine can do{advice}"
     )
-    figures = {"asked_bps": asked_bps, "capable_bps": capable_bps, "load": load}
+    figures = {
+        "asked_bps": asked_bps,
+        "capable_bps": capable_bps,
+        "load": load,
+        "achieved_share": achieved_share,
+        "busy_share": busy_share,
+    }
     return _graded(load, limits.load_suspect, limits.load_invalid, "preflight", reason, figures)
 
 

@@ -1,0 +1,74 @@
+"""Preflight: the plan's busiest instant, played for a second before the jobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import psutil
+
+from jobs.request import JobRequest
+from testbed import events
+from testbed.backends.emu.backend import LiveBackend
+from testbed.backends.emu.world import LiveWorld
+from testbed.embedding.placement import Placement
+from testbed.engine.backend import Completion
+from testbed.plan.job import Scale
+from testbed.plan.peak import reserved_crossings_bps
+from testbed.plan.validity import Finding, preflight
+
+REHEARSAL_WALL_S = 1.5
+
+
+def rehearse(
+    world: LiveWorld, scale: Scale, seed: int, together: Sequence[events.JobReserved]
+) -> Finding:
+    """Run transfers in the places and at the rates of ``together``; judge what it took.
+
+    Jobs of one VM and jobs without bandwidth ask nothing of the switches and are left out.
+    """
+    asking = [r for r in together if sum(count for _, count in r.vms_on) > 1 and r.rate_bps > 0]
+    asked_bps = sum(map(reserved_crossings_bps, asking)) * scale.rate
+    if not asking:
+        return Finding("ok", "preflight", "the plan asks nothing of the switches", {})
+    backend = LiveBackend(world, scale, seed, lambda _: None)
+    daemon = _switch_daemon()
+    for reserved in asking:
+        vms_on = tuple((server, count) for server, count in reserved.vms_on)
+        placement = Placement(reserved.root, vms_on)
+        backend.start(_rehearsal(reserved, scale), placement, reserved.rate_bps, "foreground")
+    began, busy_before = time.monotonic(), _busy_s(daemon)
+    psutil.cpu_percent(interval=None)
+    done: list[Completion] = []
+    while len(done) < len(asking):
+        done += backend.wait(None)
+    busy_share = max(
+        (_busy_s(daemon) - busy_before) / (time.monotonic() - began),
+        psutil.cpu_percent(interval=None) / 100,
+    )
+    ideal_s = REHEARSAL_WALL_S * scale.time
+    achieved = min((ideal_s / d.measured_s if d.measured_s else 0.0) for d in done)
+    return preflight(asked_bps, achieved, busy_share, scale.rate)
+
+
+def _rehearsal(reserved: events.JobReserved, scale: Scale) -> JobRequest:
+    n_vms = sum(count for _, count in reserved.vms_on)
+    duration_s = REHEARSAL_WALL_S * scale.time
+    name = f"rehearsal.{reserved.job_id}"
+    return JobRequest(name, 0.0, n_vms, reserved.rate_bps, duration_s)
+
+
+def _switch_daemon() -> psutil.Process | None:
+    """The process that forwards on the userspace datapath; one of its threads carries it all."""
+    for process in psutil.process_iter(["name"]):
+        if process.info["name"] == "ovs-vswitchd" and process.cpu_times() is not None:
+            children = [child for child in process.children() if child.name() == "ovs-vswitchd"]
+            return children[0] if children else process
+    return None
+
+
+def _busy_s(daemon: psutil.Process | None) -> float:
+    """Processor time of its busiest thread, in seconds; 0 where the kernel forwards."""
+    if daemon is None:
+        return 0.0
+    return max((t.user_time + t.system_time for t in daemon.threads()), default=0.0)

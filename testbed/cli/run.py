@@ -1,0 +1,83 @@
+"""``testbed run FILE``: the experiment on the live network, its table, its verdict."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from testbed.cli import console
+from testbed.cli.options import ExperimentPath, Json, Out, Seed, Settings, overrides_of
+from testbed.cli.progress import RunProgress
+from testbed.errors import MachineCannot
+from testbed.results.conclude import conclude_all
+from testbed.results.folder import RunFolder
+from testbed.spec.load import load_experiment
+
+DEFAULT_OUT = Path("runs")
+
+OpenFlowPort = Annotated[
+    int, typer.Option(min=1, max=65535, help="Where the controller listens for switches.")
+]
+ApiPort = Annotated[int, typer.Option(min=1, max=65535, help="Where the controller's API listens.")]
+Library = Annotated[
+    str | None, typer.Option("--controller", help="ryu or os-ken (default: ryu if installed).")
+]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Exit 1 unless the run's validity verdict is ok.")
+]
+
+
+def run(
+    file: ExperimentPath,
+    settings: Settings = None,
+    seed: Seed = None,
+    out: Out = None,
+    strict: Strict = False,
+    openflow_port: OpenFlowPort = 6653,
+    api_port: ApiPort = 8653,
+    controller: Library = None,
+    as_json: Json = False,
+) -> None:
+    """Run an experiment on the live emulated network and measure every job.
+
+    Exit codes: 0 good, 1 a result outside its stated band, 2 bad file, 3 this machine cannot,
+    4 the run failed, 130 interrupted and cleaned up.
+    """
+    experiment = load_experiment(file, overrides_of(settings, seed))
+    if os.geteuid() != 0:
+        raise MachineCannot(
+            "the live network needs root", f"sudo testbed run {file}"
+        )
+    from testbed.backends.emu.world import LiveOptions
+    from testbed.report.table import verdict_table
+    from testbed.runs.live import LiveRun, run_live
+
+    options = LiveOptions(openflow_port=openflow_port, api_port=api_port, library=controller)
+    top = RunFolder.create(out or DEFAULT_OUT, experiment.name, experiment.seed)
+    console.say(f"run folder: {top.path}")
+    show = LiveRun(console.say, _progress)
+    recorded = run_live(experiment, top, options, show, ["testbed", *sys.argv[1:]])
+    if len(experiment.policies) > 1:
+        conclude_all(top, [one.results for one in recorded])
+    bad = any(not one.good for one in recorded)
+    doubtful = strict and any(one.results.summary.fidelity.verdict != "ok" for one in recorded)
+    if as_json:
+        console.print_json([one.to_json() for one in recorded])
+    else:
+        for one in recorded:
+            console.out().print(verdict_table(one.results))
+            for line in one.sentences():
+                console.print_text(line)
+    if bad or doubtful:
+        raise typer.Exit(1)
+
+
+def _progress(
+    expected_end_s: dict[str, float], time_scale: float, label: str
+) -> AbstractContextManager[RunProgress]:
+    return RunProgress(console.err(), expected_end_s, time_scale, label)

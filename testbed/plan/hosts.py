@@ -1,0 +1,99 @@
+"""A tenant's VMs as hosts: address, permanent neighbours and frame size, as values and text.
+
+Pure. The text of a value is the exact line of an ``ip -batch`` file for the VM's namespace. The
+/22 of the address brings the route to every VM of the tenant and to nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import Literal
+
+from testbed.plan.limits import bytes_in
+from testbed.plan.network import TenantPlan
+
+VM_DEVICE = "eth0"
+MAX_GSO_BYTES = 65_536
+MIN_GSO_BYTES = 4_096
+GSO_S = 0.001
+
+
+def gso_bytes(rate_bps: int) -> int:
+    """The largest packet a VM's TCP hands down: what the rate carries in a millisecond.
+
+    One 64 kB packet is 10 ms of 50 Mbit/s: it would sit in a switch port's short queue alone, and
+    a bucket would let it pass on credit. At least two segments, at most the kernel's default.
+    """
+    return max(MIN_GSO_BYTES, min(MAX_GSO_BYTES, bytes_in(rate_bps, GSO_S)))
+
+
+@dataclass(frozen=True)
+class Address:
+    """The VM's address with its tenant's prefix length."""
+
+    ip: IPv4Address
+    prefix_length: int
+
+    def text(self, verb: Literal["add", "delete"]) -> str:
+        return f"address {verb} {self.ip}/{self.prefix_length} dev {VM_DEVICE}"
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A permanent neighbour entry: no ARP ever leaves a VM."""
+
+    ip: IPv4Address
+    mac: str
+
+    def text(self, verb: Literal["add", "delete"]) -> str:
+        if verb == "delete":
+            return f"neighbour delete {self.ip} dev {VM_DEVICE}"
+        return f"neighbour add {self.ip} lladdr {self.mac} dev {VM_DEVICE} nud permanent"
+
+
+@dataclass(frozen=True)
+class VmHost:
+    """What one VM's namespace gets when its tenant comes in."""
+
+    netns: str
+    address: Address
+    neighbours: tuple[Neighbour, ...]
+    gso_bytes: int
+
+    def lines(self) -> tuple[str, ...]:
+        return (
+            f"link set dev {VM_DEVICE} gso_max_size {self.gso_bytes}",
+            self.address.text("add"),
+            *(neighbour.text("add") for neighbour in self.neighbours),
+        )
+
+    def removal_lines(self) -> tuple[str, ...]:
+        return (
+            *(neighbour.text("delete") for neighbour in self.neighbours),
+            self.address.text("delete"),
+        )
+
+
+def tenant_hosts(tenant: TenantPlan) -> tuple[VmHost, ...]:
+    """The tenant's VMs in order, each knowing all the others."""
+    everyone = [Neighbour(vm.ip, vm.slot.mac) for vm in tenant.vms]
+    return tuple(
+        VmHost(
+            vm.slot.netns,
+            Address(vm.ip, tenant.prefix.prefixlen),
+            tuple(everyone[:i] + everyone[i + 1 :]),
+            gso_bytes(tenant.rate_bps),
+        )
+        for i, vm in enumerate(tenant.vms)
+    )
+
+
+def hosts_text(hosts: Iterable[VmHost]) -> str:
+    """All VMs as ``ip -batch`` text, each under its namespace's name."""
+    out = []
+    for host in hosts:
+        out.append(f"# netns {host.netns}")
+        out.extend(host.lines())
+    return "".join(f"{line}\n" for line in out)

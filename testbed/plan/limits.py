@@ -1,0 +1,293 @@
+"""Bandwidth limits as tc values and text: what every link, tenant and VM may send.
+
+Pure. The text of a value is the exact line of a ``tc -batch`` file; the live backend executes
+these values and nothing else, so what is stored, shown and tested is what the kernel gets.
+
+- A *link* (each direction, on the port that sends): an HTB root, one class with the link's
+  capacity, and below it a small class for whatever no tenant claims. HTB sends a packet without a
+  class unshaped, therefore the default class.
+- A *tenant* on a directed link: one class of min(X, N-X)·B below the link's, found by the source
+  prefix (hose model; Oktopus; DCloud, Section II).
+- A *VM*: a send cap on ``eth0`` in its namespace and a receive cap on the switch's end.
+
+Queues are limited in bytes: with segmentation offload one packet may be 64 kB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from typing import Literal
+
+from testbed.plan.network import NetworkPlan, TenantPlan
+
+Mode = Literal["hard", "work-conserving"]
+Verb = Literal["add", "change", "del"]
+
+LINK_MINOR = 0xFFFF
+UNCLAIMED_MINOR = 0xFFFE
+VM_MINOR = 1
+
+QUANTUM_BYTES = 60_000
+MIN_BURST_BYTES = 15_000
+BURST_S = 0.001
+VM_QUEUE_S = 0.040
+MIN_VM_QUEUE_BYTES = 150_000
+PORT_QUEUE_S = 0.010
+MIN_PORT_QUEUE_BYTES = 60_000
+UNCLAIMED_SHARE = 1000
+MIN_UNCLAIMED_BPS = 64_000
+
+
+def bytes_in(rate_bps: int, duration_s: float) -> int:
+    """Bytes that a rate carries in a time, rounded down."""
+    return int(rate_bps * duration_s / 8)
+
+
+def burst_bytes(rate_bps: int) -> int:
+    """HTB's bucket: a millisecond of the rate, at least ten full frames."""
+    return max(MIN_BURST_BYTES, bytes_in(rate_bps, BURST_S))
+
+
+def vm_queue_bytes(rate_bps: int) -> int:
+    """The queue where a VM's own TCP is held back: deep enough never to run dry."""
+    return max(MIN_VM_QUEUE_BYTES, bytes_in(rate_bps, VM_QUEUE_S))
+
+
+def port_queue_bytes(rate_bps: int) -> int:
+    """The queue of a switch port: short, since all ports share the switch's send buffer."""
+    return max(MIN_PORT_QUEUE_BYTES, bytes_in(rate_bps, PORT_QUEUE_S))
+
+
+@dataclass(frozen=True)
+class HtbRoot:
+    """The root queueing discipline of a device; packets without a class go to ``default_minor``."""
+
+    dev: str
+    default_minor: int
+
+    def text(self, verb: Verb) -> str:
+        if verb == "del":
+            return f"qdisc del dev {self.dev} root"
+        return f"qdisc {verb} dev {self.dev} root handle 1: htb default {self.default_minor:#x}"
+
+
+@dataclass(frozen=True)
+class HtbClass:
+    """A class ``1:minor`` below ``1:parent_minor`` (0: the root), with both buckets explicit."""
+
+    dev: str
+    parent_minor: int
+    minor: int
+    rate_bps: int
+    ceil_bps: int
+
+    @property
+    def burst_bytes(self) -> int:
+        return burst_bytes(self.rate_bps)
+
+    @property
+    def cburst_bytes(self) -> int:
+        return burst_bytes(self.ceil_bps)
+
+    def text(self, verb: Verb) -> str:
+        if verb == "del":
+            return f"class del dev {self.dev} classid 1:{self.minor:x}"
+        parent = f"1:{self.parent_minor:x}" if self.parent_minor else "1:"
+        return (
+            f"class {verb} dev {self.dev} parent {parent} classid 1:{self.minor:x} htb"
+            f" rate {self.rate_bps}bit ceil {self.ceil_bps}bit"
+            f" burst {self.burst_bytes} cburst {self.cburst_bytes} quantum {QUANTUM_BYTES}"
+        )
+
+
+@dataclass(frozen=True)
+class ByteFifo:
+    """The queue below class ``1:minor``; what does not fit into ``limit_bytes`` is dropped."""
+
+    dev: str
+    minor: int
+    limit_bytes: int
+
+    def text(self, verb: Verb) -> str:
+        where = f"qdisc {verb} dev {self.dev} parent 1:{self.minor:x}"
+        return where if verb == "del" else f"{where} bfifo limit {self.limit_bytes}"
+
+
+@dataclass(frozen=True)
+class PrefixFilter:
+    """Sends packets from a source prefix to class ``1:minor``.
+
+    One preference per filter: a preference names the filter whole, so that it can be deleted
+    without knowing the handle that the kernel gave it.
+    """
+
+    dev: str
+    preference: int
+    source: IPv4Network
+    minor: int
+
+    def text(self, verb: Verb) -> str:
+        where = f"filter {verb} dev {self.dev} parent 1: protocol ip pref {self.preference}"
+        if verb == "del":
+            return where
+        return f"{where} u32 match ip src {self.source} flowid 1:{self.minor:x}"
+
+
+TcItem = HtbRoot | HtbClass | ByteFifo | PrefixFilter
+
+
+@dataclass(frozen=True)
+class TcLine:
+    """One line of a tc batch. ``before`` is what a ``change`` replaces."""
+
+    verb: Verb
+    item: TcItem
+    before: TcItem | None = None
+
+    def text(self) -> str:
+        return self.item.text(self.verb)
+
+    def undo(self) -> TcLine:
+        """The line that takes this one back. Raises ValueError for a removal."""
+        if self.verb == "add":
+            return TcLine("del", self.item)
+        if self.before is None:
+            raise ValueError(f"not to be taken back: {self.text()}")
+        return TcLine("change", self.before, self.item)
+
+
+@dataclass(frozen=True)
+class Section:
+    """Lines for one network namespace; None is the host's own, where the switches are."""
+
+    netns: str | None
+    lines: tuple[TcLine, ...]
+
+
+def limits_text(sections: Iterable[Section]) -> str:
+    """All sections as text, each under its namespace's name, as stored in ``plan/``."""
+    out = []
+    for section in sections:
+        out.append(f"# netns {section.netns}" if section.netns else "# host")
+        out.extend(line.text() for line in section.lines)
+    return "".join(f"{line}\n" for line in out)
+
+
+def network_limits(network: NetworkPlan) -> tuple[Section, ...]:
+    """The capacity of every link in both directions, on the ports that send."""
+    lines = []
+    for link in network.links:
+        for port in (link.lower, link.upper):
+            lines += [TcLine("add", item) for item in _link_items(port.name, link.capacity_bps)]
+    return (Section(None, tuple(lines)),)
+
+
+def _link_items(dev: str, capacity_bps: int) -> tuple[TcItem, ...]:
+    unclaimed_bps = max(MIN_UNCLAIMED_BPS, capacity_bps // UNCLAIMED_SHARE)
+    return (
+        HtbRoot(dev, UNCLAIMED_MINOR),
+        HtbClass(dev, 0, LINK_MINOR, capacity_bps, capacity_bps),
+        HtbClass(dev, LINK_MINOR, UNCLAIMED_MINOR, unclaimed_bps, unclaimed_bps),
+        ByteFifo(dev, UNCLAIMED_MINOR, port_queue_bytes(unclaimed_bps)),
+    )
+
+
+def tenant_limits(
+    network: NetworkPlan, tenant: TenantPlan, mode: Mode = "hard"
+) -> tuple[Section, ...]:
+    """A tenant's classes on every directed link it has a reservation on, and its VMs' caps.
+
+    ``hard``: nobody sends above the reservation. ``work-conserving``: the reservation is a
+    minimum; what is free on a link, and a VM's whole NIC, may be used on top (FairCloud,
+    ElasticSwitch, EyeQ).
+    """
+    host: list[TcLine] = []
+    for directed, rate_bps in tenant.link_bps:
+        tenant_class = _tenant_class(network, tenant, directed, rate_bps, mode)
+        dev, minor = tenant_class.dev, tenant.tenant_id
+        host.append(TcLine("add", tenant_class))
+        host.append(TcLine("add", ByteFifo(dev, minor, port_queue_bytes(tenant_class.ceil_bps))))
+        host.append(TcLine("add", PrefixFilter(dev, minor, tenant.prefix, minor)))
+    inside: list[Section] = []
+    caps_bps = _vm_caps_bps(network, tenant, mode)
+    for vm in tenant.vms:
+        cap_bps = caps_bps[vm.slot.server]
+        dev = vm.slot.port.name
+        host += _cap_lines(dev, cap_bps, port_queue_bytes(cap_bps))
+        lines = _cap_lines("eth0", cap_bps, vm_queue_bytes(cap_bps))
+        inside.append(Section(vm.slot.netns, lines))
+    return (Section(None, tuple(host)), *inside)
+
+
+def rerate_lines(
+    network: NetworkPlan, old: TenantPlan, new: TenantPlan, mode: Mode = "hard"
+) -> tuple[Section, ...]:
+    """What changes between two rates of one placed tenant: classes, and queues where they differ.
+
+    Only ``change``: deleting and adding a class would let the tenant send unlimited in between.
+    Raises ValueError if the two differ in more than rates.
+    """
+    before, after = tenant_limits(network, old, mode), tenant_limits(network, new, mode)
+    sections = []
+    for was, now in zip(before, after, strict=True):
+        if was.netns != now.netns or len(was.lines) != len(now.lines):
+            raise ValueError(f"tenant {new.tenant_id}: not a change of rate alone")
+        lines = []
+        for a, b in zip(was.lines, now.lines, strict=True):
+            if a.text() == b.text():
+                continue
+            if type(a.item) is not type(b.item) or a.item.text("del") != b.item.text("del"):
+                raise ValueError(f"tenant {new.tenant_id}: not a change of rate alone")
+            lines.append(TcLine("change", b.item, a.item))
+        if lines:
+            sections.append(Section(now.netns, tuple(lines)))
+    return tuple(sections)
+
+
+def removal_lines(
+    network: NetworkPlan, tenant: TenantPlan, mode: Mode = "hard"
+) -> tuple[Section, ...]:
+    """What takes :func:`tenant_limits` away again, filters before the classes they point to."""
+    sections = []
+    for section in tenant_limits(network, tenant, mode):
+        items = [line.item for line in section.lines]
+        roots = {item.dev for item in items if isinstance(item, HtbRoot)}
+        filters = [item for item in items if isinstance(item, PrefixFilter)]
+        classes = [i for i in items if isinstance(i, HtbClass) and i.dev not in roots]
+        whole = [item for item in items if isinstance(item, HtbRoot)]
+        lines = tuple(TcLine("del", item) for item in (*filters, *classes, *whole))
+        sections.append(Section(section.netns, lines))
+    return tuple(sections)
+
+
+def _tenant_class(
+    network: NetworkPlan, tenant: TenantPlan, directed: int, rate_bps: int, mode: Mode
+) -> HtbClass:
+    dev = network.sending_port(directed).name
+    capacity_bps = network.links[directed // 2].capacity_bps
+    ceil_bps = rate_bps if mode == "hard" else max(rate_bps, capacity_bps)
+    return HtbClass(dev, LINK_MINOR, tenant.tenant_id, rate_bps, ceil_bps)
+
+
+def _vm_caps_bps(network: NetworkPlan, tenant: TenantPlan, mode: Mode) -> dict[int, int]:
+    """Server -> what each of the tenant's VMs on it may send and receive."""
+    caps = {vm.slot.server: tenant.rate_bps for vm in tenant.vms}
+    if mode == "hard":
+        return caps
+    server_of = {network.bridge_of_node[server].name: server for server in caps}
+    nic_bps = dict.fromkeys(caps, 0)
+    for link in network.links:
+        server = server_of.get(link.lower.bridge)
+        if server is not None:
+            nic_bps[server] += link.capacity_bps
+    return {server: max(cap, nic_bps[server]) for server, cap in caps.items()}
+
+
+def _cap_lines(dev: str, rate_bps: int, queue_bytes: int) -> tuple[TcLine, ...]:
+    return (
+        TcLine("add", HtbRoot(dev, VM_MINOR)),
+        TcLine("add", HtbClass(dev, 0, VM_MINOR, rate_bps, rate_bps)),
+        TcLine("add", ByteFifo(dev, VM_MINOR, queue_bytes)),
+    )

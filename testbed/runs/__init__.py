@@ -1,0 +1,1 @@
+"""An experiment played in a world, into a run folder."""

@@ -1,0 +1,130 @@
+"""The live run: dry run, preflight, network up, jobs, judgement, network down, results."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from types import FrameType
+
+from testbed import events
+from testbed.backends.emu.backend import LiveBackend
+from testbed.backends.emu.rehearse import rehearse
+from testbed.backends.emu.world import LiveOptions, LiveWorld, live_world
+from testbed.plan.peak import peak
+from testbed.plan.validity import Finding
+from testbed.results.folder import RunFolder
+from testbed.runs.play import Sink, dry_run, play, tee
+from testbed.runs.record import Recorded, begin_folder, conclude_run
+from testbed.spec.experiment import Experiment, PolicySpec
+
+Narrate = Callable[[str], None]
+Progress = Callable[[dict[str, float], float, str], AbstractContextManager[Sink]]
+
+
+@dataclass(frozen=True)
+class LiveRun:
+    """What a caller shows while it runs: sentences, and a progress bar around each policy."""
+
+    narrate: Narrate
+    progress: Progress
+
+
+def run_live(
+    experiment: Experiment, top: RunFolder, options: LiveOptions, show: LiveRun, command: list[str]
+) -> list[Recorded]:
+    """Every policy of the experiment on the live network, one after another.
+
+    Raises MachineCannot before anything is made, RunFailed when the run could not go on; the
+    folder is complete in either case once jobs had begun.
+    """
+    plans = [dry_run(experiment, policy) for policy in experiment.policies]
+    several = len(experiment.policies) > 1
+    recorded = []
+    with terminated_as_interrupt(), live_world(
+        experiment.datacentre,
+        experiment.scale.rate,
+        options,
+        top.path,
+        experiment.name,
+        show.narrate,
+    ) as world:
+        for policy, plan in zip(experiment.policies, plans, strict=True):
+            folder = top.policy(policy.label) if several else top
+            show.narrate("preflight: rehearsing the plan's busiest instant")
+            found = rehearse(world, experiment.scale, experiment.seed, peak(plan))
+            show.narrate(f"preflight: {found.level}: {found.reason}")
+            recorded.append(
+                _one_policy(experiment, policy, plan, found, world, folder, show, command)
+            )
+        show.narrate("taking the network down")
+    return recorded
+
+
+def _one_policy(
+    experiment: Experiment,
+    policy: PolicySpec,
+    plan: list[events.Event],
+    preflight_finding: Finding,
+    world: LiveWorld,
+    folder: RunFolder,
+    show: LiveRun,
+    command: list[str],
+) -> Recorded:
+    began = time.monotonic()
+    expected = {e.job_id: e.t for e in plan if isinstance(e, events.JobEnded)}
+    begin_folder(folder, experiment, policy, "live", command, world.facts())
+    world.write_plans_to(folder)
+    try:
+        with (
+            folder.open_events() as log,
+            show.progress(expected, experiment.scale.time, policy.label) as bar,
+        ):
+            sink = tee(log, bar)
+            backend = LiveBackend(world, experiment.scale, experiment.seed, sink)
+            backend.begin()
+            play(experiment, policy, backend, _before_the_end(sink, backend, preflight_finding))
+    finally:
+        result = conclude_run(folder, experiment, policy, time.monotonic() - began)
+    return result
+
+
+def _before_the_end(sink: Sink, backend: LiveBackend, first: Finding) -> Sink:
+    """Note what was found about validity just before ``run_ended``."""
+
+    def passed(event: events.Event) -> None:
+        if isinstance(event, events.RunEnded):
+            for found in [first, *backend.watch.findings()]:
+                sink(
+                    events.FidelityNoted(
+                        event.t, found.level, found.check, found.reason, found.figures
+                    )
+                )
+        sink(event)
+
+    return passed
+
+
+@contextmanager
+def terminated_as_interrupt() -> Iterator[None]:
+    """SIGTERM and SIGHUP clean up like Ctrl-C."""
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    chosen = (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, interrupt) for number in chosen}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def no_progress(_: dict[str, float], __: float, ___: str) -> AbstractContextManager[Sink]:
+    """For callers that show nothing."""
+    return nullcontext(lambda event: None)
+
+
