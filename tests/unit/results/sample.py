@@ -293,3 +293,96 @@ def _first_rack(free: list[int], n: int, per_rack: int) -> list[list[int]] | Non
 def with_events(stream: Iterable[events.Event], kind: type[events.Event]) -> list[int]:
     """Indices of all events of a kind."""
     return [i for i, event in enumerate(stream) if isinstance(event, kind)]
+
+
+# ------------------------------------------------------------------ small runs of other policies
+
+
+def sliding(policy: str = "dcloud") -> list[events.Event]:
+    """Two jobs that each need the whole of server 0 and 1: the second is booked after the first."""
+    topology = tree((2,), slots=2)
+    rate, vms_on = 500 * MBIT, [[0, 2], [1, 2]]
+    links, root = hose(topology, vms_on, rate), topology["trees"][0]["root"]
+    ask = {"n_vms": 4, "bandwidth_bps": rate, "duration_s": 100.0, "deadline_s": 300.0}
+    return [
+        events.RunStarted(0.0, "sliding", policy, "sim", 1, topology),
+        events.JobSubmitted(0.0, request("early", 0.0, **ask)),
+        events.JobReserved(0.0, "early", 0.0, 112.0, rate, 100.0, root, vms_on, links),
+        events.JobStarted(0.0, "early", rate),
+        events.JobSubmitted(1.0, request("late", 1.0, **ask)),
+        events.JobReserved(1.0, "late", 112.0, 224.0, rate, 100.0, root, vms_on, links),
+        events.JobEnded(100.0, "early", "finished", "", 100.0, {}),
+        events.JobStarted(112.0, "late", rate),
+        events.JobEnded(224.0, "late", "killed", "its reservation ended before it did", None, {}),
+        events.RunEnded(224.0, "finished", ""),
+    ]
+
+
+def preempting() -> list[events.Event]:
+    """A job is rescaled, evicted for another, resumed, evicted again and migrated."""
+    topology = tree((4,), slots=2)
+    full, half, root = 400 * MBIT, 200 * MBIT, topology["trees"][0]["root"]
+    here, there = [[0, 2], [1, 1]], [[2, 2], [3, 1]]
+    ask = {"bandwidth_bps": full, "duration_s": 30.0}
+    return [
+        events.RunStarted(0.0, "preempting", "cmbf", "sim", 1, topology),
+        events.JobSubmitted(0.0, request("low", 0.0, **ask)),
+        events.JobReserved(
+            0.0, "low", 0.0, None, full, 30.0, root, here, hose(topology, here, full)
+        ),
+        events.JobStarted(0.0, "low", full),
+        events.JobRescaled(5.0, "low", half, hose(topology, here, half)),
+        events.JobSubmitted(10.0, request("high", 10.0, **ask)),
+        events.JobPreempted(10.0, "low", "for high"),
+        events.JobReserved(
+            10.0, "high", 10.0, None, full, 30.0, root, here, hose(topology, here, full)
+        ),
+        events.JobStarted(10.0, "high", full),
+        events.JobEnded(40.0, "high", "finished", "", 30.0, {}),
+        events.JobResumed(40.0, "low"),
+        events.JobPreempted(45.0, "low", "to move"),
+        events.JobMigrated(45.0, "low", "to move", root, there, hose(topology, there, half)),
+        events.JobEnded(77.5, "low", "finished", "", 47.5, {}),
+        events.RunEnded(77.5, "finished", ""),
+    ]
+
+
+def flat() -> list[events.Event]:
+    """A cluster of nodes without links; nothing asks for bandwidth."""
+    topology = {
+        "kind": "flat",
+        "names": ["server 0", "server 1", "cluster 0"],
+        "level": [0, 0, 1],
+        "slots": [1, 1],
+        "links": {"lower": [], "upper": [], "capacity_bps": []},
+        "trees": [{"root": 2, "parent": [2, 2, -1], "uplink": [-1, -1, -1]}],
+    }
+    job = request("a", 0.0, n_vms=2, bandwidth_bps=0, kind="compute", duration_s=20.0)
+    return [
+        events.RunStarted(0.0, "flat", "fcfs", "sim", 1, topology),
+        events.JobSubmitted(0.0, job),
+        events.JobReserved(0.0, "a", 0.0, None, 0, 20.0, 2, [[0, 1], [1, 1]], []),
+        events.JobStarted(0.0, "a", 0),
+        events.JobEnded(20.0, "a", "finished", "", 20.0, {}),
+        events.RunEnded(20.0, "finished", ""),
+    ]
+
+
+def queue(order: list[str]) -> list[events.Event]:
+    """Jobs a and b, submitted in this order, started in the given one on servers of their own."""
+    topology = tree((2,), slots=2)
+    root = topology["trees"][0]["root"]
+    ask = {"n_vms": 2, "bandwidth_bps": MBIT, "duration_s": 10.0}
+    stream: list[events.Event] = [
+        events.RunStarted(0.0, "queue", "fcfs", "sim", 1, topology),
+        events.JobSubmitted(0.0, request("a", 0.0, **ask)),
+        events.JobSubmitted(0.0, request("b", 0.0, **ask)),
+    ]
+    for server, job_id in enumerate(order):
+        vms_on = [[server, 2]]
+        stream += [
+            events.JobReserved(0.0, job_id, 0.0, None, MBIT, 10.0, root, vms_on, []),
+            events.JobStarted(0.0, job_id, MBIT),
+        ]
+    stream += [events.JobEnded(10.0, j, "finished", "", 10.0, {}) for j in ("a", "b")]
+    return [*stream, events.RunEnded(10.0, "finished", "")]

@@ -1,0 +1,243 @@
+"""Where a result comes from: the machine, the tools, the code. What is missing is null.
+
+The host's name is left out: a run folder may be published.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+TIMEOUT_S = 10.0
+_PROC = Path("/proc")
+
+
+def collect(
+    *,
+    seed: int,
+    command: Sequence[str],
+    live: Mapping[str, Any] | None = None,
+    now: datetime | None = None,
+) -> dict[str, Any]:
+    """Everything that ``provenance.json`` holds. Never raises for want of a tool.
+
+    ``command`` is the command line as typed. ``live`` is what only the live world knows (datapath,
+    offloads, congestion control in the VMs, controller library, scale) and goes in as it is.
+    """
+    started = datetime.now(UTC) if now is None else now
+    return {
+        "started": started.astimezone(UTC).isoformat(timespec="seconds"),
+        "command": list(command),
+        "seeds": {"run": seed},
+        "code": code(Path(__file__).resolve().parents[2]),
+        "machine": machine(),
+        "kernel": kernel(),
+        "tools": tools(),
+        "python": python(),
+        "live": dict(live) if live is not None else None,
+    }
+
+
+# ------------------------------------------------------------------------------------ the code
+
+
+@dataclass(frozen=True)
+class _Account:
+    """As whom git runs: the work tree's owner, so that root runs nothing a user could put there."""
+
+    uid: int
+    gid: int
+
+
+def code(tree: Path) -> dict[str, Any]:
+    """Version of this package, and the commit of its work tree where it is one."""
+    found: dict[str, Any] = {"hosenet": _version("hosenet"), "commit": None, "dirty": None}
+    if not (tree / ".git").exists():
+        return found
+    found["commit"] = _git(tree, "rev-parse", "HEAD")
+    if found["commit"] is not None:
+        changes = _git(tree, "status", "--porcelain", "--untracked-files=no")
+        found["dirty"] = None if changes is None else changes != ""
+    return found
+
+
+def _git(tree: Path, *arguments: str) -> str | None:
+    # Under sudo the tree belongs to another user than root: git must be told that it is meant.
+    guarded = (
+        "git",
+        "-c",
+        f"safe.directory={tree}",
+        "-c",
+        "core.fsmonitor=false",
+        "-C",
+        str(tree),
+        *arguments,
+    )
+    owner = tree.stat()
+    account = None
+    if os.geteuid() == 0 and owner.st_uid != 0:
+        account = _Account(owner.st_uid, owner.st_gid)
+    return (
+        _output(guarded, account)
+        if account is None
+        else (_output(guarded, account) or _output(guarded))
+    )
+
+
+# --------------------------------------------------------------------------------- the machine
+
+
+def machine() -> dict[str, Any]:
+    """Processor, memory, and what else was going on."""
+    memory = psutil.virtual_memory()
+    return {
+        "cpu_model": cpu_model(_read(_PROC / "cpuinfo")),
+        "cpus": os.cpu_count(),
+        "cpus_usable": len(os.sched_getaffinity(0)),
+        "load_average": list(os.getloadavg()),
+        "memory_bytes": memory.total,
+        "memory_available_bytes": memory.available,
+        "virtualisation": _output(("systemd-detect-virt",), codes=(0, 1)),
+        "architecture": platform.machine(),
+    }
+
+
+def cpu_model(cpuinfo: str | None) -> str | None:
+    """The processor's name from the text of ``/proc/cpuinfo``; None where it has none."""
+    match = re.search(r"^(?:model name|Model|Hardware)\s*:\s*(.+)$", cpuinfo or "", re.MULTILINE)
+    return match.group(1).strip() if match else None
+
+
+def kernel() -> dict[str, Any]:
+    """Kernel, distribution, and the settings that TCP depends on."""
+    net = _PROC / "sys/net"
+    return {
+        "release": platform.release(),
+        "version": platform.version(),
+        "distribution": distribution(_read(Path("/etc/os-release"))),
+        "congestion_control": _read(net / "ipv4/tcp_congestion_control"),
+        "congestion_controls": _words(_read(net / "ipv4/tcp_available_congestion_control")),
+        "default_qdisc": _read(net / "core/default_qdisc"),
+        "wmem_default": _number(_read(net / "core/wmem_default")),
+        "wmem_max": _number(_read(net / "core/wmem_max")),
+        "rmem_max": _number(_read(net / "core/rmem_max")),
+        "openvswitch_module": Path("/sys/module/openvswitch").exists(),
+        "cgroup": "v2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "v1",
+    }
+
+
+def distribution(os_release: str | None) -> str | None:
+    """``Debian GNU/Linux 12 (bookworm)`` from the text of ``/etc/os-release``."""
+    match = re.search(r'^PRETTY_NAME="?([^"\n]*)"?$', os_release or "", re.MULTILINE)
+    return match.group(1) if match else None
+
+
+def tools() -> dict[str, str | None]:
+    """Versions of the programs that make and limit the network."""
+    return {
+        "ovs_vswitchd": first_version(_output(("ovs-vswitchd", "--version"))),
+        "ovs_running": first_version(_output(("ovs-appctl", "--timeout=3", "version"))),
+        "iproute2": _line(_output(("tc", "-V"))),
+        "iperf3": first_version(_output(("iperf3", "--version"))),
+        "ethtool": first_version(_output(("ethtool", "--version"))),
+    }
+
+
+def first_version(text: str | None) -> str | None:
+    """The first dotted number in a program's own words; None where there is none."""
+    match = re.search(r"\d+(?:\.\d+)+[\w.+~-]*|\bversion (\d+)", text or "")
+    return (match.group(1) or match.group(0)) if match else None
+
+
+# ----------------------------------------------------------------------------------- Python
+
+
+def python() -> dict[str, Any]:
+    """The interpreter, the controller libraries at hand, and every package it can import."""
+    return {
+        "version": platform.python_version(),
+        "executable": sys.executable,
+        "controller_libraries": {name: _version(name) for name in ("ryu", "os-ken")},
+        "packages": packages(),
+    }
+
+
+def packages() -> dict[str, str]:
+    """Name to version of every installed distribution, the first found where there are several."""
+    found: dict[str, str] = {}
+    for distribution_ in metadata.distributions():
+        # A half-removed package has metadata without a name.
+        name = distribution_.metadata["Name"] if distribution_.metadata else None
+        if name:
+            found.setdefault(name.lower(), distribution_.version)
+    return dict(sorted(found.items()))
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+# ---------------------------------------------------------------------------------- the edge
+
+
+def _output(
+    command: Sequence[str], account: _Account | None = None, codes: Sequence[int] = (0,)
+) -> str | None:
+    """What a command prints; None where it is missing, fails or does not end in time."""
+    run_as: dict[str, Any] = {}
+    if account is not None:
+        run_as = {"user": account.uid, "group": account.gid, "extra_groups": []}
+    environment = {
+        **{k: os.environ[k] for k in ("PATH", "HOME") if k in os.environ},
+        "LC_ALL": "C",
+        # Looking at a work tree must not write to it.
+        "GIT_OPTIONAL_LOCKS": "0",
+    }
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            **run_as,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() if done.returncode in codes else None
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def _line(text: str | None) -> str | None:
+    return text.splitlines()[0] if text else None
+
+
+def _words(text: str | None) -> list[str] | None:
+    return None if text is None else text.split()
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None

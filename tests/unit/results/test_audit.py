@@ -1,0 +1,573 @@
+"""A good run passes; every check finds its own kind of lie, in the right line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from testbed import events
+from testbed.errors import BadInput
+from testbed.results.audit import CHECKS, Audit, audit_all, audit_run
+from testbed.results.conclude import conclude_all
+from testbed.results.folder import RunFolder
+from tests.unit.results import sample
+from tests.unit.results.written import FIG10, NOW, Mutation, Record, mutate, one, write_run
+
+SORT, INDEX = "sort-450", "index-450"
+
+
+def failed(audit: Audit) -> dict[str, list[str]]:
+    return {r.name: [str(f) for f in r.findings] for r in audit.results if r.status == "failed"}
+
+
+# ----------------------------------------------------------------------------- good runs pass
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        sample.main_example(),
+        sample.main_example(backend="sim", samples=False),
+        sample.simulated(300),
+        sample.preempting(),
+        sample.sliding(),
+        sample.flat(),
+    ],
+    ids=["live", "simulated", "many", "preempting", "sliding", "flat"],
+)
+def test_a_good_run_passes(tmp_path: Path, stream: list[events.Event]) -> None:
+    folder, _ = write_run(tmp_path, stream)
+    audit = audit_run(folder.path)
+    assert failed(audit) == {}
+    assert audit.passed
+    assert audit.n_events == len(stream)
+    assert [r.name for r in audit.results] == [c.name for c in CHECKS]
+
+
+def test_checks_that_do_not_apply_say_why(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.main_example(backend="sim", samples=False))
+    why = {r.name: r.why for r in audit_run(folder.path).results if r.status == "not applicable"}
+    assert why == {
+        "samples": "no link was sampled",
+        "dcloud-deadline": "the policy is scripted, not of the dcloud family",
+        "vc-rate": "the policy is scripted, not vc",
+        "fcfs-order": "the policy is scripted, not fcfs",
+    }
+
+
+# -------------------------------------------------------------------------- one lie at a time
+
+
+def time_backwards(r: list[Record]) -> None:
+    one(r, "job_progress", SORT, 2)["t"] -= 30.0
+
+
+def second_start(r: list[Record]) -> None:
+    r.insert(5, {**r[0], "t": r[5]["t"]})
+
+
+def goes_on(r: list[Record]) -> None:
+    r.insert(-3, {**r[-1], "t": r[-3]["t"]})
+
+
+def never_ends(r: list[Record]) -> None:
+    del r[-1]
+
+
+def link_to_nowhere(r: list[Record]) -> None:
+    r[0]["topology"]["links"]["upper"][3] = 99
+
+
+def tree_off_the_links(r: list[Record]) -> None:
+    r[0]["topology"]["trees"][0]["uplink"][0] = 5
+
+
+def tree_without_links(r: list[Record]) -> None:
+    r[0]["topology"]["trees"][0]["uplink"][0] = -1
+
+
+def negative_capacity(r: list[Record]) -> None:
+    r[0]["topology"]["links"]["capacity_bps"][3] = -1
+
+
+def uneven_arrays(r: list[Record]) -> None:
+    r[0]["topology"]["links"]["capacity_bps"].pop()
+
+
+def short_tree(r: list[Record]) -> None:
+    r[0]["topology"]["trees"][0]["parent"].pop()
+
+
+def two_outcomes(r: list[Record]) -> None:
+    ended = one(r, "job_ended", SORT)
+    r.insert(r.index(ended) + 1, dict(ended))
+
+
+def no_outcome(r: list[Record]) -> None:
+    r.remove(one(r, "job_ended", SORT))
+
+
+def never_reserved(r: list[Record]) -> None:
+    r.remove(one(r, "job_reserved", SORT))
+
+
+def never_submitted(r: list[Record]) -> None:
+    r.remove(one(r, "job_submitted", SORT))
+
+
+def progress_after_end(r: list[Record]) -> None:
+    progress = one(r, "job_progress", SORT)
+    r.remove(progress)
+    ended = one(r, "job_ended", SORT)
+    r.insert(r.index(ended) + 1, {**progress, "t": ended["t"]})
+
+
+def strange_outcome(r: list[Record]) -> None:
+    one(r, "job_ended", SORT)["outcome"] = "evaporated"
+
+
+def finished_unmeasured(r: list[Record]) -> None:
+    one(r, "job_ended", SORT)["measured_s"] = None
+
+
+def rejected_after_start(r: list[Record]) -> None:
+    one(r, "job_ended", SORT).update(outcome="rejected", reason="no room", measured_s=None)
+
+
+def killed_without_reason(r: list[Record]) -> None:
+    one(r, "job_ended", SORT).update(outcome="killed", measured_s=None)
+
+
+def finished_unstarted(r: list[Record]) -> None:
+    r.remove(one(r, "job_started", SORT))
+
+
+def reserved_before_arrival(r: list[Record]) -> None:
+    one(r, "job_reserved", SORT)["start_s"] -= 1.0
+
+
+def submitted_late(r: list[Record]) -> None:
+    one(r, "job_submitted", SORT)["job"]["submit_s"] += 2.0
+
+
+def starts_before_reservation(r: list[Record]) -> None:
+    one(r, "job_reserved", SORT)["start_s"] += 0.5
+
+
+def overstays(r: list[Record]) -> None:
+    one(r, "job_reserved", SORT)["end_s"] = one(r, "job_ended", SORT)["t"] - 4.0
+
+
+def server_twice(r: list[Record]) -> None:
+    one(r, "job_reserved", SORT)["vms_on"][1] = [0, 1]
+
+
+def too_few_vms(r: list[Record]) -> None:
+    one(r, "job_reserved", SORT)["vms_on"].pop()
+
+
+def a_switch_as_server(r: list[Record]) -> None:
+    one(r, "job_reserved", SORT)["vms_on"][0] = [20, 1]
+
+
+def no_such_root(r: list[Record]) -> None:
+    one(r, "job_reserved", SORT)["root"] = 3
+
+
+def no_vms_on(r: list[Record]) -> None:
+    one(r, "job_reserved", SORT)["vms_on"] += [[2, 0]]
+
+
+def one_link_short(r: list[Record]) -> None:
+    one(r, "job_reserved", SORT)["links"].pop()
+
+
+def one_link_more(r: list[Record]) -> None:
+    one(r, "job_reserved", SORT)["links"].append([7, 1000])
+
+
+def less_reserved(r: list[Record]) -> None:
+    one(r, "job_reserved", SORT)["links"][0][1] -= 1
+
+
+def link_twice(r: list[Record]) -> None:
+    links = one(r, "job_reserved", SORT)["links"]
+    links.append(list(links[0]))
+
+
+def link_unknown(r: list[Record]) -> None:
+    one(r, "job_reserved", SORT)["links"].append([999, 5])
+
+
+def started_faster(r: list[Record]) -> None:
+    one(r, "job_started", SORT)["rate_bps"] += 1
+
+
+def slots_overrun(r: list[Record]) -> None:
+    r[0]["topology"]["slots"][14] = 1
+
+
+def links_overrun(r: list[Record]) -> None:
+    r[0]["topology"]["links"]["capacity_bps"][0] = 600_000_000
+
+
+def wrong_estimate(r: list[Record]) -> None:
+    one(r, "job_reserved", SORT)["estimate_s"] *= 1.001
+
+
+def longer_than_there(r: list[Record]) -> None:
+    one(r, "job_ended", SORT)["measured_s"] *= 1.5
+
+
+def sample_too_fast(r: list[Record]) -> None:
+    one(r, "link_sample", nth=4)["links"][0][1] = 1.06e9
+
+
+def sample_over_reserved(r: list[Record]) -> None:
+    one(r, "link_sample", nth=4)["links"][0][2] = 1.5e9
+
+
+def sample_of_no_link(r: list[Record]) -> None:
+    one(r, "link_sample", nth=4)["links"][0][0] = 500
+
+
+def sample_over_no_time(r: list[Record]) -> None:
+    one(r, "link_sample", nth=4)["interval_s"] = 0.0
+
+
+LIES: list[tuple[Mutation, str, str]] = [
+    (time_backwards, "stream", "time runs backwards"),
+    (second_start, "stream", "starts a second time"),
+    (goes_on, "stream", "goes on after its end"),
+    (never_ends, "stream", "never ended"),
+    (link_to_nowhere, "topology", "node that does not exist"),
+    (tree_off_the_links, "topology", "does not lead from 0"),
+    (tree_without_links, "topology", "no link leads from 0"),
+    (negative_capacity, "topology", "capacity below 0"),
+    (uneven_arrays, "topology", "differ in length"),
+    (short_tree, "topology", "not one entry a node"),
+    (two_outcomes, "lives", "job_ended of sort-450, which is ended"),
+    (no_outcome, "lives", "sort-450 has no outcome"),
+    (never_reserved, "lives", "job_started of sort-450, which is waiting"),
+    (never_submitted, "lives", "job_reserved of sort-450, which is unknown"),
+    (progress_after_end, "lives", "job_progress of sort-450, which is ended"),
+    (strange_outcome, "outcomes", "'evaporated'"),
+    (finished_unmeasured, "outcomes", "measured time of None"),
+    (rejected_after_start, "outcomes", "rejected after it had started"),
+    (killed_without_reason, "outcomes", "killed without a reason"),
+    (finished_unstarted, "outcomes", "finished without having started"),
+    (no_outcome, "accounts", "10 jobs were submitted, but 9 finished"),
+    (two_outcomes, "accounts", "10 jobs were submitted, but 11 finished"),
+    (reserved_before_arrival, "arrivals", "arrives at"),
+    (submitted_late, "arrivals", "is there before its time"),
+    (starts_before_reservation, "arrivals", "starts at"),
+    (overstays, "overstays", "is booked until"),
+    (server_twice, "placements", "named twice"),
+    (too_few_vms, "placements", "2 VMs are placed, 3 were asked for"),
+    (a_switch_as_server, "placements", "is not a server"),
+    (no_such_root, "placements", "root of no tree"),
+    (no_vms_on, "placements", "0 VMs on server 2"),
+    (one_link_short, "hoses", "its hose needs 450000000"),
+    (one_link_more, "hoses", "its hose needs 0"),
+    (less_reserved, "hoses", "449999999 bit/s reserved on server 0 -> rack 0"),
+    (link_twice, "hoses", "is named twice"),
+    (link_unknown, "hoses", "directed link 999"),
+    (started_faster, "hoses", "starts at 450000001 bit/s"),
+    (slots_overrun, "slots", "2 VMs run on server 14, which has 1 slots"),
+    (links_overrun, "links", "750000000 bit/s are in use on server 0 -> rack 0"),
+    (no_outcome, "returned", "still taken by sort-450"),
+    (wrong_estimate, "estimates", "p·b/b' is 6.66667 s"),
+    (longer_than_there, "measured", "was there for"),
+    (sample_too_fast, "samples", "bit/s sent on"),
+    (sample_over_reserved, "samples", "bit/s reserved on"),
+    (sample_of_no_link, "samples", "directed link 500 does not exist"),
+    (sample_over_no_time, "samples", "a sample over 0.0 s"),
+]
+
+
+@pytest.mark.parametrize(
+    ("lie", "check", "words"), LIES, ids=[f"{check}-{lie.__name__}" for lie, check, _ in LIES]
+)
+def test_every_lie_is_found(tmp_path: Path, lie: Mutation, check: str, words: str) -> None:
+    folder, _ = write_run(tmp_path, sample.main_example())
+    mutate(folder.path, lie)
+    audit = audit_run(folder.path)
+    assert not audit.passed
+    found = failed(audit)
+    assert check in found, found
+    assert any(words in text for text in found[check]), found[check]
+
+
+def test_a_finding_names_its_line(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.main_example())
+    mutate(folder.path, wrong_estimate)
+    lines = (folder.path / "events.jsonl").read_text(encoding="utf-8").splitlines()
+    at = next(i for i, text in enumerate(lines, 1) if "job_reserved" in text and SORT in text)
+    (said,) = failed(audit_run(folder.path))["estimates"]
+    assert said.startswith(f"events.jsonl:{at}: {SORT}: estimate ")
+
+
+def test_lies_about_one_job_leave_other_checks_alone(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.main_example())
+    mutate(folder.path, wrong_estimate)
+    # Changed after the tables were written: they differ from it too.
+    assert set(failed(audit_run(folder.path))) == {"estimates", "jobs.csv", "summary"}
+
+
+# ------------------------------------------------------------------- capacity, in the calendar
+
+
+def test_two_future_bookings_that_overlap_are_found(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.sliding())
+
+    def overlap(r: list[Record]) -> None:
+        one(r, "job_reserved", "late")["start_s"] -= 40.0
+
+    mutate(folder.path, overlap)
+    found = failed(audit_run(folder.path))
+    assert any("are booked on server 0" in text for text in found["slots"])
+    assert any("(jobs early, late)" in text for text in found["links"])
+
+
+def test_bookings_may_touch(tmp_path: Path) -> None:
+    stream = sample.sliding()
+    early, late = (e for e in stream if isinstance(e, events.JobReserved))
+    assert early.end_s == late.start_s
+    folder, _ = write_run(tmp_path, stream)
+    assert audit_run(folder.path).passed
+
+
+def test_preempted_capacity_is_free_and_taken_again(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.preempting())
+
+    def stays(r: list[Record]) -> None:
+        r.remove(one(r, "job_preempted"))
+
+    mutate(folder.path, stays)
+    found = failed(audit_run(folder.path))
+    assert any("VMs run on server 0, which has 2 slots" in text for text in found["slots"])
+
+
+def test_a_rescaled_reservation_is_checked_too(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.preempting())
+
+    def stale(r: list[Record]) -> None:
+        one(r, "job_rescaled")["rate_bps"] += 1
+
+    mutate(folder.path, stale)
+    assert "hoses" in failed(audit_run(folder.path))
+
+
+def test_a_migrated_placement_is_checked_too(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.preempting())
+
+    def doubled(r: list[Record]) -> None:
+        one(r, "job_migrated")["vms_on"] = [[2, 2], [3, 2]]
+
+    mutate(folder.path, doubled)
+    assert {"placements", "slots"} & set(failed(audit_run(folder.path)))
+
+
+# ----------------------------------------------------------------------------------- policies
+
+
+def test_dcloud_admits_nothing_past_its_deadline(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.sliding(policy="dcloud-ts-gamma=0.12"))
+    assert audit_run(folder.path).passed
+
+    def tight(r: list[Record]) -> None:
+        one(r, "job_submitted", "late")["job"]["deadline_s"] = 130.0
+
+    mutate(folder.path, tight)
+    found = failed(audit_run(folder.path))["dcloud-deadline"]
+    assert ["its deadline is 131 s" in text for text in found] == [True]
+
+
+def test_vc_grants_what_is_asked(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.main_example(policy="vc"))
+    found = failed(audit_run(folder.path))
+    assert set(found) == {"vc-rate"}
+    assert len(found["vc-rate"]) == 8  # all but the two at their own bandwidth
+
+
+def test_fcfs_order(tmp_path: Path) -> None:
+    good, bad = sample.queue(["a", "b"]), sample.queue(["b", "a"])
+    folder, _ = write_run(tmp_path, good)
+    assert audit_run(folder.path).passed
+    folder, _ = write_run(tmp_path, bad)
+    assert failed(audit_run(folder.path)) == {
+        "fcfs-order": ["events.jsonl:7: a starts after b, which arrived later"]
+    }
+
+
+# ------------------------------------------------------------------------------------- tables
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+def test_a_changed_table_is_found(tmp_path: Path) -> None:
+    folder, results = write_run(tmp_path, sample.main_example())
+    measured = next(row.measured_s for row in results.rows if row.job_id == SORT)
+    edit(folder.path / "jobs.csv", repr(measured), "6.5")
+    (said,) = failed(audit_run(folder.path))["jobs.csv"]
+    assert f"{SORT}: measured_s is '6.5'" in said
+
+
+def test_a_missing_and_a_strange_row_are_found(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.main_example())
+    edit(folder.path / "jobs.csv", f"\n{SORT},", "\nstranger,")
+    found = failed(audit_run(folder.path))["jobs.csv"]
+    assert any("'stranger' was never submitted" in text for text in found)
+    assert f"jobs.csv: {SORT} is missing" in found
+
+
+def test_a_missing_column_is_found(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.main_example())
+    edit(folder.path / "jobs.csv", "n_vms", "vms")
+    assert any("no column n_vms" in text for text in failed(audit_run(folder.path))["jobs.csv"])
+
+
+SUMMARY_KEYS = (
+    "policy backend seed jobs finished rejected killed unfinished met_deadline success_rate "
+    "vm_utilisation link_utilisation wait_mean_s response_mean_s preemptions migrations "
+    "estimate_ratio"
+).split()
+
+
+@pytest.mark.parametrize("key", SUMMARY_KEYS)
+def test_every_figure_of_the_summary_is_checked(tmp_path: Path, key: str) -> None:
+    folder, _ = write_run(tmp_path, sample.main_example())
+    file = folder.path / "summary.json"
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    value = stored[key]
+    if isinstance(value, dict):
+        value["p95"] += 0.001
+    else:
+        stored[key] = f"{value}x" if isinstance(value, str) else value + 0.001
+    file.write_text(json.dumps(stored), encoding="utf-8")
+    (said,) = failed(audit_run(folder.path))["summary"]
+    assert said.startswith(f"summary.json: {key} is ")
+    del stored[key]
+    file.write_text(json.dumps(stored), encoding="utf-8")
+    assert failed(audit_run(folder.path))["summary"] == [f"summary.json: lacks {key}"]
+
+
+def test_a_verdict_on_other_figures_is_found(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.main_example(worst_ratio=1.2), FIG10)
+    file = folder.path / "summary.json"
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    for row in stored["expectations"]["rows"]:
+        if row["verdict"] == "outside":
+            row.update(ratio=1.0, verdict="ok")
+    file.write_text(json.dumps(stored), encoding="utf-8")
+    assert [
+        "judged at 1.0, by the events 1.2" in s for s in failed(audit_run(folder.path))["summary"]
+    ]
+
+
+# --------------------------------------------------------------------------- damaged, cut short
+
+
+def test_a_run_that_was_killed_is_read_and_fails(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.main_example())
+    file = folder.path / "events.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) * 2 // 3])
+    found = failed(audit_run(folder.path))
+    n = len(file.read_bytes().splitlines())
+    assert found["stream"] == [f"events.jsonl:{n}: cut short: the run was killed here"]
+    assert {"lives", "returned", "accounts"} <= set(found)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        "[]",
+        "7",
+        '{"t": 1.0, "event": "job_started"}',
+        '{"t": 1.0, "event": "surprise"}',
+        '{"t": NaN, "event": "job_resumed", "job_id": "x"}',
+        '{"t": true, "event": "job_resumed", "job_id": "x"}',
+        '{"t": "1", "event": "job_resumed", "job_id": "x"}',
+        '{"t": 1.0, "event": "job_resumed", "job_id": 5}',
+        '{"t": 1.0, "event": "job_submitted", "job": {}}',
+        '{"t": 1.0, "event": "job_rescaled", "job_id": "x", "rate_bps": 1, "links": [[1]]}',
+        '{"t": 1.0, "event": "link_sample", "interval_s": 1.0, "links": [[0.5, 1, 1]]}',
+    ],
+)
+def test_a_damaged_line_is_bad_input_with_its_number(tmp_path: Path, line: str) -> None:
+    folder, _ = write_run(tmp_path, sample.main_example())
+    file = folder.path / "events.jsonl"
+    lines = file.read_text(encoding="utf-8").splitlines()
+    lines[41] = line
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with pytest.raises(BadInput, match=r"events\.jsonl:42: damaged: ") as caught:
+        audit_run(folder.path)
+    assert caught.value.exit_code == 2
+
+
+def test_what_is_no_run_folder_is_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="not a run folder"):
+        audit_all(tmp_path)
+    with pytest.raises(BadInput, match="not a folder"):
+        audit_all(tmp_path / "missing")
+    (tmp_path / "events.jsonl").write_text("", encoding="utf-8")
+    with pytest.raises(BadInput, match="begins with run_started"):
+        audit_all(tmp_path)
+
+
+# --------------------------------------------------------------------------- several policies
+
+
+def _two_policies(base: Path) -> RunFolder:
+    above = RunFolder.create(base, "two", 7, now=NOW)
+    results = []
+    for label in ("scripted", "dcloud-gamma=0.12"):
+        _, result = write_run(above.path, sample.main_example(), name=label)
+        results.append(result)
+    conclude_all(above, results)
+    return above
+
+
+def test_several_policies_are_audited_with_the_list_above(tmp_path: Path) -> None:
+    above = _two_policies(tmp_path)
+    audits = audit_all(above.path)
+    assert [audit.passed for audit in audits] == [True, True, True]
+    assert [r.name for r in audits[2].results] == ["summary-list"]
+
+
+def _forget_one(listed: list[Record]) -> None:
+    listed.pop()
+
+
+def _invent_one(listed: list[Record]) -> None:
+    listed.append({**listed[0], "folder": "elsewhere"})
+
+
+def _embellish(listed: list[Record]) -> None:
+    listed[0]["success_rate"] = 2.0
+
+
+@pytest.mark.parametrize("lie", [_forget_one, _invent_one, _embellish])
+def test_a_list_that_says_something_else_is_found(
+    tmp_path: Path, lie: Callable[[list[Record]], None]
+) -> None:
+    above = _two_policies(tmp_path)
+    listed = json.loads((above.path / "summary.json").read_text(encoding="utf-8"))
+    lie(listed)
+    above.write_json("summary.json", listed)
+    assert [audit.passed for audit in audit_all(above.path)] == [True, True, False]
+
+
+def test_every_check_has_been_shown_to_fail() -> None:
+    shown = {check for _, check, _ in LIES}
+    shown |= {"jobs.csv", "summary", "dcloud-deadline", "vc-rate", "fcfs-order"}
+    assert shown == {check.name for check in CHECKS}

@@ -1,0 +1,58 @@
+"""Puts a sample run on the disk, whole, as a finished command would leave it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from testbed.events import Event
+from testbed.results.conclude import Results, conclude
+from testbed.results.expectations import ApplicationExpectation, Band, Expectation
+from testbed.results.folder import RunFolder
+
+NOW = datetime(2026, 11, 20, 14, 15, 0, tzinfo=UTC)
+FIG10 = Expectation(
+    applications={
+        "sort": ApplicationExpectation(Band(0.98, 1.01)),
+        "index": ApplicationExpectation(Band(None, 1.01), scaled_down_below=0.97),
+    },
+    fidelity="ok",
+)
+
+Record = dict[str, Any]
+Mutation = Callable[[list[Record]], None]
+
+
+def write_run(
+    base: Path,
+    stream: Sequence[Event],
+    expect: Expectation | None = None,
+    name: str = "bandwidth-scaling",
+) -> tuple[RunFolder, Results]:
+    folder = RunFolder.create(base, name, 7, now=NOW)
+    with folder.open_events() as log:
+        for event in stream:
+            log(event)
+    return folder, conclude(folder, expect, wall_s=51.3)
+
+
+def mutate(path: Path, change: Mutation) -> None:
+    """Rewrite ``events.jsonl`` with its records changed in place."""
+    file = path / "events.jsonl"
+    records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    change(records)
+    file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+
+
+def one(records: list[Record], event: str, job_id: str | None = None, nth: int = 0) -> Record:
+    """The nth record of an event (of a job)."""
+    return [r for r in records if r["event"] == event and (job_id is None or job_of(r) == job_id)][
+        nth
+    ]
+
+
+def job_of(record: Record) -> str | None:
+    return record["job"]["id"] if "job" in record else record.get("job_id")
