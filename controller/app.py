@@ -1,0 +1,190 @@
+"""The OpenFlow application: hands what switches say to the control plane, and back.
+
+A shim. It runs unchanged on Ryu (green threads) and on os-ken (native threads); all decisions are
+the control plane's, all bytes of rules are `wire`'s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from controller import wire
+from controller.control_plane import ControlPlane
+from controller.openflow import (
+    Application,
+    app_manager,
+    configuration,
+    controller,
+    handler,
+    hub,
+    ofp_event,
+    ofp_handler,
+    ofproto,
+)
+from controller.state import Change
+
+LOG = logging.getLogger(__name__)
+
+
+class SwitchConnection(controller.Datapath):  # type: ignore[misc]
+    """One switch's connection: the library's, with an outbox of its own.
+
+    The library's outbox holds 16 messages, and whoever sends a 17th waits: one switch that does not
+    read would hold up the whole control plane. Here nobody waits. A switch that takes nothing for
+    the library's send time-out (5 s) is cut off.
+    """
+
+    def __init__(self, connection: socket.socket, address: tuple[str, int]) -> None:
+        self._outbox: Any = hub.Queue()
+        self._bundles = 0
+        super().__init__(connection, address)
+        # The library numbers its own messages from here; tickets have the highest bit set.
+        self.xid = 0
+
+    @property
+    def dpid(self) -> int:
+        """The switch's datapath id, 0 before it has said it."""
+        return int(self.id or 0)
+
+    def request_flows(self, ticket: int) -> None:
+        """See `control_plane.Channel`."""
+        self.send(wire.encode_flow_stats_request(ticket))
+
+    def send_bundle(self, changes: Sequence[Change], ticket: int) -> None:
+        """See `control_plane.Channel`."""
+        self._bundles += 1
+        self.send(wire.encode_bundle(changes, self._bundles, ticket))
+
+    def hang_up(self) -> None:
+        """See `control_plane.Channel`."""
+        self._shut_down()
+
+    def send(self, buf: bytes, close_socket: bool = False) -> bool:
+        """Put a message into the outbox. The library's messages come this way, too."""
+        self._outbox.put((bytes(buf), close_socket))
+        return True
+
+    def serve(self) -> None:
+        """Serve the connection until it ends, and tell that it has.
+
+        The library's own waits for its sending thread after killing it, and native threads cannot
+        be killed. This one is told to end by its last message.
+        """
+        sender = hub.spawn(self._send_loop)
+        self.send_msg(self.ofproto_parser.OFPHello(self))
+        try:
+            self._recv_loop()
+        finally:
+            self.is_active = False
+            self.send(b"", close_socket=True)
+            hub.joinall([sender])
+            self.set_state(handler.DEAD_DISPATCHER)
+
+    def _send_loop(self) -> None:
+        last = False
+        try:
+            while not last:
+                buf, last = self._outbox.get()
+                self.socket.sendall(buf)
+        except OSError as error:
+            LOG.debug("switch %#x at %s: %s", self.dpid, self.address, error)
+        finally:
+            self._shut_down()
+
+    def _shut_down(self) -> None:
+        """No more in either direction: wakes whoever reads or writes."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+
+class Listener(ofp_handler.OFPHandler):  # type: ignore[misc]
+    """The library's handshake, on a socket that is bound already.
+
+    The library would bind one itself, to all addresses and with a backlog of 50; a network of two
+    hundred switches comes all at once.
+    """
+
+    def __init__(self, listener: socket.socket) -> None:
+        super().__init__()
+        self._listener = listener
+
+    def start(self) -> Any:
+        """Start accepting switches."""
+        super(ofp_handler.OFPHandler, self).start()
+        return hub.spawn(self._accept_all)
+
+    def _accept_all(self) -> None:
+        while True:
+            connection, address = self._listener.accept()
+            hub.spawn(self._serve, connection, address)
+
+    def _serve(self, connection: socket.socket, address: tuple[str, int]) -> None:
+        switch = SwitchConnection(connection, address)
+        try:
+            switch.serve()
+        except Exception:
+            # The peer may have sent anything; it costs the peer its connection and nobody else.
+            LOG.exception("switch %#x at %s: connection given up", switch.dpid, address)
+
+
+class HosenetApplication(Application):  # type: ignore[misc]
+    """Tells the control plane what the switches say."""
+
+    OFP_VERSIONS = (ofproto.OFP_VERSION,)
+
+    def __init__(self, plane: ControlPlane) -> None:
+        super().__init__()
+        self._plane = plane
+
+    @handler.set_ev_cls(  # type: ignore[untyped-decorator]
+        ofp_event.EventOFPStateChange, [handler.MAIN_DISPATCHER, handler.DEAD_DISPATCHER]
+    )
+    def on_state_change(self, event: Any) -> None:
+        """A switch has finished its handshake, or is gone."""
+        if event.state == handler.MAIN_DISPATCHER:
+            LOG.info("switch %#x connected", event.datapath.dpid)
+            self._plane.connected(event.datapath)
+        elif event.datapath.dpid:
+            LOG.info("switch %#x disconnected", event.datapath.dpid)
+            self._plane.disconnected(event.datapath)
+
+    @handler.set_ev_cls(  # type: ignore[untyped-decorator]
+        ofp_event.EventOFPFlowStatsReply, handler.MAIN_DISPATCHER
+    )
+    def on_flow_stats(self, event: Any) -> None:
+        """A switch tells its rules."""
+        message = event.msg
+        report = wire.decode_flow_stats_reply(bytes(message.buf))
+        more = bool(message.flags & ofproto.OFPMPF_REPLY_MORE)
+        self._plane.reported(message.datapath, message.xid, report, more=more)
+
+    @handler.set_ev_cls(  # type: ignore[untyped-decorator]
+        ofp_event.EventOFPBarrierReply, handler.MAIN_DISPATCHER
+    )
+    def on_barrier(self, event: Any) -> None:
+        """A switch has carried out all that came before."""
+        self._plane.confirmed(event.msg.datapath, event.msg.xid)
+
+    @handler.set_ev_cls(  # type: ignore[untyped-decorator]
+        ofp_event.EventOFPErrorMsg, [handler.CONFIG_DISPATCHER, handler.MAIN_DISPATCHER]
+    )
+    def on_error(self, event: Any) -> None:
+        """A switch has refused something."""
+        message = event.msg
+        reason = f"OpenFlow error type {message.type}, code {message.code}"
+        LOG.warning("switch %#x: %s", message.datapath.dpid, reason)
+        self._plane.refused(message.datapath, message.xid, reason)
+
+
+def start(plane: ControlPlane, listener: socket.socket) -> None:
+    """Start serving switches on `listener`; returns at once."""
+    configuration([], project="hosenet", default_config_files=[], default_config_dirs=[])
+    library = app_manager.AppManager.get_instance()
+    accepting = library.instantiate(Listener, listener)
+    application = library.instantiate(HosenetApplication, plane)
+    application.start()
+    accepting.start()

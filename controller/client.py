@@ -1,0 +1,271 @@
+"""The testbed's end of the controller's API. Standard library only.
+
+One `ControllerClient` keeps one connection; use one per thread.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+from controller.values import Network, Switch, Tenant, from_json, to_json
+
+CONFIRM_TIMEOUT_S = 5.0
+_SLACK_S = 5.0
+"""How much longer than the controller its client waits: the answer says more than a time-out."""
+
+
+class ControllerError(Exception):
+    """The controller did not do what was asked. The message says why."""
+
+
+class ControllerUnreachable(ControllerError):
+    """Nobody answers at the API's port, or the answer is none of ours."""
+
+
+class ControllerRefused(ControllerError):
+    """The controller understood and declined; `problems` has everything that is wrong."""
+
+    def __init__(self, status: int, error: str, problems: Sequence[str]) -> None:
+        self.status = status
+        self.error = error
+        self.problems = tuple(problems)
+        super().__init__(": ".join([error, "; ".join(problems)] if problems else [error]))
+
+
+class SwitchesMissing(ControllerError):
+    """Accepted, but these switches have not confirmed in time. They will when they connect."""
+
+    def __init__(self, missing: Sequence[str]) -> None:
+        self.missing = tuple(missing)
+        super().__init__(f"not confirmed in time by {', '.join(self.missing)}")
+
+
+class SwitchesRefused(ControllerError):
+    """Switches refused the rules: (name, reason) each. A tenant is then not in."""
+
+    def __init__(self, refused: Sequence[tuple[str, str]]) -> None:
+        self.refused = tuple(refused)
+        reasons = "; ".join(f"{name}: {why}" for name, why in self.refused)
+        super().__init__(f"switches refused the rules: {reasons}")
+
+
+@dataclass(frozen=True)
+class SwitchStatus:
+    """A switch as the controller sees it. `confirmed`: it has all the rules it ought to have."""
+
+    dpid: int
+    name: str
+    role: str
+    connected: bool
+    confirmed: bool
+    flows: int
+    foreign_flows: int
+    error: str | None
+
+
+@dataclass(frozen=True)
+class TenantStatus:
+    """A tenant in short."""
+
+    id: int
+    name: str
+    prefix: str
+    vms: int
+    flows: int
+
+
+@dataclass(frozen=True)
+class ControllerState:
+    """The controller and everything it looks after."""
+
+    pid: int
+    library: str
+    library_version: str
+    user: str
+    openflow_port: int
+    api_port: int
+    revision: int
+    switches: tuple[SwitchStatus, ...]
+    missing: tuple[str, ...]
+    unknown_dpids: tuple[int, ...]
+    tenants: tuple[TenantStatus, ...]
+    flows: int
+
+
+@dataclass(frozen=True)
+class MendedSwitch:
+    """What `reconcile` changed on one switch."""
+
+    dpid: int
+    name: str
+    added: int
+    removed: int
+
+
+class ControllerClient:
+    """Calls to a controller on loopback. All raise `ControllerError` or one of its kinds."""
+
+    def __init__(self, port: int, token: str, *, timeout_s: float = 10.0) -> None:
+        """`timeout_s` bounds connecting and every answer that needs no switch."""
+        self._port = port
+        self._token = token
+        self._timeout_s = timeout_s
+        self._connection: http.client.HTTPConnection | None = None
+
+    def __enter__(self) -> ControllerClient:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; the next call opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def health(self) -> bool:
+        """Whether a controller answers."""
+        try:
+            return bool(self._call("GET", "/v1/health")["status"] == "ok")
+        except ControllerUnreachable:
+            return False
+
+    def put_network(self, switches: Sequence[Switch]) -> None:
+        """Say which switches there are. Those connected already are brought up at once."""
+        self._call("PUT", "/v1/network", to_json(Network(tuple(switches))))
+
+    def wait_connected(self, dpids: Iterable[int] | None = None, timeout_s: float = 10.0) -> None:
+        """Wait until these switches (all of the network if None) have their rules.
+
+        Raises `SwitchesMissing` with the names of those that have not.
+        """
+        asked: dict[str, object] = {"timeout_s": float(timeout_s)}
+        if dpids is not None:
+            asked["dpids"] = sorted(dpids)
+        self._call("POST", "/v1/wait", json.dumps(asked).encode(), wait_s=timeout_s)
+
+    def add_tenant(self, tenant: Tenant, timeout_s: float = CONFIRM_TIMEOUT_S) -> None:
+        """Bring a tenant in; returns when all its switches have confirmed.
+
+        The very same tenant may be added again. Raises `ControllerRefused` (a taken id or prefix,
+        an unknown switch), `SwitchesMissing` (the tenant is in, and the missing switches get
+        their rules when they connect) or `SwitchesRefused` (it is not in).
+        """
+        target = f"/v1/tenants?timeout_s={float(timeout_s)}"
+        self._call("POST", target, to_json(tenant), wait_s=timeout_s)
+
+    def remove_tenant(self, tenant_id: int, timeout_s: float = CONFIRM_TIMEOUT_S) -> None:
+        """Take a tenant out; returns when all its switches have confirmed."""
+        target = f"/v1/tenants/{tenant_id}?timeout_s={float(timeout_s)}"
+        self._call("DELETE", target, wait_s=timeout_s)
+
+    def tenant(self, tenant_id: int) -> Tenant:
+        """A tenant as it was given."""
+        return from_json(Tenant, json.dumps(self._call("GET", f"/v1/tenants/{tenant_id}")))
+
+    def state(self) -> ControllerState:
+        """The controller, its switches and tenants."""
+        body = self._call("GET", "/v1/state")
+        try:
+            return ControllerState(
+                **{
+                    **body,
+                    "switches": tuple(SwitchStatus(**switch) for switch in body["switches"]),
+                    "missing": tuple(body["missing"]),
+                    "unknown_dpids": tuple(body["unknown_dpids"]),
+                    "tenants": tuple(TenantStatus(**tenant) for tenant in body["tenants"]),
+                }
+            )
+        except (TypeError, KeyError) as error:
+            raise ControllerUnreachable(
+                f"port {self._port} answers like another version's controller: {error}"
+            ) from None
+
+    def flows(self) -> dict[str, tuple[str, ...]]:
+        """The intended rules as `ovs-ofctl` reads them, by the switch's name."""
+        body = self._call("GET", "/v1/flows")
+        return {switch["name"]: tuple(switch["flows"]) for switch in body["switches"]}
+
+    def reconcile(self, timeout_s: float = CONFIRM_TIMEOUT_S) -> tuple[MendedSwitch, ...]:
+        """Have every switch compared with what it ought to have; those that had to be mended."""
+        target = f"/v1/reconcile?timeout_s={float(timeout_s)}"
+        body = self._call("POST", target, wait_s=timeout_s)
+        return tuple(MendedSwitch(**switch) for switch in body["mended"])
+
+    # ----------------------------------------------------------------------------- the wire
+
+    def _call(
+        self, method: str, target: str, body: bytes = b"", wait_s: float = 0.0
+    ) -> dict[str, Any]:
+        timeout_s = max(self._timeout_s, wait_s + _SLACK_S)
+        try:
+            status, text = self._exchange(method, quote(target, safe="/?&=."), body, timeout_s)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise ControllerUnreachable(
+                f"no controller answers on 127.0.0.1:{self._port}: {error!r}"
+            ) from None
+        try:
+            answer = json.loads(text)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise ControllerUnreachable(f"port {self._port} is answered by something else")
+        if status >= 300:
+            raise _error(status, answer)
+        return answer
+
+    def _exchange(
+        self, method: str, target: str, body: bytes, timeout_s: float
+    ) -> tuple[int, bytes]:
+        """One request and its answer. A kept connection that has gone stale is replaced once."""
+        fresh = self._connection is None
+        connection = self._connected(timeout_s)
+        headers = {
+            "Authorization": f"Bearer {self._token}",
+            "Content-Type": "application/json",
+        }
+        try:
+            connection.request(method, target, body, headers)
+            response = connection.getresponse()
+        except (ConnectionError, http.client.BadStatusLine):
+            # The server closes idle connections, and its restart closes all. Every call may be
+            # repeated: the state it asks for is the same state the second time.
+            self.close()
+            if fresh:
+                raise
+            return self._exchange(method, target, body, timeout_s)
+        text = response.read()
+        if response.will_close:
+            self.close()
+        return response.status, text
+
+    def _connected(self, timeout_s: float) -> http.client.HTTPConnection:
+        if self._connection is None:
+            self._connection = http.client.HTTPConnection("127.0.0.1", self._port)
+            self._connection.timeout = timeout_s
+            self._connection.connect()
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(timeout_s)
+        return self._connection
+
+
+def _error(status: int, answer: dict[str, Any]) -> ControllerError:
+    error = str(answer.get("error", f"status {status}"))
+    if status == 504 and "missing" in answer:
+        return SwitchesMissing(answer["missing"])
+    if status == 502 and "refused" in answer:
+        return SwitchesRefused([(one["switch"], one["reason"]) for one in answer["refused"]])
+    return ControllerRefused(status, error, answer.get("problems", []))

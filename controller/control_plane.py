@@ -1,0 +1,427 @@
+"""Brings the switches to the desired state, and knows when they are there.
+
+This is all of the controller that is neither a library's nor HTTP's: the OpenFlow application
+tells it what the switches say, the API tells it what is wanted, and it answers with messages to
+send. It knows switches only as `Channel`, so that tests can put a fake one behind it.
+
+Every change of the desired state gets the next *revision*. What is sent to a switch is sent under
+a *ticket*; when the switch's barrier reply brings the ticket back, that switch stands at the
+revision the ticket was written at. Whoever changed the state waits until all switches concerned
+stand at his revision. A switch that (re)connects is asked for its rules first and then given the
+difference; while it is asked nothing else is sent to it, as the difference will contain it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from controller.flows import COOKIE_TAG, COOKIE_TAG_MASK, Flow, base_flows, tenant_flows
+from controller.state import (
+    AddFlow,
+    Change,
+    FlowReport,
+    RemoveByCookie,
+    added,
+    difference,
+    removed,
+)
+from controller.store import StateStore
+from controller.values import Conflict, DesiredState, Switch, Tenant
+
+_BASE = 0
+"""Stands for the base rules where a tenant's id would stand."""
+
+
+class Channel(Protocol):
+    """One connection to one switch. Sending never blocks for the switch's sake."""
+
+    @property
+    def dpid(self) -> int:
+        """The switch's datapath id."""
+        ...
+
+    def request_flows(self, ticket: int) -> None:
+        """Ask for all its rules; they come back through `ControlPlane.reported`."""
+        ...
+
+    def send_bundle(self, changes: Sequence[Change], ticket: int) -> None:
+        """Send one atomic bundle and a barrier, all under `ticket`."""
+        ...
+
+    def hang_up(self) -> None:
+        """Close the connection."""
+        ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How far a change has come: who has not confirmed in time, who has refused and why."""
+
+    missing: tuple[str, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        return not self.missing and not self.refused
+
+
+@dataclass(frozen=True)
+class SwitchView:
+    """A switch of the network as the API shows it."""
+
+    dpid: int
+    name: str
+    role: str
+    connected: bool
+    confirmed: bool
+    flows: int
+    foreign_flows: int
+    error: str | None
+
+
+@dataclass(frozen=True)
+class PlaneView:
+    """Everything the API shows, taken at one moment."""
+
+    revision: int
+    switches: tuple[SwitchView, ...]
+    tenants: tuple[tuple[Tenant, int], ...]
+    unknown_dpids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Mended:
+    """What reconciling changed on one switch."""
+
+    dpid: int
+    name: str
+    added: int
+    removed: int
+
+
+@dataclass(eq=False)
+class _Session:
+    """What is known of one connected switch.
+
+    `asked` and `settling` are the tickets of the request for its rules and of the bundle with the
+    difference, while they are under way; `confirmed` is the revision it stands at, -1 before it
+    has settled for the first time; `settled` is False if it refused the difference.
+    """
+
+    channel: Channel
+    asked: int | None = None
+    settling: int | None = None
+    settled: bool = True
+    report: FlowReport = field(default_factory=FlowReport)
+    revision_of: dict[int, int] = field(default_factory=dict)
+    refusals: dict[int, str] = field(default_factory=dict)
+    confirmed: int = -1
+    foreign_flows: int = 0
+    error: str | None = None
+    mended: tuple[int, int] = (0, 0)
+
+
+@dataclass(eq=False)
+class _Wait:
+    """Somebody who waits until these switches stand at a revision."""
+
+    revision: int
+    pending: set[int]
+    refused: dict[int, str] = field(default_factory=dict)
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class ControlPlane:
+    """The desired state, the connected switches, and what is under way between them."""
+
+    def __init__(self, store: StateStore | None = None) -> None:
+        """Starts from what `store` holds; without one from nothing."""
+        self._store = store
+        self._state = store.load() if store else DesiredState()
+        self._lock = threading.RLock()
+        self._flows: dict[int, dict[int, tuple[Flow, ...]]] = {}
+        self._sessions: dict[int, _Session] = {}
+        self._waits: list[_Wait] = []
+        self._revision = 0
+        self._arrived = {tenant.id: 0 for tenant in self._state.tenants}
+        self._tickets = itertools.count()
+        for switch in self._state.switches:
+            self._flows[switch.dpid] = {_BASE: base_flows(switch)}
+        for tenant in self._state.tenants:
+            for dpid, flows in tenant_flows(tenant).items():
+                self._flows[dpid][tenant.id] = flows
+
+    # ------------------------------------------------------------------- what the switches say
+
+    def connected(self, channel: Channel) -> None:
+        """A switch has finished its handshake. A later connection of it replaces an earlier."""
+        with self._lock:
+            former = self._sessions.get(channel.dpid)
+            session = self._sessions[channel.dpid] = _Session(channel)
+            if channel.dpid in self._flows:
+                self._ask(session)
+        if former is not None and former.channel is not channel:
+            former.channel.hang_up()
+
+    def disconnected(self, channel: Channel) -> None:
+        """A connection has ended."""
+        with self._lock:
+            session = self._sessions.get(channel.dpid)
+            if session is not None and session.channel is channel:
+                del self._sessions[channel.dpid]
+
+    def reported(self, channel: Channel, ticket: int, report: FlowReport, *, more: bool) -> None:
+        """A switch has told (part of) the rules that it was asked for."""
+        with self._lock:
+            session = self._sessions.get(channel.dpid)
+            if session is None or session.channel is not channel or session.asked != ticket:
+                return
+            session.report = session.report.joined(report)
+            if not more:
+                self._settle(channel.dpid, session)
+
+    def confirmed(self, channel: Channel, ticket: int) -> None:
+        """A switch has carried out everything up to this ticket."""
+        with self._lock:
+            session = self._sessions.get(channel.dpid)
+            if session is None or session.channel is not channel:
+                return
+            revision = session.revision_of.pop(ticket, None)
+            refusal = session.refusals.pop(ticket, None)
+            if ticket == session.settling:
+                session.settling, session.settled = None, refusal is None
+            if revision is not None:
+                self._advance(channel.dpid, session, revision, refusal)
+
+    def refused(self, channel: Channel, ticket: int, reason: str) -> None:
+        """A switch has refused something sent under this ticket; its barrier reply still comes."""
+        with self._lock:
+            session = self._sessions.get(channel.dpid)
+            if session is None or session.channel is not channel:
+                return
+            session.error = reason
+            if ticket in session.revision_of:
+                session.refusals.setdefault(ticket, reason)
+
+    # ---------------------------------------------------------------------- what is wanted
+
+    def put_network(self, switches: Sequence[Switch]) -> None:
+        """Replace the network. Raises `InvalidValues`, or `Conflict` if tenants lose their place.
+
+        Switches that are new and connected are brought up at once; see `wait_connected`. Rules of
+        ours are taken off switches that leave.
+        """
+        with self._lock:
+            self._state = self._state.with_network(switches)
+            self._revision += 1
+            left = sorted(self._flows.keys() - self._state.switch_by_dpid.keys())
+            came = sorted(self._state.switch_by_dpid.keys() - self._flows.keys())
+            for dpid in left:
+                del self._flows[dpid]
+                if dpid in self._sessions:
+                    clear = (RemoveByCookie(COOKIE_TAG, COOKIE_TAG_MASK),)
+                    self._send(self._sessions[dpid], clear)
+            for dpid in came:
+                self._flows[dpid] = {_BASE: base_flows(self._state.switch_by_dpid[dpid])}
+                if dpid in self._sessions:
+                    # A new session on the old connection: what was under way no longer counts.
+                    session = self._sessions[dpid] = _Session(self._sessions[dpid].channel)
+                    self._ask(session)
+            if self._store:
+                self._store.save_network(self._state.switches)
+
+    def add_tenant(self, tenant: Tenant, timeout_s: float) -> Outcome:
+        """Bring a tenant in and wait until all its switches have confirmed.
+
+        Raises `InvalidValues` or `Conflict`. The very same tenant may be given again: then this
+        only waits. Whoever is missing after `timeout_s` gets the rules when it connects. If a
+        switch refuses a rule the tenant is taken out again.
+        """
+        with self._lock:
+            if tenant not in self._state.tenants:
+                self._state = self._state.with_tenant(tenant)
+                self._revision += 1
+                self._arrived[tenant.id] = self._revision
+                for dpid, flows in tenant_flows(tenant).items():
+                    self._flows[dpid][tenant.id] = flows
+                    self._send_if_settled(dpid, added(flows))
+                if self._store:
+                    self._store.save_tenant(tenant)
+            wait = self._waiting_for(tenant.dpids, self._arrived[tenant.id])
+        outcome = self._outcome(wait, timeout_s)
+        if outcome.refused:
+            with self._lock:
+                if tenant in self._state.tenants:
+                    self._take_out(tenant)
+        return outcome
+
+    def remove_tenant(self, tenant_id: int, timeout_s: float) -> Outcome:
+        """Take a tenant out and wait until its switches have confirmed. `UnknownTenant`."""
+        with self._lock:
+            tenant = self._state.tenant(tenant_id)
+            self._take_out(tenant)
+            wait = self._waiting_for(tenant.dpids, self._revision)
+        return self._outcome(wait, timeout_s)
+
+    def wait_connected(self, dpids: Iterable[int] | None, timeout_s: float) -> Outcome:
+        """Wait until these switches (all of the network if None) have their rules.
+
+        Raises `Conflict` for a dpid that is not in the network.
+        """
+        with self._lock:
+            wanted = sorted(self._flows) if dpids is None else sorted(set(dpids))
+            unknown = [dpid for dpid in wanted if dpid not in self._flows]
+            if unknown:
+                raise Conflict(f"switch {dpid} is not in the network" for dpid in unknown)
+            wait = self._waiting_for(wanted, 0)
+        return self._outcome(wait, timeout_s)
+
+    def reconcile(self, timeout_s: float) -> tuple[Outcome, tuple[Mended, ...]]:
+        """Ask every switch for its rules and mend what differs. Says what was mended where."""
+        with self._lock:
+            self._revision += 1
+            for dpid in sorted(self._flows):
+                session = self._sessions.get(dpid)
+                if session is not None:
+                    self._ask(session)
+            wait = self._waiting_for(sorted(self._flows), self._revision)
+        outcome = self._outcome(wait, timeout_s)
+        with self._lock:
+            mended = [
+                Mended(switch.dpid, switch.name, *self._sessions[switch.dpid].mended)
+                for switch in self._state.switches
+                if switch.dpid in self._sessions and any(self._sessions[switch.dpid].mended)
+            ]
+        return outcome, tuple(mended)
+
+    @property
+    def state(self) -> DesiredState:
+        """The desired state at this moment."""
+        return self._state
+
+    def view(self) -> PlaneView:
+        """Everything there is to show."""
+        with self._lock:
+            counts: dict[int, int] = {}
+            for flows in self._flows.values():
+                for tenant_id, listed in flows.items():
+                    counts[tenant_id] = counts.get(tenant_id, 0) + len(listed)
+            return PlaneView(
+                self._revision,
+                tuple(self._switch_view(switch) for switch in self._state.switches),
+                tuple((tenant, counts[tenant.id]) for tenant in self._state.tenants),
+                tuple(sorted(self._sessions.keys() - self._flows.keys())),
+            )
+
+    # --------------------------------------------------------------------------- the works
+
+    def _stands(self, dpid: int) -> bool:
+        """Whether a switch has confirmed everything that is wanted of it."""
+        session = self._sessions.get(dpid)
+        return (
+            session is not None
+            and session.settled
+            and session.asked is None
+            and session.confirmed >= 0
+            and not session.revision_of
+        )
+
+    def _ask(self, session: _Session) -> None:
+        session.asked = self._next_ticket()
+        session.report = FlowReport()
+        session.channel.request_flows(session.asked)
+
+    def _settle(self, dpid: int, session: _Session) -> None:
+        wanted = [flow for flows in self._flows.get(dpid, {}).values() for flow in flows]
+        changes = difference(wanted, session.report)
+        adds = sum(isinstance(change, AddFlow) for change in changes)
+        session.mended = (adds, len(changes) - adds)
+        session.foreign_flows = session.report.foreign_count
+        session.asked, session.report, session.error = None, FlowReport(), None
+        if changes:
+            session.settling = self._send(session, changes)
+        else:
+            session.settled = True
+            self._advance(dpid, session, self._revision, None)
+
+    def _send_if_settled(self, dpid: int, changes: Sequence[Change]) -> None:
+        session = self._sessions.get(dpid)
+        if session is not None and session.asked is None:
+            self._send(session, changes)
+
+    def _send(self, session: _Session, changes: Sequence[Change]) -> int:
+        ticket = self._next_ticket()
+        session.revision_of[ticket] = self._revision
+        session.channel.send_bundle(changes, ticket)
+        return ticket
+
+    def _next_ticket(self) -> int:
+        """Tickets travel as transaction ids; the library uses the lower half of these."""
+        return 0x80000000 | next(self._tickets) & 0x7FFFFFFF
+
+    def _advance(self, dpid: int, session: _Session, revision: int, refusal: str | None) -> None:
+        session.confirmed = max(session.confirmed, revision)
+        for wait in self._waits:
+            if dpid in wait.pending and session.confirmed >= wait.revision:
+                wait.pending.discard(dpid)
+                if refusal is not None:
+                    wait.refused[dpid] = refusal
+                if not wait.pending:
+                    wait.done.set()
+
+    def _take_out(self, tenant: Tenant) -> None:
+        self._state = self._state.without_tenant(tenant.id)
+        self._revision += 1
+        del self._arrived[tenant.id]
+        for dpid in tenant.dpids:
+            del self._flows[dpid][tenant.id]
+            self._send_if_settled(dpid, removed(tenant.id))
+        if self._store:
+            self._store.forget_tenant(tenant.id)
+
+    def _waiting_for(self, dpids: Iterable[int], revision: int) -> _Wait:
+        pending = {
+            dpid
+            for dpid in dpids
+            if dpid not in self._sessions or self._sessions[dpid].confirmed < revision
+        }
+        wait = _Wait(revision, pending)
+        if pending:
+            self._waits.append(wait)
+        else:
+            wait.done.set()
+        return wait
+
+    def _outcome(self, wait: _Wait, timeout_s: float) -> Outcome:
+        deadline = time.monotonic() + timeout_s
+        while not wait.done.is_set() and time.monotonic() < deadline:
+            wait.done.wait(max(0.0, deadline - time.monotonic()))
+        with self._lock:
+            if wait in self._waits:
+                self._waits.remove(wait)
+            return Outcome(
+                tuple(self._name(dpid) for dpid in sorted(wait.pending)),
+                tuple((self._name(dpid), why) for dpid, why in sorted(wait.refused.items())),
+            )
+
+    def _name(self, dpid: int) -> str:
+        switch = self._state.switch_by_dpid.get(dpid)
+        return switch.name if switch else f"dpid {dpid}"
+
+    def _switch_view(self, switch: Switch) -> SwitchView:
+        session = self._sessions.get(switch.dpid)
+        return SwitchView(
+            dpid=switch.dpid,
+            name=switch.name,
+            role=switch.role,
+            connected=session is not None,
+            confirmed=self._stands(switch.dpid),
+            flows=sum(len(flows) for flows in self._flows[switch.dpid].values()),
+            foreign_flows=session.foreign_flows if session else 0,
+            error=session.error if session else None,
+        )

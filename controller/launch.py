@@ -1,0 +1,302 @@
+"""Start the controller: `python -m controller.launch`.
+
+One launcher for both libraries. It puts green threads in place if the library needs them, imports
+everything, gives up root, opens its two sockets on loopback, says on the ready descriptor that it
+is there, and serves until SIGTERM. docs/controller.md has the options and the exit codes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+import logging
+import os
+import signal
+import socket
+import stat
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from controller import privileges
+from controller.library import (
+    LibraryMissing,
+    LibraryName,
+    choose_library,
+    library_version,
+    prepare,
+)
+
+LOOPBACK = "127.0.0.1"
+OPENFLOW_PORT = 6653
+API_PORT = 8653
+TOKEN_VARIABLE = "HOSENET_CONTROLLER_TOKEN"  # noqa: S105 - the variable's name, not a token
+TOKEN_LENGTH_MIN = 16
+BACKLOG = 1024
+
+EXIT_OK = 0
+EXIT_BAD_INPUT = 2
+EXIT_MACHINE_CANNOT = 3
+
+
+class CannotStart(Exception):
+    """Why the controller does not start: an exit code, a word for programs, words for people."""
+
+    def __init__(self, exit_code: int, error: str, message: str, port: int | None = None) -> None:
+        self.exit_code = exit_code
+        self.error = error
+        self.port = port
+        super().__init__(message)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line, checked."""
+
+    openflow_port: int
+    api_port: int
+    library: LibraryName
+    token: str
+    state_dir: Path | None
+    ready_fd: int
+    parent_pid: int | None
+    verbose: bool
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the controller until it is told to end. Returns the exit code."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        options = _checked(parsed)
+        # Here, because it is here that a signal may come from now on.
+        signal.signal(signal.SIGTERM, _end)
+        signal.signal(signal.SIGINT, _end)
+        _serve(options)
+    except CannotStart as reason:
+        _tell(parsed.ready_fd, {"ready": False, "error": reason.error, "port": reason.port})
+        print(f"hosenet controller: {reason}", file=sys.stderr)
+        return reason.exit_code
+    return EXIT_OK
+
+
+def _serve(options: Options) -> None:
+    prepare(options.library)
+    logging.basicConfig(
+        level=logging.INFO if options.verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    # Everything is imported before root is given up: afterwards the files may be out of reach.
+    import encodings.idna  # noqa: F401 - sockets look it up by name when they first need it
+    import threading
+
+    from controller import api, app
+    from controller.control_plane import ControlPlane
+    from controller.store import StateStore
+    from controller.values import InvalidValues
+
+    user = _give_up_root(options)
+    try:
+        store = StateStore(options.state_dir) if options.state_dir else None
+        plane = ControlPlane(store)
+    except (InvalidValues, OSError) as error:
+        raise CannotStart(EXIT_BAD_INPUT, "bad-state", f"saved state: {error}") from None
+    openflow_socket = _listen(options.openflow_port, "OpenFlow", "--openflow-port")
+    api_socket = _listen(options.api_port, "API", "--api-port")
+    about = {
+        "pid": os.getpid(),
+        "library": options.library,
+        "library_version": library_version(options.library),
+        "user": user,
+        "openflow_port": openflow_socket.getsockname()[1],
+        "api_port": api_socket.getsockname()[1],
+    }
+    app.start(plane, openflow_socket)
+    serving = threading.Thread(
+        target=api.serve, args=(api_socket, api.Api(plane, about), options.token), daemon=True
+    )
+    serving.start()
+    _tell(options.ready_fd, {"ready": True, **about})
+    serving.join()
+
+
+def _end(signal_number: int, frame: object) -> NoReturn:
+    """End at once. There is nothing to finish: state files are replaced in one step, and the
+    libraries' native threads cannot be told to stop.
+    """
+    del signal_number, frame
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(EXIT_OK)
+
+
+def _give_up_root(options: Options) -> str:
+    """Become somebody unprivileged if root; the name of the user this process runs as."""
+    name = str(os.getuid())
+    if os.geteuid() == 0:
+        try:
+            user = privileges.unprivileged_user(os.environ)
+        except privileges.NoUnprivilegedUser as error:
+            raise CannotStart(EXIT_MACHINE_CANNOT, "no-user", str(error)) from None
+        if options.state_dir:
+            _hand_over(options.state_dir, user)
+        privileges.become(user)
+        name = user.name
+    elif options.state_dir:
+        options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    privileges.forbid_new_privileges()
+    if options.parent_pid is not None:
+        privileges.end_with_parent(options.parent_pid)
+    return name
+
+
+def _hand_over(directory: Path, user: privileges.User) -> None:
+    """Make the state directory and what is in it the user's, and closed to everybody else."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(descriptor).st_uid not in (0, user.uid):
+            raise CannotStart(
+                EXIT_BAD_INPUT, "state-dir", f"{directory} belongs to neither root nor {user.name}"
+            )
+        os.fchmod(descriptor, 0o700)
+        for name in sorted(os.listdir(descriptor)):  # noqa: PTH208 - of what was opened
+            os.chown(name, user.uid, user.gid, dir_fd=descriptor, follow_symlinks=False)
+        os.fchown(descriptor, user.uid, user.gid)
+    finally:
+        os.close(descriptor)
+
+
+def _listen(port: int, what: str, option: str) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((LOOPBACK, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            raise
+        why = "is taken" if error.errno == errno.EADDRINUSE else "is reserved for root"
+        raise CannotStart(
+            EXIT_MACHINE_CANNOT,
+            "port-taken",
+            f"port {port} on {LOOPBACK}, wanted for {what}, {why}; "
+            f"`ss -ltnp sport = :{port}` shows by whom, {option} chooses another",
+            port,
+        ) from None
+    return listener
+
+
+def _tell(descriptor: int, message: dict[str, object]) -> None:
+    """One line of JSON for whoever started this process."""
+    line = (json.dumps(message) + "\n").encode()
+    try:
+        os.write(descriptor, line)
+    except OSError as error:
+        print(f"hosenet controller: nobody listens for its start: {error}", file=sys.stderr)
+
+
+# ------------------------------------------------------------------------------ command line
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m controller.launch",
+        description="Hosenet's controller. It listens on loopback only and needs no privileges: "
+        "started by root, it becomes the user who called sudo, or nobody.",
+    )
+    parser.add_argument(
+        "--openflow-port",
+        type=int,
+        default=OPENFLOW_PORT,
+        help="where switches connect (default %(default)s; 0: any free port)",
+    )
+    parser.add_argument(
+        "--api-port",
+        type=int,
+        default=API_PORT,
+        help="where the HTTP API listens (default %(default)s; 0: any free port)",
+    )
+    parser.add_argument(
+        "--library",
+        default=None,
+        choices=("auto", "ryu", "os-ken"),
+        help="which OpenFlow library (default: HOSENET_CONTROLLER_LIBRARY, else what is there)",
+    )
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        help=f"a file of mode 0600 with the API's token (default: the variable {TOKEN_VARIABLE})",
+    )
+    parser.add_argument(
+        "--state-dir",
+        type=Path,
+        help="a directory of its own where the desired state outlives a restart",
+    )
+    parser.add_argument(
+        "--ready-fd",
+        type=int,
+        default=1,
+        help="the descriptor that gets one line of JSON once both ports listen (default: stdout)",
+    )
+    parser.add_argument(
+        "--exit-with-parent",
+        type=int,
+        metavar="PID",
+        help="end when the process PID that starts this one ends",
+    )
+    parser.add_argument("--verbose", action="store_true", help="log connections, too")
+    return parser
+
+
+def _checked(parsed: argparse.Namespace) -> Options:
+    for name in ("openflow_port", "api_port"):
+        if not 0 <= getattr(parsed, name) <= 65535:
+            option = "--" + name.replace("_", "-")
+            raise CannotStart(EXIT_BAD_INPUT, "usage", f"{option} is not within 0..65535")
+    try:
+        library = choose_library(parsed.library)
+    except LibraryMissing as error:
+        raise CannotStart(EXIT_MACHINE_CANNOT, "library-missing", str(error)) from None
+    return Options(
+        openflow_port=parsed.openflow_port,
+        api_port=parsed.api_port,
+        library=library,
+        token=_token(parsed.token_file),
+        state_dir=parsed.state_dir,
+        ready_fd=parsed.ready_fd,
+        parent_pid=parsed.exit_with_parent,
+        verbose=parsed.verbose,
+    )
+
+
+def _token(path: Path | None) -> str:
+    if path is None:
+        token, origin = os.environ.pop(TOKEN_VARIABLE, ""), TOKEN_VARIABLE
+    else:
+        token, origin = _token_in(path), str(path)
+    if len(token) < TOKEN_LENGTH_MIN or not (token.isascii() and token.isprintable()):
+        raise CannotStart(
+            EXIT_BAD_INPUT,
+            "token",
+            f"{origin} has no token of at least {TOKEN_LENGTH_MIN} printable characters",
+        )
+    return token
+
+
+def _token_in(path: Path) -> str:
+    try:
+        with path.open(encoding="ascii") as file:
+            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+                raise CannotStart(
+                    EXIT_BAD_INPUT, "token", f"{path} is open to others: chmod 600 {path}"
+                )
+            return file.read().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CannotStart(EXIT_BAD_INPUT, "token", f"token file: {error}") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

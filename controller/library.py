@@ -1,0 +1,63 @@
+"""Which OpenFlow library runs the controller: Ryu where it is installed, else os-ken.
+
+Both have the same classes under different names; `openflow` is the one module that imports them.
+Ryu works with green threads, which have to be put in place before anything imports sockets or
+threads: hence a module of its own that imports neither.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import warnings
+from typing import Literal
+
+LibraryName = Literal["ryu", "os-ken"]
+
+LIBRARY_VARIABLE = "HOSENET_CONTROLLER_LIBRARY"
+PACKAGES: dict[LibraryName, str] = {"ryu": "ryu", "os-ken": "os_ken"}
+
+
+class LibraryMissing(RuntimeError):
+    """Neither library, or not the one asked for, can be imported."""
+
+
+def choose_library(wanted: str | None = None) -> LibraryName:
+    """The library to use: `wanted`, else what HOSENET_CONTROLLER_LIBRARY names, else what is there.
+
+    Raises `LibraryMissing` with the command that installs one.
+    """
+    named = wanted or os.environ.get(LIBRARY_VARIABLE) or "auto"
+    if named == "auto":
+        for name, package in PACKAGES.items():
+            if importlib.util.find_spec(package) is not None:
+                return name
+        raise LibraryMissing(
+            "no OpenFlow library is installed: run ./provision.sh, or pip install os-ken"
+        )
+    for name, package in PACKAGES.items():
+        if name == named:
+            if importlib.util.find_spec(package) is None:
+                raise LibraryMissing(
+                    f"{name} is not installed: run ./provision.sh, or choose the other library "
+                    f"({LIBRARY_VARIABLE}=auto takes the one that is there)"
+                )
+            return name
+    raise LibraryMissing(f"{named!r} is no OpenFlow library: choose auto, ryu or os-ken")
+
+
+def library_version(name: LibraryName) -> str:
+    """Its version as installed."""
+    return importlib.metadata.version(name)
+
+
+def prepare(name: LibraryName) -> None:
+    """Put green threads in place if the library needs them. Call it before other imports."""
+    os.environ[LIBRARY_VARIABLE] = name
+    if name == "ryu":
+        # Eventlet tells everyone who imports it that it is going to be retired.
+        warnings.filterwarnings("ignore", module=r"eventlet\b")
+        import eventlet
+
+        eventlet.monkey_patch()
