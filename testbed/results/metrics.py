@@ -15,8 +15,8 @@ from testbed import events
 SLOWDOWN_BOUND_S = 10.0
 """Γ of the bounded slowdown: shorter jobs count as this long (AdaBa/BgMBF, CMBF)."""
 
-SIMULATED = "sim"
-"""The backend whose runs need no verdict on the machine they ran on."""
+LIVE = "live"
+"""The backend whose runs depend on the machine they ran on, and need a verdict on it."""
 
 OUTCOMES = ("finished", "rejected", "killed", "unfinished")
 _SEVERITY = {"ok": 0, "suspect": 1, "invalid": 2}
@@ -277,7 +277,7 @@ class Tally:
 
     def fidelity(self) -> Fidelity:
         """The worst note's level, and the reasons of all that are not ok, each once."""
-        if self.started is None or self.started.backend == SIMULATED:
+        if self.started is None or self.started.backend != LIVE:
             return Fidelity(None)
         if not self.notes:
             return Fidelity("suspect", ("nothing was checked about the machine during this run",))

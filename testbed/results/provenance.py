@@ -9,7 +9,6 @@ import os
 import platform
 import re
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,29 +22,31 @@ TIMEOUT_S = 10.0
 _PROC = Path("/proc")
 
 
-def collect(
+def provenance(
     *,
-    seed: int,
+    seeds: Mapping[str, int],
     command: Sequence[str],
-    live: Mapping[str, Any] | None = None,
+    backend: str,
+    extra: Mapping[str, Any] | None = None,
     now: datetime | None = None,
 ) -> dict[str, Any]:
     """Everything that ``provenance.json`` holds. Never raises for want of a tool.
 
-    ``command`` is the command line as typed. ``live`` is what only the live world knows (datapath,
-    offloads, congestion control in the VMs, controller library, scale) and goes in as it is.
+    ``command`` is the command line as typed. ``extra`` is what only the backend knows (datapath,
+    offloads, congestion control in the VMs, controller library) and goes in as it is, as ``live``.
     """
     started = datetime.now(UTC) if now is None else now
     return {
-        "started": started.astimezone(UTC).isoformat(timespec="seconds"),
+        "written": started.astimezone(UTC).isoformat(timespec="seconds"),
         "command": list(command),
-        "seeds": {"run": seed},
+        "backend": backend,
+        "seeds": dict(seeds),
         "code": code(Path(__file__).resolve().parents[2]),
         "machine": machine(),
         "kernel": kernel(),
         "tools": tools(),
         "python": python(),
-        "live": dict(live) if live is not None else None,
+        "live": dict(extra) if extra else None,
     }
 
 
@@ -167,7 +168,6 @@ def python() -> dict[str, Any]:
     """The interpreter, the controller libraries at hand, and every package it can import."""
     return {
         "version": platform.python_version(),
-        "executable": sys.executable,
         "controller_libraries": {name: _version(name) for name in ("ryu", "os-ken")},
         "packages": packages(),
     }

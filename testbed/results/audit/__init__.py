@@ -4,7 +4,7 @@ Shares no code with the schedulers, the embedders, the ledger or the engine: it 
 arithmetic. ``docs/audit.md`` lists the checks.
 """
 
-from testbed.results.audit.audit import CHECKS, audit_all, audit_run
+from testbed.results.audit.checks import CHECKS, audit, audit_all
 from testbed.results.audit.findings import Audit, Check, Finding, Result
 
-__all__ = ["CHECKS", "Audit", "Check", "Finding", "Result", "audit_all", "audit_run"]
+__all__ = ["CHECKS", "Audit", "Check", "Finding", "Result", "audit", "audit_all"]

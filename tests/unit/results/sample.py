@@ -182,7 +182,7 @@ def main_example(
     fidelity: str = "ok",
     policy: str = "scripted",
     samples: bool = True,
-    backend: str = "emu",
+    backend: str = "live",
     worst_ratio: float | None = None,
 ) -> list[events.Event]:
     """Two applications, one after another at 750 … 150 Mbit/s each, side by side."""

@@ -10,7 +10,7 @@ import pytest
 
 from testbed import events
 from testbed.errors import BadInput
-from testbed.results.audit import CHECKS, Audit, audit_all, audit_run
+from testbed.results.audit import CHECKS, Audit, audit, audit_all
 from testbed.results.conclude import conclude_all
 from testbed.results.folder import RunFolder
 from tests.unit.results import sample
@@ -19,8 +19,8 @@ from tests.unit.results.written import FIG10, NOW, Mutation, Record, mutate, one
 SORT, INDEX = "sort-450", "index-450"
 
 
-def failed(audit: Audit) -> dict[str, list[str]]:
-    return {r.name: [str(f) for f in r.findings] for r in audit.results if r.status == "failed"}
+def failed(checked: Audit) -> dict[str, list[str]]:
+    return {r.name: [str(f) for f in r.findings] for r in checked.results if r.status == "failed"}
 
 
 # ----------------------------------------------------------------------------- good runs pass
@@ -40,16 +40,16 @@ def failed(audit: Audit) -> dict[str, list[str]]:
 )
 def test_a_good_run_passes(tmp_path: Path, stream: list[events.Event]) -> None:
     folder, _ = write_run(tmp_path, stream)
-    audit = audit_run(folder.path)
-    assert failed(audit) == {}
-    assert audit.passed
-    assert audit.n_events == len(stream)
-    assert [r.name for r in audit.results] == [c.name for c in CHECKS]
+    checked = audit(folder.path)
+    assert failed(checked) == {}
+    assert checked.passed
+    assert checked.n_events == len(stream)
+    assert [r.name for r in checked.results] == [c.name for c in CHECKS]
 
 
 def test_checks_that_do_not_apply_say_why(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, sample.main_example(backend="sim", samples=False))
-    why = {r.name: r.why for r in audit_run(folder.path).results if r.status == "not applicable"}
+    why = {r.name: r.why for r in audit(folder.path).results if r.status == "not applicable"}
     assert why == {
         "samples": "no link was sampled",
         "dcloud-deadline": "the policy is scripted, not of the dcloud family",
@@ -294,9 +294,9 @@ LIES: list[tuple[Mutation, str, str]] = [
 def test_every_lie_is_found(tmp_path: Path, lie: Mutation, check: str, words: str) -> None:
     folder, _ = write_run(tmp_path, sample.main_example())
     mutate(folder.path, lie)
-    audit = audit_run(folder.path)
-    assert not audit.passed
-    found = failed(audit)
+    checked = audit(folder.path)
+    assert not checked.passed
+    found = failed(checked)
     assert check in found, found
     assert any(words in text for text in found[check]), found[check]
 
@@ -306,7 +306,7 @@ def test_a_finding_names_its_line(tmp_path: Path) -> None:
     mutate(folder.path, wrong_estimate)
     lines = (folder.path / "events.jsonl").read_text(encoding="utf-8").splitlines()
     at = next(i for i, text in enumerate(lines, 1) if "job_reserved" in text and SORT in text)
-    (said,) = failed(audit_run(folder.path))["estimates"]
+    (said,) = failed(audit(folder.path))["estimates"]
     assert said.startswith(f"events.jsonl:{at}: {SORT}: estimate ")
 
 
@@ -314,7 +314,7 @@ def test_lies_about_one_job_leave_other_checks_alone(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, sample.main_example())
     mutate(folder.path, wrong_estimate)
     # Changed after the tables were written: they differ from it too.
-    assert set(failed(audit_run(folder.path))) == {"estimates", "jobs.csv", "summary"}
+    assert set(failed(audit(folder.path))) == {"estimates", "jobs.csv", "summary"}
 
 
 # ------------------------------------------------------------------- capacity, in the calendar
@@ -327,7 +327,7 @@ def test_two_future_bookings_that_overlap_are_found(tmp_path: Path) -> None:
         one(r, "job_reserved", "late")["start_s"] -= 40.0
 
     mutate(folder.path, overlap)
-    found = failed(audit_run(folder.path))
+    found = failed(audit(folder.path))
     assert any("are booked on server 0" in text for text in found["slots"])
     assert any("(jobs early, late)" in text for text in found["links"])
 
@@ -337,7 +337,7 @@ def test_bookings_may_touch(tmp_path: Path) -> None:
     early, late = (e for e in stream if isinstance(e, events.JobReserved))
     assert early.end_s == late.start_s
     folder, _ = write_run(tmp_path, stream)
-    assert audit_run(folder.path).passed
+    assert audit(folder.path).passed
 
 
 def test_preempted_capacity_is_free_and_taken_again(tmp_path: Path) -> None:
@@ -347,7 +347,7 @@ def test_preempted_capacity_is_free_and_taken_again(tmp_path: Path) -> None:
         r.remove(one(r, "job_preempted"))
 
     mutate(folder.path, stays)
-    found = failed(audit_run(folder.path))
+    found = failed(audit(folder.path))
     assert any("VMs run on server 0, which has 2 slots" in text for text in found["slots"])
 
 
@@ -358,7 +358,7 @@ def test_a_rescaled_reservation_is_checked_too(tmp_path: Path) -> None:
         one(r, "job_rescaled")["rate_bps"] += 1
 
     mutate(folder.path, stale)
-    assert "hoses" in failed(audit_run(folder.path))
+    assert "hoses" in failed(audit(folder.path))
 
 
 def test_a_migrated_placement_is_checked_too(tmp_path: Path) -> None:
@@ -368,7 +368,7 @@ def test_a_migrated_placement_is_checked_too(tmp_path: Path) -> None:
         one(r, "job_migrated")["vms_on"] = [[2, 2], [3, 2]]
 
     mutate(folder.path, doubled)
-    assert {"placements", "slots"} & set(failed(audit_run(folder.path)))
+    assert {"placements", "slots"} & set(failed(audit(folder.path)))
 
 
 # ----------------------------------------------------------------------------------- policies
@@ -376,19 +376,19 @@ def test_a_migrated_placement_is_checked_too(tmp_path: Path) -> None:
 
 def test_dcloud_admits_nothing_past_its_deadline(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, sample.sliding(policy="dcloud-ts-gamma=0.12"))
-    assert audit_run(folder.path).passed
+    assert audit(folder.path).passed
 
     def tight(r: list[Record]) -> None:
         one(r, "job_submitted", "late")["job"]["deadline_s"] = 130.0
 
     mutate(folder.path, tight)
-    found = failed(audit_run(folder.path))["dcloud-deadline"]
+    found = failed(audit(folder.path))["dcloud-deadline"]
     assert ["its deadline is 131 s" in text for text in found] == [True]
 
 
 def test_vc_grants_what_is_asked(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, sample.main_example(policy="vc"))
-    found = failed(audit_run(folder.path))
+    found = failed(audit(folder.path))
     assert set(found) == {"vc-rate"}
     assert len(found["vc-rate"]) == 8  # all but the two at their own bandwidth
 
@@ -396,9 +396,9 @@ def test_vc_grants_what_is_asked(tmp_path: Path) -> None:
 def test_fcfs_order(tmp_path: Path) -> None:
     good, bad = sample.queue(["a", "b"]), sample.queue(["b", "a"])
     folder, _ = write_run(tmp_path, good)
-    assert audit_run(folder.path).passed
+    assert audit(folder.path).passed
     folder, _ = write_run(tmp_path, bad)
-    assert failed(audit_run(folder.path)) == {
+    assert failed(audit(folder.path)) == {
         "fcfs-order": ["events.jsonl:7: a starts after b, which arrived later"]
     }
 
@@ -416,14 +416,14 @@ def test_a_changed_table_is_found(tmp_path: Path) -> None:
     folder, results = write_run(tmp_path, sample.main_example())
     measured = next(row.measured_s for row in results.rows if row.job_id == SORT)
     edit(folder.path / "jobs.csv", repr(measured), "6.5")
-    (said,) = failed(audit_run(folder.path))["jobs.csv"]
+    (said,) = failed(audit(folder.path))["jobs.csv"]
     assert f"{SORT}: measured_s is '6.5'" in said
 
 
 def test_a_missing_and_a_strange_row_are_found(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, sample.main_example())
     edit(folder.path / "jobs.csv", f"\n{SORT},", "\nstranger,")
-    found = failed(audit_run(folder.path))["jobs.csv"]
+    found = failed(audit(folder.path))["jobs.csv"]
     assert any("'stranger' was never submitted" in text for text in found)
     assert f"jobs.csv: {SORT} is missing" in found
 
@@ -431,14 +431,28 @@ def test_a_missing_and_a_strange_row_are_found(tmp_path: Path) -> None:
 def test_a_missing_column_is_found(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, sample.main_example())
     edit(folder.path / "jobs.csv", "n_vms", "vms")
-    assert any("no column n_vms" in text for text in failed(audit_run(folder.path))["jobs.csv"])
+    assert any("no column n_vms" in text for text in failed(audit(folder.path))["jobs.csv"])
 
 
 SUMMARY_KEYS = (
-    "policy backend seed jobs finished rejected killed unfinished met_deadline success_rate "
-    "vm_utilisation link_utilisation wait_mean_s response_mean_s preemptions migrations "
-    "estimate_ratio"
-).split()
+    "policy",
+    "backend",
+    "seed",
+    "jobs",
+    "finished",
+    "rejected",
+    "killed",
+    "unfinished",
+    "met_deadline",
+    "success_rate",
+    "vm_utilisation",
+    "link_utilisation",
+    "wait_mean_s",
+    "response_mean_s",
+    "preemptions",
+    "migrations",
+    "estimate_ratio",
+)
 
 
 @pytest.mark.parametrize("key", SUMMARY_KEYS)
@@ -452,11 +466,11 @@ def test_every_figure_of_the_summary_is_checked(tmp_path: Path, key: str) -> Non
     else:
         stored[key] = f"{value}x" if isinstance(value, str) else value + 0.001
     file.write_text(json.dumps(stored), encoding="utf-8")
-    (said,) = failed(audit_run(folder.path))["summary"]
+    (said,) = failed(audit(folder.path))["summary"]
     assert said.startswith(f"summary.json: {key} is ")
     del stored[key]
     file.write_text(json.dumps(stored), encoding="utf-8")
-    assert failed(audit_run(folder.path))["summary"] == [f"summary.json: lacks {key}"]
+    assert failed(audit(folder.path))["summary"] == [f"summary.json: lacks {key}"]
 
 
 def test_a_verdict_on_other_figures_is_found(tmp_path: Path) -> None:
@@ -467,9 +481,7 @@ def test_a_verdict_on_other_figures_is_found(tmp_path: Path) -> None:
         if row["verdict"] == "outside":
             row.update(ratio=1.0, verdict="ok")
     file.write_text(json.dumps(stored), encoding="utf-8")
-    assert [
-        "judged at 1.0, by the events 1.2" in s for s in failed(audit_run(folder.path))["summary"]
-    ]
+    assert ["judged at 1.0, by the events 1.2" in s for s in failed(audit(folder.path))["summary"]]
 
 
 # --------------------------------------------------------------------------- damaged, cut short
@@ -480,7 +492,7 @@ def test_a_run_that_was_killed_is_read_and_fails(tmp_path: Path) -> None:
     file = folder.path / "events.jsonl"
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) * 2 // 3])
-    found = failed(audit_run(folder.path))
+    found = failed(audit(folder.path))
     n = len(file.read_bytes().splitlines())
     assert found["stream"] == [f"events.jsonl:{n}: cut short: the run was killed here"]
     assert {"lives", "returned", "accounts"} <= set(found)
@@ -510,7 +522,7 @@ def test_a_damaged_line_is_bad_input_with_its_number(tmp_path: Path, line: str) 
     lines[41] = line
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     with pytest.raises(BadInput, match=r"events\.jsonl:42: damaged: ") as caught:
-        audit_run(folder.path)
+        audit(folder.path)
     assert caught.value.exit_code == 2
 
 
@@ -540,7 +552,7 @@ def _two_policies(base: Path) -> RunFolder:
 def test_several_policies_are_audited_with_the_list_above(tmp_path: Path) -> None:
     above = _two_policies(tmp_path)
     audits = audit_all(above.path)
-    assert [audit.passed for audit in audits] == [True, True, True]
+    assert [each.passed for each in audits] == [True, True, True]
     assert [r.name for r in audits[2].results] == ["summary-list"]
 
 
@@ -564,7 +576,7 @@ def test_a_list_that_says_something_else_is_found(
     listed = json.loads((above.path / "summary.json").read_text(encoding="utf-8"))
     lie(listed)
     above.write_json("summary.json", listed)
-    assert [audit.passed for audit in audit_all(above.path)] == [True, True, False]
+    assert [each.passed for each in audit_all(above.path)] == [True, True, False]
 
 
 def test_every_check_has_been_shown_to_fail() -> None:

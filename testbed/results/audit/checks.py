@@ -53,7 +53,7 @@ CHECKS: tuple[Check, ...] = (
 )  # fmt: skip
 
 
-def audit_run(path: Path) -> Audit:
+def audit(path: Path) -> Audit:
     """Audit one run folder (of one policy). Raises BadInput where it is none or damaged."""
     file = read_events(path / "events.jsonl")
     if not file.lines or not isinstance(file.lines[0].event, events.RunStarted):
@@ -83,7 +83,7 @@ def _result(check: Check, history: History) -> Result:
 def audit_all(path: Path) -> list[Audit]:
     """Every policy's run in ``path``, and the list above them where there is one."""
     folders = policy_folders(path)
-    audits = [audit_run(folder) for folder in folders]
+    audits = [audit(folder) for folder in folders]
     if folders == [path]:
         return audits
     found = tuple(_list_findings(path, folders))
