@@ -1,4 +1,4 @@
-"""VC: virtual clusters with hard guarantees, on arrival or not at all (Oktopus; DCloud, Section IV).
+"""VC: virtual clusters with hard guarantees, on arrival or not at all (Oktopus; DCloud, Sec. IV).
 
 A tenant gets the bandwidth it asks for from its arrival to its end, or is refused with the
 embedder's reason. Nothing waits, slides or is scaled; deadlines are not looked at.
