@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from ipaddress import IPv4Address, IPv4Network
 
 from controller.flows import Flow, Goto, Match, Output
@@ -125,7 +126,21 @@ def fits(match: Match, packet: Packet, in_port: int) -> bool:
 def _within(prefix: str | None, address: str, *, ipv4: bool) -> bool:
     if prefix is None:
         return True
-    return ipv4 and IPv4Address(address) in IPv4Network(prefix)
+    if not ipv4:
+        return False
+    base, mask = _base_and_mask(prefix)
+    return _integer(address) & mask == base
+
+
+@cache
+def _base_and_mask(prefix: str) -> tuple[int, int]:
+    network = IPv4Network(prefix)
+    return int(network.network_address), int(network.netmask)
+
+
+@cache
+def _integer(address: str) -> int:
+    return int(IPv4Address(address))
 
 
 def _cookie_fits(flow: Flow, change: RemoveByCookie) -> bool:

@@ -129,7 +129,7 @@ def decode_flow_stats_reply(data: bytes) -> FlowReport:
         try:
             match, rest = decode_match(body)
             flow = Flow(table, priority, match, decode_action(rest), cookie)
-        except Unreadable:
+        except (ValueError, struct.error):
             others.append(cookie)
             continue
         if idle or hard or flags:

@@ -1,0 +1,305 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.fake_world import World, fat_tree_world, tree_world
+from controller.values import (
+    Conflict,
+    DesiredState,
+    InvalidValues,
+    Network,
+    Switch,
+    Tenant,
+    TenantVm,
+    TreeEdge,
+    UnknownTenant,
+    from_json,
+    tenant_prefix,
+    to_json,
+    vm_address,
+)
+
+WORLD = fat_tree_world(4, slots_per_server=2)
+
+
+def a_tenant(world: World = WORLD, tenant_id: int = 7, vms: int = 5) -> Tenant:
+    return world.tenant(tenant_id, world.slots[:vms], lambda _count: 0)
+
+
+def as_dict(value: object) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(to_json(value))
+    return loaded
+
+
+# ------------------------------------------------------------------------------- conventions
+
+
+@pytest.mark.parametrize(
+    ("tenant_id", "prefix"),
+    [(1, "10.0.4.0/22"), (2, "10.0.8.0/22"), (64, "10.1.0.0/22"), (16383, "10.255.252.0/22")],
+)
+def test_a_tenant_owns_the_prefix_at_its_id_times_1024(tenant_id: int, prefix: str) -> None:
+    assert tenant_prefix(tenant_id) == prefix
+
+
+@pytest.mark.parametrize("tenant_id", [0, -1, 16384])
+def test_no_prefix_for_an_id_that_is_none(tenant_id: int) -> None:
+    with pytest.raises(InvalidValues, match=r"not within 1\.\.16383"):
+        tenant_prefix(tenant_id)
+
+
+def test_vms_count_from_the_first_host_address_to_the_last() -> None:
+    assert vm_address("10.0.4.0/22", 0) == "10.0.4.1"
+    assert vm_address("10.0.4.0/22", 255) == "10.0.5.0"
+    assert vm_address("10.0.4.0/22", 1021) == "10.0.7.254"
+    for index in (-1, 1022):
+        with pytest.raises(InvalidValues):
+            vm_address("10.0.4.0/22", index)
+
+
+# -------------------------------------------------------------------------------------- JSON
+
+
+@given(
+    st.sampled_from([WORLD, tree_world([2, 3], 2), tree_world([1], 1)]),
+    st.integers(1, 16383),
+    st.data(),
+)
+def test_json_and_back(world: World, tenant_id: int, data: st.DataObject) -> None:
+    vms = data.draw(st.integers(1, len(world.slots)))
+    tenant = a_tenant(world, tenant_id, vms)
+    assert from_json(Tenant, to_json(tenant)) == tenant
+    network = Network(world.switches)
+    assert from_json(Network, to_json(network)) == network
+    state = DesiredState(world.switches, (tenant,))
+    assert from_json(DesiredState, to_json(state)) == state
+
+
+def test_all_problems_are_named_at_once_with_their_places() -> None:
+    body = as_dict(a_tenant())
+    body["colour"] = "green"
+    body["name"] = 5
+    del body["prefix"]
+    body["vms"][1]["dpid"] = "4"
+    body["vms"][2]["mac"] = "02-00-00-00-00-01"
+    body["vms"][2]["port"] = 0
+    body["vms"][3]["speed"] = 1
+    with pytest.raises(InvalidValues) as caught:
+        from_json(Tenant, json.dumps(body))
+    assert sorted(caught.value.problems) == [
+        "colour: unknown key",
+        "name: input should be a valid string, not 5",
+        "prefix: missing",
+        "vms[1].dpid: input should be a valid integer, not '4'",
+        "vms[2]: mac: '02-00-00-00-00-01' is not of the form 02:00:00:00:00:01 (lower case)",
+        "vms[2]: port: 0 is not within 1..65279",
+        "vms[3].speed: unknown key",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "input should be an object"),
+        ('{"switches": [], "switches": []}', "key 'switches' is given twice"),
+        ('{"switches": [{"dpid": true, "name": "a", "role": "rack", "ports": []}]}', "dpid"),
+        ('{"switches": [{"dpid": 1.0, "name": "a", "role": "rack", "ports": []}]}', "dpid"),
+        ('{"switches": [{"dpid": 1, "name": "a", "role": "spine", "ports": []}]}', "'server'"),
+        ('{"switches": [{"dpid": 1, "name": "a", "role": "rack", "ports": [1, 1]}]}', "twice"),
+        ('{"switches": [{"dpid": 1, "name": "", "role": "rack", "ports": []}]}', "printable"),
+        (b"\xff\xfe", "not JSON"),
+    ],
+)
+def test_what_is_no_network(text: str | bytes, problem: str) -> None:
+    with pytest.raises(InvalidValues, match=problem):
+        from_json(Network, text)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text() | st.integers(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_any_json_is_read_or_refused(value: object) -> None:
+    with pytest.raises(InvalidValues) as caught:
+        from_json(Tenant, json.dumps(value))
+    assert caught.value.problems
+
+
+# ------------------------------------------------------------------------------- one by itself
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"id": 0}, "id: 0 is not within 1..16383"),
+        ({"name": "a\nb"}, "name: 'a\\nb' is not 1 to 128 printable characters"),
+        ({"prefix": "10.0.28.0/23"}, "prefix: 10.0.28.0/23 is not a /22 inside 10.0.0.0/8"),
+        ({"prefix": "11.0.0.0/22"}, "prefix: 11.0.0.0/22 is not a /22 inside 10.0.0.0/8"),
+        ({"prefix": "10.0.29.0/22"}, "prefix: 10.0.29.0/22 has host bits set"),
+        ({"vms": ()}, "vms: a tenant has at least one VM"),
+        ({"prefix": "10.0.32.0/22"}, "VM 0: 10.0.28.1 is not a host address of 10.0.32.0/22"),
+        ({"tree": ()}, "tree: it falls apart"),
+    ],
+)
+def test_a_tenant_that_is_none(change: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidValues) as caught:
+        replace(a_tenant(), **change)
+    assert any(line.startswith(problem) for line in caught.value.problems), caught.value.problems
+
+
+@pytest.mark.parametrize("address", ["10.0.28.0", "10.0.31.255", "10.0.27.255", "10.0.32.0"])
+def test_network_broadcast_and_neighbours_are_no_hosts(address: str) -> None:
+    vm = TenantVm(0, address, "02:00:00:00:00:01", 1, 1)
+    with pytest.raises(InvalidValues, match="not a host address"):
+        Tenant(7, "t", tenant_prefix(7), (vm,))
+
+
+@pytest.mark.parametrize("mac", ["02:00:00:00:00:0G", "02:AA:00:00:00:01", "01:00:5e:00:00:01", ""])
+def test_a_mac_is_lower_case_and_ones_own(mac: str) -> None:
+    with pytest.raises(InvalidValues, match="mac"):
+        TenantVm(0, "10.0.4.1", mac, 1, 1)
+
+
+def test_what_is_given_twice() -> None:
+    tenant = a_tenant(vms=2)
+    first, second = tenant.vms
+    for twin in (
+        {"index": first.index},
+        {"ip": first.ip},
+        {"mac": first.mac},
+        {"port": first.port},
+    ):
+        with pytest.raises(InvalidValues, match="twice"):
+            replace(tenant, vms=(first, replace(second, **twin)))
+
+
+def test_a_vm_does_not_sit_on_a_port_of_the_tree() -> None:
+    tenant = a_tenant()
+    edge = next(e for e in tenant.tree if e.child_dpid == tenant.vms[0].dpid)
+    moved = replace(tenant.vms[0], port=edge.child_port)
+    with pytest.raises(InvalidValues, match="used twice"):
+        replace(tenant, vms=(moved, *tenant.vms[1:]))
+
+
+def test_trees_that_are_none() -> None:
+    vms = (
+        TenantVm(0, "10.0.28.1", "02:00:00:00:00:01", 1, 1),
+        TenantVm(1, "10.0.28.2", "02:00:00:00:00:02", 2, 1),
+    )
+    edges = {
+        "two parents": (TreeEdge(1, 9, 3, 1), TreeEdge(2, 9, 3, 2), TreeEdge(1, 8, 4, 1)),
+        "circle": (TreeEdge(1, 9, 3, 1), TreeEdge(2, 9, 3, 2), TreeEdge(3, 9, 1, 8)),
+        "falls apart": (TreeEdge(1, 9, 3, 1), TreeEdge(2, 9, 4, 1)),
+    }
+    for problem, tree in edges.items():
+        with pytest.raises(InvalidValues, match=problem):
+            Tenant(7, "t", tenant_prefix(7), vms, tree)
+    with pytest.raises(InvalidValues, match="its own parent"):
+        TreeEdge(1, 1, 1, 2)
+
+
+def test_one_server_needs_no_tree() -> None:
+    tenant = WORLD.tenant(7, WORLD.slots[:2], lambda count: count - 1)
+    assert tenant.tree == ()
+    assert tenant.dpids == (tenant.vms[0].dpid,)
+
+
+# ------------------------------------------------------------------------------- among others
+
+
+def test_tenants_come_and_go_and_stay_sorted() -> None:
+    empty = DesiredState().with_network(WORLD.switches)
+    second = WORLD.tenant(2, WORLD.slots[:3], lambda _count: 0)
+    first = WORLD.tenant(1, WORLD.slots[3:6], lambda _count: 0)
+    state = empty.with_tenant(second).with_tenant(first)
+    assert [tenant.id for tenant in state.tenants] == [1, 2]
+    assert state.tenant(2) is second
+    assert state.without_tenant(1).without_tenant(2) == empty
+    for missing in (state.without_tenant, state.tenant):
+        with pytest.raises(UnknownTenant, match="no tenant 3"):
+            missing(3)
+
+
+def test_everything_that_is_taken_is_named() -> None:
+    state = DesiredState().with_network(WORLD.switches).with_tenant(a_tenant())
+    with pytest.raises(Conflict) as caught:
+        state.with_tenant(a_tenant())
+    assert caught.value.problems[:2] == (
+        "id 7 is taken by tenant 7 (tenant-7)",
+        "prefix 10.0.28.0/22 overlaps that of tenant 7 (tenant-7)",
+    )
+    dpid, port = WORLD.slots[0]
+    assert f"port {port} of switch {dpid} is a port of tenant 7 (tenant-7)" in caught.value.problems
+
+
+def test_a_vm_on_another_tenants_uplink_is_a_conflict_both_ways() -> None:
+    tenant = a_tenant()
+    edge = next(e for e in tenant.tree if e.child_dpid == tenant.vms[0].dpid)
+    intruder = Tenant(
+        8,
+        "intruder",
+        tenant_prefix(8),
+        (TenantVm(0, "10.0.32.1", "02:00:00:00:ff:01", edge.child_dpid, edge.child_port),),
+    )
+    empty = DesiredState().with_network(WORLD.switches)
+    for first, then in ((tenant, intruder), (intruder, tenant)):
+        with pytest.raises(Conflict, match=f"port {edge.child_port} of switch {edge.child_dpid}"):
+            empty.with_tenant(first).with_tenant(then)
+
+
+def test_a_place_that_does_not_exist() -> None:
+    state = DesiredState().with_network(
+        [
+            Switch(1, "s1", "server", (1, 9)),
+            Switch(2, "r2", "rack", (1, 2)),
+        ]
+    )
+    tenant = Tenant(
+        7,
+        "t",
+        tenant_prefix(7),
+        (
+            TenantVm(0, "10.0.28.1", "02:00:00:00:00:01", 1, 5),
+            TenantVm(1, "10.0.28.2", "02:00:00:00:00:02", 2, 2),
+            TenantVm(2, "10.0.28.3", "02:00:00:00:00:03", 4, 1),
+        ),
+        (TreeEdge(1, 9, 2, 1), TreeEdge(4, 9, 2, 3)),
+    )
+    with pytest.raises(InvalidValues) as caught:
+        state.with_tenant(tenant)
+    assert caught.value.problems == (
+        "switch 4 is not in the network",
+        "switch s1 has no port 5",
+        "switch r2 has no port 3",
+        "VM 1 sits on r2, a rack switch, not a server",
+    )
+
+
+def test_a_network_cannot_be_pulled_from_under_a_tenant() -> None:
+    state = DesiredState().with_network(WORLD.switches).with_tenant(a_tenant())
+    with pytest.raises(Conflict, match=r"tenant 7 \(tenant-7\): switch .* is not in the network"):
+        state.with_network(WORLD.switches[:3])
+    assert state.with_network(WORLD.switches) == state
+    assert state.without_tenant(7).with_network(WORLD.switches[:3]).switches == WORLD.switches[:3]
+
+
+def test_switches_are_distinct() -> None:
+    twin = Switch(1, "a", "rack", (1,))
+    with pytest.raises(InvalidValues) as caught:
+        DesiredState().with_network([twin, twin])
+    assert caught.value.problems == ("dpid 1 is given twice", "switch name 'a' is given twice")
+
+
+def test_ports_are_sorted() -> None:
+    assert Switch(1, "a", "rack", (3, 1, 2)).ports == (1, 2, 3)
