@@ -1,0 +1,1 @@
+"""Jobs drawn from distributions, reproducibly: streams by name, one law per quantity."""

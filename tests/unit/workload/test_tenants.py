@@ -1,0 +1,156 @@
+"""Drawn workloads: reproducible, common random numbers, the laws they claim to follow."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.workload.arrivals import HOUR_S, Batch, DayAndNight
+from jobs.workload.laws import Law
+from jobs.workload.streams import stream
+from jobs.workload.tenants import READINGS, ProfilingError, Tenants, literal, reading_g
+
+
+def test_streams_are_told_apart_by_seed_and_name() -> None:
+    def first(*name: str | int) -> float:
+        return float(stream(*name).random())  # type: ignore[arg-type]
+
+    assert first(1, "a") == first(1, "a")
+    assert (
+        len({first(1, "a"), first(2, "a"), first(1, "b"), first(1, "a", 0), first(1, "a/1")}) == 5
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    mean=st.floats(1, 100),
+    spread=st.floats(0, 3),
+    rule=st.sampled_from(["redraw", "clamp"]),
+    count=st.integers(0, 50),
+)
+def test_draws_respect_their_floor_and_their_prefix(
+    mean: float, spread: float, rule: str, count: int
+) -> None:
+    law = Law(mean, spread * mean, 1.0, rule)  # type: ignore[arg-type]
+    many = law.draw(7, "x", 60)
+    assert np.all(many >= 1.0)
+    assert np.array_equal(law.draw(7, "x", count), many[:count])
+
+
+@pytest.mark.parametrize("rule", ["redraw", "clamp"])
+@pytest.mark.parametrize(("mean", "sigma"), [(10.0, 20.0), (10.0, 2.0), (0.0, 3.0), (5.0, 0.0)])
+def test_the_stated_mean_is_the_mean_of_the_draws(rule: str, mean: float, sigma: float) -> None:
+    law = Law(mean, sigma, 1.0, rule)  # type: ignore[arg-type]
+    drawn = law.draw(3, "x", 200_000)
+    assert drawn.mean() == pytest.approx(law.true_mean(), abs=5 * (sigma + 0.01) / math.sqrt(2e5))
+
+
+def test_redrawing_keeps_what_was_good_and_replaces_the_rest() -> None:
+    clamped = Law(1.0, 2.0, 1.0, "clamp").draw(5, "x", 1000)
+    redrawn = Law(1.0, 2.0, 1.0).draw(5, "x", 1000)
+    good = clamped > 1.0
+    assert np.array_equal(clamped[good], redrawn[good])
+    assert np.all(redrawn[~good] != 1.0)
+
+
+def test_means_and_rates_share_their_random_numbers() -> None:
+    few = reading_g(r=5.0).requests(DayAndNight(40.0), 9)
+    many = reading_g(r=5.0).requests(DayAndNight(160.0), 9)
+    assert [j.n_vms for j in few] == [j.n_vms for j in many][: len(few)]
+    assert [j.duration_s for j in few] == [j.duration_s for j in many][: len(few)]
+    by_day = [j.submit_s for j in few if j.submit_s < 12 * HOUR_S]
+    assert by_day == pytest.approx([4 * j.submit_s for j in many][: len(by_day)])
+    wide = reading_g(b_bps=500e6).requests(DayAndNight(40.0), 9)
+    assert [j.n_vms for j in few] == [j.n_vms for j in wide]
+
+
+def test_a_day_brings_five_times_the_night() -> None:
+    day, night = [], []
+    for seed in range(200):
+        times = DayAndNight(160.0).times_s(seed)
+        assert np.all(np.diff(times) >= 0)
+        assert times[0] >= 0
+        assert times[-1] < 24 * HOUR_S
+        day.append(int(np.sum(times < 12 * HOUR_S)))
+        night.append(len(times) - day[-1])
+    assert np.mean(day) == pytest.approx(1920, abs=5 * math.sqrt(1920 / 200))
+    assert np.var(day) == pytest.approx(1920, rel=0.4)
+    assert np.mean(night) == pytest.approx(384, abs=5 * math.sqrt(384 / 200))
+
+
+def test_a_span_that_ends_by_day_and_a_night_without_arrivals() -> None:
+    arrivals = DayAndNight(100.0, night_factor=0.0, span_s=30 * HOUR_S)
+    times = arrivals.times_s(1)
+    assert not np.any((times > 12 * HOUR_S) & (times < 24 * HOUR_S))
+    assert np.any(times > 24 * HOUR_S)
+    assert len(DayAndNight(0.0).times_s(1)) == 0
+
+
+def test_reading_g_asks_for_about_twice_the_product_of_its_means() -> None:
+    tenants = reading_g()
+    assert tenants.vms.true_mean() * tenants.duration.true_mean() == pytest.approx(
+        2.06 * 120 * HOUR_S, rel=0.005
+    )
+    jobs = [j for seed in range(20) for j in tenants.requests(DayAndNight(160.0), seed)]
+    assert np.mean([j.n_vms * j.duration_s for j in jobs]) == pytest.approx(
+        2.06 * 120 * HOUR_S, rel=0.02
+    )
+    assert all(j.n_vms >= 1 and j.duration_s >= 60.0 for j in jobs)
+    assert all(j.deadline_s is not None and j.deadline_s >= j.duration_s for j in jobs)
+
+
+def test_a_ratio_clamped_to_one_leaves_no_room_at_all() -> None:
+    tenants = Tenants(Law(5, 1, 1), Law(1e6, 0, 1), Law(60, 30, 60), Law(1.0, 0.447, 1.0, "clamp"))
+    jobs = tenants.requests(Batch(500), 1)
+    tight = [j for j in jobs if j.deadline_s == j.duration_s]
+    assert len(tight) == pytest.approx(250, abs=60)
+    assert all(j.submit_s == 0.0 for j in jobs)
+
+
+def test_ids_sort_by_arrival() -> None:
+    jobs = reading_g().requests(DayAndNight(160.0), 4)
+    assert [j.id for j in jobs] == sorted(j.id for j in jobs)
+    assert jobs[0].id == "job-00000"
+
+
+def test_profiling_errors_change_the_true_duration_alone() -> None:
+    plain = reading_g().requests(Batch(300), 2)
+    from dataclasses import replace
+
+    wrong = replace(reading_g(), profiling_error=ProfilingError(-0.2, 0.3)).requests(Batch(300), 2)
+    for a, b in zip(plain, wrong, strict=True):
+        assert a == replace(b, true_duration_s=None)
+        assert b.true_duration_s is not None
+        assert -0.2 <= b.true_duration_s / b.duration_s - 1 <= 0.3
+    errors = [b.true_duration_s / b.duration_s - 1 for b in wrong if b.true_duration_s]
+    assert min(errors) < -0.15
+    assert max(errors) > 0.25
+
+
+def test_the_literal_reading_is_far_wider() -> None:
+    assert literal().vms.true_mean() > 4 * 120
+    assert set(READINGS) == {"G", "literal", "literal-clamped"}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Law(-1.0, 1.0, 1.0),
+        lambda: Law(math.nan, 1.0, 1.0),
+        lambda: Law(1.0, -1.0, 1.0),
+        lambda: Law(1.0, 1.0, 100.0),
+        lambda: DayAndNight(-1.0),
+        lambda: DayAndNight(1.0, night_factor=math.inf),
+        lambda: DayAndNight(1.0, span_s=0.0),
+        lambda: Batch(-1),
+        lambda: ProfilingError(-1.0, 0.0),
+        lambda: ProfilingError(0.2, 0.1),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make: object) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        make()  # type: ignore[operator]
