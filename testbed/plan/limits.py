@@ -257,7 +257,8 @@ def removal_lines(
         filters = [item for item in items if isinstance(item, PrefixFilter)]
         classes = [i for i in items if isinstance(i, HtbClass) and i.dev not in roots]
         whole = [item for item in items if isinstance(item, HtbRoot)]
-        lines = tuple(TcLine("del", item) for item in (*filters, *classes, *whole))
+        doomed: list[TcItem] = [*filters, *classes, *whole]
+        lines = tuple(TcLine("del", item) for item in doomed)
         sections.append(Section(section.netns, lines))
     return tuple(sections)
 

@@ -1,0 +1,288 @@
+"""Control groups, version 1 or 2: one below ``hosenet/RUN`` for each node, in it one for each VM.
+
+A node's group has a quota (its processors), a VM's a weight inside it; the freezer preempts. The
+run's own process joins ``hosenet/RUN/main``, so that whatever it starts is found by the run's
+group even if nobody wrote it down.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+TOP = "hosenet"
+PERIOD_US = 100_000
+MAX_WEIGHT = 10_000
+# Version 1 counts shares from 2; twice the weight keeps all ratios up to 10,000 : 1.
+SHARES_PER_WEIGHT = 2
+WANTED_V1 = ("cpu", "cpuacct", "freezer")
+
+
+@dataclass(frozen=True)
+class CgroupLayout:
+    """Where this machine has its control groups. ``mounts``: controller -> mount point.
+
+    Version 0: none that we could use, with the reason in ``lacking``.
+    """
+
+    version: Literal[0, 1, 2]
+    mounts: tuple[tuple[str, Path], ...] = ()
+    lacking: str = ""
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """Every hierarchy once, in order."""
+        return tuple(dict.fromkeys(path for _, path in self.mounts))
+
+    def mount(self, controller: str) -> Path:
+        """Raises KeyError."""
+        return dict(self.mounts)[controller]
+
+
+def read_layout(mountinfo: str, controllers_of: dict[Path, str] | None = None) -> CgroupLayout:
+    """The layout from the text of ``/proc/self/mountinfo``.
+
+    ``controllers_of`` stands in for the ``cgroup.controllers`` files of version 2 in tests.
+    """
+    first: dict[str, Path] = {}
+    unified: Path | None = None
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        fstype, _, options = right.split(" ")[:3]
+        path = Path(left.split(" ")[4])
+        if fstype == "cgroup2" and unified is None:
+            unified = path
+        elif fstype == "cgroup":
+            for name in options.split(","):
+                if name in WANTED_V1:
+                    first.setdefault(name, path)
+    if unified is not None and "cpu" in _controllers(unified, controllers_of).split():
+        return CgroupLayout(2, (("cpu", unified), ("cpuacct", unified), ("freezer", unified)))
+    missing = [name for name in WANTED_V1 if name not in first]
+    if missing:
+        return CgroupLayout(0, (), f"no control group controller {', '.join(missing)} is mounted")
+    return CgroupLayout(1, tuple((name, first[name]) for name in WANTED_V1))
+
+
+def _controllers(path: Path, given: dict[Path, str] | None) -> str:
+    if given is not None:
+        return given.get(path, "")
+    try:
+        return (path / "cgroup.controllers").read_text(encoding="ascii")
+    except OSError:
+        return ""
+
+
+def probe_layout() -> CgroupLayout:
+    """This machine's layout."""
+    return read_layout(Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+
+
+class RunCgroup:
+    """The control groups of one run. Nothing exists before :meth:`create`."""
+
+    def __init__(self, layout: CgroupLayout, run_mark: str) -> None:
+        self.layout = layout
+        self.paths = tuple(root / TOP / run_mark for root in layout.roots)
+        self._home: dict[Path, Path] = {}
+
+    def create(self) -> None:
+        """Make the run's groups in every hierarchy."""
+        for root, path in zip(self.layout.roots, self.paths, strict=True):
+            if self.layout.version == 2:
+                _enable_cpu(root)
+            self._make(path.parent)
+            self._make(path)
+            self._make(path / "main", leaf=True)
+
+    def enter(self) -> None:
+        """Move this process, and so all its children to come, into the run's group."""
+        controller_of = {path: name for name, path in reversed(self.layout.mounts)}
+        for root, path in zip(self.layout.roots, self.paths, strict=True):
+            name = "unified" if self.layout.version == 2 else controller_of[root]
+            self._home[root] = _own_group(root, name)
+            _write(path / "main" / "cgroup.procs", "0")
+
+    def leave(self) -> None:
+        """Move this process back to where it came from."""
+        for root, home in self._home.items():
+            try:
+                _write(home / "cgroup.procs", "0")
+            except OSError:
+                # Version 2 takes no process in a group that has begun to hand out controllers.
+                _write(root / "cgroup.procs", "0")
+        self._home = {}
+
+    def add_vm(self, server: int, vm: int) -> tuple[Path, ...]:
+        """Make a VM's groups; returns the ``cgroup.procs`` files its processes write to to join."""
+        files = []
+        for path in self.paths:
+            self._make(path / _node(server))
+            group = path / _node(server) / f"vm{vm}"
+            self._make(group, leaf=True)
+            files.append(group / "cgroup.procs")
+        return tuple(files)
+
+    def remove_vm(self, server: int, vm: int) -> None:
+        """Remove a VM's groups; its processes have ended."""
+        for path in self.paths:
+            _remove_group(path / _node(server) / f"vm{vm}", time.monotonic() + 5.0)
+
+    def set_quota(self, server: int, cpus: float | None) -> None:
+        """How many processors a node may use at most; None: no limit."""
+        quota = None if cpus is None else max(1000, round(cpus * PERIOD_US))
+        for path in self.paths:
+            self._make(path / _node(server))
+        group = self._path("cpu") / _node(server)
+        if self.layout.version == 2:
+            _write(group / "cpu.max", f"{'max' if quota is None else quota} {PERIOD_US}")
+        else:
+            _write(group / "cpu.cfs_period_us", str(PERIOD_US))
+            _write(group / "cpu.cfs_quota_us", str(-1 if quota is None else quota))
+
+    def set_weight(self, server: int, vm: int, weight: int) -> None:
+        """A VM's share of its node, 1 .. 10,000."""
+        if not 1 <= weight <= MAX_WEIGHT:
+            raise ValueError(f"weight {weight} outside 1 .. {MAX_WEIGHT}")
+        group = self._vm("cpu", server, vm)
+        if self.layout.version == 2:
+            _write(group / "cpu.weight", str(weight))
+        else:
+            _write(group / "cpu.shares", str(SHARES_PER_WEIGHT * weight))
+
+    def freeze(self, server: int, vm: int, *, frozen: bool, timeout_s: float = 5.0) -> None:
+        """Stop or let go on all of a VM's processes; returns when it is so."""
+        group = self._vm("freezer", server, vm)
+        if self.layout.version == 2:
+            _write(group / "cgroup.freeze", "1" if frozen else "0")
+        else:
+            _write(group / "freezer.state", "FROZEN" if frozen else "THAWED")
+        deadline = time.monotonic() + timeout_s
+        while self.is_frozen(server, vm) is not frozen:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{group} did not {'freeze' if frozen else 'thaw'}")
+            time.sleep(0.001)
+
+    def is_frozen(self, server: int, vm: int) -> bool:
+        group = self._vm("freezer", server, vm)
+        if self.layout.version == 2:
+            return "frozen 1" in (group / "cgroup.events").read_text(encoding="ascii")
+        return (group / "freezer.state").read_text(encoding="ascii").strip() == "FROZEN"
+
+    def cpu_s(self, server: int, vm: int) -> float:
+        """Processor time a VM's processes have used so far, in seconds."""
+        group = self._vm("cpuacct", server, vm)
+        if self.layout.version == 2:
+            for line in (group / "cpu.stat").read_text(encoding="ascii").splitlines():
+                key, _, value = line.partition(" ")
+                if key == "usage_usec":
+                    return int(value) / 1e6
+            raise OSError(errno.ENODATA, f"{group}/cpu.stat names no usage")
+        return int((group / "cpuacct.usage").read_text(encoding="ascii")) / 1e9
+
+    def _path(self, controller: str) -> Path:
+        mount = self.layout.mount(controller)
+        return next(p for r, p in zip(self.layout.roots, self.paths, strict=True) if r == mount)
+
+    def _vm(self, controller: str, server: int, vm: int) -> Path:
+        return self._path(controller) / _node(server) / f"vm{vm}"
+
+    def _make(self, path: Path, *, leaf: bool = False) -> None:
+        path.mkdir(exist_ok=True)
+        if self.layout.version == 2 and not leaf:
+            _enable_cpu(path)
+
+
+def _node(server: int) -> str:
+    """A node's folder below its run's, the same in every hierarchy."""
+    return f"node{server}"
+
+
+def _enable_cpu(group: Path) -> None:
+    control = group / "cgroup.subtree_control"
+    if "cpu" not in control.read_text(encoding="ascii").split():
+        _write(control, "+cpu")
+
+
+def _own_group(root: Path, controller: str) -> Path:
+    """Where this process is in the hierarchy mounted at ``root``; the root where that is hidden."""
+    for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+        _, names, place = line.split(":", 2)
+        if names == "" if controller == "unified" else controller in names.split(","):
+            group = root / place.lstrip("/")
+            return group if (group / "cgroup.procs").exists() else root
+    return root
+
+
+def _write(path: Path, text: str) -> None:
+    # Unbuffered: a control file takes one write and answers it with an error or not at all.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+# ------------------------------------------------------------------------------------- removal
+
+
+def remove_groups(paths: Iterable[Path], timeout_s: float = 10.0) -> int:
+    """Kill everything in these groups and remove them; returns how many processes were killed.
+
+    This process must not be in them. The common folder goes when it was the last run's.
+    """
+    deadline = time.monotonic() + timeout_s
+    killed: set[int] = set()
+    for path in paths:
+        below = [Path(folder) for folder, _, _ in os.walk(path, topdown=False)]
+        for group in below:
+            killed |= _empty(group, deadline)
+        for group in below:
+            _remove_group(group, deadline)
+        with suppress(OSError):
+            path.parent.rmdir()
+    return len(killed)
+
+
+def _empty(group: Path, deadline: float) -> set[int]:
+    """Kill a group's processes until there are none. Raises TimeoutError."""
+    killed: set[int] = set()
+    with suppress(FileNotFoundError):
+        # A frozen process does not die before it is thawed.
+        _write(group / "freezer.state", "THAWED")
+    while True:
+        try:
+            members = (group / "cgroup.procs").read_text(encoding="ascii").split()
+        except (FileNotFoundError, OSError):
+            return killed
+        if not members:
+            return killed
+        for pid in map(int, members):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed.add(pid)
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"processes {', '.join(members)} in {group} do not end")
+        time.sleep(0.002)
+
+
+def _remove_group(group: Path, deadline: float) -> None:
+    """Remove an empty group; the kernel may still be busy with the last of its processes."""
+    while True:
+        try:
+            group.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.002)
+        else:
+            return

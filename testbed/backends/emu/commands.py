@@ -1,0 +1,92 @@
+"""Running the few commands the live network is made with: argument lists, time limits, batches."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+
+from testbed.errors import MachineCannot, RunFailed
+
+TIMEOUT_S = 120.0
+_FAILED_LINE = re.compile(r"Command failed -:(\d+)")
+_GONE = re.compile(
+    r"Command failed -:|Cannot find device|No such (file|device)|Invalid handle|We have an error"
+    r"|Cannot delete qdisc with handle of zero|Cannot find specified|not found"
+)
+
+
+class CommandFailed(RunFailed):
+    """A command ended with an error; ``line`` is the batch line it names, from 1."""
+
+    def __init__(self, what: str, stderr: str, line: int | None = None) -> None:
+        super().__init__(f"{what}: {stderr}")
+        self.stderr = stderr
+        self.line = line
+
+
+def run(
+    command: Sequence[str], *, text_in: str = "", timeout_s: float = TIMEOUT_S, check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end. Raises MachineCannot where it is missing, CommandFailed."""
+    try:
+        done = subprocess.run(
+            command,
+            input=text_in,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            # A Ctrl-C at the terminal is for us to answer, not for what we are about to finish.
+            process_group=0,
+        )
+    except FileNotFoundError as error:
+        mend = "sudo ./provision.sh install"
+        raise MachineCannot(f"there is no command {command[0]!r}", mend) from error
+    except subprocess.TimeoutExpired as error:
+        raise CommandFailed(command[0], f"no answer within {timeout_s:.0f} s") from error
+    if check and done.returncode != 0:
+        raise CommandFailed(command[0], done.stderr.strip() or f"exit code {done.returncode}")
+    return done
+
+
+def batch(command: Sequence[str], lines: Sequence[str]) -> None:
+    """Feed lines to a command that reads them from ``-`` and stops at the first that fails.
+
+    Earlier lines stay applied: taking them back is the caller's. Raises CommandFailed with the
+    number and the text of the line.
+    """
+    if not lines:
+        return
+    done = run((*command, "-"), text_in="".join(f"{line}\n" for line in lines), check=False)
+    if done.returncode == 0:
+        return
+    stderr = done.stderr.strip()
+    found = _FAILED_LINE.search(stderr)
+    number = int(found.group(1)) if found else None
+    text = f" at {lines[number - 1]!r}" if number and number <= len(lines) else ""
+    reason = " ".join(line for line in stderr.splitlines() if not _FAILED_LINE.match(line))
+    raise CommandFailed(f"{command[0]} -batch{text}", reason, number)
+
+
+def ip_batch(lines: Sequence[str]) -> None:
+    """``ip -batch -``."""
+    batch(("ip", "-batch"), lines)
+
+
+def tc_batch(lines: Sequence[str]) -> None:
+    """``tc -batch -``."""
+    batch(("tc", "-batch"), lines)
+
+
+def remove_batch(command: str, lines: Sequence[str]) -> None:
+    """Removals by ``ip`` or ``tc``: every line is tried, and what is gone already is no failure."""
+    if not lines:
+        return
+    text_in = "".join(f"{line}\n" for line in lines)
+    done = run((command, "-force", "-batch", "-"), text_in=text_in, check=False)
+    complaints = [
+        line for line in done.stderr.splitlines() if line.strip() and not _GONE.search(line)
+    ]
+    if complaints:
+        raise CommandFailed(f"{command} -batch", "; ".join(complaints))

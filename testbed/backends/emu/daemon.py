@@ -1,0 +1,193 @@
+"""Open vSwitch's daemons: are they there, were they started as the live network needs them?
+
+Userspace datapath, two things decided when ``ovs-vswitchd`` starts or sends its first packet:
+
+- ``other_config:userspace-tso-enable``: without it every packet of a VM with an offloaded
+  checksum is dropped, and switching that off costs five sixths of the throughput.
+- ``net.core.wmem_default``: all ports send through one socket, made when the first packet is sent,
+  with the buffer that is the default at that moment. A small one lets a deep queue on one port
+  starve all others, and no counter shows it.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.backends.emu.commands import run
+from testbed.backends.emu.ledger import Daemon, Ledger, Sysctl
+from testbed.backends.emu.ovs import rows, vsctl
+from testbed.errors import MachineCannot
+
+OVS_CTL = Path("/usr/share/openvswitch/scripts/ovs-ctl")
+RUN_DIR = Path("/run/openvswitch")
+DATABASE = Path("/etc/openvswitch/conf.db")
+WMEM_DEFAULT = Path("/proc/sys/net/core/wmem_default")
+SEND_BUFFER_BYTES = 32 << 20
+# An Ethernet frame of a type that nobody listens to.
+PROBE_FRAME = "02484e00000002484e00000188b5" + "00" * 46
+
+
+@dataclass(frozen=True)
+class DaemonState:
+    """Whether the daemons run: the database, and the switch itself."""
+
+    database: bool
+    switch: bool
+
+    @property
+    def running(self) -> bool:
+        return self.database and self.switch
+
+
+@dataclass(frozen=True)
+class SwitchSockets:
+    """How the userspace datapath sends. ``send_buffer_bytes`` is 0 until it sent a first packet.
+
+    ``offload``: frames carry their checksum and segmentation state (userspace TSO in effect);
+    None while it has no port to tell by.
+    """
+
+    offload: bool | None
+    send_buffer_bytes: int
+
+
+def daemon_state() -> DaemonState:
+    """Which daemons run, by their pid files: a busy daemon is slow to answer, but it is there."""
+    return DaemonState(_pid_of("ovsdb-server") is not None, switch_pid() is not None)
+
+
+def switch_pid() -> int | None:
+    """The switch's process, None if it does not run."""
+    return _pid_of("ovs-vswitchd")
+
+
+def _pid_of(name: str) -> int | None:
+    try:
+        pid = int((RUN_DIR / f"{name}.pid").read_text(encoding="ascii"))
+        command = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return None
+    return pid if command == name else None
+
+
+def switch_sockets() -> SwitchSockets:
+    """Read the switch's packet sockets from the kernel."""
+    shown = run(["ss", "--packet", "--all", "--numeric", "--processes", "--memory", "--extended"])
+    return read_sockets(shown.stdout)
+
+
+def read_sockets(text: str) -> SwitchSockets:
+    """The switch's sockets from ``ss -0anpme``: the one bound to no device is what it sends by."""
+    offload: bool | None = None
+    buffer_bytes = 0
+    for entry in re.split(r"\n(?=\S)", text):
+        if '"ovs-vswitchd"' not in entry:
+            continue
+        offload = bool(offload) or "vnethdr" in entry
+        found = re.search(r"\btb(\d+)", entry)
+        if re.search(r"\[0\]:\*|\*:\*", entry) and found:
+            buffer_bytes = max(buffer_bytes, int(found.group(1)))
+    return SwitchSockets(offload, buffer_bytes)
+
+
+def ensure_running(ledger: Ledger) -> None:
+    """Start the daemons if they do not run. Raises MachineCannot with the mending command.
+
+    What a run starts it stops (``Daemon`` in its ledger); what runs already is left alone.
+    """
+    if daemon_state().running:
+        return
+    if Path("/run/systemd/system").exists():
+        mend = "sudo systemctl start openvswitch-switch"
+        raise MachineCannot("Open vSwitch is not running", mend)
+    ledger.add([Daemon("openvswitch")])
+    start()
+
+
+def start() -> None:
+    """Start both daemons with segmentation offload for the userspace datapath."""
+    if not OVS_CTL.exists():
+        raise MachineCannot("Open vSwitch is not installed", "sudo ./provision.sh install")
+    # Output to files of its own: the daemons keep what they are given for as long as they live.
+    ctl = [str(OVS_CTL), "--system-id=random", "--no-mlockall"]
+    _detached([*ctl, "--no-ovs-vswitchd", "start"])
+    vsctl(["set", "Open_vSwitch", ".", "other_config:userspace-tso-enable=true"], wait=False)
+    _detached([*ctl, "--no-ovsdb-server", "start"])
+    if not daemon_state().running:
+        raise MachineCannot("Open vSwitch does not start", f"sudo {OVS_CTL} start")
+
+
+def stop_if_idle() -> bool:
+    """Stop both daemons unless somebody has a bridge; returns whether they are stopped."""
+    if daemon_state().database and rows("Bridge", ["name"]):
+        return False
+    if OVS_CTL.exists():
+        _detached([str(OVS_CTL), "stop"])
+    return True
+
+
+@contextmanager
+def ovsdb_for_a_while() -> Iterator[bool]:
+    """The switch's database, started for the block if it does not run. False: there is none.
+
+    After a reboot the database may hold a dead run's bridges while no daemon has been started.
+    """
+    if daemon_state().database:
+        yield True
+    elif not OVS_CTL.exists() or not DATABASE.exists():
+        yield False
+    else:
+        _detached([str(OVS_CTL), "--no-ovs-vswitchd", "--system-id=random", "start"])
+        try:
+            yield True
+        finally:
+            _detached([str(OVS_CTL), "--no-ovs-vswitchd", "stop"])
+
+
+def _detached(command: list[str]) -> None:
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
+        start_new_session=True,
+    )
+    if done.returncode != 0:
+        raise MachineCannot(
+            f"{' '.join(command)} ended with {done.returncode}",
+            "see /var/log/openvswitch/ovs-vswitchd.log",
+        )
+
+
+def prime_send_socket(bridge: str, port_number: int, ledger: Ledger) -> SwitchSockets:
+    """Have the switch make its send socket with a large buffer, by sending one frame.
+
+    Does nothing if it sent before: then the socket is as it is until the switch restarts.
+    """
+    sockets = switch_sockets()
+    if sockets.send_buffer_bytes:
+        return sockets
+    with _larger_default(ledger):
+        action = f"in_port=local,packet={PROBE_FRAME},actions=output:{port_number}"
+        run(["ovs-ofctl", "--timeout=10", "-O", "OpenFlow13", "packet-out", bridge, action])
+        return switch_sockets()
+
+
+@contextmanager
+def _larger_default(ledger: Ledger) -> Iterator[None]:
+    old = WMEM_DEFAULT.read_text(encoding="ascii").strip()
+    entry = Sysctl(str(WMEM_DEFAULT), old, str(max(SEND_BUFFER_BYTES, int(old))))
+    ledger.add([entry])
+    WMEM_DEFAULT.write_text(entry.new, encoding="ascii")
+    try:
+        yield
+    finally:
+        WMEM_DEFAULT.write_text(old, encoding="ascii")
+        ledger.strike([entry])

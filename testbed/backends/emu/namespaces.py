@@ -1,0 +1,140 @@
+"""The VMs' network namespaces from inside: settings, the routing socket, addresses, neighbours."""
+
+from __future__ import annotations
+
+import array
+import errno
+import fcntl
+import socket
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.backends.emu.netlink import (
+    NetlinkRefused,
+    RouteSocket,
+    address_message,
+    aimed,
+    gso_message,
+    inside,
+    link_up_message,
+    neighbour_message,
+)
+from testbed.errors import RunFailed
+from testbed.plan.hosts import VM_DEVICE, VmHost
+
+NETNS_DIR = Path("/run/netns")
+# VMs speak IPv4 only; the kernel's own IPv6 chatter would be traffic nobody asked for.
+BASE_SYSCTLS = (
+    ("net.ipv6.conf.all.disable_ipv6", "1"),
+    ("net.ipv6.conf.default.disable_ipv6", "1"),
+)
+SIOCETHTOOL = 0x8946
+ETHTOOL_STXCSUM = 0x17
+GONE = frozenset({errno.ENOENT, errno.EADDRNOTAVAIL, errno.ENODEV, errno.EINVAL})
+
+
+@dataclass(frozen=True)
+class VmNamespace:
+    """A VM slot's namespace, held open by its routing socket."""
+
+    name: str
+    socket: RouteSocket
+    ifindex: int
+
+
+def open_namespaces(
+    names: Iterable[str], sysctls: Sequence[tuple[str, str]], *, checksum_offload: bool
+) -> dict[str, VmNamespace]:
+    """Set up each namespace and open a socket in it. On failure all sockets are closed again.
+
+    ``checksum_offload`` False: VMs fill in checksums themselves, for a switch that cannot.
+    """
+    opened: dict[str, VmNamespace] = {}
+    try:
+        for name in names:
+            with inside(NETNS_DIR / name):
+                for key, value in (*BASE_SYSCTLS, *sysctls):
+                    _set_sysctl(key, value)
+                if not checksum_offload:
+                    _checksum_offload_off(VM_DEVICE)
+                loopback = socket.if_nametoindex("lo")
+                vm = VmNamespace(name, RouteSocket(), socket.if_nametoindex(VM_DEVICE))
+            opened[name] = vm
+            vm.socket.request(link_up_message(loopback), link_up_message(vm.ifindex))
+    except BaseException:
+        for vm in opened.values():
+            vm.socket.close()
+        raise
+    return opened
+
+
+def _set_sysctl(key: str, value: str) -> None:
+    path = Path("/proc/sys") / key.replace(".", "/")
+    try:
+        path.write_text(value, encoding="ascii")
+    except FileNotFoundError:
+        if not key.startswith("net.ipv6."):
+            raise
+
+
+def _checksum_offload_off(device: str) -> None:
+    """``ethtool -K DEV tx off``, for the namespace this thread is in."""
+    value = array.array("B", struct.pack("=II", ETHTOOL_STXCSUM, 0))
+    request = struct.pack("16sP", device.encode(), value.buffer_info()[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        fcntl.ioctl(control, SIOCETHTOOL, request)
+
+
+def add_hosts(hosts: Sequence[VmHost], vms: Mapping[str, VmNamespace]) -> None:
+    """Addresses, neighbours and frame sizes of a tenant's VMs. On failure none is left."""
+    try:
+        _exchange(hosts, vms, add=True)
+    except BaseException:
+        remove_hosts(hosts, vms)
+        raise
+
+
+def remove_hosts(hosts: Sequence[VmHost], vms: Mapping[str, VmNamespace]) -> None:
+    """The inverse of :func:`add_hosts`; what is gone already is no failure."""
+    _exchange(hosts, vms, add=False)
+
+
+def set_gso(hosts: Sequence[VmHost], vms: Mapping[str, VmNamespace]) -> None:
+    """The VMs' largest packet, for connections made from now on."""
+    for host in hosts:
+        vm = vms[host.netns]
+        vm.socket.request(gso_message(host.gso_bytes, vm.ifindex))
+
+
+def _exchange(hosts: Sequence[VmHost], vms: Mapping[str, VmNamespace], *, add: bool) -> None:
+    """All VMs at once: every message is packed once, aimed at each VM's device, then answered."""
+    packed = {
+        neighbour: neighbour_message(neighbour.ip, neighbour.mac, add=add)
+        for host in hosts[:2]
+        for neighbour in host.neighbours
+    }
+    waiting = []
+    for host in hosts:
+        vm = vms[host.netns]
+        address = address_message(
+            host.address.ip, host.address.prefix_length, add=add, ifindex=vm.ifindex
+        )
+        neighbours = [aimed(packed[n], vm.ifindex) for n in host.neighbours]
+        if add:
+            messages = [gso_message(host.gso_bytes, vm.ifindex), address, *neighbours]
+        else:
+            messages = [*neighbours, address]
+        waiting.append((host, vm.socket, vm.socket.send(messages)))
+    failed: RunFailed | None = None
+    for host, route, first in waiting:
+        try:
+            route.finish(first, frozenset() if add else GONE)
+        except NetlinkRefused as error:
+            lines = host.lines() if add else host.removal_lines()
+            failed = failed or RunFailed(
+                f"{host.netns}: {lines[error.position]!r}: {error.strerror}"
+            )
+    if failed is not None:
+        raise failed

@@ -1,0 +1,333 @@
+"""Raw routing netlink: the same requests as ``tc`` and ``ip`` make, without a process for each.
+
+A tenant of 32 VMs needs a limit, an address and 31 neighbours in 32 namespaces; forking a command
+for each takes a second, messages packed once and sent on sockets that stay open a few
+milliseconds. Only what the plan's values need is here. That the kernel's state is the same as
+after the values' text is shown by tests, through the commands.
+
+Layouts: linux/netlink.h, rtnetlink.h, pkt_sched.h, gen_stats.h. Bytes are host order but for
+addresses.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import math
+import os
+import socket
+import struct
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from testbed.plan.limits import QUANTUM_BYTES, ByteFifo, HtbClass, HtbRoot, TcItem, TcLine
+
+NLMSG_ERROR, NLMSG_DONE = 2, 3
+NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 0x1, 0x4, 0x300
+NLM_F_EXCL, NLM_F_CREATE = 0x200, 0x400
+RTM_NEWLINK = 16
+RTM_NEWADDR, RTM_DELADDR = 20, 21
+RTM_NEWNEIGH, RTM_DELNEIGH = 28, 29
+RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC = 36, 37, 38
+RTM_NEWTCLASS, RTM_DELTCLASS = 40, 41
+TCA_KIND, TCA_OPTIONS, TCA_STATS2 = 1, 2, 7
+TCA_STATS_BASIC, TCA_STATS_QUEUE = 1, 3
+TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
+IFLA_GSO_MAX_SIZE = 41
+TC_H_ROOT = 0xFFFFFFFF
+LINKLAYER_ETHERNET = 1
+HTB_VERSION, HTB_RATE2QUANTUM = 3, 10
+NUD_PERMANENT = 0x80
+IFF_UP = 0x1
+CLONE_NEWNET = 0x40000000
+# The scheduler's clock: 64 ns a tick (/proc/net/psched, fixed in the kernel since 2.6.31).
+TICKS_PER_S = 15_625_000
+
+_HEADER = struct.Struct("=IHHII")
+_ATTRIBUTE = struct.Struct("=HH")
+_TCMSG = struct.Struct("=BxxxiIII")
+_IFINFO = struct.Struct("=BxHiII")
+_IFADDR = struct.Struct("=BBBBi")
+_NDMSG = struct.Struct("=BxxxiHBB")
+_RATESPEC = struct.Struct("=BBHhHI")
+_BASIC = struct.Struct("=QI")
+_QUEUE = struct.Struct("=IIIII")
+_INDEX_AT = _HEADER.size + 4
+_RECEIVE_BYTES = 1 << 20
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class NetlinkRefused(OSError):
+    """The kernel refused a request; ``position`` counts from 0 within what was sent."""
+
+    def __init__(self, number: int, position: int) -> None:
+        super().__init__(number, os.strerror(number))
+        self.position = position
+
+
+@contextmanager
+def inside(netns: Path) -> Iterator[None]:
+    """This thread in another network namespace. Python 3.11 has no ``os.setns``."""
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        there = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _setns(there)
+        finally:
+            os.close(there)
+        try:
+            yield
+        finally:
+            _setns(home)
+    finally:
+        os.close(home)
+
+
+def _setns(descriptor: int) -> None:
+    if _libc.setns(descriptor, CLONE_NEWNET) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+# ------------------------------------------------------------------------------------ messages
+
+
+def _attribute(kind: int, payload: bytes) -> bytes:
+    size = _ATTRIBUTE.size + len(payload)
+    return _ATTRIBUTE.pack(size, kind) + payload + bytes(-size % 4)
+
+
+def _message(kind: int, flags: int, body: bytes) -> bytes:
+    return _HEADER.pack(_HEADER.size + len(body), kind, NLM_F_REQUEST | flags, 0, 0) + body
+
+
+def ticks(rate_bytes: int, size_bytes: int) -> int:
+    """The time a bucket lasts at a rate, in the scheduler's ticks, as ``tc`` rounds it."""
+    return math.ceil(1e6 * (size_bytes / rate_bytes) * (TICKS_PER_S / 1e6))
+
+
+def tc_message(line: TcLine, ifindex: int = 0) -> bytes:
+    """A line of a tc batch as one request; ``ifindex`` may be filled in later by :func:`aimed`."""
+    verb, item = line.verb, line.item
+    flags = NLM_F_CREATE | NLM_F_EXCL if verb == "add" else 0
+    if isinstance(item, HtbClass):
+        kind = RTM_DELTCLASS if verb == "del" else RTM_NEWTCLASS
+    else:
+        kind = RTM_DELQDISC if verb == "del" else RTM_NEWQDISC
+    handle, parent = _place(item)
+    if verb == "del" and not isinstance(item, HtbClass):
+        handle = 0
+    elif verb == "del":
+        parent = 0
+    body = _TCMSG.pack(socket.AF_UNSPEC, ifindex, handle, parent, 0)
+    if verb != "del":
+        body += _options(item)
+    return _message(kind, flags, body)
+
+
+def _place(item: TcItem) -> tuple[int, int]:
+    """Handle and parent as the kernel numbers them."""
+    if isinstance(item, HtbRoot):
+        return 0x10000, TC_H_ROOT
+    if isinstance(item, HtbClass):
+        return 0x10000 | item.minor, 0x10000 | item.parent_minor
+    if isinstance(item, ByteFifo):
+        return 0, 0x10000 | item.minor
+    raise TypeError(f"filters are set by tc: {item}")
+
+
+def _options(item: TcItem) -> bytes:
+    if isinstance(item, HtbRoot):
+        glob = struct.pack("=IIIII", HTB_VERSION, HTB_RATE2QUANTUM, item.default_minor, 0, 0)
+        return _kind(b"htb") + _attribute(TCA_OPTIONS, _attribute(TCA_HTB_INIT, glob))
+    if isinstance(item, HtbClass):
+        return _kind(b"htb") + _attribute(TCA_OPTIONS, _htb_class_options(item))
+    if isinstance(item, ByteFifo):
+        return _kind(b"bfifo") + _attribute(TCA_OPTIONS, struct.pack("=I", item.limit_bytes))
+    raise TypeError(f"filters are set by tc: {item}")
+
+
+def _kind(name: bytes) -> bytes:
+    return _attribute(TCA_KIND, name + b"\0")
+
+
+def _htb_class_options(item: HtbClass) -> bytes:
+    rate, ceil = item.rate_bps // 8, item.ceil_bps // 8
+    buffers = (ticks(rate, item.burst_bytes), ticks(ceil, item.cburst_bytes))
+    parameters = _ratespec(rate) + _ratespec(ceil)
+    parameters += struct.pack("=IIIII", *buffers, QUANTUM_BYTES, 0, 0)
+    out = b""
+    for kind, value in ((TCA_HTB_RATE64, rate), (TCA_HTB_CEIL64, ceil)):
+        if value > 0xFFFFFFFF:
+            out += _attribute(kind, struct.pack("=Q", value))
+    return out + _attribute(TCA_HTB_PARMS, parameters)
+
+
+def _ratespec(rate_bytes: int) -> bytes:
+    # With the link layer named, the kernel computes times itself and wants no rate table.
+    return _RATESPEC.pack(0, LINKLAYER_ETHERNET, 0, 0, 0, min(rate_bytes, 0xFFFFFFFF))
+
+
+def link_up_message(ifindex: int = 0) -> bytes:
+    """``ip link set DEV up``."""
+    return _message(RTM_NEWLINK, 0, _IFINFO.pack(0, 0, ifindex, IFF_UP, IFF_UP))
+
+
+def gso_message(size_bytes: int, ifindex: int = 0) -> bytes:
+    """``ip link set DEV gso_max_size SIZE``."""
+    size = _attribute(IFLA_GSO_MAX_SIZE, struct.pack("=I", size_bytes))
+    return _message(RTM_NEWLINK, 0, _IFINFO.pack(0, 0, ifindex, 0, 0) + size)
+
+
+def address_message(ip: IPv4Address, prefix_length: int, *, add: bool, ifindex: int = 0) -> bytes:
+    """``ip address add|delete IP/LEN dev DEV``."""
+    body = _IFADDR.pack(socket.AF_INET, prefix_length, 0, 0, ifindex)
+    body += _attribute(2, ip.packed) + _attribute(1, ip.packed)
+    flags = NLM_F_CREATE | NLM_F_EXCL if add else 0
+    return _message(RTM_NEWADDR if add else RTM_DELADDR, flags, body)
+
+
+def neighbour_message(ip: IPv4Address, mac: str, *, add: bool, ifindex: int = 0) -> bytes:
+    """``ip neighbour add IP lladdr MAC dev DEV nud permanent``, or its deletion."""
+    body = _NDMSG.pack(socket.AF_INET, ifindex, NUD_PERMANENT, 0, 0) + _attribute(1, ip.packed)
+    if not add:
+        return _message(RTM_DELNEIGH, 0, body)
+    body += _attribute(2, bytes.fromhex(mac.replace(":", "")))
+    return _message(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_EXCL, body)
+
+
+def aimed(message: bytes, ifindex: int) -> bytes:
+    """The same request for another device: every body here has its index at one place."""
+    return message[:_INDEX_AT] + struct.pack("=i", ifindex) + message[_INDEX_AT + 4 :]
+
+
+# -------------------------------------------------------------------------------------- sockets
+
+
+@dataclass(frozen=True)
+class QdiscCounters:
+    """What one queueing discipline has counted. ``direct_packets`` is HTB's: sent unshaped."""
+
+    ifindex: int
+    handle: int
+    parent: int
+    kind: str
+    sent_bytes: int
+    drops: int
+    overlimits: int
+    backlog_bytes: int
+    direct_packets: int
+
+
+class RouteSocket:
+    """A routing socket in the namespace this thread is in when it is made; closed on exec."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
+        self._socket.settimeout(10.0)
+        self._sequence = 0
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def send(self, messages: Iterable[bytes]) -> int:
+        """Send requests in one datagram, without waiting; returns what :meth:`finish` wants.
+
+        The kernel has done all of it when this returns. Only the last request asks to be
+        acknowledged: a refusal is reported whether asked for or not.
+        """
+        first = self._sequence + 1
+        data = bytearray()
+        last_at = 0
+        for message in messages:
+            self._sequence += 1
+            last_at = len(data)
+            data += message
+            struct.pack_into("=I", data, last_at + 8, self._sequence)
+        if not data:
+            return self._sequence + 1
+        (flags,) = struct.unpack_from("=H", data, last_at + 6)
+        struct.pack_into("=H", data, last_at + 6, flags | NLM_F_ACK)
+        self._socket.send(data)
+        return first
+
+    def finish(self, first: int, allowed: frozenset[int] = frozenset()) -> None:
+        """Read the answers to :meth:`send`. Raises NetlinkRefused for the first refusal.
+
+        ``allowed``: error numbers that are no failure (what is to be removed is gone already).
+        """
+        refused: NetlinkRefused | None = None
+        while first <= self._sequence:
+            for kind, sequence, payload in self._receive():
+                if kind != NLMSG_ERROR or sequence < first:
+                    continue
+                number = -struct.unpack_from("=i", payload)[0]
+                if number and number not in allowed and refused is None:
+                    refused = NetlinkRefused(number, sequence - first)
+                if sequence == self._sequence:
+                    if refused is not None:
+                        raise refused
+                    return
+
+    def request(self, *messages: bytes, allowed: frozenset[int] = frozenset()) -> None:
+        """Send and wait."""
+        self.finish(self.send(messages), allowed)
+
+    def qdiscs(self) -> list[QdiscCounters]:
+        """Counters of every queueing discipline in the namespace, in one dump."""
+        self._sequence += 1
+        body = _TCMSG.pack(0, 0, 0, 0, 0)
+        message = bytearray(_message(RTM_GETQDISC, NLM_F_DUMP, body))
+        struct.pack_into("=I", message, 8, self._sequence)
+        self._socket.send(message)
+        found: list[QdiscCounters] = []
+        while True:
+            for kind, sequence, payload in self._receive():
+                if sequence != self._sequence:
+                    continue
+                if kind == NLMSG_DONE:
+                    return found
+                if kind == NLMSG_ERROR:
+                    raise NetlinkRefused(-struct.unpack_from("=i", payload)[0], 0)
+                found.append(_counters(payload))
+
+    def _receive(self) -> Iterator[tuple[int, int, memoryview]]:
+        try:
+            data = memoryview(self._socket.recv(_RECEIVE_BYTES))
+        except TimeoutError as error:
+            raise OSError(errno.ETIMEDOUT, "the kernel did not answer a netlink request") from error
+        at = 0
+        while at < len(data):
+            size, kind, _, sequence, _ = _HEADER.unpack_from(data, at)
+            yield kind, sequence, data[at + _HEADER.size : at + size]
+            at += (size + 3) & ~3
+
+
+def _attributes(data: memoryview) -> dict[int, memoryview]:
+    out = {}
+    at = 0
+    while at + 4 <= len(data):
+        size, kind = _ATTRIBUTE.unpack_from(data, at)
+        out[kind & 0x3FFF] = data[at + 4 : at + size]
+        at += (size + 3) & ~3
+    return out
+
+
+def _counters(payload: memoryview) -> QdiscCounters:
+    _, ifindex, handle, parent, _ = _TCMSG.unpack_from(payload)
+    attributes = _attributes(payload[_TCMSG.size :])
+    kind = bytes(attributes[TCA_KIND]).rstrip(b"\0").decode()
+    sent = backlog = drops = overlimits = direct = 0
+    if TCA_STATS2 in attributes:
+        stats = _attributes(attributes[TCA_STATS2])
+        sent = _BASIC.unpack_from(stats[TCA_STATS_BASIC])[0]
+        _, backlog, drops, _, overlimits = _QUEUE.unpack_from(stats[TCA_STATS_QUEUE])
+    if kind == "htb":
+        init = _attributes(attributes[TCA_OPTIONS])[TCA_HTB_INIT]
+        direct = struct.unpack_from("=I", init, 16)[0]
+    return QdiscCounters(ifindex, handle, parent, kind, sent, drops, overlimits, backlog, direct)

@@ -1,0 +1,271 @@
+"""A network plan made real, and taken down again: bridges, cables, VM namespaces, limits.
+
+What is made is listed in the ledger first; removal goes by the ledger, the same way whether the
+run ends well, is interrupted, or is cleaned up after by another.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from testbed.backends.emu import daemon, ledger, limits, links, ovs
+from testbed.backends.emu.clean import remove_network, uninterrupted
+from testbed.backends.emu.commands import ip_batch
+from testbed.backends.emu.namespaces import (
+    NETNS_DIR,
+    VmNamespace,
+    add_hosts,
+    open_namespaces,
+    remove_hosts,
+    set_gso,
+)
+from testbed.backends.emu.netlink import TC_H_ROOT, QdiscCounters, RouteSocket
+from testbed.errors import MachineCannot
+from testbed.plan.hosts import tenant_hosts
+from testbed.plan.limits import (
+    UNCLAIMED_MINOR,
+    Mode,
+    network_limits,
+    removal_lines,
+    rerate_lines,
+    tenant_limits,
+)
+from testbed.plan.network import NetworkPlan, Slot, TenantPlan
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What a link, or one tenant on it, has counted since it was set up."""
+
+    sent_bytes: int
+    drops: int
+    backlog_bytes: int
+    overlimits: int
+
+
+@dataclass(frozen=True)
+class SwitchConditions:
+    """How the switch was found, for provenance. ``offload`` None on the kernel's datapath."""
+
+    datapath: ovs.Datapath
+    version: str
+    offload: bool | None
+    send_buffer_bytes: int
+
+
+class Network:
+    """The live network of a plan. A context manager: up on entry, down on exit."""
+
+    def __init__(
+        self,
+        plan: NetworkPlan,
+        book: ledger.Ledger,
+        controller_port: int,
+        *,
+        vm_sysctls: Sequence[tuple[str, str]] = (),
+        datapath: ovs.Datapath | None = None,
+    ) -> None:
+        self.plan = plan
+        self.conditions: SwitchConditions | None = None
+        self._ledger = book
+        self._controller_port = controller_port
+        self._vm_sysctls = tuple(vm_sysctls)
+        self._datapath = datapath or ovs.datapath_type()
+        self._vms: dict[str, VmNamespace] = {}
+        self._route: RouteSocket | None = None
+        self._directed_of: dict[int, int] = {}
+
+    def __enter__(self) -> Network:
+        self.up()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.down()
+
+    # -- up and down --------------------------------------------------------------------------
+
+    def up(self) -> None:
+        """Make everything. On failure, or Ctrl-C, what was made is removed again.
+
+        Raises MachineCannot if a name is taken (then nothing was made), RunFailed.
+        """
+        daemon.ensure_running(self._ledger)
+        self._refuse_taken_names()
+        try:
+            self._make()
+        except BaseException:
+            self.down()
+            raise
+
+    def down(self) -> None:
+        """Remove everything. A second call does nothing."""
+        with uninterrupted():
+            for vm in self._vms.values():
+                vm.socket.close()
+            self._vms = {}
+            if self._route is not None:
+                self._route.close()
+                self._route = None
+            remove_network(self._ledger)
+
+    def _make(self) -> None:
+        group = self._ledger.mark.group
+        self._list_in_ledger()
+        ip_batch(links.up_lines(self.plan, group))
+        self._note_inodes()
+        _silence_ipv6(links.device_names(self.plan))
+        ip_batch(links.start_lines(group))
+        arguments = ovs.up_arguments(
+            self.plan, self._ledger.mark.run, self._datapath, self._controller_port
+        )
+        ovs.vsctl(arguments)
+        ovs.check_ports(self.plan)
+        limits.apply(network_limits(self.plan), {})
+        self.conditions = self._look_at_switch()
+        self._vms = open_namespaces(
+            [slot.netns for slot in self.plan.slots],
+            self._vm_sysctls,
+            checksum_offload=self.conditions.offload is not False,
+        )
+        self._route = RouteSocket()
+        index_of = {name: index for index, name in socket.if_nameindex()}
+        self._directed_of = {
+            index_of[self.plan.sending_port(directed).name]: directed
+            for directed in range(2 * len(self.plan.links))
+        }
+
+    def _refuse_taken_names(self) -> None:
+        taken = {str(row[0]): "ovs-vsctl del-br" for row in ovs.rows("Bridge", ["name"])}
+        devices = {name for _, name in socket.if_nameindex()}
+        wanted_devices = [b.name for b in self.plan.bridges] + links.device_names(self.plan)
+        for name in wanted_devices:
+            if name in taken or name in devices:
+                what = "bridge" if name in taken else "network device"
+                mend = taken.get(name, "ip link delete")
+                raise _taken(what, name, f"sudo {mend} {name}")
+        for slot in self.plan.slots:
+            if (NETNS_DIR / slot.netns).exists():
+                raise _taken("network namespace", slot.netns, f"sudo ip netns delete {slot.netns}")
+
+    def _list_in_ledger(self) -> None:
+        self._ledger.add([
+            *(ledger.Netns(slot.netns) for slot in self.plan.slots),
+            *(ledger.Veth(name) for name in links.device_names(self.plan)),
+            *(ledger.Bridge(bridge.name) for bridge in self.plan.bridges),
+        ])  # fmt: skip
+
+    def _note_inodes(self) -> None:
+        self._ledger.add([
+            ledger.Netns(slot.netns, (NETNS_DIR / slot.netns).stat().st_ino)
+            for slot in self.plan.slots
+        ])  # fmt: skip
+
+    def _look_at_switch(self) -> SwitchConditions:
+        version = str(ovs.rows("Open_vSwitch", ["ovs_version"])[0][0])
+        if self._datapath == "system" or not self.plan.slots:
+            return SwitchConditions(self._datapath, version, None, 0)
+        port = self.plan.slots[0].port
+        sockets = daemon.prime_send_socket(port.bridge, port.number, self._ledger)
+        return SwitchConditions(
+            self._datapath, version, bool(sockets.offload), sockets.send_buffer_bytes
+        )
+
+    # -- tenants --------------------------------------------------------------------------------
+
+    def configure_tenant(self, tenant: TenantPlan, mode: Mode = "hard") -> None:
+        """Limits, then addresses and neighbours. All or nothing. Raises RunFailed."""
+        sections = tenant_limits(self.plan, tenant, mode)
+        limits.apply(sections, self._vms)
+        try:
+            add_hosts(tenant_hosts(tenant), self._vms)
+        except BaseException:
+            limits.remove(removal_lines(self.plan, tenant, mode), self._vms)
+            raise
+
+    def remove_tenant(self, tenant: TenantPlan, mode: Mode = "hard") -> None:
+        """The inverse of :meth:`configure_tenant`; what is gone already is no failure."""
+        remove_hosts(tenant_hosts(tenant), self._vms)
+        limits.remove(removal_lines(self.plan, tenant, mode), self._vms)
+
+    def rerate_tenant(self, old: TenantPlan, new: TenantPlan, mode: Mode = "hard") -> None:
+        """Change a placed tenant's rates in place. Raises RunFailed; then the old ones stand."""
+        limits.apply(rerate_lines(self.plan, old, new, mode), self._vms)
+        set_gso(tenant_hosts(new), self._vms)
+
+    def netns_path(self, slot: Slot) -> Path:
+        """Where a process enters a slot's namespace."""
+        return NETNS_DIR / slot.netns
+
+    # -- counters -------------------------------------------------------------------------------
+
+    def link_counters(self) -> dict[int, Counters]:
+        """Directed link -> what it has sent, all tenants together."""
+        return {
+            self._directed_of[q.ifindex]: _counters(q)
+            for q in self._link_qdiscs()
+            if q.parent == TC_H_ROOT
+        }
+
+    def class_counters(self) -> dict[tuple[int, int], Counters]:
+        """(tenant, directed link) -> what that tenant has sent there."""
+        return {
+            (q.parent & 0xFFFF, self._directed_of[q.ifindex]): _counters(q)
+            for q in self._link_qdiscs()
+            if q.kind == "bfifo" and q.parent & 0xFFFF != UNCLAIMED_MINOR
+        }
+
+    def unshaped_packets(self) -> dict[str, int]:
+        """Device -> packets that left past every limit; empty, or the run is not valid.
+
+        HTB sends what finds no class at once (``direct_packets_stat``).
+        """
+        names = dict(socket.if_nameindex())
+        ours = set(links.device_names(self.plan))
+        found = {
+            names[q.ifindex]: q.direct_packets
+            for q in self._routes().qdiscs()
+            if q.direct_packets and names.get(q.ifindex) in ours
+        }
+        for name, vm in self._vms.items():
+            direct = sum(q.direct_packets for q in vm.socket.qdiscs())
+            if direct:
+                found[f"{name} eth0"] = direct
+        return found
+
+    def _link_qdiscs(self) -> Iterable[QdiscCounters]:
+        return (q for q in self._routes().qdiscs() if q.ifindex in self._directed_of)
+
+    def _routes(self) -> RouteSocket:
+        if self._route is None:
+            raise RuntimeError("the network is not up")
+        return self._route
+
+
+def _counters(qdisc: QdiscCounters) -> Counters:
+    return Counters(qdisc.sent_bytes, qdisc.drops, qdisc.backlog_bytes, qdisc.overlimits)
+
+
+def _taken(what: str, name: str, command: str) -> MachineCannot:
+    return MachineCannot(
+        f"{what} {name} exists and is not of this testbed's making",
+        f"if nobody needs it: {command}; or give the experiment another prefix",
+    )
+
+
+def _silence_ipv6(devices: Iterable[str]) -> None:
+    """No neighbour discovery on switch ports: it would be traffic that no tenant sends."""
+    for device in devices:
+        path = Path(f"/proc/sys/net/ipv6/conf/{device}/disable_ipv6")
+        try:
+            path.write_text("1", encoding="ascii")
+        except FileNotFoundError:
+            return
