@@ -54,6 +54,24 @@ class Expectation:
     applications: Mapping[str, ApplicationExpectation] = field(default_factory=dict)
     fidelity: Literal["ok", "suspect", "invalid"] | None = None
 
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Expectation:
+        """From its ``dataclasses.asdict`` form, as ``spec.resolved.json`` holds it."""
+        return cls(
+            _band(record.get("estimate_ratio")),
+            {
+                name: ApplicationExpectation(
+                    _band(own.get("estimate_ratio")), own.get("scaled_down_below")
+                )
+                for name, own in (record.get("applications") or {}).items()
+            },
+            record.get("fidelity"),
+        )
+
+
+def _band(record: Mapping[str, float | None] | None) -> Band | None:
+    return None if record is None else Band(record.get("min"), record.get("max"))
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -153,7 +171,7 @@ def _answer(row: JobRow, band: Band | None, below: float | None) -> tuple[Answer
     if band is not None and not band.holds(row.ratio):
         return "outside", f"measured/estimate {row.ratio:.4f}, expected {band}"
     if below is None or not scaled_down:
-        return "ok", f"within {band}"
+        return "ok", f"{band}, as expected"
     if row.ratio >= below:
         expected = f"expected below {below:g} when scaled down"
         return "outside", f"measured/estimate {row.ratio:.4f}, {expected}"

@@ -1,0 +1,200 @@
+"""Who waited, ran and ended when: a lane per job, or what was in use where jobs are many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from testbed import events
+from testbed.report.ink import BAD, INK, MUTED, SERIES, figure, series_colour, svg, time_axis
+from testbed.results.metrics import JobRow
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MAX_LANES = 60
+POINTS = 600
+_ENDS = {
+    "finished": ("|", INK),
+    "rejected": ("x", BAD),
+    "killed": ("X", BAD),
+    "unfinished": (">", MUTED),
+}
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of a job's life: ``waiting``, ``reserved`` (booked, not started) or ``running``."""
+
+    job_id: str
+    phase: str
+    start_s: float
+    end_s: float
+
+
+def spans(stream: Iterable[events.Event]) -> list[Span]:
+    """All stretches of all jobs, in order of their ends; what is open ends with the stream."""
+    since: dict[str, tuple[str, float]] = {}
+    out: list[Span] = []
+    now_s = 0.0
+
+    def turn(job_id: str, phase: str | None) -> None:
+        before = since.pop(job_id, None)
+        if before is not None and now_s > before[1]:
+            out.append(Span(job_id, before[0], before[1], now_s))
+        if phase is not None:
+            since[job_id] = (phase, now_s)
+
+    for event in stream:
+        now_s = event.t
+        match event:
+            case events.JobSubmitted():
+                turn(str(event.job["id"]), "waiting")
+            case events.JobReserved():
+                turn(event.job_id, "reserved")
+            case events.JobStarted() | events.JobResumed() | events.JobMigrated():
+                turn(event.job_id, "running")
+            case events.JobPreempted():
+                turn(event.job_id, "waiting")
+            case events.JobEnded():
+                turn(event.job_id, None)
+            case _:
+                pass
+    for job_id in list(since):
+        turn(job_id, None)
+    return out
+
+
+def colours(rows: Sequence[JobRow]) -> dict[str, int]:
+    """Application to series number, in order of first submission; the others share the last one."""
+    names = list(dict.fromkeys(row.application or row.kind for row in rows))
+    return {name: min(index, 5) for index, name in enumerate(names)}
+
+
+def gantt_svg(rows: Sequence[JobRow], all_spans: Sequence[Span], span_s: float) -> str:
+    """A lane per job: waiting, reserved, running; the promised end, the deadline, the outcome."""
+    index_of = colours(rows)
+    if len(index_of) <= len(SERIES):
+        rows = sorted(rows, key=lambda row: index_of[row.application or row.kind])
+    lanes = {row.job_id: lane for lane, row in enumerate(rows)}
+    application = {row.job_id: row.application or row.kind for row in rows}
+    with figure(9.4, 1.5 + 0.27 * len(rows)) as made:
+        axes = made.add_subplot()
+        unit_s = time_axis(axes, span_s * 1.02)
+        for span in all_spans:
+            colour = series_colour(index_of[application[span.job_id]])
+            left, width = span.start_s / unit_s, (span.end_s - span.start_s) / unit_s
+            lane = lanes[span.job_id]
+            if span.phase == "running":
+                axes.barh(lane, width, left=left, height=0.62, color=colour)
+            elif span.phase == "reserved":
+                axes.barh(
+                    lane, width, left=left, height=0.62, facecolor="none", edgecolor=colour,
+                    hatch="////", linewidth=0.8,
+                )  # fmt: skip
+            else:
+                axes.barh(lane, width, left=left, height=0.12, color=MUTED)
+        _marks(axes, rows, unit_s)
+        axes.set_yticks(range(len(rows)), [_short(row.job_id) for row in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.grid(visible=False, axis="y")
+        _legend(axes, index_of)
+        return svg(made, "gantt")
+
+
+def _marks(axes: Axes, rows: Sequence[JobRow], unit_s: float) -> None:
+    for lane, row in enumerate(rows):
+        if row.start_s is not None and row.estimate_s is not None:
+            promised = (row.start_s + row.estimate_s) / unit_s
+            axes.plot([promised, promised], [lane - 0.42, lane + 0.42], color=INK, linewidth=1.6)
+        if row.deadline_s is not None:
+            due = (row.submit_s + row.deadline_s) / unit_s
+            if due <= axes.get_xlim()[1]:
+                axes.plot(due, lane, marker="d", markersize=5, color=MUTED, linestyle="none")
+        if row.outcome != "finished" and row.end_s is not None:
+            marker, colour = _ENDS[row.outcome]
+            axes.plot(
+                row.end_s / unit_s, lane, marker=marker, markersize=7, color=colour,
+                linestyle="none", clip_on=False,
+            )  # fmt: skip
+
+
+def _legend(axes: Axes, index_of: dict[str, int]) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Patch | Line2D] = [
+        Patch(color=series_colour(index), label=f"{_short(name)} runs")
+        for name, index in list(index_of.items())[:6]
+    ]
+    handles += [
+        Patch(facecolor="none", edgecolor=MUTED, hatch="////", linewidth=0.8, label="reserved"),
+        Line2D([], [], color=MUTED, linewidth=2, label="waits"),
+        Line2D([], [], color=INK, marker="|", markersize=9, linestyle="none", label="promised end"),
+    ]
+    axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=5)
+
+
+def _short(text: str, length: int = 28) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def occupancy_svg(
+    rows: Sequence[JobRow], all_spans: Sequence[Span], total_slots: int, span_s: float
+) -> str:
+    """VM slots in use by application, and jobs waiting, as means over six hundred intervals."""
+    index_of = colours(rows)
+    n_vms = {row.job_id: row.n_vms for row in rows}
+    application = {row.job_id: row.application or row.kind for row in rows}
+    step_s = span_s / POINTS if span_s > 0 else 1.0
+    use = [[0.0] * POINTS for _ in range(max(index_of.values(), default=0) + 1)]
+    waiting = [0.0] * POINTS
+    for span in all_spans:
+        if span.phase == "running":
+            _add(use[index_of[application[span.job_id]]], span, step_s, n_vms[span.job_id])
+        else:
+            _add(waiting, span, step_s, 1.0)
+    with figure(9.4, 4.6) as made:
+        above, below = made.subplots(2, 1, sharex=True, height_ratios=[2.2, 1])
+        unit_s = time_axis(below, span_s)
+        xs = [(i + 0.5) * step_s / unit_s for i in range(POINTS)]
+        labels = ["" for _ in use]
+        for name, index in index_of.items():
+            labels[index] = _short(name) if not labels[index] else "others"
+        above.stackplot(
+            xs, use, labels=labels, colors=[series_colour(i) for i in range(len(use))], alpha=0.85,
+            linewidth=0,
+        )  # fmt: skip
+        above.axhline(total_slots, color=INK, linewidth=1.2, linestyle=(0, (5, 2)))
+        above.annotate(
+            f"{total_slots:,} slots", (0, total_slots), xytext=(4, 3), textcoords="offset points",
+            color=MUTED, fontsize=9,
+        )  # fmt: skip
+        above.set_ylim(0, total_slots * 1.12)
+        above.set_ylabel("VM slots in use")
+        above.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=6)
+        below.fill_between(xs, waiting, color=MUTED, alpha=0.5, step="mid", linewidth=0)
+        below.set_ylabel("jobs waiting")
+        below.set_ylim(bottom=0, top=max(1.0, max(waiting) * 1.1))
+        return svg(made, "occupancy")
+
+
+def _add(series: list[float], span: Span, step_s: float, amount: float) -> None:
+    """Add a span's share of every interval it touches."""
+    first, last = int(span.start_s / step_s), int(span.end_s / step_s)
+    for i in range(first, min(last, len(series) - 1) + 1):
+        inside_s = min(span.end_s, (i + 1) * step_s) - max(span.start_s, i * step_s)
+        series[i] += amount * max(0.0, inside_s) / step_s
+
+
+def gantt_alt(rows: Sequence[JobRow]) -> str:
+    """The picture in words, a sentence a job."""
+    said = []
+    for row in rows:
+        start = "did not start" if row.start_s is None else f"started at {row.start_s:.1f} s"
+        end = "" if row.end_s is None else f" at {row.end_s:.1f} s"
+        said.append(
+            f"{row.job_id} was submitted at {row.submit_s:.1f} s, {start}, {row.outcome}{end}."
+        )
+    return " ".join(said)

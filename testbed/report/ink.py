@@ -1,0 +1,121 @@
+"""How every picture is drawn: matplotlib without global state, SVG in the page's colours.
+
+Colours are placeholders while matplotlib draws; in the SVG they become the style sheet's
+variables, so that one picture serves a light page, a dark one and paper.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK = "#010101"
+MUTED = "#010102"
+GRID = "#010103"
+BAND = "#010104"
+BAD = "#010105"
+SERIES = ("#010111", "#010112", "#010113", "#010114", "#010115", "#010116")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
+
+_VARIABLES = {
+    INK: "--ink",
+    MUTED: "--muted",
+    GRID: "--grid",
+    BAND: "--band",
+    BAD: "--bad",
+    **{colour: f"--series-{number}" for number, colour in enumerate(SERIES, 1)},
+}
+# Any: the type stubs' list of known keys differs between versions of matplotlib.
+_STYLE: Any = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": MUTED,
+    "axes.facecolor": "none",
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 10,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlecolor": INK,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10.5,
+    "figure.facecolor": "none",
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "hatch.color": MUTED,
+    "hatch.linewidth": 0.7,
+    "legend.facecolor": "none",
+    "legend.fontsize": 9.5,
+    "legend.frameon": False,
+    "legend.labelcolor": INK,
+    "patch.linewidth": 0,
+    "savefig.facecolor": "none",
+    "svg.fonttype": "none",
+    "text.color": INK,
+    # A job may be called $x$.
+    "text.parse_math": False,
+    "xtick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "xtick.labelsize": 9,
+    "ytick.color": MUTED,
+    "ytick.labelcolor": INK,
+    "ytick.labelsize": 9,
+}
+
+
+def series_colour(index: int) -> str:
+    """The colour of the index-th series; they repeat after six."""
+    return SERIES[index % len(SERIES)]
+
+
+@contextmanager
+def figure(width_in: float, height_in: float) -> Generator[Figure, None, None]:
+    """A figure in the page's style. Draw and call :func:`svg` inside the block."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context({**_STYLE, "svg.hashsalt": "hosenet"}):
+        made = Figure(figsize=(width_in, height_in), layout="constrained")
+        FigureCanvasSVG(made)
+        yield made
+
+
+def svg(made: Figure, name: str) -> str:
+    """The figure as inline SVG. ``name`` keeps its ids apart from those of the page's others."""
+    out = io.StringIO()
+    made.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    text = out.getvalue()
+    text = text[text.index("<svg") :]
+    for colour, variable in _VARIABLES.items():
+        text = text.replace(f": {colour}", f": var({variable})")
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", text)
+    # The page's own font; widths differ little.
+    text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    # The figure around it carries the description; its own would be read out twice.
+    return text.replace("<svg ", '<svg aria-hidden="true" focusable="false" ', 1)
+
+
+def time_axis(axes: Axes, span_s: float) -> float:
+    """Label the x axis in the unit that fits the span; what to divide seconds by."""
+    unit, seconds = ("s", 1.0)
+    if span_s > 2 * 86_400:
+        unit, seconds = "days", 86_400.0
+    elif span_s > 2 * 3600:
+        unit, seconds = "h", 3600.0
+    elif span_s > 10 * 60:
+        unit, seconds = "min", 60.0
+    axes.set_xlabel(f"time since the run began [{unit}]")
+    axes.set_xlim(0, span_s / seconds if span_s > 0 else 1)
+    return seconds

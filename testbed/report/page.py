@@ -1,0 +1,371 @@
+"""``report.html``: one self-contained page from a run folder and nothing else."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import DictLoader, Environment, StrictUndefined
+
+from testbed.report import words
+from testbed.report.gantt import MAX_LANES, gantt_alt, gantt_svg, occupancy_svg, spans
+from testbed.report.scaling import applications, scaling_alt, scaling_svg
+from testbed.report.strips import (
+    MAX_HEAT_LINKS,
+    MAX_PANELS,
+    alike,
+    heat_svg,
+    link_series,
+    links_alt,
+    panels_svg,
+)
+from testbed.report.table import in_order
+from testbed.results import folder as names
+from testbed.results.audit import audit, audit_all
+from testbed.results.expectations import Band, Expectation, Verdicts, evaluate, verdicts_from_json
+from testbed.results.folder import RunFolder
+from testbed.results.links import link_rows
+from testbed.results.metrics import LIVE, Summary
+from testbed.results.read import Run, load_run, policy_folders
+
+MAX_TABLE_ROWS = 200
+SHOWN_PACKAGES = (
+    "hosenet", "numpy", "scipy", "pydantic", "pyroute2", "ryu", "os-ken", "eventlet", "mininet",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An inline picture with its caption and its description in words."""
+
+    kind: str
+    svg: str
+    title: str
+    caption: str
+    alt: str
+
+
+def write_report(folder: RunFolder) -> Path:
+    """Build ``report.html`` from what lies in the folder; several policies get one each and an
+    overview above. Raises BadInput where the folder is no run folder or damaged.
+    """
+    found = policy_folders(folder.path)
+    if found == [folder.path]:
+        return folder.write_text(names.REPORT, run_page(load_run(folder.path)))
+    runs = [load_run(path) for path in found]
+    for run in runs:
+        RunFolder(run.path, folder.owner).write_text(names.REPORT, run_page(run))
+    return folder.write_text(names.REPORT, overview_page(folder.path, runs))
+
+
+def run_page(run: Run) -> str:
+    """The page of one run, as HTML."""
+    checked = audit(run.path)
+    verdicts = stored_verdicts(run)
+    context = {
+        "style": _style(),
+        "words": words,
+        "run": run,
+        "summary": run.summary,
+        "headline": words.headline(run.summary, verdicts, checked),
+        "verdicts": verdicts,
+        "table": in_order(verdicts.rows, MAX_TABLE_ROWS)[:MAX_TABLE_ROWS],
+        "long_table": len(verdicts.rows) > MAX_LANES,
+        "table_left": max(0, len(verdicts.rows) - MAX_TABLE_ROWS),
+        "pictures": _pictures(run, verdicts),
+        "figures": _figures(run.summary),
+        "notes": _notes(run),
+        "audit": checked,
+        "provenance": _provenance(run),
+        "packages": _packages(run),
+        "reproduce": _reproduce(run),
+        "files": [(name, quote(name)) for name in run.files if name != names.REPORT],
+    }
+    return _environment().get_template("report.html").render(context)
+
+
+def overview_page(path: Path, runs: Sequence[Run]) -> str:
+    """The page above several policies, as HTML."""
+    audits = {checked.path: checked for checked in audit_all(path)}
+    entries = []
+    for run in runs:
+        verdicts = stored_verdicts(run)
+        headline = words.headline(run.summary, verdicts, audits[str(run.path)])
+        entries.append((run, headline, quote(f"{run.path.name}/{names.REPORT}")))
+    context = {
+        "style": _style(),
+        "words": words,
+        "name": runs[0].summary.name,
+        "seed": runs[0].summary.seed,
+        "entries": entries,
+        "above": audits.get(str(path)),
+    }
+    return _environment().get_template("overview.html").render(context)
+
+
+def stored_verdicts(run: Run) -> Verdicts:
+    """The verdicts of ``summary.json``; for an interrupted run, of its resolved experiment."""
+    stored = (run.stored_summary or {}).get("expectations")
+    if isinstance(stored, dict):
+        return verdicts_from_json(stored)
+    return evaluate(expectation_of(run), run.rows, run.summary.fidelity)
+
+
+def expectation_of(run: Run) -> Expectation:
+    """The ``expect`` block that ``spec.resolved.json`` holds; an empty one where it has none."""
+    block = (run.resolved or {}).get("expect")
+    return Expectation.from_json(block) if isinstance(block, dict) else Expectation()
+
+
+# ------------------------------------------------------------------------------------ pictures
+
+
+def _pictures(run: Run, verdicts: Verdicts) -> list[Picture]:
+    events, span_s = run.file.events, run.summary.span_s
+    out = []
+    bands = _bands(expectation_of(run), verdicts)
+    found = applications(run.rows, verdicts.rows, bands)
+    if found:
+        out.append(
+            Picture(
+                "scaling",
+                scaling_svg(found),
+                "Does bandwidth scaling keep its promise?",
+                "Above: the time promised at each bandwidth, p·b/b', as a line, and the time from "
+                "the first byte to the receivers' last byte as points. Below: measured over "
+                "estimated; shaded is what the experiment expects. A job outside is circled.",
+                scaling_alt(found),
+            )
+        )
+    if run.rows:
+        out.append(_jobs_picture(run, span_s))
+    series = link_series(link_rows(events))
+    if series:
+        groups = alike(series)
+        out.append(_links_picture(run, groups, span_s))
+        if len(groups) > MAX_PANELS:
+            out.append(
+                Picture(
+                    "heat",
+                    heat_svg(series, span_s),
+                    "How full the links were",
+                    f"The {min(MAX_HEAT_LINKS, len(series))} busiest of {len(series)} directed "
+                    "links, busiest on top: the share of each link's capacity that was reserved.",
+                    links_alt(groups),
+                )
+            )
+    return out
+
+
+def _bands(expect: Expectation, verdicts: Verdicts) -> dict[str, Band]:
+    """What is expected of each application's ratio, as a band to shade."""
+    out = {}
+    for name in dict.fromkeys(row.application for row in verdicts.rows):
+        own = expect.applications.get(name)
+        band = own.estimate_ratio if own and own.estimate_ratio else expect.estimate_ratio
+        if band is not None:
+            out[name] = band
+    return out
+
+
+def _jobs_picture(run: Run, span_s: float) -> Picture:
+    all_spans = spans(run.file.events)
+    if len(run.rows) <= MAX_LANES:
+        return Picture(
+            "jobs",
+            gantt_svg(run.rows, all_spans, span_s),
+            "The jobs over time",
+            "A lane per job: a thin line while it waits, hatched while it is booked but not yet "
+            "started, filled while it runs. The upright stroke is the end that was promised; a "
+            "diamond is the deadline; a cross marks a job that did not finish.",
+            gantt_alt(run.rows),
+        )
+    slots = sum(run.started.topology["slots"])
+    return Picture(
+        "jobs",
+        occupancy_svg(run.rows, all_spans, slots, span_s),
+        "The data centre over time",
+        f"VM slots in use by application, and the number of jobs waiting ({len(run.rows):,} jobs).",
+        f"On average {words.share_text(run.summary.vm_utilisation)} of {slots:,} VM slots were "
+        f"in use; {run.summary.finished:,} jobs finished, {run.summary.rejected:,} were rejected.",
+    )
+
+
+def _links_picture(run: Run, groups: Sequence[Any], span_s: float) -> Picture:
+    shown = min(MAX_PANELS, len(groups))
+    which = "All links in use" if shown == len(groups) else f"The {shown} busiest links"
+    if run.summary.backend == LIVE:
+        sent = (
+            "the darker line is what the counters of the sending ports showed (all protocol "
+            "overhead included), the shade around it its spread over links that are alike"
+        )
+    else:
+        sent = "nothing is sent in a simulated run, so nothing was measured"
+    return Picture(
+        "links",
+        panels_svg(groups, span_s),
+        "Reserved and sent on the links",
+        f"{which}; links with the same reservations share a panel. Filled: reserved for the jobs; "
+        f"{sent}; dashed: the link's capacity.",
+        links_alt(groups),
+    )
+
+
+# -------------------------------------------------------------------------------------- tables
+
+
+def _figures(summary: Summary) -> list[tuple[str, str]]:
+    """The run's figures, those that mean something for it."""
+    ratio = summary.estimate_ratio
+    out = [
+        ("Jobs", f"{summary.jobs:,}"),
+        ("Finished", f"{summary.finished:,}"),
+        ("Rejected", f"{summary.rejected:,}"),
+        ("Killed", f"{summary.killed:,}"),
+        ("Unfinished", f"{summary.unfinished:,}"),
+        ("Success rate", words.share_text(summary.success_rate)),
+        ("VM slots used", words.share_text(summary.vm_utilisation)),
+        ("Bandwidth reserved", words.share_text(summary.link_utilisation)),
+    ]
+    if summary.link_utilisation_measured is not None:
+        out.append(("Bandwidth sent", words.share_text(summary.link_utilisation_measured)))
+    if ratio is not None:
+        spread = f"{ratio.median:.4f} ({ratio.min:.4f} – {ratio.max:.4f})"
+        out.append(("Measured / estimate, median (range)", spread))
+    out += [
+        ("Mean wait", words.seconds_text(summary.wait_mean_s)),
+        ("Mean response", words.seconds_text(summary.response_mean_s)),
+    ]
+    if summary.preemptions or summary.migrations:
+        out += [
+            ("Preemptions", f"{summary.preemptions:,}"),
+            ("Migrations", f"{summary.migrations:,}"),
+        ]
+    if summary.revenue:
+        out.append(("Revenue", f"{summary.revenue:,.2f}"))
+    out.append(
+        (
+            "Time simulated" if summary.backend != LIVE else "Length",
+            words.seconds_text(summary.span_s),
+        )
+    )
+    if summary.wall_s is not None:
+        out.append(("Wall-clock time", words.seconds_text(summary.wall_s)))
+    return out
+
+
+def _notes(run: Run) -> list[tuple[str, str, str]]:
+    """What was looked at for validity: level, check, reason; the worst first."""
+    from testbed.events import FidelityNoted
+
+    rank = {"invalid": 0, "suspect": 1, "ok": 2}
+    notes = [event for event in run.file.events if isinstance(event, FidelityNoted)]
+    notes.sort(key=lambda note: rank.get(note.level, 0))
+    return [(note.level, note.check, note.reason) for note in notes]
+
+
+def _provenance(run: Run) -> list[tuple[str, str]]:
+    """Provenance as label and text, in the order a reader asks; what is unknown says so."""
+    record = run.provenance
+    if record is None:
+        return []
+    code, machine = _part(record, "code"), _part(record, "machine")
+    kernel, tools = _part(record, "kernel"), _part(record, "tools")
+    commit = code.get("commit")
+    changed = {True: " with uncommitted changes", False: "", None: ""}[code.get("dirty")]
+    memory = machine.get("memory_bytes")
+    out = [
+        ("Written", record.get("written")),
+        ("Seeds", ", ".join(f"{k} {v}" for k, v in _part(record, "seeds").items())),
+        ("Code", f"{commit[:12]}{changed}" if isinstance(commit, str) else None),
+        ("Processor", f"{machine.get('cpus')} × {machine.get('cpu_model') or 'unknown'}"),
+        ("Load average", ", ".join(f"{x:.2f}" for x in machine.get("load_average") or ())),
+        ("Memory", f"{memory / 2**30:.1f} GiB" if isinstance(memory, int) else None),
+        ("Virtualisation", machine.get("virtualisation")),
+        ("System", kernel.get("distribution")),
+        ("Kernel", kernel.get("release")),
+        ("Congestion control (system)", kernel.get("congestion_control")),
+        ("Open vSwitch", tools.get("ovs_vswitchd")),
+        ("tc", tools.get("iproute2")),
+        ("Python", _part(record, "python").get("version")),
+    ]
+    out += [(_label(key), _flat(value)) for key, value in _part(record, "live").items()]
+    return [(label, str(value) if value not in (None, "") else "unknown") for label, value in out]
+
+
+def _part(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = record.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _label(key: str) -> str:
+    return key.replace("_", " ").capitalize()
+
+
+def _flat(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {_flat(inner)}" for key, inner in value.items())
+    if isinstance(value, list):
+        return ", ".join(_flat(inner) for inner in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "unknown" if value is None else str(value)
+
+
+def _packages(run: Run) -> list[tuple[str, str]]:
+    found = _part(_part(run.provenance or {}, "python"), "packages")
+    first = [(name, str(found[name])) for name in SHOWN_PACKAGES if name in found]
+    rest = [(name, str(v)) for name, v in found.items() if name not in SHOWN_PACKAGES]
+    return first + rest
+
+
+def _reproduce(run: Run) -> list[str]:
+    """The command line that was typed, and the one that works from this folder."""
+    verb = "sudo testbed run" if run.summary.backend == LIVE else "testbed simulate"
+    spec = run.path / names.SPEC
+    if not spec.is_file():
+        spec = run.path.parent / names.SPEC
+    again = f"{verb} {shlex.quote(str(spec))} --seed {run.summary.seed}"
+    overrides = (run.resolved or {}).get("overrides")
+    if isinstance(overrides, dict):
+        again += "".join(
+            f" --set {shlex.quote(f'{key}={value}')}"
+            for key, value in overrides.items()
+            if key != "seed"
+        )
+    typed = (run.provenance or {}).get("command")
+    out = [again]
+    if isinstance(typed, list) and typed:
+        out.append(shlex.join(str(word) for word in typed))
+    return out
+
+
+# ------------------------------------------------------------------------------------- the page
+
+
+def _environment() -> Environment:
+    """Templates with everything escaped but the pictures and the style sheet, made here."""
+    folder = resources.files("testbed.report") / "templates"
+    loader = DictLoader(
+        {
+            name: (folder / f"{name}.j2").read_text(encoding="utf-8")
+            for name in ("report.html", "overview.html")
+        }
+    )
+    return Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _style() -> str:
+    sheet = resources.files("testbed.report") / "templates" / "style.css"
+    return sheet.read_text(encoding="utf-8")
