@@ -33,9 +33,7 @@ def run(quick: bool) -> list[Result]:
             if exact and largest == _previous(total):
                 largest = total
     meets = largest >= TARGET_MBPS
-    rows.append(
-        Result("largest exact load", "Mbit/s", (largest,), f"above {TARGET_MBPS}", meets)
-    )
+    rows.append(Result("largest exact load", "Mbit/s", (largest,), f"above {TARGET_MBPS}", meets))
     return rows
 
 

@@ -49,5 +49,3 @@ def _text(one: Planned, job: str | None, *, tenants_only: bool) -> str:
         if job is None or job_id == job:
             parts.append(f"### policy {one.policy}: {job_id} is rejected: {reason}\n")
     return "\n".join(parts)
-
-

@@ -50,9 +50,7 @@ def run(
     """
     experiment = load_experiment(file, overrides_of(settings, seed))
     if os.geteuid() != 0:
-        raise MachineCannot(
-            "the live network needs root", f"sudo testbed run {file}"
-        )
+        raise MachineCannot("the live network needs root", f"sudo testbed run {file}")
     from testbed.backends.emu.world import LiveOptions
     from testbed.report.table import verdict_table
     from testbed.runs.live import LiveRun, run_live

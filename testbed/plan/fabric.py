@@ -39,7 +39,10 @@ def controller_tenant(network: NetworkPlan, tenant: TenantPlan) -> Tenant:
         ),
         tree=tuple(
             TreeEdge(
-                dpid[edge.lower.bridge], edge.lower.number, dpid[edge.upper.bridge], edge.upper.number
+                dpid[edge.lower.bridge],
+                edge.lower.number,
+                dpid[edge.upper.bridge],
+                edge.upper.number,
             )
             for edge in tenant.edges
         ),

@@ -6,7 +6,6 @@ volumes follow, so that a job of p seconds at b lasts p / scale_time wall second
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from random import Random
 
 from jobs.estimate import unconstrained_duration_s, volume_bits_per_vm
@@ -16,18 +15,11 @@ from jobs.live.protocol import Plan as AgentPlan
 from jobs.request import JobRequest
 from jobs.wire import payload_bytes, payload_rate_bps
 from testbed.plan.network import TenantPlan, scaled_bps
+from testbed.spec.experiment import Scale
 
 AGENT_PORT = 5001
 TIMEOUT_FACTOR = 5.0
 TIMEOUT_FLOOR_S = 60.0
-
-
-@dataclass(frozen=True)
-class Scale:
-    """``rate``: emulated over experiment bandwidth; ``time``: experiment over wall seconds."""
-
-    rate: float = 1.0
-    time: float = 1.0
 
 
 def volume_payload_bytes(job: JobRequest, scale: Scale) -> int:
@@ -48,7 +40,7 @@ def agent_plans(
     flows = transfers(
         job.pattern, job.n_vms, volume_payload_bytes(job, scale), Random(f"{seed}/{job.id}")
     )
-    demand = ()
+    demand: tuple[tuple[float, int], ...] = ()
     if job.demand is not None:
         demand = tuple(
             (x_end, payload_rate_bps(scaled_bps(bps, scale.rate)) if bps else 0)

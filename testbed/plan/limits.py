@@ -32,10 +32,14 @@ VM_MINOR = 1
 QUANTUM_BYTES = 60_000
 MIN_BURST_BYTES = 15_000
 BURST_S = 0.001
+# Where a flow has been limited before, a class must be able to make up for the moments in which
+# the switch (one thread, in userspace) was not given a processor: what such a class loses it can
+# never send again, as the next one behind it has the same rate.
+CATCH_UP_S = 0.020
 VM_QUEUE_S = 0.040
 MIN_VM_QUEUE_BYTES = 150_000
-PORT_QUEUE_S = 0.010
-MIN_PORT_QUEUE_BYTES = 60_000
+PORT_QUEUE_S = 0.030
+MIN_PORT_QUEUE_BYTES = 120_000
 UNCLAIMED_SHARE = 1000
 MIN_UNCLAIMED_BPS = 64_000
 
@@ -45,9 +49,9 @@ def bytes_in(rate_bps: int, duration_s: float) -> int:
     return int(rate_bps * duration_s / 8)
 
 
-def burst_bytes(rate_bps: int) -> int:
-    """HTB's bucket: a millisecond of the rate, at least ten full frames."""
-    return max(MIN_BURST_BYTES, bytes_in(rate_bps, BURST_S))
+def burst_bytes(rate_bps: int, burst_s: float = BURST_S) -> int:
+    """HTB's bucket: a time's worth of the rate, at least ten full frames."""
+    return max(MIN_BURST_BYTES, bytes_in(rate_bps, burst_s))
 
 
 def vm_queue_bytes(rate_bps: int) -> int:
@@ -82,14 +86,15 @@ class HtbClass:
     minor: int
     rate_bps: int
     ceil_bps: int
+    burst_s: float = BURST_S
 
     @property
     def burst_bytes(self) -> int:
-        return burst_bytes(self.rate_bps)
+        return burst_bytes(self.rate_bps, self.burst_s)
 
     @property
     def cburst_bytes(self) -> int:
-        return burst_bytes(self.ceil_bps)
+        return burst_bytes(self.ceil_bps, self.burst_s)
 
     def text(self, verb: Verb) -> str:
         if verb == "del":
@@ -188,7 +193,7 @@ def _link_items(dev: str, capacity_bps: int) -> tuple[TcItem, ...]:
     unclaimed_bps = max(MIN_UNCLAIMED_BPS, capacity_bps // UNCLAIMED_SHARE)
     return (
         HtbRoot(dev, UNCLAIMED_MINOR),
-        HtbClass(dev, 0, LINK_MINOR, capacity_bps, capacity_bps),
+        HtbClass(dev, 0, LINK_MINOR, capacity_bps, capacity_bps, CATCH_UP_S),
         HtbClass(dev, LINK_MINOR, UNCLAIMED_MINOR, unclaimed_bps, unclaimed_bps),
         ByteFifo(dev, UNCLAIMED_MINOR, port_queue_bytes(unclaimed_bps)),
     )
@@ -215,8 +220,8 @@ def tenant_limits(
     for vm in tenant.vms:
         cap_bps = caps_bps[vm.slot.server]
         dev = vm.slot.port.name
-        host += _cap_lines(dev, cap_bps, port_queue_bytes(cap_bps))
-        lines = _cap_lines("eth0", cap_bps, vm_queue_bytes(cap_bps))
+        host += _cap_lines(dev, cap_bps, CATCH_UP_S, port_queue_bytes(cap_bps))
+        lines = _cap_lines("eth0", cap_bps, BURST_S, vm_queue_bytes(cap_bps))
         inside.append(Section(vm.slot.netns, lines))
     return (Section(None, tuple(host)), *inside)
 
@@ -269,7 +274,7 @@ def _tenant_class(
     dev = network.sending_port(directed).name
     capacity_bps = network.links[directed // 2].capacity_bps
     ceil_bps = rate_bps if mode == "hard" else max(rate_bps, capacity_bps)
-    return HtbClass(dev, LINK_MINOR, tenant.tenant_id, rate_bps, ceil_bps)
+    return HtbClass(dev, LINK_MINOR, tenant.tenant_id, rate_bps, ceil_bps, CATCH_UP_S)
 
 
 def _vm_caps_bps(network: NetworkPlan, tenant: TenantPlan, mode: Mode) -> dict[int, int]:
@@ -286,9 +291,11 @@ def _vm_caps_bps(network: NetworkPlan, tenant: TenantPlan, mode: Mode) -> dict[i
     return {server: max(cap, nic_bps[server]) for server, cap in caps.items()}
 
 
-def _cap_lines(dev: str, rate_bps: int, queue_bytes: int) -> tuple[TcLine, ...]:
+def _cap_lines(
+    dev: str, rate_bps: int, burst_s: float, queue_bytes: int
+) -> tuple[TcLine, ...]:
     return (
         TcLine("add", HtbRoot(dev, VM_MINOR)),
-        TcLine("add", HtbClass(dev, 0, VM_MINOR, rate_bps, rate_bps)),
+        TcLine("add", HtbClass(dev, 0, VM_MINOR, rate_bps, rate_bps, burst_s)),
         TcLine("add", ByteFifo(dev, VM_MINOR, queue_bytes)),
     )

@@ -136,7 +136,9 @@ def scaled_bps(rate_bps: int, scale_rate: float) -> int:
     return max(1, round(rate_bps * scale_rate))
 
 
-def network_plan(datacentre: DataCentre, prefix: str = "hn", scale_rate: float = 1.0) -> NetworkPlan:
+def network_plan(
+    datacentre: DataCentre, prefix: str = "hn", scale_rate: float = 1.0
+) -> NetworkPlan:
     """Names and numbers of the live network. Raises BadInput when a name would not fit."""
     top = datacentre.n_levels - 1
     counters: dict[str, int] = {}
@@ -157,7 +159,7 @@ def network_plan(datacentre: DataCentre, prefix: str = "hn", scale_rate: float =
         next_port[node] += 1
         return Port(bridges[node].name, f"{bridges[node].name}{suffix}", number)
 
-    slots = []
+    slots: list[Slot] = []
     for server in range(datacentre.n_servers):
         for index in range(int(datacentre.slots[server])):
             port = take(server, f"v{index}")
@@ -208,7 +210,9 @@ def tenant_plan(
     if [slot.server for slot in slots] != wanted:
         raise ValueError(f"job {job_id}: slots do not match the placement")
     if len(slots) > MAX_TENANT_VMS:
-        raise BadInput(f"job {job_id}: {len(slots)} VMs, a live tenant has at most {MAX_TENANT_VMS}")
+        raise BadInput(
+            f"job {job_id}: {len(slots)} VMs, a live tenant has at most {MAX_TENANT_VMS}"
+        )
     prefix = tenant_prefix(tenant_id)
     vms = tuple(TenantVm(i, prefix[i + 1], slot) for i, slot in enumerate(slots))
     tree = tree_of(datacentre, placement.root)

@@ -16,7 +16,8 @@ def peak(history: Iterable[events.Event]) -> tuple[events.JobReserved, ...]:
     """The jobs that run together when the switches are asked for most, by id."""
     booked: dict[str, events.JobReserved] = {}
     running: dict[str, events.JobReserved] = {}
-    most, at_peak = 0, ()
+    most = 0
+    at_peak: tuple[events.JobReserved, ...] = ()
     for event in history:
         if isinstance(event, events.JobReserved):
             booked[event.job_id] = event

@@ -110,9 +110,7 @@ def preflight(
     return _graded(load, limits.load_suspect, limits.load_invalid, "preflight", reason, figures)
 
 
-def starved(
-    samples: Sequence[ClassSample], limits: Thresholds = Thresholds()
-) -> Finding:
+def starved(samples: Sequence[ClassSample], limits: Thresholds = Thresholds()) -> Finding:
     """A class that stays backlogged over consecutive samples, yet sends too little of its rate."""
     run: dict[str, list[ClassSample]] = {}
     worst: list[ClassSample] = []
@@ -129,7 +127,9 @@ def starved(
     if not worst:
         return Finding("ok", "starved class", "no class stayed backlogged", {})
     share = _share(worst)
-    level: Level = "ok" if share >= limits.starved_share else "suspect" if share >= 0.9 else "invalid"
+    level: Level = (
+        "ok" if share >= limits.starved_share else "suspect" if share >= 0.9 else "invalid"
+    )
     reason = f"{worst[0].name} had a queue all the time and sent {share:.1%} of its rate"
     return Finding(level, "starved class", reason, {"share": share})
 
@@ -192,7 +192,9 @@ def leaks(unclassified: dict[str, int], drops: dict[str, int]) -> list[Finding]:
         out.append(Finding("ok", "unshaped packets", "every packet was in a class", {"packets": 0}))
     if lost := sum(drops.values()):
         ports = ", ".join(sorted(port for port, count in drops.items() if count)[:6])
-        reason = f"{lost} packets were dropped at {ports}, where a hose within its limits drops none"
+        reason = (
+            f"{lost} packets were dropped at {ports}, where a hose within its limits drops none"
+        )
         out.append(Finding("suspect", "drops", reason, {"packets": lost}))
     else:
         out.append(Finding("ok", "drops", "no packet was dropped between the VMs", {"packets": 0}))

@@ -15,6 +15,7 @@ from testbed.backends.emu.rehearse import rehearse
 from testbed.backends.emu.world import LiveOptions, LiveWorld, live_world
 from testbed.plan.peak import peak
 from testbed.plan.validity import Finding
+from testbed.results import folder as names
 from testbed.results.folder import RunFolder
 from testbed.runs.play import Sink, dry_run, play, tee
 from testbed.runs.record import Recorded, begin_folder, conclude_run
@@ -43,14 +44,17 @@ def run_live(
     plans = [dry_run(experiment, policy) for policy in experiment.policies]
     several = len(experiment.policies) > 1
     recorded = []
-    with terminated_as_interrupt(), live_world(
-        experiment.datacentre,
-        experiment.scale.rate,
-        options,
-        top.path,
-        experiment.name,
-        show.narrate,
-    ) as world:
+    with (
+        terminated_as_interrupt(),
+        live_world(
+            experiment.datacentre,
+            experiment.scale.rate,
+            options,
+            top.path / names.LOGS,
+            experiment.name,
+            show.narrate,
+        ) as world,
+    ):
         for policy, plan in zip(experiment.policies, plans, strict=True):
             folder = top.policy(policy.label) if several else top
             show.narrate("preflight: rehearsing the plan's busiest instant")
@@ -76,7 +80,7 @@ def _one_policy(
     began = time.monotonic()
     expected = {e.job_id: e.t for e in plan if isinstance(e, events.JobEnded)}
     begin_folder(folder, experiment, policy, "live", command, world.facts())
-    world.write_plans_to(folder)
+    world.write_plans_to(folder.write_text)
     try:
         with (
             folder.open_events() as log,
@@ -126,5 +130,3 @@ def terminated_as_interrupt() -> Iterator[None]:
 def no_progress(_: dict[str, float], __: float, ___: str) -> AbstractContextManager[Sink]:
     """For callers that show nothing."""
     return nullcontext(lambda event: None)
-
-

@@ -28,9 +28,10 @@ from testbed.backends.emu.world import LiveWorld
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
 from testbed.errors import RunFailed
-from testbed.plan.job import Scale, agent_plans, produces_last
+from testbed.plan.job import agent_plans, produces_last
 from testbed.plan.network import Slot, TenantPlan, scaled_bps, tenant_plan
 from testbed.schedulers.actions import Tier
+from testbed.spec.experiment import Scale
 
 READY_TIMEOUT_S = 15.0
 EXIT_TIMEOUT_S = 5.0
@@ -49,6 +50,7 @@ class _LiveJob:
     begin_ns: int = 0
     received: dict[str, int] = field(default_factory=dict)
     reports: dict[str, AgentReport] = field(default_factory=dict)
+    exits: dict[str, int] = field(default_factory=dict)
     trouble: str | None = None
     said_ns: int = 0
 
@@ -135,6 +137,8 @@ class LiveBackend:
         agent = message.agent_id
         if isinstance(message, AgentExited | AgentRefused) and agent is not None:
             self._alive.discard(agent)
+        if isinstance(message, AgentExited):
+            self._note_exit(message)
         job_id = self._owner.get(agent) if agent is not None else None
         job = self._jobs.get(job_id) if job_id is not None else None
         if job is None or job_id is None or agent is None:
@@ -157,6 +161,13 @@ class LiveBackend:
             case _:
                 pass
 
+    def _note_exit(self, message: AgentExited) -> None:
+        """Exit codes as a shell shows them: 128 + the signal's number."""
+        job = self._jobs.get(message.agent_id.rpartition(".")[0])
+        if job is not None:
+            code = 128 + (message.signum or 0) if message.code is None else message.code
+            job.exits[message.agent_id] = code
+
     def _show(self, job_id: str, job: _LiveJob) -> None:
         now_ns = time.monotonic_ns()
         if now_ns - job.said_ns < PROGRESS_EVERY_S * 1e9 or not job.volume_bytes:
@@ -176,7 +187,7 @@ class LiveBackend:
         live = _LiveJob(job, tenant, plans, set(names))
         self._jobs[job.id] = live
         try:
-            self._world.admit(tenant, job)
+            self._world.admit(tenant)
             for name, vm, plan in zip(names, tenant.vms, plans, strict=True):
                 self._owner[name] = job.id
                 self._alive.add(name)
@@ -247,6 +258,7 @@ class LiveBackend:
                 {r.congestion_control for r in reports if r.congestion_control}
             ),
             "vms": [vm.slot.netns for vm in live.tenant.vms],
+            "exit_codes": [live.exits[name] for name in sorted(live.exits)],
         }
 
     def _take_out(self, job_id: str, live: _LiveJob) -> None:

@@ -28,6 +28,8 @@ RUN_DIR = Path("/run/openvswitch")
 DATABASE = Path("/etc/openvswitch/conf.db")
 WMEM_DEFAULT = Path("/proc/sys/net/core/wmem_default")
 SEND_BUFFER_BYTES = 32 << 20
+RMEM_DEFAULT = Path("/proc/sys/net/core/rmem_default")
+RECEIVE_BUFFER_BYTES = 16 << 20
 # An Ethernet frame of a type that nobody listens to.
 PROBE_FRAME = "02484e00000002484e00000188b5" + "00" * 46
 
@@ -174,20 +176,29 @@ def prime_send_socket(bridge: str, port_number: int, ledger: Ledger) -> SwitchSo
     sockets = switch_sockets()
     if sockets.send_buffer_bytes:
         return sockets
-    with _larger_default(ledger):
+    with _larger_default(WMEM_DEFAULT, SEND_BUFFER_BYTES, ledger):
         action = f"in_port=local,packet={PROBE_FRAME},actions=output:{port_number}"
         run(["ovs-ofctl", "--timeout=10", "-O", "OpenFlow13", "packet-out", bridge, action])
         return switch_sockets()
 
 
+def larger_receive_buffers(ledger: Ledger) -> AbstractContextManager[None]:
+    """While ports are added: each gets a receive socket with the buffer that is the default then.
+
+    The kernel's 208 kB hold a few milliseconds of a fast link; whatever comes while the switch's
+    thread waits for a processor is lost, and only the socket's own counter shows it.
+    """
+    return _larger_default(RMEM_DEFAULT, RECEIVE_BUFFER_BYTES, ledger)
+
+
 @contextmanager
-def _larger_default(ledger: Ledger) -> Iterator[None]:
-    old = WMEM_DEFAULT.read_text(encoding="ascii").strip()
-    entry = Sysctl(str(WMEM_DEFAULT), old, str(max(SEND_BUFFER_BYTES, int(old))))
+def _larger_default(path: Path, wanted_bytes: int, ledger: Ledger) -> Iterator[None]:
+    old = path.read_text(encoding="ascii").strip()
+    entry = Sysctl(str(path), old, str(max(wanted_bytes, int(old))))
     ledger.add([entry])
-    WMEM_DEFAULT.write_text(entry.new, encoding="ascii")
+    path.write_text(entry.new, encoding="ascii")
     try:
         yield
     finally:
-        WMEM_DEFAULT.write_text(old, encoding="ascii")
+        path.write_text(old, encoding="ascii")
         ledger.strike([entry])

@@ -127,7 +127,8 @@ class Network:
         arguments = ovs.up_arguments(
             self.plan, self._ledger.mark.run, self._datapath, self._controller_port
         )
-        ovs.vsctl(arguments)
+        with daemon.larger_receive_buffers(self._ledger):
+            ovs.vsctl(arguments)
         ovs.check_ports(self.plan)
         limits.apply(network_limits(self.plan), {})
         self.conditions = self._look_at_switch()

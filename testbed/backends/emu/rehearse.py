@@ -13,9 +13,9 @@ from testbed.backends.emu.backend import LiveBackend
 from testbed.backends.emu.world import LiveWorld
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion
-from testbed.plan.job import Scale
 from testbed.plan.peak import reserved_crossings_bps
 from testbed.plan.validity import Finding, preflight
+from testbed.spec.experiment import Scale
 
 REHEARSAL_WALL_S = 1.5
 
