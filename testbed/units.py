@@ -311,7 +311,7 @@ def human_duration(seconds: float) -> str:
         return f"-{human_duration(-seconds)}"
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else "1.00 s"
-    if seconds < 99.995:
+    if seconds < 99.95:
         return f"{seconds:.3g} s" if seconds >= 10 else f"{seconds:.2f} s"
     whole = round(seconds)
     if whole < 3600:
@@ -337,4 +337,4 @@ def _human(value: float, units: Mapping[str, Decimal]) -> str:
     if scaled == int(scaled) and abs(scaled) < 1000:
         return f"{int(scaled)} {names[index]}"
     digits = max(0, 2 - math.floor(math.log10(abs(scaled)))) if scaled else 0
-    return f"{scaled:.{min(digits, 3)}f} {names[index]}"
+    return f"{scaled:.{min(digits, 2)}f} {names[index]}"

@@ -115,6 +115,7 @@ def _level_counts(problems: Problems, fanout: Sequence[int]) -> list[int]:
                 f"{counts[0]:,} servers: at most {MAX_NODES:,} nodes in all are supported",
             )
         )
+        return []
     return [int(count) for count in counts]
 
 

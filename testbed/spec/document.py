@@ -135,8 +135,8 @@ def _syntax_problem(error: yaml.MarkedYAMLError, source: str) -> Problem:
         message = "a tab cannot indent YAML: use spaces"
     elif said.startswith("mapping values are not allowed"):
         message = "a ':' that no key stands before: check the indentation, or quote the text"
-    elif "unhashable" in said or said.startswith("found undefined alias"):
-        message = said.replace("found undefined", "undefined")
+    elif said.startswith("found undefined alias"):
+        message = f"{said.removeprefix('found ')}: no anchor of that name stands before it"
     else:
         message = f"not YAML: {said}" + (f" ({error.context})" if error.context else "")
     return Problem(place, "", message)
@@ -218,4 +218,6 @@ def _key(node: yaml.Node) -> str:
     """A mapping's key; raises :class:`ScalarError`."""
     if not isinstance(node, yaml.ScalarNode):
         raise ScalarError("a key must be a word, not a list or a mapping")
+    if node.value == "":
+        raise ScalarError("a key is empty")
     return str(node.value) if node.style else plain_key(node.value)

@@ -128,8 +128,9 @@ def _known(entry: JobEntry) -> Known:
 
 
 def _kind(known: Known) -> JobKind:
+    """An entry's kind; a demand curve, readable or not, makes it a demand job."""
     kind: JobKind | None = known.get("kind")
-    return kind or ("demand" if known.get("demand") is not None else "transfer")
+    return kind or ("demand" if known.get("demand", "unreadable") is not None else "transfer")
 
 
 def _ids(known: Known) -> list[str]:

@@ -81,7 +81,7 @@ class ExperimentFile(SpecModel):
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = Field(
         DEFAULT_SEED, description=f"of every random stream (default {DEFAULT_SEED})"
     )
-    topology: Section = Field(description="the data centre: a mapping with a kind")
+    topology: Section = Field(description="the data centre, a mapping with a kind")
     scale: Section = Field(None, description="live only: rate and time")
     embedder: str = Field(
         DEFAULT_EMBEDDER,
@@ -91,7 +91,7 @@ class ExperimentFile(SpecModel):
     policies: Annotated[Any, WithJsonSchema({"type": "array"})] = Field(
         None, description="who decides; each gets a run of its own (default [vc])"
     )
-    workload: Section = Field(description="the jobs: a mapping with a kind")
+    workload: Section = Field(description="the jobs, a mapping with a kind")
     expect: Section = Field(None, description="what the results must show for exit code 0")
 
 

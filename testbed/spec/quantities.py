@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -47,21 +47,21 @@ def _ratio(value: object) -> float:
     return share
 
 
-def _schema(pattern: str, description: str, *examples: str) -> WithJsonSchema:
-    return WithJsonSchema(
-        {
-            "type": "string",
-            "pattern": pattern,
-            "description": description,
-            "examples": list(examples),
-        }
-    )
-
-
-_BANDWIDTH = _schema(
-    units.BANDWIDTH.pattern, "a bandwidth with its unit", "500 Mbit/s", "1 Gbit/s", "800 kbit/s"
+BANDWIDTH_SCHEMA: Final[dict[str, Any]] = {
+    "type": "string",
+    "pattern": units.BANDWIDTH.pattern,
+    "description": "a bandwidth with its unit",
+    "examples": ["500 Mbit/s", "1 Gbit/s", "800 kbit/s"],
+}
+_BANDWIDTH = WithJsonSchema(BANDWIDTH_SCHEMA)
+_DURATION = WithJsonSchema(
+    {
+        "type": "string",
+        "pattern": units.DURATION.pattern,
+        "description": "a time with its unit",
+        "examples": ["6 s", "250 ms", "1 h"],
+    }
 )
-_DURATION = _schema(units.DURATION.pattern, "a time with its unit", "6 s", "250 ms", "1 h")
 _SHARE = WithJsonSchema(
     {
         "anyOf": [

@@ -65,8 +65,13 @@ def _adapters(model: type[SpecModel]) -> dict[str, TypeAdapter[Any]]:
     }
 
 
-def read_kind(document: Document, path: Path, known: Sequence[str], what: str) -> str | None:
-    """The ``kind`` of the mapping at ``path``: one of the known ones, or None with a problem."""
+def read_kind(
+    document: Document, path: Path, known: Sequence[str], what: str, planned: Sequence[str] = ()
+) -> str | None:
+    """The ``kind`` of the mapping at ``path``: one of the known ones, or None with a problem.
+
+    ``planned`` are names that mean something, but not in this version.
+    """
     value = document.at(path)
     if document.is_poisoned(path) or document.is_poisoned((*path, "kind")):
         return None
@@ -80,13 +85,16 @@ def read_kind(document: Document, path: Path, known: Sequence[str], what: str) -
         document.problems.append(where)
         return None
     kind = value["kind"]
+    if isinstance(kind, str) and kind in known:
+        return kind
     if not isinstance(kind, str):
-        document.report((*path, "kind"), f"must be {_one(known)}, not {kind_of(kind)}")
-        return None
-    if kind not in known:
-        document.report((*path, "kind"), unknown_name(f"kind of {what}", kind, known))
-        return None
-    return kind
+        message = f"must be {_one(known)}, not {kind_of(kind)}"
+    elif kind in planned:
+        message = f"{kind} is not available in this version; available: {', '.join(known)}"
+    else:
+        message = unknown_name(f"kind of {what}", kind, known)
+    document.report((*path, "kind"), message)
+    return None
 
 
 def _one(known: Sequence[str]) -> str:
@@ -186,7 +194,7 @@ def _message(detail: ErrorDetails) -> str:
         )
     elif kind in _BOUNDS:
         name, word = _BOUNDS[kind]
-        sentence = f"must be {word} {context[name]}, not {shown}"
+        sentence = f"must be {word} {context[name]:g}, not {shown}"
     elif kind in _WANTED:
         quoted = isinstance(value, str) and kind.startswith(("int", "float")) and _numeric(value)
         sentence = f"must be {_WANTED[kind]}, not {shown}{': remove the quotes' if quoted else ''}"

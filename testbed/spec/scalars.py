@@ -11,6 +11,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
 
+MAX_WHOLE: Final = 2**63 - 1
 _MAX_DIGITS: Final = 30
 _BOOL: Final = {"true": True, "false": False}
 _NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
@@ -31,7 +32,7 @@ def plain_scalar(text: str) -> bool | int | float | str:
     if text in _BOOL:
         return _BOOL[text]
     if _INT.fullmatch(text):
-        return int(text)
+        return _whole(text)
     if _FLOAT.fullmatch(text):
         return float(text)
     for pattern, mend in _SURPRISES:
@@ -42,8 +43,6 @@ def plain_scalar(text: str) -> bool | int | float | str:
 
 def plain_key(text: str) -> str:
     """The key that an unquoted text is: the text itself, unless YAML versions dispute it."""
-    if text == "":
-        raise ScalarError("a key is empty")
     if text == "<<":
         raise ScalarError("'<<' (YAML's merge) is not supported: write the keys out")
     if text in _BOOL or text in _NULL:
@@ -52,6 +51,13 @@ def plain_key(text: str) -> str:
         if pattern.fullmatch(text):
             raise ScalarError(f"the key {text}: {mend(text)}")
     return text
+
+
+def _whole(text: str) -> int:
+    number = int(text)
+    if abs(number) > MAX_WHOLE:
+        raise ScalarError(f"{text} is larger than any whole number here")
+    return number
 
 
 def _true_word(text: str) -> str:

@@ -12,14 +12,16 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from testbed.spec.document import Document, read_document, read_text
 from testbed.spec.files import find_file
 from testbed.spec.problems import Path, Problem, SpecErrors, dotted
-from testbed.spec.quantities import PositiveBandwidth, SpecModel
+from testbed.spec.quantities import BANDWIDTH_SCHEMA, PositiveBandwidth, SpecModel
 from testbed.spec.reading import partial, read_kind, read_model
+from testbed.units import UnitError, parse_bandwidth
 from topologies.custom import custom
 from topologies.datacentre import DataCentre, TopologyError
 from topologies.fat_tree import fat_tree
 from topologies.flat import flat
 from topologies.tree import tree
 
+MAX_SLOTS = 1_000_000
 _COUNT = {"type": "integer", "minimum": 1}
 _SLOTS = {"anyOf": [_COUNT, {"type": "array", "items": {"type": "integer", "minimum": 0}}]}
 
@@ -36,7 +38,11 @@ Ratios = Annotated[
     list[Any],
     WithJsonSchema({"type": "array", "items": {"type": "number", "exclusiveMinimum": 0}}),
 ]
-Links = Annotated[list[PositiveBandwidth], BeforeValidator(_as_list)]
+Links = Annotated[
+    list[PositiveBandwidth],
+    BeforeValidator(_as_list),
+    WithJsonSchema({"anyOf": [BANDWIDTH_SCHEMA, {"type": "array", "items": BANDWIDTH_SCHEMA}]}),
+]
 
 
 class TreeTopology(SpecModel):
@@ -193,12 +199,26 @@ def _build(
     document: Document, path: Path, wanted: TopologyKind, known: Mapping[str, Any]
 ) -> DataCentre | None:
     try:
-        return wanted.build(known)
+        datacentre = wanted.build(known)
+        return datacentre if _countable(document, path, datacentre) else None
     except TopologyError as error:
+        said = {problem.path for problem in document.problems}
         for (key, *rest), message in error.problems:
             here = (*path, wanted.keys.get(str(key), key), *rest)
-            document.report(document.nearest(here), message)
+            if not document.is_poisoned(here) and dotted(here) not in said:
+                document.report(document.nearest(here), message)
         return None
+
+
+def _countable(document: Document, path: Path, datacentre: DataCentre) -> bool:
+    """Whether slots can be added up: a number beyond reason would overflow the sum."""
+    for server in (datacentre.slots > MAX_SLOTS).nonzero()[0].tolist():
+        each = (*path, "slots_per_server", server)
+        named = (*path, "servers", server, "slots")
+        here = document.nearest(named if datacentre.kind == "custom" else each)
+        document.report(here, f"{datacentre.slots[server]} is above {MAX_SLOTS:,} slots a server")
+        return False
+    return True
 
 
 def _read_custom(document: Document, path: Path, beside: FilePath) -> Site:
@@ -206,17 +226,16 @@ def _read_custom(document: Document, path: Path, beside: FilePath) -> Site:
     wanted = TOPOLOGIES["custom"]
     section = document.at(path)
     if "path" not in section:
-        content = read_model(CustomTopology, document, path)
-        built = None if content is None else _build(document, path, wanted, content.model_dump())
+        read_model(CustomTopology, document, path)
+        built = _build(document, path, wanted, section)
     else:
-        named = read_model(CustomFileTopology, document, path)
-        if named is None:
-            return Site()
-        other = _other_document(document, (*path, "path"), named.path, beside)
+        read_model(CustomFileTopology, document, path)
+        name = partial(CustomFileTopology, document, path).get("path")
+        other = None if name is None else _other_document(document, (*path, "path"), name, beside)
         if other is None:
             return Site()
-        inside = read_model(CustomContent, other, ())
-        built = None if inside is None else _build(other, (), wanted, inside.model_dump())
+        read_model(CustomContent, other, ())
+        built = _build(other, (), wanted, other.data) if isinstance(other.data, dict) else None
         document.problems.extend(other.problems)
     if built is None:
         return Site()
@@ -239,9 +258,27 @@ def _other_document(document: Document, path: Path, name: str, beside: FilePath)
         return None
 
 
-def _plain_content(known: Mapping[str, Any]) -> dict[str, Any]:
-    """What the builder of custom topologies takes: no key without a value."""
-    return {key: value for key, value in known.items() if key != "kind" and value is not None}
+def _plain_content(section: Mapping[str, Any]) -> dict[str, Any]:
+    """What the builder of custom topologies takes: capacities in bit/s.
+
+    Where a capacity cannot be read any other does, so that the structure is checked all the same.
+    """
+    content = {key: value for key, value in section.items() if key != "kind"}
+    if isinstance(content.get("links"), list):
+        content["links"] = [
+            {**link, "capacity": _capacity(link["capacity"])}
+            if isinstance(link, dict) and "capacity" in link
+            else link
+            for link in content["links"]
+        ]
+    return content
+
+
+def _capacity(value: object) -> int:
+    try:
+        return parse_bandwidth(value) or 10**9
+    except UnitError:
+        return 10**9
 
 
 def _described(datacentre: DataCentre) -> dict[str, Any]:

@@ -45,13 +45,7 @@ def read_workload(
     document: Document, path: Path, circumstances: Circumstances
 ) -> tuple[str, Workload]:
     """The workload's kind and its jobs; what is wrong goes to the document."""
-    names = (*WORKLOADS, *(name for name in PLANNED if name not in WORKLOADS))
-    kind = read_kind(document, path, names, "workload")
+    kind = read_kind(document, path, tuple(WORKLOADS), "workload", PLANNED)
     if kind is None:
         return "", Workload()
-    if kind not in WORKLOADS:
-        available = ", ".join(WORKLOADS)
-        message = f"{kind} is not available in this version; available: {available}"
-        document.report((*path, "kind"), message)
-        return kind, Workload()
     return kind, WORKLOADS[kind].read(document, path, circumstances)

@@ -1,0 +1,171 @@
+"""The command's conventions: streams, exit codes, --json, and what becomes of errors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from testbed.cli import console, main
+from testbed.cli.options import Json
+from testbed.errors import BadInput, MachineCannot, RunFailed, TestbedError
+from testbed.spec.problems import Place, Problem, SpecErrors
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def verb_that(
+    monkeypatch: pytest.MonkeyPatch, action: Callable[[], None], module: str = "probe"
+) -> None:
+    """Make ``testbed probe`` do something."""
+
+    def probe(as_json: Json = False) -> None:
+        action()
+
+    monkeypatch.setattr(main, "VERBS", (main.Verb("probe", "Probe.", module),))
+    monkeypatch.setattr(main, "_function", lambda _: probe)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(BadInput("b", "do x"), 2), (MachineCannot("m", "do x"), 3), (RunFailed("r", "do x"), 4)],
+)
+def test_an_error_is_one_sentence_and_its_mend(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: TestbedError,
+    code: int,
+) -> None:
+    def fail() -> None:
+        raise error
+
+    verb_that(monkeypatch, fail)
+    assert main.run(["probe"]) == code
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    assert streams.err == f"error: {error.message}\nmend: do x\n"
+    assert main.run(["probe", "--json"]) == code
+    streams = capsys.readouterr()
+    assert json.loads(streams.out) == {"error": error.message, "exit_code": code, "mend": "do x"}
+    assert streams.err == ""
+
+
+def test_problems_of_a_file_are_listed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise SpecErrors([Problem(Place("f.yaml", 2, 3), "a[1]", "[bold]is[/] wrong")])
+
+    verb_that(monkeypatch, fail)
+    assert main.run(["probe"]) == 2
+    assert capsys.readouterr().err == "f.yaml:2:3: a[1]: [bold]is[/] wrong\n"
+    assert main.run(["probe", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["problems"] == [
+        {"file": "f.yaml", "line": 2, "column": 3, "path": "a[1]", "message": "[bold]is[/] wrong"}
+    ]
+
+
+def test_an_interrupt_is_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    verb_that(monkeypatch, interrupt)
+    assert main.run(["probe"]) == 130
+    assert capsys.readouterr().out == ""
+
+
+def test_a_defect_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError("ours")
+
+    verb_that(monkeypatch, fail)
+    with pytest.raises(ZeroDivisionError):
+        main.run(["probe"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["validat"], "error: No such command 'validat'. Did you mean 'validate'?"),
+        (["validate"], "error: Missing argument 'FILE...'\nmend: see testbed validate --help"),
+        (["validate", "--jsn", "x"], "error: No such option: --jsn"),
+        (["validate", "x", "--set", "seed"], "error: --set seed: write it as KEY=VALUE"),
+        (["--frob"], "error: No such option: --frob"),
+    ],
+)
+def test_wrong_usage_is_2(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    assert main.run(arguments) == 2
+    streams = capsys.readouterr()
+    assert said in streams.err
+    assert streams.out == ""
+
+
+def test_wrong_usage_with_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["validate", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["exit_code"] == 2
+
+
+def test_no_argument_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run([]) == 2
+    assert "validate" in capsys.readouterr().out
+    assert main.run(["--help"]) == 0
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"testbed {main.installed_version()}\n"
+
+
+def test_every_verb_that_is_there_has_its_function() -> None:
+    names = [verb.name for verb in main.VERBS]
+    assert len(set(names)) == len(names)
+    assert {"validate", "schema"} <= set(names)
+    for name in ("validate", "schema"):
+        verb = next(verb for verb in main.VERBS if verb.name == name)
+        assert callable(main._function(verb))
+
+
+def test_a_missing_library_breaks_only_its_verb(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "lacking.py").write_text("import no_such_library\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(main.Verb, "module_name", property(lambda verb: verb.module))
+    verbs = (
+        main.Verb("lacking", "Needs a library.", "lacking"),
+        main.Verb("schema", "Schema.", "testbed.cli.schema"),
+        main.Verb("absent", "Not written.", "testbed.cli.absent_verb"),
+    )
+    monkeypatch.setattr(main, "VERBS", verbs)
+    assert main.run(["lacking"]) == 3
+    assert "'no_such_library'" in capsys.readouterr().err
+    assert main.run(["absent"]) == 2
+    assert "not part of this version" in capsys.readouterr().err
+    assert main.run(["schema"]) == 0
+    assert main.run(["--help"]) == 0
+    assert "absent" not in capsys.readouterr().out
+
+
+def test_no_colour_codes_reach_a_pipe() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "testbed.cli.main", "validate", "no-such-file.yaml"],
+        capture_output=True, text=True, timeout=60, check=False, cwd=EXAMPLES.parent,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == "no-such-file.yaml: there is no such file\n"
+
+
+def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with console.progress("counting", total=2) as bars:
+        bars.advance(bars.task_ids[0])
+    streams = capsys.readouterr()
+    assert streams.out == streams.err == ""

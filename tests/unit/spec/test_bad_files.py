@@ -1,0 +1,101 @@
+"""Every bad file gets all of its errors, in these words: ``bad/NAME.yaml`` beside ``bad/NAME.txt``.
+
+After a change of wording: read what ``python tests/unit/spec/test_bad_files.py`` writes anew.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.spec.document import MAX_FILE_BYTES, read_text
+from testbed.spec.load import load_experiment, parse_experiment
+from testbed.spec.problems import SpecErrors
+
+BAD = sorted((Path(__file__).parent / "bad").glob("*.yaml"))
+
+
+def errors_of(path: Path) -> str:
+    """All problems of a file, one a line; the file is named without its folder."""
+    with pytest.raises(SpecErrors) as caught:
+        parse_experiment(read_text(path), Path(path.name))
+    return f"{caught.value}\n"
+
+
+@pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
+def test_all_errors_at_once(path: Path) -> None:
+    assert errors_of(path) == path.with_suffix(".txt").read_text("utf-8")
+
+
+def test_there_are_bad_files() -> None:
+    assert len(BAD) >= 30
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "x.yaml:1:1: is empty"),
+        (b"\n\n", "x.yaml:1:1: is empty"),
+        (b"---\n", "x.yaml:1:1: is empty"),
+        (b"name: caf\xe9\n", "x.yaml:1:10: byte 0xe9 is not UTF-8: save the file as UTF-8"),
+        (b"seed: 1\nname: \x00\n", "x.yaml:2:7: the character U+0000 cannot stand in YAML"),
+        (b"\xff\xfen\0", "x.yaml:1:1: byte 0xff is not UTF-8: save the file as UTF-8"),
+        (b"[" * 500, "x.yaml:1:1: is nested too deeply"),
+        (
+            b"name: " + b"[" * 40 + b"]" * 40,
+            "x.yaml:1:39: is nested more than 32 deep",
+        ),
+        (b"a: &a [*a]\n", "x.yaml:1:4: is nested more than 32 deep"),
+        (
+            b"x: &a [1,1,1,1,1,1,1,1,1,1]\n"
+            + b"".join(
+                b"%c: &%c [%s]\n" % (98 + i, 98 + i, b",".join([b"*%c" % (97 + i)] * 10))
+                for i in range(8)
+            ),
+            "x.yaml:1:24: holds more than 200,000 values, aliases expanded",
+        ),
+        (b"#" * (MAX_FILE_BYTES + 1), "x.yaml: is larger than an experiment file may be (1 MiB)"),
+    ],
+    ids=[
+        "empty", "blank", "marker", "latin-1", "nul", "utf-16", "brackets", "deep", "recursive",
+        "bomb", "large",
+    ],
+)  # fmt: skip
+def test_files_that_are_no_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, expected: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_bytes(content)
+    with pytest.raises(SpecErrors) as caught:
+        load_experiment("x.yaml")
+    assert str(caught.value) == expected
+    assert caught.value.exit_code == 2
+
+
+def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(SpecErrors, match=r"x\.yaml: there is no such file$"):
+        load_experiment(tmp_path / "x.yaml")
+    with pytest.raises(SpecErrors, match=r"is a directory, not a file$"):
+        load_experiment(tmp_path)
+
+
+def test_a_problem_in_another_file_names_that_file(tmp_path: Path) -> None:
+    (tmp_path / "lab.yaml").write_text(
+        "servers: [{name: s, slots: 2}]\nswitches: [t]\nlinks:\n"
+        "  - {lower: s, upper: t, capacity: 5}\n"
+    )
+    main = tmp_path / "main.yaml"
+    main.write_text(
+        "topology: {kind: custom, path: lab.yaml}\n"
+        "workload: {kind: jobs, jobs: [{id: a, vms: 2, bandwidth: 5, duration: 2 s}]}\n"
+    )
+    with pytest.raises(SpecErrors) as caught:
+        load_experiment(main)
+    places = [(problem.place.source, problem.place.line) for problem in caught.value.problems]
+    assert places == [(str(tmp_path / "lab.yaml"), 4), (str(main), 2)]
+
+
+if __name__ == "__main__":
+    for file in BAD:
+        file.with_suffix(".txt").write_text(errors_of(file), "utf-8")

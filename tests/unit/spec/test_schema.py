@@ -1,0 +1,98 @@
+"""The JSON Schema against jsonschema, an independent reader of it, and against the loader."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from testbed.spec.load import load_experiment, parse_experiment
+from testbed.spec.problems import SpecErrors
+from testbed.spec.schema import experiment_schema
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
+BAD = sorted((Path(__file__).parent / "bad").glob("*.yaml"))
+VALIDATOR = Draft202012Validator(experiment_schema())
+VALUES: list[Any] = [
+    True, 0, 1, -1, 2.5, "", "x", "6 s", "-6 s", "6", "500 Mbit/s", "500 Mbps", "12 %", 0.12, 1.5,
+    [], {}, ["1 Gbit/s"], [2, 2], "ring", "tree", "vc", {"name": "vc"}, {"name": "vc", "x": 1},
+    None,
+]  # fmt: skip
+
+
+def test_it_is_a_schema_of_its_dialect() -> None:
+    Draft202012Validator.check_schema(experiment_schema())
+    assert experiment_schema()["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_satisfy_it(path: Path) -> None:
+    assert [e.message for e in VALIDATOR.iter_errors(yaml.safe_load(path.read_text()))] == []
+
+
+@pytest.mark.parametrize(
+    ("section", "mistake"),
+    [
+        ("topology", {"kind": "tree", "fanout": [2], "links": 1000, "slots_per_server": 2}),
+        ("topology", {"kind": "tree", "fanout": [0], "links": "1 Gbit/s", "slots_per_server": 2}),
+        ("topology", {"kind": "fat-tree", "k": 5, "links": "1 Gbit/s", "slots_per_server": 2}),
+        ("topology", {"kind": "ring"}),
+        ("policies", ["vcc"]),
+        ("policies", [{"name": "vc", "gamma": 1}]),
+        ("embedder", "octopus"),
+        ("scale", {"rate": 0}),
+        ("seed", -1),
+        ("expect", {"estimate_ratio": {"least": 1}}),
+        ("workload", {"kind": "jobs", "jobs": []}),
+        ("workload", {"kind": "jobs", "jobs": [{"id": "a", "vms": 2, "bandwidth": "5 Mbit/s"}]}),
+        ("colour", "red"),
+    ],
+)
+def test_it_refuses_mistakes(section: str, mistake: object) -> None:
+    good = yaml.safe_load(EXAMPLES[0].read_text())
+    assert VALIDATOR.is_valid(good)
+    assert not VALIDATOR.is_valid({**good, section: mistake})
+
+
+@settings(deadline=None, max_examples=120)
+@given(st.sampled_from(EXAMPLES), st.integers(0), st.integers(1, 3))
+def test_what_it_refuses_the_loader_refuses(path: Path, seed: int, changes: int) -> None:
+    rng = random.Random(seed)
+    tree = yaml.safe_load(path.read_text("utf-8"))
+    for _ in range(changes):
+        holder, key = rng.choice(_places(tree))
+        if rng.random() < 0.2:
+            del holder[key]
+        elif rng.random() < 0.2 and isinstance(holder, dict):
+            holder[f"{key}x"] = holder.pop(key)
+        else:
+            holder[key] = rng.choice(VALUES)
+        if not tree:
+            break
+    if not VALIDATOR.is_valid(tree):
+        with pytest.raises(SpecErrors):
+            parse_experiment(yaml.safe_dump(tree, sort_keys=False), path)
+
+
+def _places(tree: Any) -> list[tuple[Any, Any]]:
+    items = list(tree.items() if isinstance(tree, dict) else enumerate(tree))
+    inside = [place for _, child in items if isinstance(child, dict | list) and child
+              for place in _places(child)]  # fmt: skip
+    return [(tree, key) for key, _ in items] + inside
+
+
+def test_every_key_is_described() -> None:
+    schema = experiment_schema()
+    for name, definition in [("file", schema), *schema["$defs"].items()]:
+        for key, value in definition["properties"].items():
+            assert key == "kind" or "description" in value, f"{name}.{key}"
+
+
+def test_the_examples_load() -> None:
+    assert [load_experiment(path).name for path in EXAMPLES] == [path.stem for path in EXAMPLES]
