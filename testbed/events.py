@@ -18,7 +18,11 @@ class Event:
     name: ClassVar[str] = ""
 
     def to_json(self) -> dict[str, Any]:
-        return {"t": self.t, "event": self.name, **{k: v for k, v in asdict(self).items() if k != "t"}}
+        return {
+            "t": self.t,
+            "event": self.name,
+            **{k: v for k, v in asdict(self).items() if k != "t"},
+        }
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class JobSubmitted(Event):
 class JobReserved(Event):
     """A reservation for ``[start_s, end_s)``; ``end_s`` None until the job ends.
 
+    ``estimate_s`` is None for a job at rate 0 that wants bandwidth: best effort promises nothing.
     ``vms_on`` [[server, count]], ``links`` [[directed link, bps]].
     """
 
@@ -51,7 +56,7 @@ class JobReserved(Event):
     start_s: float
     end_s: float | None
     rate_bps: int
-    estimate_s: float
+    estimate_s: float | None
     root: int
     vms_on: list[list[int]]
     links: list[list[int]]

@@ -93,6 +93,10 @@ class EngineView:
     def residual(self, start_s: float, end_s: float | None) -> Residual:
         return self._engine.ledger.residual(start_s, end_s)
 
+    @property
+    def ledger(self) -> Ledger:
+        return self._engine.ledger
+
 
 class Engine:
     """Runs one policy over one set of jobs in one world."""
@@ -154,6 +158,7 @@ class Engine:
 
     def _advance(self, at_s: float) -> None:
         self.now_s = max(self.now_s, at_s)
+        self.ledger.forget_before(self.now_s)
 
     def _due(self, rank: Rank, key: str, epoch: int, at_s: float) -> None:
         if rank is Rank.WAKE:
@@ -291,7 +296,12 @@ class Engine:
             raise RunFailed(f"policy {self.policy.name}, job {request.id}: {'; '.join(wrong)}")
         self.ledger.reserve(request.id, placement, rate_bps, start_s, end_s)
         job.placement, job.rate_bps = placement, rate_bps
-        estimate = estimated_duration_s(request.duration_s, request.bandwidth_bps, rate_bps)
+        best_effort = rate_bps == 0 and request.bandwidth_bps > 0 and request.kind != "compute"
+        estimate = (
+            None
+            if best_effort
+            else estimated_duration_s(request.duration_s, request.bandwidth_bps, rate_bps)
+        )
         self._emit(
             events.JobReserved(
                 self.now_s,

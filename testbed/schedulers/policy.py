@@ -6,6 +6,7 @@ from typing import Protocol
 
 from jobs.request import JobRequest
 from testbed.embedding.placement import Residual
+from testbed.reservation.ledger import Ledger
 from testbed.schedulers.actions import Action, PolicyEvent
 from topologies.datacentre import DataCentre
 
@@ -31,6 +32,11 @@ class View(Protocol):
 
     def residual(self, start_s: float, end_s: float | None) -> Residual:
         """The least that is free at any instant of ``[start_s, end_s)``; None: for ever."""
+        ...
+
+    @property
+    def ledger(self) -> Ledger:
+        """All reservations over time, to read: for policies that search them (DCloud's RUR)."""
         ...
 
 

@@ -79,13 +79,19 @@ def _compare(
 
 
 def estimates(history: History) -> Iterator[Finding]:
-    """The estimate is p·b/b', and p where nothing was scaled down (DCloud, Section III.B)."""
+    """The estimate is p·b/b', p where nothing was scaled down, and none for best effort."""
     for job in history.jobs.values():
         request = job.request
         if request is None:
             continue
         for line, event in job.all(events.JobReserved):
             asked, granted = request["bandwidth_bps"], event.rate_bps
+            best_effort = granted == 0 and asked > 0 and request["kind"] != "compute"
+            if best_effort or event.estimate_s is None:
+                if not (best_effort and event.estimate_s is None):
+                    said = f"estimate {event.estimate_s} s at {granted} bit/s of {asked}"
+                    yield Finding(EVENTS, line, f"{job.job_id}: {said}")
+                continue
             factor = asked / granted if 0 < granted < asked else 1.0
             promise_s = request["duration_s"] * factor
             if not (about(event.estimate_s, promise_s) and about(promise_s, event.estimate_s)):
@@ -117,13 +123,15 @@ def samples(history: History) -> Iterator[Finding]:
 
 
 def is_dcloud(history: History) -> str | None:
-    if history.policy in ("dcloud", "dcloud-ts", "dcloud-bs"):
+    # A label is the name, and the parameters after it.
+    if history.policy.startswith("dcloud"):
         return None
     return f"the policy is {history.policy}, not of the dcloud family"
 
 
 def is_vc(history: History) -> str | None:
-    return None if history.policy == "vc" else f"the policy is {history.policy}, not vc"
+    own = history.policy == "vc" or history.policy.startswith("vc-")
+    return None if own else f"the policy is {history.policy}, not vc"
 
 
 def is_fcfs(history: History) -> str | None:
@@ -138,7 +146,9 @@ def within_deadline(history: History) -> Iterator[Finding]:
             continue
         due_s = request["submit_s"] + request["deadline_s"]
         for line, event in job.all(events.JobReserved):
-            end_s = event.start_s + event.estimate_s if event.end_s is None else event.end_s
+            end_s = (
+                event.start_s + (event.estimate_s or 0.0) if event.end_s is None else event.end_s
+            )
             if not about(end_s, due_s):
                 said = f"admitted until {end_s:.6g} s, its deadline is {due_s:.6g} s"
                 yield Finding(EVENTS, line, f"{job.job_id}: {said}")
