@@ -15,7 +15,7 @@ COMMAND_MARK='# Hosenet: written by provision.sh, removed by its uninstall.'
 PYTHON=/usr/bin/python3              # Debian's: it sees Mininet; another (pyenv, conda) would not
 EXAMPLE=examples/bandwidth-scaling.yaml
 
-PACKAGES=(mininet openvswitch-switch iperf3 iproute2 ethtool tcpdump kmod procps
+PACKAGES=(mininet openvswitch-switch iperf3 iproute2 iputils-ping ethtool tcpdump kmod procps
           ca-certificates python3 python3-venv)
 TEST_PACKAGES=(git shellcheck)
 
