@@ -14,7 +14,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -41,6 +41,7 @@ from testbed.backends.emu.ledger import (
 from testbed.backends.emu.lock import MachineLock
 from testbed.backends.emu.namespaces import NETNS_DIR
 from testbed.backends.emu.ovs import down_arguments, owned_by, qos_arguments, vsctl
+from testbed.backends.emu.settings import expedited
 from testbed.errors import RunFailed
 
 PROCESS_TIMEOUT_S = 5.0
@@ -101,7 +102,8 @@ def remove_run(ledger: Ledger, *, dry_run: bool = False) -> list[Removed]:
         if same_boot:
             # Processes first: one of them might be a command that still makes things.
             removed += _end_processes(entries, ledger.mark, dry_run=dry_run)
-        removed += remove_network(ledger, dry_run=dry_run)
+        with nullcontext() if dry_run else expedited(ledger):
+            removed += remove_network(ledger, dry_run=dry_run)
         for entry in reversed(entries):
             if isinstance(entry, File):
                 removed += _remove_file(entry, dry_run=dry_run)

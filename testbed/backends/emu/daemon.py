@@ -14,13 +14,14 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.backends.emu.commands import run
-from testbed.backends.emu.ledger import Daemon, Ledger, Sysctl
+from testbed.backends.emu.ledger import Daemon, Ledger
 from testbed.backends.emu.ovs import rows, vsctl
+from testbed.backends.emu.settings import setting
 from testbed.errors import MachineCannot
 
 OVS_CTL = Path("/usr/share/openvswitch/scripts/ovs-ctl")
@@ -176,10 +177,15 @@ def prime_send_socket(bridge: str, port_number: int, ledger: Ledger) -> SwitchSo
     sockets = switch_sockets()
     if sockets.send_buffer_bytes:
         return sockets
-    with _larger_default(WMEM_DEFAULT, SEND_BUFFER_BYTES, ledger):
+    with _at_least(WMEM_DEFAULT, SEND_BUFFER_BYTES, ledger):
         action = f"in_port=local,packet={PROBE_FRAME},actions=output:{port_number}"
         run(["ovs-ofctl", "--timeout=10", "-O", "OpenFlow13", "packet-out", bridge, action])
         return switch_sockets()
+
+
+def _at_least(path: Path, size_bytes: int, ledger: Ledger) -> AbstractContextManager[None]:
+    present = int(path.read_text(encoding="ascii"))
+    return setting(path, str(max(size_bytes, present)), ledger)
 
 
 def larger_receive_buffers(ledger: Ledger) -> AbstractContextManager[None]:
@@ -188,17 +194,4 @@ def larger_receive_buffers(ledger: Ledger) -> AbstractContextManager[None]:
     The kernel's 208 kB hold a few milliseconds of a fast link; whatever comes while the switch's
     thread waits for a processor is lost, and only the socket's own counter shows it.
     """
-    return _larger_default(RMEM_DEFAULT, RECEIVE_BUFFER_BYTES, ledger)
-
-
-@contextmanager
-def _larger_default(path: Path, wanted_bytes: int, ledger: Ledger) -> Iterator[None]:
-    old = path.read_text(encoding="ascii").strip()
-    entry = Sysctl(str(path), old, str(max(wanted_bytes, int(old))))
-    ledger.add([entry])
-    path.write_text(entry.new, encoding="ascii")
-    try:
-        yield
-    finally:
-        path.write_text(old, encoding="ascii")
-        ledger.strike([entry])
+    return _at_least(RMEM_DEFAULT, RECEIVE_BUFFER_BYTES, ledger)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +25,7 @@ from testbed.backends.emu.namespaces import (
     set_gso,
 )
 from testbed.backends.emu.netlink import TC_H_ROOT, QdiscCounters, RouteSocket
+from testbed.backends.emu.settings import expedited
 from testbed.errors import MachineCannot
 from testbed.plan.hosts import tenant_hosts
 from testbed.plan.limits import (
@@ -101,14 +103,15 @@ class Network:
         daemon.ensure_running(self._ledger)
         self._refuse_taken_names()
         try:
-            self._make()
+            with expedited(self._ledger):
+                self._make()
         except BaseException:
             self.down()
             raise
 
     def down(self) -> None:
         """Remove everything. A second call does nothing."""
-        with uninterrupted():
+        with uninterrupted(), expedited(self._ledger):
             for vm in self._vms.values():
                 vm.socket.close()
             self._vms = {}
@@ -127,10 +130,13 @@ class Network:
         arguments = ovs.up_arguments(
             self.plan, self._ledger.mark.run, self._datapath, self._controller_port
         )
-        with daemon.larger_receive_buffers(self._ledger):
-            ovs.vsctl(arguments)
+        # The switch takes its time on a processor of its own; meanwhile the limits are set.
+        buffers = daemon.larger_receive_buffers(self._ledger)
+        with buffers, ThreadPoolExecutor(max_workers=1) as beside:
+            switching = beside.submit(ovs.vsctl, arguments)
+            limits.apply(network_limits(self.plan), {})
+            switching.result()
         ovs.check_ports(self.plan)
-        limits.apply(network_limits(self.plan), {})
         self.conditions = self._look_at_switch()
         self._vms = open_namespaces(
             [slot.netns for slot in self.plan.slots],

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from testbed.backends.emu.commands import run
 from testbed.errors import RunFailed
-from testbed.plan.network import NetworkPlan, Port
+from testbed.plan.network import Bridge, NetworkPlan, Port
 
 Datapath = Literal["netdev", "system"]
 RUN_KEY = "hosenet-run"
@@ -38,24 +38,44 @@ def up_arguments(
     ports_of: dict[str, list[Port]] = {bridge.name: [] for bridge in network.bridges}
     for port in _ports(network):
         ports_of[port.bridge].append(port)
+    # Rows, not add-br and add-port: those look the whole database through every time.
     commands = [["--id=@noop", "create", "QoS", "type=linux-noop", mark]]
     for bridge in network.bridges:
-        commands.append(["add-br", bridge.name])
-        commands.append([
-            f"--id=@c{bridge.node}", "create", "Controller",
-            f'target="tcp:127.0.0.1:{controller_port}"',
-            f"max_backoff={CONTROLLER_MAX_BACKOFF_MS}", "connection_mode=out-of-band",
-        ])  # fmt: skip
-        commands.append([
-            "set", "Bridge", bridge.name,
-            f"datapath_type={datapath}", "fail_mode=secure", "protocols=OpenFlow13",
-            f"other_config:datapath-id={bridge.dpid:016x}", "other_config:disable-in-band=true",
-            f"controller=@c{bridge.node}", mark,
-        ])  # fmt: skip
+        local = _port_rows(f"{bridge.node}.local", bridge.name, "type=internal")
+        commands += local
+        ids = [f"@p{bridge.node}.local"]
         for port in ports_of[bridge.name]:
-            commands.append(["add-port", bridge.name, port.name, "qos=@noop", mark])
-            commands.append(["set", "Interface", port.name, f"ofport_request={port.number}"])
+            ids.append(f"@p{bridge.node}.{port.number}")
+            request = f"ofport_request={port.number}"
+            commands += _port_rows(ids[-1][2:], port.name, request, "qos=@noop", mark)
+        commands += _bridge_rows(bridge, ids, datapath, controller_port, mark)
+    bridges = [f"@b{bridge.node}" for bridge in network.bridges]
+    commands.append(["add", "Open_vSwitch", ".", "bridges", *bridges])
     return _joined(commands)
+
+
+def _port_rows(row: str, name: str, interface: str, *port: str) -> list[list[str]]:
+    return [
+        [f"--id=@i{row}", "create", "Interface", f"name={name}", interface],
+        [f"--id=@p{row}", "create", "Port", f"name={name}", f"interfaces=@i{row}", *port],
+    ]
+
+
+def _bridge_rows(
+    bridge: Bridge, ports: Sequence[str], datapath: Datapath, controller_port: int, mark: str
+) -> list[list[str]]:
+    controller = [
+        f"--id=@c{bridge.node}", "create", "Controller",
+        f'target="tcp:127.0.0.1:{controller_port}"', "connection_mode=out-of-band",
+        f"max_backoff={CONTROLLER_MAX_BACKOFF_MS}",
+    ]  # fmt: skip
+    row = [
+        f"--id=@b{bridge.node}", "create", "Bridge", f"name={bridge.name}",
+        f"ports={','.join(ports)}", f"datapath_type={datapath}", "fail_mode=secure",
+        "protocols=OpenFlow13", f"other_config:datapath-id={bridge.dpid:016x}",
+        "other_config:disable-in-band=true", f"controller=@c{bridge.node}", mark,
+    ]  # fmt: skip
+    return [controller, row]
 
 
 def down_arguments(bridges: Iterable[str]) -> list[str]:
