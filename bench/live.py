@@ -23,7 +23,7 @@ PORT = 5001
 
 
 def five_switches(link_bps: int, slots: int) -> DataCentre:
-    """Two servers with ``slots`` VMs each, five switches apart: server, rack, core, rack, server."""
+    """Two servers of ``slots`` VMs, five switches apart: server, rack, core, rack, server."""
     return tree([2, 1], [link_bps, link_bps], slots)
 
 

@@ -21,7 +21,8 @@ class DemandCurve:
 
     def __post_init__(self) -> None:
         ends = [x for x, _ in self.steps]
-        if not ends or ends[-1] != 1.0 or any(b <= a for a, b in zip([0.0, *ends], ends)):
+        rising = all(a < b for a, b in zip([0.0, *ends], ends, strict=False))
+        if not ends or ends[-1] != 1.0 or not rising:
             raise ValueError("a demand curve's steps must rise from above 0 to exactly 1")
         if any(c < 0 for _, c in self.steps) or not any(c > 0 for _, c in self.steps):
             raise ValueError("a demand curve needs demands of at least 0, one of them above 0")

@@ -1,6 +1,6 @@
 """The one typed stream that feeds progress, metrics, report and audit (``events.jsonl``).
 
-One JSON object a line: ``{"t": seconds since the run began (experiment time), "event": NAME, ...}``.
+One JSON object a line: ``{"t": seconds since the run began, "event": NAME, ...}``.
 Rates and times are in experiment units; raw figures of the emulated wire end in ``_raw``.
 """
 
@@ -27,7 +27,7 @@ class Event:
 
 @dataclass(frozen=True)
 class RunStarted(Event):
-    """``topology`` holds the arrays the audit needs: slots, links (lower, upper, capacity), trees."""
+    """``topology``: slots, links (lower, upper, capacity) and trees, as the audit needs them."""
 
     name: ClassVar[str] = "run_started"
     run: str
@@ -91,7 +91,7 @@ class JobProgress(Event):
 
 @dataclass(frozen=True)
 class JobEnded(Event):
-    """``outcome``: finished, rejected, killed or unfinished. Its reservation is free from ``t`` on."""
+    """``outcome``: finished, rejected, killed, unfinished. Its reservation is free from ``t``."""
 
     name: ClassVar[str] = "job_ended"
     job_id: str
@@ -126,7 +126,7 @@ class JobMigrated(Event):
 
 @dataclass(frozen=True)
 class LinkSample(Event):
-    """Mean rate sent on directed links since the last sample, and reserved now: [[id, sent, reserved]]."""
+    """Rates on directed links: [[id, mean sent since the last sample, reserved now]]."""
 
     name: ClassVar[str] = "link_sample"
     interval_s: float
@@ -161,7 +161,7 @@ EVENTS: dict[str, type[Event]] = {
 
 
 def event_from_json(record: dict[str, Any]) -> Event:
-    """The inverse of :meth:`Event.to_json`; raises ValueError on an unknown or incomplete record."""
+    """The inverse of :meth:`Event.to_json`; ValueError for what is not a record."""
     kind = EVENTS.get(str(record.get("event")))
     if kind is None:
         raise ValueError(f"unknown event {record.get('event')!r}")

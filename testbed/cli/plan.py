@@ -1,4 +1,4 @@
-"""``testbed plan FILE``: the flows and tc text of an experiment, without root and without effects."""
+"""``testbed plan FILE``: the flows and tc text of an experiment; no root, no effects."""
 
 from __future__ import annotations
 
@@ -42,10 +42,14 @@ def _text(one: Planned, job: str | None, *, tenants_only: bool) -> str:
     parts: list[str] = []
     if not tenants_only and job is None:
         parts.append(f"### policy {one.policy}: the network\n{one.network_text}")
-    for tenant in one.tenants:
-        if job is None or tenant.job_id == job:
-            parts.append(f"### policy {one.policy}: {tenant.summary}\n{tenant.text}")
-    for job_id, reason in one.refused:
-        if job is None or job_id == job:
-            parts.append(f"### policy {one.policy}: {job_id} is rejected: {reason}\n")
+    parts += [
+        f"### policy {one.policy}: {tenant.summary}\n{tenant.text}"
+        for tenant in one.tenants
+        if job is None or tenant.job_id == job
+    ]
+    parts += [
+        f"### policy {one.policy}: {job_id} is rejected: {reason}\n"
+        for job_id, reason in one.refused
+        if job is None or job_id == job
+    ]
     return "\n".join(parts)

@@ -1,4 +1,4 @@
-"""Live progress of a run on standard error: time left, running jobs; plain lines where no TTY is."""
+"""Progress of a run on standard error: time left, running jobs; plain lines without a TTY."""
 
 from __future__ import annotations
 

@@ -62,6 +62,13 @@ class _Job:
     pending: act.Reserve | None = None
     epoch: int = 0
 
+    def placed(self) -> Placement:
+        """Where the job is, or was when it was preempted."""
+        place = self.placement or self.left
+        if place is None:
+            raise RunFailed(f"job {self.request.id} has no place")
+        return place
+
 
 class EngineView:
     """The read-only window that a policy decides from."""
@@ -169,7 +176,7 @@ class Engine:
             self._arrive(job)
         elif job.epoch == epoch and job.phase is not Phase.ENDED:
             if rank is Rank.START and job.pending is not None:
-                self._start_reserved(job, job.pending)
+                self._start_reserved(job)
             elif rank is Rank.END:
                 self._kill(key, "its reservation ended before it did")
                 self._ask(act.Ended(key, "killed"))
@@ -281,7 +288,7 @@ class Engine:
         if action.kill_at_end:
             self._at(action.end_s, Rank.END, action.job_id, job.epoch)
 
-    def _start_reserved(self, job: _Job, action: act.Reserve) -> None:
+    def _start_reserved(self, job: _Job) -> None:
         job.pending = None
         self._launch(job, "foreground")
 
@@ -317,13 +324,13 @@ class Engine:
         )
 
     def _launch(self, job: _Job, tier: act.Tier) -> None:
-        assert job.placement is not None
+        placement = job.placed()
         job_id = job.request.id
         self.waiting.pop(job_id, None)
         self.running[job_id] = None
         job.phase = Phase.RUNNING
         try:
-            self.backend.start(job.request, job.placement, job.rate_bps, tier)
+            self.backend.start(job.request, placement, job.rate_bps, tier)
         except StartFailed as error:
             self._end(job_id, "killed", f"it could not be started: {error}", None, {})
             self._ask(act.Ended(job_id, "killed"))
@@ -333,11 +340,11 @@ class Engine:
 
     def _rescale(self, job_id: str, rate_bps: int) -> None:
         job = self._require(job_id, Phase.RUNNING)
-        assert job.placement is not None
+        placement = job.placed()
         self.ledger.rerate(job_id, self.now_s, rate_bps)
         job.rate_bps = rate_bps
         self.backend.rescale(job_id, rate_bps)
-        links = self._links(job.placement, rate_bps)
+        links = self._links(placement, rate_bps)
         self._emit(events.JobRescaled(self.now_s, job_id, rate_bps, links))
 
     def _preempt(self, job_id: str, reason: str) -> None:
@@ -353,9 +360,9 @@ class Engine:
     def _resume(self, job_id: str) -> None:
         """Let a preempted job go on where it was."""
         job = self._require(job_id, Phase.PREEMPTED)
-        assert job.left is not None
-        self.ledger.reserve(job_id, job.left, job.rate_bps, self.now_s, None)
-        self._running_again(job, job.left)
+        placement = job.placed()
+        self.ledger.reserve(job_id, placement, job.rate_bps, self.now_s, None)
+        self._running_again(job, placement)
         self.backend.resume(job_id)
         self._emit(events.JobResumed(self.now_s, job_id))
 
@@ -379,7 +386,8 @@ class Engine:
         if job is None or job.phase is not phase:
             state = "unknown" if job is None else job.phase.value
             raise RunFailed(
-                f"policy {self.policy.name} acts on job {job_id}, which is {state}, not {phase.value}"
+                f"policy {self.policy.name} acts on job {job_id},"
+                f" which is {state}, not {phase.value}"
             )
         return job
 

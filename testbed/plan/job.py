@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from random import Random
 
-from jobs.estimate import unconstrained_duration_s, volume_bits_per_vm
+from jobs.estimate import volume_bits_per_vm
 from jobs.live.patterns import transfers
 from jobs.live.protocol import ComputePlan, Incoming, Outgoing, TransferPlan
 from jobs.live.protocol import Plan as AgentPlan
@@ -37,9 +37,8 @@ def agent_plans(
         true_s = job.duration_s if job.true_duration_s is None else job.true_duration_s
         cpu_s = share * true_s / scale.time
         return tuple(ComputePlan(vm.index, cpu_s, share, timeout_s=limit_s) for vm in tenant.vms)
-    flows = transfers(
-        job.pattern, job.n_vms, volume_payload_bytes(job, scale), Random(f"{seed}/{job.id}")
-    )
+    stream = Random(f"{seed}/{job.id}")  # noqa: S311 reproducible, not secret
+    flows = transfers(job.pattern, job.n_vms, volume_payload_bytes(job, scale), stream)
     demand: tuple[tuple[float, int], ...] = ()
     if job.demand is not None:
         demand = tuple(
@@ -70,8 +69,3 @@ def agent_plans(
 def produces_last(job: JobRequest) -> bool:
     """Whether the application still computes after its last byte (its curve ends at 0)."""
     return job.demand is not None and job.demand.steps[-1][1] == 0
-
-
-def unconstrained_wall_s(job: JobRequest, scale: Scale) -> float:
-    """τ in wall seconds."""
-    return unconstrained_duration_s(job) / scale.time

@@ -291,9 +291,7 @@ def _vm_caps_bps(network: NetworkPlan, tenant: TenantPlan, mode: Mode) -> dict[i
     return {server: max(cap, nic_bps[server]) for server, cap in caps.items()}
 
 
-def _cap_lines(
-    dev: str, rate_bps: int, burst_s: float, queue_bytes: int
-) -> tuple[TcLine, ...]:
+def _cap_lines(dev: str, rate_bps: int, burst_s: float, queue_bytes: int) -> tuple[TcLine, ...]:
     return (
         TcLine("add", HtbRoot(dev, VM_MINOR)),
         TcLine("add", HtbClass(dev, 0, VM_MINOR, rate_bps, rate_bps, burst_s)),

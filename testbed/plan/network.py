@@ -180,7 +180,7 @@ def network_plan(
     too_long = next((name for name in names if len(name) > 15), None)
     if too_long is not None:
         raise BadInput(
-            f"the topology is too large for live interface names: {too_long!r} has over 15 characters",
+            f"the topology is too large for interface names: {too_long!r} has over 15 characters",
             "use a shorter prefix or a smaller topology",
         )
     return NetworkPlan(prefix, tuple(bridges), tuple(links), tuple(slots))

@@ -12,7 +12,7 @@ from testbed.plan.network import NetworkPlan, TenantPlan
 
 
 def tenant_text(network: NetworkPlan, tenant: TenantPlan) -> str:
-    """tc text, host configuration and flows of one tenant, as installed."""
+    """The tc text, host configuration and flows of one tenant, as installed."""
     flows = tenant_flows(controller_tenant(network, tenant))
     return (
         f"# limits (tc -batch)\n{limits_text(tenant_limits(network, tenant))}"

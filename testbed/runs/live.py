@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
@@ -125,8 +125,3 @@ def terminated_as_interrupt() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def no_progress(_: dict[str, float], __: float, ___: str) -> AbstractContextManager[Sink]:
-    """For callers that show nothing."""
-    return nullcontext(lambda event: None)

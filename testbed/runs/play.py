@@ -53,5 +53,10 @@ def play(experiment: Experiment, policy: PolicySpec, backend: Backend, sink: Sin
 def dry_run(experiment: Experiment, policy: PolicySpec) -> list[events.Event]:
     """The events of the same policy and jobs in the simulator (decision 0003)."""
     history: list[events.Event] = []
-    play(experiment, policy, SimulatedBackend(), history.append)
+    play(experiment, policy, simulated(experiment), history.append)
     return history
+
+
+def simulated(experiment: Experiment) -> SimulatedBackend:
+    """The experiment's simulated world."""
+    return SimulatedBackend(experiment.datacentre, seed=experiment.seed)

@@ -24,6 +24,30 @@ class Recorded:
     results: Results
     audit: Audit
 
+    def to_json(self) -> dict[str, Any]:
+        """What ``--json`` prints: the summary, and whether the audit passed."""
+        return {
+            **self.results.to_json(),
+            "folder": str(self.folder.path),
+            "audit_passed": self.audit.passed,
+        }
+
+    def sentences(self) -> list[str]:
+        """Verdicts in words, and where the report is."""
+        out = [f"outside what was expected: {text}" for text in self.results.verdicts.complaints]
+        if self.results.verdicts.met and self.results.verdicts.judged:
+            out.append("every job is within what was expected")
+        fidelity = self.results.summary.fidelity
+        if fidelity.verdict is not None:
+            why = f": {'; '.join(fidelity.reasons)}" if fidelity.reasons else ""
+            out.append(f"validity: {fidelity.verdict}{why}")
+        failed = [result for result in self.audit.results if result.status == "failed"]
+        out += [f"audit: {result.name} FAILED: {result.says}" for result in failed]
+        if not failed:
+            out.append("audit: passed")
+        out.append(f"report: {self.folder.path / names.REPORT}")
+        return out
+
     @property
     def good(self) -> bool:
         """All expectations met and the audit passed."""
@@ -43,9 +67,7 @@ def begin_folder(
     folder.write_json(names.RESOLVED, {**experiment.resolved, "policy": policy.label})
     folder.write_json(
         names.PROVENANCE,
-        provenance(
-            seeds={"seed": experiment.seed}, command=command, backend=backend, extra=dict(facts)
-        ),
+        provenance(seeds={"seed": experiment.seed}, command=command, backend=backend, extra=facts),
     )
 
 

@@ -12,7 +12,7 @@ from topologies.datacentre import DataCentre
 
 
 class View(Protocol):
-    """What a policy may look at: the time, the data centre, what is reserved, who waits and runs."""
+    """What a policy may look at: time, data centre, what is reserved, who waits and runs."""
 
     @property
     def now_s(self) -> float: ...

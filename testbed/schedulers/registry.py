@@ -34,7 +34,7 @@ POLICIES: dict[str, PolicyKind] = {
         PolicyKind(
             "vc",
             lambda embedder, _: VirtualCluster(embedder),
-            summary="Oktopus virtual clusters: on arrival, at the bandwidth asked for, or not at all",
+            summary="Oktopus virtual clusters: on arrival, as asked for, or not at all",
         ),
     )
 }

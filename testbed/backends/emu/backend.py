@@ -179,7 +179,7 @@ class LiveBackend:
 
     # -- starting ---------------------------------------------------------------------------
 
-    def start(self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier) -> None:
+    def start(self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier) -> None:  # noqa: ARG002 one tier
         tenant = self._tenant(job, placement, rate_bps)
         estimate_s = job.duration_s * max(1.0, job.bandwidth_bps / max(1, rate_bps))
         plans = agent_plans(job, tenant, self._scale, self._seed, estimate_s)
@@ -294,7 +294,7 @@ class LiveBackend:
     def resume(self, job_id: str) -> None:
         raise RunFailed(f"job {job_id}: resuming is not available in the live world yet")
 
-    def migrate(self, job_id: str, placement: Placement) -> None:
+    def migrate(self, job_id: str, placement: Placement) -> None:  # noqa: ARG002 not yet
         raise RunFailed(f"job {job_id}: migration is not available in the live world yet")
 
     def switch_tier(self, job_id: str, tier: Tier) -> None:

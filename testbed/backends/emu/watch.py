@@ -1,4 +1,4 @@
-"""What is sampled beside the jobs: links, queues, processors, lateness. Once a second, in the loop."""
+"""What is sampled beside the jobs, once a second: links, queues, processors, lateness."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from testbed import events
 from testbed.backends.emu.network import Counters
 from testbed.plan.network import TenantPlan
 from testbed.plan.validity import ClassSample, Finding, lateness, leaks, processor, starved
-
 from testbed.spec.experiment import Scale
 
 if TYPE_CHECKING:
