@@ -18,12 +18,12 @@ from dataclasses import dataclass
 
 NS_PER_S = 1_000_000_000
 
-# Short enough that the buffer of two chunks is small beside any transfer worth measuring, long
+# Short enough that the buffer of a few chunks is small beside any transfer worth measuring, long
 # enough that 32 agents on two cores spend their time on bytes and not on waking up.
 CHUNK_S = 0.005
 CHUNK_LIMIT_BYTES = 65536
 BUFFER_S = 0.020
-BUFFER_LIMIT_BYTES = 65536
+BUFFER_LIMIT_BYTES = 131_072
 
 # An agent that the machine woke up late may catch up this much; more is a pause, not a delay.
 LATENESS_LIMIT_NS = 20_000_000

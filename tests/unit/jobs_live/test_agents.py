@@ -1,0 +1,508 @@
+"""Agents behind the fork server, on the loopback interface: no root, no namespaces."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from jobs.live.client import (
+    AgentDone,
+    AgentExited,
+    AgentPool,
+    AgentPoolError,
+    AgentProgress,
+    AgentReady,
+    AgentRefused,
+    AgentStarted,
+)
+from jobs.live.patterns import Transfer, transfers
+from jobs.live.protocol import ComputePlan, TransferPlan
+from jobs.live.requests import encode_request
+from tests.unit.jobs_live.watching import (
+    CONGESTION_CONTROL,
+    PATIENCE_S,
+    PORT,
+    Watch,
+    loopback_ips,
+    transfer_plans,
+)
+
+SpawnAll = Callable[[Sequence[TransferPlan]], list[str]]
+LIFE = [AgentStarted, AgentReady, AgentDone, AgentExited]
+
+
+def gone(pid: int) -> bool:
+    """Whether the process has ended (a zombie that nobody has reaped yet has)."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return status.rpartition(")")[2].split()[0] in "ZX"
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end_s, "still waiting"
+        time.sleep(0.01)
+
+
+# --------------------------------------------------------------------------------- transfers
+
+
+@pytest.mark.parametrize("pattern", ["ring", "permutation", "all-to-all"])
+def test_every_byte_arrives_is_stamped_and_acknowledged(
+    watch: Watch, spawn_all: SpawnAll, pattern: str
+) -> None:
+    n, volume_bytes = 5, 3_000_001
+    flows = transfers(pattern, n, volume_bytes, Random(3))
+    outcomes = watch.run_together(spawn_all(transfer_plans(flows, loopback_ips(n))))
+    reports = [outcome.report for outcome in outcomes]
+    assert [outcome.kinds() for outcome in outcomes] == [LIFE] * n
+    assert [(o.exited.code, o.exited.signum) for o in outcomes] == [(0, None)] * n
+    sizes = {(t.sender, t.receiver): t.size_bytes for t in flows}
+    assert {(r.peer, i): r.size_bytes for i, x in enumerate(reports) for r in x.received} == sizes
+    assert {(i, s.peer): s.size_bytes for i, x in enumerate(reports) for s in x.sent} == sizes
+    for report in reports:
+        assert report.error is None
+        assert report.congestion_control == CONGESTION_CONTROL
+        assert report.start_ns is not None
+        for got in report.received:
+            assert got.first_ns is not None
+            assert got.last_ns is not None
+            assert report.start_ns <= got.first_ns <= got.last_ns <= report.end_ns
+            # The sender was told the very instant that the receiver stamped.
+            (told,) = [s for s in reports[got.peer].sent if s.peer == report.index]
+            assert (told.acknowledged_bytes, told.acknowledged_ns) == (got.size_bytes, got.last_ns)
+
+
+def test_nobody_sends_before_the_start(pool: AgentPool, watch: Watch, spawn_all: SpawnAll) -> None:
+    plans = transfer_plans(transfers("ring", 3, 1000, Random(0)), loopback_ips(3))
+    names = spawn_all(plans)
+    watch.until(names, AgentReady)
+    at_ns = time.monotonic_ns() + 300_000_000
+    pool.begin(names, at_ns)
+    for outcome in watch.until(names, AgentExited):
+        report = outcome.report
+        assert report.start_ns is not None
+        assert report.start_ns >= at_ns
+        assert all(r.first_ns is not None and r.first_ns >= at_ns for r in report.received)
+
+
+def test_a_start_in_the_plan_needs_no_word_from_the_caller(
+    watch: Watch, spawn_all: SpawnAll
+) -> None:
+    at_ns = time.monotonic_ns() + 200_000_000
+    plans = transfer_plans(transfers("ring", 2, 1000, Random(0)), loopback_ips(2))
+    names = spawn_all([replace(plan, start_at_ns=at_ns) for plan in plans])
+    for outcome in watch.until(names, AgentExited):
+        assert outcome.report.error is None
+        assert outcome.report.start_ns is not None
+        assert outcome.report.start_ns >= at_ns
+
+
+def test_progress_grows_to_the_whole_volume(watch: Watch, spawn_all: SpawnAll) -> None:
+    # A curve that needs at least half a second: several samples on any machine.
+    plans = transfer_plans(transfers("ring", 2, 500_000, Random(0)), loopback_ips(2))
+    names = spawn_all([replace(plan, demand=((1.0, 8_000_000),)) for plan in plans])
+    for outcome in watch.run_together(names):
+        samples = [m.progress for m in outcome.messages if isinstance(m, AgentProgress)]
+        received = [sample.received_bytes for sample in samples]
+        assert len(samples) > 3
+        assert received == sorted(received)
+        assert received[-1] == 500_000
+        assert samples[-1].sent_bytes == 500_000
+        assert received[1] < 500_000
+
+
+def test_a_demand_curve_sets_a_floor_to_the_time(watch: Watch, spawn_all: SpawnAll) -> None:
+    # Eq. 1 over a network that never limits: τ = 0.4 s of which 0.2 s yield nothing.
+    plans = transfer_plans([Transfer(0, 1, 200_000)], loopback_ips(2))
+    plans[0] = replace(plans[0], demand=((0.5, 0), (1.0, 8_000_000)))
+    sender, receiver = watch.run_together(spawn_all(plans))
+    start_ns, (got,) = sender.report.start_ns, receiver.report.received
+    assert start_ns is not None
+    assert got.first_ns is not None
+    assert got.last_ns is not None
+    assert got.first_ns - start_ns > 0.19e9
+    assert got.last_ns - start_ns > 0.38e9
+
+
+def test_producing_burns_the_share_of_cpu(watch: Watch, spawn_all: SpawnAll) -> None:
+    plans = transfer_plans([Transfer(0, 1, 500_000)], loopback_ips(2))
+    plans[0] = replace(plans[0], demand=((1.0, 8_000_000),), cpu_share=0.5)
+    sender, receiver = watch.run_together(spawn_all(plans))
+    assert sender.report.error is None
+    assert sender.report.cpu_s == pytest.approx(0.25, rel=0.2)
+    assert receiver.report.cpu_s < 0.2
+
+
+def test_a_flow_without_a_receiver_ends_with_the_reason(watch: Watch, spawn_all: SpawnAll) -> None:
+    ips = loopback_ips(2)
+    plans = transfer_plans([Transfer(0, 1, 1000)], ips)
+    (name,) = spawn_all([replace(plans[0], connect_timeout_s=0.2)])
+    (outcome,) = watch.until([name], AgentExited)
+    assert outcome.exited.code == 1
+    assert outcome.report.error == (
+        f"no connection within 0.2 s to VM 1 at {ips[1]}:{PORT} (Connection refused)"
+    )
+
+
+def test_a_receiver_nobody_calls_ends_with_the_reason(watch: Watch, spawn_all: SpawnAll) -> None:
+    plans = transfer_plans([Transfer(0, 1, 1000)], loopback_ips(2))
+    (name,) = spawn_all([replace(plans[1], connect_timeout_s=0.2)])
+    (outcome,) = watch.until([name], AgentExited)
+    assert outcome.exited.code == 1
+    assert outcome.report.error == "no call within 0.2 s from VM 0"
+
+
+def test_a_peer_that_dies_ends_both_its_neighbours_with_the_reason(
+    pool: AgentPool, watch: Watch, spawn_all: SpawnAll
+) -> None:
+    # 8 Mbit/s of 1 GB: nobody gets near the end by itself.
+    plans = transfer_plans(transfers("ring", 3, 10**9, Random(0)), loopback_ips(3))
+    names = spawn_all([replace(plan, demand=((1.0, 8_000_000),)) for plan in plans])
+    watch.until(names, AgentReady)
+    pool.begin(names, time.monotonic_ns())
+    watch.until(names, AgentProgress)
+    pool.signal("vm1", signal.SIGKILL)
+    outcomes = watch.until(names, AgentExited)
+    assert outcomes[1].exited.signum == signal.SIGKILL
+    assert outcomes[1].exited.code is None
+    for survivor in (outcomes[0], outcomes[2]):
+        assert survivor.exited.code == 1
+        assert survivor.report.error is not None
+        assert "lost after" in survivor.report.error
+    assert "to VM 1" in str(outcomes[0].report.error) or "VM 2" in str(outcomes[0].report.error)
+
+
+def test_what_takes_too_long_ends_with_how_far_it_got(watch: Watch, spawn_all: SpawnAll) -> None:
+    plans = transfer_plans([Transfer(0, 1, 10**9)], loopback_ips(2))
+    plans = [replace(plan, timeout_s=0.3) for plan in plans]
+    plans[0] = replace(plans[0], demand=((1.0, 8_000_000),))
+    sender, receiver = watch.run_together(spawn_all(plans))
+    errors = [str(sender.report.error), str(receiver.report.error)]
+    assert [o.exited.code for o in (sender, receiver)] == [1, 1]
+    # Whoever is first breaks the connection of the other.
+    assert any("not done when the time of 0.3 s was over" in error for error in errors), errors
+
+
+def test_a_sender_that_announces_another_size_is_refused(watch: Watch, spawn_all: SpawnAll) -> None:
+    ips = loopback_ips(2)
+    sender, receiver = transfer_plans([Transfer(0, 1, 1000)], ips)
+    other = transfer_plans([Transfer(0, 1, 999)], ips)[1]
+    assert receiver.receives[0].size_bytes == 1000
+    outcomes = watch.until(spawn_all([replace(sender, connect_timeout_s=1.0), other]), AgentExited)
+    assert outcomes[1].report.error == "VM 0 announces 1000 bytes, 999 are expected"
+    assert [o.exited.code for o in outcomes] == [1, 1]
+
+
+def test_a_stranger_on_the_port_is_turned_away(watch: Watch, spawn_all: SpawnAll) -> None:
+    ips = loopback_ips(2)
+    plans = transfer_plans([Transfer(0, 1, 1000)], ips)
+    (receiver,) = spawn_all([plans[1]])
+    watch.until([receiver], AgentStarted)
+    end_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            stranger = socket.create_connection((ips[1], PORT), timeout=PATIENCE_S)
+            break
+        except ConnectionRefusedError:
+            assert time.monotonic() < end_s
+    with stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\nHost: hosenet\r\n\r\n")
+        try:
+            answer = stranger.recv(1)
+        except ConnectionResetError:  # it hung up with our words unread
+            answer = b""
+        assert answer == b""
+    (sender,) = spawn_all([plans[0]])
+    for outcome in watch.run_together([sender, receiver]):
+        assert outcome.report.error is None
+
+
+def test_an_address_that_is_not_here_ends_with_the_reason(
+    watch: Watch, spawn_all: SpawnAll
+) -> None:
+    plans = transfer_plans([Transfer(0, 1, 1000)], ["127.0.0.1", "192.0.2.1"])
+    (name,) = spawn_all([plans[1]])
+    (outcome,) = watch.until([name], AgentExited)
+    assert outcome.report.error == (
+        f"cannot listen at 192.0.2.1:{PORT}: Cannot assign requested address"
+    )
+
+
+def test_an_unknown_congestion_control_ends_with_the_reason(
+    watch: Watch, spawn_all: SpawnAll
+) -> None:
+    plans = transfer_plans([Transfer(0, 1, 1000)], loopback_ips(2))
+    (name,) = spawn_all([replace(plans[0], congestion_control="vegetable")])
+    (outcome,) = watch.until([name], AgentExited)
+    assert outcome.exited.code == 1
+    assert "cannot use TCP congestion control 'vegetable'" in str(outcome.report.error)
+
+
+# ----------------------------------------------------------------------------------- compute
+
+
+def test_a_compute_agent_burns_what_it_is_told(
+    pool: AgentPool, watch: Watch, account: tuple[int, int]
+) -> None:
+    pool.spawn("burn", ComputePlan(0, cpu_s=0.3, share=0.5), uid=account[0], gid=account[1])
+    (outcome,) = watch.run_together(["burn"])
+    report = outcome.report
+    assert outcome.kinds() == LIFE
+    assert report.error is None
+    assert report.cpu_s == pytest.approx(0.3, abs=0.05)
+    assert report.start_ns is not None
+    assert report.end_ns - report.start_ns > 0.55e9  # half a core at most
+
+
+def test_a_compute_agent_without_time_says_how_far_it_got(
+    pool: AgentPool, watch: Watch, account: tuple[int, int]
+) -> None:
+    plan = ComputePlan(0, cpu_s=1000.0, share=1.0, timeout_s=0.2)
+    pool.spawn("burn", plan, uid=account[0], gid=account[1])
+    (outcome,) = watch.run_together(["burn"])
+    assert outcome.exited.code == 1
+    assert "of 1000.0 CPU seconds when the time of 0.2 s was over" in str(outcome.report.error)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_terminated_agent_still_reports(
+    pool: AgentPool, watch: Watch, account: tuple[int, int], signum: signal.Signals
+) -> None:
+    pool.spawn("burn", ComputePlan(0, cpu_s=1000.0, share=0.1), uid=account[0], gid=account[1])
+    watch.until(["burn"], AgentReady)
+    pool.begin(["burn"], time.monotonic_ns())
+    watch.until(["burn"], AgentProgress)
+    pool.signal("burn", signum)
+    (outcome,) = watch.until(["burn"], AgentExited)
+    assert outcome.exited.code == 128 + signum
+    assert outcome.report.error == f"terminated by signal {int(signum)}"
+    assert outcome.report.cpu_s > 0
+
+
+def test_a_transfer_waiting_for_its_peers_can_be_terminated(
+    pool: AgentPool, watch: Watch, spawn_all: SpawnAll
+) -> None:
+    plans = transfer_plans([Transfer(0, 1, 1000)], loopback_ips(2))
+    (name,) = spawn_all([replace(plans[1], connect_timeout_s=PATIENCE_S)])
+    watch.until([name], AgentStarted)
+    # Its handler stands as soon as it listens.
+    wait_until(lambda: _listens(plans[1].ip))
+    pool.signal(name, signal.SIGTERM)
+    (outcome,) = watch.until([name], AgentExited)
+    assert outcome.report.error == "terminated by signal 15"
+
+
+def _listens(ip: str) -> bool:
+    try:
+        socket.create_connection((ip, PORT), timeout=PATIENCE_S).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+# ------------------------------------------------------------------------------- fork server
+
+
+def test_the_log_is_private_and_gets_what_the_agent_prints(
+    pool: AgentPool, watch: Watch, account: tuple[int, int], tmp_path: Path
+) -> None:
+    log = tmp_path / "vm0.log"
+    pool.spawn("vm0", ComputePlan(0, 0.01), uid=account[0], gid=account[1], log=log)
+    watch.run_together(["vm0"])
+    found = log.stat()
+    assert stat.S_IMODE(found.st_mode) == 0o600
+    assert (found.st_uid, found.st_gid) == (os.getuid(), os.getgid())
+
+
+@pytest.mark.parametrize("kind", ["symlink", "hard link", "fifo", "folder missing"])
+def test_a_log_that_is_not_a_file_of_its_own_is_refused(
+    pool: AgentPool, watch: Watch, account: tuple[int, int], tmp_path: Path, kind: str
+) -> None:
+    target, log = tmp_path / "precious", tmp_path / "vm0.log"
+    target.write_text("precious")
+    target.chmod(0o644)
+    if kind == "symlink":
+        log.symlink_to(target)
+    elif kind == "hard link":
+        log.hardlink_to(target)
+    elif kind == "fifo":
+        os.mkfifo(log)
+    else:
+        log = tmp_path / "nowhere" / "vm0.log"
+    pool.spawn("vm0", ComputePlan(0, 0.01), uid=account[0], gid=account[1], log=log)
+    (outcome,) = watch.until(["vm0"], AgentRefused)
+    assert outcome.kinds() == [AgentRefused]
+    assert target.read_text() == "precious"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o644
+
+
+def test_a_name_is_taken_while_its_agent_lives_and_free_afterwards(
+    pool: AgentPool, watch: Watch, account: tuple[int, int]
+) -> None:
+    plan = ComputePlan(0, 0.01)
+    pool.spawn("vm0", plan, uid=account[0], gid=account[1])
+    with pytest.raises(ValueError, match="'vm0' is in the pool already"):
+        pool.spawn("vm0", plan, uid=account[0], gid=account[1])
+    watch.run_together(["vm0"])
+    pool.spawn("vm0", plan, uid=account[0], gid=account[1])
+    again = Watch(pool)
+    (outcome,) = again.run_together(["vm0"])
+    assert outcome.exited.code == 0
+
+
+def test_only_children_can_be_signalled(pool: AgentPool, watch: Watch) -> None:
+    pool.signal("stranger", signal.SIGKILL)
+    (outcome,) = watch.until(["stranger"], AgentRefused)
+    (refused,) = outcome.messages
+    assert refused == AgentRefused("stranger", "no agent of this name is running")
+
+
+def test_garbage_is_refused_and_the_server_lives_on(
+    pool: AgentPool, watch: Watch, account: tuple[int, int]
+) -> None:
+    control = pool._control()
+    for packet in (b"rm -rf /", b"[]", b'{"request":"exec"}', b'{"request":"spawn","id":"a"}'):
+        control.send(packet)
+    # A spawn without its channel, and one of root where the server is root.
+    control.send(_spawn_packet("naked", *account))
+    (outcome,) = watch.until([None], AgentRefused)
+    wait_until(lambda: bool(watch.until(["naked"], AgentRefused)))
+    wait_until(lambda: len(outcome.messages) == 4)
+    reasons = [m.reason for m in outcome.messages if isinstance(m, AgentRefused)]
+    assert "not JSON" in reasons[0]
+    assert reasons[1:3] == [
+        "message: an object is expected",
+        "request: 'exec' is unknown (spawn, signal, close)",
+    ]
+    assert "missing" in reasons[3]
+    pool.spawn("vm0", ComputePlan(0, 0.01), uid=account[0], gid=account[1])
+    (after,) = watch.run_together(["vm0"])
+    assert after.exited.code == 0
+
+
+def _spawn_packet(agent_id: str, uid: int, gid: int) -> bytes:
+    from jobs.live.requests import SpawnRequest
+
+    return encode_request(
+        SpawnRequest(agent_id, ComputePlan(0, 0.01), None, (), uid, gid, None, uid, gid)
+    )
+
+
+def test_the_server_inherits_only_its_socket(pool: AgentPool, tmp_path: Path) -> None:
+    # The pool was started before this file was opened, hence one of its own.
+    with (tmp_path / "lock").open("w") as lock:
+        os.set_inheritable(lock.fileno(), True)  # noqa: FBT003 - the function has no keyword
+        with AgentPool() as other:
+            wait_until(lambda: "jobs.live.forkserver" in _command(other.pid))
+            kinds = sorted(
+                str(entry.readlink()) for entry in Path(f"/proc/{other.pid}/fd").iterdir()
+            )
+    assert not [kind for kind in kinds if kind.endswith("/lock")]
+    assert sum(kind.startswith("socket:") for kind in kinds) == 1
+
+
+def _command(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+
+
+def test_an_agent_has_its_log_and_its_channel_open_and_nothing_else(
+    pool: AgentPool, watch: Watch, account: tuple[int, int], tmp_path: Path
+) -> None:
+    log = tmp_path / "vm0.log"
+    for name in ("vm0", "vm1"):
+        plan = ComputePlan(0, cpu_s=1000.0, share=0.01)
+        pool.spawn(name, plan, uid=account[0], gid=account[1], log=log if name == "vm0" else None)
+    watch.until(["vm0", "vm1"], AgentReady)
+    (outcome,) = watch.until(["vm0"], AgentReady)
+    folder = Path(f"/proc/{outcome.pid}/fd")
+    found = {int(entry.name): str(entry.readlink()) for entry in folder.iterdir()}
+    assert {0: "/dev/null", 1: str(log), 2: str(log)}.items() <= found.items()
+    assert found[3].startswith("socket:")
+    assert set(found) == {0, 1, 2, 3}
+
+
+def test_closing_the_pool_ends_everything(
+    watch: Watch, pool: AgentPool, account: tuple[int, int]
+) -> None:
+    pids = _three_that_never_end(pool, watch, account)
+    server = pool.pid
+    pool.close()
+    assert all(gone(pid) for pid in (*pids, server))
+    pool.close()
+
+
+def test_the_death_of_the_server_ends_its_agents_and_is_told(
+    watch: Watch, pool: AgentPool, account: tuple[int, int]
+) -> None:
+    pids = _three_that_never_end(pool, watch, account)
+    os.kill(pool.pid, signal.SIGKILL)
+    wait_until(lambda: all(gone(pid) for pid in pids))
+    with pytest.raises(AgentPoolError, match="fork server was ended by SIGKILL"):
+        _poll_for_ever(pool)
+
+
+def _poll_for_ever(pool: AgentPool) -> None:
+    while True:
+        pool.poll(PATIENCE_S)
+
+
+def test_the_death_of_the_caller_ends_server_and_agents(account: tuple[int, int]) -> None:
+    ours, theirs = socket.socketpair()
+    caller = os.fork()
+    if caller == 0:
+        ours.close()
+        try:
+            with AgentPool() as pool:
+                pids = _three_that_never_end(pool, Watch(pool), account)
+                theirs.sendall(" ".join(map(str, [pool.pid, *pids])).encode())
+                signal.pause()
+        finally:
+            os._exit(1)
+    theirs.close()
+    with ours:
+        ours.settimeout(PATIENCE_S)
+        pids = [int(word) for word in ours.recv(1000).split()]
+    assert len(pids) == 4
+    assert not any(gone(pid) for pid in pids)
+    os.kill(caller, signal.SIGKILL)
+    os.waitpid(caller, 0)
+    wait_until(lambda: all(gone(pid) for pid in pids))
+
+
+def _three_that_never_end(pool: AgentPool, watch: Watch, account: tuple[int, int]) -> list[int]:
+    names = ["a", "b", "c"]
+    for name in names:
+        plan = ComputePlan(0, cpu_s=1000.0, share=0.01, timeout_s=1e6)
+        pool.spawn(name, plan, uid=account[0], gid=account[1])
+    return [outcome.pid for outcome in watch.until(names, AgentReady)]
+
+
+def test_the_pool_can_be_waited_for_by_another_selector(
+    pool: AgentPool, watch: Watch, account: tuple[int, int]
+) -> None:
+    import select
+
+    assert select.select([pool], [], [], 0)[0] == []
+    pool.spawn("vm0", ComputePlan(0, 0.01), uid=account[0], gid=account[1])
+    assert select.select([pool], [], [], PATIENCE_S)[0] == [pool]
+    assert isinstance(watch.until(["vm0"], AgentStarted)[0].messages[0], AgentStarted)
+
+
+def test_a_pool_that_is_not_started_says_so() -> None:
+    pool = AgentPool()
+    with pytest.raises(AgentPoolError, match="has not been started"):
+        pool.poll()
+    pool.close()

@@ -1,0 +1,83 @@
+"""Patterns: every VM sends and receives exactly its volume, nobody talks to itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.live.patterns import PATTERNS, Transfer, transfers
+
+VMS = st.integers(2, 40)
+VOLUMES = st.integers(1, 10**13)
+SEEDS = st.integers(0, 2**32)
+
+
+@given(st.sampled_from(PATTERNS), VMS, VOLUMES, SEEDS)
+def test_every_vm_sends_and_receives_exactly_its_volume(
+    pattern: str, n_vms: int, volume_bytes: int, seed: int
+) -> None:
+    sent: Counter[int] = Counter()
+    received: Counter[int] = Counter()
+    pairs = set()
+    for transfer in transfers(pattern, n_vms, volume_bytes, Random(seed)):
+        assert transfer.sender != transfer.receiver
+        assert transfer.size_bytes > 0
+        sent[transfer.sender] += transfer.size_bytes
+        received[transfer.receiver] += transfer.size_bytes
+        pairs.add((transfer.sender, transfer.receiver))
+    everyone = dict.fromkeys(range(n_vms), volume_bytes)
+    assert sent == everyone
+    assert received == everyone
+    assert len(pairs) == len(transfers(pattern, n_vms, volume_bytes, Random(seed)))
+
+
+@given(VMS, VOLUMES)
+def test_an_all_to_all_differs_by_a_byte_at_most(n_vms: int, volume_bytes: int) -> None:
+    sizes = [t.size_bytes for t in transfers("all-to-all", n_vms, volume_bytes, Random(0))]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(VMS, SEEDS)
+def test_the_same_seed_gives_the_same_permutation(n_vms: int, seed: int) -> None:
+    first = transfers("permutation", n_vms, 10, Random(seed))
+    assert first == transfers("permutation", n_vms, 10, Random(seed))
+
+
+def test_three_vms_have_two_permutations_without_fixed_point_and_both_come_up() -> None:
+    drawn = Counter(
+        tuple(t.receiver for t in transfers("permutation", 3, 1, Random(seed)))
+        for seed in range(200)
+    )
+    assert set(drawn) == {(1, 2, 0), (2, 0, 1)}
+    assert min(drawn.values()) > 60
+
+
+def test_a_ring_of_three() -> None:
+    assert transfers("ring", 3, 7, Random(0)) == (
+        Transfer(0, 1, 7),
+        Transfer(1, 2, 7),
+        Transfer(2, 0, 7),
+    )
+
+
+def test_nothing_to_send_is_no_transfer() -> None:
+    assert all(transfers(pattern, 4, 0, Random(0)) == () for pattern in PATTERNS)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "n_vms", "volume_bytes", "words"),
+    [
+        ("star", 4, 1, "unknown pattern 'star'; known: ring, permutation, all-to-all"),
+        ("ring", 1, 1, "nobody to send to"),
+        ("ring", 4, -1, "cannot send -1 bytes"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(
+    pattern: str, n_vms: int, volume_bytes: int, words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        transfers(pattern, n_vms, volume_bytes, Random(0))
