@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -37,7 +38,8 @@ class PolicySpec:
     @property
     def label(self) -> str:
         """The name of the policy's folder and rows: with its parameters where it has any."""
-        return "-".join([self.name, *(f"{key}={value}" for key, value in self.parameters)])
+        text = "-".join([self.name, *(f"{key}={value}" for key, value in self.parameters)])
+        return re.sub(r"[^A-Za-z0-9._=-]+", "-", text)
 
 
 @dataclass(frozen=True, eq=False)

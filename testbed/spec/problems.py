@@ -79,7 +79,9 @@ def near(name: str, known: Sequence[str]) -> str | None:
     if key in folded:
         return folded[key]
     close = get_close_matches(key, list(folded), n=1, cutoff=0.6)
-    return folded[close[0]] if close else None
+    if not close:
+        close = [k for k in folded if min(len(k), len(key)) > 2 and (k in key or key in k)]
+    return folded[close[0]] if len(close) == 1 else None
 
 
 def unknown_name(what: str, name: str, known: Sequence[str]) -> str:

@@ -196,8 +196,12 @@ def _message(detail: ErrorDetails) -> str:
         name, word = _BOUNDS[kind]
         sentence = f"must be {word} {context[name]:g}, not {shown}"
     elif kind in _WANTED:
-        quoted = isinstance(value, str) and kind.startswith(("int", "float")) and _numeric(value)
-        sentence = f"must be {_WANTED[kind]}, not {shown}{': remove the quotes' if quoted else ''}"
+        mend = ""
+        if isinstance(value, str) and kind.startswith(("int", "float")) and _numeric(value):
+            mend = ": remove the quotes"
+        elif kind == "string_type" and isinstance(value, int | float):
+            mend = f": write '{shown}' if that is the text"
+        sentence = f"must be {_WANTED[kind]}, not {shown}{mend}"
     elif kind in ("too_short", "too_long"):
         word, name = ("least", "min_length") if kind == "too_short" else ("most", "max_length")
         sentence = f"needs at {word} {context[name]}, not {context['actual_length']}"
