@@ -155,29 +155,41 @@ def occupancy_svg(
             _add(use[index_of[application[span.job_id]]], span, step_s, n_vms[span.job_id])
         else:
             _add(waiting, span, step_s, 1.0)
-    with figure(9.4, 4.6) as made:
-        above, below = made.subplots(2, 1, sharex=True, height_ratios=[2.2, 1])
+    anyone_waits = max(waiting) > 0
+    with figure(9.4, 4.6 if anyone_waits else 3.4) as made:
+        if anyone_waits:
+            above, below = made.subplots(2, 1, sharex=True, height_ratios=[2.2, 1])
+        else:
+            above = below = made.subplots()
         unit_s = time_axis(below, span_s)
         xs = [(i + 0.5) * step_s / unit_s for i in range(POINTS)]
         labels = ["" for _ in use]
         for name, index in index_of.items():
             labels[index] = _short(name) if not labels[index] else "others"
-        above.stackplot(
-            xs, use, labels=labels, colors=[series_colour(i) for i in range(len(use))], alpha=0.85,
-            linewidth=0,
-        )  # fmt: skip
-        above.axhline(total_slots, color=INK, linewidth=1.2, linestyle=(0, (5, 2)))
-        above.annotate(
-            f"{total_slots:,} slots", (0, total_slots), xytext=(4, 3), textcoords="offset points",
-            color=MUTED, fontsize=9,
-        )  # fmt: skip
-        above.set_ylim(0, total_slots * 1.12)
-        above.set_ylabel("VM slots in use")
+        colour = [series_colour(i) for i in range(len(use))]
+        above.stackplot(xs, use, labels=labels, colors=colour, alpha=0.85, linewidth=0)
+        _full(above, total_slots)
         above.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=6)
-        below.fill_between(xs, waiting, color=MUTED, alpha=0.5, step="mid", linewidth=0)
-        below.set_ylabel("jobs waiting")
-        below.set_ylim(bottom=0, top=max(1.0, max(waiting) * 1.1))
+        if anyone_waits:
+            below.fill_between(xs, waiting, color=MUTED, alpha=0.5, step="mid", linewidth=0)
+            below.set_ylabel("jobs waiting")
+            below.set_ylim(bottom=0, top=max(waiting) * 1.1)
         return svg(made, "occupancy")
+
+
+def _full(axes: Axes, total_slots: int) -> None:
+    """Where every slot would be taken."""
+    axes.axhline(total_slots, color=INK, linewidth=1.2, linestyle=(0, (5, 2)))
+    axes.annotate(
+        f"{total_slots:,} slots",
+        (0, total_slots),
+        xytext=(4, 3),
+        textcoords="offset points",
+        color=MUTED,
+        fontsize=9,
+    )
+    axes.set_ylim(0, total_slots * 1.12)
+    axes.set_ylabel("VM slots in use")
 
 
 def _add(series: list[float], span: Span, step_s: float, amount: float) -> None:

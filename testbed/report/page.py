@@ -34,6 +34,7 @@ from testbed.results.metrics import LIVE, Summary
 from testbed.results.read import Run, load_run, policy_folders
 
 MAX_TABLE_ROWS = 200
+MAX_SHORT_TABLE = 24
 SHOWN_PACKAGES = (
     "hosenet", "numpy", "scipy", "pydantic", "pyroute2", "ryu", "os-ken", "eventlet", "mininet",
 )  # fmt: skip
@@ -75,7 +76,7 @@ def run_page(run: Run) -> str:
         "headline": words.headline(run.summary, verdicts, checked),
         "verdicts": verdicts,
         "table": in_order(verdicts.rows, MAX_TABLE_ROWS)[:MAX_TABLE_ROWS],
-        "long_table": len(verdicts.rows) > MAX_LANES,
+        "long_table": len(verdicts.rows) > MAX_SHORT_TABLE,
         "table_left": max(0, len(verdicts.rows) - MAX_TABLE_ROWS),
         "pictures": _pictures(run, verdicts),
         "figures": _figures(run.summary),
@@ -190,7 +191,8 @@ def _jobs_picture(run: Run, span_s: float) -> Picture:
         "jobs",
         occupancy_svg(run.rows, all_spans, slots, span_s),
         "The data centre over time",
-        f"VM slots in use by application, and the number of jobs waiting ({len(run.rows):,} jobs).",
+        f"VM slots in use by application, and how many jobs waited, if any did "
+        f"({len(run.rows):,} jobs).",
         f"On average {words.share_text(run.summary.vm_utilisation)} of {slots:,} VM slots were "
         f"in use; {run.summary.finished:,} jobs finished, {run.summary.rejected:,} were rejected.",
     )
@@ -201,8 +203,8 @@ def _links_picture(run: Run, groups: Sequence[Any], span_s: float) -> Picture:
     which = "All links in use" if shown == len(groups) else f"The {shown} busiest links"
     if run.summary.backend == LIVE:
         sent = (
-            "the darker line is what the counters of the sending ports showed (all protocol "
-            "overhead included), the shade around it its spread over links that are alike"
+            "the orange line is what the counters of the sending ports showed (all protocol "
+            "overhead included), the shade around it the spread over links that are alike"
         )
     else:
         sent = "nothing is sent in a simulated run, so nothing was measured"
@@ -325,12 +327,11 @@ def _packages(run: Run) -> list[tuple[str, str]]:
 
 
 def _reproduce(run: Run) -> list[str]:
-    """The command line that was typed, and the one that works from this folder."""
+    """The command that works inside this folder, and the command line that was typed."""
     verb = "sudo testbed run" if run.summary.backend == LIVE else "testbed simulate"
-    spec = run.path / names.SPEC
-    if not spec.is_file():
-        spec = run.path.parent / names.SPEC
-    again = f"{verb} {shlex.quote(str(spec))} --seed {run.summary.seed}"
+    # Of several policies, each has its own copy or shares the one above.
+    spec = names.SPEC if (run.path / names.SPEC).is_file() else f"../{names.SPEC}"
+    again = f"{verb} {spec} --seed {run.summary.seed}"
     overrides = (run.resolved or {}).get("overrides")
     if isinstance(overrides, dict):
         again += "".join(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from testbed.report.ink import INK, MUTED, SERIES, figure, svg, time_axis
 from testbed.results.links import LinkRow
+from testbed.units import human_bandwidth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_PANELS = 8
-MAX_HEAT_LINKS = 40
+MAX_HEAT_LINKS = 24
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,10 @@ class Series:
     def load(self) -> float:
         """What was reserved, as a share of the capacity, summed over the samples."""
         return sum(self.reserved_bps) / max(1, self.capacity_bps)
+
+    @property
+    def peak_bps(self) -> float:
+        return max(*self.reserved_bps, *(self.sent_bps or ()), 0.0)
 
 
 @dataclass(frozen=True)
@@ -98,8 +103,11 @@ def panels_svg(groups: Sequence[Alike], span_s: float) -> str:
             else:
                 cell.tick_params(labelbottom=True)
             _panel(cell, shown[index], unit_s)
-        handles, labels = grid.flat[0].get_legend_handles_labels()
-        made.legend(handles, labels, loc="outside upper left", ncols=4)
+        known: dict[str, Any] = {}
+        for cell in grid.flat:
+            for handle, label in zip(*cell.get_legend_handles_labels(), strict=True):
+                known.setdefault(label, handle)
+        made.legend(list(known.values()), list(known), loc="outside upper left", ncols=4)
         return svg(made, "links")
 
 
@@ -117,11 +125,19 @@ def _panel(axes: Axes, group: Alike, unit_s: float) -> None:
         low, high = _steps([min(at) for at in together]), _steps([max(at) for at in together])
         axes.fill_between(xs, low, high, step="pre", color=SERIES[1], alpha=0.3, linewidth=0)
         axes.step(xs, middle, where="pre", color=SERIES[1], linewidth=1.3, label="sent (measured)")
-    capacity = first.capacity_bps / 1e6
-    axes.axhline(capacity, color=INK, linewidth=1.0, linestyle=(0, (5, 2)), label="capacity")
-    axes.set_ylim(0, capacity * 1.08)
+    _capacity(axes, first, max(one.peak_bps for one in group.members))
     axes.set_ylabel("Mbit/s")
-    axes.set_title(group.title, fontsize=9.5)
+    axes.set_title(f"{group.title} ({human_bandwidth(first.capacity_bps)})", fontsize=9.5)
+
+
+def _capacity(axes: Axes, series: Series, peak_bps: float) -> None:
+    """The capacity as a line, unless what happens would be lost at its foot."""
+    capacity = series.capacity_bps / 1e6
+    if peak_bps >= 0.35 * series.capacity_bps:
+        axes.axhline(capacity, color=INK, linewidth=1.0, linestyle=(0, (5, 2)), label="capacity")
+        axes.set_ylim(0, capacity * 1.08)
+    else:
+        axes.set_ylim(0, max(1e-6, 1.25 * peak_bps / 1e6))
 
 
 def _steps(values_bps: Sequence[float]) -> list[float]:
@@ -134,16 +150,19 @@ def heat_svg(series: Sequence[Series], span_s: float) -> str:
     from matplotlib.colors import LinearSegmentedColormap
 
     shown = list(series[:MAX_HEAT_LINKS])
-    # One hue from nothing to full: it reads the same in grey and to the colour-blind.
+    # One hue, from nothing to all of it: it reads the same in grey, on a dark page and to the
+    # colour-blind.
     ramp = LinearSegmentedColormap.from_list(
-        "load", [(0.0, (0.0, 0.45, 0.70, 0.04)), (1.0, (0.0, 0.27, 0.50, 1.0))]
+        "load", [(0.0, (0.11, 0.48, 0.78, 0.0)), (1.0, (0.11, 0.48, 0.78, 1.0))]
     )
-    with figure(9.4, 1.1 + 0.2 * len(shown)) as made:
+    with figure(9.4, 0.9 + 0.18 * len(shown)) as made:
         axes = made.add_subplot()
         unit_s = time_axis(axes, span_s)
         share = [[bps / max(1, one.capacity_bps) for bps in one.reserved_bps] for one in shown]
+        # From nothing to the fullest there was: a lightly used network has a pattern too.
+        most = max(0.05, *(max(row) for row in share))
         image = axes.imshow(
-            share, aspect="auto", cmap=ramp, vmin=0, vmax=1, interpolation="nearest",
+            share, aspect="auto", cmap=ramp, vmin=0, vmax=most, interpolation="nearest",
             extent=(0, span_s / unit_s, len(shown) - 0.5, -0.5),
         )  # fmt: skip
         axes.set_yticks(range(len(shown)), [one.link.replace(" -> ", " → ") for one in shown])

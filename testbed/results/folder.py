@@ -171,8 +171,15 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """An existing run folder, for what is written later (a new report)."""
-        return cls(path.absolute(), caller())
+        """An existing run folder, for what is written later (a new report), which belongs to
+        whom the folder belongs. Raises BadInput where there is no such folder.
+        """
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise BadInput(f"{path}: {error.strerror}") from error
+        owner = Owner(status.st_uid, status.st_gid) if os.geteuid() == 0 else None
+        return cls(path.absolute(), owner)
 
     def policy(self, label: str) -> RunFolder:
         """A new sub-folder for one of several policies; equal labels get ``-2``, ``-3`` …"""
