@@ -97,6 +97,9 @@ class Api:
             return Answer(409, {"error": "conflict", "problems": list(error.problems)})
         except UnknownTenant as error:
             return Answer(404, {"error": str(error)})
+        except OSError as error:
+            LOG.exception("%s %s", method, target)
+            return Answer(500, {"error": f"the state cannot be saved, nothing changed: {error}"})
 
     def _route(self, method: str, target: str, body: bytes) -> Answer:
         url = urlsplit(target)
@@ -323,7 +326,10 @@ class _Handler(BaseHTTPRequestHandler):
         if problem is not None:
             self.close_connection = True
             raise problem
-        return self.rfile.read(int(text))
+        body = self.rfile.read(int(text))
+        if len(body) < int(text):
+            raise ConnectionError("the request ends in the middle of its body")
+        return body
 
     def _write(self, answer: Answer) -> None:
         body = json.dumps(answer.body).encode() + b"\n"

@@ -137,7 +137,10 @@ class _Wait:
 
 
 class ControlPlane:
-    """The desired state, the connected switches, and what is under way between them."""
+    """The desired state, the connected switches, and what is under way between them.
+
+    What changes the desired state saves it first: a call that raises OSError has changed nothing.
+    """
 
     def __init__(self, store: StateStore | None = None) -> None:
         """Starts from what `store` holds; without one from nothing."""
@@ -217,7 +220,10 @@ class ControlPlane:
         ours are taken off switches that leave.
         """
         with self._lock:
-            self._state = self._state.with_network(switches)
+            state = self._state.with_network(switches)
+            if self._store:
+                self._store.save_network(state.switches)
+            self._state = state
             self._revision += 1
             left = sorted(self._flows.keys() - self._state.switch_by_dpid.keys())
             came = sorted(self._state.switch_by_dpid.keys() - self._flows.keys())
@@ -225,15 +231,13 @@ class ControlPlane:
                 del self._flows[dpid]
                 if dpid in self._sessions:
                     clear = (RemoveByCookie(COOKIE_TAG, COOKIE_TAG_MASK),)
-                    self._send(self._sessions[dpid], clear)
+                    self._send(self._sessions[dpid], clear, self._next_ticket())
             for dpid in came:
                 self._flows[dpid] = {_BASE: base_flows(self._state.switch_by_dpid[dpid])}
                 if dpid in self._sessions:
                     # A new session on the old connection: what was under way no longer counts.
                     session = self._sessions[dpid] = _Session(self._sessions[dpid].channel)
                     self._ask(session)
-            if self._store:
-                self._store.save_network(self._state.switches)
 
     def add_tenant(self, tenant: Tenant, timeout_s: float) -> Outcome:
         """Bring a tenant in and wait until all its switches have confirmed.
@@ -244,28 +248,31 @@ class ControlPlane:
         """
         with self._lock:
             if tenant not in self._state.tenants:
-                self._state = self._state.with_tenant(tenant)
+                state = self._state.with_tenant(tenant)
+                if self._store:
+                    self._store.save_tenant(tenant)
+                self._state = state
                 self._revision += 1
                 self._arrived[tenant.id] = self._revision
+                wait = self._waiting_for(tenant.dpids, self._revision)
                 for dpid, flows in tenant_flows(tenant).items():
                     self._flows[dpid][tenant.id] = flows
                     self._send_if_settled(dpid, added(flows))
-                if self._store:
-                    self._store.save_tenant(tenant)
-            wait = self._waiting_for(tenant.dpids, self._arrived[tenant.id])
+            else:
+                wait = self._waiting_for(tenant.dpids, self._arrived[tenant.id])
         outcome = self._outcome(wait, timeout_s)
         if outcome.refused:
             with self._lock:
-                if tenant in self._state.tenants:
-                    self._take_out(tenant)
+                undo = self._take_out(tenant) if tenant in self._state.tenants else None
+            if undo is not None:
+                self._outcome(undo, timeout_s)
         return outcome
 
     def remove_tenant(self, tenant_id: int, timeout_s: float) -> Outcome:
         """Take a tenant out and wait until its switches have confirmed. `UnknownTenant`."""
         with self._lock:
             tenant = self._state.tenant(tenant_id)
-            self._take_out(tenant)
-            wait = self._waiting_for(tenant.dpids, self._revision)
+            wait = self._take_out(tenant)
         return self._outcome(wait, timeout_s)
 
     def wait_connected(self, dpids: Iterable[int] | None, timeout_s: float) -> Outcome:
@@ -285,11 +292,11 @@ class ControlPlane:
         """Ask every switch for its rules and mend what differs. Says what was mended where."""
         with self._lock:
             self._revision += 1
+            wait = self._waiting_for(sorted(self._flows), self._revision)
             for dpid in sorted(self._flows):
                 session = self._sessions.get(dpid)
                 if session is not None:
                     self._ask(session)
-            wait = self._waiting_for(sorted(self._flows), self._revision)
         outcome = self._outcome(wait, timeout_s)
         with self._lock:
             mended = [
@@ -344,7 +351,8 @@ class ControlPlane:
         session.foreign_flows = session.report.foreign_count
         session.asked, session.report, session.error = None, FlowReport(), None
         if changes:
-            session.settling = self._send(session, changes)
+            session.settling = self._next_ticket()
+            self._send(session, changes, session.settling)
         else:
             session.settled = True
             self._advance(dpid, session, self._revision, None)
@@ -352,13 +360,11 @@ class ControlPlane:
     def _send_if_settled(self, dpid: int, changes: Sequence[Change]) -> None:
         session = self._sessions.get(dpid)
         if session is not None and session.asked is None:
-            self._send(session, changes)
+            self._send(session, changes, self._next_ticket())
 
-    def _send(self, session: _Session, changes: Sequence[Change]) -> int:
-        ticket = self._next_ticket()
+    def _send(self, session: _Session, changes: Sequence[Change], ticket: int) -> None:
         session.revision_of[ticket] = self._revision
         session.channel.send_bundle(changes, ticket)
-        return ticket
 
     def _next_ticket(self) -> int:
         """Tickets travel as transaction ids; the library uses the lower half of these."""
@@ -374,15 +380,18 @@ class ControlPlane:
                 if not wait.pending:
                     wait.done.set()
 
-    def _take_out(self, tenant: Tenant) -> None:
-        self._state = self._state.without_tenant(tenant.id)
+    def _take_out(self, tenant: Tenant) -> _Wait:
+        state = self._state.without_tenant(tenant.id)
+        if self._store:
+            self._store.forget_tenant(tenant.id)
+        self._state = state
         self._revision += 1
         del self._arrived[tenant.id]
+        wait = self._waiting_for(tenant.dpids, self._revision)
         for dpid in tenant.dpids:
             del self._flows[dpid][tenant.id]
             self._send_if_settled(dpid, removed(tenant.id))
-        if self._store:
-            self._store.forget_tenant(tenant.id)
+        return wait
 
     def _waiting_for(self, dpids: Iterable[int], revision: int) -> _Wait:
         pending = {

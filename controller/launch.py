@@ -12,6 +12,7 @@ import errno
 import json
 import logging
 import os
+import pwd
 import signal
 import socket
 import stat
@@ -97,9 +98,15 @@ def _serve(options: Options) -> None:
     from controller.store import StateStore
     from controller.values import InvalidValues
 
-    user = _give_up_root(options)
     try:
-        store = StateStore(options.state_dir) if options.state_dir else None
+        user = _unprivileged_user() if os.geteuid() == 0 else None
+        store = None
+        if options.state_dir:
+            options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            store = StateStore.at(options.state_dir)
+            if user:
+                _hand_over(store.descriptor, options.state_dir, user)
+        _give_up_root(user, options.parent_pid)
         plane = ControlPlane(store)
     except (InvalidValues, OSError) as error:
         raise CannotStart(EXIT_BAD_INPUT, "bad-state", f"saved state: {error}") from None
@@ -109,7 +116,7 @@ def _serve(options: Options) -> None:
         "pid": os.getpid(),
         "library": options.library,
         "library_version": library_version(options.library),
-        "user": user,
+        "user": user.name if user else _own_name(),
         "openflow_port": openflow_socket.getsockname()[1],
         "api_port": api_socket.getsockname()[1],
     }
@@ -132,41 +139,39 @@ def _end(signal_number: int, frame: object) -> NoReturn:
     os._exit(EXIT_OK)
 
 
-def _give_up_root(options: Options) -> str:
-    """Become somebody unprivileged if root; the name of the user this process runs as."""
-    name = str(os.getuid())
-    if os.geteuid() == 0:
-        try:
-            user = privileges.unprivileged_user(os.environ)
-        except privileges.NoUnprivilegedUser as error:
-            raise CannotStart(EXIT_MACHINE_CANNOT, "no-user", str(error)) from None
-        if options.state_dir:
-            _hand_over(options.state_dir, user)
-        privileges.become(user)
-        name = user.name
-    elif options.state_dir:
-        options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    privileges.forbid_new_privileges()
-    if options.parent_pid is not None:
-        privileges.end_with_parent(options.parent_pid)
-    return name
-
-
-def _hand_over(directory: Path, user: privileges.User) -> None:
-    """Make the state directory and what is in it the user's, and closed to everybody else."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+def _unprivileged_user() -> privileges.User:
     try:
-        if os.fstat(descriptor).st_uid not in (0, user.uid):
-            raise CannotStart(
-                EXIT_BAD_INPUT, "state-dir", f"{directory} belongs to neither root nor {user.name}"
-            )
-        os.fchmod(descriptor, 0o700)
-        for name in sorted(os.listdir(descriptor)):  # noqa: PTH208 - of what was opened
-            os.chown(name, user.uid, user.gid, dir_fd=descriptor, follow_symlinks=False)
-        os.fchown(descriptor, user.uid, user.gid)
-    finally:
-        os.close(descriptor)
+        return privileges.unprivileged_user(os.environ)
+    except privileges.NoUnprivilegedUser as error:
+        raise CannotStart(EXIT_MACHINE_CANNOT, "no-user", str(error)) from None
+
+
+def _own_name() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _give_up_root(user: privileges.User | None, parent_pid: int | None) -> None:
+    """Become `user` if there is one to become. From here on there are no privileges to lose."""
+    if user:
+        privileges.become(user)
+    privileges.forbid_new_privileges()
+    if parent_pid is not None:
+        privileges.end_with_parent(parent_pid)
+
+
+def _hand_over(descriptor: int, directory: Path, user: privileges.User) -> None:
+    """Make the state directory and what is in it the user's, and closed to everybody else."""
+    if os.fstat(descriptor).st_uid not in (0, user.uid):
+        raise CannotStart(
+            EXIT_BAD_INPUT, "state-dir", f"{directory} belongs to neither root nor {user.name}"
+        )
+    os.fchmod(descriptor, 0o700)
+    for name in sorted(os.listdir(descriptor)):
+        os.chown(name, user.uid, user.gid, dir_fd=descriptor, follow_symlinks=False)
+    os.fchown(descriptor, user.uid, user.gid)
 
 
 def _listen(port: int, what: str, option: str) -> socket.socket:

@@ -56,8 +56,9 @@ def prepare(name: LibraryName) -> None:
     """Put green threads in place if the library needs them. Call it before other imports."""
     os.environ[LIBRARY_VARIABLE] = name
     if name == "ryu":
-        # Eventlet tells everyone who imports it that it is going to be retired.
-        warnings.filterwarnings("ignore", module=r"eventlet\b")
-        import eventlet
+        with warnings.catch_warnings():
+            # Eventlet tells everyone who imports it that it is going to be retired.
+            warnings.simplefilter("ignore")
+            import eventlet
 
         eventlet.monkey_patch()

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -122,36 +123,35 @@ def start_controller(
     """
     token = token or secrets.token_urlsafe(32)
     # A file rather than a pipe: nobody reads along, and a full pipe would stop the controller.
-    log = log or tempfile.TemporaryFile()  # noqa: SIM115 - the child writes to it
-    reader, writer = os.pipe()
-    arguments = launch_arguments(
-        openflow_port=openflow_port,
-        api_port=api_port,
-        library=library,
-        state_dir=state_dir,
-        ready_fd=writer,
-        parent_pid=os.getpid(),
-        verbose=verbose,
-    )
-    try:
-        process = subprocess.Popen(
-            arguments,
-            env={**(os.environ if environment is None else environment), TOKEN_VARIABLE: token},
-            cwd=Path(__file__).parent.parent,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=log,
-            pass_fds=[writer],
-            start_new_session=True,
-        )
-    finally:
-        os.close(writer)
-    try:
-        said = _first_line(reader, START_TIMEOUT_S)
-    finally:
-        os.close(reader)
-    if said.get("ready") is not True:
-        raise _not_started(process, said, log)
+    with nullcontext(log) if log is not None else tempfile.TemporaryFile() as log_file:
+        reader, writer = os.pipe()
+        try:
+            process = subprocess.Popen(
+                launch_arguments(
+                    openflow_port=openflow_port,
+                    api_port=api_port,
+                    library=library,
+                    state_dir=state_dir,
+                    ready_fd=writer,
+                    parent_pid=os.getpid(),
+                    verbose=verbose,
+                ),
+                env={**(os.environ if environment is None else environment), TOKEN_VARIABLE: token},
+                cwd=Path(__file__).parent.parent,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log_file,
+                pass_fds=[writer],
+                start_new_session=True,
+            )
+        finally:
+            os.close(writer)
+        try:
+            said = _first_line(reader, START_TIMEOUT_S)
+        finally:
+            os.close(reader)
+        if said.get("ready") is not True:
+            raise _not_started(process, said, log_file)
     return ControllerProcess(
         process=process,
         token=token,

@@ -8,6 +8,7 @@ of the process, and after the end of the machine there is no switch left that wo
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable
@@ -34,24 +35,36 @@ _UNFINISHED = ".unfinished"
 
 @dataclass(frozen=True)
 class StateStore:
-    """The files in `directory`, which exists and belongs to the controller alone."""
+    """The files in a directory that belongs to the controller alone.
+
+    Works on the open directory, not on its path: the path may lead through places that only the
+    root of a moment ago could enter. `directory` is for messages.
+    """
 
     directory: Path
+    descriptor: int
+
+    @classmethod
+    def at(cls, directory: Path) -> StateStore:
+        """The store in `directory`, which exists. It stays open as long as the process lives."""
+        return cls(directory, os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def load(self) -> DesiredState:
         """What was saved last. `InvalidValues` names the file that does not make sense."""
-        for path in sorted(self.directory.glob(f"*{_UNFINISHED}")):
-            path.unlink()
+        names = sorted(os.listdir(self.descriptor))  # noqa: PTH208 - the open directory
+        for name in names:
+            if name.endswith(_UNFINISHED):
+                os.unlink(name, dir_fd=self.descriptor)
         state = DesiredState()
-        network = self.directory / _NETWORK
-        if network.exists():
-            state = state.with_network(_read(network, Network).switches)
-        for path in sorted(self.directory.iterdir()):
-            if _TENANT.fullmatch(path.name):
+        if _NETWORK in names:
+            state = state.with_network(self._read(_NETWORK, Network).switches)
+        for name in names:
+            if _TENANT.fullmatch(name):
+                tenant = self._read(name, Tenant)
                 try:
-                    state = state.with_tenant(_read(path, Tenant))
+                    state = state.with_tenant(tenant)
                 except ValueError as error:
-                    raise _useless(path, str(error)) from None
+                    raise self._useless(name, error) from None
         return state
 
     def save_network(self, switches: Iterable[Switch]) -> None:
@@ -64,24 +77,27 @@ class StateStore:
 
     def forget_tenant(self, tenant_id: int) -> None:
         """Remove one tenant."""
-        (self.directory / f"tenant-{tenant_id}.json").unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"tenant-{tenant_id}.json", dir_fd=self.descriptor)
+
+    def _open(self, name: str, flags: int) -> int:
+        return os.open(
+            name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode=0o600, dir_fd=self.descriptor
+        )
 
     def _write(self, name: str, text: bytes) -> None:
-        unfinished = self.directory / (name + _UNFINISHED)
-        descriptor = os.open(
-            unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600
-        )
-        with os.fdopen(descriptor, "wb") as file:
+        unfinished = name + _UNFINISHED
+        with os.fdopen(self._open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
             file.write(text)
-        unfinished.replace(self.directory / name)
+        os.replace(unfinished, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
+    def _read(self, name: str, kind: type[Value]) -> Value:
+        try:
+            with os.fdopen(self._open(name, os.O_RDONLY), "rb") as file:
+                return from_json(kind, file.read())
+        except InvalidValues as error:
+            raise self._useless(name, error) from None
 
-def _read(path: Path, kind: type[Value]) -> Value:
-    try:
-        return from_json(kind, path.read_bytes())
-    except InvalidValues as error:
-        raise _useless(path, str(error)) from None
-
-
-def _useless(path: Path, why: str) -> InvalidValues:
-    return InvalidValues([f"{path}: {why}; remove the file to start without it"])
+    def _useless(self, name: str, why: Exception) -> InvalidValues:
+        path = self.directory / name
+        return InvalidValues([f"{path}: {why}; remove the file to start without it"])

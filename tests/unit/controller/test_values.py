@@ -124,10 +124,17 @@ def test_what_is_no_network(text: str | bytes, problem: str) -> None:
         from_json(Network, text)
 
 
+scalars = st.none() | st.booleans() | st.floats() | st.text(max_size=5) | st.integers()
+
+
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.floats() | st.text() | st.integers(),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        scalars,
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["id", "vms", "tree", "x"]), inner, max_size=3)
+        ),
+        max_leaves=6,
     )
 )
 def test_any_json_is_read_or_refused(value: object) -> None:

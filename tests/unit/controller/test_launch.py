@@ -1,0 +1,593 @@
+"""The whole controller as a process, on each library, with fake switches that really connect."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from controller.client import ControllerClient, ControllerUnreachable, SwitchesMissing
+from controller.fake_openflow import FakeConnection
+from controller.fake_switch import FakeSwitch
+from controller.fake_world import fat_tree_world, tree_world
+from controller.flows import COOKIE_TAG, Drop, Flow, Match, desired_flows
+from controller.launch import TOKEN_VARIABLE
+from controller.library import LIBRARY_VARIABLE, LibraryMissing, choose_library
+from controller.privileges import User, unprivileged_user
+from controller.process import (
+    ControllerNotStarted,
+    ControllerProcess,
+    launch_arguments,
+    start_controller,
+)
+from controller.state import AddFlow
+from controller.values import DesiredState
+
+ROOT = Path(__file__).parents[3]
+WORLD = tree_world([2, 2], slots_per_server=2)
+TOKEN = "a-token-for-tests-only"  # noqa: S105
+LIBRARIES = [
+    pytest.param("ryu", marks=pytest.mark.needs("ryu")),
+    pytest.param("os-ken", marks=pytest.mark.needs("os-ken")),
+]
+
+
+@pytest.fixture(params=LIBRARIES)
+def library(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def _running(library: str) -> Iterator[ControllerProcess]:
+    with start_controller(openflow_port=0, api_port=0, library=library) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def running_ryu() -> Iterator[ControllerProcess]:
+    yield from _running("ryu")
+
+
+@pytest.fixture(scope="module")
+def running_os_ken() -> Iterator[ControllerProcess]:
+    yield from _running("os-ken")
+
+
+@pytest.fixture
+def controller(library: str, request: pytest.FixtureRequest) -> Iterator[ControllerProcess]:
+    """A controller that several tests share, empty at the start of each."""
+    process: ControllerProcess = request.getfixturevalue(f"running_{library.replace('-', '_')}")
+    yield process
+    with process.client() as client:
+        for tenant in client.state().tenants:
+            with suppress(SwitchesMissing):
+                client.remove_tenant(tenant.id, timeout_s=0)
+        client.put_network([])
+
+
+@pytest.fixture
+def client(controller: ControllerProcess) -> Iterator[ControllerClient]:
+    with controller.client() as client:
+        yield client
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def any_library() -> str:
+    """For tests of what has nothing to do with the library: the one that starts faster."""
+    for name in ("os-ken", "ryu"):
+        with suppress(LibraryMissing):
+            return choose_library(name)
+    pytest.skip("no OpenFlow library is installed (sudo ./provision.sh install)")
+
+
+def started(
+    stack: ExitStack,
+    library: str,
+    state_dir: Path | None = None,
+    openflow_port: int = 0,
+    api_port: int = 0,
+) -> tuple[ControllerProcess, ControllerClient]:
+    process = stack.enter_context(
+        start_controller(
+            openflow_port=openflow_port,
+            api_port=api_port,
+            library=library,
+            state_dir=state_dir,
+            token=TOKEN,
+        )
+    )
+    return process, stack.enter_context(process.client())
+
+
+def connect(stack: ExitStack, port: int, switches: dict[int, FakeSwitch]) -> list[FakeConnection]:
+    return [stack.enter_context(FakeConnection(switch, port)) for switch in switches.values()]
+
+
+def fakes() -> dict[int, FakeSwitch]:
+    return {s.dpid: FakeSwitch(s.dpid, s.ports) for s in WORLD.switches}
+
+
+def flows_of(switches: dict[int, FakeSwitch]) -> dict[int, frozenset[Flow]]:
+    return {dpid: switch.flows for dpid, switch in switches.items()}
+
+
+def wanted(state: DesiredState) -> dict[int, frozenset[Flow]]:
+    return {dpid: frozenset(flows) for dpid, flows in desired_flows(state).items()}
+
+
+STATE = (
+    DesiredState()
+    .with_network(WORLD.switches)
+    .with_tenant(WORLD.tenant(3, WORLD.slots[:4], lambda _count: 0))
+    .with_tenant(WORLD.tenant(4, WORLD.slots[4:], lambda _count: 0))
+)
+EMPTY = DesiredState().with_network(WORLD.switches)
+
+
+def test_tenants_reach_the_switches(
+    stack: ExitStack, controller: ControllerProcess, client: ControllerClient
+) -> None:
+    switches = fakes()
+    connect(stack, controller.openflow_port, switches)
+    client.put_network(WORLD.switches)
+    client.wait_connected()
+    assert flows_of(switches) == wanted(EMPTY)
+    for tenant in STATE.tenants:
+        client.add_tenant(tenant)
+    assert flows_of(switches) == wanted(STATE)
+    for tenant in STATE.tenants:
+        client.remove_tenant(tenant.id)
+    assert flows_of(switches) == wanted(EMPTY)
+    state = client.state()
+    assert (state.library, state.missing, state.pid) == (
+        controller.library,
+        (),
+        controller.process.pid,
+    )
+
+
+def test_a_whole_fat_tree_connects_at_once(
+    stack: ExitStack, controller: ControllerProcess, client: ControllerClient
+) -> None:
+    world = fat_tree_world(4, slots_per_server=2)
+    client.put_network(world.switches)
+    switches = {s.dpid: FakeSwitch(s.dpid, s.ports) for s in world.switches}
+    connect(stack, controller.openflow_port, switches)
+    client.wait_connected()
+    tenant = world.tenant(9, world.slots, lambda _count: 2)
+    client.add_tenant(tenant)
+    state = DesiredState().with_network(world.switches).with_tenant(tenant)
+    assert flows_of(switches) == wanted(state)
+
+
+def test_a_tables_worth_of_rules_is_reconciled(
+    stack: ExitStack, controller: ControllerProcess, client: ControllerClient
+) -> None:
+    """More rules than fit into one message, ours and others'."""
+    client.put_network(WORLD.switches)
+    switches = fakes()
+    ours = [Flow(0, 9, Match(in_port=n), Drop(), COOKIE_TAG | 99) for n in range(1, 2001)]
+    foreign = [Flow(0, 8, Match(in_port=n), Drop(), 5) for n in range(1, 2001)]
+    switches[1].apply([AddFlow(flow) for flow in ours + foreign])
+    connect(stack, controller.openflow_port, switches)
+    client.wait_connected()
+    assert switches[1].flows == {*foreign, *wanted(EMPTY)[1]}
+    assert client.state().switches[0].foreign_flows == len(foreign)
+
+
+def test_a_silent_switch_is_named_and_holds_up_nobody(
+    stack: ExitStack, controller: ControllerProcess, client: ControllerClient
+) -> None:
+    client.put_network(WORLD.switches)
+    switches = fakes()
+    connections = connect(stack, controller.openflow_port, switches)
+    client.wait_connected()
+    first = STATE.tenants[0]
+    silent = next(c for c in connections if c.switch.dpid == first.dpids[-1])
+    silent.answering.clear()
+    with pytest.raises(SwitchesMissing) as caught:
+        client.add_tenant(first, timeout_s=0.3)
+    assert caught.value.missing == (WORLD.switches[silent.switch.dpid - 1].name,)
+    aside = WORLD.tenant(4, WORLD.slots[6:], lambda count: count - 1)
+    assert silent.switch.dpid not in aside.dpids
+    client.add_tenant(aside)
+    silent.answering.set()
+    client.add_tenant(first)
+    state = EMPTY.with_tenant(first).with_tenant(aside)
+    assert flows_of(switches) == wanted(state)
+
+
+def test_a_full_switch_refuses_and_the_tenant_is_out(
+    stack: ExitStack, controller: ControllerProcess, client: ControllerClient
+) -> None:
+    client.put_network(WORLD.switches)
+    switches = fakes()
+    connect(stack, controller.openflow_port, switches)
+    client.wait_connected()
+    switches[1].capacity = 4
+    with pytest.raises(Exception, match=r"refused the rules: .*type 5, code 1"):
+        client.add_tenant(STATE.tenants[0])
+    assert flows_of(switches) == wanted(EMPTY)
+    assert client.state().tenants == ()
+
+
+def test_a_switch_that_comes_back(
+    stack: ExitStack, controller: ControllerProcess, client: ControllerClient
+) -> None:
+    """Also shows that a connection's end is noticed: it is missing in between."""
+    client.put_network(WORLD.switches)
+    switches = fakes()
+    connections = connect(stack, controller.openflow_port, switches)
+    client.wait_connected()
+    for tenant in STATE.tenants:
+        client.add_tenant(tenant)
+    connections[0].close()
+    gone = connections[0].switch.dpid
+    until(lambda: not client.state().switches[gone - 1].connected)
+    switches[gone] = FakeSwitch(gone, WORLD.switches[gone - 1].ports)
+    (again,) = connect(stack, controller.openflow_port, {gone: switches[gone]})
+    client.wait_connected()
+    assert flows_of(switches) == wanted(STATE)
+    assert again.bundles == 1
+
+
+def test_connections_that_come_and_go_leave_no_threads(
+    stack: ExitStack, controller: ControllerProcess, client: ControllerClient
+) -> None:
+    client.put_network(WORLD.switches)
+
+    def threads() -> int:
+        return len(list(Path(f"/proc/{controller.process.pid}/task").iterdir()))
+
+    counts = []
+    for _ in range(3):
+        with ExitStack() as once:
+            connect(once, controller.openflow_port, fakes())
+            client.wait_connected()
+        until(lambda: not any(s.connected for s in client.state().switches))
+        until(lambda: not counts or threads() <= counts[0])
+        counts.append(threads())
+    assert len(counts) == 3
+
+
+def test_the_controller_restarts_under_its_switches(
+    stack: ExitStack, library: str, tmp_path: Path
+) -> None:
+    state_dir = tmp_path / "state"
+    with ExitStack() as life:
+        process, client = started(life, library, state_dir)
+        client.put_network(WORLD.switches)
+        switches = fakes()
+        connect(life, process.openflow_port, switches)
+        client.wait_connected()
+        for tenant in STATE.tenants:
+            client.add_tenant(tenant)
+        os.kill(process.process.pid, signal.SIGKILL)
+        process.process.wait(10)
+    assert flows_of(switches) == wanted(STATE), "without a controller the rules stay"
+    # As if it had been killed between telling the switches and forgetting.
+    (state_dir / "tenant-3.json").unlink()
+    state = STATE.without_tenant(3)
+    process, client = started(stack, library, state_dir)
+    connections = connect(stack, process.openflow_port, switches)
+    client.wait_connected()
+    assert flows_of(switches) == wanted(state)
+    assert [t.id for t in client.state().tenants] == [t.id for t in state.tenants]
+    changed = {d for d in switches if wanted(state)[d] != wanted(STATE)[d]}
+    assert {c.switch.dpid for c in connections if c.bundles} == changed
+    assert {stat.S_IMODE(p.stat().st_mode) for p in state_dir.iterdir()} == {0o600}
+    assert stat.S_IMODE(state_dir.stat().st_mode) == 0o700
+
+
+def test_the_client_finds_the_restarted_controller_again(
+    stack: ExitStack, any_library: str
+) -> None:
+    with ExitStack() as life:
+        process, _ = started(life, any_library)
+        ports = (process.openflow_port, process.api_port)
+        client = stack.enter_context(ControllerClient(process.api_port, TOKEN))
+        client.put_network(WORLD.switches)
+    with pytest.raises(ControllerUnreachable):
+        client.state()
+    process, _ = started(stack, any_library, None, *ports)
+    assert client.state().switches == ()
+
+
+def test_garbage_on_the_openflow_port_costs_only_its_connection(
+    stack: ExitStack, controller: ControllerProcess, client: ControllerClient
+) -> None:
+    client.put_network(WORLD.switches)
+    for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\x04\x05\xff\xff" + b"x" * 5000, bytes(64)):
+        with socket.create_connection(("127.0.0.1", controller.openflow_port)) as connection:
+            connection.sendall(garbage)
+    switches = fakes()
+    connect(stack, controller.openflow_port, switches)
+    client.wait_connected()
+    assert flows_of(switches) == wanted(EMPTY)
+
+
+# -------------------------------------------------------------------------- starting and ending
+
+
+def until(condition: object, timeout_s: float = 20.0) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_well(stack: ExitStack, library: str, how: signal.Signals) -> None:
+    process, client = started(stack, library)
+    connect(stack, process.openflow_port, fakes())
+    client.put_network(WORLD.switches)
+    client.wait_connected()
+    process.process.send_signal(how)
+    assert process.process.wait(10) == 0
+    for port in (process.openflow_port, process.api_port):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))
+
+
+@pytest.mark.parametrize("which", ["OpenFlow", "API"])
+def test_a_taken_port_is_exit_3_and_named(any_library: str, which: str) -> None:
+    option = {"OpenFlow": "openflow_port", "API": "api_port"}[which]
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        ports = {"openflow_port": 0, "api_port": 0, option: port}
+        with pytest.raises(ControllerNotStarted) as caught:
+            start_controller(library=any_library, **ports)
+    error = caught.value
+    assert (error.exit_code, error.error, error.port) == (3, "port-taken", port)
+    assert f"port {port} on 127.0.0.1, wanted for {which}, is taken" in str(error)
+    assert f"--{option.replace('_', '-')} chooses another" in str(error)
+
+
+def test_it_listens_on_loopback_only(stack: ExitStack, any_library: str) -> None:
+    process, _ = started(stack, any_library)
+    listening = {
+        line.split()[1]
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/{process.process.pid}/net/{table}").read_text().splitlines()[1:]
+        if line.split()[3] == "0A"
+    }
+    for port in (process.openflow_port, process.api_port):
+        holders = [place for place in listening if place.endswith(f":{port:04X}")]
+        assert holders == [f"0100007F:{port:04X}"]
+
+
+def launch(
+    arguments: list[str], environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "controller.launch", *arguments],
+        env={**os.environ, **({TOKEN_VARIABLE: TOKEN} if environment is None else environment)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "code", "message"),
+    [
+        (["--openflow-port", "70000"], None, 2, "--openflow-port is not within 0..65535"),
+        (["--openflow-port", "x"], None, 2, "invalid int value"),
+        (["--library", "pox"], None, 2, "invalid choice"),
+        ([], {LIBRARY_VARIABLE: "pox"}, 3, "'pox' is no OpenFlow library"),
+        ([], {TOKEN_VARIABLE: ""}, 2, f"{TOKEN_VARIABLE} has no token of at least 16"),
+        ([], {TOKEN_VARIABLE: "short"}, 2, "has no token of at least 16"),
+        ([], {TOKEN_VARIABLE: "with a\tcontrol character"}, 2, "printable"),
+        (["--token-file", "/nonexistent/token"], None, 2, "token file: "),
+    ],
+)
+@pytest.mark.usefixtures("any_library")
+def test_bad_input(
+    arguments: list[str], environment: dict[str, str] | None, code: int, message: str
+) -> None:
+    ended = launch(arguments, environment)
+    assert ended.returncode == code
+    assert message in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.usefixtures("any_library")
+def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text(TOKEN)
+    path.chmod(0o644)
+    ended = launch(["--token-file", str(path)])
+    assert ended.returncode == 2
+    assert f"{path} is open to others: chmod 600 {path}" in ended.stderr
+    assert json.loads(ended.stdout) == {"ready": False, "error": "token", "port": None}
+
+
+@pytest.mark.usefixtures("any_library")
+def test_saved_state_that_makes_no_sense_is_exit_2(tmp_path: Path) -> None:
+    (tmp_path / "network.json").write_text("{")
+    ended = launch(["--state-dir", str(tmp_path), "--openflow-port", "0", "--api-port", "0"])
+    assert ended.returncode == 2
+    assert "network.json: not JSON" in ended.stderr
+    assert "remove the file" in ended.stderr
+
+
+def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    for wanted_library in (None, "ryu", "os-ken"):
+        monkeypatch.delenv(LIBRARY_VARIABLE, raising=False)
+        with pytest.raises(LibraryMissing, match=r"provision\.sh"):
+            choose_library(wanted_library)
+
+
+def test_a_token_file_serves_as_well(stack: ExitStack, any_library: str, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text(TOKEN + "\n")
+    path.chmod(0o600)
+    arguments = launch_arguments(openflow_port=0, api_port=0, library=any_library)
+    process = subprocess.Popen(
+        [*arguments, "--token-file", str(path)], cwd=ROOT, stdout=subprocess.PIPE
+    )
+    stack.callback(process.wait, 10)
+    stack.callback(process.terminate)
+    assert process.stdout is not None
+    stack.callback(process.stdout.close)
+    said = json.loads(process.stdout.readline())
+    assert said["ready"] is True
+    with ControllerClient(said["api_port"], TOKEN) as client:
+        assert client.state().pid == process.pid == said["pid"]
+
+
+PARENT = """
+import os, signal, sys
+from controller.process import start_controller
+child = start_controller(openflow_port=0, api_port=0, library=sys.argv[1])
+print(child.process.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_it_does_not_outlive_who_started_it(library: str) -> None:
+    parent = subprocess.run(
+        [sys.executable, "-c", PARENT, library],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        timeout=30,
+        check=False,
+    )
+    assert parent.returncode == -signal.SIGKILL
+    child = Path(f"/proc/{int(parent.stdout)}")
+    until(lambda: not child.exists() or "State:\tZ" in (child / "status").read_text())
+
+
+# ------------------------------------------------------------------------------------ privileges
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"SUDO_UID": "0", "SUDO_GID": "0"},
+        {"SUDO_UID": "1000", "SUDO_GID": "0"},
+        {"SUDO_UID": "x", "SUDO_GID": "1"},
+    ],
+)
+def test_without_a_caller_that_is_no_root_it_is_nobody(environment: dict[str, str]) -> None:
+    assert unprivileged_user(environment).name == "nobody"
+
+
+def test_the_caller_of_sudo_it_is_otherwise() -> None:
+    assert unprivileged_user({"SUDO_UID": "1", "SUDO_GID": "2"}) == User("daemon", 1, 2)
+
+
+def status_of(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize(
+    ("environment", "user", "uid", "gid"),
+    [
+        ({}, "nobody", 65534, 65534),
+        ({"SUDO_UID": "54321", "SUDO_GID": "54322"}, "54321", 54321, 54322),
+    ],
+)
+def test_root_is_given_up(
+    stack: ExitStack,
+    library: str,
+    tmp_path: Path,
+    environment: dict[str, str],
+    user: str,
+    uid: int,
+    gid: int,
+) -> None:
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("SUDO_")}
+    state_dir = tmp_path / "state"
+    process = stack.enter_context(
+        start_controller(
+            openflow_port=0,
+            api_port=0,
+            library=library,
+            state_dir=state_dir,
+            environment={**clean, **environment},
+        )
+    )
+    status = status_of(process.process.pid)
+    assert process.user == user
+    assert status["Uid"].split() == [str(uid)] * 4
+    assert status["Gid"].split() == [str(gid)] * 4
+    assert status["Groups"] == ""
+    assert status["NoNewPrivs"] == "1"
+    for capabilities in ("CapPrm", "CapEff", "CapAmb"):
+        assert int(status[capabilities], 16) == 0
+    with process.client() as client:
+        client.put_network(WORLD.switches)
+    assert state_dir.stat().st_uid == uid
+    assert (state_dir / "network.json").stat().st_uid == uid
+
+
+@pytest.mark.needs("root")
+def test_nothing_is_imported_after_root_is_given_up(
+    stack: ExitStack, library: str, tmp_path: Path
+) -> None:
+    """The package lies where only root can read it, and everything still works."""
+    shutil.copytree(ROOT / "controller", tmp_path / "hidden" / "controller")
+    (tmp_path / "hidden").chmod(0o700)
+    tmp_path.chmod(0o700)
+    reader, writer = os.pipe()
+    stack.callback(os.close, reader)
+    process = subprocess.Popen(
+        launch_arguments(openflow_port=0, api_port=0, library=library, ready_fd=writer),
+        cwd=tmp_path / "hidden",
+        env={**os.environ, TOKEN_VARIABLE: TOKEN},
+        pass_fds=[writer],
+    )
+    stack.callback(process.wait, 10)
+    stack.callback(process.terminate)
+    os.close(writer)
+    said = json.loads(os.read(reader, 4096))
+    switches = fakes()
+    connect(stack, said["openflow_port"], switches)
+    with ControllerClient(said["api_port"], TOKEN) as client:
+        client.put_network(WORLD.switches)
+        client.wait_connected()
+        client.add_tenant(STATE.tenants[0])
+        client.reconcile()
+        client.flows()
+        client.remove_tenant(3)
+    assert flows_of(switches) == wanted(EMPTY)
+
+
+@pytest.mark.needs("root")
+def test_a_state_directory_of_somebody_else_is_refused(tmp_path: Path, any_library: str) -> None:
+    tmp_path.chmod(0o777)
+    os.chown(tmp_path, 54321, 54321)
+    with pytest.raises(ControllerNotStarted, match="belongs to neither root nor nobody") as caught:
+        start_controller(
+            openflow_port=0,
+            api_port=0,
+            library=any_library,
+            state_dir=tmp_path,
+            environment={k: v for k, v in os.environ.items() if not k.startswith("SUDO_")},
+        )
+    assert caught.value.exit_code == 2
