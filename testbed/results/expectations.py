@@ -1,76 +1,27 @@
-"""What an experiment expects of its results, and whether it came true: decides exit code 1.
-
-Plain values: the experiment file's ``expect`` block is turned into an :class:`Expectation` where
-files are read.
-"""
+"""Whether what an experiment expects of its results came true: decides exit code 1."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from testbed.results.metrics import Fidelity, JobRow
+from testbed.spec.expectation import ApplicationExpectation, Band, Expectation
+
+__all__ = [
+    "Answer",
+    "ApplicationExpectation",
+    "Band",
+    "Expectation",
+    "Verdict",
+    "Verdicts",
+    "evaluate",
+    "verdicts_from_json",
+]
 
 Answer = Literal["ok", "outside", "open"]
 """``open``: nothing was expected of this job."""
-
-
-@dataclass(frozen=True)
-class Band:
-    """A closed interval; None is no limit on that side."""
-
-    min: float | None = None
-    max: float | None = None
-
-    def holds(self, value: float) -> bool:
-        return (self.min is None or value >= self.min) and (self.max is None or value <= self.max)
-
-    def __str__(self) -> str:
-        if self.min is not None and self.max is not None:
-            return f"{self.min:g}–{self.max:g}"
-        if self.min is not None:
-            return f"at least {self.min:g}"
-        return "anything" if self.max is None else f"at most {self.max:g}"
-
-
-@dataclass(frozen=True)
-class ApplicationExpectation:
-    """What is expected of one application's jobs.
-
-    ``estimate_ratio`` takes the place of the global band; ``scaled_down_below``: the ratio stays
-    under this wherever less bandwidth was granted than asked for.
-    """
-
-    estimate_ratio: Band | None = None
-    scaled_down_below: float | None = None
-
-
-@dataclass(frozen=True)
-class Expectation:
-    """The ``expect`` block. ``fidelity``: the worst verdict that is still accepted; None: any."""
-
-    estimate_ratio: Band | None = None
-    applications: Mapping[str, ApplicationExpectation] = field(default_factory=dict)
-    fidelity: Literal["ok", "suspect", "invalid"] | None = None
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Expectation:
-        """From its ``dataclasses.asdict`` form, as ``spec.resolved.json`` holds it."""
-        return cls(
-            _band(record.get("estimate_ratio")),
-            {
-                name: ApplicationExpectation(
-                    _band(own.get("estimate_ratio")), own.get("scaled_down_below")
-                )
-                for name, own in (record.get("applications") or {}).items()
-            },
-            record.get("fidelity"),
-        )
-
-
-def _band(record: Mapping[str, float | None] | None) -> Band | None:
-    return None if record is None else Band(record.get("min"), record.get("max"))
 
 
 @dataclass(frozen=True)
@@ -178,13 +129,15 @@ def _answer(row: JobRow, band: Band | None, below: float | None) -> tuple[Answer
     return "ok", f"below {below:g}, as expected when scaled down"
 
 
-_ORDER = ("ok", "suspect", "invalid")
+_BADNESS = {"ok": 0, "suspect": 1}
+_WORST = 2
 
 
 def _fidelity_complaints(expect: Expectation, fidelity: Fidelity) -> list[str]:
     if expect.fidelity is None or fidelity.verdict is None:
         return []
-    if _ORDER.index(fidelity.verdict) <= _ORDER.index(expect.fidelity):
+    badness, accepted = (_BADNESS.get(v, _WORST) for v in (fidelity.verdict, expect.fidelity))
+    if badness <= accepted:
         return []
     reasons = "; ".join(fidelity.reasons) or "no reason given"
     return [f"fidelity is {fidelity.verdict}, expected {expect.fidelity}: {reasons}"]

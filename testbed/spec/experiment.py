@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from jobs.request import JobRequest
-from testbed.results.expectations import Expectation
+from testbed.spec.expectation import Expectation
 from testbed.spec.problems import Place
 from topologies.datacentre import DataCentre
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, WithJsonSchema
 
 from testbed.embedding.registry import embedder_names
-from testbed.results.expectations import ApplicationExpectation, Band, Expectation
 from testbed.spec.document import Document, read_document, read_text
+from testbed.spec.expectation import ApplicationExpectation, Band, Expectation
 from testbed.spec.experiment import Experiment, Scale
 from testbed.spec.override import override
 from testbed.spec.policies import read_policies

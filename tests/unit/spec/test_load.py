@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.request import DemandCurve, JobRequest
-from testbed.results.expectations import ApplicationExpectation, Band, Expectation
+from testbed.spec.expectation import ApplicationExpectation, Band, Expectation
 from testbed.spec.experiment import Experiment, PolicySpec, Scale
 from testbed.spec.load import load_experiment, parse_experiment
 from testbed.spec.problems import SpecErrors
