@@ -404,4 +404,7 @@ def _cell(value: object) -> object:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, str):
+        # The csv module does not quote a lone carriage return, and readers take it for a line end.
+        return value.replace("\r\n", "\n").replace("\r", "\n")
     return repr(value) if isinstance(value, float) else value

@@ -156,9 +156,10 @@ def tools() -> dict[str, str | None]:
 
 
 def first_version(text: str | None) -> str | None:
-    """The first dotted number in a program's own words; None where there is none."""
-    match = re.search(r"\d+(?:\.\d+)+[\w.+~-]*|\bversion (\d+)", text or "")
-    return (match.group(1) or match.group(0)) if match else None
+    """The first dotted number in a program's own words, or ``version 6``; None without either."""
+    dotted = re.search(r"\d+(?:\.\d+)+[\w.+~-]*", text or "")
+    match = dotted or re.search(r"(?<=\bversion )\d+", text or "")
+    return match.group(0) if match else None
 
 
 # ----------------------------------------------------------------------------------- Python

@@ -220,7 +220,7 @@ def main_example(
     return [
         events.RunStarted(0.0, "bandwidth-scaling", policy, backend, seed, topology),
         *recorder.stream(),
-        events.RunEnded(end, "finished", ""),
+        events.RunEnded(end, "completed", ""),
     ]
 
 
@@ -273,7 +273,7 @@ def simulated(
         end = t + duration
         heapq.heappush(ends, (end, job["id"], vms_on, end - t))
     finish(float("inf"))
-    return [*stream, events.RunEnded(stream[-1].t, "finished", "")]
+    return [*stream, events.RunEnded(stream[-1].t, "completed", "")]
 
 
 def _first_rack(free: list[int], n: int, per_rack: int) -> list[list[int]] | None:
@@ -314,7 +314,7 @@ def sliding(policy: str = "dcloud") -> list[events.Event]:
         events.JobEnded(100.0, "early", "finished", "", 100.0, {}),
         events.JobStarted(112.0, "late", rate),
         events.JobEnded(224.0, "late", "killed", "its reservation ended before it did", None, {}),
-        events.RunEnded(224.0, "finished", ""),
+        events.RunEnded(224.0, "completed", ""),
     ]
 
 
@@ -343,7 +343,7 @@ def preempting() -> list[events.Event]:
         events.JobPreempted(45.0, "low", "to move"),
         events.JobMigrated(45.0, "low", "to move", root, there, hose(topology, there, half)),
         events.JobEnded(77.5, "low", "finished", "", 47.5, {}),
-        events.RunEnded(77.5, "finished", ""),
+        events.RunEnded(77.5, "completed", ""),
     ]
 
 
@@ -364,7 +364,7 @@ def flat() -> list[events.Event]:
         events.JobReserved(0.0, "a", 0.0, None, 0, 20.0, 2, [[0, 1], [1, 1]], []),
         events.JobStarted(0.0, "a", 0),
         events.JobEnded(20.0, "a", "finished", "", 20.0, {}),
-        events.RunEnded(20.0, "finished", ""),
+        events.RunEnded(20.0, "completed", ""),
     ]
 
 
@@ -385,4 +385,4 @@ def queue(order: list[str]) -> list[events.Event]:
             events.JobStarted(0.0, job_id, MBIT),
         ]
     stream += [events.JobEnded(10.0, j, "finished", "", 10.0, {}) for j in ("a", "b")]
-    return [*stream, events.RunEnded(10.0, "finished", "")]
+    return [*stream, events.RunEnded(10.0, "completed", "")]

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from testbed.errors import BadInput
+from testbed.results.conclude import conclude
+from testbed.results.folder import RunFolder
+from testbed.results.read import load_run, policy_folders, read_events
+from testbed.results.topology import topology_record
+from tests.unit.results import sample
+from tests.unit.results.written import FIG10, write_run
+from topologies.tree import tree as tree_topology
+
+
+def test_a_run_comes_back_whole(tmp_path: Path) -> None:
+    folder, results = write_run(tmp_path, sample.main_example(), FIG10)
+    folder.write_text("spec.yaml", "name: x\n")
+    folder.write_json("provenance.json", {"written": "now"})
+    run = load_run(folder.path)
+    assert run.rows == results.rows
+    assert run.summary == results.summary
+    assert run.file.complete
+    assert run.spec_text == "name: x\n"
+    assert run.provenance == {"written": "now"}
+    assert set(run.files) >= {"events.jsonl", "jobs.csv", "links.csv", "summary.json"}
+    stored = json.loads((folder.path / "summary.json").read_text(encoding="utf-8"))
+    assert stored["expectations"]["met"] is True
+    assert [row["verdict"] for row in stored["expectations"]["rows"]] == ["ok"] * 10
+
+
+def test_a_killed_run_is_read_as_far_as_it_came(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.main_example())
+    for name in ("jobs.csv", "links.csv", "summary.json"):
+        (folder.path / name).unlink()
+    file = folder.path / "events.jsonl"
+    file.write_bytes(file.read_bytes()[:-700])
+    run = load_run(folder.path)
+    assert not run.file.complete
+    assert run.file.broken_line == len(file.read_bytes().splitlines())
+    assert run.summary.status == "interrupted"
+    assert run.stored_summary is None
+    assert len(run.rows) == 10
+    concluded = conclude(RunFolder.open(folder.path), FIG10)
+    assert concluded.summary.finished == run.summary.finished
+    assert not concluded.verdicts.met
+
+
+def test_a_last_line_without_its_newline_counts_if_it_is_whole(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.flat())
+    file = folder.path / "events.jsonl"
+    file.write_bytes(file.read_bytes().rstrip(b"\n"))
+    assert read_events(file).complete
+
+
+def test_a_policys_folder_finds_what_lies_above(tmp_path: Path) -> None:
+    above, _ = write_run(tmp_path, sample.flat())
+    (above.path / "events.jsonl").rename(tmp_path / "events.jsonl")
+    for name in ("jobs.csv", "links.csv", "summary.json"):
+        (above.path / name).unlink()
+    sub = above.policy("fcfs")
+    (tmp_path / "events.jsonl").rename(sub.path / "events.jsonl")
+    above.write_text("spec.yaml", "name: x\n")
+    assert policy_folders(above.path) == [sub.path]
+    assert load_run(sub.path).spec_text == "name: x\n"
+
+
+def test_damaged_json_is_bad_input_with_its_line(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.flat())
+    folder.write_text("summary.json", '{\n"name": \n}')
+    with pytest.raises(BadInput, match=r"summary\.json:3: damaged"):
+        load_run(folder.path)
+
+
+def test_the_topologys_record_is_what_the_audit_reads() -> None:
+    datacentre = tree_topology([4, 2, 2], 10**9, 2)
+    record = topology_record(datacentre)
+    assert json.loads(json.dumps(record)) == record
+    assert record["slots"] == [2] * 16
+    assert len(record["links"]["capacity_bps"]) == 28
+    assert record["names"][0] == "server 0"
