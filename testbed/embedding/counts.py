@@ -7,6 +7,8 @@ arrays over edges have the shape of ``layer.child``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from testbed.embedding.placement import Placement, Residual
@@ -28,6 +30,49 @@ def edge_counts(layer: Layer, per_link: IntArray, n_vms: int) -> IntArray:
     if not layer.linked:
         return np.full(len(layer.child), n_vms, dtype=np.int64)
     return per_link[layer.link_index]
+
+
+class Counts:
+    """How many VMs fit below every node, by Oktopus' recurrence, one layer at a time.
+
+    ``below[v]`` VMs fit below node v as far as links inside it go; ``most[h][e]`` of them pass the
+    uplink of layer h's edge e, ``allowed[h][e]`` being the edge's a. That recurrence takes only
+    the largest count of each child, which is enough to tell whether a subtree can hold the hose
+    (docs/decisions/0101).
+    """
+
+    def __init__(
+        self, datacentre: DataCentre, residual: Residual, n_vms: int, rate_bps: int
+    ) -> None:
+        self.datacentre = datacentre
+        self.residual = residual
+        self.n_vms = n_vms
+        self.rate_bps = rate_bps
+        self.per_link = link_counts(residual, n_vms, rate_bps)
+        self.below = np.zeros(datacentre.n_nodes, dtype=np.int64)
+        self.below[: datacentre.n_servers] = residual.free_slots
+        self.most: list[IntArray] = []
+        self.allowed: list[IntArray] = []
+
+    def climb(self) -> Iterator[tuple[Layer, IntArray]]:
+        """Counts the layers not yet counted; yields each with the totals of its switches."""
+        for layer in self.datacentre.layers[len(self.most) :]:
+            a = edge_counts(layer, self.per_link, self.n_vms)
+            most = self._pass(self.below[layer.child_index], a)
+            total = np.add.reduceat(most, layer.segments)
+            self.below[layer.switch_index] = total
+            self.most.append(most)
+            self.allowed.append(a)
+            yield layer, total
+
+    def _pass(self, below: IntArray, a: IntArray) -> IntArray:
+        """The largest count that children may take: what fits, and what their uplinks let pass."""
+        most = np.minimum(below, a)
+        # With at least N-a below a link, the rest of the hose outside is few enough.
+        whole = below >= self.n_vms - a
+        if whole.any():
+            np.copyto(most, np.minimum(below, self.n_vms), where=whole)
+        return most
 
 
 def share_out(

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from testbed.embedding.counts import edge_counts, link_counts, placement_below, share_out
+from testbed.embedding.counts import Counts, edge_counts, link_counts, placement_below, share_out
 from testbed.embedding.placement import Placement, Refusal, Residual
 from testbed.embedding.ragged import least_bandwidth_ragged
 from testbed.embedding.reasons import refusal
@@ -44,7 +44,9 @@ class Exact:
         self, datacentre: DataCentre, residual: Residual, n_vms: int, rate_bps: int
     ) -> Placement | Refusal:
         placement = least_bandwidth(datacentre, residual, n_vms, rate_bps)
-        return refusal(datacentre, residual, n_vms, rate_bps) if placement is None else placement
+        if placement is not None:
+            return placement
+        return refusal(Counts(datacentre, residual, n_vms, rate_bps))
 
 
 def least_bandwidth(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from testbed.embedding.counts import edge_counts, link_counts, placement_below, share_out
+from testbed.embedding.counts import Counts, placement_below, share_out
 from testbed.embedding.exact import least_bandwidth
 from testbed.embedding.placement import Placement, Refusal, Residual
 from testbed.embedding.reasons import refusal
@@ -34,7 +34,8 @@ class Oktopus:
     def embed(
         self, datacentre: DataCentre, residual: Residual, n_vms: int, rate_bps: int
     ) -> Placement | Refusal:
-        for found in _candidates(datacentre, residual, n_vms, rate_bps):
+        counts = Counts(datacentre, residual, n_vms, rate_bps)
+        for found in _candidates(counts):
             if found.sound:
                 return found.placement
             inside = _servers_below(datacentre, found.subtree)
@@ -42,14 +43,14 @@ class Oktopus:
             repaired = least_bandwidth(datacentre, only_here, n_vms, rate_bps)
             if repaired is not None:
                 return repaired
-        return refusal(datacentre, residual, n_vms, rate_bps)
+        return refusal(counts)
 
 
 def published(
     datacentre: DataCentre, residual: Residual, n_vms: int, rate_bps: int
 ) -> Placement | None:
     """Algorithm 1 as printed, over-committing where it does; None where no subtree fits."""
-    found = next(_candidates(datacentre, residual, n_vms, rate_bps), None)
+    found = next(_candidates(Counts(datacentre, residual, n_vms, rate_bps)), None)
     return None if found is None else found.placement
 
 
@@ -71,56 +72,29 @@ class _Greedy:
     sound: bool
 
 
-def _candidates(
-    datacentre: DataCentre, residual: Residual, n_vms: int, rate_bps: int
-) -> Iterator[_Greedy]:
+def _candidates(counts: Counts) -> Iterator[_Greedy]:
     """The greedy's placement in every subtree that the counts let through, lowest first."""
-    slots = residual.free_slots
+    datacentre, n_vms = counts.datacentre, counts.n_vms
+    slots = counts.residual.free_slots
     if int(slots.max(initial=0)) >= n_vms:
         for server in np.flatnonzero(slots >= n_vms).tolist():
             alone = placement_below(datacentre, server, np.array([server]), np.array([n_vms]))
             yield _Greedy(server, alone, sound=True)
-    per_link = link_counts(residual, n_vms, rate_bps)
-    below = np.zeros(datacentre.n_nodes, dtype=np.int64)
-    below[: datacentre.n_servers] = slots
-    room: list[IntArray] = []
-    allowed: list[IntArray] = []
-    for layer in datacentre.layers:
-        a = edge_counts(layer, per_link, n_vms)
-        most = _most(below[layer.child_index], a, n_vms)
-        total = np.add.reduceat(most, layer.segments)
-        below[layer.switch_index] = total
-        room.append(most)
-        allowed.append(a)
+    for layer, total in counts.climb():
         if int(total.max()) >= n_vms:
             for subtree in layer.switches[total >= n_vms].tolist():
-                yield _allocate(datacentre, subtree, n_vms, room, allowed)
+                yield _allocate(counts, subtree)
 
 
-def _most(below: IntArray, a: IntArray, n_vms: int) -> IntArray:
-    """The largest count that children may take: their slots, and what their uplinks let through."""
-    most = np.minimum(below, a)
-    whole = below >= n_vms - a
-    if whole.any():
-        np.copyto(most, np.minimum(below, n_vms), where=whole)
-    return most
-
-
-def _allocate(
-    datacentre: DataCentre,
-    subtree: int,
-    n_vms: int,
-    room: list[IntArray],
-    allowed: list[IntArray],
-) -> _Greedy:
+def _allocate(counts: Counts, subtree: int) -> _Greedy:
     """Alloc of Algorithm 1: each child in turn takes as many as its count says, down to servers."""
+    datacentre, n_vms = counts.datacentre, counts.n_vms
     nodes, amounts = np.array([subtree]), np.array([n_vms])
     servers: list[IntArray] = []
-    counts: list[IntArray] = []
+    placed: list[IntArray] = []
     sound = True
-    for layer, most, a in zip(
-        reversed(datacentre.layers[: len(room)]), reversed(room), reversed(allowed), strict=True
-    ):
+    for height in range(len(counts.most) - 1, -1, -1):
+        layer, most, a = datacentre.layers[height], counts.most[height], counts.allowed[height]
         here = datacentre.level[nodes] == layer.level
         if not here.any():
             continue
@@ -129,10 +103,10 @@ def _allocate(
         child = layer.child[edges]
         ends = child < datacentre.n_servers
         servers.append(child[ends])
-        counts.append(dealt[ends])
+        placed.append(dealt[ends])
         nodes = np.concatenate((nodes[~here], child[~ends]))
         amounts = np.concatenate((amounts[~here], dealt[~ends]))
     placement = placement_below(
-        datacentre, subtree, np.concatenate(servers), np.concatenate(counts)
+        datacentre, subtree, np.concatenate(servers), np.concatenate(placed)
     )
     return _Greedy(subtree, placement, sound)

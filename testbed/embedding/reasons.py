@@ -4,73 +4,68 @@ from __future__ import annotations
 
 import numpy as np
 
-from testbed.embedding.counts import edge_counts, link_counts
-from testbed.embedding.placement import Refusal, Residual
+from testbed.embedding.counts import Counts
+from testbed.embedding.placement import Refusal
 from testbed.units import human_bandwidth
-from topologies.datacentre import DataCentre, IntArray
 
 
-def refusal(datacentre: DataCentre, residual: Residual, n_vms: int, rate_bps: int) -> Refusal:
+def refusal(counts: Counts) -> Refusal:
     """The reason for a hose that fits nowhere.
 
     Too few slots are named first, then a rate that no server's links can carry, then the link that
-    shuts out the most VMs in the tree with room for the most.
+    shuts out the most VMs in the tree that could hold the most.
     """
-    free = int(residual.free_slots.sum())
-    if free < n_vms:
-        return Refusal(f"not enough slots: {n_vms} asked, {free} free")
+    datacentre, slots = counts.datacentre, counts.residual.free_slots
+    free = int(slots.sum())
+    if free < counts.n_vms:
+        return Refusal(f"not enough slots: {counts.n_vms} asked, {free} free")
     widest = int(datacentre.nic_bps.max(initial=0))
-    if rate_bps > widest and datacentre.n_links:
-        roomiest = int(residual.free_slots.max())
+    if counts.rate_bps > widest and datacentre.n_links:
         return Refusal(
-            f"{human_bandwidth(rate_bps)} per VM is above every server's NIC"
-            f" ({human_bandwidth(widest)}), and no server has {n_vms} slots free"
-            f" (the most is {roomiest})"
+            f"{human_bandwidth(counts.rate_bps)} per VM is above every server's NIC"
+            f" ({human_bandwidth(widest)}), and no server has {counts.n_vms} slots free"
+            f" (the most is {int(slots.max())})"
         )
-    return Refusal(_tightest_link(datacentre, residual, n_vms, rate_bps))
+    return Refusal(_tightest_link(counts))
 
 
-def _tightest_link(datacentre: DataCentre, residual: Residual, n_vms: int, rate_bps: int) -> str:
-    per_link = link_counts(residual, n_vms, rate_bps)
-    offered = _offered(datacentre, residual, per_link, n_vms)
-    roots = np.array([tree.root for tree in datacentre.trees])
-    best = int(np.argmax(offered[roots]))
-    tree = datacentre.trees[best]
-    root_name = datacentre.names[tree.root]
-    nodes = np.flatnonzero(tree.uplink >= 0)
-    links = tree.uplink[nodes]
-    taken = _through(offered[nodes], per_link[links], n_vms)
-    shut_out = np.minimum(offered[nodes], n_vms) - taken
-    missing = n_vms - int(offered[tree.root])
+def _tightest_link(counts: Counts) -> str:
+    for _ in counts.climb():
+        pass
+    datacentre, n_vms = counts.datacentre, counts.n_vms
+    fits = [int(counts.below[tree.root]) for tree in datacentre.trees]
+    best = int(np.argmax(fits))
+    tree_name = datacentre.names[datacentre.trees[best].root]
+    missing = n_vms - fits[best]
     if missing <= 0:
-        raise ValueError(f"⟨{n_vms}, {rate_bps}⟩ fits below {root_name}: there is no reason")
-    # Of links that shut out equally many, the one nearest the root concerns the most servers.
-    worst = int(np.argmax(shut_out * datacentre.n_levels + datacentre.level[nodes]))
-    if shut_out[worst] <= 0:
-        return f"not enough slots below {root_name}: {n_vms} asked, {offered[tree.root]} free"
-    wanted = int(taken[worst]) + min(missing, int(shut_out[worst]))
-    asked_bps = min(wanted, n_vms - wanted) * rate_bps
-    link = int(links[worst])
-    directed = 2 * link + int(residual.free_bps[2 * link + 1] < residual.free_bps[2 * link])
+        raise ValueError(f"⟨{n_vms}, {counts.rate_bps}⟩ fits below {tree_name}: nothing to explain")
+    shut_out, passed, link = _most_shut_out(counts, best)
+    if shut_out == 0:
+        return f"not enough slots below {tree_name}: {n_vms} asked, {fits[best]} free"
+    wanted = passed + min(missing, shut_out)
+    asked_bps = min(wanted, n_vms - wanted) * counts.rate_bps
+    up_bps, down_bps = counts.residual.free_bps[2 * link : 2 * link + 2].tolist()
+    directed = 2 * link + int(down_bps < up_bps)
     return (
         f"{datacentre.link_name(directed)}: {human_bandwidth(asked_bps)} asked,"
-        f" {human_bandwidth(int(residual.free_bps[directed]))} free"
+        f" {human_bandwidth(min(up_bps, down_bps))} free"
     )
 
 
-def _offered(
-    datacentre: DataCentre, residual: Residual, per_link: IntArray, n_vms: int
-) -> IntArray:
-    """VMs that every node can hold below it, links inside it counted."""
-    offered = np.zeros(datacentre.n_nodes, dtype=np.int64)
-    offered[: datacentre.n_servers] = residual.free_slots
-    for layer in datacentre.layers:
-        a = edge_counts(layer, per_link, n_vms)
-        taken = _through(offered[layer.child_index], a, n_vms)
-        offered[layer.switch_index] = np.add.reduceat(taken, layer.segments)
-    return offered
+def _most_shut_out(counts: Counts, tree: int) -> tuple[int, int, int]:
+    """The link of a tree with the most VMs that fit below it but do not pass it.
 
-
-def _through(offered: IntArray, a: IntArray, n_vms: int) -> IntArray:
-    """The largest count of those offered that an uplink lets through."""
-    return np.where(offered >= n_vms - a, np.minimum(offered, n_vms), np.minimum(offered, a))
+    Returns how many, how many do pass, and the link. Of equals the one nearest the root, which
+    concerns the most servers; of those the one of the lowest child.
+    """
+    trees = counts.datacentre.trees
+    found = (0, 0, -1)
+    for layer, most in zip(reversed(counts.datacentre.layers), reversed(counts.most), strict=True):
+        shut_out = np.minimum(counts.below[layer.child_index], counts.n_vms) - most
+        if len(trees) > 1:
+            above = trees[tree].parent[layer.child_index]
+            shut_out[above != layer.switches[layer.owner]] = 0
+        worst = int(np.argmax(shut_out))
+        if shut_out[worst] > found[0]:
+            found = (int(shut_out[worst]), int(most[worst]), int(layer.link[worst]))
+    return found
