@@ -17,11 +17,11 @@ from testbed.plan.network import TenantPlan
 VM_DEVICE = "eth0"
 MAX_GSO_BYTES = 65_536
 MIN_GSO_BYTES = 4_096
-GSO_S = 0.001
+GSO_S = 0.002
 
 
 def gso_bytes(rate_bps: int) -> int:
-    """The largest packet a VM's TCP hands down: what the rate carries in a millisecond.
+    """The largest packet a VM's TCP hands down: what the rate carries in two milliseconds.
 
     One 64 kB packet is 10 ms of 50 Mbit/s: it would sit in a switch port's short queue alone, and
     a bucket would let it pass on credit. At least two segments, at most the kernel's default.

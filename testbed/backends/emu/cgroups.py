@@ -22,6 +22,7 @@ PERIOD_US = 100_000
 MAX_WEIGHT = 10_000
 # Version 1 counts shares from 2; twice the weight keeps all ratios up to 10,000 : 1.
 SHARES_PER_WEIGHT = 2
+MAX_SHARES = 262_144
 WANTED_V1 = ("cpu", "cpuacct", "freezer")
 
 
@@ -101,6 +102,18 @@ class RunCgroup:
             self._make(path.parent)
             self._make(path)
             self._make(path / "main", leaf=True)
+        self._favour()
+
+    def _favour(self) -> None:
+        """The greatest weight for the run as a whole: all its VMs stand in one group beside every
+        other process of the machine, and would share what one of those gets.
+        """
+        top = self._path("cpu")
+        for group in (top.parent, top):
+            if self.layout.version == 2:
+                _write(group / "cpu.weight", str(MAX_WEIGHT))
+            else:
+                _write(group / "cpu.shares", str(MAX_SHARES))
 
     def enter(self) -> None:
         """Move this process, and so all its children to come, into the run's group."""
