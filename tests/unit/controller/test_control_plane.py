@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -497,9 +497,7 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(
-    max_examples=60, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow]
-)
+TestAnyOrder.settings = settings(stateful_step_count=30)
 
 
 def test_a_switch_may_be_any_of_four_roles() -> None:
