@@ -213,7 +213,7 @@ def _links_picture(run: Run, groups: Sequence[Any], span_s: float) -> Picture:
         panels_svg(groups, span_s),
         "Reserved and sent on the links",
         f"{which}; links with the same reservations share a panel. Filled: reserved for the jobs; "
-        f"{sent}; dashed: the link's capacity.",
+        f"{sent}; in brackets, and dashed: the capacity.",
         links_alt(groups),
     )
 

@@ -106,7 +106,8 @@ def _times(axes: Axes, found: Sequence[Application]) -> None:
     axes.set_xlabel("bandwidth granted to each VM, b' [Mbit/s]")
     axes.set_ylabel("running time [s]")
     axes.set_title("Estimated and measured running time")
-    axes.legend(loc="upper right")
+    # Above the axes: inside, a slow run's points would hide behind it.
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4)
 
 
 def _ratios(axes: Axes, application: Application, index: int) -> None:

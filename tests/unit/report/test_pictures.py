@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+
+from testbed.report.gantt import spans
+from testbed.report.ink import figure, svg, time_axis
+from testbed.report.scaling import applications
+from testbed.report.strips import alike, link_series
+from testbed.results.links import link_rows
+from testbed.results.metrics import tally
+from tests.unit.results import sample
+
+
+def test_a_preempted_job_waits_between_its_runs() -> None:
+    low = [s for s in spans(sample.preempting()) if s.job_id == "low"]
+    assert [(s.phase, s.start_s, s.end_s) for s in low] == [
+        ("running", 0.0, 10.0),
+        ("waiting", 10.0, 40.0),
+        ("running", 40.0, 45.0),
+        ("running", 45.0, 77.5),
+    ]
+
+
+def test_a_booked_job_is_reserved_until_it_starts() -> None:
+    late = [s for s in spans(sample.sliding()) if s.job_id == "late"]
+    assert [(s.phase, s.start_s, s.end_s) for s in late] == [
+        ("reserved", 1.0, 112.0),
+        ("running", 112.0, 224.0),
+    ]
+
+
+def test_what_is_open_ends_with_the_stream() -> None:
+    cut = spans(sample.sliding()[:8])
+    assert ("late", "reserved", 112.0) in {(s.job_id, s.phase, s.end_s) for s in cut}
+
+
+def test_only_applications_that_were_scaled_are_figure_ten() -> None:
+    rows = tuple(tally(sample.main_example()).rows())
+    found = applications(rows, (), {})
+    assert [(a.name, len(a.rows), a.least_bps) for a in found] == [
+        ("sort", 5, 150_000_000),
+        ("index", 5, 150_000_000),
+    ]
+    assert found[0].estimate_s(375e6) == 8.0
+    assert found[0].estimate_s(900e6) == 4.0
+    assert applications(rows[:2], (), {}) == []
+    assert applications(tuple(tally(sample.simulated(60)).rows()), (), {}) == []
+
+
+def test_links_alike_share_a_panel() -> None:
+    groups = alike(link_series(link_rows(sample.main_example())))
+    # Three servers, racks and aggregation switches, both directions; two servers, both directions.
+    # Index's two servers hold 1 and 2 of 3 VMs: min(X, N-X) is 1 on either's link.
+    assert [len(group.members) for group in groups] == [18, 8]
+    assert groups[0].title == "server 0 → rack 0 and 17 more alike"
+    assert all(series.sent_bps for group in groups for series in group.members)
+
+
+def test_a_link_left_out_of_a_sample_was_empty() -> None:
+    series = link_series(link_rows(sample.main_example()))
+    lengths = {len(one.times_s) for one in series} | {len(one.reserved_bps) for one in series}
+    assert len(lengths) == 1
+    index_only = min(series, key=lambda one: one.load)
+    assert index_only.reserved_bps[-1] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("span_s", "unit"), [(50.0, "[s]"), (1000.0, "[min]"), (9000.0, "[h]"), (9e5, "[days]")]
+)
+def test_time_is_in_the_unit_that_fits(span_s: float, unit: str) -> None:
+    with figure(2, 1) as made:
+        axes = made.add_subplot()
+        seconds = time_axis(axes, span_s)
+        assert axes.get_xlabel().endswith(unit)
+        assert axes.get_xlim()[1] == pytest.approx(span_s / seconds)
+        text = svg(made, "probe")
+    assert text.startswith("<svg aria-hidden")
+    assert 'id="probe-figure_1"' in text
+
+
+def test_the_same_drawing_gives_the_same_bytes() -> None:
+    def draw() -> str:
+        with figure(2, 1) as made:
+            made.add_subplot().plot([1, 2], [3, 4])
+            return svg(made, "probe")
+
+    assert draw() == draw()
