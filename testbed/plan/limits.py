@@ -31,8 +31,8 @@ VM_MINOR = 1
 
 QUANTUM_BYTES = 60_000
 MIN_BURST_BYTES = 15_000
-# What the bucket of a VM's own cap holds. The kernel's timer may be late on a busy machine, and what
-# does not fit into the bucket meanwhile is lost; what does is a head start, of 0.3 % in 3 s.
+# What the bucket of a VM's own cap holds. The kernel's timer may be late on a busy machine, and
+# what does not fit into the bucket meanwhile is lost; what does is a head start, of 0.3 % in 3 s.
 BURST_S = 0.010
 # Where a flow has been limited before, a class must be able to make up for the moments in which
 # the switch (one thread, in userspace) was not given a processor: what such a class loses it can
@@ -254,11 +254,11 @@ def rerate_lines(
 
 
 def _differ_in_rate_alone(a: TcItem, b: TcItem) -> bool:
-    match a, b:
-        case (HtbClass(), HtbClass()) | (ByteFifo(), ByteFifo()):
-            return (a.dev, a.minor) == (b.dev, b.minor)
-        case _:
-            return False
+    if isinstance(a, HtbClass) and isinstance(b, HtbClass):
+        return (a.dev, a.parent_minor, a.minor) == (b.dev, b.parent_minor, b.minor)
+    if isinstance(a, ByteFifo) and isinstance(b, ByteFifo):
+        return (a.dev, a.minor) == (b.dev, b.minor)
+    return False
 
 
 def removal_lines(

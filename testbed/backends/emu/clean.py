@@ -42,8 +42,8 @@ from testbed.backends.emu.ledger import (
 from testbed.backends.emu.lock import MachineLock
 from testbed.backends.emu.namespaces import NETNS_DIR
 from testbed.backends.emu.ovs import down_arguments, owned_by, qos_arguments, vsctl
-from testbed.backends.emu.settings import expedited
 from testbed.backends.emu.priority import put_back
+from testbed.backends.emu.settings import expedited
 from testbed.errors import RunFailed
 
 PROCESS_TIMEOUT_S = 5.0

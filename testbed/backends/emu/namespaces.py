@@ -7,12 +7,12 @@ import errno
 import fcntl
 import socket
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.backends.emu.netlink import (
-    NetlinkRefused,
+    Refusal,
     RouteSocket,
     address_message,
     aimed,
@@ -32,7 +32,7 @@ BASE_SYSCTLS = (
 )
 SIOCETHTOOL = 0x8946
 ETHTOOL_STXCSUM = 0x17
-GONE = frozenset({errno.ENOENT, errno.EADDRNOTAVAIL, errno.ENODEV, errno.EINVAL})
+GONE = frozenset({errno.ENOENT, errno.EADDRNOTAVAIL, errno.ENODEV})
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ def open_namespaces(
                 loopback = socket.if_nametoindex("lo")
                 vm = VmNamespace(name, RouteSocket(), socket.if_nametoindex(VM_DEVICE))
             opened[name] = vm
-            vm.socket.request(link_up_message(loopback), link_up_message(vm.ifindex))
+            up = [link_up_message(index) for index in (loopback, vm.ifindex)]
+            _raise_first(vm.socket.request(up), ("link set lo up", "link set eth0 up"), name)
     except BaseException:
         for vm in opened.values():
             vm.socket.close()
@@ -89,52 +90,57 @@ def _checksum_offload_off(device: str) -> None:
 
 def add_hosts(hosts: Sequence[VmHost], vms: Mapping[str, VmNamespace]) -> None:
     """Addresses, neighbours and frame sizes of a tenant's VMs. On failure none is left."""
+    done = []
     try:
-        _exchange(hosts, vms, add=True)
+        for host, messages in _messages(hosts, vms, add=True):
+            done.append(host)
+            _raise_first(vms[host.netns].socket.request(messages), host.lines(), host.netns)
     except BaseException:
-        remove_hosts(hosts, vms)
+        remove_hosts(done, vms)
         raise
 
 
 def remove_hosts(hosts: Sequence[VmHost], vms: Mapping[str, VmNamespace]) -> None:
-    """The inverse of :func:`add_hosts`; what is gone already is no failure."""
-    _exchange(hosts, vms, add=False)
+    """The inverse of :func:`add_hosts`; what is gone already is no failure. Raises RunFailed."""
+    refused = [
+        (host, refusal)
+        for host, messages in _messages(hosts, vms, add=False)
+        for refusal in vms[host.netns].socket.request(messages)
+        if refusal.number not in GONE
+    ]
+    for host, refusal in refused:
+        _raise_first([refusal], host.removal_lines(), host.netns)
 
 
 def set_gso(hosts: Sequence[VmHost], vms: Mapping[str, VmNamespace]) -> None:
-    """The VMs' largest packet, for connections made from now on."""
+    """The VMs' largest packet, for connections made from now on. Raises RunFailed."""
     for host in hosts:
         vm = vms[host.netns]
-        vm.socket.request(gso_message(host.gso_bytes, vm.ifindex))
+        refused = vm.socket.request([gso_message(host.gso_bytes, vm.ifindex)])
+        _raise_first(refused, host.lines(), host.netns)
 
 
-def _exchange(hosts: Sequence[VmHost], vms: Mapping[str, VmNamespace], *, add: bool) -> None:
-    """All VMs at once: every message is packed once, aimed at each VM's device, then answered."""
+def _raise_first(refused: Sequence[Refusal], lines: Sequence[str], netns: str) -> None:
+    for refusal in refused:
+        line = lines[refusal.position]
+        raise RunFailed(f"ip refused {line!r} in {netns}: {refusal.reason}")
+
+
+def _messages(
+    hosts: Sequence[VmHost], vms: Mapping[str, VmNamespace], *, add: bool
+) -> Iterator[tuple[VmHost, list[bytes]]]:
+    """Each VM's requests. The neighbours are the same for all VMs: they are packed once."""
     packed = {
         neighbour: neighbour_message(neighbour.ip, neighbour.mac, add=add)
         for host in hosts[:2]
         for neighbour in host.neighbours
     }
-    waiting = []
     for host in hosts:
-        vm = vms[host.netns]
-        address = address_message(
-            host.address.ip, host.address.prefix_length, add=add, ifindex=vm.ifindex
-        )
-        neighbours = [aimed(packed[n], vm.ifindex) for n in host.neighbours]
+        index = vms[host.netns].ifindex
+        ip, length = host.address.ip, host.address.prefix_length
+        address = address_message(ip, length, add=add, ifindex=index)
+        neighbours = [aimed(packed[n], index) for n in host.neighbours]
         if add:
-            messages = [gso_message(host.gso_bytes, vm.ifindex), address, *neighbours]
+            yield host, [gso_message(host.gso_bytes, index), address, *neighbours]
         else:
-            messages = [*neighbours, address]
-        waiting.append((host, vm.socket, vm.socket.send(messages)))
-    failed: RunFailed | None = None
-    for host, route, first in waiting:
-        try:
-            route.finish(first, frozenset() if add else GONE)
-        except NetlinkRefused as error:
-            lines = host.lines() if add else host.removal_lines()
-            failed = failed or RunFailed(
-                f"{host.netns}: {lines[error.position]!r}: {error.strerror}"
-            )
-    if failed is not None:
-        raise failed
+            yield host, [*neighbours, address]

@@ -17,27 +17,38 @@ import math
 import os
 import socket
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from testbed.plan.limits import QUANTUM_BYTES, ByteFifo, HtbClass, HtbRoot, TcItem, TcLine
+from testbed.plan.limits import (
+    QUANTUM_BYTES,
+    ByteFifo,
+    HtbClass,
+    HtbRoot,
+    PrefixFilter,
+    TcItem,
+    TcLine,
+)
 
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 0x1, 0x4, 0x300
-NLM_F_EXCL, NLM_F_CREATE = 0x200, 0x400
+NLM_F_EXCL, NLM_F_CREATE, NLM_F_ACK_TLVS = 0x200, 0x400, 0x200
+SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK, NLMSGERR_ATTR_MSG = 270, 10, 11, 1
 RTM_NEWLINK = 16
 RTM_NEWADDR, RTM_DELADDR = 20, 21
 RTM_NEWNEIGH, RTM_DELNEIGH = 28, 29
-RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC = 36, 37, 38
-RTM_NEWTCLASS, RTM_DELTCLASS = 40, 41
+RTM_NEWQDISC, RTM_GETQDISC = 36, 38
+RTM_NEWTCLASS, RTM_NEWTFILTER = 40, 44
 TCA_KIND, TCA_OPTIONS, TCA_STATS2 = 1, 2, 7
 TCA_STATS_BASIC, TCA_STATS_QUEUE = 1, 3
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
 IFLA_GSO_MAX_SIZE = 41
-TC_H_ROOT = 0xFFFFFFFF
+TCA_U32_CLASSID, TCA_U32_SEL, TC_U32_TERMINAL = 1, 5, 1
+TC_H_ROOT, ROOT_HANDLE = 0xFFFFFFFF, 0x10000
+ETH_P_IP, IPV4_SOURCE_OFFSET = 0x0800, 12
 LINKLAYER_ETHERNET = 1
 HTB_VERSION, HTB_RATE2QUANTUM = 3, 10
 NUD_PERMANENT = 0x80
@@ -56,17 +67,11 @@ _RATESPEC = struct.Struct("=BBHhHI")
 _BASIC = struct.Struct("=QI")
 _QUEUE = struct.Struct("=IIIII")
 _INDEX_AT = _HEADER.size + 4
+_FLAGS_AT, _SEQUENCE_AT = 6, 8
+_SEND_BYTES = 32_768
 _RECEIVE_BYTES = 1 << 20
 
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-class NetlinkRefused(OSError):
-    """The kernel refused a request; ``position`` counts from 0 within what was sent."""
-
-    def __init__(self, number: int, position: int) -> None:
-        super().__init__(number, os.strerror(number))
-        self.position = position
 
 
 @contextmanager
@@ -111,44 +116,52 @@ def ticks(rate_bytes: int, size_bytes: int) -> int:
 
 
 def tc_message(line: TcLine, ifindex: int = 0) -> bytes:
-    """A line of a tc batch as one request; ``ifindex`` may be filled in later by :func:`aimed`."""
-    verb, item = line.verb, line.item
-    flags = NLM_F_CREATE | NLM_F_EXCL if verb == "add" else 0
-    if isinstance(item, HtbClass):
-        kind = RTM_DELTCLASS if verb == "del" else RTM_NEWTCLASS
-    else:
-        kind = RTM_DELQDISC if verb == "del" else RTM_NEWQDISC
-    handle, parent = _place(item)
-    if verb == "del" and not isinstance(item, HtbClass):
-        handle = 0
-    elif verb == "del":
-        parent = 0
-    body = _TCMSG.pack(socket.AF_UNSPEC, ifindex, handle, parent, 0)
-    if verb != "del":
-        body += _options(item)
-    return _message(kind, flags, body)
+    """A line of a tc batch as one request; :func:`aimed` may name the device later."""
+    removing = line.verb == "del"
+    kind, handle, parent, info = _place(line.item, removing=removing)
+    flags = NLM_F_CREATE | NLM_F_EXCL if line.verb == "add" else 0
+    body = _TCMSG.pack(socket.AF_UNSPEC, ifindex, handle, parent, info)
+    return _message(kind + removing, flags, body if removing else body + _options(line.item))
 
 
-def _place(item: TcItem) -> tuple[int, int]:
-    """Handle and parent as the kernel numbers them."""
-    if isinstance(item, HtbRoot):
-        return 0x10000, TC_H_ROOT
-    if isinstance(item, HtbClass):
-        return 0x10000 | item.minor, 0x10000 | item.parent_minor
-    if isinstance(item, ByteFifo):
-        return 0, 0x10000 | item.minor
-    raise TypeError(f"filters are set by tc: {item}")
+def _place(item: TcItem, *, removing: bool) -> tuple[int, int, int, int]:
+    """Kind of message (a removal's is the next number), handle, parent, and a filter's priority.
+
+    What is removed is named by its parent alone, a class by its handle.
+    """
+    match item:
+        case HtbRoot():
+            return RTM_NEWQDISC, 0 if removing else ROOT_HANDLE, TC_H_ROOT, 0
+        case HtbClass():
+            parent = 0 if removing else ROOT_HANDLE | item.parent_minor
+            return RTM_NEWTCLASS, ROOT_HANDLE | item.minor, parent, 0
+        case ByteFifo():
+            return RTM_NEWQDISC, 0, ROOT_HANDLE | item.minor, 0
+        case PrefixFilter():
+            info = item.preference << 16 | socket.htons(ETH_P_IP)
+            return RTM_NEWTFILTER, 0, ROOT_HANDLE, info
 
 
 def _options(item: TcItem) -> bytes:
-    if isinstance(item, HtbRoot):
-        glob = struct.pack("=IIIII", HTB_VERSION, HTB_RATE2QUANTUM, item.default_minor, 0, 0)
-        return _kind(b"htb") + _attribute(TCA_OPTIONS, _attribute(TCA_HTB_INIT, glob))
-    if isinstance(item, HtbClass):
-        return _kind(b"htb") + _attribute(TCA_OPTIONS, _htb_class_options(item))
-    if isinstance(item, ByteFifo):
-        return _kind(b"bfifo") + _attribute(TCA_OPTIONS, struct.pack("=I", item.limit_bytes))
-    raise TypeError(f"filters are set by tc: {item}")
+    match item:
+        case HtbRoot():
+            glob = struct.pack("=IIIII", HTB_VERSION, HTB_RATE2QUANTUM, item.default_minor, 0, 0)
+            return _kind(b"htb") + _attribute(TCA_OPTIONS, _attribute(TCA_HTB_INIT, glob))
+        case HtbClass():
+            return _kind(b"htb") + _attribute(TCA_OPTIONS, _htb_class_options(item))
+        case ByteFifo():
+            return _kind(b"bfifo") + _attribute(TCA_OPTIONS, struct.pack("=I", item.limit_bytes))
+        case PrefixFilter():
+            return _kind(b"u32") + _attribute(TCA_OPTIONS, _u32_options(item))
+
+
+def _u32_options(item: PrefixFilter) -> bytes:
+    """One comparison of the IPv4 source address; a match ends the search."""
+    target = _attribute(TCA_U32_CLASSID, struct.pack("=I", ROOT_HANDLE | item.minor))
+    selector = struct.pack("=BBBxHHhhI", TC_U32_TERMINAL, 0, 1, 0, 0, 0, 0, 0)
+    mask, value = item.source.netmask.packed, item.source.network_address.packed
+    key = struct.pack("=4s4sii", mask, value, IPV4_SOURCE_OFFSET, 0)
+    return target + _attribute(TCA_U32_SEL, selector + key)
 
 
 def _kind(name: bytes) -> bytes:
@@ -223,60 +236,69 @@ class QdiscCounters:
     direct_packets: int
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """One request that the kernel refused: its place in what was sent, from 0, and why."""
+
+    position: int
+    number: int
+    reason: str
+
+
 class RouteSocket:
     """A routing socket in the namespace this thread is in when it is made; closed on exec."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
+        # Refusals with the kernel's words, without the request they are about.
+        self._socket.setsockopt(SOL_NETLINK, NETLINK_CAP_ACK, 1)
+        self._socket.setsockopt(SOL_NETLINK, NETLINK_EXT_ACK, 1)
         self._socket.settimeout(10.0)
         self._sequence = 0
 
     def close(self) -> None:
         self._socket.close()
 
-    def send(self, messages: Iterable[bytes]) -> int:
-        """Send requests in one datagram, without waiting; returns what :meth:`finish` wants.
+    def request(self, messages: Sequence[bytes]) -> list[Refusal]:
+        """Have the kernel do all of it, in order; returns what it refused.
 
-        The kernel has done all of it when this returns. Only the last request asks to be
-        acknowledged: a refusal is reported whether asked for or not.
+        A refused request does not keep those after it from being done.
         """
-        first = self._sequence + 1
+        refused: list[Refusal] = []
         data = bytearray()
-        last_at = 0
-        for message in messages:
-            self._sequence += 1
-            last_at = len(data)
+        first = 0
+        for position, message in enumerate(messages):
             data += message
-            struct.pack_into("=I", data, last_at + 8, self._sequence)
-        if not data:
-            return self._sequence + 1
-        (flags,) = struct.unpack_from("=H", data, last_at + 6)
-        struct.pack_into("=H", data, last_at + 6, flags | NLM_F_ACK)
+            if len(data) > _SEND_BYTES or position == len(messages) - 1:
+                refused += self._exchange(data, first)
+                data = bytearray()
+                first = position + 1
+        return refused
+
+    def _exchange(self, data: bytearray, first: int) -> list[Refusal]:
+        """One datagram. Only its last request asks to be acknowledged: refusals come anyway."""
+        before = self._sequence
+        at = last_at = 0
+        while at < len(data):
+            (size,) = struct.unpack_from("=I", data, at)
+            self._sequence += 1
+            struct.pack_into("=I", data, at + _SEQUENCE_AT, self._sequence)
+            last_at, at = at, at + size
+        (flags,) = struct.unpack_from("=H", data, last_at + _FLAGS_AT)
+        struct.pack_into("=H", data, last_at + _FLAGS_AT, flags | NLM_F_ACK)
         self._socket.send(data)
-        return first
-
-    def finish(self, first: int, allowed: frozenset[int] = frozenset()) -> None:
-        """Read the answers to :meth:`send`. Raises NetlinkRefused for the first refusal.
-
-        ``allowed``: error numbers that are no failure (what is to be removed is gone already).
-        """
-        refused: NetlinkRefused | None = None
-        while first <= self._sequence:
-            for kind, sequence, payload in self._receive():
-                if kind != NLMSG_ERROR or sequence < first:
+        refused = []
+        while True:
+            for kind, flags, sequence, payload in self._receive():
+                if kind != NLMSG_ERROR or sequence <= before:
                     continue
                 number = -struct.unpack_from("=i", payload)[0]
-                if number and number not in allowed and refused is None:
-                    refused = NetlinkRefused(number, sequence - first)
+                if number:
+                    position = first + sequence - before - 1
+                    refused.append(Refusal(position, number, _reason(number, flags, payload)))
                 if sequence == self._sequence:
-                    if refused is not None:
-                        raise refused
-                    return
-
-    def request(self, *messages: bytes, allowed: frozenset[int] = frozenset()) -> None:
-        """Send and wait."""
-        self.finish(self.send(messages), allowed)
+                    return refused
 
     def qdiscs(self) -> list[QdiscCounters]:
         """Counters of every queueing discipline in the namespace, in one dump."""
@@ -287,25 +309,35 @@ class RouteSocket:
         self._socket.send(message)
         found: list[QdiscCounters] = []
         while True:
-            for kind, sequence, payload in self._receive():
+            for kind, flags, sequence, payload in self._receive():
                 if sequence != self._sequence:
                     continue
                 if kind == NLMSG_DONE:
                     return found
                 if kind == NLMSG_ERROR:
-                    raise NetlinkRefused(-struct.unpack_from("=i", payload)[0], 0)
+                    number = -struct.unpack_from("=i", payload)[0]
+                    raise OSError(number, _reason(number, flags, payload))
                 found.append(_counters(payload))
 
-    def _receive(self) -> Iterator[tuple[int, int, memoryview]]:
+    def _receive(self) -> Iterator[tuple[int, int, int, memoryview]]:
         try:
             data = memoryview(self._socket.recv(_RECEIVE_BYTES))
         except TimeoutError as error:
             raise OSError(errno.ETIMEDOUT, "the kernel did not answer a netlink request") from error
         at = 0
         while at < len(data):
-            size, kind, _, sequence, _ = _HEADER.unpack_from(data, at)
-            yield kind, sequence, data[at + _HEADER.size : at + size]
+            size, kind, flags, sequence, _ = _HEADER.unpack_from(data, at)
+            yield kind, flags, sequence, data[at + _HEADER.size : at + size]
             at += (size + 3) & ~3
+
+
+def _reason(number: int, flags: int, payload: memoryview) -> str:
+    """The kernel's own words where it has any."""
+    if flags & NLM_F_ACK_TLVS:
+        said = _attributes(payload[4 + _HEADER.size :]).get(NLMSGERR_ATTR_MSG)
+        if said is not None:
+            return bytes(said).rstrip(b"\0").decode(errors="replace")
+    return os.strerror(number)
 
 
 def _attributes(data: memoryview) -> dict[int, memoryview]:

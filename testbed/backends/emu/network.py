@@ -9,13 +9,16 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from testbed.backends.emu import daemon, ledger, limits, links, ovs
+from testbed.backends.emu import daemon, ledger, links, ovs
 from testbed.backends.emu.clean import remove_network, uninterrupted
 from testbed.backends.emu.commands import ip_batch
+from testbed.backends.emu.counters import Counters, by_class, by_link, unshaped
+from testbed.backends.emu.limits import TrafficControl
 from testbed.backends.emu.namespaces import (
     NETNS_DIR,
     VmNamespace,
@@ -24,12 +27,11 @@ from testbed.backends.emu.namespaces import (
     remove_hosts,
     set_gso,
 )
-from testbed.backends.emu.netlink import TC_H_ROOT, QdiscCounters, RouteSocket
+from testbed.backends.emu.netlink import RouteSocket
 from testbed.backends.emu.settings import expedited
 from testbed.errors import MachineCannot
-from testbed.plan.hosts import tenant_hosts
+from testbed.plan.hosts import VM_DEVICE, tenant_hosts
 from testbed.plan.limits import (
-    UNCLAIMED_MINOR,
     Mode,
     network_limits,
     removal_lines,
@@ -40,16 +42,6 @@ from testbed.plan.network import NetworkPlan, Slot, TenantPlan
 
 
 @dataclass(frozen=True)
-class Counters:
-    """What a link, or one tenant on it, has counted since it was set up."""
-
-    sent_bytes: int
-    drops: int
-    backlog_bytes: int
-    overlimits: int
-
-
-@dataclass(frozen=True)
 class SwitchConditions:
     """How the switch was found, for provenance. ``offload`` None on the kernel's datapath."""
 
@@ -57,6 +49,22 @@ class SwitchConditions:
     version: str
     offload: bool | None
     send_buffer_bytes: int
+
+
+@dataclass(frozen=True)
+class _Handles:
+    """What is open while the network is up. ``directed_of``: device index -> directed link."""
+
+    host: RouteSocket
+    devices: dict[str, int]
+    directed_of: dict[int, int]
+    vms: dict[str, VmNamespace]
+    limits: TrafficControl
+
+    def close(self) -> None:
+        self.host.close()
+        for vm in self.vms.values():
+            vm.socket.close()
 
 
 class Network:
@@ -77,9 +85,7 @@ class Network:
         self._controller_port = controller_port
         self._vm_sysctls = tuple(vm_sysctls)
         self._datapath = datapath or ovs.datapath_type()
-        self._vms: dict[str, VmNamespace] = {}
-        self._route: RouteSocket | None = None
-        self._directed_of: dict[int, int] = {}
+        self._handles: _Handles | None = None
 
     def __enter__(self) -> Network:
         self.up()
@@ -112,43 +118,49 @@ class Network:
     def down(self) -> None:
         """Remove everything. A second call does nothing."""
         with uninterrupted(), expedited(self._ledger):
-            for vm in self._vms.values():
-                vm.socket.close()
-            self._vms = {}
-            if self._route is not None:
-                self._route.close()
-                self._route = None
+            if self._handles is not None:
+                self._handles.close()
+                self._handles = None
             remove_network(self._ledger)
 
     def _make(self) -> None:
+        """Devices, then the switch and the link limits side by side, then the VMs' insides."""
+        self._make_devices()
+        with ExitStack() as on_failure:
+            host = RouteSocket()
+            on_failure.callback(host.close)
+            devices = self._own_devices()
+            arguments = ovs.up_arguments(
+                self.plan, self._ledger.mark.run, self._datapath, self._controller_port
+            )
+            buffers = daemon.larger_receive_buffers(self._ledger)
+            with buffers, ThreadPoolExecutor(max_workers=1) as beside:
+                switching = beside.submit(ovs.vsctl, arguments)
+                TrafficControl(host, devices, {}).apply(network_limits(self.plan))
+                switching.result()
+            ovs.check_ports(self.plan)
+            self.conditions = self._look_at_switch()
+            names = [slot.netns for slot in self.plan.slots]
+            offload = self.conditions.offload is not False
+            vms = open_namespaces(names, self._vm_sysctls, checksum_offload=offload)
+            on_failure.pop_all()
+        sending = [self.plan.sending_port(d).name for d in range(2 * len(self.plan.links))]
+        directed_of = {devices[name]: directed for directed, name in enumerate(sending)}
+        limits = TrafficControl(host, devices, vms)
+        self._handles = _Handles(host, devices, directed_of, vms, limits)
+
+    def _make_devices(self) -> None:
+        """Namespaces and veth pairs, listed before they are made, and up."""
         group = self._ledger.mark.group
         self._list_in_ledger()
         ip_batch(links.up_lines(self.plan, group))
         self._note_inodes()
         _silence_ipv6(links.device_names(self.plan))
         ip_batch(links.start_lines(group))
-        arguments = ovs.up_arguments(
-            self.plan, self._ledger.mark.run, self._datapath, self._controller_port
-        )
-        # The switch takes its time on a processor of its own; meanwhile the limits are set.
-        buffers = daemon.larger_receive_buffers(self._ledger)
-        with buffers, ThreadPoolExecutor(max_workers=1) as beside:
-            switching = beside.submit(ovs.vsctl, arguments)
-            limits.apply(network_limits(self.plan), {})
-            switching.result()
-        ovs.check_ports(self.plan)
-        self.conditions = self._look_at_switch()
-        self._vms = open_namespaces(
-            [slot.netns for slot in self.plan.slots],
-            self._vm_sysctls,
-            checksum_offload=self.conditions.offload is not False,
-        )
-        self._route = RouteSocket()
+
+    def _own_devices(self) -> dict[str, int]:
         index_of = {name: index for index, name in socket.if_nameindex()}
-        self._directed_of = {
-            index_of[self.plan.sending_port(directed).name]: directed
-            for directed in range(2 * len(self.plan.links))
-        }
+        return {name: index_of[name] for name in links.device_names(self.plan)}
 
     def _refuse_taken_names(self) -> None:
         taken = {str(row[0]): "ovs-vsctl del-br" for row in ovs.rows("Bridge", ["name"])}
@@ -190,23 +202,25 @@ class Network:
 
     def configure_tenant(self, tenant: TenantPlan, mode: Mode = "hard") -> None:
         """Limits, then addresses and neighbours. All or nothing. Raises RunFailed."""
-        sections = tenant_limits(self.plan, tenant, mode)
-        limits.apply(sections, self._vms)
+        handles = self._up()
+        handles.limits.apply(tenant_limits(self.plan, tenant, mode))
         try:
-            add_hosts(tenant_hosts(tenant), self._vms)
+            add_hosts(tenant_hosts(tenant), handles.vms)
         except BaseException:
-            limits.remove(removal_lines(self.plan, tenant, mode), self._vms)
+            handles.limits.remove(removal_lines(self.plan, tenant, mode))
             raise
 
     def remove_tenant(self, tenant: TenantPlan, mode: Mode = "hard") -> None:
         """The inverse of :meth:`configure_tenant`; what is gone already is no failure."""
-        remove_hosts(tenant_hosts(tenant), self._vms)
-        limits.remove(removal_lines(self.plan, tenant, mode), self._vms)
+        handles = self._up()
+        remove_hosts(tenant_hosts(tenant), handles.vms)
+        handles.limits.remove(removal_lines(self.plan, tenant, mode))
 
     def rerate_tenant(self, old: TenantPlan, new: TenantPlan, mode: Mode = "hard") -> None:
         """Change a placed tenant's rates in place. Raises RunFailed; then the old ones stand."""
-        limits.apply(rerate_lines(self.plan, old, new, mode), self._vms)
-        set_gso(tenant_hosts(new), self._vms)
+        handles = self._up()
+        handles.limits.apply(rerate_lines(self.plan, old, new, mode))
+        set_gso(tenant_hosts(new), handles.vms)
 
     def netns_path(self, slot: Slot) -> Path:
         """Where a process enters a slot's namespace."""
@@ -216,49 +230,27 @@ class Network:
 
     def link_counters(self) -> dict[int, Counters]:
         """Directed link -> what it has sent, all tenants together."""
-        return {
-            self._directed_of[q.ifindex]: _counters(q)
-            for q in self._link_qdiscs()
-            if q.parent == TC_H_ROOT
-        }
+        handles = self._up()
+        return by_link(handles.host.qdiscs(), handles.directed_of)
 
     def class_counters(self) -> dict[tuple[int, int], Counters]:
         """(tenant, directed link) -> what that tenant has sent there."""
-        return {
-            (q.parent & 0xFFFF, self._directed_of[q.ifindex]): _counters(q)
-            for q in self._link_qdiscs()
-            if q.kind == "bfifo" and q.parent & 0xFFFF != UNCLAIMED_MINOR
-        }
+        handles = self._up()
+        return by_class(handles.host.qdiscs(), handles.directed_of)
 
     def unshaped_packets(self) -> dict[str, int]:
-        """Device -> packets that left past every limit; empty, or the run is not valid.
-
-        HTB sends what finds no class at once (``direct_packets_stat``).
-        """
-        names = dict(socket.if_nameindex())
-        ours = set(links.device_names(self.plan))
-        found = {
-            names[q.ifindex]: q.direct_packets
-            for q in self._routes().qdiscs()
-            if q.direct_packets and names.get(q.ifindex) in ours
-        }
-        for name, vm in self._vms.items():
-            direct = sum(q.direct_packets for q in vm.socket.qdiscs())
-            if direct:
-                found[f"{name} eth0"] = direct
+        """Device -> packets that left past every limit; empty, or the run is not valid."""
+        handles = self._up()
+        name_of = {index: name for name, index in handles.devices.items()}
+        found = unshaped(handles.host.qdiscs(), name_of)
+        for name, vm in handles.vms.items():
+            found |= unshaped(vm.socket.qdiscs(), {vm.ifindex: f"{VM_DEVICE} in {name}"})
         return found
 
-    def _link_qdiscs(self) -> Iterable[QdiscCounters]:
-        return (q for q in self._routes().qdiscs() if q.ifindex in self._directed_of)
-
-    def _routes(self) -> RouteSocket:
-        if self._route is None:
+    def _up(self) -> _Handles:
+        if self._handles is None:
             raise RuntimeError("the network is not up")
-        return self._route
-
-
-def _counters(qdisc: QdiscCounters) -> Counters:
-    return Counters(qdisc.sent_bytes, qdisc.drops, qdisc.backlog_bytes, qdisc.overlimits)
+        return self._handles
 
 
 def _taken(what: str, name: str, command: str) -> MachineCannot:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from testbed import events
-from testbed.backends.emu.network import Counters
+from testbed.backends.emu.counters import Counters
 from testbed.plan.network import TenantPlan
 from testbed.plan.validity import ClassSample, Finding, lateness, leaks, processor, starved
 from testbed.spec.experiment import Scale
