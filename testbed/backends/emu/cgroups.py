@@ -99,6 +99,8 @@ class RunCgroup:
         for root, path in zip(self.layout.roots, self.paths, strict=True):
             if self.layout.version == 2:
                 _enable_cpu(root)
+            # Both at once: another run's end may take the common folder away in between.
+            path.mkdir(parents=True, exist_ok=True)
             self._make(path.parent)
             self._make(path)
             self._make(path / "main", leaf=True)
@@ -243,6 +245,15 @@ def _write(path: Path, text: str) -> None:
         os.close(descriptor)
 
 
+def release(pid: int) -> None:
+    """Move a process that outlives the run out of the run's groups, to the top ones."""
+    place = Path(f"/proc/{pid}/cgroup")
+    with suppress(FileNotFoundError, ProcessLookupError):
+        if f"/{TOP}/" in place.read_text(encoding="utf-8"):
+            for root in probe_layout().roots:
+                _write(root / "cgroup.procs", str(pid))
+
+
 # ------------------------------------------------------------------------------------- removal
 
 
@@ -273,11 +284,13 @@ def _empty(group: Path, deadline: float) -> set[int]:
     while True:
         try:
             members = (group / "cgroup.procs").read_text(encoding="ascii").split()
-        except (FileNotFoundError, OSError):
+        except OSError:
             return killed
         if not members:
             return killed
         for pid in map(int, members):
+            if pid == os.getpid():
+                raise RuntimeError(f"this process is itself in {group}")
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
                 killed.add(pid)

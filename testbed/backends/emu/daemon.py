@@ -18,6 +18,9 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
+from testbed.backends.emu.cgroups import release
 from testbed.backends.emu.commands import run
 from testbed.backends.emu.ledger import Daemon, Ledger
 from testbed.backends.emu.ovs import rows, vsctl
@@ -123,6 +126,19 @@ def start() -> None:
     _detached([*ctl, "--no-ovsdb-server", "start"])
     if not daemon_state().running:
         raise MachineCannot("Open vSwitch does not start", f"sudo {OVS_CTL} start")
+    for name in ("ovsdb-server", "ovs-vswitchd"):
+        _release(name)
+
+
+def _release(name: str) -> None:
+    """A service is not part of the run that happens to start it: neither daemon nor its monitor."""
+    pid = _pid_of(name)
+    if pid is None:
+        return
+    release(pid)
+    parent = psutil.Process(pid).ppid()
+    if parent > 1 and psutil.Process(parent).name() == name:
+        release(parent)
 
 
 def stop_if_idle() -> bool:
