@@ -74,7 +74,7 @@ def test_what_it_refuses_the_loader_refuses(path: Path, seed: int, changes: int)
         elif rng.random() < 0.2 and isinstance(holder, dict):
             holder[f"{key}x"] = holder.pop(key)
         else:
-            holder[key] = rng.choice(VALUES)
+            holder[key] = deepcopy(rng.choice(VALUES))
         if not tree:
             break
     if not VALIDATOR.is_valid(tree):
