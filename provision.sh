@@ -107,6 +107,10 @@ missing_packages() {
     done
 }
 
+installed_packages() {
+    dpkg-query -W -f '${db:Status-Status} ${Package}\n' | awk '$1 == "installed" { print $2 }' | sort -u
+}
+
 install_packages() {
     command -v dpkg-query >/dev/null || fail "this is not Debian: there is no dpkg-query" \
         "vagrant up   (the Vagrantfile makes a Debian 12 machine)"
@@ -116,10 +120,13 @@ install_packages() {
     local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
     quietly "asking for the current package lists" \
         "check /etc/apt/sources.list and the network, then call this again" "${apt[@]}" update
+    installed_packages >"$STATE/before"
     quietly "installing Debian packages: ${missing[*]}" \
         "apt-get -f install, then call this again" \
         "${apt[@]}" install -y --no-install-recommends "${missing[@]}"
-    printf '%s\n' "${missing[@]}" >>"$STATE/packages"
+    # What they brought along counts too: uninstall takes back all that was not there before.
+    installed_packages | comm -13 "$STATE/before" - >>"$STATE/packages"
+    rm "$STATE/before"
 }
 
 # --------------------------------------------------------------------- the Python environment
@@ -437,19 +444,19 @@ verb_uninstall() {
 # Exactly the packages that install added, and only if nothing else has come to need them.
 remove_packages() {
     [ -s "$STATE/packages" ] || return 0
-    local ours taken
-    mapfile -t ours < <(sort -u "$STATE/packages")
-    taken=$(apt-get -s remove "${ours[@]}" 2>/dev/null | awk '/^Remv / { print $2 }' | sort -u |
+    local ours others
+    mapfile -t ours < <(sort -u "$STATE/packages" | comm -12 - <(installed_packages))
+    [ ${#ours[@]} -gt 0 ] || return 0
+    others=$(apt-get -s remove "${ours[@]}" | awk '/^Remv / { print $2 }' | sort -u |
         comm -13 <(printf '%s\n' "${ours[@]}") - | tr '\n' ' ')
-    if [ -n "$taken" ]; then
-        say "left installed, as these need them: $taken"
-        say "to remove all the same: sudo apt-get remove ${ours[*]}"
+    if [ -n "$others" ]; then
+        say "left the Debian packages that install added, as these need them by now: $others"
+        say "to remove all of them: sudo apt-get remove ${ours[*]}"
         return
     fi
-    quietly "removing the Debian packages that install added: ${ours[*]}" \
+    quietly "removing the ${#ours[@]} Debian packages that install added: ${ours[*]}" \
         "sudo apt-get remove ${ours[*]}" \
         env DEBIAN_FRONTEND=noninteractive apt-get -q -y remove "${ours[@]}"
-    say "what they had brought along: sudo apt-get autoremove"
 }
 
 main() {
