@@ -139,7 +139,15 @@ def scaled_bps(rate_bps: int, scale_rate: float) -> int:
 def network_plan(
     datacentre: DataCentre, prefix: str = "hn", scale_rate: float = 1.0
 ) -> NetworkPlan:
-    """Names and numbers of the live network. Raises BadInput when a name would not fit."""
+    """Names and numbers of the live network.
+
+    Raises BadInput for a data centre without a network, and when a name would not fit.
+    """
+    if datacentre.kind == "flat":
+        raise BadInput(
+            "a flat topology has no network to emulate",
+            "run it with testbed simulate, or give it links: kind: tree",
+        )
     top = datacentre.n_levels - 1
     counters: dict[str, int] = {}
     bridges = []
