@@ -1,0 +1,75 @@
+"""A tenant's VMs as hosts: everyone knows everyone, nobody knows itself, nothing leaks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from testbed.embedding.placement import Placement
+from testbed.plan.hosts import MAX_GSO_BYTES, MIN_GSO_BYTES, gso_bytes, hosts_text, tenant_hosts
+from testbed.plan.network import TenantPlan, network_plan, tenant_plan
+from topologies.tree import tree
+
+
+def tenant(counts: dict[int, int], rate_bps: int = 100_000_000) -> TenantPlan:
+    datacentre = tree([2, 2, 2], 10**9, 2)
+    network = network_plan(datacentre, "hn")
+    vms_on = tuple(sorted(counts.items()))
+    slots = tuple(s for server, n in vms_on for s in network.slots_of_server[server][:n])
+    placement = Placement(datacentre.trees[0].root, vms_on)
+    return tenant_plan(datacentre, network, placement, slots, 3, "j", rate_bps)
+
+
+def test_two_vms_as_text() -> None:
+    gso = gso_bytes(100_000_000)
+    assert hosts_text(tenant_hosts(tenant({0: 1, 7: 1}))) == (
+        "# netns hn-s0v0\n"
+        f"link set dev eth0 gso_max_size {gso}\n"
+        "address add 10.0.12.1/22 dev eth0\n"
+        "neighbour add 10.0.12.2 lladdr 02:48:4e:00:00:0f dev eth0 nud permanent\n"
+        "# netns hn-s7v0\n"
+        f"link set dev eth0 gso_max_size {gso}\n"
+        "address add 10.0.12.2/22 dev eth0\n"
+        "neighbour add 10.0.12.1 lladdr 02:48:4e:00:00:01 dev eth0 nud permanent\n"
+    )
+
+
+def test_removal_takes_away_what_was_added() -> None:
+    host = tenant_hosts(tenant({0: 2, 1: 1}))[0]
+    assert host.removal_lines() == (
+        "neighbour delete 10.0.12.2 dev eth0",
+        "neighbour delete 10.0.12.3 dev eth0",
+        "address delete 10.0.12.1/22 dev eth0",
+    )
+
+
+@given(counts=st.dictionaries(st.integers(0, 7), st.integers(1, 2), min_size=1, max_size=8))
+@settings(max_examples=50, deadline=None)
+def test_every_vm_knows_all_others_by_their_slots_macs(counts: dict[int, int]) -> None:
+    plan = tenant(counts)
+    hosts = tenant_hosts(plan)
+    assert len(hosts) == len(plan.vms) == sum(counts.values())
+    mac_of = {vm.ip: vm.slot.mac for vm in plan.vms}
+    assert len(set(mac_of.values())) == len(plan.vms)
+    for vm, host in zip(plan.vms, hosts, strict=True):
+        assert host.netns == vm.slot.netns
+        assert host.address.ip == vm.ip
+        known = {neighbour.ip: neighbour.mac for neighbour in host.neighbours}
+        assert known == {ip: mac for ip, mac in mac_of.items() if ip != vm.ip}
+
+
+@given(rate=st.integers(1, 10**11))
+def test_a_packet_is_never_longer_than_the_kernel_takes_nor_shorter_than_two_segments(
+    rate: int,
+) -> None:
+    assert MIN_GSO_BYTES <= gso_bytes(rate) <= MAX_GSO_BYTES
+    assert gso_bytes(rate + 1_000_000) >= gso_bytes(rate)
+
+
+def test_the_frame_size_follows_the_tenants_rate() -> None:
+    slow, fast = tenant({0: 1}, 10_000_000), tenant({0: 1}, 10_000_000_000)
+    assert tenant_hosts(slow)[0].gso_bytes == gso_bytes(10_000_000)
+    assert tenant_hosts(fast)[0].gso_bytes == MAX_GSO_BYTES
+    assert tenant_hosts(replace(slow, rate_bps=10**10))[0].gso_bytes == MAX_GSO_BYTES

@@ -1,0 +1,270 @@
+"""Limits as text: the exact lines, and the invariants that make a reservation hold."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from testbed.embedding.placement import Placement
+from testbed.plan.limits import (
+    CATCH_UP_S,
+    LINK_MINOR,
+    UNCLAIMED_MINOR,
+    ByteFifo,
+    HtbClass,
+    HtbRoot,
+    PrefixFilter,
+    Section,
+    TcLine,
+    burst_bytes,
+    limits_text,
+    network_limits,
+    port_queue_bytes,
+    removal_lines,
+    rerate_lines,
+    tenant_limits,
+    vm_queue_bytes,
+)
+from testbed.plan.network import NetworkPlan, TenantPlan, network_plan, tenant_plan
+from topologies.datacentre import DataCentre
+from topologies.fat_tree import fat_tree
+from topologies.tree import tree
+
+MBIT = 1_000_000
+
+
+def dumbbell() -> DataCentre:
+    """Two racks of one server with two slots each below a core."""
+    return tree([2, 1], [400 * MBIT, 1000 * MBIT], 2)
+
+
+def placed(
+    datacentre: DataCentre,
+    vms_on: tuple[tuple[int, int], ...],
+    rate_bps: int = 100 * MBIT,
+    tenant_id: int = 5,
+) -> tuple[NetworkPlan, TenantPlan]:
+    network = network_plan(datacentre, "hn")
+    placement = Placement(datacentre.trees[0].root, vms_on)
+    slots = tuple(slot for server, n in vms_on for slot in network.slots_of_server[server][:n])
+    return network, tenant_plan(datacentre, network, placement, slots, tenant_id, "j", rate_bps)
+
+
+def host_lines(sections: tuple[Section, ...]) -> list[str]:
+    return [line.text() for s in sections if s.netns is None for line in s.lines]
+
+
+def test_a_links_limit_is_these_lines() -> None:
+    network = network_plan(dumbbell(), "hn")
+    lines = host_lines(network_limits(network))
+    link = network.links[-1]
+    assert link.capacity_bps == 400 * MBIT
+    dev = link.lower.name
+    burst = burst_bytes(400 * MBIT, CATCH_UP_S)
+    assert [line for line in lines if f"dev {dev} " in line] == [
+        f"qdisc add dev {dev} root handle 1: htb default 0xfffe",
+        (
+            f"class add dev {dev} parent 1: classid 1:ffff htb rate 400000000bit ceil 400000000bit"
+            f" burst {burst} cburst {burst} quantum 60000"
+        ),
+        (
+            f"class add dev {dev} parent 1:ffff classid 1:fffe htb rate 400000bit ceil 400000bit"
+            " burst 15000 cburst 15000 quantum 60000"
+        ),
+        f"qdisc add dev {dev} parent 1:fffe bfifo limit {port_queue_bytes(400_000)}",
+    ]
+
+
+def test_every_end_of_every_link_is_limited_to_its_capacity() -> None:
+    network = network_plan(fat_tree(4, [1000 * MBIT, 2000 * MBIT, 500 * MBIT], 2), "hn", 0.1)
+    (section,) = network_limits(network)
+    items = [line.item for line in section.lines]
+    caps = {i.dev: i for i in items if isinstance(i, HtbClass) and i.minor == LINK_MINOR}
+    expected = {p.name: k.capacity_bps for k in network.links for p in (k.lower, k.upper)}
+    assert {dev: cap.rate_bps for dev, cap in caps.items()} == expected
+    assert all(cap.ceil_bps == cap.rate_bps and cap.parent_minor == 0 for cap in caps.values())
+    # Without a default class, what no class claims would leave unshaped.
+    roots = {i.dev: i for i in items if isinstance(i, HtbRoot)}
+    classes = {(i.dev, i.minor) for i in items if isinstance(i, HtbClass)}
+    assert set(roots) == set(expected)
+    assert all((dev, root.default_minor) in classes for dev, root in roots.items())
+
+
+def test_a_tenants_lines_on_a_small_tree() -> None:
+    network, tenant = placed(dumbbell(), ((0, 2), (1, 1)))
+    sections = tenant_limits(network, tenant)
+    lines = host_lines(sections)
+    # N = 3, two VMs on one side: min(2, 1) * 100 Mbit/s on every link in both directions.
+    assert dict(tenant.link_bps) == dict.fromkeys(range(8), 100 * MBIT)
+    dev = network.sending_port(0).name
+    rack_link = [line for line in lines if f"dev {dev} " in line]
+    assert re.fullmatch(
+        rf"class add dev {dev} parent 1:ffff classid 1:5 htb rate 100000000bit ceil 100000000bit"
+        r" burst \d+ cburst \d+ quantum 60000",
+        rack_link[0],
+    )
+    assert rack_link[1:] == [
+        f"qdisc add dev {dev} parent 1:5 bfifo limit {port_queue_bytes(100 * MBIT)}",
+        (
+            f"filter add dev {dev} parent 1: protocol ip pref 5 u32 match ip src 10.0.20.0/22"
+            " flowid 1:5"
+        ),
+    ]
+    assert [s.netns for s in sections] == [None, "hn-s0v0", "hn-s0v1", "hn-s1v0"]
+    inside = [line.text() for line in sections[1].lines]
+    assert inside[0] == "qdisc add dev eth0 root handle 1: htb default 0x1"
+    assert inside[2] == f"qdisc add dev eth0 parent 1:1 bfifo limit {vm_queue_bytes(100 * MBIT)}"
+    receive = [line for line in lines if "dev hn-s1v0 " in line]
+    assert receive[0] == "qdisc add dev hn-s1v0 root handle 1: htb default 0x1"
+    assert "rate 100000000bit ceil 100000000bit" in receive[1]
+
+
+def test_text_has_a_heading_for_each_namespace() -> None:
+    network, tenant = placed(dumbbell(), ((0, 1), (1, 1)))
+    text = limits_text(tenant_limits(network, tenant))
+    headings = [line for line in text.splitlines() if line.startswith("#")]
+    assert headings == ["# host", "# netns hn-s0v0", "# netns hn-s1v0"]
+    assert text.endswith("\n")
+
+
+def test_work_conserving_keeps_the_guarantee_and_opens_the_ceiling() -> None:
+    network, tenant = placed(dumbbell(), ((0, 2), (1, 2)))
+    hard = tenant_limits(network, tenant, "hard")
+    free = tenant_limits(network, tenant, "work-conserving")
+    for strict_line, free_line in zip(hard[0].lines, free[0].lines, strict=True):
+        if not isinstance(strict_line.item, HtbClass) or strict_line.item.minor != 5:
+            continue
+        assert isinstance(free_line.item, HtbClass)
+        assert strict_line.item.rate_bps == strict_line.item.ceil_bps
+        assert free_line.item.rate_bps == strict_line.item.rate_bps
+        directed = next(d for d in range(8) if network.sending_port(d).name == free_line.item.dev)
+        assert free_line.item.ceil_bps == network.links[directed // 2].capacity_bps
+    # A VM held at its guarantee could not use what is free: it gets its whole NIC.
+    cap = free[1].lines[1].item
+    assert isinstance(cap, HtbClass)
+    assert cap.rate_bps == 1000 * MBIT
+
+
+def test_rerating_only_changes_and_touches_nothing_else() -> None:
+    network, old = placed(dumbbell(), ((0, 2), (1, 2)))
+    links = tuple((d, bps // 2) for d, bps in old.link_bps)
+    new = replace(old, rate_bps=old.rate_bps // 2, link_bps=links)
+    sections = rerate_lines(network, old, new)
+    lines = [line for s in sections for line in s.lines]
+    assert {line.verb for line in lines} == {"change"}
+    classes = [line for line in lines if isinstance(line.item, HtbClass)]
+    assert len(classes) == len(old.link_bps) + 2 * len(old.vms)
+    wanted = {line.item for s in tenant_limits(network, new) for line in s.lines}
+    assert all(line.item in wanted for line in lines)
+
+
+def test_rerating_to_the_same_rate_is_nothing() -> None:
+    network, tenant = placed(dumbbell(), ((0, 2), (1, 2)))
+    assert rerate_lines(network, tenant, tenant) == ()
+
+
+def test_a_moved_tenant_is_not_rerated() -> None:
+    network, here = placed(dumbbell(), ((0, 2),))
+    _, there = placed(dumbbell(), ((1, 2),))
+    with pytest.raises(ValueError, match="not a change of rate alone"):
+        rerate_lines(network, here, there)
+
+
+def test_another_tenants_rate_is_not_taken_for_this_ones() -> None:
+    network, one = placed(dumbbell(), ((0, 1), (1, 1)), tenant_id=5)
+    _, other = placed(dumbbell(), ((0, 1), (1, 1)), tenant_id=6)
+    with pytest.raises(ValueError, match="not a change of rate alone"):
+        rerate_lines(network, one, other)
+
+
+def test_removal_names_filters_before_their_classes_and_whole_roots_last() -> None:
+    network, tenant = placed(dumbbell(), ((0, 1), (1, 1)))
+    sections = removal_lines(network, tenant)
+    host = host_lines(sections)
+    n_links = len(tenant.link_bps)
+    dev = network.sending_port(0).name
+    assert f"filter del dev {dev} parent 1: protocol ip pref 5" in host[:n_links]
+    assert f"class del dev {dev} classid 1:5" in host[n_links : 2 * n_links]
+    assert host[2 * n_links :] == ["qdisc del dev hn-s0v0 root", "qdisc del dev hn-s1v0 root"]
+    assert [line.text() for line in sections[1].lines] == ["qdisc del dev eth0 root"]
+
+
+def test_a_removal_cannot_be_taken_back() -> None:
+    with pytest.raises(ValueError, match="not to be taken back"):
+        TcLine("del", HtbRoot("x", 1)).undo()
+
+
+def test_undoing_a_change_restores_what_was_there() -> None:
+    before, after = HtbClass("x", 0, 1, 10, 10), HtbClass("x", 0, 1, 20, 20)
+    undone = TcLine("change", after, before).undo()
+    assert undone.text() == TcLine("change", before).text()
+    assert undone.undo().item == after
+
+
+placements = st.lists(st.integers(0, 2), min_size=16, max_size=16).filter(lambda n: sum(n) > 0)
+
+
+@given(counts=placements, rate=st.integers(8_000, 10**9), tenant_id=st.integers(1, (1 << 14) - 1))
+@settings(max_examples=60, deadline=None)
+def test_what_is_added_is_exactly_what_is_removed(
+    counts: list[int], rate: int, tenant_id: int
+) -> None:
+    datacentre = fat_tree(4, 10**9, 2)
+    vms_on = tuple((server, n) for server, n in enumerate(counts) if n)
+    network, tenant = placed(datacentre, vms_on, rate, tenant_id)
+    added = tenant_limits(network, tenant)
+    removed = removal_lines(network, tenant)
+    assert [s.netns for s in added] == [s.netns for s in removed]
+    for plus, minus in zip(added, removed, strict=True):
+        gone = [line.item for line in minus.lines]
+        whole = {item.dev for item in gone if isinstance(item, HtbRoot)}
+        by_parent = {(i.dev, i.minor) for i in gone if isinstance(i, HtbClass)}
+        for line in plus.lines:
+            item = line.item
+            if isinstance(item, ByteFifo):
+                assert item.dev in whole or (item.dev, item.minor) in by_parent
+            else:
+                assert item in gone or item.dev in whole
+        assert all(item in [line.item for line in plus.lines] for item in gone)
+
+
+@given(counts=placements, rate=st.integers(8_000, 10**9))
+@settings(max_examples=60, deadline=None)
+def test_a_tenants_classes_are_its_hose(counts: list[int], rate: int) -> None:
+    """min(X, N-X)·B on the port that sends, and a filter and a bounded queue for every class."""
+    datacentre = fat_tree(4, 10**9, 2)
+    vms_on = tuple((server, n) for server, n in enumerate(counts) if n)
+    network, tenant = placed(datacentre, vms_on, rate)
+    host = tenant_limits(network, tenant)[0].lines
+    vm_devices = {vm.slot.port.name for vm in tenant.vms}
+    classes = {
+        line.item.dev: line.item.rate_bps
+        for line in host
+        if isinstance(line.item, HtbClass) and line.item.dev not in vm_devices
+    }
+    expected = {network.sending_port(d).name: bps for d, bps in tenant.link_bps}
+    assert classes == expected
+    n = sum(counts)
+    assert all(bps % rate == 0 and bps // rate <= n // 2 for bps in classes.values())
+    filters = {line.item.dev: line.item for line in host if isinstance(line.item, PrefixFilter)}
+    queues = {line.item.dev for line in host if isinstance(line.item, ByteFifo)}
+    assert set(filters) == set(classes)
+    assert queues == set(classes) | vm_devices
+    assert all(f.source == tenant.prefix for f in filters.values())
+
+
+@given(rate=st.integers(1, 10**11))
+def test_buckets_and_queues_are_never_too_small_for_a_frame(rate: int) -> None:
+    assert burst_bytes(rate) >= 15_000
+    assert vm_queue_bytes(rate) >= 150_000
+    assert port_queue_bytes(rate) >= 60_000
+    # A queue is a time: more rate never means a shorter queue in bytes.
+    assert port_queue_bytes(rate + 8000) >= port_queue_bytes(rate)
+
+
+def test_class_numbers_of_tenants_never_meet_the_links_own() -> None:
+    assert (1 << 14) - 1 < UNCLAIMED_MINOR < LINK_MINOR <= 0xFFFF
