@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -13,7 +14,7 @@ import typer
 from testbed.cli import console
 from testbed.cli.options import ExperimentPath, Json, Out, Seed, Settings, overrides_of
 from testbed.cli.progress import RunProgress
-from testbed.errors import MachineCannot
+from testbed.errors import BadInput, MachineCannot
 from testbed.results.conclude import conclude_all
 from testbed.results.folder import RunFolder
 from testbed.spec.load import load_experiment
@@ -24,6 +25,10 @@ OpenFlowPort = Annotated[
     int, typer.Option(min=1, max=65535, help="Where the controller listens for switches.")
 ]
 ApiPort = Annotated[int, typer.Option(min=1, max=65535, help="Where the controller's API listens.")]
+Prefix = Annotated[
+    str,
+    typer.Option(help="What the names of bridges and namespaces begin with (1 to 4 letters)."),
+]
 Library = Annotated[
     str | None, typer.Option("--controller", help="ryu or os-ken (default: ryu if installed).")
 ]
@@ -41,6 +46,7 @@ def run(
     openflow_port: OpenFlowPort = 6653,
     api_port: ApiPort = 8653,
     controller: Library = None,
+    prefix: Prefix = "hn",
     as_json: Json = False,
 ) -> None:
     """Run an experiment on the live emulated network and measure every job.
@@ -49,13 +55,15 @@ def run(
     4 the run failed, 130 interrupted and cleaned up.
     """
     experiment = load_experiment(file, overrides_of(settings, seed))
+    if not re.fullmatch(r"[a-z][a-z0-9]{0,3}", prefix):
+        raise BadInput(f"--prefix {prefix}: 1 to 4 lower-case letters or digits, a letter first")
     if os.geteuid() != 0:
         raise MachineCannot("the live network needs root", f"sudo testbed run {file}")
     from testbed.backends.emu.world import LiveOptions
     from testbed.report.table import verdict_table
     from testbed.runs.live import LiveRun, run_live
 
-    options = LiveOptions(openflow_port=openflow_port, api_port=api_port, library=controller)
+    options = LiveOptions(prefix, openflow_port, api_port, controller)
     top = RunFolder.create(out or DEFAULT_OUT, experiment.name, experiment.seed)
     console.say(f"run folder: {top.path}")
     show = LiveRun(console.say, _progress)

@@ -1,0 +1,325 @@
+"""``testbed run`` from outside: what it leaves, what it refuses, what interrupts it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+
+SMALL = """
+name: small
+topology: {kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 2}
+scale: {rate: 0.02}
+policies: [scripted]
+workload:
+  kind: jobs
+  jobs:
+    - {id: ring, vms: 4, bandwidth: 500 Mbit/s, granted: 250 Mbit/s, duration: 1 s, pattern: ring}
+    - {id: shuffle, vms: 3, bandwidth: 300 Mbit/s, duration: 1 s, pattern: all-to-all, after: ring}
+    - {id: count, vms: 2, bandwidth: 400 Mbit/s, duration: 1 s, cpu: 10 %,
+       demand: [{until: 50 %, at: 40 Mbit/s}, {until: 100 %, at: 400 Mbit/s}]}
+    - {id: burn, vms: 1, kind: compute, duration: 1 s, cpu: 20 %}
+    - {id: huge, vms: 8, bandwidth: 900 Mbit/s, duration: 1 s}
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Testbed:
+    """The command, with a state folder, ports and a prefix of the test's own."""
+
+    __test__ = False
+
+    def __init__(self, prefix: str, folder: Path) -> None:
+        self.out = folder / "runs"
+        self.file = folder / "small.yaml"
+        self.file.write_text(SMALL, encoding="utf-8")
+        self.ports = (free_port(), free_port())
+        self.environment = {
+            **os.environ,
+            "HOSENET_STATE_DIR": str(folder / "state"),
+            "PYTHONPATH": str(REPOSITORY),
+        }
+        self.options = [
+            *("--prefix", prefix),
+            *("--openflow-port", str(self.ports[0])),
+            *("--api-port", str(self.ports[1])),
+            *("--out", str(self.out)),
+        ]
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command("run", str(self.file), *self.options, *more),
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*arguments),
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+
+    def live(self, *more: str) -> subprocess.CompletedProcess[str]:
+        return self.run("run", str(self.file), *self.options, *more)
+
+    @staticmethod
+    def command(*arguments: str) -> list[str]:
+        return [sys.executable, "-m", "testbed.cli.main", *arguments]
+
+    @property
+    def folder(self) -> Path:
+        (folder,) = self.out.iterdir()
+        return folder
+
+    def events(self) -> list[dict[str, Any]]:
+        text = (self.folder / "events.jsonl").read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines()]
+
+    def until(self, event: str, process: subprocess.Popen[str]) -> None:
+        """Wait until the run has written an event of that name."""
+        give_up = time.monotonic() + 60
+        while time.monotonic() < give_up and process.poll() is None:
+            if self.out.exists() and any(self.out.iterdir()):
+                log = self.folder / "events.jsonl"
+                if log.exists() and f'"{event}"' in log.read_text(encoding="utf-8"):
+                    return
+            time.sleep(0.02)
+        pytest.fail(f"no {event} came: {process.communicate(timeout=30)}")
+
+
+@pytest.fixture
+def testbed(prefix: str, tmp_path: Path) -> Iterator[Testbed]:
+    own = Testbed(prefix, tmp_path)
+    yield own
+    assert own.run("clean").returncode == 0
+
+
+def hosenet_cgroups() -> set[str]:
+    return {str(path) for path in Path("/sys/fs/cgroup").glob("**/hosenet/*") if path.is_dir()}
+
+
+@pytest.mark.smoke
+def test_every_job_gets_its_outcome_and_the_folder_is_complete(testbed: Testbed) -> None:
+    done = testbed.live("--json")
+    assert done.returncode == 0, done.stderr
+    (summary,) = json.loads(done.stdout)
+    assert (summary["jobs"], summary["finished"], summary["rejected"]) == (5, 4, 1)
+    assert summary["audit_passed"]
+    assert summary["fidelity"]["verdict"] in ("ok", "suspect", "invalid")
+    with (testbed.folder / "jobs.csv").open(encoding="utf-8") as file:
+        jobs = {row["job_id"]: row for row in csv.DictReader(file)}
+    assert jobs["huge"]["outcome"] == "rejected"
+    assert jobs["huge"]["reason"]
+    assert float(jobs["ring"]["estimate_s"]) == 2.0
+    assert all(float(jobs[j]["measured_s"]) > 0 for j in ("ring", "shuffle", "count", "burn"))
+    present = {path.name for path in testbed.folder.iterdir()}
+    assert present >= {
+        "spec.yaml", "spec.resolved.json", "provenance.json", "plan", "events.jsonl",
+        "jobs.csv", "links.csv", "summary.json", "logs", "report.html",
+    }  # fmt: skip
+
+
+@pytest.mark.smoke
+def test_what_was_promised_to_the_wire_arrived_and_was_acknowledged(testbed: Testbed) -> None:
+    assert testbed.live().returncode == 0
+    ended = {e["job_id"]: e for e in testbed.events() if e["event"] == "job_ended"}
+    for job in ("ring", "shuffle", "count"):
+        detail = ended[job]["detail"]
+        assert detail["volume_bytes_raw"] > 0
+        assert detail["received_bytes_raw"] == detail["volume_bytes_raw"]
+        assert detail["acknowledged_bytes_raw"] == detail["volume_bytes_raw"]
+        assert detail["congestion_control"] == ["cubic"]
+        assert set(detail["exit_codes"]) == {0}
+    # 500 Mbit/s for 1 s from each of 4 VMs, a fiftieth of it on the wire, payload only.
+    assert ended["ring"]["detail"]["volume_bytes_raw"] == 4 * (10_000_000 * 1448 // (8 * 1514))
+
+
+@pytest.mark.smoke
+def test_what_was_installed_is_what_was_planned(testbed: Testbed) -> None:
+    assert testbed.live().returncode == 0
+    planned = testbed.run("plan", str(testbed.file), "--job", "ring")
+    assert planned.returncode == 0
+    installed = next(testbed.folder.glob("plan/*-ring.txt")).read_text(encoding="utf-8")
+    prefix = testbed.options[1]
+    shown = planned.stdout.split("\n", 1)[1].rstrip("\n").replace("hn-", f"{prefix}-")
+    assert installed.rstrip("\n") == shown
+
+
+@pytest.mark.parametrize("library", ["ryu", "os-ken"])
+def test_either_controller_library_runs_it(testbed: Testbed, library: str) -> None:
+    pytest.importorskip(library.replace("-", "_"))
+    done = testbed.live("--controller", library)
+    assert done.returncode == 0, done.stderr
+    provenance = json.loads((testbed.folder / "provenance.json").read_text(encoding="utf-8"))
+    assert provenance["live"]["controller"]["library"] == library
+
+
+def test_agents_and_controller_are_nobody(testbed: Testbed) -> None:
+    running = testbed.start()
+    testbed.until("job_started", running)
+    mine = set()
+    for folder in hosenet_cgroups():
+        for procs in Path(folder).glob("**/cgroup.procs"):
+            mine |= {int(pid) for pid in procs.read_text().split()}
+    owners = {}
+    for pid in mine - {running.pid}:
+        try:
+            status = Path(f"/proc/{pid}/status").read_text()
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        uids = next(line for line in status.splitlines() if line.startswith("Uid:")).split()[1:]
+        owners[pid] = (command, set(uids))
+    running.send_signal(signal.SIGINT)
+    assert running.wait(60) == 130
+    unprivileged = [command for command, uids in owners.values() if "0" not in uids]
+    assert any("controller.launch" in command for command in unprivileged), owners
+    root = [command for command, uids in owners.values() if "0" in uids]
+    # One process forks the agents and needs root for that; the agents themselves do not.
+    assert all("forkserver" in command or "tc" in command for command in root), root
+    assert sum("forkserver" in command for command in root) <= 1
+
+
+def test_ctrl_c_ends_in_130_with_a_complete_folder_and_nothing_left(testbed: Testbed) -> None:
+    before = hosenet_cgroups()
+    running = testbed.start()
+    testbed.until("job_started", running)
+    running.send_signal(signal.SIGINT)
+    _, stderr = running.communicate(timeout=60)
+    assert running.returncode == 130, stderr
+    assert hosenet_cgroups() == before
+    ended = [e for e in testbed.events() if e["event"] == "job_ended"]
+    assert {e["outcome"] for e in ended} >= {"unfinished"}
+    assert testbed.events()[-1]["status"] == "interrupted"
+    assert (testbed.folder / "summary.json").exists()
+    assert testbed.run("audit", str(testbed.folder)).returncode == 0
+
+
+@pytest.mark.parametrize("moment", range(4))
+def test_sigkill_at_any_moment_leaves_nothing_after_clean(testbed: Testbed, moment: int) -> None:
+    before = hosenet_cgroups()
+    running = testbed.start()
+    # Not a measurement: any moment will do, and each run of the tests takes others.
+    time.sleep(0.3 + 1.2 * moment + random.uniform(0, 1.2))
+    running.kill()
+    running.communicate(timeout=60)
+    cleaned = testbed.run("clean")
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert hosenet_cgroups() == before
+
+
+def test_the_next_run_cleans_up_after_a_killed_one(testbed: Testbed) -> None:
+    running = testbed.start()
+    testbed.until("job_started", running)
+    running.kill()
+    running.communicate(timeout=60)
+    done = testbed.live()
+    assert done.returncode == 0, done.stderr
+    assert "removed what an earlier run left" in done.stderr
+
+
+def test_a_second_testbed_is_refused_with_the_first_ones_name(testbed: Testbed) -> None:
+    running = testbed.start()
+    testbed.until("job_started", running)
+    second = testbed.live()
+    assert second.returncode == 3
+    assert "'small'" in second.stderr
+    assert str(running.pid) in second.stderr
+    assert running.wait(60) == 0
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_taken_port_is_named_with_its_mend(testbed: Testbed, which: int) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", testbed.ports[which]))
+        holder.listen()
+        done = testbed.live()
+    assert done.returncode == 3
+    assert str(testbed.ports[which]) in done.stderr
+    assert ("--openflow-port", "--api-port")[which] in done.stderr
+
+
+def test_a_foreign_object_of_the_same_name_is_refused_and_left(
+    testbed: Testbed, prefix: str
+) -> None:
+    name = f"{prefix}-s0v0"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        done = testbed.live()
+        assert done.returncode == 3
+        assert name in done.stderr
+        assert Path(f"/run/netns/{name}").exists()
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], check=True)
+
+
+def test_a_result_outside_its_band_makes_the_exit_code_1(testbed: Testbed) -> None:
+    text = SMALL + "expect: {estimate_ratio: {max: 0.0001}}\n"
+    testbed.file.write_text(text, encoding="utf-8")
+    done = testbed.live()
+    assert done.returncode == 1
+    assert "outside what was expected: ring" in done.stdout
+
+
+def test_a_bad_file_creates_nothing(testbed: Testbed) -> None:
+    testbed.file.write_text(SMALL.replace("vms: 4", "vms: 400"), encoding="utf-8")
+    done = testbed.live()
+    assert done.returncode == 2
+    assert "small.yaml:9" in done.stderr
+    assert not testbed.out.exists()
+
+
+def test_without_root_it_says_how(
+    testbed: Testbed,
+    tmp_path: Path,
+    as_nobody: Callable[[list[str]], subprocess.CompletedProcess[str]],
+) -> None:
+    done = as_nobody(testbed.command("run", str(REPOSITORY / "examples/quickstart.yaml")))
+    assert done.returncode == 3, done.stderr
+    assert "sudo testbed run" in done.stderr
+
+
+@pytest.fixture
+def as_nobody() -> Callable[[list[str]], subprocess.CompletedProcess[str]]:
+    def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            cwd=REPOSITORY,
+            env={"PATH": os.defpath, "PYTHONPATH": str(REPOSITORY), "HOME": "/nonexistent"},
+            user=65534,
+            group=65534,
+            extra_groups=[],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return run
