@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import math
 import os
 import socket
 import struct
@@ -111,8 +110,8 @@ def _message(kind: int, flags: int, body: bytes) -> bytes:
 
 
 def ticks(rate_bytes: int, size_bytes: int) -> int:
-    """The time a bucket lasts at a rate, in the scheduler's ticks, as ``tc`` rounds it."""
-    return math.ceil(1e6 * (size_bytes / rate_bytes) * (TICKS_PER_S / 1e6))
+    """The time a bucket lasts at a rate, in the scheduler's ticks: whole microseconds, as in tc."""
+    return int(size_bytes / rate_bytes * 1e6) * TICKS_PER_S // 1_000_000
 
 
 def tc_message(line: TcLine, ifindex: int = 0) -> bytes:

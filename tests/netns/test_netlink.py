@@ -1,0 +1,396 @@
+"""Netlink and text are the same: what the kernel says afterwards, asked through other tools."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+from typing import Any
+
+import pytest
+
+from testbed.backends.emu.limits import TrafficControl
+from testbed.backends.emu.namespaces import (
+    NETNS_DIR,
+    VmNamespace,
+    add_hosts,
+    remove_hosts,
+    set_gso,
+)
+from testbed.backends.emu.netlink import RouteSocket, inside
+from testbed.errors import RunFailed
+from testbed.plan.hosts import Address, Neighbour, VmHost
+from testbed.plan.limits import (
+    ByteFifo,
+    HtbClass,
+    HtbRoot,
+    PrefixFilter,
+    Section,
+    TcItem,
+    TcLine,
+)
+
+RATES_BPS = (64_000, 1_000_001, 5_000_000, 33_333_333, 100_000_000, 950_000_000, 40_000_000_000)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A namespace with a veth pair ``eth0``-``peer``, both up, and a routing socket in it."""
+
+    name: str
+    vm: VmNamespace
+    devices: dict[str, int]
+
+    @property
+    def control(self) -> TrafficControl:
+        """The namespace in both roles: as the host's, by device name, and as a VM's."""
+        return TrafficControl(self.vm.socket, self.devices, {self.name: self.vm})
+
+    def run(self, *command: str, text_in: str = "") -> str:
+        done = subprocess.run(
+            ["ip", "netns", "exec", self.name, *command],
+            input=text_in, capture_output=True, text=True, timeout=20, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def asked(self, *command: str) -> list[dict[str, Any]]:
+        shown: list[dict[str, Any]] = json.loads(self.run(*command) or "[]")
+        return [row for row in shown if row]
+
+    def state(self) -> dict[str, Any]:
+        """Disciplines and filters as tc shows them, classes raw, tick by tick, by pyroute2."""
+        return {dev: self._state(dev, index) for dev, index in sorted(self.devices.items())}
+
+    def _state(self, dev: str, index: int) -> tuple[Any, ...]:
+        qdiscs = self.asked("tc", "-json", "qdisc", "show", "dev", dev)
+        for qdisc in qdiscs:
+            if qdisc["kind"] != "htb":
+                qdisc["handle"] = ""  # the kernel's choice
+        filters = self.asked("tc", "-json", "filter", "show", "dev", dev, "parent", "1:")
+        return sorted(qdiscs, key=str), self._classes(index), filters
+
+    def _classes(self, index: int) -> list[Any]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from pyroute2 import IPRoute
+
+            with inside(NETNS_DIR / self.name):
+                route = IPRoute()
+            try:
+                found = list(route.get_classes(index=index))
+            finally:
+                route.close()
+        return sorted(
+            (c["handle"], c["parent"], str(c.get_attr("TCA_OPTIONS").get_attr("TCA_HTB_PARMS")))
+            for c in found
+        )
+
+
+@pytest.fixture
+def make_bench(prefix: str) -> Iterator[Callable[[str], Bench]]:
+    made: list[Bench] = []
+
+    def make(suffix: str) -> Bench:
+        name = f"{prefix}-{suffix}"
+        for command in (
+            f"ip netns add {name}",
+            f"ip -n {name} link add peer type veth peer name eth0",
+            f"ip -n {name} link set peer up",
+            f"ip -n {name} link set eth0 up",
+        ):
+            subprocess.run(command.split(), check=True, timeout=20)
+        with inside(NETNS_DIR / name):
+            devices = {dev: socket.if_nametoindex(dev) for dev in ("eth0", "peer")}
+            bench = Bench(name, VmNamespace(name, RouteSocket(), devices["eth0"]), devices)
+        made.append(bench)
+        return bench
+
+    yield make
+    for bench in made:
+        bench.vm.socket.close()
+        subprocess.run(["ip", "netns", "delete", bench.name], check=False, timeout=20)
+
+
+def tree(dev: str, rate_bps: int, source: str = "10.0.20.0/22") -> tuple[TcItem, ...]:
+    """A link's limit with a tenant on it: every kind of line there is."""
+    return (
+        HtbRoot(dev, 0xFFFE),
+        HtbClass(dev, 0, 0xFFFF, rate_bps, rate_bps, 0.020),
+        HtbClass(dev, 0xFFFF, 0xFFFE, 64_000, 64_000),
+        ByteFifo(dev, 0xFFFE, 60_000),
+        HtbClass(dev, 0xFFFF, 5, max(8, rate_bps // 3), rate_bps),
+        ByteFifo(dev, 5, 150_001),
+        PrefixFilter(dev, 5, IPv4Network(source), 5),
+        HtbClass(dev, 0xFFFF, 0x3FFF, max(8, rate_bps // 7), rate_bps // 2),
+        ByteFifo(dev, 0x3FFF, 1_000_000),
+        PrefixFilter(dev, 0x3FFF, IPv4Network("10.255.252.0/22"), 0x3FFF),
+    )
+
+
+def adding(items: tuple[TcItem, ...]) -> tuple[TcLine, ...]:
+    return tuple(TcLine("add", item) for item in items)
+
+
+def by_text(bench: Bench, lines: tuple[TcLine, ...]) -> None:
+    bench.run("tc", "-batch", "-", text_in="".join(f"{line.text()}\n" for line in lines))
+
+
+@pytest.mark.parametrize("rate_bps", RATES_BPS)
+def test_adding_by_netlink_is_adding_by_tc(
+    make_bench: Callable[[str], Bench], rate_bps: int
+) -> None:
+    lines = adding((*tree("eth0", rate_bps), *tree("peer", rate_bps // 2 + 8)))
+    text, netlink = make_bench("text"), make_bench("nl")
+    by_text(text, lines)
+    netlink.control.apply([Section(None, lines)])
+    state = netlink.state()
+    assert state == text.state()
+    assert len(state["eth0"][1]) == 4
+    assert len(state["eth0"][2]) == 6  # for each filter its priority, its table and itself
+
+
+@pytest.mark.parametrize("rate_bps", RATES_BPS)
+def test_changing_by_netlink_is_changing_by_tc(
+    make_bench: Callable[[str], Bench], rate_bps: int
+) -> None:
+    before = (HtbRoot("eth0", 1), HtbClass("eth0", 0, 1, 10**7, 10**7), ByteFifo("eth0", 1, 5000))
+    after = (HtbClass("eth0", 0, 1, rate_bps, rate_bps + 8_000), ByteFifo("eth0", 1, 999_999))
+    changes = tuple(TcLine("change", new, old) for old, new in zip(before[1:], after, strict=True))
+    text, netlink = make_bench("text"), make_bench("nl")
+    for bench in (text, netlink):
+        by_text(bench, adding(before))
+    old_state = netlink.state()
+    by_text(text, changes)
+    netlink.control.apply([Section(netlink.name, changes)])
+    assert netlink.state() == text.state() != old_state
+
+
+def test_removing_one_tenant_leaves_the_other(make_bench: Callable[[str], Bench]) -> None:
+    items = tree("eth0", 10**8)
+    other = items[:4] + items[7:]
+    bench, only_other = make_bench("both"), make_bench("one")
+    by_text(bench, adding(items))
+    by_text(only_other, adding(other))
+    doomed = (items[6], items[4])
+    bench.control.remove([Section(None, tuple(TcLine("del", item) for item in doomed))])
+    handles = [f["options"]["fh"] for f in bench.state()["eth0"][2] if "options" in f]
+    # The numbers of filters' tables are the kernel's: the remaining filter keeps its own.
+    assert handles == ["801:", "801::800"]
+    assert bench.state()["eth0"][:2] == only_other.state()["eth0"][:2]
+
+
+def test_removing_the_root_removes_everything(make_bench: Callable[[str], Bench]) -> None:
+    bench = make_bench("a")
+    empty = bench.state()
+    by_text(bench, adding(tree("eth0", 10**8)))
+    root = Section(bench.name, (TcLine("del", HtbRoot("eth0", 0xFFFE)),))
+    bench.control.remove([root])
+    assert bench.state() == empty
+    bench.control.remove([root])  # gone already: no failure
+
+
+def test_a_refused_line_is_named_and_nothing_stays(make_bench: Callable[[str], Bench]) -> None:
+    bench = make_bench("a")
+    by_text(bench, adding((HtbRoot("eth0", 1), HtbClass("eth0", 0, 1, 10**7, 10**7))))
+    before = bench.state()
+    lines = adding((
+        *tree("peer", 10**8),
+        HtbClass("eth0", 0, 7, 10**6, 10**6),
+        HtbClass("eth0", 0, 1, 10**6, 10**6),  # there is one already
+        HtbClass("eth0", 0, 8, 10**6, 10**6),
+    ))  # fmt: skip
+    with pytest.raises(RunFailed, match=r"tc refused 'class add dev eth0 parent 1: classid 1:1 "):
+        bench.control.apply([Section(None, lines)])
+    assert bench.state() == before
+
+
+def test_a_refused_change_puts_the_old_rates_back(make_bench: Callable[[str], Bench]) -> None:
+    bench = make_bench("a")
+    items = tree("eth0", 10**8)
+    by_text(bench, adding(items))
+    before = bench.state()
+    here, missing = items[4], HtbClass("eth0", 0xFFFF, 99, 10**6, 10**6)
+    assert isinstance(here, HtbClass)
+    faster = HtbClass("eth0", 0xFFFF, 5, here.rate_bps * 2, 10**8)
+    changes = (TcLine("change", faster, here), TcLine("change", missing, missing))
+    with pytest.raises(RunFailed, match="classid 1:63"):
+        bench.control.apply([Section(None, changes)])
+    assert bench.state() == before
+
+
+def test_a_failure_in_one_namespace_undoes_the_others(
+    make_bench: Callable[[str], Bench],
+) -> None:
+    first, second = make_bench("a"), make_bench("b")
+    by_text(second, adding((HtbRoot("eth0", 9),)))
+    empty, occupied = first.state(), second.state()
+    lines = adding((HtbRoot("eth0", 1), HtbClass("eth0", 0, 1, 10**7, 10**7)))
+    vms = {bench.name: bench.vm for bench in (first, second)}
+    control = TrafficControl(first.vm.socket, {}, vms)
+    with pytest.raises(RunFailed, match=f"in {second.name}"):
+        control.apply([Section(first.name, lines), Section(second.name, lines)])
+    assert (first.state(), second.state()) == (empty, occupied)
+
+
+def test_thousands_of_requests_go_through_and_the_refused_one_is_found(
+    make_bench: Callable[[str], Bench],
+) -> None:
+    bench = make_bench("a")
+    classes = [HtbClass("eth0", 0, minor, 10**6, 10**6) for minor in range(1, 1501)]
+    lines = adding((HtbRoot("eth0", 1), *classes))
+    bench.control.apply([Section(None, lines)])
+    assert len(bench.state()["eth0"][1]) == 1500
+    more = adding((*(HtbClass("eth0", 0, m, 10**6, 10**6) for m in range(2000, 3000)), classes[3]))
+    with pytest.raises(RunFailed, match="classid 1:4 "):
+        bench.control.apply([Section(None, more)])
+    assert len(bench.state()["eth0"][1]) == 1500
+
+
+# ------------------------------------------------------------------------------------- counters
+
+
+def test_counters_are_those_that_tc_shows(make_bench: Callable[[str], Bench]) -> None:
+    bench = make_bench("a")
+    by_text(bench, adding((
+        HtbRoot("eth0", 1), HtbClass("eth0", 0, 1, 10**6, 10**6), ByteFifo("eth0", 1, 30_000),
+    )))  # fmt: skip
+    bench.run("ip", "address", "add", "10.9.9.1/24", "dev", "eth0")
+    neighbour = "ip neighbour add 10.9.9.2 lladdr 02:00:00:00:00:02 dev eth0 nud permanent"
+    bench.run(*neighbour.split())
+    with inside(NETNS_DIR / bench.name):
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with sender:
+        for _ in range(60):
+            sender.sendto(bytes(1000), ("10.9.9.2", 9))
+    for _ in range(500):
+        ours = [q for q in bench.vm.socket.qdiscs() if q.ifindex == bench.vm.ifindex]
+        if not any(q.backlog_bytes for q in ours):
+            break
+        time.sleep(0.02)
+    shown = {
+        (q["kind"], q.get("parent", "root")): (
+            q["bytes"],
+            q["drops"],
+            q["overlimits"],
+            q["backlog"],
+        )
+        for q in bench.asked("tc", "-s", "-json", "qdisc", "show", "dev", "eth0")
+    }
+    read = {
+        (q.kind, "1:1" if q.kind == "bfifo" else "root"): (
+            q.sent_bytes, q.drops, q.overlimits, q.backlog_bytes,
+        )
+        for q in ours
+    }  # fmt: skip
+    assert read == shown
+    sent, drops, overlimits, _ = read["htb", "root"]
+    assert sent > 15_000
+    assert drops > 0  # 60 kB into 15 kB of bucket and 30 kB of queue
+    assert overlimits > 0
+    assert not any(q.direct_packets for q in ours)
+
+
+def test_what_finds_no_class_is_counted_as_unshaped(make_bench: Callable[[str], Bench]) -> None:
+    bench = make_bench("a")
+    by_text(bench, adding((HtbRoot("eth0", 7),)))  # a default class that is not there
+    bench.run("ip", "address", "add", "10.9.9.1/24", "dev", "eth0")
+    neighbour = "ip neighbour add 10.9.9.2 lladdr 02:00:00:00:00:02 dev eth0 nud permanent"
+    bench.run(*neighbour.split())
+    with inside(NETNS_DIR / bench.name):
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with sender:
+        sender.sendto(b"x", ("10.9.9.2", 9))
+    direct = {q.ifindex: q.direct_packets for q in bench.vm.socket.qdiscs() if q.kind == "htb"}
+    assert direct[bench.vm.ifindex] >= 1
+
+
+# ---------------------------------------------------------------------------------------- hosts
+
+
+def host(netns: str, n_neighbours: int = 3) -> VmHost:
+    neighbours = tuple(
+        Neighbour(IPv4Address(f"10.0.12.{i + 2}"), f"02:48:4e:00:00:{i + 2:02x}")
+        for i in range(n_neighbours)
+    )
+    return VmHost(netns, Address(IPv4Address("10.0.12.1"), 22), neighbours, 12_500)
+
+
+def host_state(bench: Bench) -> tuple[Any, ...]:
+    addresses = bench.asked("ip", "-4", "-json", "address", "show", "dev", "eth0")
+    infos = [
+        {key: info[key] for key in ("local", "prefixlen", "scope")}
+        for row in addresses
+        for info in row["addr_info"]
+    ]
+    (link,) = bench.asked("ip", "-details", "-json", "link", "show", "dev", "eth0")
+    neighbours = bench.asked("ip", "-json", "neighbour", "show", "dev", "eth0", "nud", "permanent")
+    routes = bench.asked("ip", "-json", "route", "show")
+    return infos, link["gso_max_size"], sorted(neighbours, key=str), routes
+
+
+def test_a_host_by_netlink_is_a_host_by_ip(make_bench: Callable[[str], Bench]) -> None:
+    text, netlink = make_bench("text"), make_bench("nl")
+    lines = "".join(f"{line}\n" for line in host(text.name).lines())
+    text.run("ip", "-batch", "-", text_in=lines)
+    add_hosts([host(netlink.name)], {netlink.name: netlink.vm})
+    infos, gso, neighbours, routes = host_state(netlink)
+    assert (infos, gso, neighbours, routes) == host_state(text)
+    assert infos == [{"local": "10.0.12.1", "prefixlen": 22, "scope": "global"}]
+    assert gso == 12_500
+    assert [n["dst"] for n in neighbours] == ["10.0.12.2", "10.0.12.3", "10.0.12.4"]
+    assert [r["dst"] for r in routes] == ["10.0.12.0/22"]
+
+
+def test_a_removed_host_leaves_nothing(make_bench: Callable[[str], Bench]) -> None:
+    bench = make_bench("a")
+    vms = {bench.name: bench.vm}
+    add_hosts([host(bench.name)], vms)
+    remove_hosts([host(bench.name)], vms)
+    infos, _, neighbours, routes = host_state(bench)
+    assert (infos, neighbours, routes) == ([], [], [])
+    remove_hosts([host(bench.name)], vms)  # gone already: no failure
+
+
+def test_a_refused_neighbour_is_named_and_no_host_is_left(
+    make_bench: Callable[[str], Bench],
+) -> None:
+    first, second = make_bench("a"), make_bench("b")
+    taken = "ip neighbour add 10.0.12.3 lladdr 02:00:00:00:00:09 dev eth0 nud permanent"
+    second.run(*taken.split())
+    vms = {bench.name: bench.vm for bench in (first, second)}
+    with pytest.raises(RunFailed, match=r"'neighbour add 10\.0\.12\.3 .*' in " + second.name):
+        add_hosts([host(first.name), host(second.name)], vms)
+    for bench in (first, second):
+        infos, _, _, routes = host_state(bench)
+        assert (infos, routes) == ([], [])
+    assert host_state(first)[2] == []
+
+
+def test_a_new_rate_is_a_new_frame_size(make_bench: Callable[[str], Bench]) -> None:
+    bench = make_bench("a")
+    set_gso([host(bench.name)], {bench.name: bench.vm})
+    assert host_state(bench)[1] == 12_500
+
+
+def test_a_thread_comes_back_from_a_namespace_even_after_an_error(
+    make_bench: Callable[[str], Bench],
+) -> None:
+    bench = make_bench("a")
+    home = sorted(name for _, name in socket.if_nameindex())
+    seen: list[str] = []
+
+    def fail_inside() -> None:
+        with inside(NETNS_DIR / bench.name):
+            seen.extend(sorted(name for _, name in socket.if_nameindex()))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_inside()
+    assert seen == ["eth0", "lo", "peer"]
+    assert sorted(name for _, name in socket.if_nameindex()) == home
