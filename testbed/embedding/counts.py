@@ -48,7 +48,6 @@ class Counts:
         self.residual = residual
         self.n_vms = n_vms
         self.rate_bps = rate_bps
-        self.per_link = link_counts(residual, n_vms, rate_bps)
         self.below = np.zeros(datacentre.n_nodes, dtype=np.int64)
         self.below[: datacentre.n_servers] = residual.free_slots
         self.most: list[IntArray] = []
@@ -56,8 +55,9 @@ class Counts:
 
     def climb(self) -> Iterator[tuple[Layer, IntArray]]:
         """Counts the layers not yet counted; yields each with the totals of its switches."""
+        per_link = link_counts(self.residual, self.n_vms, self.rate_bps)
         for layer in self.datacentre.layers[len(self.most) :]:
-            a = edge_counts(layer, self.per_link, self.n_vms)
+            a = edge_counts(layer, per_link, self.n_vms)
             most = self._pass(self.below[layer.child_index], a)
             total = np.add.reduceat(most, layer.segments)
             self.below[layer.switch_index] = total

@@ -77,9 +77,9 @@ def _candidates(counts: Counts) -> Iterator[_Greedy]:
     datacentre, n_vms = counts.datacentre, counts.n_vms
     slots = counts.residual.free_slots
     if int(slots.max(initial=0)) >= n_vms:
-        for server in np.flatnonzero(slots >= n_vms).tolist():
-            alone = placement_below(datacentre, server, np.array([server]), np.array([n_vms]))
-            yield _Greedy(server, alone, sound=True)
+        server = int(np.argmax(slots >= n_vms))
+        alone = placement_below(datacentre, server, np.array([server]), np.array([n_vms]))
+        yield _Greedy(server, alone, sound=True)
     for layer, total in counts.climb():
         if int(total.max()) >= n_vms:
             for subtree in layer.switches[total >= n_vms].tolist():

@@ -70,6 +70,16 @@ def test_ours_finds_the_placement_that_the_greedy_missed(embedder: Embedder) -> 
     assert embed(embedder, counter_example()) == Placement(2, ((0, 2), (1, 4)))
 
 
+def test_the_repair_stays_in_the_subtree_that_the_greedy_chose() -> None:
+    # Rack 0 is the counter-example; rack 1 holds 5 + 1, which reserves less.
+    dc = tree([2, 2], 4, [3, 4, 5, 1])
+    free_bps = np.array(dc.directed_capacity_bps)
+    free_bps[[2, 3]] = 2
+    residual = Residual(np.array(dc.slots), free_bps)
+    assert Oktopus().embed(dc, residual, 6, 1) == Placement(6, ((0, 2), (1, 4)))
+    assert Exact().embed(dc, residual, 6, 1) == Placement(6, ((2, 5), (3, 1)))
+
+
 @every_embedder
 def test_dcloud_figure_1(embedder: Embedder) -> None:
     dc = tree([6], GBIT, 4)

@@ -1,0 +1,79 @@
+"""Plain Mininet starts the topology, and it is the network of the plan."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.plan.network import network_plan
+from topologies.mininet import mininet_topo
+from topologies.tree import tree
+
+pytestmark = [
+    pytest.mark.needs("mininet"),
+    # Mininet 2.3.0 compares versions with distutils, and leaves its shells for Python to reap.
+    pytest.mark.filterwarnings("ignore:distutils:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:subprocess:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
+]
+
+
+def vsctl(*arguments: str) -> str:
+    done = subprocess.run(
+        ["ovs-vsctl", "--timeout=20", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    return done.stdout
+
+
+@contextmanager
+def plain_mininet(plan: Any) -> Iterator[Any]:
+    from mininet.link import TCLink
+    from mininet.log import setLogLevel
+    from mininet.net import Mininet
+    from mininet.node import OVSSwitch
+
+    setLogLevel("error")
+    in_kernel = Path("/sys/module/openvswitch").exists()
+    switch = partial(OVSSwitch, failMode="standalone", datapath="kernel" if in_kernel else "user")
+    net = Mininet(topo=mininet_topo(plan), switch=switch, link=TCLink, controller=None)
+    try:
+        net.start()
+        yield net
+    finally:
+        net.stop()
+
+
+def neighbour_of(host: Any, address: str) -> str | None:
+    """The MAC that answers for ``address``: a question and an answer across the whole tree."""
+    for _ in range(50):
+        # Any datagram makes the kernel ask; this needs no ping, which minimal machines lack.
+        host.cmd(f"echo > /dev/udp/{address}/9")
+        words = host.cmd("ip", "neighbour", "show", address).split()
+        if "lladdr" in words:
+            return str(words[words.index("lladdr") + 1])
+        time.sleep(0.1)
+    return None
+
+
+def test_plain_mininet_runs_it(prefix: str) -> None:
+    plan = network_plan(tree([2, 2], 50_000_000, 1), prefix)
+    with plain_mininet(plan) as net:
+        for bridge in plan.bridges:
+            assert bridge.name in vsctl("list-br").split()
+            dpid = vsctl("get", "bridge", bridge.name, "datapath_id").strip().strip('"')
+            assert int(dpid, 16) == bridge.dpid
+        ports = [end for link in plan.links for end in (link.lower, link.upper)]
+        for port in (*ports, *(slot.port for slot in plan.slots)):
+            assert vsctl("get", "interface", port.name, "ofport").strip() == str(port.number)
+        hosts = [net.get(slot.netns) for slot in plan.slots]
+        assert [host.MAC() for host in hosts] == [slot.mac for slot in plan.slots]
+        assert neighbour_of(hosts[0], hosts[-1].IP()) == hosts[-1].MAC()
