@@ -1,8 +1,11 @@
 """Inner loops, compiled where Numba is installed; everything works without it.
 
 Numba is an optional speed-up (``pip install hosenet[fast]``). What calls :func:`compiled` keeps a
-numpy path beside the loop, with the same results bit for bit, and takes it when this returns None.
+numpy path beside the loop, which decides the same, and takes it when this returns None.
 ``HOSENET_NUMBA=0`` in the environment takes it too.
+
+A loop stands in a module of its own with the functions it calls, those marked :func:`inline`; such
+a module is imported where it is needed, for marking them imports Numba.
 """
 
 from __future__ import annotations
@@ -11,9 +14,11 @@ import importlib.util
 import os
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 SWITCH = "HOSENET_NUMBA"
+
+Loop = TypeVar("Loop", bound=Callable[..., Any])
 
 
 @cache
@@ -23,11 +28,18 @@ def numba_available() -> bool:
 
 
 @cache
-def compiled(loop: Callable[..., Any]) -> Callable[..., Any] | None:
+def compiled(loop: Loop) -> Loop | None:
     """``loop`` as machine code, or None without Numba. Compiled at the first call, then cached."""
-    if not numba_available():
-        return None
+    return _compile(loop) if numba_available() else None
+
+
+def inline(part: Loop) -> Loop:
+    """Mark a function that compiled loops call; without Numba it stays as it is."""
+    return _compile(part) if numba_available() else part
+
+
+def _compile(function: Loop) -> Loop:
     import numba
 
-    machine_code: Callable[..., Any] = numba.njit(cache=True, nogil=True)(loop)
+    machine_code: Loop = numba.njit(cache=True, nogil=True)(function)
     return machine_code

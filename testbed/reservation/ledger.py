@@ -68,6 +68,7 @@ class Ledger:
         self._holdings: dict[str, Holding] = {}
         # Intervals that no job holds any more (cut short, or over) and their job, for check().
         self._former: dict[int, Holding] = {}
+        self._job_of: dict[int, str] = {}
         # Jobs whose reservation ran out and was forgotten before they were released.
         self._ran_out: set[str] = set()
         self._forgotten_s = -math.inf
@@ -100,6 +101,7 @@ class Ledger:
         self._require_room(job_id, print_, start_s, until_s)
         number = self._timeline.add(print_, start_s, until_s)
         self._holdings[job_id] = Holding(job_id, placement, rate_bps, start_s, end_s, number)
+        self._job_of[number] = job_id
         return self._links(print_)
 
     def release(self, job_id: str, at_s: float) -> None:
@@ -126,10 +128,10 @@ class Ledger:
         if now_s <= self._forgotten_s:
             return
         for number in self._timeline.forget_before(now_s):
-            self._former.pop(number, None)
-        for job_id in [k for k, h in self._holdings.items() if h.until_s <= now_s]:
-            del self._holdings[job_id]
-            self._ran_out.add(job_id)
+            if self._former.pop(number, None) is None:
+                job_id = self._job_of.pop(number)
+                del self._holdings[job_id]
+                self._ran_out.add(job_id)
         self._forgotten_s = now_s
 
     # -- looking ----------------------------------------------------------------------------
@@ -206,10 +208,12 @@ class Ledger:
         self._holdings[old.job_id] = Holding(
             old.job_id, new_placement, new_rate_bps, begin_s, old.end_s, number
         )
+        self._job_of[number] = old.job_id
         return self._links(print_)
 
     def _cut(self, holding: Holding, at_s: float) -> None:
         """End a holding's interval at ``at_s``; it is former from then on, or never was."""
+        del self._job_of[holding.number]
         if at_s >= holding.until_s:
             self._former[holding.number] = holding
         elif at_s <= holding.start_s and holding.start_s > self._forgotten_s:

@@ -126,24 +126,34 @@ class Timeline:
 
     def seek(self, at_s: float) -> None:
         """Make :attr:`free` what is free at ``at_s``."""
-        target = int(np.searchsorted(self._time[: self._n], at_s, side="right"))
-        for k in range(self._past, target):
-            self._apply(k, 1)
+        target = self._after(at_s)
+        if target > self._past:
+            self.sweep(self.free, self.free, self._past, target)
         for k in range(self._past - 1, target - 1, -1):
             self._apply(k, -1)
         self._past, self.cursor_s = target, at_s
 
     def least_free(self, start_s: float, end_s: float) -> IntArray:
-        """The least that is free of every object at any instant of ``[start_s, end_s)``."""
-        self.seek(start_s)
+        """The least that is free of every object at any instant of ``[start_s, end_s)``.
+
+        Looks ahead of the cursor without moving it.
+        """
+        if start_s < self.cursor_s:
+            self.seek(start_s)
         low = self.free.copy()
-        first, last = self.upcoming(end_s)
+        first = max(self._past, self._after(start_s))
+        if first > self._past:
+            self.sweep(low, low, self._past, first)
+        last = int(np.searchsorted(self._time[: self._n], end_s, side="left"))
         if last > first:
-            self.sweep(self.free.copy(), low, first, last)
+            self.sweep(low.copy(), low, first, last)
         return low
 
     def sweep(self, state: IntArray, low: IntArray, first: int, last: int) -> None:
-        """Run changes ``first .. last - 1`` over ``state``, keeping its minima in ``low``."""
+        """Run changes ``first .. last - 1`` over ``state``, keeping its minima in ``low``.
+
+        With ``low`` the same array as ``state`` there are no minima to keep.
+        """
         if self._sweep is None:
             fast = compiled(sweep_loop) if self._compile_loops else None
             self._sweep = fast or _sweep_vectors
@@ -151,9 +161,9 @@ class Timeline:
 
     def quiet(self, start_s: float, end_s: float) -> bool:
         """Whether nothing changes inside ``(start_s, end_s)``."""
-        lo = int(np.searchsorted(self._time[: self._n], start_s, side="right"))
-        hi = int(np.searchsorted(self._time[: self._n], end_s, side="left"))
-        return hi <= lo
+        return int(np.searchsorted(self._time[: self._n], end_s, side="left")) <= self._after(
+            start_s
+        )
 
     def forget_before(self, at_s: float) -> list[int]:
         """Drop changes at or before ``at_s``; the numbers of intervals that were over by then."""
@@ -170,6 +180,10 @@ class Timeline:
         return over
 
     # -- inside -----------------------------------------------------------------------------
+
+    def _after(self, at_s: float) -> int:
+        """The first change later than ``at_s``."""
+        return int(np.searchsorted(self._time[: self._n], at_s, side="right"))
 
     def _apply(self, k: int, direction: int) -> None:
         objects, amounts = self.footprint(int(self._what[k]))

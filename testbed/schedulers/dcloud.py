@@ -1,0 +1,110 @@
+"""DCloud: deadlines give room to slide jobs in time and to scale their bandwidth (Section III.D).
+
+On arrival a request ⟨n, b, p, d⟩ is relaxed to p̃ = min((1 + γ)p, d) and every point of a grid of
+starting times and bandwidths is tried; the one that raises the network's DRU least is reserved.
+Nothing is changed afterwards. What a job leaves when it ends early is free at once; one that has
+not ended when its reservation does is killed.
+"""
+
+from __future__ import annotations
+
+from jobs.request import JobRequest
+from testbed.embedding.base import Embedder
+from testbed.embedding.placement import Refusal
+from testbed.schedulers.actions import Action, Arrived, PolicyEvent, Reject, Reserve, Start
+from testbed.schedulers.charging import deadline_discount, is_service, job_price
+from testbed.schedulers.dcloud_search import Choice, Search, place
+from testbed.schedulers.policy import View
+from testbed.schedulers.reshaping import Reshaping, Shape, relaxed_s, shapes
+from topologies.datacentre import DataCentre
+
+GAMMA = 0.12
+"""The profiling relax index of the paper's comparisons: profiles err by up to 12 %."""
+
+
+class DCloud:
+    """Algorithm 1. ``embedder`` is its VAlloc; ``gamma`` the profiling relax index γ.
+
+    ``reshaping`` narrows it to DCloud-TS (sliding alone) or DCloud-BS (scaling alone).
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        gamma: float = GAMMA,
+        reshaping: Reshaping | None = None,
+        name: str = "dcloud",
+        *,
+        compile_loops: bool = True,
+    ) -> None:
+        if not 0.0 <= gamma <= 1.0:
+            raise ValueError(f"the profiling relax index lies between 0 and 1, not at {gamma:g}")
+        self.name = name
+        self._embedder = embedder
+        self._gamma = gamma
+        self._reshaping = reshaping or Reshaping()
+        self._compile_loops = compile_loops
+        self._search: Search | None = None
+
+    def decide(self, view: View, event: PolicyEvent) -> list[Action]:
+        if not isinstance(event, Arrived):
+            return []
+        job = view.job(event.job_id)
+        if is_service(job):
+            return self._serve(view, job)
+        if job.deadline_s is not None and job.deadline_s < job.duration_s:
+            return [Reject(job.id, "its deadline is shorter than its own duration")]
+        choice = self.choose(view, job)
+        if choice is None:
+            return [Reject(job.id, self._why_not(view, job))]
+        return [_action(view.now_s, job, choice)]
+
+    def price(self, job: JobRequest, ran_s: float) -> float:
+        """What the tenant pays for a job that met its deadline."""
+        return job_price(job, ran_s, deadline_discount)
+
+    def choose(self, view: View, job: JobRequest) -> Choice | None:
+        """The point of the grid that raises U least; the first of equals; None: no point fits."""
+        search = self._search_in(view.datacentre)
+        return search.best(view.ledger, view.now_s, job.n_vms, self.grid(job))
+
+    def grid(self, job: JobRequest) -> list[list[Shape]]:
+        """The points that are tried, by starting time. Without a deadline there is no room."""
+        deadline_s = job.deadline_s
+        if deadline_s is None:
+            deadline_s = (1.0 + self._gamma) * job.duration_s
+        relaxed = relaxed_s(job.duration_s, deadline_s, self._gamma)
+        return shapes(job.bandwidth_bps, relaxed, deadline_s, self._reshaping)
+
+    # -- inside -----------------------------------------------------------------------------
+
+    def _serve(self, view: View, job: JobRequest) -> list[Action]:
+        """A user-facing service: now, at b, until it ends by itself (Section VI)."""
+        free = view.residual(view.now_s, None)
+        answer = self._embedder.embed(view.datacentre, free, job.n_vms, job.bandwidth_bps)
+        if isinstance(answer, Refusal):
+            return [Reject(job.id, answer.reason)]
+        return [Start(job.id, answer, job.bandwidth_bps)]
+
+    def _why_not(self, view: View, job: JobRequest) -> str:
+        grid = self.grid(job)
+        answer = place(view.ledger, self._embedder, view.now_s, job.n_vms, grid[0][0])
+        others = sum(len(row) for row in grid) - 1
+        reason = answer.reason if isinstance(answer, Refusal) else "it fits nowhere"
+        if not others:
+            return reason
+        return f"{reason}; nor does it fit at {others} later starts and smaller bandwidths"
+
+    def _search_in(self, datacentre: DataCentre) -> Search:
+        if self._search is None or self._search.datacentre is not datacentre:
+            self._search = Search(datacentre, self._embedder, compile_loops=self._compile_loops)
+        return self._search
+
+
+def _action(now_s: float, job: JobRequest, choice: Choice) -> Action:
+    shape = choice.shape
+    start_s = now_s + shape.delay_s
+    end_s = start_s + shape.duration_s
+    if start_s <= now_s:
+        return Start(job.id, choice.placement, shape.rate_bps, end_s, kill_at_end=True)
+    return Reserve(job.id, choice.placement, shape.rate_bps, start_s, end_s, kill_at_end=True)
