@@ -263,13 +263,18 @@ def remove_groups(paths: Iterable[Path], timeout_s: float = 10.0) -> int:
     This process must not be in them. The common folder goes when it was the last run's.
     """
     deadline = time.monotonic() + timeout_s
+    roots = list(paths)
+    groups = [Path(folder) for path in roots for folder, _, _ in os.walk(path, topdown=False)]
+    for group in groups:
+        # A frozen process does not die before it is thawed, whatever hierarchy it is killed by.
+        with suppress(FileNotFoundError):
+            _write(group / "freezer.state", "THAWED")
     killed: set[int] = set()
-    for path in paths:
-        below = [Path(folder) for folder, _, _ in os.walk(path, topdown=False)]
-        for group in below:
-            killed |= _empty(group, deadline)
-        for group in below:
-            _remove_group(group, deadline)
+    for group in groups:
+        killed |= _empty(group, deadline)
+    for group in groups:
+        _remove_group(group, deadline)
+    for path in roots:
         with suppress(OSError):
             path.parent.rmdir()
     return len(killed)
@@ -278,9 +283,6 @@ def remove_groups(paths: Iterable[Path], timeout_s: float = 10.0) -> int:
 def _empty(group: Path, deadline: float) -> set[int]:
     """Kill a group's processes until there are none. Raises TimeoutError."""
     killed: set[int] = set()
-    with suppress(FileNotFoundError):
-        # A frozen process does not die before it is thawed.
-        _write(group / "freezer.state", "THAWED")
     while True:
         try:
             members = (group / "cgroup.procs").read_text(encoding="ascii").split()

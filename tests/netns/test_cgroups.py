@@ -1,0 +1,170 @@
+"""Control groups for real, in whichever version this machine has."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed.backends.emu.cgroups import RunCgroup, probe_layout, release, remove_groups
+
+LAYOUT = probe_layout()
+pytestmark = pytest.mark.skipif(LAYOUT.version == 0, reason=LAYOUT.lacking or "has them")
+
+BURN = "while True: pass"
+
+
+@pytest.fixture
+def group() -> Iterator[RunCgroup]:
+    made = RunCgroup(LAYOUT, secrets.token_hex(4))
+    made.create()
+    yield made
+    remove_groups(made.paths)
+    assert not any(path.exists() for path in made.paths)
+
+
+def start_in(files: tuple[Path, ...], *command: str) -> subprocess.Popen[bytes]:
+    """A process that joins groups before it becomes what it is to be."""
+    join = "import os, sys\nfor f in sys.argv[1].split(':'): open(f, 'w').write('0')\n"
+    become = "os.execvp(sys.argv[2], sys.argv[2:])"
+    names = ":".join(str(file) for file in files)
+    return subprocess.Popen([sys.executable, "-c", join + become, names, *command])
+
+
+def wait_for(condition: object, what: str) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.005)
+
+
+def test_a_process_in_a_vms_group_is_counted_there(group: RunCgroup) -> None:
+    files = group.add_vm(3, 0)
+    group.add_vm(3, 1)
+    process = start_in(files, sys.executable, "-c", BURN)
+    try:
+        wait_for(lambda: group.cpu_s(3, 0) > 0.05, "no processor time was counted")
+        assert group.cpu_s(3, 1) == 0.0
+        for file in files:
+            assert str(process.pid) in file.read_text().split()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_frozen_vm_stands_still_until_it_is_thawed(group: RunCgroup) -> None:
+    process = start_in(group.add_vm(0, 0), sys.executable, "-c", BURN)
+    try:
+        wait_for(lambda: group.cpu_s(0, 0) > 0.05, "it did not run")
+        group.freeze(0, 0, frozen=True)
+        assert group.is_frozen(0, 0)
+        used = group.cpu_s(0, 0)
+        time.sleep(0.2)
+        assert group.cpu_s(0, 0) == pytest.approx(used, abs=0.01)
+        group.freeze(0, 0, frozen=False)
+        assert not group.is_frozen(0, 0)
+        wait_for(lambda: group.cpu_s(0, 0) > used + 0.05, "it did not go on")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_nodes_quota_and_a_vms_weight_reach_the_kernel(group: RunCgroup) -> None:
+    group.add_vm(1, 0)
+    group.set_quota(1, 0.5)
+    group.set_weight(1, 0, 10_000)
+    node = next(p for p in group.paths if p.parent.parent == LAYOUT.mount("cpu")) / "node1"
+    if LAYOUT.version == 2:
+        assert (node / "cpu.max").read_text().split() == ["50000", "100000"]
+        assert (node / "vm0" / "cpu.weight").read_text().strip() == "10000"
+    else:
+        assert (node / "cpu.cfs_quota_us").read_text().strip() == "50000"
+        assert (node / "vm0" / "cpu.shares").read_text().strip() == "20000"
+    group.set_quota(1, None)
+    limit = node / ("cpu.max" if LAYOUT.version == 2 else "cpu.cfs_quota_us")
+    assert limit.read_text().split()[0] in ("max", "-1")
+
+
+@pytest.mark.parametrize("weight", [0, 10_001])
+def test_a_weight_out_of_range_is_refused(group: RunCgroup, weight: int) -> None:
+    group.add_vm(0, 0)
+    with pytest.raises(ValueError, match="outside 1"):
+        group.set_weight(0, 0, weight)
+
+
+def test_a_vms_group_goes_when_its_processes_have_gone(group: RunCgroup) -> None:
+    files = group.add_vm(0, 0)
+    group.remove_vm(0, 0)
+    assert not any(file.parent.exists() for file in files)
+    group.remove_vm(0, 0)
+
+
+def test_removal_kills_even_what_is_frozen_or_forks(group: RunCgroup) -> None:
+    frozen = start_in(group.add_vm(0, 0), "sleep", "60")
+    forking = start_in(
+        group.add_vm(0, 1), sys.executable, "-c",
+        "import os, time\nfor _ in range(5):\n os.fork()\ntime.sleep(60)",
+    )  # fmt: skip
+    procs = group.add_vm(0, 1)[0]
+    wait_for(lambda: len(procs.read_text().split()) == 32, "it did not fork")
+    wait_for(lambda: str(frozen.pid) in group.add_vm(0, 0)[0].read_text(), "it did not join")
+    group.freeze(0, 0, frozen=True)
+    assert remove_groups(group.paths) == 33
+    assert frozen.wait() == -9
+    assert forking.wait() == -9
+    assert not any(path.exists() for path in group.paths)
+
+
+CHILD = """
+import os, sys
+from testbed.backends.emu.cgroups import RunCgroup, probe_layout
+group = RunCgroup(probe_layout(), sys.argv[1])
+before = open("/proc/self/cgroup").read()
+group.enter()
+print(open("/proc/self/cgroup").read().count(sys.argv[1]))
+group.leave()
+print(open("/proc/self/cgroup").read() == before)
+"""
+
+
+def test_a_run_enters_its_group_and_leaves_it_for_where_it_was(group: RunCgroup) -> None:
+    run = group.paths[0].name
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, run], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout.split() == [str(len(LAYOUT.roots)), "True"]
+
+
+def test_this_process_is_never_killed(group: RunCgroup) -> None:
+    group.enter()
+    try:
+        with pytest.raises(RuntimeError, match="itself in"):
+            remove_groups(group.paths)
+    finally:
+        group.leave()
+
+
+def test_a_service_is_released_and_survives_the_run(group: RunCgroup) -> None:
+    service = start_in(group.add_vm(0, 0), "sleep", "60")
+    try:
+        procs = group.add_vm(0, 0)[0]
+        wait_for(lambda: str(service.pid) in procs.read_text().split(), "it did not join")
+        release(service.pid)
+        assert remove_groups(group.paths) == 0
+        assert service.poll() is None
+    finally:
+        service.kill()
+        service.wait()
+
+
+def test_a_process_outside_is_left_where_it_is() -> None:
+    before = Path("/proc/self/cgroup").read_text()
+    release(os.getpid())
+    assert Path("/proc/self/cgroup").read_text() == before
