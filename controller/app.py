@@ -54,10 +54,10 @@ class SwitchConnection(controller.Datapath):  # type: ignore[misc]
         """See `control_plane.Channel`."""
         self.send(wire.encode_flow_stats_request(ticket))
 
-    def send_bundle(self, changes: Sequence[Change], ticket: int) -> None:
+    def send_batch(self, changes: Sequence[Change], ticket: int) -> None:
         """See `control_plane.Channel`."""
         self._bundles += 1
-        self.send(wire.encode_bundle(changes, self._bundles, ticket))
+        self.send(wire.encode_batch(changes, self._bundles, ticket))
 
     def hang_up(self) -> None:
         """See `control_plane.Channel`."""

@@ -49,8 +49,8 @@ class Channel(Protocol):
         """Ask for all its rules; they come back through `ControlPlane.reported`."""
         ...
 
-    def send_bundle(self, changes: Sequence[Change], ticket: int) -> None:
-        """Send one atomic bundle and a barrier, all under `ticket`."""
+    def send_batch(self, changes: Sequence[Change], ticket: int) -> None:
+        """Send these changes, to be carried out all or none, and a barrier, all under `ticket`."""
         ...
 
     def hang_up(self) -> None:
@@ -364,7 +364,7 @@ class ControlPlane:
 
     def _send(self, session: _Session, changes: Sequence[Change], ticket: int) -> None:
         session.revision_of[ticket] = self._revision
-        session.channel.send_bundle(changes, ticket)
+        session.channel.send_batch(changes, ticket)
 
     def _next_ticket(self) -> int:
         """Tickets travel as transaction ids; the library uses the lower half of these."""

@@ -30,7 +30,7 @@ class FakeConnection:
         self.switch = switch
         self.answering = threading.Event()
         self.answering.set()
-        self.bundles = 0
+        self.batches = 0
         self._open: dict[int, list[Change]] = {}
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -94,6 +94,8 @@ class FakeConnection:
             yield wire.message(wire.OFPT_BARRIER_REPLY, xid)
         elif kind == wire.OFPT_MULTIPART_REQUEST:
             yield from self._statistics(xid, data)
+        elif kind == wire.OFPT_FLOW_MOD:
+            yield from self._apply([wire.decode_change(data)], xid, data)
         elif kind == wire.OFPT_EXPERIMENTER:
             yield from self._bundle(xid, data)
 
@@ -114,14 +116,19 @@ class FakeConnection:
         if request == wire.ONF_BCT_OPEN_REQUEST:
             self._open[bundle_id] = []
         elif request == wire.ONF_BCT_COMMIT_REQUEST:
-            try:
-                self.switch.apply(self._open.pop(bundle_id))
-                self.bundles += 1
-            except TableFull:
-                error = _ERROR.pack(_FLOW_MOD_FAILED, _TABLE_FULL) + data[:64]
-                yield wire.message(wire.OFPT_ERROR, xid, error)
+            errors = list(self._apply(self._open.pop(bundle_id), xid, data))
+            if errors:
+                yield from errors
                 return
         body = wire.BUNDLE_CONTROL.pack(
             wire.ONF_EXPERIMENTER_ID, kind, bundle_id, request + 1, wire.BUNDLE_ATOMIC_ORDERED
         )
         yield wire.message(wire.OFPT_EXPERIMENTER, xid, body)
+
+    def _apply(self, changes: list[Change], xid: int, data: bytes) -> Iterator[bytes]:
+        try:
+            self.switch.apply(changes)
+            self.batches += 1
+        except TableFull:
+            error = _ERROR.pack(_FLOW_MOD_FAILED, _TABLE_FULL) + data[:64]
+            yield wire.message(wire.OFPT_ERROR, xid, error)

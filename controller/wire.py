@@ -10,7 +10,8 @@ Sources: OpenFlow Switch Specification 1.3.5, section 7; ONF extension 230 (bund
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network
 
 from controller.flows import Action, Drop, Flow, Goto, Match, Output
@@ -84,24 +85,27 @@ def encode_change(change: Change, xid: int) -> bytes:
     return message(OFPT_FLOW_MOD, xid, body)
 
 
-def encode_bundle(changes: Iterable[Change], bundle_id: int, xid: int) -> bytes:
-    """One atomic, ordered bundle with these changes and a barrier behind it, ready to be sent.
+def encode_batch(changes: Sequence[Change], bundle_id: int, xid: int) -> bytes:
+    """These changes, all or none of them, and a barrier behind them, ready to be sent.
 
-    All messages bear the same `xid`: whatever the switch has to say about any of them comes back
-    under it, and the barrier's reply comes last.
+    One change needs no bundle, and without one the switch has two answers less to give. All
+    messages bear the same `xid`: whatever the switch has to say about any of them comes back under
+    it, and the barrier's reply comes last.
     """
+    if len(changes) == 1:
+        return encode_change(changes[0], xid) + message(OFPT_BARRIER_REQUEST, xid)
+    return encode_bundle(changes, bundle_id, xid) + message(OFPT_BARRIER_REQUEST, xid)
+
+
+def encode_bundle(changes: Iterable[Change], bundle_id: int, xid: int) -> bytes:
+    """One atomic, ordered bundle with these changes."""
     parts = [_bundle_control(bundle_id, ONF_BCT_OPEN_REQUEST, xid)]
     head = BUNDLE_ADD.pack(
         ONF_EXPERIMENTER_ID, ONF_ET_BUNDLE_ADD_MESSAGE, bundle_id, 0, BUNDLE_ATOMIC_ORDERED
     )
     parts += [message(OFPT_EXPERIMENTER, xid, head + encode_change(c, xid)) for c in changes]
     parts.append(_bundle_control(bundle_id, ONF_BCT_COMMIT_REQUEST, xid))
-    return b"".join(parts) + encode_barrier_request(xid)
-
-
-def encode_barrier_request(xid: int) -> bytes:
-    """Answered when everything before it has been carried out."""
-    return message(OFPT_BARRIER_REQUEST, xid)
+    return b"".join(parts)
 
 
 def encode_flow_stats_request(xid: int) -> bytes:
@@ -192,6 +196,7 @@ def decode_match(data: bytes) -> tuple[Match, bytes]:
     return decoded, data[length + -length % 8 :]
 
 
+@lru_cache(maxsize=4096)
 def _encode_prefix(number: int, prefix: str) -> bytes:
     if "/" not in prefix:
         return _OXM.pack(_OXM_BASIC, number << 1, 4) + IPv4Address(prefix).packed

@@ -54,7 +54,7 @@ class PromptChannel:
     def request_flows(self, ticket: int) -> None:
         self.plane.reported(self, ticket, self.switch.report(), more=False)
 
-    def send_bundle(self, changes: Any, ticket: int) -> None:
+    def send_batch(self, changes: Any, ticket: int) -> None:
         todo: tuple[Change, ...] = tuple(changes)
         try:
             self.switch.apply(todo)

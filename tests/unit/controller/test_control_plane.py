@@ -31,7 +31,7 @@ class Wire:
     switch: FakeSwitch
     plane: ControlPlane
     queue: deque[Callable[[], None]] = field(default_factory=deque)
-    bundles: list[tuple[Change, ...]] = field(default_factory=list)
+    batches: list[tuple[Change, ...]] = field(default_factory=list)
     hung_up: bool = False
     immediate: bool = False
 
@@ -42,8 +42,8 @@ class Wire:
     def request_flows(self, ticket: int) -> None:
         self._later(lambda: self._report(ticket))
 
-    def send_bundle(self, changes: Sequence[Change], ticket: int) -> None:
-        self.bundles.append(tuple(changes))
+    def send_batch(self, changes: Sequence[Change], ticket: int) -> None:
+        self.batches.append(tuple(changes))
         self._later(lambda: self._carry_out(changes, ticket))
 
     def hang_up(self) -> None:
@@ -179,9 +179,9 @@ def test_only_the_switches_of_the_tenant_hear_of_it() -> None:
     site = Site()
     tenant = site.world.tenant(3, WORLD.slots[:2], lambda count: count - 1)
     for wire in site.wires.values():
-        wire.bundles.clear()
+        wire.batches.clear()
     site.plane.add_tenant(tenant, LONG_S)
-    heard = [dpid for dpid, wire in sorted(site.wires.items()) if wire.bundles]
+    heard = [dpid for dpid, wire in sorted(site.wires.items()) if wire.batches]
     assert heard == list(tenant.dpids) == [WORLD.slots[0][0]]
 
 
@@ -280,7 +280,7 @@ def test_a_switch_that_kept_its_rules_is_left_alone() -> None:
     tenant = site.tenant(3)
     site.plane.add_tenant(tenant, LONG_S)
     wire = site.connect(site.disconnect(tenant.dpids[0]))
-    assert wire.bundles == []
+    assert wire.batches == []
     assert site.plane.wait_connected(None, 0).complete
 
 
@@ -309,7 +309,7 @@ def test_reconnecting_gives_the_difference_and_leaves_foreign_rules() -> None:
     fresh.apply([AddFlow(flow) for flow in [*kept, stale, foreign]])
     wire = site.connect(fresh)
     assert fresh.flows == {*wanted, foreign}
-    assert [len(bundle) for bundle in wire.bundles] == [2]
+    assert [len(batch) for batch in wire.batches] == [2]
     assert next(s for s in site.plane.view().switches if s.dpid == dpid).foreign_flows == 1
 
 
@@ -325,11 +325,11 @@ def test_what_changes_while_a_switch_is_asked_is_in_the_difference() -> None:
     removed = Call(lambda: site.plane.remove_tenant(gone.id, LONG_S))
     while gone in site.plane.state.tenants:
         threading.Event().wait(0.001)
-    assert wire.bundles == []
+    assert wire.batches == []
     wire.carry()
     assert added.result().complete
     assert removed.result().complete
-    assert len(wire.bundles) == 1
+    assert len(wire.batches) == 1
     assert site.settled()
 
 

@@ -245,7 +245,7 @@ def test_a_switch_that_comes_back(
     (again,) = connect(stack, controller.openflow_port, {gone: switches[gone]})
     client.wait_connected()
     assert flows_of(switches) == wanted(STATE)
-    assert again.bundles == 1
+    assert again.batches == 1
 
 
 def test_connections_that_come_and_go_leave_no_threads(
@@ -256,7 +256,7 @@ def test_connections_that_come_and_go_leave_no_threads(
     def threads() -> int:
         return len(list(Path(f"/proc/{controller.process.pid}/task").iterdir()))
 
-    counts = []
+    counts: list[int] = []
     for _ in range(3):
         with ExitStack() as once:
             connect(once, controller.openflow_port, fakes())
@@ -291,7 +291,7 @@ def test_the_controller_restarts_under_its_switches(
     assert flows_of(switches) == wanted(state)
     assert [t.id for t in client.state().tenants] == [t.id for t in state.tenants]
     changed = {d for d in switches if wanted(state)[d] != wanted(STATE)[d]}
-    assert {c.switch.dpid for c in connections if c.bundles} == changed
+    assert {c.switch.dpid for c in connections if c.batches} == changed
     assert {stat.S_IMODE(p.stat().st_mode) for p in state_dir.iterdir()} == {0o600}
     assert stat.S_IMODE(state_dir.stat().st_mode) == 0o700
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from ipaddress import IPv4Network
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ PACKAGES = ["ryu", "os_ken"]
 macs = st.binary(min_size=6, max_size=6).map(lambda raw: raw.hex(":"))
 addresses = st.ip_addresses(v=4).map(str)
 prefixes = st.tuples(st.integers(0, 2**32 - 1), st.integers(1, 31)).map(
-    lambda pair: wire.IPv4Network((pair[0] >> 32 - pair[1] << 32 - pair[1], pair[1])).with_prefixlen
+    lambda pair: IPv4Network((pair[0] >> 32 - pair[1] << 32 - pair[1], pair[1])).with_prefixlen
 )
 cookies = st.integers(0, COOKIE_ALL_BITS)
 ports = st.integers(1, 0xFEFF)
@@ -80,7 +81,7 @@ def library_match(datapath: Datapath, match: Match) -> Any:
         fields["vlan_vid"] = datapath.ofproto.OFPVID_NONE
     for name, place in (("ipv4_src", match.nw_src), ("ipv4_dst", match.nw_dst)):
         if place is not None:
-            network = wire.IPv4Network(place)
+            network = IPv4Network(place)
             pair = (str(network.network_address), str(network.netmask))
             fields[name] = pair if "/" in place else place
     return datapath.ofproto_parser.OFPMatch(**fields)
@@ -153,8 +154,17 @@ def test_a_bundle_is_what_the_library_writes(
         inner = library_flow_mod(datapath, change)
         parts.append(serialized(parser.ONFBundleAddMsg(datapath, bundle, flags, inner, []), 9))
     parts.append(control(ofproto.ONF_BCT_COMMIT_REQUEST))
-    parts.append(serialized(parser.OFPBarrierRequest(datapath), 9))
     assert wire.encode_bundle(some, bundle, 9) == b"".join(parts)
+
+
+@given(some=st.lists(changes, min_size=1, max_size=3))
+def test_a_batch_is_a_bundle_or_a_single_message_and_a_barrier(
+    datapath: Datapath, some: list[Change]
+) -> None:
+    barrier = serialized(datapath.ofproto_parser.OFPBarrierRequest(datapath), 9)
+    single = wire.encode_change(some[0], 9)
+    whole = single if len(some) == 1 else wire.encode_bundle(some, 5, 9)
+    assert wire.encode_batch(some, 5, 9) == whole + barrier
 
 
 def test_the_question_for_all_rules_is_the_librarys(datapath: Datapath) -> None:
