@@ -104,8 +104,7 @@ def remove_run(ledger: Ledger, *, dry_run: bool = False) -> list[Removed]:
         if same_boot:
             # Processes first: one of them might be a command that still makes things.
             removed += _end_processes(entries, ledger.mark, dry_run=dry_run)
-        with nullcontext() if dry_run else expedited(ledger):
-            removed += remove_network(ledger, dry_run=dry_run)
+        removed += remove_network(ledger, dry_run=dry_run)
         for entry in reversed(entries):
             if isinstance(entry, File):
                 removed += _remove_file(entry, dry_run=dry_run)
@@ -128,16 +127,24 @@ def remove_network(ledger: Ledger, *, dry_run: bool = False) -> list[Removed]:
     entries = [e for e in ledger.entries if isinstance(e, Bridge | Veth | Netns)]
     if not entries:
         return []
-    same_boot = ledger.mark.boot_id == boot_id()
-    bridges = {e.name for e in entries if isinstance(e, Bridge)}
-    removed = _remove_bridges(bridges, ledger.mark, dry_run=dry_run) if bridges else []
-    if same_boot:
-        veths = {e.name for e in entries if isinstance(e, Veth)}
-        removed += _remove_veths(veths, ledger.mark, dry_run=dry_run)
-        spaces = [e for e in entries if isinstance(e, Netns)]
-        removed += _remove_namespaces(spaces, ledger.mark, dry_run=dry_run)
+    with nullcontext() if dry_run else expedited(ledger):
+        removed = _remove_listed(entries, ledger.mark, dry_run=dry_run)
     if not dry_run:
         ledger.strike(entries)
+    return removed
+
+
+def _remove_listed(
+    entries: Sequence[Bridge | Veth | Netns], mark: RunMark, *, dry_run: bool
+) -> list[Removed]:
+    """After a reboot only the switch's database remembers; a name found elsewhere is another's."""
+    bridges = {e.name for e in entries if isinstance(e, Bridge)}
+    removed = _remove_bridges(bridges, mark, dry_run=dry_run) if bridges else []
+    if mark.boot_id == boot_id():
+        veths = {e.name for e in entries if isinstance(e, Veth)}
+        removed += _remove_veths(veths, mark, dry_run=dry_run)
+        spaces = [e for e in entries if isinstance(e, Netns)]
+        removed += _remove_namespaces(spaces, mark, dry_run=dry_run)
     return removed
 
 

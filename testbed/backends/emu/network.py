@@ -117,7 +117,7 @@ class Network:
 
     def down(self) -> None:
         """Remove everything. A second call does nothing."""
-        with uninterrupted(), expedited(self._ledger):
+        with uninterrupted():
             if self._handles is not None:
                 self._handles.close()
                 self._handles = None
