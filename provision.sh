@@ -12,7 +12,7 @@ STATE=/var/lib/hosenet/provision     # what was put on this machine, so that uni
 LOG=/var/log/hosenet-provision.log
 COMMAND=/usr/local/bin/testbed
 COMMAND_MARK='# Hosenet: written by provision.sh, removed by its uninstall.'
-PYTHON=/usr/bin/python3              # Debian's: it sees Mininet; another (pyenv, conda) would not
+PYTHON=/usr/bin/python3              # Debian's: the one its Mininet belongs to, not pyenv's or conda's
 EXAMPLE=examples/bandwidth-scaling.yaml
 
 PACKAGES=(mininet openvswitch-switch iperf3 iproute2 iputils-ping ethtool tcpdump kmod procps
@@ -133,7 +133,8 @@ install_packages() {
 
 # stamp FILE...: what an environment made from these files is known by.
 stamp() {
-    { "$PYTHON" --version; printf '%s\n' "$ROOT"; cat -- /dev/null "$@"; } | sha256sum | cut -d' ' -f1
+    { "$PYTHON" --version; printf '%s\n' "$ROOT" "Mininet alone"; cat -- /dev/null "$@"; } |
+        sha256sum | cut -d' ' -f1
 }
 
 stamped() { [ "$(cat "$VENV/$1" 2>/dev/null)" = "$2" ]; }
@@ -147,16 +148,25 @@ pip() {
         --no-build-isolation "$@"
 }
 
+# Of Debian's Python packages the environment sees Mininet alone (docs/decisions/0502): with all of
+# them in sight, an old OpenSSL binding or numpy of Debian's would meet new locked ones.
+make_environment() {
+    local mininet packages
+    as_owner "$PYTHON" -m venv --clear "$VENV"
+    mininet=$("$PYTHON" -c 'import mininet; print(mininet.__path__[0])')
+    packages=$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    as_owner ln -s "$mininet" "$packages/mininet"
+}
+
 install_python() {
     local build=$ROOT/requirements/build.txt run=$ROOT/requirements/run.txt
     "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
         fail "Python 3.11 or newer is needed, $PYTHON is $("$PYTHON" --version)" \
             "vagrant up   (the Vagrantfile makes a Debian 12 machine)"
     local mend="check pip's index settings (pip config list) and the network, then call this again"
-    if ! "$VENV/bin/python" -c "import sys; sys.exit(sys.base_prefix != '/usr')" 2>/dev/null ||
-        ! stamped .python "$(stamp)"; then
+    if ! "$VENV/bin/python" -c 'import mininet' 2>/dev/null || ! stamped .python "$(stamp)"; then
         quietly "making the Python environment $VENV" "rm -rf $VENV, then call this again" \
-            as_owner "$PYTHON" -m venv --clear --system-site-packages "$VENV"
+            make_environment
         set_stamp .python "$(stamp)"
     fi
     if ! stamped .run "$(stamp "$build" "$run")"; then
