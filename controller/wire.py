@@ -2,7 +2,7 @@
 
 Ryu and os-ken can write these messages too, at 90 to 135 microseconds a rule; a tenant of 32 VMs
 on a fat-tree has some 250 of them, and its owner waits. Writing the few shapes that `flows` knows
-takes a tenth of that. The tests hold every byte against what both libraries write.
+takes some three. The tests hold every byte against what both libraries write.
 
 Sources: OpenFlow Switch Specification 1.3.5, section 7; ONF extension 230 (bundles for 1.3).
 """
