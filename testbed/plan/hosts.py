@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Interface
 from typing import Literal
 
 from testbed.plan.limits import bytes_in
@@ -18,6 +18,7 @@ VM_DEVICE = "eth0"
 MAX_GSO_BYTES = 65_536
 MIN_GSO_BYTES = 16_384
 GSO_S = 0.002
+INITIAL_WINDOW_SEGMENTS = 32
 
 
 def gso_bytes(rate_bps: int) -> int:
@@ -40,6 +41,24 @@ class Address:
 
     def text(self, verb: Literal["add", "delete"]) -> str:
         return f"address {verb} {self.ip}/{self.prefix_length} dev {VM_DEVICE}"
+
+
+@dataclass(frozen=True)
+class PrefixRoute:
+    """The route to the tenant's other VMs, with the window a connection begins with.
+
+    A VM's cap is known from the first moment, so there is nothing to find out slowly: with the
+    kernel's ten segments the cap idles for the first round trips, 0.5 % of a transfer of 4 s.
+    """
+
+    address: Address
+
+    def text(self) -> str:
+        prefix = IPv4Interface(f"{self.address.ip}/{self.address.prefix_length}").network
+        return (
+            f"route replace {prefix} dev {VM_DEVICE} proto kernel scope link"
+            f" src {self.address.ip} initcwnd {INITIAL_WINDOW_SEGMENTS}"
+        )
 
 
 @dataclass(frozen=True)
@@ -68,13 +87,14 @@ class VmHost:
         return (
             f"link set dev {VM_DEVICE} gso_max_size {self.gso_bytes}",
             self.address.text("add"),
+            PrefixRoute(self.address).text(),
             *(neighbour.text("add") for neighbour in self.neighbours),
         )
 
     def removal_lines(self) -> tuple[str, ...]:
         return (
-            *(neighbour.text("delete") for neighbour in self.neighbours),
             self.address.text("delete"),
+            *(neighbour.text("delete") for neighbour in self.neighbours),
         )
 
 

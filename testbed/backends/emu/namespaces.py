@@ -20,9 +20,10 @@ from testbed.backends.emu.netlink import (
     inside,
     link_up_message,
     neighbour_message,
+    prefix_route_message,
 )
 from testbed.errors import RunFailed
-from testbed.plan.hosts import VM_DEVICE, VmHost
+from testbed.plan.hosts import INITIAL_WINDOW_SEGMENTS, VM_DEVICE, VmHost
 
 NETNS_DIR = Path("/run/netns")
 # VMs speak IPv4 only; the kernel's own IPv6 chatter would be traffic nobody asked for.
@@ -89,14 +90,21 @@ def _checksum_offload_off(device: str) -> None:
 
 
 def add_hosts(hosts: Sequence[VmHost], vms: Mapping[str, VmNamespace]) -> None:
-    """Addresses, neighbours and frame sizes of a tenant's VMs. On failure none is left."""
-    done = []
+    """Addresses, neighbours and frame sizes of a tenant's VMs. All or nothing. Raises RunFailed.
+
+    What was there before, and made the kernel refuse, stays.
+    """
+    done: list[tuple[VmHost, set[int]]] = []
     try:
         for host, messages in _messages(hosts, vms, add=True):
-            done.append(host)
-            _raise_first(vms[host.netns].socket.request(messages), host.lines(), host.netns)
+            refused = vms[host.netns].socket.request(messages)
+            done.append((host, {refusal.position for refusal in refused}))
+            _raise_first(refused, host.lines(), host.netns)
     except BaseException:
-        remove_hosts(done, vms)
+        for host, not_ours in done:
+            messages = next(_messages([host], vms, add=False))[1]
+            kept = [message for i, message in enumerate(messages, 1) if i not in not_ours]
+            vms[host.netns].socket.request(kept)
         raise
 
 
@@ -129,7 +137,10 @@ def _raise_first(refused: Sequence[Refusal], lines: Sequence[str], netns: str) -
 def _messages(
     hosts: Sequence[VmHost], vms: Mapping[str, VmNamespace], *, add: bool
 ) -> Iterator[tuple[VmHost, list[bytes]]]:
-    """Each VM's requests. The neighbours are the same for all VMs: they are packed once."""
+    """Each VM's requests, in the order of its lines.
+
+    The neighbours are the same for all VMs (but for itself): they are packed once.
+    """
     packed = {
         neighbour: neighbour_message(neighbour.ip, neighbour.mac, add=add)
         for host in hosts[:2]
@@ -138,9 +149,6 @@ def _messages(
     for host in hosts:
         index = vms[host.netns].ifindex
         ip, length = host.address.ip, host.address.prefix_length
-        address = address_message(ip, length, add=add, ifindex=index)
-        neighbours = [aimed(packed[n], index) for n in host.neighbours]
-        if add:
-            yield host, [gso_message(host.gso_bytes, index), address, *neighbours]
-        else:
-            yield host, [*neighbours, address]
+        messages = [address_message(ip, length, add=add, ifindex=index)]
+        messages += [aimed(packed[neighbour], index) for neighbour in host.neighbours]
+        yield host, [gso_message(host.gso_bytes, index), *messages] if add else messages

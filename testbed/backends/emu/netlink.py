@@ -19,7 +19,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 
 from testbed.plan.limits import (
@@ -34,10 +34,11 @@ from testbed.plan.limits import (
 
 NLMSG_ERROR, NLMSG_DONE = 2, 3
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP = 0x1, 0x4, 0x300
-NLM_F_EXCL, NLM_F_CREATE, NLM_F_ACK_TLVS = 0x200, 0x400, 0x200
+NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE, NLM_F_ACK_TLVS = 0x100, 0x200, 0x400, 0x200
 SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK, NLMSGERR_ATTR_MSG = 270, 10, 11, 1
 RTM_NEWLINK = 16
 RTM_NEWADDR, RTM_DELADDR = 20, 21
+RTM_NEWROUTE = 24
 RTM_NEWNEIGH, RTM_DELNEIGH = 28, 29
 RTM_NEWQDISC, RTM_GETQDISC = 36, 38
 RTM_NEWTCLASS, RTM_NEWTFILTER = 40, 44
@@ -51,6 +52,8 @@ ETH_P_IP, IPV4_SOURCE_OFFSET = 0x0800, 12
 LINKLAYER_ETHERNET = 1
 HTB_VERSION, HTB_RATE2QUANTUM = 3, 10
 NUD_PERMANENT = 0x80
+RT_TABLE_MAIN, RTPROT_KERNEL, RT_SCOPE_LINK, RTN_UNICAST = 254, 2, 253, 1
+RTA_DST, RTA_OIF, RTA_PREFSRC, RTA_METRICS, RTAX_INITCWND = 1, 4, 7, 8, 11
 IFF_UP = 0x1
 CLONE_NEWNET = 0x40000000
 # The scheduler's clock: 64 ns a tick (/proc/net/psched, fixed in the kernel since 2.6.31).
@@ -62,6 +65,7 @@ _TCMSG = struct.Struct("=BxxxiIII")
 _IFINFO = struct.Struct("=BxHiII")
 _IFADDR = struct.Struct("=BBBBi")
 _NDMSG = struct.Struct("=BxxxiHBB")
+_RTMSG = struct.Struct("=BBBBBBBBI")
 _RATESPEC = struct.Struct("=BBHhHI")
 _BASIC = struct.Struct("=QI")
 _QUEUE = struct.Struct("=IIIII")
@@ -201,6 +205,21 @@ def address_message(ip: IPv4Address, prefix_length: int, *, add: bool, ifindex: 
     body += _attribute(2, ip.packed) + _attribute(1, ip.packed)
     flags = NLM_F_CREATE | NLM_F_EXCL if add else 0
     return _message(RTM_NEWADDR if add else RTM_DELADDR, flags, body)
+
+
+def prefix_route_message(
+    ip: IPv4Address, prefix_length: int, initcwnd: int, *, ifindex: int = 0
+) -> bytes:
+    """``ip route replace PREFIX dev DEV proto kernel scope link src IP initcwnd SEGMENTS``."""
+    prefix = IPv4Interface(f"{ip}/{prefix_length}").network.network_address
+    window = _attribute(RTAX_INITCWND, struct.pack("=I", initcwnd))
+    body = _RTMSG.pack(
+        socket.AF_INET, prefix_length, 0, 0, RT_TABLE_MAIN, RTPROT_KERNEL, RT_SCOPE_LINK,
+        RTN_UNICAST, 0,
+    )  # fmt: skip
+    body += _attribute(RTA_DST, prefix.packed) + _attribute(RTA_OIF, struct.pack("=i", ifindex))
+    body += _attribute(RTA_PREFSRC, ip.packed) + _attribute(RTA_METRICS, window)
+    return _message(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, body)
 
 
 def neighbour_message(ip: IPv4Address, mac: str, *, add: bool, ifindex: int = 0) -> bytes:
