@@ -24,6 +24,7 @@ from pydantic import ConfigDict
 
 from controller.control_plane import ControlPlane, Outcome
 from controller.flows import desired_flows, tenant_flows
+from controller.listening import connections
 from controller.values import (
     Conflict,
     InvalidValues,
@@ -253,7 +254,7 @@ def _bounded(timeout_s: float) -> float:
 
 
 def serve(listener: socket.socket, api: Api, token: str) -> None:
-    """Serve connections of `listener` for ever, each in a thread of its own."""
+    """Serve connections of `listener`, each in a thread of its own, until it fails."""
     authorization = f"Bearer {token}".encode()
     handler = type("_BoundHandler", (_Handler,), {"api": api, "authorization": authorization})
     free = threading.BoundedSemaphore(CONNECTIONS_MAX)
@@ -267,8 +268,7 @@ def serve(listener: socket.socket, api: Api, token: str) -> None:
             connection.close()
             free.release()
 
-    while True:
-        connection, address = listener.accept()
+    for connection, address in connections(listener):
         if not free.acquire(blocking=False):
             LOG.warning("API: more than %d connections, one turned away", CONNECTIONS_MAX)
             connection.close()

@@ -14,6 +14,7 @@ from typing import Any
 
 from controller import wire
 from controller.control_plane import ControlPlane
+from controller.listening import connections
 from controller.openflow import (
     Application,
     app_manager,
@@ -118,8 +119,7 @@ class Listener(ofp_handler.OFPHandler):  # type: ignore[misc]
         return hub.spawn(self._accept_all)
 
     def _accept_all(self) -> None:
-        while True:
-            connection, address = self._listener.accept()
+        for connection, address in connections(self._listener):
             hub.spawn(self._serve, connection, address)
 
     def _serve(self, connection: socket.socket, address: tuple[str, int]) -> None:

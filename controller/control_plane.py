@@ -182,8 +182,8 @@ class ControlPlane:
         """A switch has told (part of) the rules that it was asked for."""
         with self._lock:
             session = self._sessions.get(channel.dpid)
-            if session is None or session.channel is not channel or session.asked != ticket:
-                return
+            if session is None or session.asked != ticket:
+                return  # An answer to an earlier question, perhaps of an earlier connection.
             session.report = session.report.joined(report)
             if not more:
                 self._settle(channel.dpid, session)
@@ -192,14 +192,12 @@ class ControlPlane:
         """A switch has carried out everything up to this ticket."""
         with self._lock:
             session = self._sessions.get(channel.dpid)
-            if session is None or session.channel is not channel:
-                return
-            revision = session.revision_of.pop(ticket, None)
+            if session is None or ticket not in session.revision_of:
+                return  # Tickets are never given twice: this one was an earlier connection's.
             refusal = session.refusals.pop(ticket, None)
             if ticket == session.settling:
                 session.settling, session.settled = None, refusal is None
-            if revision is not None:
-                self._advance(channel.dpid, session, revision, refusal)
+            self._advance(channel.dpid, session, session.revision_of.pop(ticket), refusal)
 
     def refused(self, channel: Channel, ticket: int, reason: str) -> None:
         """A switch has refused something sent under this ticket; its barrier reply still comes."""

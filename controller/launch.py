@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import pwd
+import resource
 import signal
 import socket
 import stat
@@ -41,6 +42,7 @@ BACKLOG = 1024
 EXIT_OK = 0
 EXIT_BAD_INPUT = 2
 EXIT_MACHINE_CANNOT = 3
+EXIT_FAILED = 4
 
 
 class CannotStart(Exception):
@@ -98,6 +100,7 @@ def _serve(options: Options) -> None:
     from controller.store import StateStore
     from controller.values import InvalidValues
 
+    _allow_many_connections()
     try:
         user = _unprivileged_user() if os.geteuid() == 0 else None
         store = None
@@ -127,6 +130,8 @@ def _serve(options: Options) -> None:
     serving.start()
     _tell(options.ready_fd, {"ready": True, **about})
     serving.join()
+    # The thread has told why. Native threads of the library would keep the process alive.
+    os._exit(EXIT_FAILED)
 
 
 def _end(signal_number: int, frame: object) -> NoReturn:
@@ -137,6 +142,12 @@ def _end(signal_number: int, frame: object) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(EXIT_OK)
+
+
+def _allow_many_connections() -> None:
+    """As many open files as may be had: a network has hundreds of switches."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _unprivileged_user() -> privileges.User:

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 from hypothesis import settings
@@ -132,10 +133,10 @@ class Call(threading.Thread):
         return self.outcome
 
 
-def wait_until_sent(wire: Wire) -> None:
+def wait_until_sent(wire: Wire, length: int = 1) -> None:
     """Until the calling thread has come as far as sending something to this switch."""
     for _ in range(10_000):
-        if wire.queue:
+        if len(wire.queue) == length:
             return
         threading.Event().wait(0.001)
     pytest.fail("nothing was sent")
@@ -199,6 +200,23 @@ def test_adding_returns_when_the_last_switch_has_confirmed() -> None:
         assert call.is_alive()
     slow[-1].carry()
     assert call.result().complete
+
+
+def test_a_confirmation_counts_for_what_was_sent_before_it_and_no_more() -> None:
+    site = Site()
+    first, second = site.tenant(3, 0, 4), site.tenant(4, 4, 4)
+    shared = site.wires[next(dpid for dpid in first.dpids if dpid in second.dpids)]
+    shared.immediate = False
+    calls = []
+    for length, tenant in enumerate((first, second), 1):
+        calls.append(Call(partial(site.plane.add_tenant, tenant, LONG_S)))
+        wait_until_sent(shared, length)
+    shared.carry(1)
+    assert calls[0].result().complete
+    assert calls[1].is_alive()
+    assert site.plane.add_tenant(second, 0).missing
+    shared.carry(1)
+    assert calls[1].result().complete
 
 
 def test_who_does_not_confirm_in_time_is_named_and_gets_the_rules_later() -> None:

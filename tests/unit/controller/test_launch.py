@@ -347,6 +347,15 @@ def test_a_signal_ends_it_well(stack: ExitStack, library: str, how: signal.Signa
             socket.create_connection(("127.0.0.1", port))
 
 
+def test_it_may_have_as_many_connections_as_the_machine_allows(
+    stack: ExitStack, any_library: str
+) -> None:
+    process, _ = started(stack, any_library)
+    limits = Path(f"/proc/{process.process.pid}/limits").read_text().splitlines()
+    soft, hard = next(line for line in limits if line.startswith("Max open files")).split()[3:5]
+    assert soft == hard
+
+
 @pytest.mark.parametrize("which", ["OpenFlow", "API"])
 def test_a_taken_port_is_exit_3_and_named(any_library: str, which: str) -> None:
     option = {"OpenFlow": "openflow_port", "API": "api_port"}[which]
