@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.client import ControllerClient
+from controller.client import ControllerClient, SwitchesRefused
 from controller.fake_switch import Packet, tagged
 from controller.fake_world import Slot, World, mac_of
 from controller.flows import COOKIE_TAG, desired_flows, tenant_flows, text_of_dumped_flow
@@ -497,6 +497,33 @@ def test_what_somebody_changed_is_mended_on_reconnecting_and_on_request(
     ofctl("del-flows", victim, "cookie=0x5/-1")
     site.assert_flows(state)
     assert client.reconcile() == ()
+
+
+def test_a_bridge_whose_table_is_full_refuses_and_nothing_stays(site: Site, library: str) -> None:
+    process, client = started(site, library)
+    site.connect(process.openflow_port)
+    state = bring_up(site, client).without_tenant(4)
+    client.remove_tenant(4)
+    site.assert_flows(state)
+    room = sum(flow.table == 1 for flow in desired_flows(state)[RACK]) + 1
+    vsctl(
+        *("--", "--id=@full", "create", "Flow_Table", f"flow_limit={room}"),
+        *(
+            "overflow_policy=refuse",
+            "--",
+            "set",
+            "bridge",
+            site.bridge(RACK),
+            "flow_tables:1=@full",
+        ),
+    )
+    with pytest.raises(SwitchesRefused) as caught:
+        client.add_tenant(tenants(site)[1])
+    assert caught.value.refused == ((site.bridge(RACK), "OpenFlow error type 5, code 1"),)
+    site.assert_flows(state)
+    vsctl("clear", "bridge", site.bridge(RACK), "flow_tables")
+    client.add_tenant(tenants(site)[1])
+    site.assert_flows(state.with_tenant(tenants(site)[1]))
 
 
 def test_a_bridge_that_is_made_anew_gets_its_rules(site: Site, library: str) -> None:
