@@ -93,8 +93,8 @@ class VmHost:
 
     def removal_lines(self) -> tuple[str, ...]:
         return (
-            self.address.text("delete"),
             *(neighbour.text("delete") for neighbour in self.neighbours),
+            self.address.text("delete"),
         )
 
 

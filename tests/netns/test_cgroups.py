@@ -37,6 +37,10 @@ def start_in(files: tuple[Path, ...], *command: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", join + become, names, *command])
 
 
+def joined(pid: int, files: tuple[Path, ...]) -> bool:
+    return all(str(pid) in file.read_text().split() for file in files)
+
+
 def wait_for(condition: object, what: str) -> None:
     assert callable(condition)
     deadline = time.monotonic() + 20
@@ -112,9 +116,9 @@ def test_removal_kills_even_what_is_frozen_or_forks(group: RunCgroup) -> None:
         group.add_vm(0, 1), sys.executable, "-c",
         "import os, time\nfor _ in range(5):\n os.fork()\ntime.sleep(60)",
     )  # fmt: skip
-    procs = group.add_vm(0, 1)[0]
+    procs = group.add_vm(0, 1)[-1]
     wait_for(lambda: len(procs.read_text().split()) == 32, "it did not fork")
-    wait_for(lambda: str(frozen.pid) in group.add_vm(0, 0)[0].read_text(), "it did not join")
+    wait_for(lambda: joined(frozen.pid, group.add_vm(0, 0)), "it did not join")
     group.freeze(0, 0, frozen=True)
     assert remove_groups(group.paths) == 33
     assert frozen.wait() == -9
@@ -154,8 +158,7 @@ def test_this_process_is_never_killed(group: RunCgroup) -> None:
 def test_a_service_is_released_and_survives_the_run(group: RunCgroup) -> None:
     service = start_in(group.add_vm(0, 0), "sleep", "60")
     try:
-        procs = group.add_vm(0, 0)[0]
-        wait_for(lambda: str(service.pid) in procs.read_text().split(), "it did not join")
+        wait_for(lambda: joined(service.pid, group.add_vm(0, 0)), "it did not join")
         release(service.pid)
         assert remove_groups(group.paths) == 0
         assert service.poll() is None

@@ -24,7 +24,7 @@ from testbed.backends.emu.namespaces import (
 )
 from testbed.backends.emu.netlink import RouteSocket, inside
 from testbed.errors import RunFailed
-from testbed.plan.hosts import Address, Neighbour, VmHost
+from testbed.plan.hosts import INITIAL_WINDOW_SEGMENTS, Address, Neighbour, VmHost
 from testbed.plan.limits import (
     ByteFifo,
     HtbClass,
@@ -72,6 +72,7 @@ class Bench:
         for qdisc in qdiscs:
             if qdisc["kind"] != "htb":
                 qdisc["handle"] = ""  # the kernel's choice
+            qdisc.get("options", {}).pop("direct_packets_stat", None)  # a counter
         filters = self.asked("tc", "-json", "filter", "show", "dev", dev, "parent", "1:")
         return sorted(qdiscs, key=str), self._classes(index), filters
 
@@ -100,6 +101,7 @@ def make_bench(prefix: str) -> Iterator[Callable[[str], Bench]]:
         name = f"{prefix}-{suffix}"
         for command in (
             f"ip netns add {name}",
+            f"ip netns exec {name} sysctl -qw net.ipv6.conf.default.disable_ipv6=1",
             f"ip -n {name} link add peer type veth peer name eth0",
             f"ip -n {name} link set peer up",
             f"ip -n {name} link set eth0 up",
@@ -345,6 +347,7 @@ def test_a_host_by_netlink_is_a_host_by_ip(make_bench: Callable[[str], Bench]) -
     assert gso == 12_500
     assert [n["dst"] for n in neighbours] == ["10.0.12.2", "10.0.12.3", "10.0.12.4"]
     assert [r["dst"] for r in routes] == ["10.0.12.0/22"]
+    assert routes[0]["metrics"] == [{"initcwnd": INITIAL_WINDOW_SEGMENTS}]
 
 
 def test_a_removed_host_leaves_nothing(make_bench: Callable[[str], Bench]) -> None:
@@ -355,6 +358,18 @@ def test_a_removed_host_leaves_nothing(make_bench: Callable[[str], Bench]) -> No
     infos, _, neighbours, routes = host_state(bench)
     assert (infos, neighbours, routes) == ([], [], [])
     remove_hosts([host(bench.name)], vms)  # gone already: no failure
+
+
+def test_an_address_that_was_there_before_is_not_taken_away(
+    make_bench: Callable[[str], Bench],
+) -> None:
+    bench = make_bench("a")
+    bench.run("ip", "address", "add", "10.0.12.1/22", "dev", "eth0")
+    with pytest.raises(RunFailed, match=r"'address add 10\.0\.12\.1/22 dev eth0' in"):
+        add_hosts([host(bench.name)], {bench.name: bench.vm})
+    infos, _, neighbours, _ = host_state(bench)
+    assert [info["local"] for info in infos] == ["10.0.12.1"]
+    assert neighbours == []
 
 
 def test_a_refused_neighbour_is_named_and_no_host_is_left(

@@ -103,8 +103,10 @@ def add_hosts(hosts: Sequence[VmHost], vms: Mapping[str, VmNamespace]) -> None:
     except BaseException:
         for host, not_ours in done:
             messages = next(_messages([host], vms, add=False))[1]
-            kept = [message for i, message in enumerate(messages, 1) if i not in not_ours]
-            vms[host.netns].socket.request(kept)
+            # Neighbours were added fourth and later, the address second.
+            added_at = (*range(3, 2 + len(messages)), 1)
+            ours = [m for m, at in zip(messages, added_at, strict=True) if at not in not_ours]
+            vms[host.netns].socket.request(ours)
         raise
 
 
@@ -149,6 +151,11 @@ def _messages(
     for host in hosts:
         index = vms[host.netns].ifindex
         ip, length = host.address.ip, host.address.prefix_length
-        messages = [address_message(ip, length, add=add, ifindex=index)]
-        messages += [aimed(packed[neighbour], index) for neighbour in host.neighbours]
-        yield host, [gso_message(host.gso_bytes, index), *messages] if add else messages
+        address = address_message(ip, length, add=add, ifindex=index)
+        neighbours = [aimed(packed[neighbour], index) for neighbour in host.neighbours]
+        if not add:
+            yield host, [*neighbours, address]
+            continue
+        gso = gso_message(host.gso_bytes, index)
+        route = prefix_route_message(ip, length, INITIAL_WINDOW_SEGMENTS, ifindex=index)
+        yield host, [gso, address, route, *neighbours]

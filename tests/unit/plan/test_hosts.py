@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.embedding.placement import Placement
-from testbed.plan.hosts import MAX_GSO_BYTES, MIN_GSO_BYTES, gso_bytes, hosts_text, tenant_hosts
+from testbed.plan.hosts import (
+    INITIAL_WINDOW_SEGMENTS,
+    MAX_GSO_BYTES,
+    MIN_GSO_BYTES,
+    gso_bytes,
+    hosts_text,
+    tenant_hosts,
+)
 from testbed.plan.network import TenantPlan, network_plan, tenant_plan
 from topologies.tree import tree
 
@@ -28,12 +35,14 @@ def test_two_vms_as_text() -> None:
         "# netns hn-s0v0\n"
         f"link set dev eth0 gso_max_size {gso}\n"
         "address add 10.0.12.1/22 dev eth0\n"
-        "route replace 10.0.12.0/22 dev eth0 proto kernel scope link src 10.0.12.1 initcwnd 32\n"
+        "route replace 10.0.12.0/22 dev eth0 proto kernel scope link src 10.0.12.1"
+        f" initcwnd {INITIAL_WINDOW_SEGMENTS}\n"
         "neighbour add 10.0.12.2 lladdr 02:48:4e:00:00:0f dev eth0 nud permanent\n"
         "# netns hn-s7v0\n"
         f"link set dev eth0 gso_max_size {gso}\n"
         "address add 10.0.12.2/22 dev eth0\n"
-        "route replace 10.0.12.0/22 dev eth0 proto kernel scope link src 10.0.12.2 initcwnd 32\n"
+        "route replace 10.0.12.0/22 dev eth0 proto kernel scope link src 10.0.12.2"
+        f" initcwnd {INITIAL_WINDOW_SEGMENTS}\n"
         "neighbour add 10.0.12.1 lladdr 02:48:4e:00:00:01 dev eth0 nud permanent\n"
     )
 
@@ -41,9 +50,9 @@ def test_two_vms_as_text() -> None:
 def test_removal_takes_away_what_was_added() -> None:
     host = tenant_hosts(tenant({0: 2, 1: 1}))[0]
     assert host.removal_lines() == (
-        "address delete 10.0.12.1/22 dev eth0",
         "neighbour delete 10.0.12.2 dev eth0",
         "neighbour delete 10.0.12.3 dev eth0",
+        "address delete 10.0.12.1/22 dev eth0",
     )
 
 

@@ -1,0 +1,407 @@
+"""The live network: what is made is what was planned, it carries and limits, it goes whole."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.live.tcp import VM_SYSCTLS
+from testbed.backends.emu import network as network_module
+from testbed.backends.emu.clean import Removed, clean_leftovers, devices_in_group, remove_run
+from testbed.backends.emu.ledger import STATE_VARIABLE, Ledger, ledgers
+from testbed.backends.emu.namespaces import NETNS_DIR
+from testbed.backends.emu.network import Network
+from testbed.backends.emu.ovs import RUN_KEY, rows
+from testbed.embedding.placement import Placement
+from testbed.errors import MachineCannot, RunFailed
+from testbed.plan.limits import tenant_limits
+from testbed.plan.network import NetworkPlan, TenantPlan, network_plan, tenant_plan
+from topologies.datacentre import DataCentre
+from topologies.tree import tree
+
+MBIT = 1_000_000
+SETTINGS = (
+    "/proc/sys/net/core/wmem_default",
+    "/proc/sys/net/core/rmem_default",
+    "/sys/kernel/rcu_expedited",
+)
+# Nobody listens there: these networks need no controller.
+CONTROLLER_PORT = 6699
+
+
+@pytest.fixture
+def datacentre() -> DataCentre:
+    """A core over two racks over one server each, two slots a server: five bridges."""
+    return tree([2, 1], [400 * MBIT, 1000 * MBIT], 2)
+
+
+@pytest.fixture
+def plan(datacentre: DataCentre, prefix: str) -> NetworkPlan:
+    return network_plan(datacentre, prefix, 0.1)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
+    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
+    made = Ledger.create("test")
+    yield made
+    remove_run(made)
+
+
+@pytest.fixture
+def network(plan: NetworkPlan, ledger: Ledger) -> Iterator[Network]:
+    with Network(plan, ledger, CONTROLLER_PORT, vm_sysctls=VM_SYSCTLS) as live:
+        yield live
+
+
+def command(*arguments: str) -> str:
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, f"{arguments}: {done.stderr}"
+    return done.stdout
+
+
+def asked(*arguments: str) -> list[dict[str, Any]]:
+    shown: list[dict[str, Any]] = json.loads(command(*arguments) or "[]")
+    return [row for row in shown if row]
+
+
+def devices(prefix: str) -> list[str]:
+    return sorted(name for _, name in socket.if_nameindex() if name.startswith(f"{prefix}-"))
+
+
+def namespaces(prefix: str) -> list[str]:
+    return sorted(p.name for p in NETNS_DIR.glob(f"{prefix}-*"))
+
+
+def settings() -> dict[str, str]:
+    return {name: Path(name).read_text().strip() for name in SETTINGS if Path(name).exists()}
+
+
+def a_tenant(
+    datacentre: DataCentre, plan: NetworkPlan, rate_bps: int = 20 * MBIT, tenant_id: int = 7
+) -> TenantPlan:
+    """Three VMs: two on the first server, one on the second."""
+    vms_on = ((0, 2), (1, 1))
+    slots = tuple(s for server, n in vms_on for s in plan.slots_of_server[server][:n])
+    placement = Placement(datacentre.trees[0].root, vms_on)
+    return tenant_plan(datacentre, plan, placement, slots, tenant_id, "j", rate_bps)
+
+
+def flood(plan: NetworkPlan) -> None:
+    """Let the bridges forward like plain switches: a tree has no loops, and no controller here."""
+    for bridge in plan.bridges:
+        command("ovs-ofctl", "-O", "OpenFlow13", "add-flow", bridge.name, "actions=NORMAL")
+
+
+# ------------------------------------------------------------------------------------ up and down
+
+
+@pytest.mark.smoke
+def test_what_is_up_is_what_was_planned(
+    network: Network, plan: NetworkPlan, ledger: Ledger, prefix: str
+) -> None:
+    assert network.conditions is not None
+    bridges = {
+        str(name): (fail_mode, dict(other[1])["datapath-id"], dict(ids[1])[RUN_KEY], datapath)
+        for name, fail_mode, other, ids, datapath in rows(
+            "Bridge", ["name", "fail_mode", "other_config", "external_ids", "datapath_type"]
+        )
+        if str(name).startswith(f"{prefix}-")
+    }
+    assert bridges == {
+        b.name: ("secure", f"{b.dpid:016x}", ledger.mark.run, network.conditions.datapath)
+        for b in plan.bridges
+    }
+    for bridge in plan.bridges:
+        assert command("ovs-vsctl", "get-controller", bridge.name) == (
+            f"tcp:127.0.0.1:{CONTROLLER_PORT}\n"
+        )
+    number_of = {str(name): number for name, number in rows("Interface", ["name", "ofport"])}
+    ports = [s.port for s in plan.slots] + [p for k in plan.links for p in (k.lower, k.upper)]
+    assert {p.name: number_of[p.name] for p in ports} == {p.name: p.number for p in ports}
+    for port in ports:
+        assert command("ovs-vsctl", "port-to-br", port.name).strip() == port.bridge
+    links = {row["ifname"]: row for row in asked("ip", "-json", "link", "show")}
+    # The switch may raise its ends' MTU; the VM's end is what TCP goes by.
+    assert all("UP" in links[p.name]["flags"] and links[p.name]["mtu"] >= 1500 for p in ports)
+    assert namespaces(prefix) == sorted(s.netns for s in plan.slots)
+
+
+def test_a_vms_inside_is_as_it_should_be(network: Network, plan: NetworkPlan) -> None:
+    for slot in plan.slots:
+        inside = ("ip", "netns", "exec", slot.netns)
+        by_name = {row["ifname"]: row for row in asked("ip", "-n", slot.netns, "-json", "address")}
+        assert sorted(by_name) == ["eth0", "lo"]
+        assert by_name["eth0"]["address"] == slot.mac
+        assert by_name["eth0"]["mtu"] == 1500
+        assert "UP" in by_name["eth0"]["flags"]
+        assert "UP" in by_name["lo"]["flags"]
+        assert by_name["eth0"]["addr_info"] == []  # not even an IPv6 address of its own
+        for key, value in VM_SYSCTLS:
+            assert command(*inside, "sysctl", "-n", key).split() == value.split()
+        assert network.netns_path(slot) == NETNS_DIR / slot.netns
+
+
+def test_every_cable_joins_the_two_bridges_it_should(network: Network, plan: NetworkPlan) -> None:
+    index_of = {name: index for index, name in socket.if_nameindex()}
+    links = {row["ifname"]: row for row in asked("ip", "-json", "link", "show", "type", "veth")}
+    for link in plan.links:
+        assert links[link.lower.name]["link"] == link.upper.name
+        assert links[link.upper.name]["link"] == link.lower.name
+    for slot in plan.slots:
+        (inner,) = asked("ip", "-n", slot.netns, "-json", "link", "show", "eth0")
+        assert inner["link_index"] == index_of[slot.port.name]
+
+
+def test_the_switch_left_the_limits_alone(network: Network, plan: NetworkPlan) -> None:
+    for link in plan.links:
+        for port in (link.lower, link.upper):
+            classes = command("tc", "class", "show", "dev", port.name)
+            rate = f"{link.capacity_bps // MBIT}Mbit"
+            assert f"class htb 1:ffff root rate {rate} ceil {rate}" in classes
+            assert "class htb 1:fffe parent 1:ffff" in classes
+
+
+@pytest.mark.needs("userspace-datapath")
+def test_the_userspace_switch_sends_by_a_large_buffer(network: Network) -> None:
+    assert network.conditions is not None
+    assert network.conditions.send_buffer_bytes > 0
+    if network.conditions.offload is False:
+        (slot, *_) = network.plan.slots
+        shown = command("ip", "netns", "exec", slot.netns, "ethtool", "-k", "eth0")
+        assert "tx-checksumming: off" in shown
+
+
+def test_down_leaves_nothing_and_may_be_said_twice(
+    plan: NetworkPlan, ledger: Ledger, prefix: str
+) -> None:
+    before = settings()
+    live = Network(plan, ledger, CONTROLLER_PORT)
+    live.up()
+    assert len(devices(prefix)) > len(plan.links)
+    live.down()
+    live.down()
+    assert devices(prefix) == []
+    assert namespaces(prefix) == []
+    assert devices_in_group(ledger.mark.group) == set()
+    assert not [r for r in rows("Port", ["name"]) if str(r[0]).startswith(f"{prefix}-")]
+    assert not rows("QoS", ["_uuid"], f"external_ids:{RUN_KEY}={ledger.mark.run}")
+    assert ledger.entries == ()
+    assert settings() == before
+
+
+def test_up_again_after_down(plan: NetworkPlan, ledger: Ledger, prefix: str) -> None:
+    for _ in range(2):
+        with Network(plan, ledger, CONTROLLER_PORT):
+            assert namespaces(prefix) == sorted(s.netns for s in plan.slots)
+
+
+@pytest.mark.parametrize("stage", ["check_ports", "open_namespaces", "ip_batch"])
+def test_a_failure_on_the_way_up_leaves_nothing(
+    plan: NetworkPlan,
+    ledger: Ledger,
+    prefix: str,
+    stage: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RunFailed(f"{stage} failed")
+
+    owner: Any = network_module.ovs if stage == "check_ports" else network_module
+    monkeypatch.setattr(owner, stage, fail)
+    with pytest.raises(RunFailed, match=f"{stage} failed"):
+        Network(plan, ledger, CONTROLLER_PORT).up()
+    assert devices(prefix) == []
+    assert namespaces(prefix) == []
+    assert ledger.entries == ()
+
+
+# ------------------------------------------------------------------------------------ taken names
+
+
+def make_namespace(plan: NetworkPlan) -> tuple[str, Callable[[], object]]:
+    name = plan.slots[1].netns
+    command("ip", "netns", "add", name)
+    return f"network namespace {name}", lambda: command("ip", "netns", "delete", name)
+
+
+def make_device(plan: NetworkPlan) -> tuple[str, Callable[[], object]]:
+    name = plan.links[0].upper.name
+    command("ip", "link", "add", name, "type", "veth", "peer", "name", f"{name[:10]}-far")
+    return f"network device {name}", lambda: command("ip", "link", "delete", name)
+
+
+def make_bridge(plan: NetworkPlan) -> tuple[str, Callable[[], object]]:
+    name = plan.bridges[-1].name
+    command("ovs-vsctl", "add-br", name, "--", "set", "bridge", name, "datapath_type=netdev")
+    return f"bridge {name}", lambda: command("ovs-vsctl", "del-br", name)
+
+
+@pytest.mark.parametrize("make", [make_namespace, make_device, make_bridge])
+def test_a_taken_name_is_refused_and_left_alone(
+    plan: NetworkPlan,
+    ledger: Ledger,
+    prefix: str,
+    make: Callable[[NetworkPlan], tuple[str, Callable[[], object]]],
+) -> None:
+    taken, remove = make(plan)
+    before = (devices(prefix), namespaces(prefix))
+    try:
+        with pytest.raises(MachineCannot, match=f"^{taken} exists") as caught:
+            Network(plan, ledger, CONTROLLER_PORT).up()
+        assert caught.value.exit_code == 3
+        assert taken.split()[-1] in str(caught.value.mend)
+        assert (devices(prefix), namespaces(prefix)) == before
+        assert ledger.entries == ()
+        assert clean_leftovers() == []
+        assert (devices(prefix), namespaces(prefix)) == before
+    finally:
+        remove()
+
+
+# --------------------------------------------------------------------------------------- tenants
+
+
+@pytest.mark.smoke
+def test_a_tenants_packets_are_carried_and_counted_where_they_go(
+    network: Network, datacentre: DataCentre, plan: NetworkPlan
+) -> None:
+    flood(plan)
+    tenant = a_tenant(datacentre, plan)
+    network.configure_tenant(tenant)
+    before = network.link_counters()
+    assert sorted(before) == list(range(2 * len(plan.links)))
+    here, _, there = tenant.vms
+    ping = ("ping", "-c", "5", "-i", "0.05", "-s", "1000", "-W", "5", "-q", str(there.ip))
+    assert " 0% packet loss" in command("ip", "netns", "exec", here.slot.netns, *ping)
+    after = network.link_counters()
+    sent = {d: after[d].sent_bytes - before[d].sent_bytes for d in after}
+    # Five packets of 1042 bytes each way, over every link: the tree has but one path.
+    assert all(5 * 1042 <= sent[d] < 5 * 1042 + 2000 for d in sent), sent
+    classes = network.class_counters()
+    assert sorted(classes) == sorted((7, directed) for directed, _ in tenant.link_bps)
+    assert all(counted.sent_bytes >= 5 * 1042 for counted in classes.values())
+    assert not any(counted.drops for counted in classes.values())
+    assert network.unshaped_packets() == {}
+
+
+def test_a_tenants_limits_are_in_the_kernel_and_follow_its_rate(
+    network: Network, datacentre: DataCentre, plan: NetworkPlan
+) -> None:
+    tenant = a_tenant(datacentre, plan)
+    network.configure_tenant(tenant)
+    halved = tuple((d, bps // 2) for d, bps in tenant.link_bps)
+    slower = replace(tenant, rate_bps=tenant.rate_bps // 2, link_bps=halved)
+
+    def rates() -> tuple[set[str], set[str]]:
+        on_links = {
+            line.partition(" rate ")[2].split()[0]
+            for directed, _ in tenant.link_bps
+            for line in command(
+                "tc", "class", "show", "dev", plan.sending_port(directed).name
+            ).splitlines()
+            if "class htb 1:7 " in line
+        }
+        at_vms = {
+            command(*where, "tc", "class", "show", "dev", dev).partition(" rate ")[2].split()[0]
+            for vm in tenant.vms
+            for where, dev in (
+                (("ip", "netns", "exec", vm.slot.netns), "eth0"),
+                ((), vm.slot.port.name),
+            )
+        }
+        return on_links, at_vms
+
+    assert rates() == ({"20Mbit"}, {"20Mbit"})
+    network.rerate_tenant(tenant, slower)
+    assert rates() == ({"10Mbit"}, {"10Mbit"})
+    network.rerate_tenant(slower, tenant)
+    assert rates() == ({"20Mbit"}, {"20Mbit"})
+
+
+def kernel_state(plan: NetworkPlan) -> str:
+    """Limits, addresses and neighbours, everywhere."""
+    out = []
+    for port in (port for link in plan.links for port in (link.lower, link.upper)):
+        out += [command("tc", what, "show", "dev", port.name) for what in ("class", "qdisc")]
+        out.append(command("tc", "filter", "show", "dev", port.name, "parent", "1:"))
+    for slot in plan.slots:
+        out.append(command("tc", "qdisc", "show", "dev", slot.port.name))
+        inside = ("ip", "netns", "exec", slot.netns)
+        out.append(command(*inside, "tc", "qdisc", "show", "dev", "eth0"))
+        out.append(command("ip", "-n", slot.netns, "-4", "address", "show", "dev", "eth0"))
+        out.append(command("ip", "-n", slot.netns, "neighbour", "show"))
+        out.append(command("ip", "-n", slot.netns, "route", "show"))
+    return "\n".join(out)
+
+
+def test_a_tenant_that_left_has_left_nothing(
+    network: Network, datacentre: DataCentre, plan: NetworkPlan
+) -> None:
+    before = kernel_state(plan)
+    tenant = a_tenant(datacentre, plan)
+    network.configure_tenant(tenant)
+    assert kernel_state(plan) != before
+    network.remove_tenant(tenant)
+    assert kernel_state(plan) == before
+    network.remove_tenant(tenant)
+    assert kernel_state(plan) == before
+
+
+def test_a_tenant_that_cannot_come_in_leaves_nothing(
+    network: Network, datacentre: DataCentre, plan: NetworkPlan
+) -> None:
+    tenant = a_tenant(datacentre, plan)
+    last = tenant.vms[-1]
+    command("ip", "-n", last.slot.netns, "address", "add", f"{last.ip}/22", "dev", "eth0")
+    before = kernel_state(plan)
+    with pytest.raises(RunFailed, match=rf"'address add {last.ip}/22 dev eth0' in"):
+        network.configure_tenant(tenant)
+    assert kernel_state(plan) == before
+    network.remove_tenant(tenant)
+
+
+def test_what_was_planned_as_text_is_what_is_there(
+    network: Network, datacentre: DataCentre, plan: NetworkPlan
+) -> None:
+    """The plan's text through tc itself, in an unused place, gives the same classes."""
+    tenant = a_tenant(datacentre, plan)
+    network.configure_tenant(tenant)
+    section = next(s for s in tenant_limits(plan, tenant) if s.netns == tenant.vms[0].slot.netns)
+    free = plan.slots[-1]
+    text = "".join(f"{line.text()}\n" for line in section.lines)
+    subprocess.run(
+        ["ip", "netns", "exec", free.netns, "tc", "-batch", "-"],
+        input=text, text=True, check=True, timeout=20,
+    )  # fmt: skip
+
+    def shown(netns: str) -> str:
+        lines = command("ip", "netns", "exec", netns, "tc", "class", "show", "dev", "eth0")
+        return lines.partition(" leaf ")[0] + lines.partition(": ")[2]
+
+    assert shown(free.netns) == shown(tenant.vms[0].slot.netns)
+
+
+# ------------------------------------------------------------------------------------- next runs
+
+
+def test_the_next_run_takes_away_what_a_dead_one_left(
+    plan: NetworkPlan, ledger: Ledger, prefix: str
+) -> None:
+    live = Network(plan, ledger, CONTROLLER_PORT)
+    live.up()
+    live._up().close()  # as if the process had died: nothing was taken down
+    removed = clean_leftovers()
+    assert Removed("bridge", plan.bridges[0].name) in removed
+    assert Removed("namespace", plan.slots[0].netns) in removed
+    assert Removed("veth", plan.links[0].lower.name) in removed
+    assert devices(prefix) == []
+    assert namespaces(prefix) == []
+    assert ledgers() == []
