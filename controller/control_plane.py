@@ -276,7 +276,8 @@ class ControlPlane:
     def wait_connected(self, dpids: Iterable[int] | None, timeout_s: float) -> Outcome:
         """Wait until these switches (all of the network if None) have their rules.
 
-        Raises `Conflict` for a dpid that is not in the network.
+        A switch that refused what it lacked is named as refusing until it is mended. Raises
+        `Conflict` for a dpid that is not in the network.
         """
         with self._lock:
             wanted = sorted(self._flows) if dpids is None else sorted(set(dpids))
@@ -284,6 +285,10 @@ class ControlPlane:
             if unknown:
                 raise Conflict(f"switch {dpid} is not in the network" for dpid in unknown)
             wait = self._waiting_for(wanted, 0)
+            for dpid in wanted:
+                session = self._sessions.get(dpid)
+                if session is not None and not session.settled:
+                    wait.refused[dpid] = session.error or "refused its rules"
         return self._outcome(wait, timeout_s)
 
     def reconcile(self, timeout_s: float) -> tuple[Outcome, tuple[Mended, ...]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import importlib
 import json
 import logging
 import os
@@ -21,6 +22,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import NoReturn
 
 from controller import privileges
@@ -86,16 +88,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(options: Options) -> None:
-    prepare(options.library)
     logging.basicConfig(
         level=logging.INFO if options.verbose else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    app = _openflow_application(options.library)
     # Everything is imported before root is given up: afterwards the files may be out of reach.
     import encodings.idna  # noqa: F401 - sockets look it up by name when they first need it
     import threading
 
-    from controller import api, app
+    from controller import api
     from controller.control_plane import ControlPlane
     from controller.store import StateStore
     from controller.values import InvalidValues
@@ -132,6 +134,21 @@ def _serve(options: Options) -> None:
     serving.join()
     # The thread has told why. Native threads of the library would keep the process alive.
     os._exit(EXIT_FAILED)
+
+
+def _openflow_application(library: LibraryName) -> ModuleType:
+    """The module `controller.app` on this library, green threads and all."""
+    try:
+        prepare(library)
+        return importlib.import_module("controller.app")
+    except (ImportError, AttributeError) as error:
+        # The library is there and does not work: with the wrong eventlet, for example.
+        raise CannotStart(
+            EXIT_MACHINE_CANNOT,
+            "library-missing",
+            f"{library} is installed but cannot be imported ({error}): "
+            f"sudo ./provision.sh install, or choose the other with --library",
+        ) from None
 
 
 def _end(signal_number: int, frame: object) -> NoReturn:

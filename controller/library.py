@@ -34,14 +34,14 @@ def choose_library(wanted: str | None = None) -> LibraryName:
             if importlib.util.find_spec(package) is not None:
                 return name
         raise LibraryMissing(
-            "no OpenFlow library is installed: run ./provision.sh, or pip install os-ken"
+            "no OpenFlow library is installed: sudo ./provision.sh install, or pip install os-ken"
         )
     for name, package in PACKAGES.items():
         if name == named:
             if importlib.util.find_spec(package) is None:
                 raise LibraryMissing(
-                    f"{name} is not installed: run ./provision.sh, or choose the other library "
-                    f"({LIBRARY_VARIABLE}=auto takes the one that is there)"
+                    f"{name} is not installed: sudo ./provision.sh install, or choose the other "
+                    f"library ({LIBRARY_VARIABLE}=auto takes the one that is there)"
                 )
             return name
     raise LibraryMissing(f"{named!r} is no OpenFlow library: choose auto, ryu or os-ken")

@@ -285,10 +285,12 @@ def test_a_switch_that_refuses_what_it_lacks_is_not_called_confirmed() -> None:
     site.connect(FakeSwitch(dpid, WORLD.switches[0].ports, capacity=2))
     shown = next(s for s in site.plane.view().switches if s.dpid == dpid)
     assert (shown.connected, shown.confirmed, shown.error) == (True, False, "table full")
+    assert site.plane.wait_connected(None, 0).refused == ((shown.name, "table full"),)
     site.wires[dpid].switch.capacity = 1000
     outcome, mended = site.plane.reconcile(LONG_S)
     assert outcome.complete
     assert [m.dpid for m in mended] == [dpid]
+    assert site.plane.wait_connected(None, 0).complete
     assert site.settled()
     assert all(s.confirmed for s in site.plane.view().switches)
 

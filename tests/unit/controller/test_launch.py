@@ -448,6 +448,17 @@ def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
             choose_library(wanted_library)
 
 
+@pytest.mark.parametrize("complaint", ["ImportError('no eventlet')", "AttributeError('no name')"])
+def test_a_library_that_is_there_and_broken(tmp_path: Path, complaint: str) -> None:
+    (tmp_path / "os_ken").mkdir()
+    (tmp_path / "os_ken" / "__init__.py").write_text(f"raise {complaint}")
+    environment = {TOKEN_VARIABLE: TOKEN, "PYTHONPATH": str(tmp_path)}
+    ended = launch(["--library", "os-ken"], environment)
+    assert ended.returncode == 3
+    assert "os-ken is installed but cannot be imported (no " in ended.stderr
+    assert json.loads(ended.stdout)["error"] == "library-missing"
+
+
 def test_a_token_file_serves_as_well(stack: ExitStack, any_library: str, tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text(TOKEN + "\n")
