@@ -15,6 +15,8 @@ from testbed.errors import BadInput
 from topologies.datacentre import DataCentre
 
 TENANT_BITS = 10
+# The least that tc can pace: a job without bandwidth still has a capped interface.
+MIN_WIRE_BPS = 8_000
 MAX_TENANT = (1 << 14) - 1
 MAX_TENANT_VMS = (1 << TENANT_BITS) - 3
 
@@ -132,8 +134,8 @@ _ROLES = {"s": "server", "r": "rack", "a": "aggregation", "c": "core"}
 
 
 def scaled_bps(rate_bps: int, scale_rate: float) -> int:
-    """A rate of the experiment on the emulated wire."""
-    return max(1, round(rate_bps * scale_rate))
+    """A rate of the experiment on the emulated wire; a VM that asks for none gets a trickle."""
+    return max(MIN_WIRE_BPS, round(rate_bps * scale_rate))
 
 
 def network_plan(

@@ -198,7 +198,8 @@ def test_agents_and_controller_are_nobody(testbed: Testbed) -> None:
         uids = next(line for line in status.splitlines() if line.startswith("Uid:")).split()[1:]
         owners[pid] = (command, set(uids))
     running.send_signal(signal.SIGINT)
-    assert running.wait(60) == 130
+    running.communicate(timeout=60)
+    assert running.returncode == 130
     unprivileged = [command for command, uids in owners.values() if "0" not in uids]
     assert any("controller.launch" in command for command in unprivileged), owners
     root = [command for command, uids in owners.values() if "0" in uids]
@@ -252,7 +253,8 @@ def test_a_second_testbed_is_refused_with_the_first_ones_name(testbed: Testbed) 
     assert second.returncode == 3
     assert "'small'" in second.stderr
     assert str(running.pid) in second.stderr
-    assert running.wait(60) == 0
+    running.communicate(timeout=60)
+    assert running.returncode == 0
 
 
 @pytest.mark.parametrize("which", [0, 1])
