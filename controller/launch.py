@@ -88,11 +88,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(options: Options) -> None:
+    app = _openflow_application(options.library)
     logging.basicConfig(
         level=logging.INFO if options.verbose else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    app = _openflow_application(options.library)
     # Everything is imported before root is given up: afterwards the files may be out of reach.
     import encodings.idna  # noqa: F401 - sockets look it up by name when they first need it
     import threading
