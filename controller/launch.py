@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from controller import privileges
 from controller.library import (
@@ -33,6 +33,9 @@ from controller.library import (
     library_version,
     prepare,
 )
+
+if TYPE_CHECKING:
+    from controller.control_plane import ControlPlane
 
 LOOPBACK = "127.0.0.1"
 OPENFLOW_PORT = 6653
@@ -88,40 +91,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(options: Options) -> None:
-    app = _openflow_application(options.library)
-    logging.basicConfig(
-        level=logging.INFO if options.verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
     # Everything is imported before root is given up: afterwards the files may be out of reach.
+    app = _openflow_application(options.library)
     import encodings.idna  # noqa: F401 - sockets look it up by name when they first need it
     import threading
 
     from controller import api
-    from controller.control_plane import ControlPlane
-    from controller.store import StateStore
-    from controller.values import InvalidValues
 
+    logging.basicConfig(
+        level=logging.INFO if options.verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
     _allow_many_connections()
-    try:
-        user = _unprivileged_user() if os.geteuid() == 0 else None
-        store = None
-        if options.state_dir:
-            options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            store = StateStore.at(options.state_dir)
-            if user:
-                _hand_over(store.descriptor, options.state_dir, user)
-        _give_up_root(user, options.parent_pid)
-        plane = ControlPlane(store)
-    except (InvalidValues, OSError) as error:
-        raise CannotStart(EXIT_BAD_INPUT, "bad-state", f"saved state: {error}") from None
+    plane, user_name = _plane_of_somebody_unprivileged(options)
     openflow_socket = _listen(options.openflow_port, "OpenFlow", "--openflow-port")
     api_socket = _listen(options.api_port, "API", "--api-port")
     about = {
         "pid": os.getpid(),
         "library": options.library,
         "library_version": library_version(options.library),
-        "user": user.name if user else _own_name(),
+        "user": user_name,
         "openflow_port": openflow_socket.getsockname()[1],
         "api_port": api_socket.getsockname()[1],
     }
@@ -134,6 +123,26 @@ def _serve(options: Options) -> None:
     serving.join()
     # The thread has told why. Native threads of the library would keep the process alive.
     os._exit(EXIT_FAILED)
+
+
+def _plane_of_somebody_unprivileged(options: Options) -> tuple[ControlPlane, str]:
+    """Open the state directory, give up root, and start from what was saved. The user's name."""
+    from controller.control_plane import ControlPlane
+    from controller.store import StateStore
+    from controller.values import InvalidValues
+
+    user = _unprivileged_user() if os.geteuid() == 0 else None
+    store = None
+    try:
+        if options.state_dir:
+            options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            store = StateStore.at(options.state_dir)
+            if user:
+                _hand_over(store.descriptor, options.state_dir, user)
+        _give_up_root(user, options.parent_pid)
+        return ControlPlane(store), user.name if user else _own_name()
+    except (InvalidValues, OSError) as error:
+        raise CannotStart(EXIT_BAD_INPUT, "bad-state", f"saved state: {error}") from None
 
 
 def _openflow_application(library: LibraryName) -> ModuleType:
