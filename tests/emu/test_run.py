@@ -52,10 +52,11 @@ class Testbed:
         self.out = folder / "runs"
         self.file = folder / "small.yaml"
         self.file.write_text(SMALL, encoding="utf-8")
+        self.state = folder / "state"
         self.ports = (free_port(), free_port())
         self.environment = {
             **os.environ,
-            "HOSENET_STATE_DIR": str(folder / "state"),
+            "HOSENET_STATE_DIR": str(self.state),
             "PYTHONPATH": str(REPOSITORY),
         }
         self.options = [
@@ -94,6 +95,11 @@ class Testbed:
         return [sys.executable, "-m", "testbed.cli.main", *arguments]
 
     @property
+    def marks(self) -> list[str]:
+        """The runs that have a ledger now."""
+        return [path.stem for path in (self.state / "runs").glob("*.jsonl")]
+
+    @property
     def folder(self) -> Path:
         (folder,) = self.out.iterdir()
         return folder
@@ -121,8 +127,8 @@ def testbed(prefix: str, tmp_path: Path) -> Iterator[Testbed]:
     assert own.run("clean").returncode == 0
 
 
-def hosenet_cgroups() -> set[str]:
-    return {str(path) for path in Path("/sys/fs/cgroup").glob("**/hosenet/*") if path.is_dir()}
+def cgroups_of(mark: str) -> list[Path]:
+    return [path for path in Path("/sys/fs/cgroup").glob(f"**/hosenet/{mark}") if path.is_dir()]
 
 
 @pytest.mark.smoke
@@ -185,8 +191,9 @@ def test_agents_and_controller_are_nobody(testbed: Testbed) -> None:
     running = testbed.start()
     testbed.until("job_started", running)
     mine = set()
-    for folder in hosenet_cgroups():
-        for procs in Path(folder).glob("**/cgroup.procs"):
+    (mark,) = testbed.marks
+    for folder in cgroups_of(mark):
+        for procs in folder.glob("**/cgroup.procs"):
             mine |= {int(pid) for pid in procs.read_text().split()}
     owners = {}
     for pid in mine - {running.pid}:
@@ -202,6 +209,7 @@ def test_agents_and_controller_are_nobody(testbed: Testbed) -> None:
     assert running.returncode == 130
     unprivileged = [command for command, uids in owners.values() if "0" not in uids]
     assert any("controller.launch" in command for command in unprivileged), owners
+    assert sum("forkserver" in command for command in unprivileged) >= 4, owners
     root = [command for command, uids in owners.values() if "0" in uids]
     # One process forks the agents and needs root for that; the agents themselves do not.
     assert all("forkserver" in command or "tc" in command for command in root), root
@@ -209,13 +217,14 @@ def test_agents_and_controller_are_nobody(testbed: Testbed) -> None:
 
 
 def test_ctrl_c_ends_in_130_with_a_complete_folder_and_nothing_left(testbed: Testbed) -> None:
-    before = hosenet_cgroups()
     running = testbed.start()
     testbed.until("job_started", running)
+    (mark,) = testbed.marks
     running.send_signal(signal.SIGINT)
     _, stderr = running.communicate(timeout=60)
     assert running.returncode == 130, stderr
-    assert hosenet_cgroups() == before
+    assert testbed.marks == []
+    assert cgroups_of(mark) == []
     ended = [e for e in testbed.events() if e["event"] == "job_ended"]
     assert {e["outcome"] for e in ended} >= {"unfinished"}
     assert testbed.events()[-1]["status"] == "interrupted"
@@ -225,15 +234,16 @@ def test_ctrl_c_ends_in_130_with_a_complete_folder_and_nothing_left(testbed: Tes
 
 @pytest.mark.parametrize("moment", range(4))
 def test_sigkill_at_any_moment_leaves_nothing_after_clean(testbed: Testbed, moment: int) -> None:
-    before = hosenet_cgroups()
     running = testbed.start()
     # Not a measurement: any moment will do, and each run of the tests takes others.
     time.sleep(0.3 + 1.2 * moment + random.uniform(0, 1.2))
     running.kill()
     running.communicate(timeout=60)
+    marks = testbed.marks if testbed.state.exists() else []
     cleaned = testbed.run("clean")
     assert cleaned.returncode == 0, cleaned.stderr
-    assert hosenet_cgroups() == before
+    assert testbed.marks == []
+    assert [path for mark in marks for path in cgroups_of(mark)] == []
 
 
 def test_the_next_run_cleans_up_after_a_killed_one(testbed: Testbed) -> None:
