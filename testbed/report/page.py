@@ -26,7 +26,7 @@ from testbed.report.strips import (
 )
 from testbed.report.table import in_order
 from testbed.results import folder as names
-from testbed.results.audit import audit, audit_all
+from testbed.results.audit import Audit, audit, audit_all
 from testbed.results.expectations import Band, Expectation, Verdicts, evaluate, verdicts_from_json
 from testbed.results.folder import RunFolder
 from testbed.results.links import link_rows
@@ -51,22 +51,24 @@ class Picture:
     alt: str
 
 
-def write_report(folder: RunFolder) -> Path:
+def write_report(folder: RunFolder, checked: Audit | None = None) -> Path:
     """Build ``report.html`` from what lies in the folder; several policies get one each and an
     overview above. Raises BadInput where the folder is no run folder or damaged.
+
+    ``checked`` spares a single run its audit where that has just been made.
     """
     found = policy_folders(folder.path)
     if found == [folder.path]:
-        return folder.write_text(names.REPORT, run_page(load_run(folder.path)))
+        return folder.write_text(names.REPORT, run_page(load_run(folder.path), checked))
     runs = [load_run(path) for path in found]
     for run in runs:
         RunFolder(run.path, folder.owner).write_text(names.REPORT, run_page(run))
     return folder.write_text(names.REPORT, overview_page(folder.path, runs))
 
 
-def run_page(run: Run) -> str:
+def run_page(run: Run, checked: Audit | None = None) -> str:
     """The page of one run, as HTML."""
-    checked = audit(run.path)
+    checked = audit(run.path) if checked is None else checked
     verdicts = stored_verdicts(run)
     context = {
         "style": _style(),

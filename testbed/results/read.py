@@ -90,7 +90,7 @@ def _parse(path: Path, number: int, raw: bytes) -> Event | None:
 
 
 def _object(raw: bytes) -> dict[str, Any]:
-    record = json.loads(raw, parse_constant=_no_constant)
+    record = _DECODER.decode(raw.decode("utf-8"))
     if not isinstance(record, dict):
         # ValueError like the rest of what can be wrong with a line
         raise ValueError("not a JSON object")  # noqa: TRY004
@@ -99,6 +99,9 @@ def _object(raw: bytes) -> dict[str, Any]:
 
 def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not a number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def policy_folders(path: Path) -> list[Path]:

@@ -131,17 +131,18 @@ def summary(history: History) -> Iterator[Finding]:
     if not isinstance(stored, dict):
         yield Finding(SUMMARY, None, "is not an object")
         return
-    for key, value in _expected(history).items():
+    facts = _all_facts(history)
+    for key, value in _expected(history, facts).items():
         if key not in stored:
             yield Finding(SUMMARY, None, f"lacks {key}")
         elif not _same(stored[key], value):
             yield Finding(SUMMARY, None, f"{key} is {stored[key]}, by the events {value}")
-    yield from _verdict_rows(history, stored)
+    yield from _verdict_rows(facts, stored)
 
 
-def _expected(history: History) -> dict[str, Any]:
-    cells = [facts.cells for facts in _all_facts(history).values()]
-    ratios = [f.ratio for f in _all_facts(history).values() if f.ratio is not None]
+def _expected(history: History, facts: dict[str, _Facts]) -> dict[str, Any]:
+    cells = [job.cells for job in facts.values()]
+    ratios = [job.ratio for job in facts.values() if job.ratio is not None]
     count = {o: sum(c["outcome"] == o for c in cells) for o in _COUNTED}
     good = sum(c["outcome"] == "finished" and c["met_deadline"] is not False for c in cells)
     waits = [
@@ -218,10 +219,9 @@ def _same(stored: Any, value: Any) -> bool:
     return bool(stored == value)
 
 
-def _verdict_rows(history: History, stored: dict[str, Any]) -> Iterator[Finding]:
+def _verdict_rows(facts: dict[str, _Facts], stored: dict[str, Any]) -> Iterator[Finding]:
     """The verdicts were passed on the figures that the events hold."""
     block = stored.get("expectations")
-    facts = _all_facts(history)
     rows = block.get("rows", []) if isinstance(block, dict) else []
     for row in rows:
         job = facts.get(str(row.get("job_id")))

@@ -177,24 +177,6 @@ def test_a_job_outside_is_told_and_circled(tmp_path: Path) -> None:
     assert "stroke: var(--bad)" in drawing
 
 
-def test_a_suspect_machine_is_a_doubt(tmp_path: Path) -> None:
-    expect = Expectation(applications=FIG10.applications, fidelity="suspect")
-    page, text, _ = report(tmp_path, sample.main_example(fidelity="suspect"), expect)
-    assert 'class="verdict doubt"' in text
-    assert "The emulation is suspect: in the busiest tenth" in page.text
-
-
-def test_an_invalid_machine_is_bad_whatever_was_expected(tmp_path: Path) -> None:
-    _, text, _ = report(tmp_path, sample.main_example(fidelity="invalid"))
-    assert 'class="verdict bad"' in text
-
-
-def test_a_refused_fidelity_is_said_once(tmp_path: Path) -> None:
-    page, _, _ = report(tmp_path, sample.main_example(fidelity="suspect"), FIG10)
-    (sentence,) = [t for t in page.texts["p"] if "suspect" in t]
-    assert sentence.startswith("Fidelity is suspect, expected ok") or "Not as expected" in sentence
-
-
 def test_a_failed_audit_is_told(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, sample.main_example(), FIG10)
 
@@ -269,13 +251,13 @@ def test_a_simulated_run_has_no_measured_line(tmp_path: Path) -> None:
     assert "simulated" in page.texts["span"]
 
 
-def test_thousands_of_jobs_become_an_occupancy(tmp_path: Path) -> None:
-    page, text, folder = report(tmp_path, sample.simulated(1500))
+def test_many_jobs_become_an_occupancy(tmp_path: Path) -> None:
+    page, text, folder = report(tmp_path, sample.simulated(320))
     assert 'id="occupancy-' in text
     assert 'id="gantt-' not in text
     assert 'id="heat-' in text
-    assert "1,500" in page.text
-    assert "1,300 more jobs are in jobs.csv" in page.text
+    assert "320 jobs" in page.text
+    assert "120 more jobs are in jobs.csv" in page.text
     assert len(text) < 2_000_000
     assert folder.path.is_dir()
 

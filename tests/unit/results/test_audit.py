@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,6 +60,12 @@ def test_checks_that_do_not_apply_say_why(tmp_path: Path) -> None:
 
 
 # -------------------------------------------------------------------------- one lie at a time
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, _ = write_run(tmp_path_factory.mktemp("honest"), sample.main_example())
+    return folder.path
 
 
 def time_backwards(r: list[Record]) -> None:
@@ -291,10 +298,12 @@ LIES: list[tuple[Mutation, str, str]] = [
 @pytest.mark.parametrize(
     ("lie", "check", "words"), LIES, ids=[f"{check}-{lie.__name__}" for lie, check, _ in LIES]
 )
-def test_every_lie_is_found(tmp_path: Path, lie: Mutation, check: str, words: str) -> None:
-    folder, _ = write_run(tmp_path, sample.main_example())
-    mutate(folder.path, lie)
-    checked = audit(folder.path)
+def test_every_lie_is_found(
+    tmp_path: Path, honest: Path, lie: Mutation, check: str, words: str
+) -> None:
+    path = shutil.copytree(honest, tmp_path / "run")
+    mutate(path, lie)
+    checked = audit(path)
     assert not checked.passed
     found = failed(checked)
     assert check in found, found
@@ -456,9 +465,9 @@ SUMMARY_KEYS = (
 
 
 @pytest.mark.parametrize("key", SUMMARY_KEYS)
-def test_every_figure_of_the_summary_is_checked(tmp_path: Path, key: str) -> None:
-    folder, _ = write_run(tmp_path, sample.main_example())
-    file = folder.path / "summary.json"
+def test_every_figure_of_the_summary_is_checked(tmp_path: Path, honest: Path, key: str) -> None:
+    path = shutil.copytree(honest, tmp_path / "run")
+    file = path / "summary.json"
     stored = json.loads(file.read_text(encoding="utf-8"))
     value = stored[key]
     if isinstance(value, dict):
@@ -466,11 +475,11 @@ def test_every_figure_of_the_summary_is_checked(tmp_path: Path, key: str) -> Non
     else:
         stored[key] = f"{value}x" if isinstance(value, str) else value + 0.001
     file.write_text(json.dumps(stored), encoding="utf-8")
-    (said,) = failed(audit(folder.path))["summary"]
+    (said,) = failed(audit(path))["summary"]
     assert said.startswith(f"summary.json: {key} is ")
     del stored[key]
     file.write_text(json.dumps(stored), encoding="utf-8")
-    assert failed(audit(folder.path))["summary"] == [f"summary.json: lacks {key}"]
+    assert failed(audit(path))["summary"] == [f"summary.json: lacks {key}"]
 
 
 def test_a_verdict_on_other_figures_is_found(tmp_path: Path) -> None:
