@@ -1,0 +1,274 @@
+"""Killed at any moment, a run is cleaned up after to the last object, and nobody else's is touched.
+
+``HOSENET_KILLS`` sets how many moments are tried of each kind (the default is for every day).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from testbed.backends.emu.clean import clean, devices_in_group
+from testbed.backends.emu.ledger import STATE_VARIABLE, boot_id, ledgers
+from testbed.backends.emu.namespaces import NETNS_DIR
+from testbed.backends.emu.ovs import RUN_KEY, rows
+from testbed.errors import MachineCannot
+
+KILLS = int(os.environ.get("HOSENET_KILLS", "8"))
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(__file__).with_name("killed.py")
+# A round of building and removing takes a few tenths of a second here; later moments fall into
+# later rounds.
+LONGEST_S = 2.5
+SETTINGS = (
+    "/proc/sys/net/core/wmem_default",
+    "/proc/sys/net/core/rmem_default",
+    "/sys/kernel/rcu_expedited",
+)
+
+pytestmark = pytest.mark.timeout(120 + 10 * KILLS)
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "state"
+    monkeypatch.setenv(STATE_VARIABLE, str(folder))
+    return folder
+
+
+def environment() -> dict[str, str]:
+    """For a program of this tree, with this test's state folder."""
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+class Run:
+    """The program of killed.py, started and known by its mark."""
+
+    def __init__(self, prefix: str, folder: Path) -> None:
+        # A file, not a pipe: its children outlive it and would keep a pipe open.
+        self._log = folder / f"run-{time.monotonic_ns()}.log"
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(PROGRAM), prefix],
+                stdout=log,
+                stderr=log,
+                env=environment(),
+            )
+        deadline = time.monotonic() + 30
+        while not self.said.startswith("going "):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"the run did not begin: {self.said}")
+            time.sleep(0.01)
+        self.mark = self.said.split()[1]
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def end(self, signum: int, after_s: float) -> None:
+        """Send a signal some time into the run, and wait for its end."""
+        time.sleep(after_s)
+        assert self.process.poll() is None, self.said
+        self.process.send_signal(signum)
+        self.process.wait(timeout=60)
+
+
+def traces(prefix: str, mark: str) -> list[str]:
+    """Everything on this machine that a run with this prefix and mark could have left."""
+    found = [f"namespace {p.name}" for p in NETNS_DIR.glob(f"{prefix}-*")]
+    found += [f"device {n}" for _, n in socket.if_nameindex() if n.startswith(f"{prefix}-")]
+    found += [f"device {name} in group" for name in devices_in_group(0x4000_0000 | int(mark, 16))]
+    for table in ("Bridge", "Port"):
+        names = [str(row[0]) for row in rows(table, ["name"])]
+        found += [f"{table} {name}" for name in names if name.startswith(f"{prefix}-")]
+    found += [f"QoS {row}" for row in rows("QoS", ["_uuid"], f"external_ids:{RUN_KEY}={mark}")]
+    groups = Path("/sys/fs/cgroup")
+    found += [f"group {p}" for depth in ("*", "*/*") for p in groups.glob(f"{depth}/{mark}")]
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or []
+        if f"{prefix}-child" in command or (prefix in command and str(PROGRAM) in command):
+            found.append(f"process {process.pid}: {' '.join(command)}")
+    return sorted(set(found))
+
+
+def settings() -> dict[str, str]:
+    return {name: Path(name).read_text().strip() for name in SETTINGS if Path(name).exists()}
+
+
+def command(*arguments: str) -> str:
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, f"{arguments}: {done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture
+def foreign(prefix: str) -> Iterator[list[str]]:
+    """Other people's objects: some with names unlike ours, some that look just like ours."""
+    unlike = f"o{prefix[1:]}"
+    spaces = [f"{unlike}-ns", f"{prefix}-s0v9"]
+    pairs = [(f"{unlike}-a", f"{unlike}-b"), (f"{prefix}-r9-u0", f"{prefix}-c0-d9")]
+    bridges = [f"{unlike}-br", f"{prefix}-s99"]
+    made = []
+    sleeper = None
+    try:
+        for name in spaces:
+            command("ip", "netns", "add", name)
+        for one, two in pairs:
+            command("ip", "link", "add", one, "type", "veth", "peer", "name", two)
+            command("tc", "qdisc", "add", "dev", one, "root", "handle", "1:", "htb")
+        for name in bridges:
+            command(
+                "ovs-vsctl", "add-br", name, "--", "set", "bridge", name, "datapath_type=netdev",
+                f"external_ids:{RUN_KEY}=someone-else",
+            )  # fmt: skip
+        sleeper = subprocess.Popen(["ip", "netns", "exec", spaces[1], "sleep", "4000"])
+        made = [f"namespace {spaces[1]}"]
+        made += [f"device {name}" for name in (*pairs[1], bridges[1])]
+        made += [f"{table} {bridges[1]}" for table in ("Bridge", "Port")]
+        made.append(f"process {sleeper.pid}: sleep 4000")
+        yield made[:-1]
+        assert sleeper.poll() is None
+        assert {p.name for p in NETNS_DIR.iterdir()} >= set(spaces)
+        devices = {name for _, name in socket.if_nameindex()}
+        assert devices >= {name for pair in pairs for name in pair} | set(bridges)
+        for one, _ in pairs:
+            assert "qdisc htb 1: root" in command("tc", "qdisc", "show", "dev", one)
+    finally:
+        if sleeper is not None:
+            sleeper.kill()
+            sleeper.wait()
+        for name in bridges:
+            command("ovs-vsctl", "--if-exists", "del-br", name)
+        for one, _ in pairs:
+            subprocess.run(["ip", "link", "delete", one], check=False, capture_output=True)
+        for name in spaces:
+            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
+
+
+def moments(seed: str) -> list[float]:
+    """When to strike: spread over the whole time, and never twice at the same moment."""
+    random_stream = random.Random(f"{seed} {time.time_ns()}")
+    return [(i + random_stream.random()) * LONGEST_S / KILLS for i in range(KILLS)]
+
+
+def test_killed_at_any_moment_everything_is_cleaned_and_nothing_else(
+    prefix: str, state: Path, tmp_path: Path, foreign: list[str]
+) -> None:
+    before = settings()
+    for after_s in moments("kill"):
+        run = Run(prefix, tmp_path)
+        run.end(signal.SIGKILL, after_s)
+        removed = clean()
+        left = [trace for trace in traces(prefix, run.mark) if trace not in foreign]
+        assert left == [], f"killed after {after_s:.3f} s, clean removed {len(removed)} things"
+        assert ledgers() == []
+        assert settings() == before, f"killed after {after_s:.3f} s"
+        assert clean() == []
+
+
+def test_interrupted_at_any_moment_a_run_cleans_up_itself(
+    prefix: str, state: Path, tmp_path: Path, foreign: list[str]
+) -> None:
+    before = settings()
+    for after_s in moments("interrupt"):
+        run = Run(prefix, tmp_path)
+        run.end(signal.SIGINT, after_s)
+        assert run.process.returncode == 130, f"after {after_s:.3f} s: {run.said}"
+        left = [trace for trace in traces(prefix, run.mark) if trace not in foreign]
+        assert left == [], f"interrupted after {after_s:.3f} s"
+        assert ledgers() == []
+        assert settings() == before
+        assert clean() == []
+
+
+def test_the_next_run_cleans_up_after_a_killed_one(
+    prefix: str, state: Path, tmp_path: Path
+) -> None:
+    first = Run(prefix, tmp_path)
+    first.end(signal.SIGKILL, 0.7)
+    second = Run(prefix, tmp_path)
+    try:
+        assert second.mark != first.mark
+        assert [
+            trace for trace in traces("no-such-prefix", first.mark) if "process" not in trace
+        ] == []
+        assert [ledger.mark.run for ledger in ledgers()] == [second.mark]
+    finally:
+        second.end(signal.SIGINT, 0.0)
+    assert traces(prefix, second.mark) == []
+
+
+def test_a_clean_that_was_killed_is_finished_by_the_next(
+    prefix: str, state: Path, tmp_path: Path
+) -> None:
+    before = settings()
+    for after_s in moments("clean")[: max(2, KILLS // 2)]:
+        run = Run(prefix, tmp_path)
+        run.end(signal.SIGKILL, 0.9)
+        cleaner = subprocess.Popen(
+            [sys.executable, "-c", "from testbed.backends.emu.clean import clean; clean()"],
+            env=environment(),
+        )
+        time.sleep(0.3 + after_s / 3)
+        cleaner.kill()
+        cleaner.wait()
+        clean()
+        assert traces(prefix, run.mark) == []
+        assert settings() == before
+
+
+def test_while_a_run_is_alive_nothing_is_cleaned_and_no_other_begins(
+    prefix: str, state: Path, tmp_path: Path
+) -> None:
+    run = Run(prefix, tmp_path)
+    try:
+        with pytest.raises(
+            MachineCannot, match=f"'kill me {prefix}' \\(process {run.process.pid}\\)"
+        ):
+            clean()
+        second = subprocess.run(
+            [sys.executable, str(Path(__file__).with_name("killed.py")), prefix],
+            capture_output=True, text=True, timeout=60, check=False,
+            env=environment(),
+        )  # fmt: skip
+        assert second.returncode != 0
+        assert f"'kill me {prefix}'" in second.stderr
+        assert run.process.poll() is None
+    finally:
+        run.end(signal.SIGINT, 0.0)
+    assert traces(prefix, run.mark) == []
+
+
+def test_after_a_reboot_the_switchs_memory_is_cleaned_and_names_are_left(
+    prefix: str, state: Path, tmp_path: Path
+) -> None:
+    """The database outlives a reboot; what else bears a listed name then is somebody else's."""
+    run = Run(prefix, tmp_path)
+    condition = f"external_ids:{RUN_KEY}={run.mark}"
+    deadline = time.monotonic() + 30
+    while not rows("Bridge", ["name"], condition):
+        assert time.monotonic() < deadline
+    run.end(signal.SIGKILL, 0.0)
+    (ledger,) = ledgers()
+    text = ledger.path.read_text()
+    ledger.path.write_text(text.replace(boot_id(), "an earlier boot"))
+    devices, spaces = devices_in_group(ledger.mark.group), sorted(NETNS_DIR.glob(f"{prefix}-*"))
+    assert devices
+    assert {thing.what for thing in clean()} == {"bridge"}
+    assert not rows("Bridge", ["name"], condition)
+    assert devices_in_group(ledger.mark.group) == devices
+    assert sorted(NETNS_DIR.glob(f"{prefix}-*")) == spaces
+    # This boot's again, what was left is ours.
+    ledger.path.write_text(text)
+    clean()
+    assert traces(prefix, run.mark) == []
