@@ -77,6 +77,6 @@ def conclude_run(
     """Tables, summary, audit and report from the events on disk, however the run ended."""
     results = conclude(folder, experiment.expect, name=experiment.name, wall_s=wall_s)
     checked = audit(folder.path)
-    write_report(folder)
+    write_report(folder, checked)
     folder.hand_over()
     return Recorded(folder, policy.label, results, checked)
