@@ -189,7 +189,7 @@ def test_either_controller_library_runs_it(testbed: Testbed, library: str) -> No
 
 def test_agents_and_controller_are_nobody(testbed: Testbed) -> None:
     running = testbed.start()
-    testbed.until("job_started", running)
+    testbed.until("job_progress", running)
     mine = set()
     (mark,) = testbed.marks
     for folder in cgroups_of(mark):
