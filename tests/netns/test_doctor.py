@@ -1,0 +1,95 @@
+"""``testbed doctor`` on this machine, and what it says where something is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbed.backends.emu import probe
+from testbed.backends.emu.probe import Check, examine, verdict
+from testbed.errors import MachineCannot
+
+REPOSITORY = Path(__file__).parents[2]
+NETNS = Path("/run/netns")
+
+
+def checks() -> dict[str, Check]:
+    return {check.name: check for check in examine()}
+
+
+def test_every_check_that_is_not_well_says_how_to_mend_it_or_what_it_means() -> None:
+    for check in examine():
+        assert check.found
+        if check.grade == "fail":
+            assert check.mend
+
+
+def test_the_trial_leaves_no_namespace() -> None:
+    before = set(NETNS.glob("hn-doctor-*"))
+    assert checks()["namespaces, veth and tc"].grade == "ok"
+    assert set(NETNS.glob("hn-doctor-*")) <= before
+
+
+def test_a_kind_of_tc_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "TRIAL", ("qdisc add dev lo root nosuchkind",))
+    check = checks()["namespaces, veth and tc"]
+    assert check.grade == "fail"
+    assert "nosuchkind" in check.found or "qdisc" in check.found
+    able, sentence = verdict(examine())
+    assert not able
+    assert "namespaces, veth and tc" in sentence
+
+
+def test_a_missing_command_is_a_failure_only_if_a_run_needs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = {"ovs-vsctl", "iperf3"}
+    monkeypatch.setattr(
+        probe.shutil, "which", lambda name, **_: None if name in found else f"/usr/bin/{name}"
+    )
+    graded = checks()
+    assert graded["command ovs-vsctl"].grade == "fail"
+    assert graded["command iperf3"].grade == "warn"
+    assert graded["command iperf3"].mend == probe.INSTALL
+
+
+def test_a_taken_port_is_seen() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        check = probe._port(holder.getsockname()[1], "--api-port")
+    assert check.grade == "warn"
+    assert "--api-port" in (check.mend or "")
+
+
+def test_a_running_testbed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
+        raise MachineCannot("another testbed runs on this machine: 'nightly' (process 7)")
+
+    monkeypatch.setattr(probe.MachineLock, "take", refuse)
+    assert "nightly" in probe._leftovers().found
+
+
+def test_without_root_it_fails_with_the_command_that_helps() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "testbed.cli.main", "doctor", "--json"],
+        cwd=REPOSITORY,
+        env={"PATH": os.defpath, "PYTHONPATH": str(REPOSITORY), "HOME": "/nonexistent"},
+        user=65534,
+        group=65534,
+        extra_groups=[],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    answer = json.loads(done.stdout)
+    assert not answer["can_run"]
+    assert answer["checks"][0]["mend"] == "sudo testbed doctor"
