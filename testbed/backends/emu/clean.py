@@ -155,10 +155,13 @@ def _remove_bridges(listed: set[str], mark: RunMark, *, dry_run: bool) -> list[R
         owned = owned_by(mark.run)
         ours = [name for name in owned.bridges if name in listed]
         if not dry_run:
+            wait = daemon_state().switch
             if ours:
-                vsctl(down_arguments(ours), wait=daemon_state().switch)
+                vsctl(down_arguments(ours), wait=wait)
             if owned.qos_rows:
-                vsctl(qos_arguments(owned.qos_rows), wait=False)
+                # Waited for too: who was killed while the switch deleted the bridges has left
+                # just this row, and the switch may still be at it.
+                vsctl(qos_arguments(owned.qos_rows), wait=wait)
     return [Removed("bridge", name) for name in ours]
 
 
