@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Literal
 
 Level = Literal["ok", "suspect", "invalid"]
@@ -30,6 +31,7 @@ class Thresholds:
 
     load_suspect: float = 0.9
     load_invalid: float = 1.1
+    delivered: float = 0.95
     starved_share: float = 0.98
     starved_samples: int = 2
     idle_suspect: float = 0.10
@@ -90,7 +92,11 @@ def preflight(
     of the switch's thread and all processors. What could be forwarded is what was, over how busy
     that was.
     """
-    load = max(busy_share, 0.001) / min(1.0, max(achieved_share, 0.001))
+    delivered = min(1.0, max(achieved_share, 0.001))
+    load = max(busy_share, 0.001) / delivered
+    if delivered < limits.delivered:
+        # Too little came through although nothing was seen to be busy: then that is the measure.
+        load = max(load, 1 / delivered)
     capable_bps = asked_bps / load
     advice = ""
     if load > limits.load_suspect:
@@ -203,4 +209,4 @@ def leaks(unclassified: dict[str, int], drops: dict[str, int]) -> list[Finding]:
 
 def _quantile(values: Sequence[float], q: float) -> float:
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
+    return ordered[max(0, ceil(q * len(ordered)) - 1)]

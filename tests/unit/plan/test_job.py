@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.live.protocol import ComputePlan, TransferPlan
+from jobs.request import DemandCurve, JobRequest
+from jobs.wire import ideal_transfer_s
+from testbed.embedding.placement import Placement
+from testbed.plan.job import agent_plans, produces_last, volume_payload_bytes
+from testbed.plan.network import TenantPlan, network_plan, scaled_bps, tenant_plan
+from testbed.spec.experiment import Scale
+from topologies.tree import tree
+
+CENTRE = tree([2, 2], [1_000_000_000] * 2, 4)
+NETWORK = network_plan(CENTRE)
+
+
+def tenant(n_vms: int, rate_bps: int = 100_000_000) -> TenantPlan:
+    vms_on = tuple((s, min(4, n_vms - 4 * s)) for s in range((n_vms + 3) // 4))
+    slots = tuple(NETWORK.slots_of_server[s][i] for s, n in vms_on for i in range(n))
+    placement = Placement(CENTRE.trees[0].root, vms_on)
+    return tenant_plan(CENTRE, NETWORK, placement, slots, 1, "j", rate_bps)
+
+
+patterns = st.sampled_from(["ring", "permutation", "all-to-all"])
+
+
+@given(n=st.integers(2, 16), pattern=patterns, seed=st.integers(0, 99))
+def test_what_is_sent_is_what_is_expected_vm_by_vm(n: int, pattern: str, seed: int) -> None:
+    job = JobRequest("j", 0, n, 500_000_000, 3.0, pattern=pattern)  # type: ignore[arg-type]
+    plans = agent_plans(job, tenant(n), Scale(0.1, 1), seed, 3.0)
+    sent, expected = {}, {}
+    for plan in plans:
+        assert isinstance(plan, TransferPlan)
+        sent |= {(plan.index, flow.peer): flow.size_bytes for flow in plan.sends}
+        expected |= {(flow.peer, plan.index): flow.size_bytes for flow in plan.receives}
+        assert sum(f.size_bytes for f in plan.sends) == volume_payload_bytes(job, Scale(0.1, 1))
+    assert sent == expected
+
+
+@given(
+    rate=st.floats(0.001, 1),
+    faster=st.floats(0.1, 100),
+    b=st.integers(10**7, 10**10),
+    p=st.floats(1, 1000),
+)
+def test_a_job_of_p_seconds_at_b_lasts_p_over_the_time_scale_on_the_wire(
+    rate: float, faster: float, b: int, p: float
+) -> None:
+    job = JobRequest("j", 0, 2, b, p)
+    size = volume_payload_bytes(job, Scale(rate, faster))
+    wall_s = ideal_transfer_s(size, max(1, round(b * rate)))
+    assert abs(wall_s * faster / p - 1) < 1e-3 + 1e4 / (b * rate * p / faster)
+
+
+def test_a_demand_curve_becomes_payload_rates_on_the_emulated_wire() -> None:
+    curve = DemandCurve(((0.5, 151_400_000), (1.0, 0)))
+    job = JobRequest("j", 0, 2, 151_400_000, 2.0, kind="demand", demand=curve, cpu_share=0.2)
+    (first, _) = agent_plans(job, tenant(2), Scale(0.1, 1), 1, 2.0)
+    assert isinstance(first, TransferPlan)
+    assert first.demand == ((0.5, 14_480_000), (1.0, 0))
+    assert first.cpu_share == 0.2
+    assert produces_last(job)
+
+
+def test_jobs_without_a_network_burn_cpu_for_their_time() -> None:
+    alone = JobRequest("j", 0, 1, 500_000_000, 4.0, cpu_share=0.5)
+    (plan,) = agent_plans(alone, tenant(1), Scale(1, 2), 1, 4.0)
+    assert plan == ComputePlan(0, 1.0, 0.5, timeout_s=plan.timeout_s)
+
+
+def test_a_rate_of_nothing_is_a_trickle_that_tc_can_pace() -> None:
+    assert scaled_bps(0, 0.1) == 8_000
+    assert scaled_bps(750_000_000, 0.1) == 75_000_000

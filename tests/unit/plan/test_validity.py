@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+
+from testbed.plan.validity import (
+    ClassSample,
+    Finding,
+    lateness,
+    leaks,
+    preflight,
+    processor,
+    reasons,
+    starved,
+    verdict,
+)
+
+RATE = 80_000_000
+
+
+def sample(sent_share: float, backlog: int = 200_000, name: str = "link") -> ClassSample:
+    return ClassSample(name, RATE, sent_share * RATE, backlog, backlog)
+
+
+def test_the_verdict_is_the_worst_finding() -> None:
+    ok = Finding("ok", "a", "fine")
+    doubt = Finding("suspect", "b", "hm")
+    bad = Finding("invalid", "c", "no")
+    assert verdict([]) == "ok"
+    assert verdict([ok]) == "ok"
+    assert verdict([ok, doubt]) == "suspect"
+    assert verdict([doubt, bad, ok]) == "invalid"
+    assert reasons([ok, doubt, bad, doubt]) == ["hm", "no"]
+
+
+def test_a_backlogged_class_below_98_percent_twice_is_doubtful_and_below_90_invalid() -> None:
+    assert starved([sample(0.97), sample(0.97)]).level == "suspect"
+    assert starved([sample(0.5), sample(0.5)]).level == "invalid"
+    assert starved([sample(0.99), sample(0.985)]).level == "ok"
+
+
+def test_one_slow_interval_or_an_empty_queue_is_no_starvation() -> None:
+    assert starved([sample(0.5)]).level == "ok"
+    assert starved([sample(0.5), sample(0.5, backlog=100)]).level == "ok"
+    assert starved([sample(0.5), sample(1.0, backlog=0), sample(0.5)]).level == "ok"
+    assert starved([sample(0.5, name="a"), sample(0.5, name="b")]).level == "ok"
+
+
+def test_the_starved_class_is_named() -> None:
+    found = starved([sample(1.0, name="x"), sample(0.6, name="y"), sample(0.6, name="y")])
+    assert found.reason.startswith("y had a queue")
+
+
+def test_preflight_says_which_scale_would_fit() -> None:
+    found = preflight(3e9, 0.5, 0.9, 0.1)
+    assert found.level == "invalid"
+    assert "scale.rate: 0.05 would fit" in found.reason
+    assert found.figures["load"] == pytest.approx(1.8)
+    easy = preflight(3e9, 1.0, 0.3, 0.1)
+    assert easy.level == "ok"
+    assert "scale.rate" not in easy.reason
+    assert easy.figures["capable_bps"] == pytest.approx(1e10)
+
+
+def test_a_rehearsal_that_delivers_nothing_is_invalid_and_does_not_divide_by_zero() -> None:
+    assert preflight(1e9, 0.0, 0.0, 1.0).level == "invalid"
+
+
+def test_processors_that_are_never_idle_or_stolen_are_doubted() -> None:
+    assert [f.level for f in processor([0.5] * 10, [0.0] * 10)] == ["ok", "ok"]
+    assert processor([0.0] * 10, [0.0] * 10)[0].level == "invalid"
+    assert processor([0.5] * 9 + [0.05], [0.0] * 10)[0].level == "suspect"
+    assert processor([0.5] * 10, [0.2] * 10)[1].level == "invalid"
+    assert processor([], []) == []
+
+
+def test_late_sleepers_are_doubted() -> None:
+    assert lateness([0.001] * 100)[0].level == "ok"
+    assert lateness([0.001] * 90 + [0.1] * 10)[0].level == "suspect"
+    assert lateness([0.5] * 10)[0].level == "invalid"
+    assert lateness([]) == []
+
+
+def test_unshaped_packets_are_invalid_and_drops_suspect_and_both_name_the_port() -> None:
+    assert [f.level for f in leaks({}, {})] == ["ok", "ok"]
+    unshaped, drops = leaks({"hn-s0v0": 3}, {"rack 0 -> server 1, tenant 2": 7})
+    assert (unshaped.level, drops.level) == ("invalid", "suspect")
+    assert "hn-s0v0" in unshaped.reason
+    assert "rack 0 -> server 1" in drops.reason
