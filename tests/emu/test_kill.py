@@ -40,10 +40,11 @@ pytestmark = pytest.mark.timeout(120 + 10 * KILLS)
 
 
 @pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "state"
     monkeypatch.setenv(STATE_VARIABLE, str(folder))
-    return folder
+    yield folder
+    clean()  # after a failure: nothing stays on the machine
 
 
 def environment() -> dict[str, str]:

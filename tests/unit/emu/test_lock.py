@@ -22,9 +22,9 @@ time.sleep(60)
 """
 
 
-def holder(state: Path) -> subprocess.Popen[str]:
+def holder(state: Path, program: str = HOLDER) -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(state)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, str(state)], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
@@ -45,6 +45,27 @@ def test_a_dead_holder_holds_nothing(tmp_path: Path) -> None:
         first.send_signal(signal.SIGKILL)
     with MachineLock.take("mine", tmp_path):
         pass
+
+
+FORKING = """
+import os, sys, time
+from pathlib import Path
+from testbed.backends.emu.lock import MachineLock
+lock = MachineLock.take("dying run", Path(sys.argv[1]))
+if os.fork() == 0:  # a child with the lock's descriptor that has not become another program yet
+    time.sleep(1)
+    os._exit(0)
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_dead_holders_unborn_child_is_waited_for(tmp_path: Path) -> None:
+    with holder(tmp_path, FORKING) as first:
+        first.kill()
+        first.wait()
+        with MachineLock.take("mine", tmp_path):
+            pass
 
 
 def test_given_back_it_can_be_taken_again(tmp_path: Path) -> None:
