@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,17 @@ from testbed.report.strips import (
 from testbed.report.table import in_order
 from testbed.results import folder as names
 from testbed.results.audit import Audit, audit, audit_all
-from testbed.results.expectations import Band, Expectation, Verdicts, evaluate, verdicts_from_json
+from testbed.results.expectations import (
+    ApplicationExpectation,
+    Expectation,
+    Verdicts,
+    evaluate,
+    verdicts_from_json,
+)
 from testbed.results.folder import RunFolder
 from testbed.results.links import link_rows
 from testbed.results.metrics import LIVE, Summary
-from testbed.results.read import Run, load_run, policy_folders
+from testbed.results.read import Run, load_run, policy_folders, read_json
 
 MAX_TABLE_ROWS = 200
 MAX_SHORT_TABLE = 24
@@ -60,10 +66,18 @@ def write_report(folder: RunFolder, checked: Audit | None = None) -> Path:
     found = policy_folders(folder.path)
     if found == [folder.path]:
         return folder.write_text(names.REPORT, run_page(load_run(folder.path), checked))
-    runs = [load_run(path) for path in found]
+    runs = [load_run(path) for path in _in_order_of_list(folder.path, found)]
     for run in runs:
         RunFolder(run.path, folder.owner).write_text(names.REPORT, run_page(run))
     return folder.write_text(names.REPORT, overview_page(folder.path, runs))
+
+
+def _in_order_of_list(path: Path, found: list[Path]) -> list[Path]:
+    """Policies in the experiment file's order, as the list has it; by name without one."""
+    listed = read_json(path / names.SUMMARY)
+    entries = listed if isinstance(listed, list) else []
+    order = [entry.get("folder") for entry in entries if isinstance(entry, dict)]
+    return sorted(found, key=lambda p: order.index(p.name) if p.name in order else len(order))
 
 
 def run_page(run: Run, checked: Audit | None = None) -> str:
@@ -131,8 +145,8 @@ def expectation_of(run: Run) -> Expectation:
 def _pictures(run: Run, verdicts: Verdicts) -> list[Picture]:
     events, span_s = run.file.events, run.summary.span_s
     out = []
-    bands = _bands(expectation_of(run), verdicts)
-    found = applications(run.rows, verdicts.rows, bands)
+    expected = _expected(expectation_of(run), verdicts)
+    found = applications(run.rows, verdicts.rows, expected)
     if found:
         out.append(
             Picture(
@@ -141,7 +155,8 @@ def _pictures(run: Run, verdicts: Verdicts) -> list[Picture]:
                 "Does bandwidth scaling keep its promise?",
                 "Above: the time promised at each bandwidth, p·b/b', as a line, and the time from "
                 "the first byte to the receivers' last byte as points. Below: measured over "
-                "estimated; shaded is what the experiment expects. A job outside is circled.",
+                "estimated; shaded is the band that the experiment expects, dashed what a job "
+                "stays below where it got less than it asked for. A job outside is circled.",
                 scaling_alt(found),
             )
         )
@@ -165,14 +180,12 @@ def _pictures(run: Run, verdicts: Verdicts) -> list[Picture]:
     return out
 
 
-def _bands(expect: Expectation, verdicts: Verdicts) -> dict[str, Band]:
-    """What is expected of each application's ratio, as a band to shade."""
+def _expected(expect: Expectation, verdicts: Verdicts) -> dict[str, ApplicationExpectation]:
+    """What is expected of each application's ratio: its own band, or the one for all."""
     out = {}
     for name in dict.fromkeys(row.application for row in verdicts.rows):
-        own = expect.applications.get(name)
-        band = own.estimate_ratio if own and own.estimate_ratio else expect.estimate_ratio
-        if band is not None:
-            out[name] = band
+        own = expect.applications.get(name, ApplicationExpectation())
+        out[name] = replace(own, estimate_ratio=own.estimate_ratio or expect.estimate_ratio)
     return out
 
 

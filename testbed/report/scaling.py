@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from testbed.report.ink import BAD, BAND, DASHES, INK, MARKERS, MUTED, figure, series_colour, svg
 from testbed.report.words import bandwidth_text
-from testbed.results.expectations import Band, Verdict
+from testbed.results.expectations import ApplicationExpectation, Band, Verdict
 from testbed.results.metrics import JobRow
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Application:
     duration_s: float
     requested_bps: int
     rows: tuple[JobRow, ...]
-    band: Band | None
+    expected: ApplicationExpectation
     verdicts: Mapping[str, Verdict]
 
     @property
@@ -38,7 +38,9 @@ class Application:
 
 
 def applications(
-    rows: Sequence[JobRow], verdicts: Sequence[Verdict], bands: Mapping[str, Band]
+    rows: Sequence[JobRow],
+    verdicts: Sequence[Verdict],
+    expected: Mapping[str, ApplicationExpectation],
 ) -> list[Application]:
     """Those that asked for the same each time and were measured at two bandwidths or more."""
     by_name: dict[str, list[JobRow]] = {}
@@ -52,7 +54,16 @@ def applications(
         if len(asked) == 1 and len({row.granted_bps for row in own}) > 1:
             duration_s, requested_bps = asked.pop()
             found = tuple(sorted(own, key=lambda row: (row.granted_bps or 0, row.job_id)))
-            out.append(Application(name, duration_s, requested_bps, found, bands.get(name), judged))
+            out.append(
+                Application(
+                    name,
+                    duration_s,
+                    requested_bps,
+                    found,
+                    expected.get(name, ApplicationExpectation()),
+                    judged,
+                )
+            )
     return out if len(out) <= MAX_APPLICATIONS else []
 
 
@@ -113,21 +124,15 @@ def _times(axes: Axes, found: Sequence[Application]) -> None:
 def _ratios(axes: Axes, application: Application, index: int) -> None:
     xs = [(row.granted_bps or 0) / 1e6 for row in application.rows]
     ys = [row.ratio or 0.0 for row in application.rows]
-    band = application.band
-    low, high = _limits(ys, band)
+    band, below = application.expected.estimate_ratio, application.expected.scaled_down_below
+    low, high = _limits([*ys, *([] if below is None else [below])], band)
     if band is not None:
         inside_low = low if band.min is None else band.min
         inside_high = high if band.max is None else band.max
         axes.axhspan(inside_low, inside_high, color=BAND, alpha=0.25, linewidth=0)
-        axes.annotate(
-            f"expected {band}",
-            (1.0, 1.0),
-            xycoords="axes fraction",
-            ha="right",
-            va="bottom",
-            color=MUTED,
-            fontsize=9,
-        )
+        _note(axes, f"expected {band}")
+    if below is not None:
+        axes.axhline(below, color=BAND, linewidth=1.6, linestyle=(0, (4, 2)))
     axes.axhline(1.0, color=MUTED, linewidth=1.0)
     axes.plot(
         xs,
@@ -161,6 +166,19 @@ def _ratios(axes: Axes, application: Application, index: int) -> None:
     axes.set_xlabel("b' [Mbit/s]")
     axes.set_ylabel("measured / estimate")
     axes.set_title(application.name)
+
+
+def _note(axes: Axes, text: str) -> None:
+    """A remark above the axes' right end."""
+    axes.annotate(
+        text,
+        (1.0, 1.0),
+        xycoords="axes fraction",
+        ha="right",
+        va="bottom",
+        color=MUTED,
+        fontsize=9,
+    )
 
 
 def _ticks(axes: Axes, rows: Sequence[JobRow]) -> None:
