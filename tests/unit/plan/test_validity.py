@@ -53,8 +53,8 @@ def test_the_starved_class_is_named() -> None:
 def test_preflight_says_which_scale_would_fit() -> None:
     found = preflight(3e9, 0.5, 0.9, 0.1)
     assert found.level == "invalid"
-    assert "scale.rate: 0.05 would fit" in found.reason
-    assert found.figures["load"] == pytest.approx(1.8)
+    assert "scale.rate: 0.045 would fit" in found.reason
+    assert found.figures["load"] == pytest.approx(2.0)
     easy = preflight(3e9, 1.0, 0.3, 0.1)
     assert easy.level == "ok"
     assert "scale.rate" not in easy.reason
