@@ -26,11 +26,15 @@ class FakeConnection:
     """A fake switch's connection to a controller on loopback, served by a thread of its own."""
 
     def __init__(self, switch: FakeSwitch, port: int) -> None:
-        """Connects at once. Clear `answering` to make the switch fall silent until it is set."""
+        """Connects at once. Clear `answering` to make the switch fall silent until it is set.
+
+        `heard` has the kind and the transaction id of every message that came.
+        """
         self.switch = switch
         self.answering = threading.Event()
         self.answering.set()
         self.batches = 0
+        self.heard: list[tuple[int, int]] = []
         self._open: dict[int, list[Change]] = {}
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -65,6 +69,7 @@ class FakeConnection:
         with contextlib.suppress(OSError, EOFError):
             while True:
                 kind, xid, data = self._read()
+                self.heard.append((kind, xid))
                 self.answering.wait()
                 for reply in self._replies(kind, xid, data):
                     self._socket.sendall(reply)

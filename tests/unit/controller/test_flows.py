@@ -65,6 +65,7 @@ def test_a_switch_without_tenants_drops_everything() -> None:
 def test_every_rule_bears_the_tag_and_its_tenants_number() -> None:
     cookies = {flow.cookie for flows in tenant_flows(TENANT).values() for flow in flows}
     assert cookies == {tenant_cookie(3)} == {COOKIE_TAG + 3}
+    assert tenant_cookie(16383) == COOKIE_TAG + 16383
     assert tenant_cookie(16383) & COOKIE_TAG_MASK == COOKIE_TAG
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from controller import wire
 from controller.client import ControllerClient, ControllerUnreachable, SwitchesMissing
 from controller.fake_openflow import FakeConnection
 from controller.fake_switch import FakeSwitch
@@ -32,7 +33,7 @@ from controller.process import (
     start_controller,
 )
 from controller.state import AddFlow
-from controller.values import DesiredState
+from controller.values import DesiredState, Network, to_json
 
 ROOT = Path(__file__).parents[3]
 WORLD = tree_world([2, 2], slots_per_server=2)
@@ -161,6 +162,25 @@ def test_tenants_reach_the_switches(
         (),
         controller.process.pid,
     )
+
+
+def test_our_transactions_are_not_taken_for_the_librarys(
+    stack: ExitStack, controller: ControllerProcess, client: ControllerClient
+) -> None:
+    """The library counts from anywhere; were its numbers among ours, an error of one of its own
+    messages could be taken for the refusal of a tenant.
+    """
+    client.put_network(WORLD.switches)
+    connections = connect(stack, controller.openflow_port, fakes())
+    client.wait_connected()
+    ours = (wire.OFPT_BARRIER_REQUEST, wire.OFPT_EXPERIMENTER, wire.OFPT_FLOW_MOD)
+    for connection in connections:
+        kinds = {kind for kind, _ in connection.heard}
+        assert wire.OFPT_BARRIER_REQUEST in kinds
+        assert wire.OFPT_FEATURES_REQUEST in kinds
+        for kind, xid in connection.heard:
+            if kind != wire.OFPT_MULTIPART_REQUEST:
+                assert (xid >= 1 << 31) is (kind in ours)
 
 
 def test_a_whole_fat_tree_connects_at_once(
@@ -543,6 +563,10 @@ def test_root_is_given_up(
 ) -> None:
     clean = {key: value for key, value in os.environ.items() if not key.startswith("SUDO_")}
     state_dir = tmp_path / "state"
+    state_dir.mkdir(mode=0o755)
+    network = state_dir / "network.json"
+    network.write_bytes(to_json(Network(WORLD.switches)))
+    network.chmod(0o600)
     process = stack.enter_context(
         start_controller(
             openflow_port=0,
@@ -561,9 +585,12 @@ def test_root_is_given_up(
     for capabilities in ("CapPrm", "CapEff", "CapAmb"):
         assert int(status[capabilities], 16) == 0
     with process.client() as client:
+        assert len(client.state().switches) == len(WORLD.switches)
+        assert network.stat().st_uid == uid
         client.put_network(WORLD.switches)
-    assert state_dir.stat().st_uid == uid
-    assert (state_dir / "network.json").stat().st_uid == uid
+    for path in (state_dir, network):
+        assert (path.stat().st_uid, path.stat().st_gid) == (uid, gid)
+    assert stat.S_IMODE(state_dir.stat().st_mode) == 0o700
 
 
 @pytest.mark.needs("root")
@@ -581,11 +608,13 @@ def test_nothing_is_imported_after_root_is_given_up(
         cwd=tmp_path / "hidden",
         env={**os.environ, TOKEN_VARIABLE: TOKEN},
         pass_fds=[writer],
+        extra_groups=[54323],
     )
     stack.callback(process.wait, 10)
     stack.callback(process.terminate)
     os.close(writer)
     said = json.loads(os.read(reader, 4096))
+    assert status_of(process.pid)["Groups"] == ""
     switches = fakes()
     connect(stack, said["openflow_port"], switches)
     with ControllerClient(said["api_port"], TOKEN) as client:
