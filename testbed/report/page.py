@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from jinja2 import DictLoader, Environment, StrictUndefined
 
+from testbed.events import FidelityNoted, JobEnded
 from testbed.report import words
 from testbed.report.gantt import MAX_LANES, gantt_alt, gantt_svg, occupancy_svg, spans
 from testbed.report.scaling import applications, scaling_alt, scaling_svg
@@ -84,6 +85,7 @@ def run_page(run: Run, checked: Audit | None = None) -> str:
     """The page of one run, as HTML."""
     checked = audit(run.path) if checked is None else checked
     verdicts = stored_verdicts(run)
+    files = [(name, quote(name)) for name in run.files if name != names.REPORT]
     context = {
         "style": _style(),
         "words": words,
@@ -101,7 +103,11 @@ def run_page(run: Run, checked: Audit | None = None) -> str:
         "provenance": _provenance(run),
         "packages": _packages(run),
         "reproduce": _reproduce(run),
-        "files": [(name, quote(name)) for name in run.files if name != names.REPORT],
+        "files": files,
+        "folders": [
+            (folder, [pair for pair in files if pair[0].startswith(f"{folder}/")])
+            for folder in dict.fromkeys(name.split("/")[0] for name, _ in files if "/" in name)
+        ],
     }
     return _environment().get_template("report.html").render(context)
 
@@ -278,8 +284,6 @@ def _figures(summary: Summary) -> list[tuple[str, str]]:
 
 def _notes(run: Run) -> list[tuple[str, str, str]]:
     """What was looked at for validity: level, check, reason; the worst first."""
-    from testbed.events import FidelityNoted
-
     rank = {"invalid": 0, "suspect": 1, "ok": 2}
     notes = [event for event in run.file.events if isinstance(event, FidelityNoted)]
     notes.sort(key=lambda note: rank.get(note.level, 0))
@@ -311,8 +315,24 @@ def _provenance(run: Run) -> list[tuple[str, str]]:
         ("tc", tools.get("iproute2")),
         ("Python", _part(record, "python").get("version")),
     ]
-    out += [(_label(key), _flat(value)) for key, value in _part(record, "live").items()]
+    out += _of_this_run(run)
+    said = {label.lower() for label, _ in out}
+    live = ((_label(key), _flat(value)) for key, value in _part(record, "live").items())
+    out += [(label, value) for label, value in live if label.lower() not in said]
     return [(label, str(value) if value not in (None, "") else "unknown") for label, value in out]
+
+
+def _of_this_run(run: Run) -> list[tuple[str, str | None]]:
+    """What the experiment and the jobs themselves say about the live world."""
+    if run.summary.backend != LIVE:
+        return []
+    scale = _part(run.resolved or {}, "scale")
+    used = {
+        _flat(event.detail["congestion_control"]): None
+        for event in run.file.events
+        if isinstance(event, JobEnded) and "congestion_control" in event.detail
+    }
+    return [("Scale", _flat(scale)), ("Congestion control (jobs)", ", ".join(used) or None)]
 
 
 def _part(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -320,11 +340,18 @@ def _part(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+_SPELT = {"vm": "VM", "vms": "VMs", "tso": "TSO", "gso": "GSO", "gro": "GRO", "cpu": "CPU"}
+
+
 def _label(key: str) -> str:
-    return key.replace("_", " ").capitalize()
+    """``userspace_tso`` as ``Userspace TSO``."""
+    words = [_SPELT.get(word, word) for word in key.split("_")]
+    return " ".join([words[0][:1].upper() + words[0][1:], *words[1:]])
 
 
 def _flat(value: Any) -> str:
+    if value in ({}, []):
+        return "none"
     if isinstance(value, dict):
         return ", ".join(f"{key}: {_flat(inner)}" for key, inner in value.items())
     if isinstance(value, list):

@@ -16,6 +16,7 @@ from testbed.report.page import write_report
 from testbed.results.conclude import conclude_all
 from testbed.results.expectations import Expectation
 from testbed.results.folder import RunFolder
+from testbed.results.provenance import provenance
 from tests.unit.results import sample
 from tests.unit.results.written import FIG10, NOW, mutate, one, write_run
 
@@ -163,6 +164,30 @@ def test_pictures_take_the_pages_colours(good: tuple[Page, str, RunFolder]) -> N
 def test_the_same_folder_gives_the_same_page(good: tuple[Page, str, RunFolder]) -> None:
     _, text, folder = good
     assert write_report(folder).read_text(encoding="utf-8") == text
+
+
+def test_provenance_and_how_to_run_it_again(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.main_example(), FIG10)
+    folder.write_text("spec.yaml", "name: x\n")
+    folder.write_text("logs/agent & co.log", "")
+    resolved = {"expect": {}, "overrides": {"scale.rate": "0.05"}, "scale": {"rate": 0.05}}
+    folder.write_json("spec.resolved.json", resolved)
+    extra = {"userspace_tso": True, "vm_sysctls": {}, "controller": {"library": "ryu"}}
+    command = ["testbed", "run", "a file.yaml"]
+    record = provenance(seeds={"seed": 7}, command=command, backend="live", extra=extra)
+    record["code"] = {"hosenet": None, "commit": "0123456789abcdef", "dirty": True}
+    folder.write_json("provenance.json", record)
+    page = Page(write_report(folder).read_text(encoding="utf-8"))
+    assert "sudo testbed run spec.yaml --seed 7 --set scale.rate=0.05" in page.texts["code"]
+    assert "testbed run 'a file.yaml'" in page.texts["code"]
+    known = dict(zip(page.texts["dt"], page.texts["dd"], strict=True))
+    assert known["Code"] == "0123456789ab with uncommitted changes"
+    assert known["Userspace TSO"] == "yes"
+    assert known["VM sysctls"] == "none"
+    assert known["Controller"] == "library: ryu"
+    assert known["Congestion control (jobs)"] == "cubic"
+    assert known["Scale"] == "rate: 0.05"
+    assert "logs/agent%20%26%20co.log" in page.references
 
 
 # ------------------------------------------------------------------------------ bad news

@@ -141,7 +141,7 @@ class Recorder:
                 )
             )
         ended = started + measured
-        detail = {"payload_bytes": round(rate * measured / 8)}
+        detail = {"payload_bytes": round(rate * measured / 8), "congestion_control": ["cubic"]}
         self.add(events.JobEnded(ended, job_id, "finished", "", measured, detail))
         return started, ended
 
