@@ -42,8 +42,7 @@ from testbed.backends.emu.ledger import (
 from testbed.backends.emu.lock import MachineLock
 from testbed.backends.emu.namespaces import NETNS_DIR
 from testbed.backends.emu.ovs import down_arguments, owned_by, qos_arguments, vsctl
-from testbed.backends.emu.priority import put_back
-from testbed.backends.emu.settings import expedited
+from testbed.backends.emu.priority import in_haste, put_back
 from testbed.errors import RunFailed
 
 PROCESS_TIMEOUT_S = 5.0
@@ -127,7 +126,7 @@ def remove_network(ledger: Ledger, *, dry_run: bool = False) -> list[Removed]:
     entries = [e for e in ledger.entries if isinstance(e, Bridge | Veth | Netns)]
     if not entries:
         return []
-    with nullcontext() if dry_run else expedited(ledger):
+    with nullcontext() if dry_run else in_haste(ledger):
         removed = _remove_listed(entries, ledger.mark, dry_run=dry_run)
     if not dry_run:
         ledger.strike(entries)

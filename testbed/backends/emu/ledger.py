@@ -97,18 +97,6 @@ class Sysctl:
 
 
 @dataclass(frozen=True)
-class Priority:
-    """A process' scheduling, changed for the run: ``policy`` and ``level`` are the old ones."""
-
-    kind: ClassVar[str] = "priority"
-    name: str
-    pid: int
-    start_ticks: int
-    policy: int
-    level: int
-
-
-@dataclass(frozen=True)
 class Daemon:
     """Open vSwitch's daemons, started by the run: stopped when no bridge is left."""
 
@@ -116,9 +104,9 @@ class Daemon:
     name: str
 
 
-Entry = Netns | Veth | Bridge | Cgroup | Process | File | Sysctl | Priority | Daemon
+Entry = Netns | Veth | Bridge | Cgroup | Process | File | Sysctl | Daemon
 _KINDS: dict[str, type[Entry]] = {
-    c.kind: c for c in (Netns, Veth, Bridge, Cgroup, Process, File, Sysctl, Priority, Daemon)
+    c.kind: c for c in (Netns, Veth, Bridge, Cgroup, Process, File, Sysctl, Daemon)
 }
 
 

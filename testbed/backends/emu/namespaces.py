@@ -8,7 +8,7 @@ import fcntl
 import socket
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from testbed.backends.emu.netlink import (
@@ -97,7 +97,7 @@ def add_hosts(hosts: Sequence[VmHost], vms: Mapping[str, VmNamespace]) -> None:
     done: list[tuple[VmHost, set[int]]] = []
     try:
         for host, messages in _messages(hosts, vms, add=True):
-            refused = vms[host.netns].socket.request(messages)
+            refused = _requested(vms[host.netns].socket, messages)
             done.append((host, {refusal.position for refusal in refused}))
             _raise_first(refused, host.lines(), host.netns)
     except BaseException:
@@ -108,6 +108,16 @@ def add_hosts(hosts: Sequence[VmHost], vms: Mapping[str, VmNamespace]) -> None:
             ours = [m for m, at in zip(messages, added_at, strict=True) if at not in not_ours]
             vms[host.netns].socket.request(ours)
         raise
+
+
+def _requested(route: RouteSocket, messages: Sequence[bytes]) -> list[Refusal]:
+    """The address first: where it is refused, somebody else's route must not be replaced."""
+    refused = route.request(messages[:2])
+    if refused:
+        return refused + [Refusal(i, 0, "not tried") for i in range(2, len(messages))]
+    return [
+        replace(refusal, position=refusal.position + 2) for refusal in route.request(messages[2:])
+    ]
 
 
 def remove_hosts(hosts: Sequence[VmHost], vms: Mapping[str, VmNamespace]) -> None:
