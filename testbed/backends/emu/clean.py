@@ -30,7 +30,6 @@ from testbed.backends.emu.ledger import (
     File,
     Ledger,
     Netns,
-    Priority,
     Process,
     RunMark,
     Sysctl,
@@ -42,7 +41,7 @@ from testbed.backends.emu.ledger import (
 from testbed.backends.emu.lock import MachineLock
 from testbed.backends.emu.namespaces import NETNS_DIR
 from testbed.backends.emu.ovs import down_arguments, owned_by, qos_arguments, vsctl
-from testbed.backends.emu.priority import in_haste, put_back
+from testbed.backends.emu.settings import expedited
 from testbed.errors import RunFailed
 
 PROCESS_TIMEOUT_S = 5.0
@@ -109,8 +108,6 @@ def remove_run(ledger: Ledger, *, dry_run: bool = False) -> list[Removed]:
                 removed += _remove_file(entry, dry_run=dry_run)
             elif isinstance(entry, Sysctl) and same_boot:
                 removed += _put_back(entry, dry_run=dry_run)
-            elif isinstance(entry, Priority) and same_boot and not dry_run and put_back(entry):
-                removed.append(Removed("setting", f"real-time class of {entry.name}"))
             elif isinstance(entry, Daemon) and same_boot and not dry_run and stop_if_idle():
                 removed.append(Removed("service", "Open vSwitch, started by this run"))
         if not dry_run:
@@ -126,7 +123,7 @@ def remove_network(ledger: Ledger, *, dry_run: bool = False) -> list[Removed]:
     entries = [e for e in ledger.entries if isinstance(e, Bridge | Veth | Netns)]
     if not entries:
         return []
-    with nullcontext() if dry_run else in_haste(ledger):
+    with nullcontext() if dry_run else expedited(ledger):
         removed = _remove_listed(entries, ledger.mark, dry_run=dry_run)
     if not dry_run:
         ledger.strike(entries)

@@ -28,7 +28,7 @@ from testbed.backends.emu.namespaces import (
     set_gso,
 )
 from testbed.backends.emu.netlink import RouteSocket
-from testbed.backends.emu.priority import in_haste
+from testbed.backends.emu.settings import expedited
 from testbed.errors import MachineCannot
 from testbed.plan.hosts import VM_DEVICE, tenant_hosts
 from testbed.plan.limits import (
@@ -109,7 +109,7 @@ class Network:
         daemon.ensure_running(self._ledger)
         self._refuse_taken_names()
         try:
-            with in_haste(self._ledger):
+            with expedited(self._ledger):
                 self._make()
         except BaseException:
             self.down()

@@ -21,11 +21,9 @@ from jobs.live.protocol import Plan
 from jobs.live.tcp import VM_SYSCTLS
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.clean import clean_leftovers, remove_run
-from testbed.backends.emu.daemon import switch_pid
 from testbed.backends.emu.ledger import Cgroup, Ledger, Process, start_ticks
 from testbed.backends.emu.lock import MachineLock
 from testbed.backends.emu.network import Network
-from testbed.backends.emu.priority import real_time
 from testbed.errors import MachineCannot, RunFailed
 from testbed.plan.fabric import controller_switches, controller_tenant
 from testbed.plan.network import NetworkPlan, Slot, TenantPlan, network_plan
@@ -78,7 +76,6 @@ class LiveWorld:
         self._flows = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flows")
         self._write: WriteText | None = None
         self._admitted = 0
-        self.real_time_switch = False
 
     def close(self) -> None:
         """End the thread that talks to the controller."""
@@ -162,7 +159,6 @@ class LiveWorld:
             "open_vswitch": None if found is None else found.version,
             "userspace_tso": None if found is None else found.offload,
             "send_buffer_bytes": None if found is None else found.send_buffer_bytes,
-            "real_time_switch": self.real_time_switch,
             "vm_sysctls": dict(VM_SYSCTLS),
             "agents_user": self._user.name,
             "bridges": len(self.plan.bridges),
@@ -205,14 +201,11 @@ def live_world(
             client.wait_connected(timeout_s=CONNECT_TIMEOUT_S)
         except ControllerError as error:
             raise RunFailed(f"the controller: {error}") from error
-        userspace = network.conditions is not None and network.conditions.datapath == "netdev"
-        real = stack.enter_context(real_time(switch_pid() if userspace else None, ledger))
         agents = AgentPool(log_dir / "agents.log")
         agents.start()
         stack.callback(agents.close)
         _list_process(ledger, "agents", agents.pid)
         world = LiveWorld(datacentre, network, controller, agents, cgroup, log_dir)
-        world.real_time_switch = real
         stack.callback(world.close)
         yield world
 
