@@ -1,0 +1,143 @@
+"""A fat-tree up and down: bridges, veths, link limits, controller connected, rules in; and Mininet.
+
+Mininet builds the same switches, hosts and limited links in the same run, the way its users do
+(``Mininet(topo)``, ``start()``, ``stop()``), in a process of its own, without a controller.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.figures import Result
+from controller.process import start_controller
+from testbed.backends.emu.cgroups import RunCgroup, probe_layout
+from testbed.backends.emu.clean import clean_leftovers, remove_run
+from testbed.backends.emu.daemon import switch_pid
+from testbed.backends.emu.ledger import Cgroup, Ledger
+from testbed.backends.emu.lock import MachineLock
+from testbed.backends.emu.network import Network
+from testbed.plan.fabric import controller_switches
+from testbed.plan.network import NetworkPlan, network_plan
+from topologies.fat_tree import fat_tree
+
+PREFIX = "hb"
+LINK_BPS = 100_000_000
+SLOTS = 2
+TARGETS_S = {4: 2.0, 8: 15.0}
+REPEATS = {4: 5, 8: 3}
+CONNECT_TIMEOUT_S = 120.0
+# Plain Mininet takes minutes for k=8; it is given up on after this.
+MININET_TIMEOUT_S = 1800.0
+
+
+def run(quick: bool) -> list[Result]:
+    """Fat-trees k=4 and k=8; Mininet's k=8 only in full runs."""
+    results = []
+    for k, target_s in TARGETS_S.items():
+        plan = network_plan(fat_tree(k, LINK_BPS, SLOTS), PREFIX)
+        up_s, down_s, rss_mib = _measure(plan, 1 if quick else REPEATS[k])
+        size = {
+            "bridges": len(plan.bridges), "links": len(plan.links), "vm_slots": len(plan.slots),
+        }  # fmt: skip
+        target = f"median under {target_s:g} s"
+        for name, samples in (("up", up_s), ("down", down_s)):
+            meets = sorted(samples)[len(samples) // 2] < target_s
+            results.append(
+                Result(f"fat-tree k={k} {name}", "s", tuple(samples), target, meets, size)
+            )
+        results[-1].extra["switch_memory_mib"] = rss_mib
+        if k == 4 or not quick:
+            results += _mininet(k)
+    return results
+
+
+def _measure(plan: NetworkPlan, repeats: int) -> tuple[list[float], list[float], int]:
+    """Seconds up, seconds down, and what the switch's process holds in MiB while up.
+
+    The controller runs before: it is started once for a run, not for a network.
+    """
+    up_s, down_s, memory = [], [], 0
+    with ExitStack() as stack:
+        stack.enter_context(MachineLock.take("benchmark network-up"))
+        clean_leftovers()
+        ledger = Ledger.create("benchmark network-up")
+        stack.callback(remove_run, ledger)
+        cgroup = RunCgroup(probe_layout(), ledger.mark.run)
+        ledger.add([Cgroup(str(path)) for path in cgroup.paths])
+        cgroup.create()
+        stack.callback(cgroup.leave)
+        cgroup.enter()
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="hosenet-bench-")))
+        log = stack.enter_context((folder / "controller.log").open("ab"))
+        controller = start_controller(openflow_port=0, api_port=0, log=log)
+        stack.callback(controller.stop)
+        client = stack.enter_context(controller.client())
+        client.put_network(controller_switches(plan))
+        for _ in range(repeats):
+            network = Network(plan, ledger, controller.openflow_port)
+            began = time.perf_counter()
+            with network:
+                client.wait_connected(timeout_s=CONNECT_TIMEOUT_S)
+                up_s.append(time.perf_counter() - began)
+                memory = max(memory, _switch_mib())
+                began = time.perf_counter()
+            down_s.append(time.perf_counter() - began)
+    return up_s, down_s, memory
+
+
+def _switch_mib() -> int:
+    pid = switch_pid()
+    if pid is None:
+        return 0
+    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    return pages * 4096 >> 20
+
+
+def _mininet(k: int) -> list[Result]:
+    if importlib.util.find_spec("mininet") is None:
+        return []
+    command = [sys.executable, "-m", "bench.network_up", str(k)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=MININET_TIMEOUT_S, check=False
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"Mininet: {done.stderr.strip()[-500:]}")
+    seconds = json.loads(done.stdout.splitlines()[-1])
+    return [Result(f"plain Mininet k={k} {name}", "s", (seconds[name],)) for name in ("up", "down")]
+
+
+def mininet_seconds(k: int) -> dict[str, float]:
+    """Seconds that plain Mininet takes for the same bridges, links and hosts."""
+    from mininet.link import TCLink
+    from mininet.net import Mininet
+    from mininet.node import OVSSwitch
+
+    from topologies.mininet import mininet_topo
+
+    plan = network_plan(fat_tree(k, LINK_BPS, SLOTS), "mb")
+    began = time.perf_counter()
+    kind = "user" if not Path("/sys/module/openvswitch").exists() else "kernel"
+
+    def switch(name: str, **options: object) -> OVSSwitch:
+        return OVSSwitch(name, datapath=kind, failMode="secure", **options)
+
+    net = Mininet(mininet_topo(plan), switch=switch, controller=None, link=TCLink, build=False)
+    try:
+        net.build()
+        net.start()
+        up_s = time.perf_counter() - began
+        began = time.perf_counter()
+    finally:
+        net.stop()
+    return {"up": up_s, "down": time.perf_counter() - began}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(mininet_seconds(int(sys.argv[1]))) + "\n")
