@@ -17,12 +17,12 @@ from testbed.plan.network import TenantPlan
 VM_DEVICE = "eth0"
 MAX_GSO_BYTES = 65_536
 MIN_GSO_BYTES = 16_384
-GSO_S = 0.002
+GSO_S = 0.005
 INITIAL_WINDOW_SEGMENTS = 32
 
 
 def gso_bytes(rate_bps: int) -> int:
-    """The largest packet a VM's TCP hands down: what the rate carries in two milliseconds.
+    """The largest packet a VM's TCP hands down: five milliseconds of the rate, half a bucket.
 
     One 64 kB packet is 10 ms of 50 Mbit/s: it would sit in a switch port's short queue alone, and
     a bucket would let it pass on credit. Not below eleven segments: each packet is answered by one
