@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 
@@ -13,6 +13,7 @@ from testbed import events
 from testbed.backends.emu.backend import LiveBackend
 from testbed.backends.emu.rehearse import rehearse
 from testbed.backends.emu.world import LiveOptions, LiveWorld, live_world
+from testbed.errors import BadInput, RunFailed
 from testbed.plan.peak import peak
 from testbed.plan.validity import Finding
 from testbed.results import folder as names
@@ -90,9 +91,14 @@ def _one_policy(
             backend = LiveBackend(world, experiment.scale, experiment.seed, sink)
             backend.begin()
             play(experiment, policy, backend, _before_the_end(sink, backend, preflight_finding))
-    finally:
-        result = conclude_run(folder, experiment, policy, time.monotonic() - began)
-    return result
+    except BaseException as error:
+        # What stopped the run is what the caller must hear, whatever the folder still allows.
+        with suppress(BadInput, OSError):
+            conclude_run(folder, experiment, policy, time.monotonic() - began)
+        if isinstance(error, OSError):
+            raise RunFailed(f"the run stopped: {error}", f"see {folder.path}") from error
+        raise
+    return conclude_run(folder, experiment, policy, time.monotonic() - began)
 
 
 def _before_the_end(sink: Sink, backend: LiveBackend, first: Finding) -> Sink:

@@ -159,6 +159,10 @@ class LiveWorld:
             "open_vswitch": None if found is None else found.version,
             "userspace_tso": None if found is None else found.offload,
             "send_buffer_bytes": None if found is None else found.send_buffer_bytes,
+            "congestion_control": "cubic",
+            "offloads": {
+                "vm_checksum_and_segmentation": found is None or found.offload is not False
+            },
             "vm_sysctls": dict(VM_SYSCTLS),
             "agents_user": self._user.name,
             "bridges": len(self.plan.bridges),
