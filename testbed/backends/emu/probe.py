@@ -6,9 +6,11 @@ Nothing stays changed: what is tried is tried in a throw-away namespace.
 from __future__ import annotations
 
 import os
+import platform
 import secrets
 import shutil
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ import psutil
 
 from controller.launch import API_PORT, OPENFLOW_PORT
 from controller.library import PACKAGES, LibraryMissing, choose_library, library_version
-from testbed.backends.emu.cgroups import probe_layout
+from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
 from testbed.backends.emu.commands import CommandFailed, run
 from testbed.backends.emu.daemon import daemon_state, switch_pid, switch_sockets
 from testbed.backends.emu.ledger import ledgers
@@ -34,6 +36,7 @@ PORT_MEMORY_BYTES = 2 << 20
 HEAVY_SWITCH_BYTES = 2 << 30
 MIN_MEMORY_BYTES = 1 << 30
 MIN_DISK_BYTES = 1 << 30
+COARSE_CLOCK_NS = 1_000
 # What a run does with tc, line by line: qdisc, class, byte-limited queue, filter by source.
 TRIAL = (
     "qdisc add dev lo root handle 1: htb default 2",
@@ -55,10 +58,10 @@ class Check:
 
 def examine() -> list[Check]:
     """Every check, in order of a person's interest. Needs root for most of them to say much."""
-    checks = [_root(), *_commands(), *_python(), _controller()]
+    checks = [_root(), _kernel(), *_commands(), *_python(), _controller()]
     if os.geteuid() == 0:
         checks += [_namespaces_and_tc(), *_switch(), _cubic()]
-    checks += [_cgroups(), _processors(), _memory(), _disk()]
+    checks += [_cgroups(), _processors(), _clock(), _memory(), _disk()]
     checks += [_port(OPENFLOW_PORT, "--openflow-port"), _port(API_PORT, "--api-port")]
     if os.geteuid() == 0:
         checks.append(_leftovers())
@@ -82,6 +85,10 @@ def _root() -> Check:
     return Check(
         "root", "fail", "not root: most of what follows cannot be tried", "sudo testbed doctor"
     )
+
+
+def _kernel() -> Check:
+    return Check("kernel", "ok", f"Linux {platform.release()} ({platform.machine()})")
 
 
 def _commands() -> Iterator[Check]:
@@ -194,11 +201,20 @@ def _cubic() -> Check:
 
 def _cgroups() -> Check:
     layout = probe_layout()
+    mend = "mount them: cgroup v2, or v1 with cpu, cpuacct and freezer, writable"
     if layout.version == 0:
-        return Check(
-            "control groups", "fail", layout.lacking, "mount them: cgroup v2 or v1 with cpu"
-        )
-    return Check("control groups", "ok", f"version {layout.version}")
+        return Check("control groups", "fail", layout.lacking, mend)
+    found = f"version {layout.version}"
+    if os.geteuid() == 0:
+        trial = RunCgroup(layout, f"doctor-{secrets.token_hex(3)}")
+        try:
+            trial.create()
+            trial.add_vm(0, 0)
+        except OSError as error:
+            return Check("control groups", "fail", f"{found}, but {error}", mend)
+        finally:
+            remove_groups(trial.paths)
+    return Check("control groups", "ok", f"{found}: processor quota, weights, freezer")
 
 
 def _processors() -> Check:
@@ -210,6 +226,18 @@ def _processors() -> Check:
     if load > count:
         return Check("processors", "warn", f"{found}: busy; live results will be marked suspect")
     return Check("processors", "ok", found)
+
+
+def _clock() -> Check:
+    """Limits are timers: with the kernel's coarse ones they come in bursts."""
+    source = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+    name = source.read_text(encoding="ascii").strip() if source.exists() else "unknown"
+    resolution_ns = time.clock_getres(time.CLOCK_MONOTONIC) * 1e9
+    found = f"{name}, resolution {resolution_ns:.0f} ns"
+    if resolution_ns > COARSE_CLOCK_NS:
+        mend = "boot without highres=off and nohz=off"
+        return Check("clock", "warn", f"{found}: too coarse for limits to be exact", mend)
+    return Check("clock", "ok", found)
 
 
 def _memory() -> Check:
@@ -230,9 +258,18 @@ def _port(port: int, option: str) -> Check:
         try:
             trial.bind(("127.0.0.1", port))
         except OSError:
-            found = f"taken by another process (ss -ltnp 'sport = :{port}' names it)"
+            found = f"taken by {_listener(port)}"
             return Check(f"port {port}", "warn", found, f"testbed run {option} OTHER")
     return Check(f"port {port}", "ok", "free")
+
+
+def _listener(port: int) -> str:
+    """Who listens, where that may be seen."""
+    with suppress(psutil.Error):
+        for connection in psutil.net_connections("tcp"):
+            if connection.laddr and connection.laddr.port == port and connection.pid:
+                return f"{psutil.Process(connection.pid).name()} (process {connection.pid})"
+    return "another process"
 
 
 def _leftovers() -> Check:

@@ -1,0 +1,88 @@
+"""The doctor on this machine: its verdict, its shape, and that it leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbed.backends.emu.ledger import STATE_VARIABLE, File, Ledger
+from testbed.backends.emu.lock import MachineLock
+from testbed.backends.emu.probe import examine, verdict
+
+ROOT = Path(__file__).parents[2]
+
+
+def command(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, STATE_VARIABLE: str(state), "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-m", "testbed.cli.main", *arguments],
+        capture_output=True, text=True, timeout=60, check=False, env=environment, cwd=ROOT,
+    )  # fmt: skip
+
+
+@pytest.mark.smoke
+def test_a_machine_that_runs_these_tests_can_run_live(tmp_path: Path) -> None:
+    done = command("doctor", "--json", state=tmp_path)
+    shown = json.loads(done.stdout)
+    assert done.returncode == 0, shown
+    assert shown["can_run"] is True
+    grades = {check["name"]: check["grade"] for check in shown["checks"]}
+    assert grades["root"] == grades["namespaces, veth and tc"] == grades["Open vSwitch"] == "ok"
+    assert grades["control groups"] == grades["TCP CUBIC"] == "ok"
+    for check in shown["checks"]:
+        assert check["found"]
+        assert check["grade"] == "ok" or check["mend"] or check["name"] in (
+            "processors", "memory", "disk", "other runs",
+        )  # fmt: skip
+
+
+def test_it_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path))
+
+    def present() -> tuple[list[str], list[str], list[Path]]:
+        groups = list(Path("/sys/fs/cgroup").glob("*/hosenet/doctor-*"))
+        spaces = [p.name for p in Path("/run/netns").glob("hn-doctor-*")]
+        devices = [name for _, name in socket.if_nameindex() if name in ("hn0", "hn1")]
+        return devices, spaces, groups
+
+    before = present()
+    assert verdict(examine())[0]
+    assert present() == before
+
+
+def test_left_overs_are_named_with_the_mend_and_then_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, token = tmp_path / "state", tmp_path / "token"
+    monkeypatch.setenv(STATE_VARIABLE, str(state))
+    token.write_text("secret")
+    Ledger.create("night run").add([File(str(token))])
+    (found,) = [check for check in examine() if check.name == "other runs"]
+    assert found.grade == "warn"
+    assert "night run" in found.found
+    assert found.mend == "sudo testbed clean"
+
+    would = command("clean", "--dry-run", "--json", state=state)
+    assert json.loads(would.stdout)["removed"] == [{"what": "file", "name": str(token)}]
+    assert token.exists()
+    done = command("clean", state=state)
+    assert (done.returncode, done.stdout) == (0, f"removed file {token}\n")
+    assert not token.exists()
+    assert command("clean", state=state).stdout == "nothing to remove\n"
+
+
+def test_a_run_that_is_alive_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path))
+    with MachineLock.take("night run"):
+        refused = command("clean", state=tmp_path)
+        (found,) = [check for check in examine() if check.name == "other runs"]
+    assert refused.returncode == 3
+    assert "'night run'" in refused.stderr
+    assert found.grade == "warn"
+    assert "'night run'" in found.found
