@@ -12,6 +12,7 @@ Userspace datapath, two things decided when ``ovs-vswitchd`` starts or sends its
 from __future__ import annotations
 
 import re
+import resource
 import subprocess
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -23,7 +24,7 @@ import psutil
 from testbed.backends.emu.cgroups import release
 from testbed.backends.emu.commands import run
 from testbed.backends.emu.ledger import Daemon, Ledger
-from testbed.backends.emu.ovs import rows, vsctl
+from testbed.backends.emu.ovs import datapath_type, rows, vsctl
 from testbed.backends.emu.settings import setting
 from testbed.errors import MachineCannot
 
@@ -32,6 +33,7 @@ RUN_DIR = Path("/run/openvswitch")
 DATABASE = Path("/etc/openvswitch/conf.db")
 WMEM_DEFAULT = Path("/proc/sys/net/core/wmem_default")
 SEND_BUFFER_BYTES = 32 << 20
+MAX_FILES = 65_535
 RMEM_DEFAULT = Path("/proc/sys/net/core/rmem_default")
 RECEIVE_BUFFER_BYTES = 16 << 20
 # An Ethernet frame of a type that nobody listens to.
@@ -116,18 +118,35 @@ def ensure_running(ledger: Ledger) -> None:
 
 
 def start() -> None:
-    """Start both daemons with segmentation offload for the userspace datapath."""
+    """Start both daemons; for the userspace datapath with segmentation offload."""
     if not OVS_CTL.exists():
         raise MachineCannot("Open vSwitch is not installed", "sudo ./provision.sh install")
-    # Output to files of its own: the daemons keep what they are given for as long as they live.
     ctl = [str(OVS_CTL), "--system-id=random", "--no-mlockall"]
-    _detached([*ctl, "--no-ovs-vswitchd", "start"])
-    vsctl(["set", "Open_vSwitch", ".", "other_config:userspace-tso-enable=true"], wait=False)
-    _detached([*ctl, "--no-ovsdb-server", "start"])
+    if datapath_type() == "system":
+        _detached([*ctl, "start"])
+    else:
+        _detached([*ctl, "--no-ovs-vswitchd", "start"])
+        offload = "other_config:userspace-tso-enable=true"
+        vsctl(["set", "Open_vSwitch", ".", offload], wait=False)
+        _detached(_switch_command())
     if not daemon_state().running:
         raise MachineCannot("Open vSwitch does not start", f"sudo {OVS_CTL} start")
     for name in ("ovsdb-server", "ovs-vswitchd"):
         _release(name)
+
+
+def _switch_command() -> list[str]:
+    """ovs-vswitchd itself: ovs-ctl insists on the kernel's module.
+
+    Three files a bridge and one or more a port; in a container root may not pass the hard limit.
+    """
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    files = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+    return [
+        "prlimit", f"--nofile={files}:", "ovs-vswitchd", f"unix:{RUN_DIR}/db.sock",
+        "-vconsole:emer", "-vsyslog:err", "-vfile:info",
+        "--no-chdir", "--log-file", "--pidfile", "--detach", "--monitor",
+    ]  # fmt: skip
 
 
 def _release(name: str) -> None:
@@ -169,6 +188,7 @@ def ovsdb_for_a_while() -> Iterator[bool]:
 
 
 def _detached(command: list[str]) -> None:
+    """Run a command that leaves a daemon behind, which keeps what it is given: nothing."""
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,

@@ -1,0 +1,64 @@
+"""Open vSwitch started by a run and stopped at its end, away from the machine's own.
+
+Usage: ``unshare --mount own_switch.py PREFIX STATE``: the daemons' folders are replaced first. Not
+a test by itself: see test_daemon.py. Prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
+from testbed.backends.emu.clean import remove_run
+from testbed.backends.emu.daemon import daemon_state, ensure_running, stop_if_idle, switch_pid
+from testbed.backends.emu.ledger import Daemon, Ledger
+from testbed.backends.emu.network import Network
+from testbed.backends.emu.ovs import vsctl
+from testbed.plan.network import network_plan
+from topologies.tree import tree
+
+FOLDERS = ("/run/openvswitch", "/etc/openvswitch", "/var/log/openvswitch")
+
+
+def main(prefix: str, state: str) -> dict[str, object]:
+    for folder in FOLDERS:
+        subprocess.run(["mount", "-t", "tmpfs", "own", folder], check=True)
+    said: dict[str, object] = {"before": daemon_state().running}
+    ledger = Ledger.create("own switch", Path(state))
+    group = RunCgroup(probe_layout(), ledger.mark.run)
+    group.create()
+    group.enter()
+    try:
+        ensure_running(ledger)
+        said["running"] = daemon_state().running
+        said["listed"] = any(isinstance(entry, Daemon) for entry in ledger.entries)
+        pid = switch_pid() or 0
+        said["in_group"] = ledger.mark.run in Path(f"/proc/{pid}/cgroup").read_text()
+        limits = Path(f"/proc/{pid}/limits").read_text()
+        said["files"] = next(x for x in limits.splitlines() if "open files" in x).split()[3]
+        plan = network_plan(tree([2, 1], 10**8, 1), prefix)
+        with Network(plan, ledger, 6699) as network:
+            conditions = network.conditions
+            assert conditions is not None
+            said["datapath"] = conditions.datapath
+            said["offload"] = conditions.offload
+            said["send_buffer_bytes"] = conditions.send_buffer_bytes
+    finally:
+        group.leave()
+        remove_groups(group.paths)
+        said["survives_group"] = daemon_state().running
+        vsctl(
+            ["add-br", f"{prefix}-x", "--", "set", "Bridge", f"{prefix}-x", "datapath_type=netdev"]
+        )
+        said["spared"] = not stop_if_idle() and daemon_state().running
+        vsctl(["del-br", f"{prefix}-x"])
+        said["removed"] = [thing.what for thing in remove_run(ledger)]
+        said["after"] = daemon_state().running
+    return said
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(main(*sys.argv[1:3])) + "\n")
