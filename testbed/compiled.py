@@ -34,12 +34,15 @@ def compiled(loop: Loop) -> Loop | None:
 
 
 def inline(part: Loop) -> Loop:
-    """Mark a function that compiled loops call; without Numba it stays as it is."""
-    return _compile(part) if numba_available() else part
+    """Mark a function that compiled loops call; without Numba it stays as it is.
+
+    It becomes part of its callers: handing it a named tuple of many arrays costs nothing.
+    """
+    return _compile(part, inline="always") if numba_available() else part
 
 
-def _compile(function: Loop) -> Loop:
+def _compile(function: Loop, **options: Any) -> Loop:
     import numba
 
-    machine_code: Loop = numba.njit(cache=True, nogil=True)(function)
+    machine_code: Loop = numba.njit(cache=True, nogil=True, **options)(function)
     return machine_code

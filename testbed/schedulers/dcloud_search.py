@@ -134,7 +134,12 @@ class _Loops:
         record, tree = timeline.record(), self._tree
         room = min(n_vms, tree.n_servers)
         status, width, servers, counts = place_all(
-            tree, record, timeline.free, changes, (n_vms, room), (rows, begin[rows[:-1]], rate, end)
+            tree,
+            record,
+            timeline.free,
+            changes,
+            (n_vms, room),
+            place_loop.Grid(rows, begin[rows[:-1]], rate, end),
         )
         offset = np.arange(len(shapes), dtype=np.int64) * room
         repaired: dict[int, Placement] = {}

@@ -32,8 +32,29 @@ class Pieces(NamedTuple):
     carried: FloatArray
 
 
+class _Log(NamedTuple):
+    """Pieces in the order in which they came up; ``n`` holds their number."""
+
+    n: IntArray
+    time: FloatArray
+    node: IntArray
+    inner: FloatArray
+    carried: FloatArray
+
+
+class _Dirty(NamedTuple):
+    """Nodes that changed in one group of changes: ``listed`` by level, ``length`` of each list.
+
+    ``stamp`` is the last group in which a node was listed.
+    """
+
+    listed: IntArray
+    length: IntArray
+    stamp: IntArray
+
+
 class Points(NamedTuple):
-    """Candidates: point k takes ``counts`` on ``servers``, ``width[k]`` of them from ``offset[k]``."""
+    """Candidates: point k takes ``counts`` on ``servers``, ``width[k]`` long from ``offset[k]``."""
 
     n_vms: int
     offset: IntArray
@@ -80,8 +101,8 @@ def _touched(tree: TreeArrays, points: Points) -> IntArray:
 @inline
 def _dru(tree: TreeArrays, node: int, inner: float, carried: float) -> float:
     """A node's DRU from its state (Eq. 2 and 3)."""
-    whole = tree.slots[node] if node < tree.n_servers else tree.children[node]
-    return max(inner / whole, carried / tree.uplink_bps[node])
+    dru: float = max(inner * tree.per_inner[node], carried * tree.per_uplink[node])
+    return dru
 
 
 @inline
@@ -91,42 +112,72 @@ def _pieces(
 ) -> Pieces:  # fmt: skip
     """One sweep over the changes, noting the new state of every needed node that changes."""
     n_nodes = len(tree.parent)
+    parent, per_inner, per_uplink = tree.parent, tree.per_inner, tree.per_uplink
     inner, carried, dru = _state(tree, free)
-    most = int(needed.sum())
-    for k in range(changes[0], changes[1]):
-        most += record.length[record.what[k]] * tree.n_levels
-    at_time, at_node = np.empty(most), np.empty(most, dtype=np.int64)
-    at_inner, at_carried = np.empty(most), np.empty(most)
-    n = 0
+    matters = _mattering(tree, needed)
+    log = _log(tree, record, changes, needed)
     for node in range(n_nodes):
         if needed[node]:
-            at_time[n], at_node[n] = now_s, node
-            at_inner[n], at_carried[n] = inner[node], carried[node]
-            n += 1
-    dirty = np.empty((tree.n_levels, n_nodes), dtype=np.int64)
-    n_dirty = np.zeros(tree.n_levels, dtype=np.int64)
-    stamp = np.full(n_nodes, -1, dtype=np.int64)
+            _note(log, now_s, node, inner[node], carried[node])
+    dirty = _Dirty(
+        np.empty((tree.n_levels, n_nodes), dtype=np.int64),
+        np.zeros(tree.n_levels, dtype=np.int64),
+        np.full(n_nodes, -1, dtype=np.int64),
+    )
+    listed, length, stamp = dirty.listed, dirty.length, dirty.stamp
     k = changes[0]
     while k < changes[1]:
         time = record.time[k]
         group = k
         while k < changes[1] and record.time[k] == time:
-            _change(tree, record, k, inner, carried, dirty, n_dirty, stamp, group)
+            _change(tree, record, k, (inner, carried), dirty, matters, group)
             k += 1
         for level in range(tree.n_levels):
-            for j in range(n_dirty[level]):
-                node = dirty[level, j]
+            for j in range(length[level]):
+                node = listed[level, j]
                 if needed[node]:
-                    at_time[n], at_node[n] = time, node
-                    at_inner[n], at_carried[n] = inner[node], carried[node]
-                    n += 1
-                new = _dru(tree, node, inner[node], carried[node])
-                parent = tree.parent[node]
-                inner[parent] += new - dru[node]
+                    _note(log, time, node, inner[node], carried[node])
+                new = max(inner[node] * per_inner[node], carried[node] * per_uplink[node])
+                above = parent[node]
+                inner[above] += new - dru[node]
                 dru[node] = new
-                _mark(tree, parent, dirty, n_dirty, stamp, group)
-            n_dirty[level] = 0
-    return _by_node(n_nodes, n, at_time, at_node, at_inner, at_carried)
+                if matters[above] and stamp[above] != group:
+                    stamp[above] = group
+                    higher = tree.level[above]
+                    listed[higher, length[higher]] = above
+                    length[higher] += 1
+            length[level] = 0
+    return _by_node(n_nodes, log)
+
+
+@inline
+def _mattering(tree: TreeArrays, needed: IntArray) -> IntArray:
+    """1 for what is below a touched child of the root: only that can matter to what is touched."""
+    top = tree.top
+    matters = np.zeros(len(top), dtype=np.int64)
+    for node in range(len(top)):
+        if top[node] >= 0:
+            matters[node] = needed[top[node]]
+    return matters
+
+
+@inline
+def _log(tree: TreeArrays, record: Record, changes: tuple[int, int], needed: IntArray) -> _Log:
+    """Room for as many notes as there can be."""
+    most = int(needed.sum())
+    for k in range(changes[0], changes[1]):
+        most += record.length[record.what[k]] * tree.n_levels
+    return _Log(
+        np.zeros(1, dtype=np.int64), np.empty(most), np.empty(most, dtype=np.int64),
+        np.empty(most), np.empty(most),
+    )  # fmt: skip
+
+
+@inline
+def _note(log: _Log, time: float, node: int, inner: float, carried: float) -> None:
+    n = log.n[0]
+    log.time[n], log.node[n], log.inner[n], log.carried[n] = time, node, inner, carried
+    log.n[0] = n + 1
 
 
 @inline
@@ -151,39 +202,36 @@ def _state(tree: TreeArrays, free: IntArray) -> tuple[FloatArray, FloatArray, Fl
 
 @inline
 def _change(
-    tree: TreeArrays, record: Record, k: int, inner: FloatArray, carried: FloatArray,
-    dirty: IntArray, n_dirty: IntArray, stamp: IntArray, group: int,
+    tree: TreeArrays, record: Record, k: int, state: tuple[FloatArray, FloatArray],
+    dirty: _Dirty, matters: IntArray, group: int,
 ) -> None:  # fmt: skip
     """One change of the timeline: the nodes it touches get their new state and become dirty."""
+    inner, carried = state
+    objects, amounts, lower, level = record.objects, record.amounts, tree.lower, tree.level
+    listed, length, stamp = dirty.listed, dirty.length, dirty.stamp
+    sign, n_servers = record.sign[k], tree.n_servers
     lo = record.start[record.what[k]]
     for j in range(lo, lo + record.length[record.what[k]]):
-        here, amount = record.objects[j], record.sign[k] * record.amounts[j]
-        if here < tree.n_servers:
-            node = here
-            inner[node] += amount
+        here = objects[j]
+        node = here if here < n_servers else lower[here - n_servers]
+        if not matters[node]:
+            continue
+        if here < n_servers:
+            inner[node] += sign * amounts[j]
         else:
-            node = tree.lower[here - tree.n_servers]
-            carried[node] += amount
-        _mark(tree, node, dirty, n_dirty, stamp, group)
+            carried[node] += sign * amounts[j]
+        if stamp[node] != group:
+            stamp[node] = group
+            at = level[node]
+            listed[at, length[at]] = node
+            length[at] += 1
 
 
 @inline
-def _mark(
-    tree: TreeArrays, node: int, dirty: IntArray, n_dirty: IntArray, stamp: IntArray, group: int
-) -> None:
-    if tree.component[node] >= 0 and stamp[node] != group:
-        stamp[node] = group
-        level = tree.level[node]
-        dirty[level, n_dirty[level]] = node
-        n_dirty[level] += 1
-
-
-@inline
-def _by_node(
-    n_nodes: int, n: int, at_time: FloatArray, at_node: IntArray, at_inner: FloatArray,
-    at_carried: FloatArray,
-) -> Pieces:  # fmt: skip
+def _by_node(n_nodes: int, log: _Log) -> Pieces:
     """Pieces in order of their node; a counting sort keeps the order of time."""
+    n, at_node = log.n[0], log.node
+    at_time, at_inner, at_carried = log.time, log.inner, log.carried
     first = np.zeros(n_nodes + 1, dtype=np.int64)
     for j in range(n):
         first[at_node[j] + 1] += 1
@@ -235,32 +283,34 @@ def _rise(
     slots: int, risen: FloatArray, out: FloatArray,
 ) -> None:  # fmt: skip
     """A node's own differences: summed into ``out``, and passed on to its parent's pieces."""
+    times, inner, carried = pieces.time, pieces.inner, pieces.carried
+    per_inner, per_uplink = tree.per_inner[node], tree.per_uplink[node]
     begin, end = points.begin[point], points.end[point]
-    more = min(vms, points.n_vms - vms) * points.rate[point] if tree.uplink[node] >= 0 else 0
+    more = min(vms, points.n_vms - vms) * points.rate[point]
     parent = tree.parent[node]
     passes = tree.component[parent] >= 0
-    last = pieces.first[node + 1]
-    up = _piece_at(pieces, parent, begin) if passes else 0
-    up_last = pieces.first[parent + 1]
+    last, up_last = pieces.first[node + 1], pieces.first[parent + 1]
+    up = _piece_at(pieces, parent, begin) if passes else up_last
+    total = 0.0
     for k in range(_piece_at(pieces, node, begin), last):
-        since = pieces.time[k]
-        if since >= end:
+        if times[k] >= end:
             break
-        until = pieces.time[k + 1] if k + 1 < last else np.inf
-        inner = pieces.inner[k] + slots + (risen[k] if slots == 0 else 0.0)
+        until = min(times[k + 1], end) if k + 1 < last else end
+        old = max(inner[k] * per_inner, carried[k] * per_uplink)
+        added = float(slots) if slots > 0 else risen[k]
         risen[k] = 0.0
-        old = _dru(tree, node, pieces.inner[k], pieces.carried[k])
-        difference = _dru(tree, node, inner, pieces.carried[k] + more) - old
-        out[tree.component[node]] += difference * (min(until, end) - max(since, begin))
-        while passes and up < up_last and pieces.time[up] < min(until, end):
-            risen[up] += difference
+        new = max((inner[k] + added) * per_inner, (carried[k] + more) * per_uplink)
+        total += (new - old) * (until - max(times[k], begin))
+        while up < up_last and times[up] < until:
+            risen[up] += new - old
             up += 1
+    out[tree.component[node]] += total
 
 
 @inline
 def _piece_at(pieces: Pieces, node: int, at_s: float) -> int:
     """The piece of ``node`` that holds ``at_s``, or its first."""
-    lo, hi = pieces.first[node], pieces.first[node + 1]
+    lo, hi = int(pieces.first[node]), int(pieces.first[node + 1])
     while hi - lo > 1:
         middle = (lo + hi) // 2
         if pieces.time[middle] <= at_s:

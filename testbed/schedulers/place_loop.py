@@ -1,11 +1,16 @@
 """Oktopus' greedy at all points of DCloud's grid, number by number: what is compiled.
 
 The same decisions as :class:`testbed.embedding.oktopus.Oktopus` on every point's residual
-(a test compares them), without making that residual or a placement for each. Windows with the same
-start share one sweep over the changes; for each later end it only goes on.
+(a test compares them), without making that residual or a placement for each. Points with the same
+start follow one another: each window prolongs the one before and each bandwidth is smaller, so
+- one sweep over the changes serves them all, going on where the last window ended;
+- a server's count (how many VMs it may take) is reckoned again only if what is free there has
+  shrunk, or if its uplink held the count down before.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,127 +23,230 @@ from topologies.datacentre import IntArray
 NOWHERE, PLACED, UNSOUND = 0, 1, 2
 """What a point came to. UNSOUND: the greedy over-commits a link, and needs Oktopus' repair."""
 
+ANY = 1 << 62
+"""What is free on a link that is not there."""
+
+
+class Grid(NamedTuple):
+    """Points ``row[i] .. row[i + 1] - 1`` start at ``begin[i]``, with falling rates.
+
+    Per point its ``rate`` and its ``end``.
+    """
+
+    row: IntArray
+    begin: FloatArray
+    rate: IntArray
+    end: FloatArray
+
+
+class Counts(NamedTuple):
+    """How many VMs nodes may take, kept from point to point.
+
+    ``most`` per node, ``servers_sum`` its sum over the servers below each switch. ``held_down``
+    lists, from 1 on and its length in front, the servers whose uplink holds them down; ``shrunk``
+    likewise those with less free than at the last point. ``seen`` tells what is listed already.
+    """
+
+    most: IntArray
+    servers_sum: IntArray
+    held_down: IntArray
+    shrunk: IntArray
+    seen: IntArray
+
 
 def place_loop(
-    tree: TreeArrays,
-    record: Record,
-    free: IntArray,
-    changes: tuple[int, int],
-    job: tuple[int, int],
-    grid: tuple[IntArray, FloatArray, IntArray, FloatArray],
-) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Places ``job``, the pair (n VMs, room for how many servers a point may use).
+    tree: TreeArrays, record: Record, free: IntArray, changes: tuple[int, int],
+    job: tuple[int, int], grid: Grid,
+) -> tuple[IntArray, IntArray, IntArray, IntArray]:  # fmt: skip
+    """Places ``job``: n VMs, on at most so many servers.
 
-    ``free`` is what is free at the cursor, ``changes`` the range after it. ``grid`` holds, per row,
-    where it starts (``row[i] .. row[i + 1] - 1`` are its points) and its starting time; per point
-    its rate and its end, ends rising within a row.
-
-    Returns per point its status and how many servers it uses; and, point k from k·room on,
-    servers and counts.
+    ``free`` is what is free at the cursor, ``changes`` the range after it. Returns per point its
+    status and how many servers it uses; and, point k from k times ``job[1]`` on, which servers and
+    how many VMs there.
     """
     n_vms, room = job
-    row, begin, rate, end = grid
-    n_points = len(rate)
+    n_points = len(grid.rate)
     status = np.zeros(n_points, dtype=np.int64)
     width = np.zeros(n_points, dtype=np.int64)
     servers = np.empty(n_points * room, dtype=np.int64)
-    counts = np.empty(n_points * room, dtype=np.int64)
-    most = np.zeros(len(tree.parent), dtype=np.int64)
+    amounts = np.empty(n_points * room, dtype=np.int64)
     queue = np.empty((2, len(tree.parent)), dtype=np.int64)
+    counts = _no_counts(tree)
     base = free.copy()
     k = changes[0]
-    for i in range(len(begin)):
-        while k < changes[1] and record.time[k] <= begin[i]:
-            _apply(record, k, base, base)
+    for i in range(len(grid.begin)):
+        while k < changes[1] and record.time[k] <= grid.begin[i]:
+            _apply(tree, record, k, (base, base), counts, -1)
             k += 1
         state, low = base.copy(), base.copy()
         j = k
-        for point in range(row[i], row[i + 1]):
-            while j < changes[1] and record.time[j] < end[point]:
-                _apply(record, j, state, low)
+        for point in range(grid.row[i], grid.row[i + 1]):
+            rate, first = grid.rate[point], point == grid.row[i]
+            mark = -1 if first else point
+            counts.shrunk[0] = 0
+            while j < changes[1] and record.time[j] < grid.end[point]:
+                _apply(tree, record, j, (state, low), counts, mark)
                 j += 1
+            if first:
+                _count_all(tree, low, n_vms, rate, counts)
+            else:
+                _count_again(tree, low, n_vms, rate, counts)
             at = point * room
             status[point], width[point] = _place(
-                tree, low, n_vms, rate[point], most, queue, servers[at:], counts[at:]
-            )
-    return status, width, servers, counts
+                tree, low, n_vms, rate, counts.most, counts.servers_sum,
+                queue, servers[at:], amounts[at:],
+            )  # fmt: skip
+    return status, width, servers, amounts
 
 
 @inline
-def _apply(record: Record, k: int, state: IntArray, low: IntArray) -> None:
-    """One change of the timeline; ``low`` keeps the minima."""
+def _no_counts(tree: TreeArrays) -> Counts:
+    n_nodes = len(tree.parent)
+    return Counts(
+        np.zeros(n_nodes, dtype=np.int64),
+        np.zeros(n_nodes, dtype=np.int64),
+        np.zeros(tree.n_servers + 1, dtype=np.int64),
+        np.zeros(tree.n_servers + 1, dtype=np.int64),
+        np.full(tree.n_servers, -1, dtype=np.int64),
+    )
+
+
+@inline
+def _apply(
+    tree: TreeArrays, record: Record, k: int, now_and_least: tuple[IntArray, IntArray],
+    counts: Counts, mark: int,
+) -> None:  # fmt: skip
+    """One change of the timeline; the second array keeps the minima of the first.
+
+    Unless ``mark`` is -1, servers with a new minimum are listed as shrunk.
+    """
+    state, low = now_and_least
+    objects, amounts, lower = record.objects, record.amounts, tree.lower
+    shrunk, seen, n_servers = counts.shrunk, counts.seen, tree.n_servers
     lo = record.start[record.what[k]]
     hi = lo + record.length[record.what[k]]
     if record.sign[k] < 0:
         for j in range(lo, hi):
-            state[record.objects[j]] += record.amounts[j]
-    else:
-        for j in range(lo, hi):
-            here = record.objects[j]
-            left = state[here] - record.amounts[j]
-            state[here] = left
-            low[here] = min(low[here], left)
+            state[objects[j]] += amounts[j]
+        return
+    listed = shrunk[0]
+    for j in range(lo, hi):
+        here = objects[j]
+        left = state[here] - amounts[j]
+        state[here] = left
+        if left < low[here]:
+            low[here] = left
+            if mark >= 0:
+                node = here if here < n_servers else lower[here - n_servers]
+                if node < n_servers and seen[node] != mark:
+                    seen[node] = mark
+                    listed += 1
+                    shrunk[listed] = node
+    shrunk[0] = listed
 
 
 @inline
-def _place(
-    tree: TreeArrays, low: IntArray, n_vms: int, rate: int, most: IntArray, queue: IntArray,
-    servers: IntArray, counts: IntArray,
-) -> tuple[int, int]:  # fmt: skip
-    """The lowest subtree whose counts let the hose in, filled greedily."""
+def _count_all(tree: TreeArrays, low: IntArray, n_vms: int, rate: int, counts: Counts) -> None:
+    """Every server's count, from scratch."""
+    most, servers_sum, held_down = counts.most, counts.servers_sum, counts.held_down
+    parent, uplink = tree.parent, tree.uplink
+    servers_sum[:] = 0
+    held = 0
     for server in range(tree.n_servers):
-        if low[server] >= n_vms:
-            servers[0], counts[0] = server, n_vms
-            return PLACED, 1
-    for server in range(tree.n_servers):
-        most[server] = _most(tree, low, server, low[server], n_vms, rate)
-    for switch in tree.switches:
-        total = 0
-        for e in range(tree.child_start[switch], tree.child_start[switch + 1]):
-            total += most[tree.child[e]]
-        if total >= n_vms:
-            return _deal(tree, low, n_vms, rate, most, queue, servers, counts, switch)
-        most[switch] = _most(tree, low, switch, total, n_vms, rate)
-    return NOWHERE, 0
+        slots = min(low[server], n_vms)
+        count = _fitting(slots, low[uplink[server]] if uplink[server] >= 0 else ANY, n_vms, rate)
+        most[server] = count
+        if parent[server] >= 0:
+            servers_sum[parent[server]] += count
+        if count < slots:
+            held += 1
+            held_down[held] = server
+    held_down[0] = held
 
 
 @inline
-def _most(tree: TreeArrays, low: IntArray, node: int, below: int, n_vms: int, rate: int) -> int:
-    """The largest count that a node may take: its slots, and what its uplink lets through."""
-    count = min(below, n_vms)
-    if tree.uplink[node] < 0:
-        return count
-    free = low[tree.uplink[node]]
+def _count_again(tree: TreeArrays, low: IntArray, n_vms: int, rate: int, counts: Counts) -> None:
+    """The counts that may have changed: at servers held down before, and at shrunk ones."""
+    most, servers_sum = counts.most, counts.servers_sum
+    held_down, shrunk = counts.held_down, counts.shrunk
+    parent, uplink = tree.parent, tree.uplink
+    before, held = held_down[0], 0
+    for k in range(1, before + shrunk[0] + 1):
+        server = held_down[k] if k <= before else shrunk[k - before]
+        slots = min(low[server], n_vms)
+        if k > before and most[server] < slots:
+            continue  # held down before: counted anew already, and listed if it still is
+        count = _fitting(slots, low[uplink[server]] if uplink[server] >= 0 else ANY, n_vms, rate)
+        if parent[server] >= 0:
+            servers_sum[parent[server]] += count - most[server]
+        most[server] = count
+        if count < slots:
+            held += 1
+            held_down[held] = server
+    held_down[0] = held
+
+
+@inline
+def _fitting(count: int, free: int, n_vms: int, rate: int) -> int:
+    """The largest count, up to ``count``, that an uplink with ``free`` bit/s lets through.
+
+    Where ``count`` itself does not pass, no count of at least N - a does: a = free // rate is it.
+    """
     if min(count, n_vms - count) * rate <= free:
         return count
     return free // rate
 
 
 @inline
+def _place(
+    tree: TreeArrays, low: IntArray, n_vms: int, rate: int, most: IntArray, servers_sum: IntArray,
+    queue: IntArray, servers: IntArray, amounts: IntArray,
+) -> tuple[int, int]:  # fmt: skip
+    """The lowest subtree whose counts let the hose in, filled greedily."""
+    if n_vms <= tree.most_slots:
+        for server in range(tree.n_servers):
+            if low[server] >= n_vms:
+                servers[0], amounts[0] = server, n_vms
+                return PLACED, 1
+    switches, child, uplink = tree.switches, tree.child, tree.uplink
+    switch_start, child_start = tree.switch_start, tree.child_start
+    for switch in switches:
+        total = servers_sum[switch]
+        for e in range(switch_start[switch], child_start[switch + 1]):
+            total += most[child[e]]
+        if total >= n_vms:
+            return _deal(tree, low, n_vms, rate, most, queue, servers, amounts, switch)
+        free = low[uplink[switch]] if uplink[switch] >= 0 else ANY
+        most[switch] = _fitting(total, free, n_vms, rate)
+    return NOWHERE, 0
+
+
+@inline
 def _deal(
     tree: TreeArrays, low: IntArray, n_vms: int, rate: int, most: IntArray, queue: IntArray,
-    servers: IntArray, counts: IntArray, subtree: int,
+    servers: IntArray, amounts: IntArray, subtree: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Each child in turn takes as many as its count says, down to servers."""
+    child, uplink, child_start = tree.child, tree.uplink, tree.child_start
     queue[0, 0], queue[1, 0] = subtree, n_vms
     head, tail, used = 0, 1, 0
     while head < tail:
         node, left = queue[0, head], queue[1, head]
         head += 1
-        for e in range(tree.child_start[node], tree.child_start[node + 1]):
-            child = tree.child[e]
-            dealt = min(most[child], left)
+        for e in range(child_start[node], child_start[node + 1]):
+            here = child[e]
+            dealt = min(most[here], left)
             if dealt <= 0:
                 continue
             left -= dealt
-            link = tree.uplink[child]
+            link = uplink[here]
             if link >= 0 and min(dealt, n_vms - dealt) * rate > low[link]:
                 return UNSOUND, 0
-            if child < tree.n_servers:
-                servers[used], counts[used] = child, dealt
+            if here < tree.n_servers:
+                servers[used], amounts[used] = here, dealt
                 used += 1
             else:
-                queue[0, tail], queue[1, tail] = child, dealt
+                queue[0, tail], queue[1, tail] = here, dealt
                 tail += 1
             if left == 0:
                 break

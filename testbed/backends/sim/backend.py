@@ -97,6 +97,9 @@ class SimulatedBackend:
         best_effort = rate_bps == 0 and job.bandwidth_bps > 0 and job.kind != "compute"
         if best_effort and self._shared is None:
             raise StartFailed("best-effort jobs need a simulated network to share")
+        if best_effort and job.n_vms == 1:
+            # It has nobody to send to: nothing can hold it up.
+            best_effort, rate_bps = False, job.bandwidth_bps
         entry = _SimJob(job, placement, rate_bps, best_effort, self._now_s)
         self._jobs[job.id] = entry
         self._connect(entry)

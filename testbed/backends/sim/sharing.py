@@ -52,11 +52,12 @@ class Sharing:
 class _Guest:
     """A best-effort job: its flows, and where its bundles stand among all units.
 
-    ``left_bits`` of every flow of every bundle (``independent`` alone).
+    ``left_bits`` of the ``flow_bits`` of every flow, by bundle (``independent`` alone).
     """
 
     job: JobRequest
     flows: Traffic
+    flow_bits: float
     left_bits: FloatArray
     flow_bps: FloatArray
     vm_bps: float = 0.0
@@ -86,7 +87,7 @@ class SharedNetwork:
         flows = traffic(self._datacentre, job, placement, self._seed)
         bits = volume_bits_per_vm(job) / flows.per_vm
         self._guests[job.id] = _Guest(
-            job, flows, np.full(flows.n_bundles, bits), np.zeros(flows.n_bundles)
+            job, flows, bits, np.full(flows.n_bundles, bits), np.zeros(flows.n_bundles)
         )
         self._stale = True
 
@@ -170,7 +171,8 @@ class SharedNetwork:
             if len(guest.left_bits):
                 was_active = guest.left_bits > 0
                 guest.left_bits = np.maximum(guest.left_bits - guest.flow_bps * elapsed_s, 0.0)
-                guest.left_bits[guest.left_bits < 1.0] = 0.0
+                # What is left by rounding alone would ask for a share of its own.
+                guest.left_bits[guest.left_bits < 1e-9 * guest.flow_bits] = 0.0
                 self._stale = self._stale or bool(np.any(was_active & (guest.left_bits <= 0)))
 
     def longest_left_s(self, job_id: str) -> float:

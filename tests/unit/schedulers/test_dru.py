@@ -161,7 +161,7 @@ def histories(draw: st.DrawFn, name: str) -> tuple[Ledger, list[Candidate], list
 
 
 @pytest.mark.parametrize("name", CENTRES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_differences_equal_full_integration(name: str, data: st.DataObject) -> None:
     ledger, held, candidates = data.draw(histories(name))

@@ -1,0 +1,121 @@
+"""The compiled search against the plain one: the same choice, the same U, all day long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.request import JobRequest
+from jobs.workload.arrivals import DayAndNight
+from jobs.workload.laws import Law
+from jobs.workload.tenants import reading_g
+from testbed.backends.sim.backend import SimulatedBackend
+from testbed.compiled import numba_available
+from testbed.embedding.registry import embedder
+from testbed.engine.engine import Engine
+from testbed.schedulers.actions import Action, Arrived, PolicyEvent
+from testbed.schedulers.dcloud import DCloud
+from testbed.schedulers.dcloud_search import Search
+from testbed.schedulers.policy import View
+from topologies.custom import custom
+from topologies.datacentre import DataCentre
+from topologies.flat import flat
+from topologies.tree import tree
+
+pytestmark = pytest.mark.skipif(not numba_available(), reason="no Numba")
+
+RAGGED = custom(
+    {
+        "servers": [{"name": f"s{k}", "slots": 1 + k % 4} for k in range(7)],
+        "switches": ["top", "mid", "low"],
+        "links": [
+            {"lower": "s0", "upper": "top", "capacity": 30},
+            {"lower": "s1", "upper": "top", "capacity": 20},
+            {"lower": "s2", "upper": "mid", "capacity": 10},
+            {"lower": "s3", "upper": "mid", "capacity": 15},
+            {"lower": "s4", "upper": "low", "capacity": 12},
+            {"lower": "s5", "upper": "low", "capacity": 8},
+            {"lower": "s6", "upper": "low", "capacity": 9},
+            {"lower": "low", "upper": "mid", "capacity": 16},
+            {"lower": "mid", "upper": "top", "capacity": 25},
+        ],
+    }
+)
+CENTRES = {
+    "tree": tree([2, 2, 3], [30, 20, 10], 3),
+    "many slots": tree([2, 2], [40, 30], [9, 2, 5, 7]),
+    "ragged": RAGGED,
+    "flat": flat(6, 4),
+    "one server": tree([1], 10, 4),
+}
+
+
+class Compared:
+    """DCloud with compiled loops; every choice is also made without them, and compared."""
+
+    name = "dcloud"
+
+    def __init__(self, reshaped: DCloud) -> None:
+        self._dcloud = reshaped
+        self.choices = 0
+
+    def decide(self, view: View, event: PolicyEvent) -> list[Action]:
+        if isinstance(event, Arrived):
+            self._compare(view, view.job(event.job_id))
+        return self._dcloud.decide(view, event)
+
+    def _compare(self, view: View, job: JobRequest) -> None:
+        grid = self._dcloud.grid(job)
+        fast = Search(view.datacentre, embedder("oktopus"))
+        slow = Search(view.datacentre, embedder("oktopus"), compile_loops=False)
+        found = fast.best(view.ledger, view.now_s, job.n_vms, grid)
+        expected = slow.best(view.ledger, view.now_s, job.n_vms, grid)
+        if expected is None or found is None:
+            assert found is expected
+            return
+        self.choices += 1
+        assert found.increase == pytest.approx(expected.increase, rel=1e-9, abs=1e-9)
+        assert found.shape == expected.shape
+        assert found.placement == expected.placement
+
+
+def run(dc: DataCentre, jobs: list[JobRequest]) -> int:
+    policy = Compared(DCloud(embedder("oktopus")))
+    Engine(dc, jobs, policy, SimulatedBackend(), lambda _: None).run()
+    return policy.choices
+
+
+@pytest.mark.parametrize("name", CENTRES)
+@settings(max_examples=12, deadline=None)
+@given(
+    drawn=st.lists(
+        st.tuples(
+            st.integers(0, 20),
+            st.integers(1, 14),
+            st.integers(0, 14),
+            st.integers(1, 9),
+            st.sampled_from([1.0, 1.5, 4.0]),
+            st.booleans(),
+        ),
+        min_size=1,
+        max_size=10,
+    )
+)
+def test_small_data_centres(name: str, drawn: list[tuple[int, int, int, int, float, bool]]) -> None:
+    jobs = [
+        JobRequest(
+            f"j{k:02}", float(at), n, b, float(p), p * r, true_duration_s=p * 0.5 if early else None
+        )
+        for k, (at, n, b, p, r, early) in enumerate(drawn)
+    ]
+    run(CENTRES[name], jobs)
+
+
+def test_a_busy_day_in_a_middling_data_centre() -> None:
+    dc = tree([4, 5, 5], [6 * 10**9, 25 * 10**8, 10**9], 4)
+    tenants = replace(reading_g(n=16, p_s=1800.0, r=6.0), bandwidth=Law(250e6, 90e6, 1e6))
+    jobs = tenants.requests(DayAndNight(60.0, span_s=3 * 3600.0), 5)
+    assert run(dc, list(jobs)) > 80
