@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface
 from typing import Literal
 
-from testbed.plan.limits import bytes_in
+from testbed.plan.limits import BURST_S, bytes_in
 from testbed.plan.network import TenantPlan
 
 VM_DEVICE = "eth0"
 MAX_GSO_BYTES = 65_536
-MIN_GSO_BYTES = 16_384
+LOW_RATE_GSO_BYTES = 16_384
+MIN_GSO_BYTES = 4_410
 GSO_S = 0.005
 INITIAL_WINDOW_SEGMENTS = 32
 
@@ -25,11 +26,12 @@ def gso_bytes(rate_bps: int) -> int:
     """The largest packet a VM's TCP hands down: five milliseconds of the rate, half a bucket.
 
     One 64 kB packet is 10 ms of 50 Mbit/s: it would sit in a switch port's short queue alone, and
-    a bucket would let it pass on credit. Not below eleven segments: each packet is answered by one
-    acknowledgement, which takes its 66 bytes from what the receiver may send (0.4 % of 16 kB, but
-    2.2 % of two segments).
+    a bucket would let it pass on credit. At low rates up to a whole bucket or eleven segments: each
+    packet is answered by one acknowledgement, which takes its 66 bytes from what the receiver may
+    send (0.4 % of 16 kB, but 2.2 % of two segments). Three segments are the least.
     """
-    return max(MIN_GSO_BYTES, min(MAX_GSO_BYTES, bytes_in(rate_bps, GSO_S)))
+    usual = max(bytes_in(rate_bps, GSO_S), min(LOW_RATE_GSO_BYTES, bytes_in(rate_bps, BURST_S)))
+    return max(MIN_GSO_BYTES, min(MAX_GSO_BYTES, usual))
 
 
 @dataclass(frozen=True)

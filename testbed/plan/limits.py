@@ -30,7 +30,7 @@ UNCLAIMED_MINOR = 0xFFFE
 VM_MINOR = 1
 
 QUANTUM_BYTES = 60_000
-MIN_BURST_BYTES = 15_000
+MIN_BURST_BYTES = 3_028
 # What the bucket of a VM's own cap holds. The kernel's timer may be late on a busy machine, and
 # what does not fit into the bucket meanwhile is lost; what does is a head start, of 0.3 % in 3 s.
 BURST_S = 0.010
@@ -52,7 +52,7 @@ def bytes_in(rate_bps: int, duration_s: float) -> int:
 
 
 def burst_bytes(rate_bps: int, burst_s: float = BURST_S) -> int:
-    """HTB's bucket: a time's worth of the rate, at least ten full frames."""
+    """HTB's bucket: a time's worth of the rate, at least two full frames."""
     return max(MIN_BURST_BYTES, bytes_in(rate_bps, burst_s))
 
 

@@ -73,7 +73,7 @@ def test_a_links_limit_is_these_lines() -> None:
         ),
         (
             f"class add dev {dev} parent 1:ffff classid 1:fffe htb rate 400000bit ceil 400000bit"
-            " burst 15000 cburst 15000 quantum 60000"
+            " burst 3028 cburst 3028 quantum 60000"
         ),
         f"qdisc add dev {dev} parent 1:fffe bfifo limit {port_queue_bytes(400_000)}",
     ]
@@ -259,7 +259,7 @@ def test_a_tenants_classes_are_its_hose(counts: list[int], rate: int) -> None:
 
 @given(rate=st.integers(1, 10**11))
 def test_buckets_and_queues_are_never_too_small_for_a_frame(rate: int) -> None:
-    assert burst_bytes(rate) >= 15_000
+    assert burst_bytes(rate) >= 2 * 1514
     assert vm_queue_bytes(rate) >= 150_000
     assert port_queue_bytes(rate) >= 60_000
     # A queue is a time: more rate never means a shorter queue in bytes.
