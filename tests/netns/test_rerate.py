@@ -1,0 +1,90 @@
+"""Re-rating in place: never a byte more than the rates allow, however often they change."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from ipaddress import IPv4Address
+
+import pytest
+
+from testbed.backends.emu.limits import TrafficControl
+from testbed.backends.emu.namespaces import NETNS_DIR, VmNamespace, add_hosts
+from testbed.backends.emu.netlink import RouteSocket, inside
+from testbed.plan.hosts import Address, Neighbour, VmHost
+from testbed.plan.limits import ByteFifo, HtbClass, HtbRoot, Section, TcLine
+
+RATES_BPS = (40_000_000, 8_000_000, 20_000_000, 2_000_000)
+CHANGES = 16
+PACKET_BYTES = 1442
+FLOOD = f"""
+import socket, sys
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+while True:
+    out.sendto(bytes({PACKET_BYTES} - 42), (sys.argv[1], 9))
+"""
+
+
+@pytest.fixture
+def vm(prefix: str) -> Iterator[VmNamespace]:
+    name = f"{prefix}-a"
+    for command in (
+        f"ip netns add {name}",
+        f"ip netns exec {name} sysctl -qw net.ipv6.conf.default.disable_ipv6=1",
+        f"ip -n {name} link add peer type veth peer name eth0",
+        f"ip -n {name} link set peer up",
+        f"ip -n {name} link set eth0 up",
+    ):
+        subprocess.run(command.split(), check=True, timeout=20)
+    with inside(NETNS_DIR / name):
+        made = VmNamespace(name, RouteSocket(), socket.if_nametoindex("eth0"))
+    yield made
+    made.socket.close()
+    subprocess.run(["ip", "netns", "delete", name], check=True, timeout=20)
+
+
+def cap(rate_bps: int) -> HtbClass:
+    return HtbClass("eth0", 0, 1, rate_bps, rate_bps)
+
+
+def sent_bytes(vm: VmNamespace) -> int:
+    return next(
+        q.sent_bytes for q in vm.socket.qdiscs() if q.kind == "htb" and q.ifindex == vm.ifindex
+    )
+
+
+def test_a_flood_gets_no_more_than_its_rates_allow(vm: VmNamespace) -> None:
+    control = TrafficControl(vm.socket, {}, {vm.name: vm})
+    rate_bps = RATES_BPS[-1]
+    items = (HtbRoot("eth0", 1), cap(rate_bps), ByteFifo("eth0", 1, 150_000))
+    control.apply([Section(vm.name, tuple(TcLine("add", item) for item in items))])
+    there = Neighbour(IPv4Address("10.0.4.2"), "02:48:4e:00:00:02")
+    address = Address(IPv4Address("10.0.4.1"), 22)
+    add_hosts([VmHost(vm.name, address, (there,), 65_536)], {vm.name: vm})
+    began = time.monotonic()
+    before = sent_bytes(vm)
+    allowed = 0.0
+    command = ["ip", "netns", "exec", vm.name, sys.executable, "-c", FLOOD, str(there.ip)]
+    with subprocess.Popen(command) as flood:
+        while sent_bytes(vm) == before:
+            assert flood.poll() is None
+        for i in range(CHANGES):
+            time.sleep(0.03)
+            new_bps = RATES_BPS[i % len(RATES_BPS)]
+            change = TcLine("change", cap(new_bps), cap(rate_bps))
+            now = time.monotonic()
+            control.apply([Section(vm.name, (change,))])
+            # Until the change is done either rate may be in force.
+            done = time.monotonic()
+            allowed += (now - began) * rate_bps / 8 + (done - now) * max(rate_bps, new_bps) / 8
+            began, rate_bps = done, new_bps
+        time.sleep(0.05)
+        sent = sent_bytes(vm) - before
+        allowed += (time.monotonic() - began) * rate_bps / 8
+        flood.kill()
+    largest_bucket = max(cap(rate).burst_bytes for rate in RATES_BPS)
+    assert sent > 50_000  # it was a flood
+    assert sent <= allowed + largest_bucket + 2 * PACKET_BYTES
