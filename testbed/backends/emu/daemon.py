@@ -35,7 +35,7 @@ WMEM_DEFAULT = Path("/proc/sys/net/core/wmem_default")
 SEND_BUFFER_BYTES = 32 << 20
 MAX_FILES = 65_535
 RMEM_DEFAULT = Path("/proc/sys/net/core/rmem_default")
-RECEIVE_BUFFER_BYTES = 16 << 20
+RECEIVE_BUFFER_BYTES = 4 << 20
 # An Ethernet frame of a type that nobody listens to.
 PROBE_FRAME = "02484e00000002484e00000188b5" + "00" * 46
 
