@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import signal
 import time
 from typing import Protocol
 
@@ -13,6 +14,8 @@ from jobs.live.protocol import AgentReport
 EXIT_GOOD = 0
 EXIT_FAILED = 1
 EXIT_SIGNAL = 128  # plus the number of the signal, as shells count
+
+TERMINATING = (signal.SIGTERM, signal.SIGINT)
 
 # Selectors count in milliseconds: the last stretch before the start is slept precisely.
 _PRECISE_NS = 3_000_000
@@ -28,6 +31,14 @@ class Terminated(BaseException):
     def __init__(self, signum: int) -> None:
         super().__init__(f"terminated by signal {signum}")
         self.signum = signum
+
+
+def terminate(signum: int, _frame: object) -> None:
+    """The handler of the signals in ``TERMINATING``."""
+    # One is enough: a second must not interrupt the report of the first.
+    for each in TERMINATING:
+        signal.signal(each, signal.SIG_IGN)
+    raise Terminated(signum)
 
 
 class Agent(Protocol):
@@ -85,14 +96,23 @@ def _left_s(until_ns: int) -> float:
 
 def run_to_report(agent: Agent, channel: Channel) -> int:
     """Run the agent, say its report whatever happens, and return the exit code."""
-    code, reason = EXIT_GOOD, None
+    reason: str | None
+    try:
+        code, reason = _run(agent)
+        # From here on a signal would only cost the report; one that came before is raised here.
+        signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATING)
+    except Terminated as stop:
+        code, reason = EXIT_SIGNAL + stop.signum, str(stop)
+    channel.finish_with(agent.report(reason))
+    return code
+
+
+def _run(agent: Agent) -> tuple[int, str | None]:
+    """The exit code and the reason of a failure. May be left by Terminated at any point."""
     try:
         agent.run()
     except (AgentFailure, OSError, ValueError) as error:
-        code, reason = EXIT_FAILED, str(error)
-    except Terminated as stop:
-        code, reason = EXIT_SIGNAL + stop.signum, str(stop)
+        return EXIT_FAILED, str(error)
     except Exception as error:  # noqa: BLE001 - a defect of ours must end in a report, too
-        code, reason = EXIT_FAILED, f"{type(error).__name__}: {error}"
-    channel.finish_with(agent.report(reason))
-    return code
+        return EXIT_FAILED, f"{type(error).__name__}: {error}"
+    return EXIT_GOOD, None

@@ -50,6 +50,7 @@ class Sending:
     answer: bytes = b""
     acknowledged_bytes: int = 0
     acknowledged_ns: int | None = None
+    retransmits: int = 0
     watched: int = 0  # the selector events it is registered for
 
     @property

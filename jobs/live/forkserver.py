@@ -23,7 +23,7 @@ import time
 from dataclasses import dataclass
 
 from jobs.live import linux
-from jobs.live.agent import EXIT_FAILED, Agent, Terminated, run_to_report
+from jobs.live.agent import EXIT_FAILED, TERMINATING, Agent, run_to_report, terminate
 from jobs.live.channel import Channel
 from jobs.live.compute import ComputeAgent
 from jobs.live.protocol import AgentReport, ProtocolError, TransferPlan
@@ -186,8 +186,8 @@ def _become_agent(request: SpawnRequest, channel_fd: int, log_fd: int, server_pi
     code = EXIT_FAILED
     try:
         channel = Channel(_take_descriptors(channel_fd, log_fd))
-        for signum in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(signum, _terminate)
+        for signum in TERMINATING:
+            signal.signal(signum, terminate)
         code = run_to_report(_make_agent(request, server_pid, channel), channel)
     except BaseException as error:  # noqa: BLE001 - nothing may get back into the server's loop
         with contextlib.suppress(OSError):
@@ -253,13 +253,6 @@ def _join_cgroup(path: str) -> None:
             os.close(fd)
     except OSError as error:
         raise OSError(f"cannot join cgroup {path}: {error.strerror}") from None
-
-
-def _terminate(signum: int, _frame: object) -> None:
-    # One is enough: a second must not interrupt the report of the first.
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, signal.SIG_IGN)
-    raise Terminated(signum)
 
 
 class _Stillborn:

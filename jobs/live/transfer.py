@@ -44,7 +44,6 @@ class TransferAgent:
         self._sent_bytes = 0
         self._open = 0  # flows of both directions that are not complete
         self._congestion_control: str | None = None
-        self._retransmits: list[int] = []
         total_bytes = sum(order.size_bytes for order in plan.sends)
         self._production = (
             Production(total_bytes, plan.demand, plan.cpu_share)
@@ -63,7 +62,8 @@ class TransferAgent:
                 self._turn()
             self._sample(time.monotonic_ns())
         finally:
-            self._retransmits = [tcp.retransmits(s.sock) for s in self._connections.sendings]
+            for sending in self._connections.sendings:
+                sending.retransmits = tcp.retransmits(sending.sock)
             self._connections.close()
             self._selector.close()
 
@@ -78,8 +78,14 @@ class TransferAgent:
                 for f in self._connections.receivings
             ),
             sent=tuple(
-                Sent(f.order.peer, f.sent_bytes, f.acknowledged_bytes, f.acknowledged_ns, again)
-                for f, again in zip(self._connections.sendings, self._retransmits, strict=True)
+                Sent(
+                    f.order.peer,
+                    f.sent_bytes,
+                    f.acknowledged_bytes,
+                    f.acknowledged_ns,
+                    f.retransmits,
+                )
+                for f in self._connections.sendings
             ),
             cpu_s=self._watch.cpu_s(),
             congestion_control=self._congestion_control,

@@ -29,11 +29,12 @@ from jobs.live.protocol import ComputePlan, TransferPlan
 from jobs.live.requests import encode_request
 from tests.unit.jobs_live.watching import (
     CONGESTION_CONTROL,
-    PATIENCE_S,
+    PATIENCE,
     PORT,
     Watch,
     loopback_ips,
     transfer_plans,
+    wait_until,
 )
 
 SpawnAll = Callable[[Sequence[TransferPlan]], list[str]]
@@ -47,13 +48,6 @@ def gone(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return True
     return status.rpartition(")")[2].split()[0] in "ZX"
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end_s, "still waiting"
-        time.sleep(0.01)
 
 
 # --------------------------------------------------------------------------------- transfers
@@ -211,14 +205,8 @@ def test_a_stranger_on_the_port_is_turned_away(watch: Watch, spawn_all: SpawnAll
     plans = transfer_plans([Transfer(0, 1, 1000)], ips)
     (receiver,) = spawn_all([plans[1]])
     watch.until([receiver], AgentStarted)
-    end_s = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            stranger = socket.create_connection((ips[1], PORT), timeout=PATIENCE_S)
-            break
-        except ConnectionRefusedError:
-            assert time.monotonic() < end_s
-    with stranger:
+    wait_until(lambda: _listens(ips[1]), "its port")
+    with socket.create_connection((ips[1], PORT), timeout=PATIENCE) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\nHost: hosenet\r\n\r\n")
         try:
             answer = stranger.recv(1)
@@ -296,10 +284,10 @@ def test_a_transfer_waiting_for_its_peers_can_be_terminated(
     pool: AgentPool, watch: Watch, spawn_all: SpawnAll
 ) -> None:
     plans = transfer_plans([Transfer(0, 1, 1000)], loopback_ips(2))
-    (name,) = spawn_all([replace(plans[1], connect_timeout_s=PATIENCE_S)])
+    (name,) = spawn_all([replace(plans[1], connect_timeout_s=PATIENCE)])
     watch.until([name], AgentStarted)
     # Its handler stands as soon as it listens.
-    wait_until(lambda: _listens(plans[1].ip))
+    wait_until(lambda: _listens(plans[1].ip), "its port")
     pool.signal(name, signal.SIGTERM)
     (outcome,) = watch.until([name], AgentExited)
     assert outcome.report.error == "terminated by signal 15"
@@ -307,7 +295,7 @@ def test_a_transfer_waiting_for_its_peers_can_be_terminated(
 
 def _listens(ip: str) -> bool:
     try:
-        socket.create_connection((ip, PORT), timeout=PATIENCE_S).close()
+        socket.create_connection((ip, PORT), timeout=PATIENCE).close()
     except ConnectionRefusedError:
         return False
     return True
@@ -379,8 +367,8 @@ def test_garbage_is_refused_and_the_server_lives_on(
     # A spawn without its channel, and one of root where the server is root.
     control.send(_spawn_packet("naked", *account))
     (outcome,) = watch.until([None], AgentRefused)
-    wait_until(lambda: bool(watch.until(["naked"], AgentRefused)))
-    wait_until(lambda: len(outcome.messages) == 4)
+    watch.until(["naked"], AgentRefused)  # the last one: the other answers came before
+    assert len(outcome.messages) == 4
     reasons = [m.reason for m in outcome.messages if isinstance(m, AgentRefused)]
     assert "not JSON" in reasons[0]
     assert reasons[1:3] == [
@@ -406,7 +394,7 @@ def test_the_server_inherits_only_its_socket(pool: AgentPool, tmp_path: Path) ->
     with (tmp_path / "lock").open("w") as lock:
         os.set_inheritable(lock.fileno(), True)  # noqa: FBT003 - the function has no keyword
         with AgentPool() as other:
-            wait_until(lambda: "jobs.live.forkserver" in _command(other.pid))
+            wait_until(lambda: "jobs.live.forkserver" in _command(other.pid), "the server")
             kinds = sorted(
                 str(entry.readlink()) for entry in Path(f"/proc/{other.pid}/fd").iterdir()
             )
@@ -449,14 +437,14 @@ def test_the_death_of_the_server_ends_its_agents_and_is_told(
 ) -> None:
     pids = _three_that_never_end(pool, watch, account)
     os.kill(pool.pid, signal.SIGKILL)
-    wait_until(lambda: all(gone(pid) for pid in pids))
+    wait_until(lambda: all(gone(pid) for pid in pids), "the end of all")
     with pytest.raises(AgentPoolError, match="fork server was ended by SIGKILL"):
         _poll_for_ever(pool)
 
 
 def _poll_for_ever(pool: AgentPool) -> None:
     while True:
-        pool.poll(PATIENCE_S)
+        pool.poll(PATIENCE)
 
 
 def test_the_death_of_the_caller_ends_server_and_agents(account: tuple[int, int]) -> None:
@@ -473,13 +461,13 @@ def test_the_death_of_the_caller_ends_server_and_agents(account: tuple[int, int]
             os._exit(1)
     theirs.close()
     with ours:
-        ours.settimeout(PATIENCE_S)
+        ours.settimeout(PATIENCE)
         pids = [int(word) for word in ours.recv(1000).split()]
     assert len(pids) == 4
     assert not any(gone(pid) for pid in pids)
     os.kill(caller, signal.SIGKILL)
     os.waitpid(caller, 0)
-    wait_until(lambda: all(gone(pid) for pid in pids))
+    wait_until(lambda: all(gone(pid) for pid in pids), "the end of all")
 
 
 def _three_that_never_end(pool: AgentPool, watch: Watch, account: tuple[int, int]) -> list[int]:
@@ -497,7 +485,7 @@ def test_the_pool_can_be_waited_for_by_another_selector(
 
     assert select.select([pool], [], [], 0)[0] == []
     pool.spawn("vm0", ComputePlan(0, 0.01), uid=account[0], gid=account[1])
-    assert select.select([pool], [], [], PATIENCE_S)[0] == [pool]
+    assert select.select([pool], [], [], PATIENCE)[0] == [pool]
     assert isinstance(watch.until(["vm0"], AgentStarted)[0].messages[0], AgentStarted)
 
 

@@ -73,6 +73,7 @@ def simulate(
     return now_ns / 1e9
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10**9), curves())
 def test_phases_and_chunks_sum_to_the_volume_and_to_tau(total_bytes: int, steps: Steps) -> None:
     whole = phases(total_bytes, steps)

@@ -105,11 +105,13 @@ PLAN = TransferPlan(0, "10.0.4.1", 5001, (Outgoing(1, "10.0.4.2", 5001, 9),), (I
 SPAWN = SpawnRequest("vm0", PLAN, None, (), 1000, 1000, None, 1000, 1000)
 
 
+@settings(deadline=None)
 @given(PLANS)
 def test_a_plan_survives_json(plan: TransferPlan | ComputePlan) -> None:
     assert plan_from_object(json.loads(json.dumps(to_object(plan)))) == plan
 
 
+@settings(deadline=None)
 @given(MESSAGES)
 def test_a_message_is_one_line_and_survives_it(message: Ready | Begin | Progress) -> None:
     line = encode(message)
@@ -118,6 +120,7 @@ def test_a_message_is_one_line_and_survives_it(message: Ready | Begin | Progress
     assert decode_message(line) == message
 
 
+@settings(deadline=None)
 @given(SPAWNS)
 def test_a_spawn_request_survives_its_packet(request_: SpawnRequest) -> None:
     assert decode_request(encode_request(request_)) == request_
@@ -141,7 +144,7 @@ def test_answers_survive(answer: StartedAnswer | ExitAnswer | RefusedAnswer) -> 
     assert decode_answer(encode_answer(answer)) == answer
 
 
-@settings(max_examples=50)
+@settings(deadline=None, max_examples=50)
 @given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
 def test_garbage_is_refused_as_such(packet: bytes) -> None:
     for read in (decode_message, decode_request, decode_answer):
@@ -149,7 +152,7 @@ def test_garbage_is_refused_as_such(packet: bytes) -> None:
             read(packet)
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from(["transfer", "compute", "ring"]),
     st.dictionaries(st.sampled_from(list(to_object(PLAN))), JSON, max_size=4),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs import wire
@@ -27,6 +27,7 @@ def test_a_second_at_100_mbit_per_s() -> None:
     assert wire.ideal_transfer_s(1448 * 1000, 1514 * 8 * 1000) == 1.0
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**16))
 def test_the_payload_of_a_volume_fits_it_and_one_segment_more_does_not(wire_bits: int) -> None:
     size_bytes = wire.payload_bytes(wire_bits)
@@ -35,6 +36,7 @@ def test_the_payload_of_a_volume_fits_it_and_one_segment_more_does_not(wire_bits
     assert 8 * wire.wire_bytes(size_bytes + wire.SEGMENT_BYTES) > wire_bits
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10**13), st.integers(1000, 10**12))
 def test_the_ideal_time_is_volume_over_rate(size_bytes: int, wire_rate_bps: int) -> None:
     ideal_s = wire.ideal_transfer_s(size_bytes, wire_rate_bps)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,8 +21,9 @@ from jobs.live.client import (
 from jobs.live.patterns import Transfer
 from jobs.live.protocol import AgentReport, Incoming, Outgoing, TransferPlan
 
-# Long enough for the slowest machine; a test that gets there has failed, none waits for it.
-PATIENCE_S = 60.0
+# Seconds of silence after which a test has failed; none waits for it. Counted in turns of a loop
+# and not by a clock: a machine that is paused in between must not fail a test.
+PATIENCE = 60
 PORT = 7000
 
 # What the machine uses anyway needs neither privileges nor a module.
@@ -67,12 +68,14 @@ class Watch:
 
     def until(self, agent_ids: Sequence[str | None], kind: type) -> list[Outcome]:
         """Poll until each of the agents has said something of this kind (or has ended)."""
-        end_s = time.monotonic() + PATIENCE_S
+        silent = 0
         final = (kind, AgentExited, AgentRefused)
         outcomes = [self.outcome(agent_id) for agent_id in agent_ids]
         while not all(any(isinstance(m, final) for m in o.messages) for o in outcomes):
-            assert time.monotonic() < end_s, f"still waiting for {kind.__name__}: {outcomes}"
-            for message in self._pool.poll(1.0):
+            messages = self._pool.poll(1.0)
+            silent += not messages
+            assert silent < PATIENCE, f"still waiting for {kind.__name__}: {outcomes}"
+            for message in messages:
                 self.outcome(message.agent_id).messages.append(message)
         return outcomes
 
@@ -82,6 +85,15 @@ class Watch:
             assert AgentReady in outcome.kinds(), outcome
         self._pool.begin(agent_ids, time.monotonic_ns() + 10_000_000)
         return self.until(agent_ids, AgentExited)
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Try again and again until the condition holds."""
+    for _ in range(PATIENCE * 100):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"still waiting for {what}")
 
 
 def loopback_ips(n: int) -> list[str]:

@@ -1,0 +1,337 @@
+"""Agents in network namespaces of their own, joined by a bridge: as root, without Open vSwitch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from jobs.live.client import (
+    AgentDone,
+    AgentExited,
+    AgentPool,
+    AgentProgress,
+    AgentReady,
+    AgentRefused,
+    AgentStarted,
+)
+from jobs.live.patterns import Transfer, transfers
+from jobs.live.protocol import ComputePlan, TransferPlan
+from jobs.live.tcp import VM_SYSCTLS
+from tests.unit.jobs_live.watching import Watch, transfer_plans, wait_until
+
+NOBODY = 65534
+N_VMS = 3
+
+
+def ip(*arguments: str) -> None:
+    done = subprocess.run(
+        ["ip", *arguments], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert done.returncode == 0, (arguments, done.stderr)
+
+
+class Star:
+    """``n`` namespaces with an ``eth0`` each, on a bridge in one more namespace."""
+
+    def __init__(self, prefix: str, n: int) -> None:
+        self.switch = f"{prefix}-sw"
+        self.vms = [f"{prefix}-{i}" for i in range(n)]
+        self.ips = [f"10.7.0.{1 + i}" for i in range(n)]
+
+    def build(self) -> None:
+        ip("netns", "add", self.switch)
+        ip("-n", self.switch, "link", "add", "name", "sw0", "type", "bridge")
+        ip("-n", self.switch, "link", "set", "sw0", "up")
+        for i, (vm, address) in enumerate(zip(self.vms, self.ips, strict=True)):
+            ip("netns", "add", vm)
+            peer = ("peer", "name", f"v{i}", "netns", self.switch)
+            ip("link", "add", "eth0", "netns", vm, "type", "veth", *peer)
+            ip("-n", self.switch, "link", "set", f"v{i}", "master", "sw0", "up")
+            ip("-n", vm, "address", "add", f"{address}/24", "dev", "eth0")
+            ip("-n", vm, "link", "set", "eth0", "up")
+            ip("-n", vm, "link", "set", "lo", "up")
+
+    def remove(self) -> None:
+        for name in (*self.vms, self.switch):
+            # It may not have been made; what is left behind in earnest, the prefix finds.
+            subprocess.run(
+                ["ip", "netns", "delete", name], capture_output=True, timeout=20, check=False
+            )
+
+    def limit(self, vm: int, *qdisc: str) -> None:
+        ip("netns", "exec", self.vms[vm], "tc", "qdisc", "replace", "dev", "eth0", *qdisc)
+
+    def received_bytes(self, vm: int) -> int:
+        """What the VM's interface has received, in bytes, by the kernel's own count."""
+        shown = subprocess.run(
+            ["ip", "netns", "exec", self.vms[vm], "cat", "/sys/class/net/eth0/statistics/rx_bytes"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        )
+        return int(shown.stdout)
+
+
+@pytest.fixture
+def star(prefix: str) -> Iterator[Star]:
+    made = Star(prefix, N_VMS)
+    try:
+        made.build()
+        yield made
+    finally:
+        made.remove()
+
+
+@pytest.fixture
+def pool() -> Iterator[AgentPool]:
+    with AgentPool() as running:
+        yield running
+
+
+@pytest.fixture
+def watch(pool: AgentPool) -> Watch:
+    return Watch(pool)
+
+
+@pytest.fixture
+def spawn_all(pool: AgentPool, star: Star) -> Callable[[list[TransferPlan]], list[str]]:
+    def spawn(plans: list[TransferPlan]) -> list[str]:
+        for plan in plans:
+            netns = f"/run/netns/{star.vms[plan.index]}"
+            pool.spawn(f"vm{plan.index}", plan, uid=NOBODY, gid=NOBODY, netns=netns)
+        return [f"vm{plan.index}" for plan in plans]
+
+    return spawn
+
+
+SpawnAll = Callable[[list[TransferPlan]], list[str]]
+
+
+def cubic(plans: list[TransferPlan]) -> list[TransferPlan]:
+    return [replace(plan, congestion_control="cubic") for plan in plans]
+
+
+def never_ending(star: Star) -> list[TransferPlan]:
+    """A ring of 8 Mbit/s that nobody lives to see the end of."""
+    plans = cubic(transfer_plans(transfers("ring", N_VMS, 10**10, Random(0)), star.ips))
+    return [replace(plan, demand=((1.0, 8_000_000),)) for plan in plans]
+
+
+@pytest.mark.parametrize("pattern", ["ring", "all-to-all"])
+def test_the_receivers_count_is_what_crossed_the_wire(
+    star: Star, watch: Watch, spawn_all: SpawnAll, pattern: str
+) -> None:
+    volume_bytes = 3_000_001
+    before = [star.received_bytes(vm) for vm in range(N_VMS)]
+    plans = cubic(transfer_plans(transfers(pattern, N_VMS, volume_bytes, Random(0)), star.ips))
+    outcomes = watch.run_together(spawn_all(plans))
+    for vm, outcome in enumerate(outcomes):
+        report = outcome.report
+        assert report.error is None
+        # Although the agent has no privileges and the machine's default may be another.
+        assert report.congestion_control == "cubic"
+        assert sum(got.size_bytes for got in report.received) == volume_bytes
+        assert sum(sent.acknowledged_bytes for sent in report.sent) == volume_bytes
+        assert report.last_byte_ns is not None
+        assert star.received_bytes(vm) - before[vm] > volume_bytes
+
+
+def test_the_time_is_that_of_the_limit(star: Star, watch: Watch, spawn_all: SpawnAll) -> None:
+    """1 MB through 8 Mbit/s cannot take less than the second it needs beyond the bucket."""
+    star.limit(0, "root", "tbf", "rate", "8mbit", "burst", "16kb", "limit", "100kb")
+    plans = cubic(transfer_plans([Transfer(0, 1, 1_000_000)], star.ips[:2]))
+    sender, receiver = watch.run_together(spawn_all(plans))
+    assert sender.report.start_ns is not None
+    assert receiver.report.last_byte_ns is not None
+    taken_s = (receiver.report.last_byte_ns - sender.report.start_ns) / 1e9
+    wire_bytes = 1_000_000 * 1514 / 1448
+    assert taken_s > 8 * (wire_bytes - 16 * 1024) / 8e6
+
+
+def test_an_agent_is_who_and_where_it_was_told_to_be(
+    star: Star, pool: AgentPool, watch: Watch
+) -> None:
+    plan = ComputePlan(0, cpu_s=1000.0, share=0.01)
+    pool.spawn("vm0", plan, uid=NOBODY, gid=NOBODY - 1, netns=f"/run/netns/{star.vms[0]}")
+    (outcome,) = watch.until(["vm0"], AgentReady)
+    text = Path(f"/proc/{outcome.pid}/status").read_text()
+    status = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+    assert status["Uid"].split() == [str(NOBODY)] * 4
+    assert status["Gid"].split() == [str(NOBODY - 1)] * 4
+    assert status["Groups"].strip() == ""
+    assert status["NoNewPrivs"] == "1"
+    for kind in ("CapPrm", "CapEff", "CapAmb"):
+        assert int(status[kind], 16) == 0, kind
+    assert Path(f"/proc/{outcome.pid}/ns/net").stat().st_ino == (
+        Path(f"/run/netns/{star.vms[0]}").stat().st_ino
+    )
+    assert Path("/proc/self/ns/net").stat().st_ino != (
+        Path(f"/proc/{outcome.pid}/ns/net").stat().st_ino
+    )
+
+
+def test_agents_do_not_run_as_root(pool: AgentPool, watch: Watch) -> None:
+    pool.spawn("vm0", ComputePlan(0, 0.01), uid=0, gid=NOBODY)
+    pool.spawn("vm1", ComputePlan(0, 0.01), uid=NOBODY, gid=0)
+    for outcome in watch.until(["vm0", "vm1"], AgentRefused):
+        (refused,) = outcome.messages
+        assert isinstance(refused, AgentRefused)
+        assert "agents do not run as root" in refused.reason
+
+
+def test_the_log_belongs_to_whom_it_was_given(
+    pool: AgentPool, watch: Watch, tmp_path: Path
+) -> None:
+    log = tmp_path / "vm0.log"
+    pool.spawn(
+        "vm0", ComputePlan(0, 0.01), uid=NOBODY, gid=NOBODY, log=log, log_owner=(12345, 12346)
+    )
+    watch.run_together(["vm0"])
+    found = log.stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (12345, 12346, 0o600)
+
+
+@pytest.mark.parametrize(
+    ("netns", "words"),
+    [
+        ("/run/netns/hosenet-nowhere", "No such file or directory"),
+        ("/etc/hostname", "cannot enter network namespace /etc/hostname: Invalid argument"),
+        ("/proc/self/ns/uts", "cannot enter network namespace"),
+    ],
+)
+def test_a_namespace_that_is_none_ends_with_the_reason(
+    pool: AgentPool, watch: Watch, netns: str, words: str
+) -> None:
+    pool.spawn("vm0", ComputePlan(0, 0.01), uid=NOBODY, gid=NOBODY, netns=netns)
+    (outcome,) = watch.until(["vm0"], AgentExited)
+    assert outcome.kinds() == [AgentStarted, AgentDone, AgentExited]
+    assert outcome.exited.code == 1
+    assert words in str(outcome.report.error)
+
+
+@pytest.fixture
+def cgroup(prefix: str) -> Iterator[Path]:
+    roots = [Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")]
+    root = next((r for r in roots if (r / "cgroup.procs").exists()), None)
+    if root is None:
+        pytest.skip("no control groups below /sys/fs/cgroup")
+    made = root / f"{prefix}-vm"
+    made.mkdir()
+    try:
+        yield made
+    finally:
+        wait_until(lambda: not (made / "cgroup.procs").read_text(), "an empty group")
+        made.rmdir()
+
+
+def test_an_agent_joins_its_cgroup(pool: AgentPool, watch: Watch, cgroup: Path) -> None:
+    procs = cgroup / "cgroup.procs"
+    plan = ComputePlan(0, cpu_s=1000.0, share=0.01)
+    pool.spawn("vm0", plan, uid=NOBODY, gid=NOBODY, cgroups=[str(procs)])
+    (outcome,) = watch.until(["vm0"], AgentReady)
+    assert procs.read_text().split() == [str(outcome.pid)]
+    pool.signal("vm0", signal.SIGKILL)
+    watch.until(["vm0"], AgentExited)
+
+
+def test_a_cgroup_that_is_none_ends_with_the_reason(pool: AgentPool, watch: Watch) -> None:
+    path = "/sys/fs/cgroup/hosenet-nowhere/cgroup.procs"
+    pool.spawn("vm0", ComputePlan(0, 0.01), uid=NOBODY, gid=NOBODY, cgroups=[path])
+    (outcome,) = watch.until(["vm0"], AgentExited)
+    assert outcome.report.error == f"cannot join cgroup {path}: No such file or directory"
+
+
+def test_a_dead_peer_ends_its_neighbours_with_the_reason(
+    star: Star, pool: AgentPool, watch: Watch, spawn_all: SpawnAll
+) -> None:
+    names = spawn_all(never_ending(star))
+    watch.until(names, AgentReady)
+    pool.begin(names, time.monotonic_ns())
+    watch.until(names, AgentProgress)
+    pool.signal("vm1", signal.SIGKILL)
+    outcomes = watch.until(names, AgentExited)
+    assert [o.exited.code for o in outcomes] == [1, None, 1]
+    assert outcomes[1].exited.signum == signal.SIGKILL
+    assert any("VM 1" in str(o.report.error) for o in (outcomes[0], outcomes[2]))
+
+
+def test_a_peer_behind_a_cut_cable_is_given_up_after_the_stall_timeout(
+    star: Star, pool: AgentPool, watch: Watch, spawn_all: SpawnAll
+) -> None:
+    names = spawn_all([replace(plan, stall_timeout_s=1.0) for plan in never_ending(star)])
+    watch.until(names, AgentReady)
+    pool.begin(names, time.monotonic_ns())
+    watch.until(names, AgentProgress)
+    ip("-n", star.switch, "link", "set", "v1", "down")
+    for outcome in watch.until(names, AgentExited):
+        assert outcome.exited.code == 1
+        assert "lost after" in str(outcome.report.error)
+
+
+def test_a_transfer_can_be_terminated_and_still_reports(
+    star: Star, pool: AgentPool, watch: Watch, spawn_all: SpawnAll
+) -> None:
+    names = spawn_all(never_ending(star))
+    watch.until(names, AgentReady)
+    pool.begin(names, time.monotonic_ns())
+    watch.until(names, AgentProgress)
+    for name in names:
+        pool.signal(name, signal.SIGTERM)
+    outcomes = watch.until(names, AgentExited)
+    # One may have lost its neighbour before its own signal came.
+    assert {o.exited.code for o in outcomes} <= {128 + signal.SIGTERM, 1}
+    assert any(o.report.error == "terminated by signal 15" for o in outcomes)
+    assert all(o.report.error for o in outcomes)
+
+
+def test_the_death_of_the_fork_server_ends_agents_that_changed_their_user(
+    star: Star, pool: AgentPool, watch: Watch, spawn_all: SpawnAll
+) -> None:
+    """The kernel forgets a parent-death signal when the user changes; ours is set after that."""
+    names = spawn_all(never_ending(star))
+    pids = [outcome.pid for outcome in watch.until(names, AgentReady)]
+    os.kill(pool.pid, signal.SIGKILL)
+    wait_until(lambda: not any(_runs(pid) for pid in pids), "the end of the agents")
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/exe").readlink() is not None
+    except OSError:  # it is gone, or a zombie that nobody has reaped yet
+        return False
+
+
+def test_the_kernel_knows_every_sysctl_of_a_vm_in_a_namespace(star: Star) -> None:
+    """Set in one namespace, read back there, and unchanged in another."""
+    code = (
+        "import sys\n"
+        "for name, value in zip(sys.argv[1::2], sys.argv[2::2]):\n"
+        "    with open('/proc/sys/' + name.replace('.', '/'), 'r+') as f:\n"
+        "        f.write(value)\n"
+        "        f.flush()\n"
+        "        f.seek(0)\n"
+        "        print(' '.join(f.read().split()))\n"
+    )
+    words = [word for pair in VM_SYSCTLS for word in pair]
+    elsewhere = [Path("/proc/sys", name.replace(".", "/")) for name, _ in VM_SYSCTLS]
+    before = [path.read_text() for path in elsewhere]
+    shown = subprocess.run(
+        ["ip", "netns", "exec", star.vms[0], sys.executable, "-c", code, *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert shown.stdout.splitlines() == [value for _, value in VM_SYSCTLS]
+    assert [path.read_text() for path in elsewhere] == before
+    assert VM_SYSCTLS

@@ -1,0 +1,156 @@
+"""How an agent ends: always with a report, whatever happens and whenever it is told to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from jobs.live.agent import (
+    TERMINATING,
+    AgentFailure,
+    Terminated,
+    run_to_report,
+    terminate,
+    wait_for_start,
+)
+from jobs.live.channel import CallerGone, Channel
+from jobs.live.protocol import (
+    AgentReport,
+    Begin,
+    Progress,
+    Ready,
+    decode_message,
+    encode,
+)
+
+
+class Scripted:
+    """An agent that does what the test says."""
+
+    def __init__(
+        self, run: Callable[[], None], before_report: Callable[[], None] = lambda: None
+    ) -> None:
+        self._run, self._before_report = run, before_report
+
+    def run(self) -> None:
+        self._run()
+
+    def report(self, error: str | None) -> AgentReport:
+        self._before_report()
+        return AgentReport(0, None, 1, (), (), 0.0, None, error)
+
+
+def fail(error: BaseException) -> Callable[[], None]:
+    def run() -> None:
+        raise error
+
+    return run
+
+
+def stop_me() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def fail_while_stopped() -> None:
+    try:
+        raise AgentFailure("first")
+    finally:
+        stop_me()
+
+
+def life_of(agent: Scripted) -> tuple[int, AgentReport]:
+    """Run the agent in a process of its own; its exit code and its report."""
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        code = 99
+        try:
+            ours.close()
+            for signum in TERMINATING:
+                signal.signal(signum, terminate)
+            code = run_to_report(agent, Channel(theirs))
+        finally:
+            os._exit(code)
+    theirs.close()
+    with ours:
+        ours.settimeout(60)
+        line = b""
+        while data := ours.recv(65536):
+            line += data
+    _, status = os.waitpid(pid, 0)
+    report = decode_message(line)
+    assert isinstance(report, AgentReport)
+    return os.waitstatus_to_exitcode(status), report
+
+
+@pytest.mark.parametrize(
+    ("agent", "code", "reason"),
+    [
+        (Scripted(lambda: None), 0, None),
+        (Scripted(fail(AgentFailure("VM 3 is gone"))), 1, "VM 3 is gone"),
+        (Scripted(fail(OSError("no route"))), 1, "no route"),
+        (Scripted(fail(ZeroDivisionError("by 0"))), 1, "ZeroDivisionError: by 0"),
+        (Scripted(fail(Terminated(15))), 143, "terminated by signal 15"),
+        (Scripted(stop_me), 143, "terminated by signal 15"),
+        (Scripted(fail_while_stopped), 143, "terminated by signal 15"),
+        # Too late to change anything: the work was done, or had failed, before.
+        (Scripted(lambda: None, stop_me), 0, None),
+        (Scripted(fail(AgentFailure("gone")), stop_me), 1, "gone"),
+        (Scripted(stop_me, stop_me), 143, "terminated by signal 15"),
+    ],
+)
+def test_every_end_is_reported(agent: Scripted, code: int, reason: str | None) -> None:
+    exit_code, report = life_of(agent)
+    assert (exit_code, report.error) == (code, reason)
+
+
+@pytest.fixture
+def line() -> Iterator[tuple[Channel, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.settimeout(60)
+        yield Channel(theirs), ours
+
+
+def test_the_start_comes_from_the_caller(line: tuple[Channel, socket.socket]) -> None:
+    channel, caller = line
+    caller.sendall(encode(Begin(5))[:4])
+    assert channel.heard() == []
+    caller.sendall(encode(Begin(5))[4:])
+    assert wait_for_start(channel, None) > 5
+
+
+def test_a_caller_that_is_gone_is_noticed(line: tuple[Channel, socket.socket]) -> None:
+    channel, caller = line
+    caller.close()
+    with pytest.raises(CallerGone):
+        wait_for_start(channel, None)
+    with pytest.raises(CallerGone):
+        channel.say(Ready(0, 1))
+
+
+def test_a_caller_that_does_not_read_costs_samples_but_not_the_report(
+    line: tuple[Channel, socket.socket],
+) -> None:
+    channel, caller = line
+    for i in range(20_000):
+        channel.say(Progress(0, i, i, i, 0.0))
+    pid = os.fork()
+    if pid == 0:
+        caller.close()
+        channel.finish_with(AgentReport(0, None, 1, (), (), 0.0, None, None), timeout_s=60)
+        os._exit(0)
+    channel._sock.close()
+    said = b""
+    while data := caller.recv(1 << 20):
+        said += data
+    os.waitpid(pid, 0)
+    messages = [decode_message(text) for text in said.splitlines()]
+    samples = [m.at_ns for m in messages if isinstance(m, Progress)]
+    assert isinstance(messages[-1], AgentReport)
+    assert samples == list(range(len(samples)))
+    assert 100 < len(samples) < 20_000
