@@ -7,8 +7,8 @@ import struct
 
 # Set in every VM's namespace before its sockets are made (names below /proc/sys, with dots).
 VM_SYSCTLS: tuple[tuple[str, str], ...] = (
-    # Full packets whatever the round-trip time. Each packet is answered by an acknowledgement of 66
-    # bytes, which a VM that also sends takes from its own cap: 2.2 % beside packets of two segments.
+    # Full packets whatever the round-trip time. Each packet is answered by an acknowledgement of
+    # 66 bytes, which a VM that also sends takes from its own cap: 2.2 % of two segments.
     ("net.ipv4.tcp_tso_rtt_log", "20"),
 )
 
