@@ -29,6 +29,7 @@ ATTACKS = {
 def run(quick: bool) -> list[Result]:
     """What A keeps of its guarantee beside each attack, and alone, at each link capacity.
 
+    Two servers below one switch; the link that the senders' server shares is its uplink.
     A: two VMs, one on each side. B: four VMs on A's sending server and two on the receiving one,
     so that its hose ⟨6, 30 %⟩ reserves 60 % of the link. Limits are as deployed: what B sends above
     its reservation is cut at its VMs' ends and, for what gets past them, in its classes.
@@ -37,7 +38,7 @@ def run(quick: bool) -> list[Result]:
     results = []
     for mbps in LINKS_MBPS if not quick else LINKS_MBPS[::2]:
         link_bps = mbps * 1_000_000
-        with network(tree([2, 1], [link_bps, link_bps], 5)) as world:
+        with network(tree([2], [link_bps], 5)) as world:
             victim = pair(world, 1, 0, link_bps * 2 // 5)
             attacker = _attacker(world, link_bps)
             world.admit(victim)
