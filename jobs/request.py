@@ -8,6 +8,9 @@ from typing import Literal
 Pattern = Literal["ring", "permutation", "all-to-all"]
 JobKind = Literal["transfer", "demand", "compute"]
 
+SERVICE_TAG = ("class", "service")
+"""The tag of a user-facing service: its end is not known, p = d (DCloud, Section VI)."""
+
 
 @dataclass(frozen=True)
 class DemandCurve:

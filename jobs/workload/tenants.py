@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jobs.request import JobRequest, Pattern
+from jobs.request import SERVICE_TAG, JobRequest, Pattern
 from jobs.workload.arrivals import HOUR_S, Batch, DayAndNight
 from jobs.workload.laws import Law
 from jobs.workload.streams import stream
@@ -38,7 +38,8 @@ class ProfilingError:
 class Tenants:
     """What requests look like. ``ratio`` is r = d/p; quantities are drawn independently.
 
-    ``vms`` counts, ``bandwidth`` in bit/s, ``duration`` in seconds.
+    ``vms`` counts, ``bandwidth`` in bit/s, ``duration`` in seconds. A ``service_share`` of the
+    jobs are user-facing services: d = p, and tagged as such.
     """
 
     vms: Law
@@ -47,6 +48,13 @@ class Tenants:
     ratio: Law
     profiling_error: ProfilingError = ProfilingError()
     pattern: Pattern = "permutation"
+    service_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.service_share <= 1.0:
+            raise ValueError(
+                f"the share of services lies between 0 and 1, not {self.service_share}"
+            )
 
     def requests(
         self, arrivals: DayAndNight | Batch, seed: int, prefix: str = "job"
@@ -59,6 +67,7 @@ class Tenants:
         duration = self.duration.draw(seed, "duration", count)
         ratio = self.ratio.draw(seed, "ratio", count)
         true_s = self._true_durations(seed, duration.tolist())
+        service = stream(seed, "services").random(count) < self.service_share
         digits = max(5, len(str(max(0, count - 1))))
         return tuple(
             JobRequest(
@@ -67,9 +76,10 @@ class Tenants:
                 n_vms=max(1, int(vms[k])),
                 bandwidth_bps=max(1, int(bandwidth[k])),
                 duration_s=float(duration[k]),
-                deadline_s=float(duration[k] * ratio[k]),
+                deadline_s=float(duration[k] * (1.0 if service[k] else ratio[k])),
                 pattern=self.pattern,
                 true_duration_s=true_s[k],
+                tags=(SERVICE_TAG,) if service[k] else (),
             )
             for k in range(count)
         )

@@ -21,7 +21,7 @@ from testbed.engine.backend import Backend, Completion, StartFailed
 from testbed.errors import RunFailed
 from testbed.reservation.ledger import Ledger
 from testbed.schedulers import actions as act
-from testbed.schedulers.policy import Policy
+from testbed.schedulers.policy import Charging, Policy
 from topologies.datacentre import DataCentre
 
 Sink = Callable[[events.Event], None]
@@ -210,8 +210,19 @@ class Engine:
     def _complete(self, done: Completion) -> None:
         if self.jobs[done.job_id].phase not in (Phase.RUNNING, Phase.PREEMPTED):
             return
-        self._end(done.job_id, done.outcome, done.reason, done.measured_s, done.detail)
+        detail = {**done.detail, **self._price(done)}
+        self._end(done.job_id, done.outcome, done.reason, done.measured_s, detail)
         self._ask(act.Ended(done.job_id, done.outcome))
+
+    def _price(self, done: Completion) -> dict[str, float]:
+        """What a job costs its tenant; nothing where the policy charges nothing or it was late."""
+        request = self.jobs[done.job_id].request
+        due_s = request.deadline_at_s
+        # Rounding of a sum of floats decides no deadline.
+        late = due_s is not None and done.at_s > due_s + 1e-9 * max(1.0, abs(due_s))
+        if done.outcome != "finished" or late or not isinstance(self.policy, Charging):
+            return {}
+        return {"price": self.policy.price(request, done.measured_s or request.duration_s)}
 
     def _kill(self, job_id: str, reason: str) -> None:
         job = self.jobs[job_id]

@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.sharing import Sharing
 from testbed.embedding.registry import embedder
 from testbed.engine.backend import Backend
 from testbed.engine.engine import Engine
 from testbed.results.topology import topology_record
+from testbed.schedulers.bl import COUPLINGS
 from testbed.schedulers.registry import build_policy
 from testbed.spec.experiment import Experiment, PolicySpec
 
@@ -53,10 +55,12 @@ def play(experiment: Experiment, policy: PolicySpec, backend: Backend, sink: Sin
 def dry_run(experiment: Experiment, policy: PolicySpec) -> list[events.Event]:
     """The events of the same policy and jobs in the simulator (decision 0003)."""
     history: list[events.Event] = []
-    play(experiment, policy, simulated(experiment), history.append)
+    play(experiment, policy, simulated(experiment, policy), history.append)
     return history
 
 
-def simulated(experiment: Experiment) -> SimulatedBackend:
-    """The experiment's simulated world."""
-    return SimulatedBackend(experiment.datacentre, seed=experiment.seed)
+def simulated(experiment: Experiment, policy: PolicySpec) -> SimulatedBackend:
+    """The experiment's simulated world, where best-effort jobs compete as the policy says."""
+    coupling = dict(policy.parameters).get("coupling", COUPLINGS[0])
+    chosen = next(known for known in COUPLINGS if known == coupling)
+    return SimulatedBackend(experiment.datacentre, Sharing(chosen), experiment.seed)

@@ -7,6 +7,8 @@ is killed then.
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 import numpy as np
 
 from jobs.request import JobRequest
@@ -15,6 +17,11 @@ from testbed.schedulers.actions import Action, Arrived, PolicyEvent, Reject, Sta
 from testbed.schedulers.charging import is_service, job_price, no_discount
 from testbed.schedulers.policy import View
 from topologies.datacentre import DataCentre, IntArray
+
+Coupling = Literal["slowest", "lockstep", "independent"]
+"""How the flows of one job hang together (docs/decisions/0402): what the simulated network does."""
+
+COUPLINGS: tuple[Coupling, ...] = get_args(Coupling)
 
 
 class Baseline:

@@ -11,10 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jobs.request import JobRequest
-
-SERVICE_TAG = ("class", "service")
-"""The tag of a user-facing service: no duration, no deadline (DCloud, Section VI)."""
+from jobs.request import SERVICE_TAG, JobRequest
 
 Discount = Callable[[float], float]
 

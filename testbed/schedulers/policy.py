@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from jobs.request import JobRequest
 from testbed.embedding.placement import Residual
@@ -37,6 +37,15 @@ class View(Protocol):
     @property
     def ledger(self) -> Ledger:
         """All reservations over time, to read: for policies that search them (DCloud's RUR)."""
+        ...
+
+
+@runtime_checkable
+class Charging(Protocol):
+    """A policy that charges: the engine asks it for every job that met its deadline."""
+
+    def price(self, job: JobRequest, ran_s: float) -> float:
+        """What the tenant pays, in dollars; ``ran_s`` is how long the job really ran."""
         ...
 
 

@@ -8,19 +8,47 @@ from typing import Any
 
 from testbed.embedding.base import Embedder
 from testbed.errors import BadInput
+from testbed.schedulers.bl import COUPLINGS, Baseline
+from testbed.schedulers.dcloud import GAMMA, DCloud
 from testbed.schedulers.policy import Policy
+from testbed.schedulers.reshaping import Reshaping
 from testbed.schedulers.scripted import Scripted
 from testbed.schedulers.vc import VirtualCluster
 
 
 @dataclass(frozen=True)
 class PolicyKind:
-    """How to build a policy: ``parameters`` names the keys it takes in a file, with defaults."""
+    """How to build a policy: ``parameters`` names the keys it takes in a file, with defaults.
+
+    Some may only be one of ``choices``, or lie within ``limits``.
+    """
 
     name: str
     build: Callable[[Embedder, Mapping[str, Any]], Policy]
     parameters: Mapping[str, Any] = field(default_factory=dict)
     summary: str = ""
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def objection(self, key: str, value: object) -> str | None:
+        """Why a parameter of the right type cannot have that value; None where it can."""
+        if key in self.choices and value not in self.choices[key]:
+            return f"must be one of {', '.join(self.choices[key])}, not {value!r}"
+        if key in self.limits and isinstance(value, int | float):
+            low, high = self.limits[key]
+            if not low <= value <= high:
+                return f"must lie between {low:g} and {high:g}, not at {value:g}"
+        return None
+
+
+def _dcloud(name: str, reshaping: Reshaping, summary: str) -> PolicyKind:
+    return PolicyKind(
+        name,
+        lambda embedder, given: DCloud(embedder, float(given["gamma"]), reshaping, name),
+        parameters={"gamma": GAMMA},
+        limits={"gamma": (0.0, 1.0)},
+        summary=summary,
+    )
 
 
 POLICIES: dict[str, PolicyKind] = {
@@ -35,6 +63,16 @@ POLICIES: dict[str, PolicyKind] = {
             "vc",
             lambda embedder, _: VirtualCluster(embedder),
             summary="Oktopus virtual clusters: on arrival, as asked for, or not at all",
+        ),
+        _dcloud("dcloud", Reshaping(), "DCloud: slides jobs in time and scales their bandwidth"),
+        _dcloud("dcloud-ts", Reshaping(scales=False), "DCloud with time sliding alone"),
+        _dcloud("dcloud-bs", Reshaping(slides=False), "DCloud with bandwidth scaling alone"),
+        PolicyKind(
+            "bl",
+            lambda _, __: Baseline(),
+            parameters={"coupling": COUPLINGS[0]},
+            choices={"coupling": COUPLINGS},
+            summary="no guarantees: lowest subtree with free slots, TCP shares the network",
         ),
     )
 }

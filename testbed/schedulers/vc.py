@@ -6,9 +6,11 @@ embedder's reason. Nothing waits, slides or is scaled; deadlines are not looked 
 
 from __future__ import annotations
 
+from jobs.request import JobRequest
 from testbed.embedding.base import Embedder
 from testbed.embedding.placement import Refusal
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent, Reject, Start
+from testbed.schedulers.charging import job_price, no_discount
 from testbed.schedulers.policy import View
 
 
@@ -33,3 +35,7 @@ class VirtualCluster:
         if isinstance(answer, Refusal):
             return [Reject(job.id, answer.reason)]
         return [Start(job.id, answer, job.bandwidth_bps)]
+
+    def price(self, job: JobRequest, ran_s: float) -> float:
+        """What the tenant pays for a job that met its deadline: no discount."""
+        return job_price(job, ran_s, no_discount)

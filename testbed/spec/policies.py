@@ -60,7 +60,7 @@ def _read_mapping(document: Document, path: Path, entry: Mapping[str, Any]) -> P
     if not _known(document, (*path, "name"), name):
         return None
     parameters = {
-        key: _parameter(document, (*path, key), name, POLICIES[name].parameters)
+        key: _accepted(document, (*path, key), name)
         for key in entry
         if key != "name" and not document.is_poisoned((*path, key))
     }
@@ -72,6 +72,17 @@ def _known(document: Document, path: Path, name: str) -> bool:
         return True
     document.report(path, unknown_name("policy", name, sorted(POLICIES)))
     return False
+
+
+def _accepted(document: Document, path: Path, policy: str) -> Scalar | None:
+    """A parameter's value, if the policy takes it."""
+    kind = POLICIES[policy]
+    value = _parameter(document, path, policy, kind.parameters)
+    objection = None if value is None else kind.objection(str(path[-1]), value)
+    if objection is not None:
+        document.report(path, objection)
+        return None
+    return value
 
 
 def _parameter(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from testbed.spec.document import Document
+from testbed.spec.drawn import BatchWorkload, PoissonWorkload, read_batch, read_poisson
 from testbed.spec.job_list import JobListWorkload, read_job_list
 from testbed.spec.problems import Path
 from testbed.spec.quantities import SpecModel
@@ -36,6 +37,8 @@ class WorkloadKind:
 
 WORKLOADS: dict[str, WorkloadKind] = {
     "jobs": WorkloadKind(JobListWorkload, lambda d, p, c: read_job_list(d, p, c.site)),
+    "poisson": WorkloadKind(PoissonWorkload, lambda d, p, c: read_poisson(d, p, c.seed)),
+    "batch": WorkloadKind(BatchWorkload, lambda d, p, c: read_batch(d, p, c.seed)),
 }
 
 PLANNED = ("poisson", "batch", "swf", "swim", "feitelson", "jann", "leases", "lwf")

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +25,8 @@ from jobs.request import JobRequest
 from testbed.backends.sim.flows import Traffic, traffic
 from testbed.backends.sim.maxmin import FloatArray, max_min_rates
 from testbed.embedding.placement import Placement, hose_bps, tree_of
+from testbed.schedulers.bl import COUPLINGS, Coupling
 from topologies.datacentre import DataCentre, IntArray
-
-Coupling = Literal["slowest", "lockstep", "independent"]
-COUPLINGS: tuple[Coupling, ...] = get_args(Coupling)
 
 
 @dataclass(frozen=True)

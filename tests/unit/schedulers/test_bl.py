@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.request import JobRequest
+from jobs.request import SERVICE_TAG, JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.backends.sim.sharing import COUPLINGS, Coupling, Sharing
+from testbed.backends.sim.sharing import Sharing
 from testbed.engine.engine import Engine
-from testbed.schedulers.bl import Baseline, lowest_subtree
-from testbed.schedulers.charging import SERVICE_TAG
+from testbed.schedulers.bl import COUPLINGS, Baseline, Coupling, lowest_subtree
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree

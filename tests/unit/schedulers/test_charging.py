@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.request import JobRequest
+from jobs.request import SERVICE_TAG, JobRequest
 from testbed.schedulers.charging import (
-    SERVICE_TAG,
     Tariff,
     deadline_discount,
     job_price,

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.request import DemandCurve, JobRequest
+from jobs.request import SERVICE_TAG, DemandCurve, JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.embedding.registry import embedder
 from testbed.engine.engine import Engine
-from testbed.schedulers.charging import SERVICE_TAG
 from testbed.schedulers.dcloud import DCloud
 from testbed.schedulers.policy import Policy
 from testbed.schedulers.reshaping import Reshaping

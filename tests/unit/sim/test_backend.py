@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from jobs.request import DemandCurve, JobRequest, Pattern
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.backends.sim.flows import paths, traffic
-from testbed.backends.sim.sharing import COUPLINGS, Coupling, Sharing
+from testbed.backends.sim.sharing import Sharing
 from testbed.embedding.placement import Placement, hose_bps, tree_of
 from testbed.engine.backend import StartFailed
 from testbed.errors import RunFailed
+from testbed.schedulers.bl import COUPLINGS, Coupling
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree

@@ -1,0 +1,132 @@
+"""``testbed simulate``: folders, tables, exit codes, the same bytes for the same seed."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from testbed.cli import main
+
+EXPERIMENT = """\
+name: small-day
+seed: 3
+topology: {kind: tree, fanout: [2, 2, 3], links: [2 Gbit/s, 1.5 Gbit/s, 1 Gbit/s],
+  slots_per_server: 4}
+policies: [POLICIES]
+workload:
+  kind: poisson
+  per_hour: 6
+  hours: 8
+  vms: {mean: 5}
+  services: 10 %
+  profiling_error: {low: -20 %, high: 20 %}
+EXPECT
+"""
+ALL = "dcloud, dcloud-ts, dcloud-bs, {name: dcloud, gamma: 0 %}, vc, bl"
+
+
+def experiment(tmp_path: Path, policies: str = ALL, expect: str = "") -> Path:
+    path = tmp_path / "small-day.yaml"
+    path.write_text(EXPERIMENT.replace("POLICIES", policies).replace("EXPECT", expect))
+    return path
+
+
+def simulated(tmp_path: Path, *arguments: str, policies: str = ALL, expect: str = "") -> int:
+    path = experiment(tmp_path, policies, expect)
+    return main.run(["simulate", str(path), "--out", str(tmp_path / "runs"), *arguments])
+
+
+def only_folder(tmp_path: Path) -> Path:
+    (folder,) = (tmp_path / "runs").iterdir()
+    return folder
+
+
+def test_every_policy_over_the_same_jobs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulated(tmp_path, "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [one["policy"] for one in shown] == [
+        "dcloud", "dcloud-ts", "dcloud-bs", "dcloud-gamma=0.0", "vc", "bl",
+    ]  # fmt: skip
+    for one in shown:
+        assert one["audit_passed"]
+        assert one["backend"] == "sim"
+        assert one["jobs"] == sum(
+            one[key] for key in ("finished", "rejected", "killed", "unfinished")
+        )
+        assert one["unfinished"] == 0
+        assert (one["revenue"] > 0) == (one["finished"] > 0)
+    asked = set()
+    for folder in only_folder(tmp_path).iterdir():
+        if folder.is_dir():
+            with (folder / "jobs.csv").open() as file:
+                rows = list(csv.DictReader(file))
+            asked.add(tuple((r["job_id"], r["submit_s"], r["n_vms"]) for r in rows))
+            assert (folder / "report.html").stat().st_size > 1000
+    assert len(asked) == 1
+    written = json.loads((only_folder(tmp_path) / "summary.json").read_text())
+    assert [one["revenue"] for one in written] == [one["revenue"] for one in shown]
+
+
+def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
+    events = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        assert simulated(tmp_path / name, policies="dcloud") == 0
+        events.append((only_folder(tmp_path / name) / "events.jsonl").read_bytes())
+    assert events[0] == events[1]
+    (tmp_path / "three").mkdir()
+    assert simulated(tmp_path / "three", "--seed", "4", policies="dcloud") == 0
+    assert (only_folder(tmp_path / "three") / "events.jsonl").read_bytes() != events[0]
+
+
+def test_compiled_or_not_the_events_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from testbed.schedulers import dcloud_search
+
+    events = []
+    for name, there in (("with", True), ("without", False)):
+        monkeypatch.setattr(dcloud_search, "numba_available", lambda there=there: there)
+        (tmp_path / name).mkdir()
+        assert simulated(tmp_path / name, policies="dcloud") == 0
+        events.append((only_folder(tmp_path / name) / "events.jsonl").read_bytes())
+    assert events[0] == events[1]
+
+
+def test_the_table_has_a_line_for_each_policy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulated(tmp_path, policies="vc, bl") == 0
+    out = capsys.readouterr().out
+    assert "small-day, sim, seed 3" in out
+    assert "vc: audit: passed" in out
+    assert "bl: report:" in out
+
+
+def test_an_expectation_that_fails_makes_the_exit_code_1(tmp_path: Path) -> None:
+    # Drawn jobs run exactly as estimated or end early: nothing is above 1.3, all is below 0.5.
+    good = "expect: {estimate_ratio: {max: 1.3}}"
+    bad = "expect: {estimate_ratio: {max: 0.5}}"
+    (tmp_path / "good").mkdir()
+    (tmp_path / "bad").mkdir()
+    jobs = """\
+topology: {kind: flat, nodes: 2}
+workload: {kind: jobs, jobs: [{id: a, vms: 1, bandwidth: 1 Mbit/s, duration: 5 s}]}
+"""
+    for name, expect, code in (("good", good, 0), ("bad", bad, 1)):
+        path = tmp_path / name / "one.yaml"
+        path.write_text(f"{jobs}{expect}\n")
+        assert main.run(["simulate", str(path), "--out", str(tmp_path / name / "runs")]) == code
+
+
+def test_a_bad_file_is_refused_and_nothing_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulated(tmp_path, policies="{name: dcloud, gamma: 2}") == 2
+    assert "gamma: must lie between 0 and 1" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
