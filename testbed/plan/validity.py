@@ -88,9 +88,9 @@ def preflight(
 
     ``asked_bps``: bit/s summed over every port that a bit leaves from ("crossings": a transfer
     over five switches crosses six times). ``achieved_share``: the slowest rehearsed transfer's
-    estimate over its time. ``busy_share``: how busy the rehearsal kept what forwards, the busiest
-    of the switch's thread and all processors. What could be forwarded is what was, over how busy
-    that was.
+    estimate over its time. ``busy_share``: how busy the rehearsal kept all processors. What could
+    be forwarded is what was, over how busy that was. (How busy the switch's own thread is tells
+    nothing: it takes the time it is given, and reads 97 % at a third of what it can do.)
     """
     delivered = min(1.0, max(achieved_share, 0.001))
     load = max(busy_share, 0.001) / delivered

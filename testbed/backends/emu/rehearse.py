@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import psutil
@@ -32,20 +31,15 @@ def rehearse(
     if not asking:
         return Finding("ok", "preflight", "the plan asks nothing of the switches", {})
     backend = LiveBackend(world, scale, seed, lambda _: None)
-    daemon = _switch_daemon()
     for reserved in asking:
         vms_on = tuple((server, count) for server, count in reserved.vms_on)
         placement = Placement(reserved.root, vms_on)
         backend.start(_rehearsal(reserved, scale), placement, reserved.rate_bps, "foreground")
-    began, busy_before = time.monotonic(), _busy_s(daemon)
     psutil.cpu_percent(interval=None)
     done: list[Completion] = []
     while len(done) < len(asking):
         done += backend.wait(None)
-    busy_share = max(
-        (_busy_s(daemon) - busy_before) / (time.monotonic() - began),
-        psutil.cpu_percent(interval=None) / 100,
-    )
+    busy_share = psutil.cpu_percent(interval=None) / 100
     ideal_s = REHEARSAL_WALL_S * scale.time
     achieved = min((ideal_s / d.measured_s if d.measured_s else 0.0) for d in done)
     return preflight(asked_bps, achieved, busy_share, scale.rate)
@@ -56,19 +50,3 @@ def _rehearsal(reserved: events.JobReserved, scale: Scale) -> JobRequest:
     duration_s = REHEARSAL_WALL_S * scale.time
     name = f"rehearsal.{reserved.job_id}"
     return JobRequest(name, 0.0, n_vms, reserved.rate_bps, duration_s)
-
-
-def _switch_daemon() -> psutil.Process | None:
-    """The process that forwards on the userspace datapath; one of its threads carries it all."""
-    for process in psutil.process_iter(["name"]):
-        if process.info["name"] == "ovs-vswitchd" and process.cpu_times() is not None:
-            children = [child for child in process.children() if child.name() == "ovs-vswitchd"]
-            return children[0] if children else process
-    return None
-
-
-def _busy_s(daemon: psutil.Process | None) -> float:
-    """Processor time of its busiest thread, in seconds; 0 where the kernel forwards."""
-    if daemon is None:
-        return 0.0
-    return max((t.user_time + t.system_time for t in daemon.threads()), default=0.0)
