@@ -76,7 +76,7 @@ class Testbed:
             text=True,
         )
 
-    # The bound is for a hang under software emulation (tests/vm); elsewhere the test's own comes first.
+    # For a hang under software emulation (tests/vm); elsewhere the test's own limit comes first.
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             self.command(*arguments),
