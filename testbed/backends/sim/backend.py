@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from jobs.request import JobRequest
@@ -20,6 +21,8 @@ from testbed.engine.backend import Completion, StartFailed
 from testbed.errors import RunFailed
 from testbed.schedulers.actions import Tier
 from topologies.datacentre import DataCentre
+
+Meter = Callable[[float, float, float], None]
 
 
 @dataclass
@@ -46,7 +49,9 @@ class SimulatedBackend:
     """See :class:`testbed.engine.backend.Backend`.
 
     ``datacentre``, ``sharing`` and ``seed`` matter to best-effort jobs alone: whom they compete
-    with and where, and the random permutations they send in.
+    with and where, and the random permutations they send in. ``meter`` is told, for every stretch
+    of time in which their rates stay the same: when it begins and ends, and how many bit/s they
+    send up the servers' own links.
     """
 
     name = "sim"
@@ -56,7 +61,9 @@ class SimulatedBackend:
         datacentre: DataCentre | None = None,
         sharing: Sharing | None = None,
         seed: int = 0,
+        meter: Meter | None = None,
     ) -> None:
+        self._meter = meter
         self._now_s = 0.0
         self._jobs: dict[str, _SimJob] = {}
         self._ends: list[tuple[float, str, int]] = []
@@ -214,8 +221,11 @@ class SimulatedBackend:
         return self._settled_s + self._shared.next_settling_s()
 
     def _let_pass(self, until_s: float) -> None:
-        if self._shared is not None and self._shared.independent:
-            self._shared.advance(until_s - self._now_s)
+        if self._shared is not None and self._shared.guests and until_s > self._now_s:
+            if self._meter is not None:
+                self._meter(self._now_s, until_s, self._shared.server_uplink_bps())
+            if self._shared.independent:
+                self._shared.advance(until_s - self._now_s)
         self._now_s = until_s
 
     def _finish_all(self, end_s: float) -> list[Completion]:

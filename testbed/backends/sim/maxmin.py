@@ -10,29 +10,47 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from testbed.compiled import compiled, numba_available
 from topologies.datacentre import IntArray
 
 FloatArray = npt.NDArray[np.float64]
 
 
 def max_min_rates(
-    capacity: FloatArray, unit: IntArray, link: IntArray, weight: FloatArray, cap: FloatArray
+    capacity: FloatArray,
+    start: IntArray,
+    link: IntArray,
+    weight: FloatArray,
+    cap: FloatArray,
+    *,
+    compile_loops: bool = True,
 ) -> FloatArray:
     """Rates of all units, shape ``cap``.
 
-    Entry e says that ``unit[e]`` loads ``link[e]`` with ``weight[e]`` (above 0) times its rate.
+    Unit u loads ``link[e]`` with ``weight[e]`` (above 0) times its rate, for e from ``start[u]``
+    to ``start[u + 1] - 1``.
+
     A link's *share* is what is left of it over the weight of the units not settled yet. Shares
     only rise as units settle, so in every round all units settle that are at their cap, and all
-    that cross a link which is the tightest for every unit on it. Each round does numpy work on the
-    entries not settled yet; a dozen rounds are usual.
+    that cross a link which is the tightest for every unit on it. Each round works on the entries
+    not settled yet; a dozen rounds are usual.
     """
-    rate = np.full(len(cap), -1.0)
-    left = capacity.astype(np.float64).copy()
-    free = np.ones(len(cap), dtype=np.bool_)
-    free[unit] = False
-    rate[free] = cap[free]
-    order = np.argsort(unit, kind="stable")
-    unit, link, weight = unit[order], link[order], weight[order]
+    if compile_loops and numba_available():
+        from testbed.backends.sim.fill_loop import fill_loop
+
+        fill = compiled(fill_loop)
+        if fill is not None:
+            rates: FloatArray = fill(capacity, start, link, weight, cap)
+            return rates
+    return _fill_vectors(capacity, start, link, weight, cap)
+
+
+def _fill_vectors(
+    capacity: FloatArray, start: IntArray, link: IntArray, weight: FloatArray, cap: FloatArray
+) -> FloatArray:
+    unit = np.repeat(np.arange(len(cap)), np.diff(start))
+    rate = np.where(np.diff(start) > 0, -1.0, cap)
+    left = capacity.copy()
     while len(unit):
         load = np.bincount(link, weight, minlength=len(left))
         share = np.full(len(left), np.inf)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +59,22 @@ class _Guest:
     left_bits: FloatArray
     flow_bps: FloatArray
     vm_bps: float = 0.0
+    crossing: FloatArray | None = None
+
+    @cached_property
+    def width(self) -> IntArray:
+        """How many links each bundle takes."""
+        return np.diff(self.flows.start)
+
+    @cached_property
+    def weight(self) -> FloatArray:
+        """For each of its links the flows of the bundle."""
+        return np.repeat(self.flows.count, self.width).astype(np.float64)
+
+    @cached_property
+    def load(self) -> tuple[IntArray, FloatArray]:
+        """Links and their load in units of the job's rate per VM."""
+        return _load_per_vm_rate(self.flows)
 
 
 class SharedNetwork:
@@ -71,6 +88,7 @@ class SharedNetwork:
         self._held: dict[str, dict[int, int]] = {}
         self._guests: dict[str, _Guest] = {}
         self._stale = False
+        self._at_server: npt.NDArray[np.bool_] | None = None
 
     @property
     def guests(self) -> tuple[str, ...]:
@@ -123,10 +141,10 @@ class SharedNetwork:
     def _settle_jobs(self) -> None:
         """One unit a job: its rate per VM."""
         guests = list(self._guests.values())
-        loads = [_load_per_vm_rate(guest.flows) for guest in guests]
+        loads = [guest.load for guest in guests]
         rates = max_min_rates(
             self._left,
-            np.repeat(np.arange(len(guests)), [len(links) for links, _ in loads]),
+            np.concatenate(([0], np.cumsum([len(links) for links, _ in loads]))).astype(np.int64),
             _integers([links for links, _ in loads]),
             np.concatenate([np.empty(0), *(weight for _, weight in loads)]),
             np.array([float(guest.job.bandwidth_bps) for guest in guests]),
@@ -143,14 +161,16 @@ class SharedNetwork:
         sizes = [guest.flows.n_bundles for guest in guests]
         first = np.concatenate(([0], np.cumsum(sizes)))
         cap = np.repeat([g.job.bandwidth_bps / g.flows.per_vm for g in guests], sizes)
-        active = np.concatenate([g.left_bits for g in guests]) > 0
-        width = _integers([np.diff(g.flows.start) for g in guests])
-        unit = np.repeat(np.arange(first[-1]), width)
+        width = _integers([guest.width for guest in guests])
         link = _integers([g.flows.links for g in guests])
-        weight = _integers([g.flows.count for g in guests])[unit].astype(np.float64)
-        keep = active[unit]
-        rates = max_min_rates(self._left, unit[keep], link[keep], weight[keep], cap)
-        rates[~active] = 0.0
+        weight = np.concatenate([guest.weight for guest in guests])
+        if self.independent:
+            active = np.concatenate([g.left_bits for g in guests]) > 0
+            keep = np.repeat(active, width)
+            width, link, weight = np.where(active, width, 0), link[keep], weight[keep]
+            cap = np.where(active, cap, 0.0)
+        start = np.concatenate(([0], np.cumsum(width))).astype(np.int64)
+        rates = max_min_rates(self._left, start, link, weight, cap)
         for k, guest in enumerate(guests):
             guest.flow_bps = rates[first[k] : first[k + 1]]
             slowest = float(guest.flow_bps.min(initial=math.inf)) * guest.flows.per_vm
@@ -188,22 +208,27 @@ class SharedNetwork:
     # -- what the network carries -----------------------------------------------------------
 
     def server_uplink_bps(self) -> float:
-        """What best-effort jobs send up the servers' own links now, summed."""
-        at_server: npt.NDArray[np.bool_] = np.zeros(2 * self._datacentre.n_links, dtype=np.bool_)
-        at_server[0::2] = self._datacentre.link_lower < self._datacentre.n_servers
+        """What best-effort jobs send up the servers' own links at their present rates, summed."""
+        if self._at_server is None:
+            self._at_server = np.zeros(2 * self._datacentre.n_links, dtype=np.bool_)
+            self._at_server[0::2] = self._datacentre.link_lower < self._datacentre.n_servers
         total = 0.0
         for guest in self._guests.values():
-            flows = guest.flows
-            crossing = np.bincount(
-                np.repeat(np.arange(flows.n_bundles), np.diff(flows.start)),
-                at_server[flows.links],
-                minlength=flows.n_bundles,
-            )
             carried = guest.flow_bps
             if self._sharing.coupling == "slowest":
-                carried = np.minimum(carried, guest.vm_bps / flows.per_vm)
-            total += float(np.sum(crossing * flows.count * carried))
+                carried = np.minimum(carried, guest.vm_bps / guest.flows.per_vm)
+            if guest.crossing is None:
+                guest.crossing = _crossing(guest.flows, self._at_server)
+            total += float(np.dot(guest.crossing, carried))
         return total
+
+
+def _crossing(flows: Traffic, counted: npt.NDArray[np.bool_]) -> FloatArray:
+    """Per bundle: its flows times how many of the counted links each takes."""
+    bundle = np.repeat(np.arange(flows.n_bundles), np.diff(flows.start))
+    times = np.bincount(bundle, counted[flows.links], minlength=flows.n_bundles)
+    crossing: FloatArray = (times * flows.count).astype(np.float64)
+    return crossing
 
 
 def _load_per_vm_rate(flows: Traffic) -> tuple[IntArray, FloatArray]:

@@ -246,8 +246,11 @@ def test_permutations_depend_on_seed_and_job_alone() -> None:
     assert links(1) != links(1, transfer("k", n=32, pattern="permutation"))
 
 
-def test_what_the_servers_send_is_counted() -> None:
-    backend = SimulatedBackend(DC, Sharing("slowest"))
+def test_what_the_servers_send_is_metered() -> None:
+    metered: list[tuple[float, float, float]] = []
+    backend = SimulatedBackend(
+        DC, Sharing("slowest"), meter=lambda *stretch: metered.append(stretch)
+    )
     backend.start(transfer("a"), on((0, 1), (1, 1)), 0, "foreground")
     backend.start(transfer("b"), on((0, 1), (1, 1)), 0, "foreground")
     backend.start(transfer("c"), on((3, 2)), 0, "foreground")
@@ -255,6 +258,9 @@ def test_what_the_servers_send_is_counted() -> None:
     assert backend.shared is not None
     # a and b send 50 bit/s up from either server; c stays inside its own.
     assert backend.shared.server_uplink_bps() == pytest.approx(200.0)
+    backend.kill("b")
+    backend.wait(None)
+    assert metered == [(0.0, 1.0, pytest.approx(200.0)), (1.0, 10.0, pytest.approx(200.0))]
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
