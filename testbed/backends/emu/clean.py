@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 
 from testbed.backends.emu.cgroups import remove_groups
-from testbed.backends.emu.commands import remove_batch, run
+from testbed.backends.emu.commands import ip_remove, run
 from testbed.backends.emu.daemon import daemon_state, ovsdb_for_a_while, stop_if_idle
 from testbed.backends.emu.ledger import (
     Bridge,
@@ -168,7 +168,7 @@ def _remove_veths(listed: set[str], mark: RunMark, *, dry_run: bool) -> list[Rem
         if in_group <= listed:
             run(["ip", "link", "delete", "group", str(mark.group)])
         else:
-            remove_batch("ip", [f"link delete dev {name}" for name in ours])
+            ip_remove([f"link delete dev {name}" for name in ours])
         left = devices_in_group(mark.group) & listed
         if left:
             raise RunFailed(f"devices {', '.join(sorted(left))} could not be deleted")
@@ -186,7 +186,7 @@ def devices_in_group(group: int) -> set[str]:
 def _remove_namespaces(listed: Sequence[Netns], mark: RunMark, *, dry_run: bool) -> list[Removed]:
     ours = [entry.name for entry in listed if _is_ours(entry, mark)]
     if not dry_run:
-        remove_batch("ip", [f"netns delete {name}" for name in ours])
+        ip_remove([f"netns delete {name}" for name in ours])
         left = [name for name in ours if (NETNS_DIR / name).exists()]
         if left:
             raise RunFailed(f"namespaces {', '.join(left)} could not be deleted")

@@ -10,10 +10,7 @@ from testbed.errors import MachineCannot, RunFailed
 
 TIMEOUT_S = 120.0
 _FAILED_LINE = re.compile(r"Command failed -:(\d+)")
-_GONE = re.compile(
-    r"Command failed -:|Cannot find device|No such (file|device)|Invalid handle|We have an error"
-    r"|Cannot delete qdisc with handle of zero|Cannot find specified|not found"
-)
+_GONE = re.compile(r"Command failed -:|Cannot find device|does not exist|No such (file|device)")
 
 
 class CommandFailed(RunFailed):
@@ -50,15 +47,15 @@ def run(
     return done
 
 
-def batch(command: Sequence[str], lines: Sequence[str]) -> None:
-    """Feed lines to a command that reads them from ``-`` and stops at the first that fails.
+def ip_batch(lines: Sequence[str]) -> None:
+    """``ip -batch``, which stops at the first line that fails.
 
     Earlier lines stay applied: taking them back is the caller's. Raises CommandFailed with the
     number and the text of the line.
     """
     if not lines:
         return
-    done = run((*command, "-"), text_in="".join(f"{line}\n" for line in lines), check=False)
+    done = run(("ip", "-batch", "-"), text_in="".join(f"{x}\n" for x in lines), check=False)
     if done.returncode == 0:
         return
     stderr = done.stderr.strip()
@@ -66,27 +63,17 @@ def batch(command: Sequence[str], lines: Sequence[str]) -> None:
     number = int(found.group(1)) if found else None
     text = f" at {lines[number - 1]!r}" if number and number <= len(lines) else ""
     reason = " ".join(line for line in stderr.splitlines() if not _FAILED_LINE.match(line))
-    raise CommandFailed(f"{command[0]} -batch{text}", reason, number)
+    raise CommandFailed(f"ip -batch{text}", reason, number)
 
 
-def ip_batch(lines: Sequence[str]) -> None:
-    """``ip -batch -``."""
-    batch(("ip", "-batch"), lines)
-
-
-def tc_batch(lines: Sequence[str]) -> None:
-    """``tc -batch -``."""
-    batch(("tc", "-batch"), lines)
-
-
-def remove_batch(command: str, lines: Sequence[str]) -> None:
-    """Removals by ``ip`` or ``tc``: every line is tried, and what is gone already is no failure."""
+def ip_remove(lines: Sequence[str]) -> None:
+    """Removals by ``ip -batch``: every line is tried, and what is gone already is no failure."""
     if not lines:
         return
     text_in = "".join(f"{line}\n" for line in lines)
-    done = run((command, "-force", "-batch", "-"), text_in=text_in, check=False)
+    done = run(("ip", "-force", "-batch", "-"), text_in=text_in, check=False)
     complaints = [
         line for line in done.stderr.splitlines() if line.strip() and not _GONE.search(line)
     ]
     if complaints:
-        raise CommandFailed(f"{command} -batch", "; ".join(complaints))
+        raise CommandFailed("ip -batch", "; ".join(complaints))

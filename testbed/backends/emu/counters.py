@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from testbed.backends.emu.netlink import TC_H_ROOT, QdiscCounters
+from testbed.backends.emu.messages import TC_H_ROOT
+from testbed.backends.emu.netlink import QdiscCounters
 from testbed.plan.limits import UNCLAIMED_MINOR
 
 

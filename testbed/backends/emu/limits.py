@@ -10,8 +10,9 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping, Sequence
 
+from testbed.backends.emu.messages import aimed, tc_message
 from testbed.backends.emu.namespaces import VmNamespace
-from testbed.backends.emu.netlink import Refusal, RouteSocket, aimed, tc_message
+from testbed.backends.emu.netlink import Refusal, RouteSocket
 from testbed.errors import RunFailed
 from testbed.plan.limits import Section, TcLine
 

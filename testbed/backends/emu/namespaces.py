@@ -11,17 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from testbed.backends.emu.netlink import (
-    Refusal,
-    RouteSocket,
+from testbed.backends.emu.messages import (
     address_message,
     aimed,
     gso_message,
-    inside,
     link_up_message,
     neighbour_message,
     prefix_route_message,
 )
+from testbed.backends.emu.netlink import Refusal, RouteSocket, inside
 from testbed.errors import RunFailed
 from testbed.plan.hosts import INITIAL_WINDOW_SEGMENTS, VM_DEVICE, VmHost
 
