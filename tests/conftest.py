@@ -20,6 +20,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says nothing about the code: tests never depend on the clock.
+settings.register_profile("hosenet", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("hosenet")
 
 TESTS = Path(__file__).parent
 TIER_NEEDS = {
