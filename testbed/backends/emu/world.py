@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from controller.client import ControllerError
+from controller.client import ControllerError, ControllerRefused
 from controller.launch import API_PORT, OPENFLOW_PORT
 from controller.privileges import unprivileged_user
 from controller.process import ControllerNotStarted, ControllerProcess, start_controller
@@ -32,6 +32,7 @@ from topologies.datacentre import DataCentre
 
 CONNECT_TIMEOUT_S = 60.0
 PORT_TAKEN = "port-taken"
+HTTP_NOT_FOUND = 404
 
 Narrate = Callable[[str], None]
 WriteText = Callable[[str, str], object]
@@ -108,13 +109,16 @@ class LiveWorld:
             self._write(name, tenant_text(self.plan, tenant))
 
     def dismiss(self, tenant: TenantPlan) -> None:
-        """The inverse of :meth:`admit`. Raises RunFailed."""
+        """The inverse of :meth:`admit`; what is gone already is no failure. Raises RunFailed."""
         flows = self._flows.submit(self._client.remove_tenant, tenant.tenant_id)
         self.network.remove_tenant(tenant)
         for vm in tenant.vms:
             self._cgroup.remove_vm(vm.slot.server, vm.slot.index)
         try:
             flows.result()
+        except ControllerRefused as error:
+            if error.status != HTTP_NOT_FOUND:
+                raise RunFailed(f"job {tenant.job_id}: {error}") from error
         except ControllerError as error:
             raise RunFailed(f"job {tenant.job_id}: {error}") from error
 
