@@ -86,15 +86,18 @@ def _pid_of(name: str) -> int | None:
 def switch_sockets() -> SwitchSockets:
     """Read the switch's packet sockets from the kernel."""
     shown = run(["ss", "--packet", "--all", "--numeric", "--processes", "--memory", "--extended"])
-    return read_sockets(shown.stdout)
+    return read_sockets(shown.stdout, switch_pid() or 0)
 
 
-def read_sockets(text: str) -> SwitchSockets:
-    """The switch's sockets from ``ss -0anpme``: the one bound to no device is what it sends by."""
+def read_sockets(text: str, pid: int) -> SwitchSockets:
+    """The switch's sockets from ``ss -0anpme``: the one bound to no device is what it sends by.
+
+    Its own only: there may be another switch on the machine, in a place of its own.
+    """
     offload: bool | None = None
     buffer_bytes = 0
     for entry in re.split(r"\n(?=\S)", text):
-        if '"ovs-vswitchd"' not in entry:
+        if f"pid={pid}," not in entry:
             continue
         offload = bool(offload) or "vnethdr" in entry
         found = re.search(r"\btb(\d+)", entry)

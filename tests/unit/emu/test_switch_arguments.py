@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from testbed.backends.emu.daemon import read_sockets
+from testbed.backends.emu.daemon import SwitchSockets, read_sockets
 from testbed.backends.emu.links import device_names, start_lines, up_lines
 from testbed.backends.emu.ovs import down_arguments, qos_arguments, up_arguments
 from testbed.plan.network import NetworkPlan, network_plan
@@ -139,19 +139,23 @@ p_raw UNCONN 0 0 *:eth0 * users:(("tcpdump",pid=10,fd=4)) ino:4 sk:3
 
 
 def test_the_switchs_send_buffer_is_that_of_its_unbound_socket() -> None:
-    sockets = read_sockets(SS)
+    sockets = read_sockets(SS, 9)
     assert sockets.send_buffer_bytes == 33_554_432
     assert sockets.offload is True
 
 
 def test_before_the_first_packet_there_is_no_send_buffer() -> None:
     lines = SS.splitlines(keepends=True)
-    sockets = read_sockets("".join(lines[:3] + lines[5:]))
+    sockets = read_sockets("".join(lines[:3] + lines[5:]), 9)
     assert sockets.send_buffer_bytes == 0
     assert sockets.offload is True
 
 
 def test_a_switch_without_ports_tells_nothing_of_offload() -> None:
     lines = SS.splitlines(keepends=True)
-    assert read_sockets("".join(lines[:1] + lines[5:])).offload is None
-    assert read_sockets(SS.replace(" vnethdr", "")).offload is False
+    assert read_sockets("".join(lines[:1] + lines[5:]), 9).offload is None
+    assert read_sockets(SS.replace(" vnethdr", ""), 9).offload is False
+
+
+def test_another_switch_on_the_machine_is_not_this_one() -> None:
+    assert read_sockets(SS, 99) == SwitchSockets(offload=None, send_buffer_bytes=0)
