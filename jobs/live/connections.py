@@ -119,7 +119,7 @@ class Connections:
                     self._connect(attempt)
             for key, _ in self._selector.select(_RETRY_S):
                 key.data()
-        self.sendings.sort(key=lambda sending: sending.order.peer)
+        self.sendings.sort(key=lambda sending: self.plan.sends.index(sending.order))
         self.receivings.sort(key=lambda receiving: receiving.order.peer)
         self._selector.close()
 

@@ -37,7 +37,9 @@ def permutation(n_vms: int, volume_bytes: int, rng: Random) -> tuple[Transfer, .
 
 
 def all_to_all(n_vms: int, volume_bytes: int) -> tuple[Transfer, ...]:
-    """Every VM spreads its volume over all others (a shuffle).
+    """Every VM spreads its volume over all others (a shuffle), beginning with its successor.
+
+    Taken in this order, one receiver after the other, every round is a permutation.
 
     What does not divide evenly goes, byte by byte, to the nearest successors: the share depends
     on the distance alone, so the sums at the receivers are exact too.
@@ -52,10 +54,10 @@ def all_to_all(n_vms: int, volume_bytes: int) -> tuple[Transfer, ...]:
 
 
 def transfers(pattern: str, n_vms: int, volume_bytes: int, rng: Random) -> tuple[Transfer, ...]:
-    """The transfers of ``pattern``, ordered by sender. ``rng`` is read by ``permutation`` alone.
+    """The transfers of ``pattern`` by sender, each sender's in the order it sends them.
 
-    Nothing to send gives no transfers. Raises ValueError for an unknown pattern, for fewer than
-    two VMs, and for a negative volume.
+    ``rng`` is read by ``permutation`` alone. Nothing to send gives no transfers. Raises ValueError
+    for an unknown pattern, for fewer than two VMs, and for a negative volume.
     """
     known: dict[str, Callable[[], tuple[Transfer, ...]]] = {
         "ring": lambda: ring(n_vms, volume_bytes),

@@ -37,7 +37,7 @@ class Incoming:
 
 @dataclass(frozen=True)
 class TransferPlan:
-    """What the agent of VM ``index`` does in a transfer.
+    """What the agent of VM ``index`` does in a transfer: ``sends`` in this order, one by one.
 
     ``demand`` is the demand curve c(x) (DCloud, Eq. 1) as ``(progress_end, rate_bps)`` with the
     *payload* rate that the application of this VM can produce up to that progress; empty means
