@@ -7,20 +7,47 @@ a test by itself: see test_daemon.py. Prints one JSON object.
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+import psutil
 
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
 from testbed.backends.emu.clean import remove_run
-from testbed.backends.emu.daemon import daemon_state, ensure_running, stop_if_idle, switch_pid
+from testbed.backends.emu.daemon import (
+    daemon_state,
+    ensure_running,
+    start,
+    stop_if_idle,
+    switch_pid,
+)
 from testbed.backends.emu.ledger import Daemon, Ledger
 from testbed.backends.emu.network import Network
-from testbed.backends.emu.ovs import vsctl
+from testbed.backends.emu.ovs import rows, vsctl
 from testbed.plan.network import network_plan
 from topologies.tree import tree
 
 FOLDERS = ("/run/openvswitch", "/etc/openvswitch", "/var/log/openvswitch")
+
+
+def dead_switch(network: Network, prefix: str) -> list[str]:
+    """What is left on the machine when the network goes after its switch has been killed."""
+    network.up()
+    pid = switch_pid() or 0
+    for victim in (psutil.Process(pid).ppid(), pid):
+        os.kill(victim, signal.SIGKILL)
+    while Path(f"/proc/{pid}").exists():
+        time.sleep(0.01)
+    network.down()
+    left = [name for _, name in socket.if_nameindex() if name.startswith(f"{prefix}-")]
+    left += [str(row[0]) for row in rows("Bridge", ["name"])]
+    start()
+    return left
 
 
 def main(prefix: str, state: str) -> dict[str, object]:
@@ -46,6 +73,7 @@ def main(prefix: str, state: str) -> dict[str, object]:
             said["datapath"] = conditions.datapath
             said["offload"] = conditions.offload
             said["send_buffer_bytes"] = conditions.send_buffer_bytes
+        said["after_a_dead_switch"] = dead_switch(Network(plan, ledger, 6699), prefix)
     finally:
         group.leave()
         remove_groups(group.paths)

@@ -265,9 +265,9 @@ def test_after_a_reboot_the_switchs_memory_is_cleaned_and_names_are_left(
     ledger.path.write_text(text.replace(boot_id(), "an earlier boot"))
     devices, spaces = devices_in_group(ledger.mark.group), sorted(NETNS_DIR.glob(f"{prefix}-*"))
     assert devices
-    assert {thing.what for thing in clean()} == {"bridge"}
+    bridges = {thing.name for thing in clean()}
     assert not rows("Bridge", ["name"], condition)
-    assert devices_in_group(ledger.mark.group) == devices
+    assert devices_in_group(ledger.mark.group) == devices - bridges != set()
     assert sorted(NETNS_DIR.glob(f"{prefix}-*")) == spaces
     # This boot's again, what was left is ours.
     ledger.path.write_text(text)

@@ -401,7 +401,7 @@ def test_the_next_run_takes_away_what_a_dead_one_left(
     removed = clean_leftovers()
     assert Removed("bridge", plan.bridges[0].name) in removed
     assert Removed("namespace", plan.slots[0].netns) in removed
-    assert Removed("veth", plan.links[0].lower.name) in removed
+    assert Removed("device", plan.links[0].lower.name) in removed
     assert devices(prefix) == []
     assert namespaces(prefix) == []
     assert ledgers() == []

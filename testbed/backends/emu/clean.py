@@ -137,8 +137,10 @@ def _remove_listed(
     bridges = {e.name for e in entries if isinstance(e, Bridge)}
     removed = _remove_bridges(bridges, mark, dry_run=dry_run) if bridges else []
     if mark.boot_id == boot_id():
-        veths = {e.name for e in entries if isinstance(e, Veth)}
-        removed += _remove_veths(veths, mark, dry_run=dry_run)
+        devices = bridges | {e.name for e in entries if isinstance(e, Veth)}
+        if dry_run:
+            devices -= {thing.name for thing in removed}  # they go with their bridges
+        removed += _remove_devices(devices, mark, dry_run=dry_run)
         spaces = [e for e in entries if isinstance(e, Netns)]
         removed += _remove_namespaces(spaces, mark, dry_run=dry_run)
     return removed
@@ -161,18 +163,21 @@ def _remove_bridges(listed: set[str], mark: RunMark, *, dry_run: bool) -> list[R
     return [Removed("bridge", name) for name in ours]
 
 
-def _remove_veths(listed: set[str], mark: RunMark, *, dry_run: bool) -> list[Removed]:
+def _remove_devices(listed: set[str], mark: RunMark, *, dry_run: bool) -> list[Removed]:
+    """Veth ends; and bridges' own devices, which stay if the switch died before it was told."""
     in_group = devices_in_group(mark.group)
     ours = sorted(in_group & listed)
     if ours and not dry_run:
         if in_group <= listed:
-            run(["ip", "link", "delete", "group", str(mark.group)])
+            run(["ip", "link", "delete", "group", str(mark.group)], check=False)
         else:
             ip_remove([f"link delete dev {name}" for name in ours])
         left = devices_in_group(mark.group) & listed
         if left:
-            raise RunFailed(f"devices {', '.join(sorted(left))} could not be deleted")
-    return [Removed("veth", name) for name in ours]
+            names = ", ".join(sorted(left))
+            mend = "restart Open vSwitch, then: sudo testbed clean"
+            raise RunFailed(f"devices {names} could not be deleted", mend)
+    return [Removed("device", name) for name in ours]
 
 
 def devices_in_group(group: int) -> set[str]:

@@ -38,6 +38,11 @@ def start_lines(group: int) -> list[str]:
     return [f"link set group {group} up"]
 
 
+def bridge_lines(network: NetworkPlan, group: int) -> list[str]:
+    """Put the bridges' own devices, which the switch has made, into the group."""
+    return [f"link set dev {bridge.name} group {group}" for bridge in network.bridges]
+
+
 def device_names(network: NetworkPlan) -> list[str]:
     """The veth ends that are in the host's namespace."""
     names = [slot.port.name for slot in network.slots]

@@ -139,6 +139,8 @@ class Network:
                 TrafficControl(host, devices, {}).apply(network_limits(self.plan))
                 switching.result()
             ovs.check_ports(self.plan)
+            # The bridges' own devices outlive a switch that dies: they are marked as well.
+            ip_batch(links.bridge_lines(self.plan, self._ledger.mark.group))
             self.conditions = self._look_at_switch()
             names = [slot.netns for slot in self.plan.slots]
             offload = self.conditions.offload is not False
