@@ -47,7 +47,7 @@ class DemandCurve:
         return sum(width * max(1.0, demand / bandwidth_bps) for width, demand in self.pieces())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class JobRequest:
     """The tuple ⟨n, b, p, d⟩ of DCloud with what the other papers and the live world add.
 
@@ -57,6 +57,12 @@ class JobRequest:
     bandwidth a scripted policy starts it at. ``cpu_share`` is the share of a core that each VM
     burns while it produces data. ``after`` names a job: this one arrives when that one has left,
     and not before ``submit_s``.
+
+    Of parallel jobs, whose VMs are their processes: ``estimate_s`` is the running time that the
+    user stated, where one was stated: all that a scheduler may plan with unless it is given
+    accurate times (:attr:`stated_s`). ``cpu_use`` is the share of a node's CPU that a process uses
+    when nothing else runs there: one number for all of them, or one each. ``user`` and ``queue``
+    are names that a trace bears.
     """
 
     id: str
@@ -75,6 +81,10 @@ class JobRequest:
     value: float = 0.0
     tags: tuple[tuple[str, str], ...] = field(default=())
     after: str | None = None
+    estimate_s: float | None = None
+    cpu_use: float | tuple[float, ...] = 1.0
+    user: str | None = None
+    queue: str | None = None
 
     def __post_init__(self) -> None:
         if self.n_vms < 1:
@@ -85,6 +95,25 @@ class JobRequest:
             raise ValueError(f"job {self.id}: duration must be above 0 s")
         if (self.demand is not None) != (self.kind == "demand"):
             raise ValueError(f"job {self.id}: a demand curve and kind 'demand' go together")
+        if self.estimate_s is not None and not self.estimate_s > 0:
+            raise ValueError(f"job {self.id}: a stated running time must be above 0 s")
+        uses = self.cpu_use if isinstance(self.cpu_use, tuple) else (self.cpu_use,) * self.n_vms
+        if len(uses) != self.n_vms or not all(0.0 < use <= 1.0 for use in uses):
+            raise ValueError(
+                f"job {self.id}: CPU use is one share above 0 and up to 1, or one per process"
+            )
+
+    @property
+    def stated_s(self) -> float:
+        """The running time its user stated; ``duration_s`` where none did."""
+        return self.duration_s if self.estimate_s is None else self.estimate_s
+
+    @property
+    def cpu_uses(self) -> tuple[float, ...]:
+        """The CPU use of each process."""
+        if not isinstance(self.cpu_use, tuple):
+            return (self.cpu_use,) * self.n_vms
+        return self.cpu_use
 
     @property
     def deadline_at_s(self) -> float | None:
