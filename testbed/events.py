@@ -6,7 +6,7 @@ Rates and times are in experiment units; raw figures of the emulated wire end in
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, ClassVar
 
 
@@ -60,6 +60,21 @@ class JobReserved(Event):
     root: int
     vms_on: list[list[int]]
     links: list[list[int]]
+    tier: str = "foreground"
+
+
+@dataclass(frozen=True)
+class JobWaits(Event):
+    """Why a job waits, from now on or until told otherwise; written when it is news.
+
+    ``behind``: jobs that it waits for; ``until_s``: its earliest start by what the policy knows.
+    """
+
+    name: ClassVar[str] = "job_waits"
+    job_id: str
+    reason: str
+    behind: list[str]
+    until_s: float | None
 
 
 @dataclass(frozen=True)
@@ -67,6 +82,7 @@ class JobStarted(Event):
     name: ClassVar[str] = "job_started"
     job_id: str
     rate_bps: int
+    tier: str = "foreground"
 
 
 @dataclass(frozen=True)
@@ -110,18 +126,35 @@ class JobPreempted(Event):
 
 @dataclass(frozen=True)
 class JobResumed(Event):
+    """It goes on where it was; its first ``cost_s`` there make no progress."""
+
     name: ClassVar[str] = "job_resumed"
     job_id: str
+    tier: str = "foreground"
+    cost_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class JobMigrated(Event):
+    """It goes on elsewhere; its first ``cost_s`` there make no progress."""
+
     name: ClassVar[str] = "job_migrated"
     job_id: str
     reason: str
     root: int
     vms_on: list[list[int]]
     links: list[list[int]]
+    tier: str = "foreground"
+    cost_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class JobTierSwitched(Event):
+    """The same nodes, from now on the other tier's CPU priority."""
+
+    name: ClassVar[str] = "job_tier_switched"
+    job_id: str
+    tier: str
 
 
 @dataclass(frozen=True)
@@ -154,10 +187,21 @@ class RunEnded(Event):
 EVENTS: dict[str, type[Event]] = {
     kind.name: kind
     for kind in (
-        RunStarted, JobSubmitted, JobReserved, JobStarted, JobRescaled, JobProgress, JobEnded,
-        JobPreempted, JobResumed, JobMigrated, LinkSample, FidelityNoted, RunEnded,
+        RunStarted, JobSubmitted, JobWaits, JobReserved, JobStarted, JobRescaled, JobProgress,
+        JobEnded, JobPreempted, JobResumed, JobMigrated, JobTierSwitched, LinkSample,
+        FidelityNoted, RunEnded,
     )
 }  # fmt: skip
+
+
+# Per event, all fields and those that have a default: they came later than the first run folders.
+_FIELDS = {
+    kind.name: (
+        frozenset(f.name for f in fields(kind)),
+        frozenset(f.name for f in fields(kind) if f.default is not MISSING),
+    )
+    for kind in EVENTS.values()
+}
 
 
 def event_from_json(record: dict[str, Any]) -> Event:
@@ -165,8 +209,9 @@ def event_from_json(record: dict[str, Any]) -> Event:
     kind = EVENTS.get(str(record.get("event")))
     if kind is None:
         raise ValueError(f"unknown event {record.get('event')!r}")
-    names = {f.name for f in fields(kind)}
+    names, optional = _FIELDS[kind.name]
     given = {k: v for k, v in record.items() if k != "event"}
-    if set(given) != names:
-        raise ValueError(f"{kind.name}: fields {sorted(set(given) ^ names)} missing or unknown")
+    wrong = names - optional - set(given) | set(given) - names
+    if wrong:
+        raise ValueError(f"{kind.name}: fields {sorted(wrong)} missing or unknown")
     return kind(**given)

@@ -1,7 +1,7 @@
 """One event loop for every policy and every world.
 
 The engine owns the order of things (at equal times: ends, then starts, then arrivals, then by id),
-the ledger, and the event stream. It asks the policy what to do, checks every placement with the
+the ledgers, and the event stream. It asks the policy what to do, checks every placement with the
 independent capacity check, books it, and only then tells the world.
 """
 
@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
-from enum import Enum
+from dataclasses import asdict
 
 from jobs.estimate import estimated_duration_s
 from jobs.request import JobRequest
 from testbed import events
-from testbed.embedding.check import check_placement
-from testbed.embedding.placement import Placement, Residual, hose_bps, tree_of
+from testbed.embedding.placement import Placement, hose_bps, tree_of
 from testbed.engine.backend import Backend, Completion, StartFailed
+from testbed.engine.books import Books
+from testbed.engine.state import JobState, Phase, Rank
+from testbed.engine.view import EngineView
 from testbed.errors import RunFailed
 from testbed.reservation.ledger import Ledger
 from testbed.schedulers import actions as act
@@ -25,84 +26,6 @@ from testbed.schedulers.policy import Charging, Policy
 from topologies.datacentre import DataCentre
 
 Sink = Callable[[events.Event], None]
-
-
-class Phase(Enum):
-    """Where a job is in its life."""
-
-    COMING = "coming"
-    WAITING = "waiting"
-    RESERVED = "reserved"
-    RUNNING = "running"
-    PREEMPTED = "preempted"
-    ENDED = "ended"
-
-
-class Rank(Enum):
-    """Order at one instant (NOTES, "Time order")."""
-
-    END = 0
-    START = 1
-    ARRIVAL = 2
-    WAKE = 3
-
-
-@dataclass
-class _Job:
-    """A job's state inside the engine.
-
-    ``left`` is where a preempted job was; ``epoch`` invalidates timers of an earlier plan.
-    """
-
-    request: JobRequest
-    phase: Phase = Phase.COMING
-    placement: Placement | None = None
-    rate_bps: int = 0
-    left: Placement | None = None
-    pending: act.Reserve | None = None
-    epoch: int = 0
-
-    def placed(self) -> Placement:
-        """Where the job is, or was when it was preempted."""
-        place = self.placement or self.left
-        if place is None:
-            raise RunFailed(f"job {self.request.id} has no place")
-        return place
-
-
-class EngineView:
-    """The read-only window that a policy decides from."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    @property
-    def now_s(self) -> float:
-        return self._engine.now_s
-
-    @property
-    def datacentre(self) -> DataCentre:
-        return self._engine.datacentre
-
-    def job(self, job_id: str) -> JobRequest:
-        """The request as policies may know it: the true duration stays hidden."""
-        return replace(self._engine.jobs[job_id].request, true_duration_s=None)
-
-    def waiting(self) -> tuple[str, ...]:
-        return tuple(self._engine.waiting)
-
-    def running(self) -> tuple[str, ...]:
-        return tuple(self._engine.running)
-
-    def placement(self, job_id: str) -> Placement | None:
-        return self._engine.jobs[job_id].placement
-
-    def residual(self, start_s: float, end_s: float | None) -> Residual:
-        return self._engine.ledger.residual(start_s, end_s)
-
-    @property
-    def ledger(self) -> Ledger:
-        return self._engine.ledger
 
 
 class Engine:
@@ -120,8 +43,8 @@ class Engine:
         self.datacentre = datacentre
         self.policy = policy
         self.backend = backend
-        self.ledger = Ledger(datacentre)
-        self.jobs = {job.id: _Job(job) for job in jobs}
+        self.books = Books(datacentre)
+        self.jobs = {job.id: JobState(job) for job in jobs}
         self.waiting: dict[str, None] = {}
         self.running: dict[str, None] = {}
         self.now_s = 0.0
@@ -130,7 +53,22 @@ class Engine:
         self._view = EngineView(self)
         self._timeline: list[tuple[float, int, str, int]] = []
         self._followers: dict[str, list[str]] = {}
+        self._arrived = 0
+        self._out_of_order = False
         self._schedule_arrivals()
+
+    @property
+    def ledger(self) -> Ledger:
+        """The foreground's ledger: the only one of policies without tiers."""
+        return self.books.foreground
+
+    def waiting_by_arrival(self) -> tuple[str, ...]:
+        """Who waits, preempted jobs at their old place."""
+        if self._out_of_order:
+            order = sorted(self.waiting, key=lambda job_id: self.jobs[job_id].order)
+            self.waiting = dict.fromkeys(order)
+            self._out_of_order = False
+        return tuple(self.waiting)
 
     def run(self) -> None:
         """Play every job to its end. Whatever interrupts leaves the running ones ``unfinished``."""
@@ -150,9 +88,7 @@ class Engine:
         until = self._timeline[0][0] if self._timeline else None
         completions = self.backend.wait(until)
         if completions:
-            for completion in completions:
-                self._advance(completion.at_s)
-                self._complete(completion)
+            self._complete_all(completions)
         elif until is None:
             stuck = ", ".join(self.running)
             raise RunFailed(f"the world has nothing left to wait for, yet these jobs run: {stuck}")
@@ -165,7 +101,7 @@ class Engine:
 
     def _advance(self, at_s: float) -> None:
         self.now_s = max(self.now_s, at_s)
-        self.ledger.forget_before(self.now_s)
+        self.books.forget_before(self.now_s)
 
     def _due(self, rank: Rank, key: str, epoch: int, at_s: float) -> None:
         if rank is Rank.WAKE:
@@ -200,19 +136,30 @@ class Engine:
 
     # -- what happens to jobs ---------------------------------------------------------------
 
-    def _arrive(self, job: _Job) -> None:
-        job.request = replace(job.request, submit_s=self.now_s)
-        job.phase = Phase.WAITING
+    def _arrive(self, job: JobState) -> None:
+        self._arrived += 1
+        job.arrive(self.now_s, self._arrived)
         self.waiting[job.request.id] = None
         self._emit(events.JobSubmitted(self.now_s, asdict(job.request)))
         self._ask(act.Arrived(job.request.id))
 
-    def _complete(self, done: Completion) -> None:
-        if self.jobs[done.job_id].phase not in (Phase.RUNNING, Phase.PREEMPTED):
-            return
-        detail = {**done.detail, **self._price(done)}
-        self._end(done.job_id, done.outcome, done.reason, done.measured_s, detail)
-        self._ask(act.Ended(done.job_id, done.outcome))
+    def _complete_all(self, completions: list[Completion]) -> None:
+        """Take in what ended together before the policy hears of the first of them."""
+        together: list[Completion] = []
+        for done in completions:
+            if together and done.at_s > together[0].at_s:
+                self._tell_ended(together)
+                together = []
+            if self.jobs[done.job_id].phase in (Phase.RUNNING, Phase.PREEMPTED):
+                self._advance(done.at_s)
+                detail = {**done.detail, **self._price(done)}
+                self._end(done.job_id, done.outcome, done.reason, done.measured_s, detail)
+                together.append(done)
+        self._tell_ended(together)
+
+    def _tell_ended(self, together: list[Completion]) -> None:
+        for place, done in enumerate(together, 1):
+            self._ask(act.Ended(done.job_id, done.outcome, place < len(together)))
 
     def _price(self, done: Completion) -> dict[str, float]:
         """What a job costs its tenant; nothing where the policy charges nothing or it was late."""
@@ -240,7 +187,7 @@ class Engine:
     ) -> None:
         job = self.jobs[job_id]
         if job.placement is not None:
-            self.ledger.release(job_id, self.now_s)
+            self.books.release(job_id, job.tier, self.now_s)
         job.phase, job.placement, job.pending = Phase.ENDED, None, None
         job.epoch += 1
         self.waiting.pop(job_id, None)
@@ -272,23 +219,25 @@ class Engine:
                 self._rescale(job_id, rate_bps)
             case act.Preempt(job_id, reason):
                 self._preempt(job_id, reason)
-            case act.Resume(job_id):
-                self._resume(job_id)
-            case act.Migrate(job_id, placement, reason):
-                self._migrate(job_id, placement, reason)
+            case act.Resume():
+                self._resume(action)
+            case act.Migrate():
+                self._migrate(action)
             case act.SwitchTier(job_id, tier):
-                self._require(job_id, Phase.RUNNING)
-                self.backend.switch_tier(job_id, tier)
+                self._switch_tier(job_id, tier)
+            case act.Wait():
+                self._wait(action)
             case act.Wake(at_s):
                 self._at(max(at_s, self.now_s), Rank.WAKE, "")
 
     def _start(self, action: act.Start) -> None:
         job = self._require(action.job_id, Phase.WAITING)
         end_s = action.reserve_until_s
+        job.tier = action.tier
         self._book(job, action.placement, action.rate_bps, self.now_s, end_s)
         if end_s is not None and action.kill_at_end:
             self._at(end_s, Rank.END, action.job_id, job.epoch)
-        self._launch(job, action.tier)
+        self._launch(job)
 
     def _reserve(self, action: act.Reserve) -> None:
         job = self._require(action.job_id, Phase.WAITING)
@@ -299,21 +248,21 @@ class Engine:
         if action.kill_at_end:
             self._at(action.end_s, Rank.END, action.job_id, job.epoch)
 
-    def _start_reserved(self, job: _Job) -> None:
+    def _start_reserved(self, job: JobState) -> None:
         job.pending = None
-        self._launch(job, "foreground")
+        self._launch(job)
 
     def _book(
-        self, job: _Job, placement: Placement, rate_bps: int, start_s: float, end_s: float | None
+        self,
+        job: JobState,
+        placement: Placement,
+        rate_bps: int,
+        start_s: float,
+        end_s: float | None,
     ) -> None:
-        """Check a placement independently, then put it in the ledger."""
+        """Hold a placement and say so, with what it promises."""
         request = job.request
-        residual = self.ledger.residual(start_s, end_s)
-        wrong = check_placement(self.datacentre, residual, placement, request.n_vms, rate_bps)
-        if wrong:
-            raise RunFailed(f"policy {self.policy.name}, job {request.id}: {'; '.join(wrong)}")
-        self.ledger.reserve(request.id, placement, rate_bps, start_s, end_s)
-        job.placement, job.rate_bps = placement, rate_bps
+        self._hold(job, placement, rate_bps, start_s, end_s)
         best_effort = rate_bps == 0 and request.bandwidth_bps > 0 and request.kind != "compute"
         estimate = (
             None
@@ -331,74 +280,138 @@ class Engine:
                 placement.root,
                 [list(pair) for pair in placement.vms_on],
                 self._links(placement, rate_bps),
+                job.tier,
             )
         )
 
-    def _launch(self, job: _Job, tier: act.Tier) -> None:
+    def _hold(
+        self,
+        job: JobState,
+        placement: Placement,
+        rate_bps: int,
+        start_s: float,
+        end_s: float | None,
+    ) -> None:
+        """Check a placement independently, then put it in the ledger of the job's tier."""
+        request = job.request
+        try:
+            self.books.book(
+                request.id, request.n_vms, placement, rate_bps, job.tier, start_s, end_s
+            )
+        except RunFailed as error:
+            raise RunFailed(f"policy {self.policy.name}, {error}") from None
+        job.placement, job.rate_bps = placement, rate_bps
+
+    def _launch(self, job: JobState) -> None:
         placement = job.placed()
         job_id = job.request.id
         self.waiting.pop(job_id, None)
         self.running[job_id] = None
         job.phase = Phase.RUNNING
         try:
-            self.backend.start(job.request, placement, job.rate_bps, tier)
+            self.backend.start(job.request, placement, job.rate_bps, job.tier)
         except StartFailed as error:
             self._end(job_id, "killed", f"it could not be started: {error}", None, {})
             self._ask(act.Ended(job_id, "killed"))
             return
         self._advance(self.backend.now_s())
-        self._emit(events.JobStarted(self.now_s, job_id, job.rate_bps))
+        self._emit(events.JobStarted(self.now_s, job_id, job.rate_bps, job.tier))
 
     def _rescale(self, job_id: str, rate_bps: int) -> None:
         job = self._require(job_id, Phase.RUNNING)
         placement = job.placed()
-        self.ledger.rerate(job_id, self.now_s, rate_bps)
+        if job.tier == "background":
+            raise RunFailed(f"policy {self.policy.name} rescales job {job_id} in the background")
+        self.books.foreground.rerate(job_id, self.now_s, rate_bps)
         job.rate_bps = rate_bps
         self.backend.rescale(job_id, rate_bps)
         links = self._links(placement, rate_bps)
         self._emit(events.JobRescaled(self.now_s, job_id, rate_bps, links))
 
     def _preempt(self, job_id: str, reason: str) -> None:
+        """Take a job off its nodes; what it has done is kept. It waits at its place by arrival."""
         job = self._require(job_id, Phase.RUNNING)
         self.backend.preempt(job_id)
-        self.ledger.release(job_id, self.now_s)
-        job.phase, job.left, job.placement = Phase.PREEMPTED, job.placement, None
-        job.epoch += 1
+        self._give_back(job)
+        job.phase = Phase.PREEMPTED
         self.running.pop(job_id, None)
         self.waiting[job_id] = None
+        self._out_of_order = True
         self._emit(events.JobPreempted(self.now_s, job_id, reason))
 
-    def _resume(self, job_id: str) -> None:
+    def _resume(self, action: act.Resume) -> None:
         """Let a preempted job go on where it was."""
-        job = self._require(job_id, Phase.PREEMPTED)
-        placement = job.placed()
-        self.ledger.reserve(job_id, placement, job.rate_bps, self.now_s, None)
-        self._running_again(job, placement)
-        self.backend.resume(job_id)
-        self._emit(events.JobResumed(self.now_s, job_id))
+        job = self._require(action.job_id, Phase.PREEMPTED)
+        job.tier = action.tier
+        self._hold(job, job.placed(), job.rate_bps, self.now_s, None)
+        self._running_again(job)
+        self.backend.resume(action.job_id, action.cost_s, action.tier)
+        self._emit(events.JobResumed(self.now_s, action.job_id, action.tier, action.cost_s))
 
-    def _migrate(self, job_id: str, placement: Placement, reason: str) -> None:
-        """Put a preempted job on (other) nodes and let it go on."""
-        job = self._require(job_id, Phase.PREEMPTED)
-        self.ledger.reserve(job_id, placement, job.rate_bps, self.now_s, None)
-        self._running_again(job, placement)
-        self.backend.migrate(job_id, placement)
-        vms_on = [list(pair) for pair in placement.vms_on]
-        links = self._links(placement, job.rate_bps)
-        self._emit(events.JobMigrated(self.now_s, job_id, reason, placement.root, vms_on, links))
+    def _migrate(self, action: act.Migrate) -> None:
+        """Put a preempted or running job on (other) nodes and let it go on."""
+        job_id, placement = action.job_id, action.placement
+        job = self._require(job_id, Phase.PREEMPTED, Phase.RUNNING)
+        if job.phase is Phase.RUNNING:
+            self._give_back(job)
+        job.tier = action.tier
+        self._hold(job, placement, job.rate_bps, self.now_s, None)
+        self._running_again(job)
+        self.backend.migrate(job_id, placement, action.cost_s, action.tier)
+        self._emit(
+            events.JobMigrated(
+                self.now_s,
+                job_id,
+                action.reason,
+                placement.root,
+                [list(pair) for pair in placement.vms_on],
+                self._links(placement, job.rate_bps),
+                action.tier,
+                action.cost_s,
+            )
+        )
 
-    def _running_again(self, job: _Job, placement: Placement) -> None:
-        job.phase, job.placement, job.left = Phase.RUNNING, placement, None
+    def _switch_tier(self, job_id: str, tier: act.Tier) -> None:
+        """The same nodes, the other tier: a change of priority, which costs nothing."""
+        job = self._require(job_id, Phase.RUNNING)
+        if tier == job.tier:
+            raise RunFailed(f"policy {self.policy.name}: job {job_id} is in the {tier} already")
+        self._give_back(job)
+        job.tier = tier
+        self._hold(job, job.placed(), job.rate_bps, self.now_s, None)
+        job.left = None
+        self.backend.switch_tier(job_id, tier)
+        self._emit(events.JobTierSwitched(self.now_s, job_id, tier))
+
+    def _wait(self, action: act.Wait) -> None:
+        """Say why a job waits, where that is news."""
+        job = self._require(action.job_id, Phase.WAITING, Phase.PREEMPTED)
+        if job.said != action:
+            job.said = action
+            self._emit(
+                events.JobWaits(
+                    self.now_s, action.job_id, action.reason, list(action.behind), action.until_s
+                )
+            )
+
+    def _give_back(self, job: JobState) -> None:
+        """A running job's nodes are free; where it was is remembered."""
+        self.books.release(job.request.id, job.tier, self.now_s)
+        job.left, job.placement = job.placement, None
+        job.epoch += 1
+
+    def _running_again(self, job: JobState) -> None:
+        job.phase, job.left, job.said = Phase.RUNNING, None, None
         self.waiting.pop(job.request.id, None)
         self.running[job.request.id] = None
 
-    def _require(self, job_id: str, phase: Phase) -> _Job:
+    def _require(self, job_id: str, *phases: Phase) -> JobState:
         job = self.jobs.get(job_id)
-        if job is None or job.phase is not phase:
+        if job is None or job.phase not in phases:
             state = "unknown" if job is None else job.phase.value
+            wanted = " or ".join(phase.value for phase in phases)
             raise RunFailed(
-                f"policy {self.policy.name} acts on job {job_id},"
-                f" which is {state}, not {phase.value}"
+                f"policy {self.policy.name} acts on job {job_id}, which is {state}, not {wanted}"
             )
         return job
 

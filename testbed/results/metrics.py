@@ -166,6 +166,7 @@ class _Job:
     price: float = 0.0
     n_placed: int = 0
     reserved_bps: int = 0
+    tier: str = "foreground"
     held: tuple[int, int] | None = None
 
 
@@ -234,6 +235,7 @@ class Tally:
                 job.granted_bps, job.estimate_s = event.rate_bps, event.estimate_s
                 job.n_placed = sum(count for _, count in event.vms_on)
                 job.reserved_bps = _total(event.links)
+                job.tier = event.tier
             case events.JobStarted():
                 job.start_s = event.t if job.start_s is None else job.start_s
                 self._hold(job)
@@ -243,10 +245,12 @@ class Tally:
             case events.JobPreempted():
                 job.preemptions += 1
                 self._let_go(job)
-            case events.JobResumed():
+            case events.JobResumed() | events.JobTierSwitched():
+                job.tier = event.tier
                 self._hold(job)
             case events.JobMigrated():
                 job.migrations += 1
+                job.tier = event.tier
                 job.reserved_bps = _total(event.links)
                 self._hold(job)
             case events.JobEnded():
@@ -259,8 +263,10 @@ class Tally:
 
     def _hold(self, job: _Job) -> None:
         self._let_go(job)
-        job.held = (job.n_placed, job.reserved_bps)
-        self._use.vms += job.n_placed
+        # A background VM runs in what the foreground leaves: it takes no slot of its own.
+        n_vms = job.n_placed if job.tier == "foreground" else 0
+        job.held = (n_vms, job.reserved_bps)
+        self._use.vms += n_vms
         self._use.reserved_bps += job.reserved_bps
 
     def _let_go(self, job: _Job) -> None:

@@ -1,4 +1,15 @@
-"""What a policy may answer, and what it is told: frozen values, no clock, no I/O."""
+"""What a policy may answer, and what it is told: frozen values, no clock, no I/O.
+
+**Tiers.** Every node has a foreground and a background VM per slot. Where nothing is said of tiers,
+everything happens in the foreground. The background has no links: a job in it holds no bandwidth
+(its rate is 0).
+
+**Preemption.** :class:`Preempt` takes a job off its nodes at once and keeps what it has done; it
+waits again, at its old place by arrival. It goes on by :class:`Resume` (where it was) or
+:class:`Migrate` (elsewhere). Either may cost ``cost_s``: for so long the job holds its nodes
+and makes no progress. Whoever is preempted within that time goes on later from the progress
+it had, and pays again.
+"""
 
 from __future__ import annotations
 
@@ -46,26 +57,64 @@ class Rescale:
 
 @dataclass(frozen=True)
 class Preempt:
+    """Take a running job off its nodes; its capacity is free at once, its progress is kept.
+
+    ``reason`` is for people: who needs the nodes.
+    """
+
     job_id: str
     reason: str
 
 
 @dataclass(frozen=True)
 class Resume:
+    """Let a preempted job go on where it was, at the rate it had, until it ends."""
+
     job_id: str
+    cost_s: float = 0.0
+    tier: Tier = "foreground"
 
 
 @dataclass(frozen=True)
 class Migrate:
+    """Let a preempted or a running job go on at ``placement``, at the rate it had, until it ends.
+
+    What a running job holds is given back before the new placement is checked, so that the two
+    may overlap. ``cost_s``: for so long it holds its new nodes and makes no progress.
+    """
+
     job_id: str
     placement: Placement
     reason: str
+    cost_s: float = 0.0
+    tier: Tier = "foreground"
 
 
 @dataclass(frozen=True)
 class SwitchTier:
+    """The running job's VMs go to the other tier of the same nodes, which must be free there.
+
+    A change of CPU priority: it costs nothing, and is no migration (CMBF, Section 4.2).
+    """
+
     job_id: str
     tier: Tier
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Why a job waits: for the event stream alone, so that ``testbed explain`` can say it.
+
+    ``reason``: what was tried and what stood in the way ("6 nodes asked, 3 free"). ``behind``: the
+    jobs that it waits for. ``until_s``: when it can start at the earliest by what the policy
+    knows. The engine writes it down only where it differs from the last one of that job, so a
+    policy may say it at every decision; cheaper is to say it only of jobs it has looked at.
+    """
+
+    job_id: str
+    reason: str
+    behind: tuple[str, ...] = ()
+    until_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -88,7 +137,17 @@ class Wake:
 
 
 Action: TypeAlias = (
-    Start | Reserve | Rescale | Preempt | Resume | Migrate | SwitchTier | Reject | Kill | Wake
+    Start
+    | Reserve
+    | Rescale
+    | Preempt
+    | Resume
+    | Migrate
+    | SwitchTier
+    | Wait
+    | Reject
+    | Kill
+    | Wake
 )
 
 
@@ -101,10 +160,15 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Ended:
-    """A job left the data centre (finished, killed): its capacity is back."""
+    """A job left the data centre (finished, killed): its capacity is back.
+
+    ``more``: others ended at this very instant; their capacity is back too, and their own events
+    follow. A policy that plans once an instant waits for the last, whose ``more`` is False.
+    """
 
     job_id: str
     outcome: str
+    more: bool = False
 
 
 @dataclass(frozen=True)

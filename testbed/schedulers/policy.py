@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 from jobs.request import JobRequest
-from testbed.embedding.placement import Residual
+from testbed.embedding.placement import Placement, Residual
 from testbed.reservation.ledger import Ledger
-from testbed.schedulers.actions import Action, PolicyEvent
+from testbed.schedulers.actions import Action, PolicyEvent, Tier
 from topologies.datacentre import DataCentre
 
 
@@ -23,14 +23,33 @@ class View(Protocol):
     def job(self, job_id: str) -> JobRequest: ...
 
     def waiting(self) -> tuple[str, ...]:
-        """Jobs submitted and neither started, reserved nor rejected, in order of arrival."""
+        """Jobs submitted and neither running, reserved nor rejected, in order of arrival.
+
+        Preempted jobs are among them, at their old place.
+        """
         ...
 
     def running(self) -> tuple[str, ...]:
-        """Jobs that run now, in order of their start."""
+        """Jobs that run now, in order of their (last) start."""
         ...
 
-    def residual(self, start_s: float, end_s: float | None) -> Residual:
+    def placement(self, job_id: str) -> Placement | None:
+        """What a job holds now or later; None where it holds nothing."""
+        ...
+
+    def left(self, job_id: str) -> Placement | None:
+        """Where a preempted job was: it goes on by Resume or Migrate. None for any other."""
+        ...
+
+    def tier(self, job_id: str) -> Tier:
+        """The tier that a job runs in, or was in when it was preempted."""
+        ...
+
+    def order(self, job_id: str) -> int:
+        """A job's number by arrival, from 1: the smaller one came earlier."""
+        ...
+
+    def residual(self, start_s: float, end_s: float | None, tier: Tier = "foreground") -> Residual:
         """The least that is free at any instant of ``[start_s, end_s)``; None: for ever."""
         ...
 

@@ -291,10 +291,16 @@ class LiveBackend:
     def preempt(self, job_id: str) -> None:
         raise RunFailed(f"job {job_id}: preemption is not available in the live world yet")
 
-    def resume(self, job_id: str) -> None:
+    def resume(self, job_id: str, cost_s: float, tier: Tier) -> None:  # noqa: ARG002 not yet
         raise RunFailed(f"job {job_id}: resuming is not available in the live world yet")
 
-    def migrate(self, job_id: str, placement: Placement) -> None:  # noqa: ARG002 not yet
+    def migrate(
+        self,
+        job_id: str,
+        placement: Placement,  # noqa: ARG002 not yet
+        cost_s: float,  # noqa: ARG002
+        tier: Tier,  # noqa: ARG002
+    ) -> None:
         raise RunFailed(f"job {job_id}: migration is not available in the live world yet")
 
     def switch_tier(self, job_id: str, tier: Tier) -> None:

@@ -29,8 +29,9 @@ Meter = Callable[[float, float, float], None]
 class _SimJob:
     """A job in the simulated world.
 
-    ``done`` is its progress at ``since_s``, ``ran_s`` the time it had run by then; at its present
-    rate it ends at ``end_s``. ``epoch`` tells valid entries of the heap from stale ones.
+    ``done`` is its progress at ``since_s``, ``ran_s`` the time it had been on nodes by then; until
+    ``idle_until_s`` it makes none (it is being restored); at its present rate it ends at
+    ``end_s``. ``epoch`` tells valid entries of the heap from stale ones.
     """
 
     request: JobRequest
@@ -40,6 +41,7 @@ class _SimJob:
     since_s: float
     done: float = 0.0
     ran_s: float = 0.0
+    idle_until_s: float = -math.inf
     end_s: float = math.inf
     paused: bool = False
     epoch: int = 0
@@ -132,15 +134,20 @@ class SimulatedBackend:
         job.epoch += 1
         job.end_s = math.inf
 
-    def resume(self, job_id: str) -> None:
+    def resume(self, job_id: str, cost_s: float, tier: Tier) -> None:
+        self._only_foreground(job_id, tier)
         job = self._jobs[job_id]
         job.paused, job.since_s = False, self._now_s
+        job.idle_until_s = self._now_s + cost_s
         self._connect(job)
         self._plan(job)
 
-    def migrate(self, job_id: str, placement: Placement) -> None:
-        self._jobs[job_id].placement = placement
-        self.resume(job_id)
+    def migrate(self, job_id: str, placement: Placement, cost_s: float, tier: Tier) -> None:
+        job = self._jobs[job_id]
+        if not job.paused:
+            self.preempt(job_id)
+        job.placement = placement
+        self.resume(job_id, cost_s, tier)
 
     def switch_tier(self, job_id: str, tier: Tier) -> None:
         self._only_foreground(job_id, tier)
@@ -174,9 +181,10 @@ class SimulatedBackend:
     def _bring_up_to_date(self, job: _SimJob) -> None:
         if job.paused:
             return
-        elapsed_s = self._now_s - job.since_s
-        job.done = advanced(job.request, job.done, job.rate_bps, elapsed_s)
-        job.ran_s += elapsed_s
+        worked_s = self._now_s - max(job.since_s, job.idle_until_s)
+        if worked_s > 0:
+            job.done = advanced(job.request, job.done, job.rate_bps, worked_s)
+        job.ran_s += self._now_s - job.since_s
         job.since_s = self._now_s
 
     def _plan(self, job: _SimJob) -> None:
@@ -184,7 +192,8 @@ class SimulatedBackend:
         job.epoch += 1
         if job.best_effort and self._shared is not None and self._shared.independent:
             return
-        job.end_s = job.since_s + remaining_s(job.request, job.done, job.rate_bps)
+        begin_s = max(job.since_s, job.idle_until_s)
+        job.end_s = begin_s + remaining_s(job.request, job.done, job.rate_bps)
         if job.end_s < math.inf:
             heapq.heappush(self._ends, (job.end_s, job.request.id, job.epoch))
 

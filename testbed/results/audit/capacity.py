@@ -33,7 +33,9 @@ def _booked(history: History) -> list[Change]:
 
 
 def _change(booking: Booking, t: float, sign: int) -> Change:
-    return Change(t, booking.line, booking.job_id, sign, booking.vms_on, booking.links)
+    return Change(
+        t, booking.line, booking.job_id, sign, booking.vms_on, booking.links, booking.tier
+    )
 
 
 def _over(
@@ -72,8 +74,12 @@ def slots(history: History) -> Iterator[Finding]:
             f"which has {has} slots"
         )
 
-    yield from _over(occupied(history), lambda c: c.vms_on, capacity, say("run on"))
-    yield from _over(_booked(history), lambda c: c.vms_on, capacity, say("are booked on"))
+    ran, booked = list(occupied(history)), _booked(history)
+    for tier in sorted({change.tier for change in (*ran, *booked)}):
+        where = "on" if tier == "foreground" else f"in the {tier} of"
+        for changes, word in ((ran, "run"), (booked, "are booked")):
+            mine = (change for change in changes if change.tier == tier)
+            yield from _over(mine, lambda c: c.vms_on, capacity, say(f"{word} {where}"))
 
 
 def links(history: History) -> Iterator[Finding]:
@@ -98,7 +104,8 @@ def returned(history: History) -> Iterator[Finding]:
     running: dict[str, int] = {}
     left: dict[tuple[str, int], int] = {}
     for change in occupied(history):
-        for kind, pairs in (("slot", change.vms_on), ("link", change.links)):
+        tier = change.tier
+        for kind, pairs in ((f"{tier} slot", change.vms_on), ("link", change.links)):
             for resource, amount in pairs:
                 key = (kind, resource)
                 left[key] = left.get(key, 0) + change.sign * amount
@@ -106,7 +113,7 @@ def returned(history: History) -> Iterator[Finding]:
             running[change.job_id] = change.line
         else:
             running.pop(change.job_id, None)
-    n_slots = sum(amount for (kind, _), amount in left.items() if kind == "slot")
+    n_slots = sum(amount for (kind, _), amount in left.items() if kind != "link")
     n_links = sum(kind == "link" and amount != 0 for (kind, _), amount in left.items())
     if running or any(left.values()):
         first = min(running.values(), default=None)

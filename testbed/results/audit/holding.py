@@ -7,17 +7,22 @@ ones included, as half-open intervals of time. Both must fit at every instant.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from testbed import events
 from testbed.results.audit.history import Dossier, History
 
 Pairs = Sequence[Sequence[int]]
+Held = tuple[Pairs, Pairs, str]
+NOTHING: Held = ((), (), "foreground")
 
 
 @dataclass(frozen=True)
 class Change:
-    """At ``t`` a job takes (``sign`` 1) or gives back (-1) VMs on servers and bit/s on links."""
+    """At ``t`` a job takes (``sign`` 1) or gives back (-1) VMs on servers and bit/s on links.
+
+    The VMs are of ``tier``: each has as many slots as the servers have.
+    """
 
     t: float
     line: int
@@ -25,6 +30,7 @@ class Change:
     sign: int
     vms_on: Pairs
     links: Pairs
+    tier: str
 
 
 @dataclass(frozen=True)
@@ -37,12 +43,13 @@ class Booking:
     job_id: str
     vms_on: Pairs
     links: Pairs
+    tier: str
 
 
 def occupied(history: History) -> Iterator[Change]:
     """Changes of what running jobs occupy, in the order of the file."""
-    placed: dict[str, tuple[Pairs, Pairs]] = {}
-    held: dict[str, tuple[Pairs, Pairs]] = {}
+    placed: dict[str, Held] = {}
+    held: dict[str, Held] = {}
 
     def release(t: float, line: int, job_id: str) -> Iterator[Change]:
         if job_id in held:
@@ -56,16 +63,20 @@ def occupied(history: History) -> Iterator[Change]:
 
     for entry in history.file.lines:
         line, event = entry.number, entry.event
+        vms_on, links, tier = placed.get(getattr(event, "job_id", ""), NOTHING)
         match event:
             case events.JobReserved():
-                placed[event.job_id] = (event.vms_on, event.links)
-            case events.JobStarted() | events.JobResumed():
+                placed[event.job_id] = (event.vms_on, event.links, event.tier)
+            case events.JobStarted():
+                yield from take(event.t, line, event.job_id)
+            case events.JobResumed() | events.JobTierSwitched():
+                placed[event.job_id] = (vms_on, links, event.tier)
                 yield from take(event.t, line, event.job_id)
             case events.JobMigrated():
-                placed[event.job_id] = (event.vms_on, event.links)
+                placed[event.job_id] = (event.vms_on, event.links, event.tier)
                 yield from take(event.t, line, event.job_id)
             case events.JobRescaled():
-                placed[event.job_id] = (placed.get(event.job_id, ((), ()))[0], event.links)
+                placed[event.job_id] = (vms_on, event.links, tier)
                 yield from take(event.t, line, event.job_id)
             case events.JobPreempted() | events.JobEnded():
                 yield from release(event.t, line, event.job_id)
@@ -87,7 +98,7 @@ def _bookings(job: Dossier) -> Iterator[Booking]:
         if now is not None:
             end_s = t if now.end_s is None else min(now.end_s, t)
             if end_s > now.start_s:
-                yield Booking(now.start_s, end_s, now.line, job.job_id, now.vms_on, now.links)
+                yield replace(now, end_s=end_s)
 
     last: Booking | None = None
     for entry in job.lines:
@@ -95,17 +106,20 @@ def _bookings(job: Dossier) -> Iterator[Booking]:
         match event:
             case events.JobReserved():
                 yield from close(event.t)
-                now = Booking(
-                    event.start_s, event.end_s, line, job.job_id, event.vms_on, event.links
-                )
+                held = (event.vms_on, event.links, event.tier)
+                now = Booking(event.start_s, event.end_s, line, job.job_id, *held)
             case events.JobRescaled() if now is not None:
                 yield from close(event.t)
-                now = Booking(event.t, now.end_s, line, job.job_id, now.vms_on, event.links)
+                now = replace(now, start_s=event.t, line=line, links=event.links)
             case events.JobMigrated():
                 yield from close(event.t)
-                now = Booking(event.t, None, line, job.job_id, event.vms_on, event.links)
+                held = (event.vms_on, event.links, event.tier)
+                now = Booking(event.t, None, line, job.job_id, *held)
+            case events.JobTierSwitched() if now is not None:
+                yield from close(event.t)
+                now = replace(now, start_s=event.t, end_s=None, line=line, tier=event.tier)
             case events.JobResumed() if last is not None:
-                now = Booking(event.t, None, line, job.job_id, last.vms_on, last.links)
+                now = replace(last, start_s=event.t, end_s=None, line=line, tier=event.tier)
             case events.JobPreempted() | events.JobEnded():
                 yield from close(event.t)
                 last, now = now, None

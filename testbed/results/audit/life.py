@@ -11,16 +11,22 @@ from testbed.results.folder import EVENTS
 
 _NEXT: dict[str, dict[str, str]] = {
     "unknown": {"job_submitted": "waiting"},
-    "waiting": {"job_reserved": "reserved", "job_ended": "ended"},
+    "waiting": {"job_waits": "waiting", "job_reserved": "reserved", "job_ended": "ended"},
     "reserved": {"job_started": "running", "job_ended": "ended"},
     "running": {
         "job_rescaled": "running",
         "job_progress": "running",
         "job_migrated": "running",
+        "job_tier_switched": "running",
         "job_preempted": "preempted",
         "job_ended": "ended",
     },
-    "preempted": {"job_resumed": "running", "job_migrated": "running", "job_ended": "ended"},
+    "preempted": {
+        "job_waits": "preempted",
+        "job_resumed": "running",
+        "job_migrated": "running",
+        "job_ended": "ended",
+    },
     "ended": {},
 }
 """What may happen to a job in each phase, and the phase it is in afterwards."""
@@ -145,7 +151,7 @@ def overstays(history: History) -> Iterator[Finding]:
             event = entry.event
             if isinstance(event, events.JobReserved):
                 ends_s = event.end_s
-            elif isinstance(event, events.JobMigrated | events.JobResumed):
+            elif isinstance(event, events.JobMigrated | events.JobResumed | events.JobTierSwitched):
                 ends_s = None
             elif isinstance(event, events.JobEnded | events.JobPreempted):
                 if ends_s is not None and not about(event.t, ends_s, slack_s):

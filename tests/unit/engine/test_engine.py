@@ -58,13 +58,13 @@ class ScriptedWorld:
         self.calls.append(("preempt", job_id))
         self.ends.pop(job_id, None)
 
-    def resume(self, job_id: str) -> None:
+    def resume(self, job_id: str, cost_s: float, tier: act.Tier) -> None:
         self.calls.append(("resume", job_id))
-        self.ends[job_id] = self.now + self.runs_for_s[job_id]
+        self.ends[job_id] = self.now + cost_s + self.runs_for_s[job_id]
 
-    def migrate(self, job_id: str, placement: Placement) -> None:
+    def migrate(self, job_id: str, placement: Placement, cost_s: float, tier: act.Tier) -> None:
         self.calls.append(("migrate", job_id))
-        self.ends[job_id] = self.now + self.runs_for_s[job_id]
+        self.ends[job_id] = self.now + cost_s + self.runs_for_s[job_id]
 
     def switch_tier(self, job_id: str, tier: act.Tier) -> None:
         self.calls.append((tier, job_id))
@@ -102,7 +102,7 @@ def play(
         policy,  # type: ignore[arg-type]
         world,
         history.append,
-        after_step=lambda e: e.ledger.check(),
+        after_step=lambda e: e.books.check(),
     )
     engine.run()
     return history, engine

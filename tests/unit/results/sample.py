@@ -347,6 +347,27 @@ def preempting() -> list[events.Event]:
     ]
 
 
+def two_tiers() -> list[events.Event]:
+    """One node, two VMs on it: the one behind comes to the front when the other has left."""
+    topology = tree((1,), slots=1)
+    root, here = topology["trees"][0]["root"], [[0, 1]]
+    ask = {"bandwidth_bps": 0, "duration_s": 30.0, "n_vms": 1}
+    return [
+        events.RunStarted(0.0, "two tiers", "cmcbf", "sim", 1, topology),
+        events.JobSubmitted(0.0, request("front", 0.0, **ask)),
+        events.JobReserved(0.0, "front", 0.0, None, 0, 30.0, root, here, []),
+        events.JobStarted(0.0, "front", 0),
+        events.JobSubmitted(10.0, request("behind", 10.0, **ask)),
+        events.JobWaits(10.0, "behind", "1 node asked, 0 free", ["front"], None),
+        events.JobReserved(15.0, "behind", 15.0, None, 0, 30.0, root, here, [], "background"),
+        events.JobStarted(15.0, "behind", 0, "background"),
+        events.JobEnded(30.0, "front", "finished", "", 30.0, {}),
+        events.JobTierSwitched(30.0, "behind", "foreground"),
+        events.JobEnded(57.5, "behind", "finished", "", 42.5, {}),
+        events.RunEnded(57.5, "completed", ""),
+    ]
+
+
 def flat() -> list[events.Event]:
     """A cluster of nodes without links; nothing asks for bandwidth."""
     topology = {

@@ -34,10 +34,11 @@ def failed(checked: Audit) -> dict[str, list[str]]:
         sample.main_example(backend="sim", samples=False),
         sample.simulated(300),
         sample.preempting(),
+        sample.two_tiers(),
         sample.sliding(),
         sample.flat(),
     ],
-    ids=["live", "simulated", "many", "preempting", "sliding", "flat"],
+    ids=["live", "simulated", "many", "preempting", "tiers", "sliding", "flat"],
 )
 def test_a_good_run_passes(tmp_path: Path, stream: list[events.Event]) -> None:
     folder, _ = write_run(tmp_path, stream)
@@ -324,6 +325,45 @@ def test_lies_about_one_job_leave_other_checks_alone(tmp_path: Path) -> None:
     mutate(folder.path, wrong_estimate)
     # Changed after the tables were written: they differ from it too.
     assert set(failed(audit(folder.path))) == {"estimates", "jobs.csv", "summary"}
+
+
+# -------------------------------------------------------------------------- two tiers of nodes
+
+
+def start_in_front(r: list[Record]) -> None:
+    for name in ("job_reserved", "job_started"):
+        one(r, name, "behind")["tier"] = "foreground"
+    r.remove(one(r, "job_tier_switched", "behind"))
+
+
+def comes_to_the_front_too_soon(r: list[Record]) -> None:
+    one(r, "job_tier_switched", "behind")["t"] = 20.0
+    r.sort(key=lambda record: record["t"])
+
+
+def third_behind(r: list[Record]) -> None:
+    for name in ("job_reserved", "job_started"):
+        one(r, name, "front")["tier"] = "background"
+
+
+def waits_while_it_runs(r: list[Record]) -> None:
+    one(r, "job_waits", "behind")["t"] = 20.0
+    r.sort(key=lambda record: record["t"])
+
+
+@pytest.mark.parametrize(
+    ("lie", "check", "words"),
+    [
+        (start_in_front, "slots", "2 VMs run on server 0, which has 1 slots"),
+        (comes_to_the_front_too_soon, "slots", "2 VMs are booked on server 0"),
+        (third_behind, "slots", "2 VMs run in the background of server 0"),
+        (waits_while_it_runs, "lives", "job_waits of behind, which is running"),
+    ],
+)
+def test_each_tier_has_its_own_slots(tmp_path: Path, lie: Mutation, check: str, words: str) -> None:
+    folder, _ = write_run(tmp_path, sample.two_tiers())
+    mutate(folder.path, lie)
+    assert any(words in text for text in failed(audit(folder.path))[check])
 
 
 # ------------------------------------------------------------------- capacity, in the calendar

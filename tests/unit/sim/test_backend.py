@@ -88,12 +88,35 @@ def test_work_is_conserved_across_preemption() -> None:
     backend.wait(4.0)
     backend.preempt("a")
     assert backend.wait(20.0) == []
-    backend.resume("a")
+    backend.resume("a", 0.0, "foreground")
     backend.wait(21.0)
     backend.preempt("a")
-    backend.migrate("a", on((2, 2)))
+    backend.migrate("a", on((2, 2)), 0.0, "foreground")
     (done,) = backend.wait(None)
     assert (done.at_s, done.measured_s) == (pytest.approx(26.0), pytest.approx(10.0))
+
+
+def test_a_migration_costs_time_on_the_new_nodes_and_none_of_the_work() -> None:
+    backend = SimulatedBackend()
+    backend.start(transfer("a"), on((0, 2)), 100, "foreground")
+    backend.wait(4.0)
+    backend.migrate("a", on((2, 2)), 3.0, "foreground")
+    (done,) = backend.wait(None)
+    assert (done.at_s, done.measured_s) == (pytest.approx(13.0), pytest.approx(13.0))
+
+
+def test_preempted_while_it_is_restored_a_job_keeps_its_progress_and_pays_again() -> None:
+    backend = SimulatedBackend()
+    backend.start(transfer("a"), on((0, 2)), 100, "foreground")
+    backend.wait(4.0)
+    backend.preempt("a")
+    backend.resume("a", 3.0, "foreground")
+    backend.wait(6.0)
+    backend.preempt("a")
+    backend.wait(10.0)
+    backend.resume("a", 3.0, "foreground")
+    (done,) = backend.wait(None)
+    assert (done.at_s, done.measured_s) == (pytest.approx(19.0), pytest.approx(15.0))
 
 
 def test_a_killed_job_completes_no_more() -> None:

@@ -1,0 +1,74 @@
+"""Where each job is in its life, as the engine keeps it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum, IntEnum
+
+from jobs.request import JobRequest
+from testbed.embedding.placement import Placement
+from testbed.errors import RunFailed
+from testbed.schedulers import actions as act
+
+
+class Phase(Enum):
+    """Where a job is in its life."""
+
+    COMING = "coming"
+    WAITING = "waiting"
+    RESERVED = "reserved"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    ENDED = "ended"
+
+
+class Rank(IntEnum):
+    """Order at one instant (NOTES, "Time order")."""
+
+    END = 0
+    START = 1
+    ARRIVAL = 2
+    WAKE = 3
+
+
+@dataclass(slots=True)
+class JobState:
+    """A job inside the engine.
+
+    ``left`` is where a preempted job was, ``tier`` where it runs or ran; ``epoch`` invalidates
+    timers of an earlier plan; ``order`` is its place by arrival, from 1; ``said`` is the last
+    word on why it waits.
+    """
+
+    request: JobRequest
+    phase: Phase = Phase.COMING
+    placement: Placement | None = None
+    rate_bps: int = 0
+    tier: act.Tier = "foreground"
+    left: Placement | None = None
+    pending: act.Reserve | None = None
+    epoch: int = 0
+    order: int = 0
+    said: act.Wait | None = None
+    _visible: JobRequest | None = None
+
+    @property
+    def visible(self) -> JobRequest:
+        """The request as policies may know it: the true duration stays hidden."""
+        if self._visible is None:
+            known = self.request.true_duration_s is None
+            self._visible = self.request if known else replace(self.request, true_duration_s=None)
+        return self._visible
+
+    def arrive(self, at_s: float, order: int) -> None:
+        """It is submitted now, whatever its request said."""
+        if self.request.submit_s != at_s:
+            self.request, self._visible = replace(self.request, submit_s=at_s), None
+        self.phase, self.order = Phase.WAITING, order
+
+    def placed(self) -> Placement:
+        """Where the job is, or was when it was preempted."""
+        place = self.placement or self.left
+        if place is None:
+            raise RunFailed(f"job {self.request.id} has no place")
+        return place
