@@ -1,33 +1,48 @@
 """Fat-trees: k pods of k/2 edge and k/2 aggregation switches below (k/2)^2 cores.
 
-After Al-Fares et al., "A scalable, commodity data center network architecture" (2008). Below any
-one core there is exactly one tree to all servers; a tenant is pinned to one of them.
+After Al-Fares et al., "A scalable, commodity data center network architecture" (2008). Two readings
+of their capacity (docs/decisions/0412). *tree*: below any one core there is exactly one tree to all
+servers, and a tenant is pinned to one of them. *pooled*: parallel uplinks between two layers count
+as one link that carries all they carry together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal, get_args
 
 import numpy as np
 
-from topologies.arguments import MAX_NODES, Problems, at_least, capacities, slot_array
+from topologies.arguments import MAX_LINK_BPS, MAX_NODES, Problems, at_least, capacities, slot_array
 from topologies.datacentre import DataCentre, IntArray, TopologyError, Tree, frozen_array
+from topologies.tree import tree
+
+Network = Literal["tree", "pooled"]
+NETWORKS: tuple[Network, ...] = get_args(Network)
 
 # Parents and uplinks of every core's tree: 150 MB.
 _MAX_TREE_ENTRIES = 10_000_000
 
 
 def fat_tree(
-    k: int, link_bps: int | Sequence[int], slots_per_server: int | Sequence[int]
+    k: int,
+    link_bps: int | Sequence[int],
+    slots_per_server: int | Sequence[int],
+    network: Network = "tree",
 ) -> DataCentre:
     """The fat-tree of k-port switches: k^3/4 servers, k even and at least 2.
 
-    ``link_bps``: one capacity, or three from the top down (core, aggregation, server links).
+    ``link_bps``: one capacity, or three from the top down (core, aggregation, server links); those
+    of single links in both readings of the ``network``.
 
     Numbering: servers, edges, aggregation switches pod by pod, then cores. Core ``c`` stands above
     the aggregation switch ``c // (k/2)`` of every pod, so the cores of one group share everything
     below their aggregation switches. ``trees`` has one tree per core, in order of the cores.
-    Raises TopologyError with all problems at once.
+
+    Pooled it is one tree: servers, edges, one aggregation node a pod for its k/2 switches, and one
+    core node for all cores; an edge's uplink carries k/2 links' worth, a pod's (k/2)^2. Raises
+    TopologyError with all problems at once.
     """
     problems: Problems = []
     if at_least(problems, ("k",), k, 2, "the number of ports"):
@@ -40,10 +55,22 @@ def fat_tree(
     n_servers = None if problems else int(k) ** 3 // 4
     per_level = capacities(problems, link_bps, 3)
     slots = slot_array(problems, slots_per_server, n_servers, "slots_per_server")
+    if network not in NETWORKS:
+        problems.append((("network",), f"must be one of {', '.join(NETWORKS)}, not {network!r}"))
+    elif network == "pooled" and not problems:
+        _check_pooled(problems, int(k) // 2, per_level)
     if problems:
         raise TopologyError(problems)
     k = int(k)
     half = k // 2
+    parameters: dict[str, object] = {
+        "k": k,
+        "link_bps": per_level,
+        "slots_per_server": int(slots[0]) if len(set(slots.tolist())) == 1 else slots.tolist(),
+        "network": network,
+    }
+    if network == "pooled":
+        return _pooled(half, per_level, slots.tolist(), parameters)
     counts = [k**3 // 4, k * half, k * half, half * half]
     first = np.concatenate(([0], np.cumsum(counts)))
     n_links = [counts[0], counts[1] * half, counts[2] * half]
@@ -62,12 +89,29 @@ def fat_tree(
         link_upper=frozen_array(upper),
         link_capacity_bps=frozen_array(np.repeat(per_level[::-1], n_links)),
         trees=tuple(_tree_of_core(core, half, counts, first, level) for core in range(counts[3])),
-        parameters={
-            "k": k,
-            "link_bps": per_level,
-            "slots_per_server": int(slots[0]) if len(set(slots.tolist())) == 1 else slots.tolist(),
-        },
+        parameters=parameters,
     )
+
+
+def _pooled_bps(half: int, per_level: list[int]) -> list[int]:
+    """What parallel links carry together, from the top down."""
+    core_bps, aggregation_bps, server_bps = per_level
+    return [half * half * core_bps, half * aggregation_bps, server_bps]
+
+
+def _check_pooled(problems: Problems, half: int, per_level: list[int]) -> None:
+    most = max(_pooled_bps(half, per_level))
+    if most > MAX_LINK_BPS:
+        problems.append((("link_bps",), f"pooled links of {most} bit/s are above 1000 Tbit/s"))
+
+
+def _pooled(
+    half: int, per_level: list[int], slots: list[int], parameters: dict[str, object]
+) -> DataCentre:
+    """All links between two layers of a pod, or of the data centre, as one."""
+    regular = tree([2 * half, half, half], _pooled_bps(half, per_level), slots)
+    names = tuple(name.replace("rack ", "edge ") for name in regular.names)
+    return replace(regular, kind="fat-tree", names=names, parameters=parameters)
 
 
 def _links(half: int, counts: list[int], first: IntArray) -> tuple[IntArray, IntArray]:

@@ -36,9 +36,9 @@ class Counts:
     """How many VMs fit below every node, by Oktopus' recurrence, one layer at a time.
 
     ``below[v]`` VMs fit below node v as far as links inside it go; ``most[h][e]`` of them pass the
-    uplink of layer h's edge e, ``allowed[h][e]`` being the edge's a. That recurrence takes only
-    the largest count of each child, which is enough to tell whether a subtree can hold the hose
-    (docs/decisions/0101).
+    uplink of layer h's edge e, ``allowed[h][e]`` being the edge's a and ``per_link[l]`` link l's.
+    That recurrence takes only the largest count of each child, which is enough to tell whether a
+    subtree can hold the hose (docs/decisions/0101).
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class Counts:
         self.below[: datacentre.n_servers] = residual.free_slots
         self.most: list[IntArray] = []
         self.allowed: list[IntArray] = []
+        self.per_link = link_counts(residual, n_vms, rate_bps)
 
     def climb(self) -> Iterator[tuple[Layer, IntArray]]:
         """Counts the layers not yet counted; yields each with the totals of its switches."""
-        per_link = link_counts(self.residual, self.n_vms, self.rate_bps)
         for layer in self.datacentre.layers[len(self.most) :]:
-            a = edge_counts(layer, per_link, self.n_vms)
+            a = edge_counts(layer, self.per_link, self.n_vms)
             most = self._pass(self.below[layer.child_index], a)
             total = np.add.reduceat(most, layer.segments)
             self.below[layer.switch_index] = total

@@ -41,7 +41,13 @@ class Exact:
     name = "exact"
 
     def embed(
-        self, datacentre: DataCentre, residual: Residual, n_vms: int, rate_bps: int
+        self,
+        datacentre: DataCentre,
+        residual: Residual,
+        n_vms: int,
+        rate_bps: int,
+        *,
+        largest_bps: int = 0,  # noqa: ARG002
     ) -> Placement | Refusal:
         placement = least_bandwidth(datacentre, residual, n_vms, rate_bps)
         if placement is not None:

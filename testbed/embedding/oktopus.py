@@ -32,7 +32,13 @@ class Oktopus:
     name = "oktopus"
 
     def embed(
-        self, datacentre: DataCentre, residual: Residual, n_vms: int, rate_bps: int
+        self,
+        datacentre: DataCentre,
+        residual: Residual,
+        n_vms: int,
+        rate_bps: int,
+        *,
+        largest_bps: int = 0,  # noqa: ARG002
     ) -> Placement | Refusal:
         counts = Counts(datacentre, residual, n_vms, rate_bps)
         for found in _candidates(counts):

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from difflib import get_close_matches
 
+from testbed.embedding.adaba import AdaBa
 from testbed.embedding.base import Embedder
+from testbed.embedding.best_fit import BestFit
 from testbed.embedding.exact import Exact
+from testbed.embedding.first_fit import FirstFit
+from testbed.embedding.greedy import Greedy
 from testbed.embedding.oktopus import Oktopus
 from testbed.errors import BadInput
 
-_EMBEDDERS: dict[str, Callable[[], Embedder]] = {"exact": Exact, "oktopus": Oktopus}
+_EMBEDDERS: dict[str, Callable[[], Embedder]] = {
+    kind.name: kind for kind in (AdaBa, BestFit, Exact, FirstFit, Greedy, Oktopus)
+}
 
 
 def embedder_names() -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from testbed.spec.reading import partial, read_kind, read_model
 from testbed.units import UnitError, parse_bandwidth
 from topologies.custom import custom
 from topologies.datacentre import DataCentre, TopologyError
-from topologies.fat_tree import fat_tree
+from topologies.fat_tree import Network, fat_tree
 from topologies.flat import flat
 from topologies.tree import tree
 
@@ -74,6 +74,11 @@ class FatTreeTopology(SpecModel):
     )
     links: Links = Field(description="one capacity, or three: core, aggregation and server links")
     slots_per_server: Slots = Field(description="VM slots of every server, or a list of them")
+    network: Network = Field(
+        "tree",
+        description="what parallel links carry: tree pins a tenant to the one tree below a core,"
+        " pooled counts the links between two layers as one (default tree)",
+    )
 
 
 class FlatTopology(SpecModel):
@@ -147,9 +152,9 @@ TOPOLOGIES: dict[str, TopologyKind] = {
     ),
     "fat-tree": TopologyKind(
         FatTreeTopology,
-        lambda k: fat_tree(k["k"], k["links"], k["slots_per_server"]),
+        lambda k: fat_tree(k["k"], k["links"], k["slots_per_server"], k["network"]),
         _LINKS,
-        {"links": [10**9], "slots_per_server": 1},
+        {"links": [10**9], "slots_per_server": 1, "network": "tree"},
     ),
     "flat": TopologyKind(
         FlatTopology,

@@ -5,7 +5,14 @@ from testbed.errors import BadInput
 
 
 def test_every_name_makes_the_embedder_of_that_name() -> None:
-    assert embedder_names() == ("exact", "oktopus")
+    assert embedder_names() == (
+        "adaba",
+        "best-fit",
+        "exact",
+        "first-fit",
+        "greedy",
+        "oktopus",
+    )
     assert [embedder(name).name for name in embedder_names()] == list(embedder_names())
 
 
@@ -13,5 +20,6 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(BadInput) as caught:
         embedder("octopus")
     assert caught.value.message == (
-        "unknown embedder 'octopus' (did you mean 'oktopus'?); known: exact, oktopus"
+        "unknown embedder 'octopus' (did you mean 'oktopus'?); known: adaba, best-fit, exact,"
+        " first-fit, greedy, oktopus"
     )

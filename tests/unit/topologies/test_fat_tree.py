@@ -103,3 +103,44 @@ def test_all_problems_at_once() -> None:
     with pytest.raises(TopologyError) as caught:
         fat_tree(5, [1, -1, 1], [])
     assert {path for path, _ in caught.value.problems} >= {("k",), ("link_bps", 1)}
+
+
+def test_pooled_is_one_tree_that_carries_what_the_parallel_links_do() -> None:
+    apart, pooled = (fat_tree(4, [40, 10, 1], 8, reading) for reading in ("tree", "pooled"))
+    assert pooled.kind == "fat-tree"
+    assert pooled.names[16] == "edge 0"
+    assert np.bincount(pooled.level).tolist() == [16, 8, 4, 1]
+    for level, width in ((0, 1), (1, 2), (2, 4)):
+        lower = pooled.level[pooled.link_lower] == level
+        assert set(pooled.link_capacity_bps[lower].tolist()) == {width * [1, 10, 40][level]}
+        # All capacity between the two layers is there, neither more nor less.
+        total = apart.link_capacity_bps[apart.level[apart.link_lower] == level].sum()
+        assert pooled.link_capacity_bps[lower].sum() == total
+
+
+def test_only_the_servers_own_links_bind_where_a_fat_tree_is_pooled() -> None:
+    # Any hoses that the servers' links carry, the links above carry too.
+    rng = np.random.default_rng(5)
+    dc = fat_tree(4, 12, 4, "pooled")
+    (tree,) = dc.trees
+    for _ in range(20):
+        left = np.array(dc.link_capacity_bps)
+        for _ in range(12):
+            counts = rng.integers(0, 4, 16)
+            n, rate = int(counts.sum()), int(rng.integers(1, 4))
+            below = {}
+            for server in range(16):
+                for node in tree.path_to_root(server)[:-1]:
+                    below[node] = below.get(node, 0) + int(counts[server])
+            need = {int(tree.uplink[v]): min(x, n - x) * rate for v, x in below.items()}
+            if all(left[link] >= bps for link, bps in need.items() if link < 16):
+                for link, bps in need.items():
+                    left[link] -= bps
+        assert left.min() >= 0
+
+
+def test_pooled_links_beyond_reason_and_unknown_readings() -> None:
+    with pytest.raises(TopologyError, match="above 1000 Tbit/s"):
+        fat_tree(4, 5 * 10**14, 1, "pooled")
+    with pytest.raises(TopologyError, match="must be one of tree, pooled"):
+        fat_tree(4, 1, 1, "both")  # type: ignore[arg-type]

@@ -1,0 +1,53 @@
+"""AdaBa: servers by a weight that follows how large a request is (Li et al. 2018, Section 4.1).
+
+Small requests go to servers with few slots free, large ones to servers with many, so that the
+bandwidth of the large ones stays inside servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from testbed.embedding.packing import Packing, pack_in_order
+from testbed.embedding.placement import Placement, Refusal, Residual
+from testbed.embedding.subtree import Subtree
+from topologies.datacentre import DataCentre
+
+
+def weight(free_slots: int, slots: int, rate_bps: int, largest_bps: int) -> int:
+    """Eq. 7 times 2·B_max, a whole number: -a²·B_max + 2·L·B·a.
+
+    ``free_slots`` is a, ``slots`` is L (slots of an idle server), ``largest_bps`` is B_max. Where
+    nobody ever asked for bandwidth the weight is that of a request that asks for none, -a².
+    """
+    return 2 * slots * rate_bps * free_slots - free_slots**2 * max(largest_bps, 1)
+
+
+class AdaBa:
+    """Algorithm 1: the lowest switch below which servers in order of weight take all VMs.
+
+    ``largest_bps`` is B_max before this request. Servers of equal weight come by id; L is the
+    largest server's slots where they differ. O(servers · slots · levels) for each switch.
+    """
+
+    name = "adaba"
+
+    def embed(
+        self,
+        datacentre: DataCentre,
+        residual: Residual,
+        n_vms: int,
+        rate_bps: int,
+        *,
+        largest_bps: int = 0,
+    ) -> Placement | Refusal:
+        packing = Packing(datacentre, residual, n_vms, rate_bps)
+        largest = max(largest_bps, rate_bps)
+        slots = int(datacentre.slots.max(initial=0))
+        free = packing.free_slots
+        weights = {a: weight(a, slots, rate_bps, largest) for a in set(free)}
+
+        def heaviest_first(subtree: Subtree) -> Iterable[int]:
+            return sorted(subtree.servers, key=lambda s: -weights[free[s]])
+
+        return pack_in_order(packing, heaviest_first) or packing.refusal()
