@@ -1,4 +1,4 @@
-"""AdaBa, best fit, first fit and greedy: the paper's examples, its search, and no over-commitment."""
+"""AdaBa, best fit, first fit, greedy: the paper's examples, its search, no over-commitment."""
 
 import gc
 import random
@@ -109,9 +109,7 @@ def test_a_request_is_weighed_against_the_largest_so_far() -> None:
     residual = Residual(np.array([2, 5, 8]), np.array(dc.directed_capacity_bps))
 
     def chosen(rate_mbps: int, largest_mbps: int) -> int:
-        answer = AdaBa().embed(
-            dc, residual, 2, rate_mbps * MBIT, largest_bps=largest_mbps * MBIT
-        )
+        answer = AdaBa().embed(dc, residual, 2, rate_mbps * MBIT, largest_bps=largest_mbps * MBIT)
         assert isinstance(answer, Placement)
         ((server, _),) = answer.vms_on
         return server
