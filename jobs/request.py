@@ -61,8 +61,9 @@ class JobRequest:
     Of parallel jobs, whose VMs are their processes: ``estimate_s`` is the running time that the
     user stated, where one was stated: all that a scheduler may plan with unless it is given
     accurate times (:attr:`stated_s`). ``cpu_use`` is the share of a node's CPU that a process uses
-    when nothing else runs there: one number for all of them, or one each. ``user`` and ``queue``
-    are names that a trace bears.
+    when nothing else runs there: one number for all of them, or one each; ``cpu_estimate`` is what
+    schedulers are told of it, where that is not the truth. ``user`` and ``queue`` are names that a
+    trace bears.
     """
 
     id: str
@@ -83,6 +84,7 @@ class JobRequest:
     after: str | None = None
     estimate_s: float | None = None
     cpu_use: float | tuple[float, ...] = 1.0
+    cpu_estimate: float | tuple[float, ...] | None = None
     user: str | None = None
     queue: str | None = None
 
@@ -97,8 +99,7 @@ class JobRequest:
             raise ValueError(f"job {self.id}: a demand curve and kind 'demand' go together")
         if self.estimate_s is not None and not self.estimate_s > 0:
             raise ValueError(f"job {self.id}: a stated running time must be above 0 s")
-        uses = self.cpu_use if isinstance(self.cpu_use, tuple) else (self.cpu_use,) * self.n_vms
-        if len(uses) != self.n_vms or not all(0.0 < use <= 1.0 for use in uses):
+        if not all(_are_uses(uses, self.n_vms) for uses in (self.cpu_use, self.cpu_estimate)):
             raise ValueError(
                 f"job {self.id}: CPU use is one share above 0 and up to 1, or one per process"
             )
@@ -119,3 +120,10 @@ class JobRequest:
     def deadline_at_s(self) -> float | None:
         """The deadline on the run's clock."""
         return None if self.deadline_s is None else self.submit_s + self.deadline_s
+
+
+def _are_uses(uses: float | tuple[float, ...] | None, n: int) -> bool:
+    """Whether these are shares of a CPU: one for all, or one for each of ``n`` processes."""
+    if isinstance(uses, tuple):
+        return len(uses) == n and all(0.0 < use <= 1.0 for use in uses)
+    return uses is None or 0.0 < uses <= 1.0

@@ -67,6 +67,8 @@ def _check_servers(
         placed += count
     if placed != n_vms:
         problems.append(f"{placed} VMs placed, {n_vms} asked")
+    if placement.processes and sorted(placement.processes) != list(range(n_vms)):
+        problems.append(f"its processes are not 0 to {n_vms - 1}, each once")
     return problems
 
 

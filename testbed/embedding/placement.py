@@ -15,10 +15,15 @@ from topologies.datacentre import DataCentre, IntArray, Tree, down, up
 
 @dataclass(frozen=True)
 class Placement:
-    """``vms_on``: ``(server, count)`` by server id, counts above 0; ``root`` names the tree."""
+    """``vms_on``: ``(server, count)`` by server id, counts above 0; ``root`` names the tree.
+
+    ``processes``: which process of a parallel job each VM runs, in the order of ``vms_on``; empty
+    where that is their own order or does not matter.
+    """
 
     root: int
     vms_on: tuple[tuple[int, int], ...]
+    processes: tuple[int, ...] = ()
 
     @property
     def n_vms(self) -> int:

@@ -54,10 +54,14 @@ class JobState:
 
     @property
     def visible(self) -> JobRequest:
-        """The request as policies may know it: the true duration stays hidden."""
+        """The request as policies may know it: the truth behind its estimates stays hidden."""
         if self._visible is None:
-            known = self.request.true_duration_s is None
-            self._visible = self.request if known else replace(self.request, true_duration_s=None)
+            request = self.request
+            if request.cpu_estimate is not None:
+                request = replace(request, cpu_use=request.cpu_estimate, cpu_estimate=None)
+            if request.true_duration_s is not None:
+                request = replace(request, true_duration_s=None)
+            self._visible = request
         return self._visible
 
     def arrive(self, at_s: float, order: int) -> None:

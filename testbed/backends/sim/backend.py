@@ -3,7 +3,8 @@
 A job with a reserved rate runs exactly at it. A job started at rate 0 that wants bandwidth is
 *best effort*: it gets its max-min fair share of what the reserved jobs leave
 (:mod:`testbed.backends.sim.sharing`). Progress follows DCloud's Eq. 1
-(:mod:`testbed.backends.sim.progress`). Everything is deterministic.
+(:mod:`testbed.backends.sim.progress`), slowed down where two VMs share a node
+(:mod:`testbed.backends.sim.tiers`). Everything is deterministic.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from jobs.request import JobRequest
 from testbed.backends.sim.progress import advanced, remaining_s
 from testbed.backends.sim.sharing import SharedNetwork, Sharing
+from testbed.backends.sim.tiers import Interference, TwoTiers
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
 from testbed.errors import RunFailed
@@ -25,10 +27,16 @@ from topologies.datacentre import DataCentre
 Meter = Callable[[float, float, float], None]
 
 
+def together_s(at_s: float) -> float:
+    """Up to when an end counts as one at ``at_s``: sums of floats differ in their last digits."""
+    return at_s + 1e-9 + 1e-14 * abs(at_s)
+
+
 @dataclass
 class _SimJob:
     """A job in the simulated world.
 
+    ``speed`` is what sharing its nodes leaves of its speed, ``cpus`` how many CPUs it keeps busy.
     ``done`` is its progress at ``since_s``, ``ran_s`` the time it had been on nodes by then; until
     ``idle_until_s`` it makes none (it is being restored); at its present rate it ends at
     ``end_s``. ``epoch`` tells valid entries of the heap from stale ones.
@@ -39,21 +47,25 @@ class _SimJob:
     rate_bps: float
     best_effort: bool
     since_s: float
+    tier: Tier = "foreground"
+    speed: float = 1.0
+    cpus: float = 0.0
     done: float = 0.0
     ran_s: float = 0.0
     idle_until_s: float = -math.inf
     end_s: float = math.inf
     paused: bool = False
+    connected: bool = False
     epoch: int = 0
 
 
 class SimulatedBackend:
     """See :class:`testbed.engine.backend.Backend`.
 
-    ``datacentre``, ``sharing`` and ``seed`` matter to best-effort jobs alone: whom they compete
-    with and where, and the random permutations they send in. ``meter`` is told, for every stretch
-    of time in which their rates stay the same: when it begins and ends, and how many bit/s they
-    send up the servers' own links.
+    ``datacentre``, ``sharing`` and ``seed`` matter to best-effort jobs: whom they compete with and
+    where, and the random permutations they send in. ``meter`` is told, for every stretch of time in
+    which their rates stay the same: when it begins and ends, and how many bit/s they send up the
+    servers' own links. ``interference`` and ``seed`` matter where a background VM runs.
     """
 
     name = "sim"
@@ -64,8 +76,14 @@ class SimulatedBackend:
         sharing: Sharing | None = None,
         seed: int = 0,
         meter: Meter | None = None,
+        interference: Interference | None = None,
     ) -> None:
         self._meter = meter
+        self._datacentre = datacentre
+        self._seed = seed
+        self._interference = interference or Interference()
+        self._tiers: TwoTiers | None = None
+        self._cpu_s = 0.0
         self._now_s = 0.0
         self._jobs: dict[str, _SimJob] = {}
         self._ends: list[tuple[float, str, int]] = []
@@ -79,21 +97,31 @@ class SimulatedBackend:
         """The best-effort jobs' network, to look at."""
         return self._shared
 
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds used so far: what is to be divided by CPUs times span for the utilisation.
+
+        In front a process uses what it uses when alone; behind, what it gets of that.
+        """
+        running = (job for job in self._jobs.values() if not job.paused)
+        return self._cpu_s + sum((self._now_s - job.since_s) * job.cpus for job in running)
+
     def now_s(self) -> float:
         return self._now_s
 
     def wait(self, until_s: float | None) -> list[Completion]:
         """All completions of the earliest instant up to ``until_s``."""
         limit_s = math.inf if until_s is None else until_s
+        late_s = math.inf if until_s is None else together_s(until_s)
         while True:
             self._settle()
             end_s = self._next_end_s()
             resettle_s = self._next_settling_s()
             if resettle_s < min(end_s, limit_s):
                 self._let_pass(resettle_s)
-            elif end_s <= limit_s and end_s < math.inf:
-                self._let_pass(end_s)
-                return self._finish_all(end_s)
+            elif end_s <= late_s and end_s < math.inf:
+                self._let_pass(max(self._now_s, min(end_s, limit_s)))
+                return self._finish_all(together_s(end_s))
             else:
                 if until_s is not None:
                     self._let_pass(max(self._now_s, until_s))
@@ -102,16 +130,17 @@ class SimulatedBackend:
     # -- jobs -------------------------------------------------------------------------------
 
     def start(self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier) -> None:
-        self._only_foreground(job.id, tier)
         best_effort = rate_bps == 0 and job.bandwidth_bps > 0 and job.kind != "compute"
-        if best_effort and self._shared is None:
-            raise StartFailed("best-effort jobs need a simulated network to share")
+        if best_effort and (self._shared is None or tier == "background"):
+            missing = "a simulated network" if self._shared is None else "the foreground"
+            raise StartFailed(f"best-effort jobs need {missing} to share")
         if best_effort and job.n_vms == 1:
             # It has nobody to send to: nothing can hold it up.
             best_effort, rate_bps = False, job.bandwidth_bps
-        entry = _SimJob(job, placement, rate_bps, best_effort, self._now_s)
+        entry = _SimJob(job, placement, rate_bps, best_effort, self._now_s, tier)
         self._jobs[job.id] = entry
         self._connect(entry)
+        self._occupy(entry)
         self._plan(entry)
 
     def rescale(self, job_id: str, rate_bps: int) -> None:
@@ -130,16 +159,17 @@ class SimulatedBackend:
             raise RunFailed(f"job {job_id} has no reservation that preempting it would free")
         self._bring_up_to_date(job)
         self._disconnect(job)
+        self._vacate(job)
         job.paused = True
         job.epoch += 1
         job.end_s = math.inf
 
     def resume(self, job_id: str, cost_s: float, tier: Tier) -> None:
-        self._only_foreground(job_id, tier)
         job = self._jobs[job_id]
-        job.paused, job.since_s = False, self._now_s
+        job.paused, job.since_s, job.tier = False, self._now_s, tier
         job.idle_until_s = self._now_s + cost_s
         self._connect(job)
+        self._occupy(job)
         self._plan(job)
 
     def migrate(self, job_id: str, placement: Placement, cost_s: float, tier: Tier) -> None:
@@ -150,29 +180,78 @@ class SimulatedBackend:
         self.resume(job_id, cost_s, tier)
 
     def switch_tier(self, job_id: str, tier: Tier) -> None:
-        self._only_foreground(job_id, tier)
+        job = self._jobs[job_id]
+        self._bring_up_to_date(job)
+        self._vacate(job)
+        job.tier = tier
+        self._occupy(job)
+        self._plan(job)
 
     def kill(self, job_id: str) -> None:
-        self._disconnect(self._jobs.pop(job_id))
+        job = self._jobs[job_id]
+        self._bring_up_to_date(job)
+        self._disconnect(job)
+        if not job.paused:
+            self._vacate(job)
+        del self._jobs[job_id]
+
+    # -- nodes that two VMs share -------------------------------------------------------------
+
+    def _occupy(self, job: _SimJob) -> None:
+        """A job is on its nodes: with those it shares them with, it gets the speed that goes."""
+        if self._tiers is None:
+            if job.tier == "foreground":
+                use = job.request.cpu_use
+                job.cpus = sum(use) if isinstance(use, tuple) else use * job.request.n_vms
+                return
+            self._tiers = self._begin_tiers(job)
+        touched = self._tiers.enter(job.request, job.placement, job.tier)
+        self._pace(self._tiers, job)
+        self._repace(self._tiers, touched)
+
+    def _vacate(self, job: _SimJob) -> None:
+        if self._tiers is not None:
+            self._repace(self._tiers, self._tiers.leave(job.request.id))
+
+    def _begin_tiers(self, first: _SimJob) -> TwoTiers:
+        """The first job goes behind another: from now on who is where matters."""
+        if self._datacentre is None:
+            raise StartFailed("a background VM needs to know the nodes it is on")
+        tiers = TwoTiers(self._datacentre.slots.tolist(), self._interference, self._seed)
+        for job in self._jobs.values():
+            if job is not first and not job.paused:
+                tiers.enter(job.request, job.placement, job.tier)
+        return tiers
+
+    def _repace(self, tiers: TwoTiers, touched: set[str]) -> None:
+        for job_id in sorted(touched):
+            job = self._jobs[job_id]
+            self._bring_up_to_date(job)
+            if self._pace(tiers, job):
+                self._plan(job)
+
+    @staticmethod
+    def _pace(tiers: TwoTiers, job: _SimJob) -> bool:
+        """Give a job its present speed; whether that is news."""
+        before = job.speed
+        job.speed, job.cpus = tiers.speed(job.request.id), tiers.cpu(job.request.id)
+        return job.speed != before
 
     # -- inside -----------------------------------------------------------------------------
 
-    @staticmethod
-    def _only_foreground(job_id: str, tier: Tier) -> None:
-        if tier != "foreground":
-            raise RunFailed(f"job {job_id}: the simulated world has no {tier} tier yet")
-
     def _connect(self, job: _SimJob) -> None:
-        if self._shared is None:
+        if self._shared is None or not (job.best_effort or job.rate_bps or job.connected):
             return
+        job.connected = True
         if job.best_effort:
             self._shared.join(job.request, job.placement)
         else:
             self._shared.hold(job.request.id, job.placement, int(job.rate_bps))
 
     def _disconnect(self, job: _SimJob) -> None:
-        if self._shared is None:
+        if self._shared is None or not job.connected:
             return
+        job.connected = False
         if not job.best_effort:
             self._shared.let_go(job.request.id)
         else:
@@ -183,8 +262,10 @@ class SimulatedBackend:
             return
         worked_s = self._now_s - max(job.since_s, job.idle_until_s)
         if worked_s > 0:
-            job.done = advanced(job.request, job.done, job.rate_bps, worked_s)
-        job.ran_s += self._now_s - job.since_s
+            job.done = advanced(job.request, job.done, job.rate_bps, worked_s * job.speed)
+        elapsed_s = self._now_s - job.since_s
+        job.ran_s += elapsed_s
+        self._cpu_s += elapsed_s * job.cpus
         job.since_s = self._now_s
 
     def _plan(self, job: _SimJob) -> None:
@@ -193,7 +274,7 @@ class SimulatedBackend:
         if job.best_effort and self._shared is not None and self._shared.independent:
             return
         begin_s = max(job.since_s, job.idle_until_s)
-        job.end_s = begin_s + remaining_s(job.request, job.done, job.rate_bps)
+        job.end_s = begin_s + remaining_s(job.request, job.done, job.rate_bps) / job.speed
         if job.end_s < math.inf:
             heapq.heappush(self._ends, (job.end_s, job.request.id, job.epoch))
 
@@ -250,7 +331,10 @@ class SimulatedBackend:
         return [self._finish(job_id) for job_id in sorted(over)]
 
     def _finish(self, job_id: str) -> Completion:
-        job = self._jobs.pop(job_id)
+        job = self._jobs[job_id]
+        elapsed_s = self._now_s - job.since_s
+        self._cpu_s += elapsed_s * job.cpus
         self._disconnect(job)
-        ran_s = job.ran_s + (self._now_s - job.since_s)
-        return Completion(job_id, self._now_s, "finished", "", ran_s, {})
+        self._vacate(job)
+        del self._jobs[job_id]
+        return Completion(job_id, self._now_s, "finished", "", job.ran_s + elapsed_s, {})

@@ -215,6 +215,18 @@ def test_policies_do_not_see_the_true_duration() -> None:
     assert seen == [None]
 
 
+def test_policies_are_told_the_estimate_of_a_cpu_use_and_not_the_truth() -> None:
+    seen: list[tuple[object, object]] = []
+
+    class Peeking(Scripted):
+        def decide(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
+            seen.extend((view.job(j).cpu_use, view.job(j).cpu_estimate) for j in view.waiting())
+            return super().decide(view, event)
+
+    play([job("a", cpu_use=0.9, cpu_estimate=0.7)], Peeking(Oktopus()), ScriptedWorld({"a": 1.0}))
+    assert seen == [(0.7, None)]
+
+
 def test_preemption_frees_and_resuming_takes_the_same_place_again() -> None:
     policy = Told(
         {

@@ -119,6 +119,16 @@ def test_preempted_while_it_is_restored_a_job_keeps_its_progress_and_pays_again(
     assert (done.at_s, done.measured_s) == (pytest.approx(19.0), pytest.approx(15.0))
 
 
+def test_ends_that_differ_by_rounding_alone_are_one_instant() -> None:
+    backend = SimulatedBackend()
+    backend.start(transfer("a", p=0.3), on((0, 2)), 100, "foreground")
+    backend.wait(0.1)
+    backend.start(transfer("b", p=0.2), on((2, 2)), 100, "foreground")
+    assert 0.1 + 0.2 != 0.3
+    assert [c.job_id for c in backend.wait(0.3)] == ["a", "b"]
+    assert backend.now_s() == 0.3
+
+
 def test_a_killed_job_completes_no_more() -> None:
     backend = SimulatedBackend(DC)
     backend.start(transfer("a"), on((0, 2)), 100, "foreground")
@@ -133,7 +143,7 @@ def test_what_the_simulator_cannot_do_it_says() -> None:
     backend = SimulatedBackend()
     with pytest.raises(StartFailed, match="network to share"):
         backend.start(transfer("a"), on((0, 2)), 0, "foreground")
-    with pytest.raises(RunFailed, match="background tier"):
+    with pytest.raises(StartFailed, match="the nodes it is on"):
         backend.start(transfer("a"), on((0, 2)), 100, "background")
     shared = SimulatedBackend(DC)
     shared.start(transfer("a"), on((0, 1), (1, 1)), 0, "foreground")

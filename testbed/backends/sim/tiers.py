@@ -1,0 +1,167 @@
+"""Two VMs on a node: what a process in front loses to the one behind it, and what that one gets.
+
+The interference model of CMBF (Sections 3 and 5.1), with rates that stay the same from one event
+to the next in place of time slices (docs/decisions/0421):
+
+- a foreground process beside a background VM advances at ``1 - loss``, with a ``loss`` uniform in
+  0..3.7 %;
+- a background process advances at ``eff · min(1, idle/need)``, where ``idle`` is what the
+  foreground leaves of the node's CPU (at least 4 %) and ``need`` what it uses when alone; at full
+  speed where the foreground VM is empty;
+- a job advances with its slowest process.
+
+``loss`` and ``eff`` are drawn once per process, from streams named after the job: they are the
+same whoever schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from jobs.request import JobRequest
+from jobs.workload.streams import stream
+from testbed.embedding.placement import Placement
+from testbed.schedulers.actions import Tier
+
+
+@dataclass(frozen=True)
+class Interference:
+    """The published figures. ``eff`` of several processes is a normal law, truncated."""
+
+    loss_max: float = 0.037
+    eff_single: tuple[float, float] = (0.8, 1.0)
+    eff_mean: float = 0.428
+    eff_sigma: float = 0.144
+    eff_range: tuple[float, float] = (0.2, 0.8)
+    idle_min: float = 0.04
+
+    def losses(self, job: JobRequest, seed: int) -> list[float]:
+        """What each process loses in front of a background VM."""
+        drawn = stream(seed, "foreground loss", job.id).uniform(0.0, self.loss_max, job.n_vms)
+        return [float(x) for x in drawn]
+
+    def effs(self, job: JobRequest, seed: int) -> list[float]:
+        """How well each process uses what CPU it gets behind another VM."""
+        rng = stream(seed, "background efficiency", job.id)
+        if job.n_vms == 1:
+            return [float(rng.uniform(*self.eff_single))]
+        low, high = self.eff_range
+        drawn = rng.normal(self.eff_mean, self.eff_sigma, job.n_vms)
+        while np.any(outside := (drawn < low) | (drawn > high)):
+            drawn[outside] = rng.normal(self.eff_mean, self.eff_sigma, int(outside.sum()))
+        return [float(x) for x in drawn]
+
+
+@dataclass
+class _Guest:
+    """A job on the nodes: ``at[p]`` and ``use[p]`` are process p's server and CPU use."""
+
+    job: JobRequest
+    tier: Tier
+    at: list[int]
+    use: tuple[float, ...]
+    losses: list[float] | None = None
+    effs: list[float] | None = None
+
+
+@dataclass
+class _Node:
+    """Who is on a server in each tier, and how much CPU they use when alone, all told."""
+
+    front: dict[str, float] = field(default_factory=dict)
+    behind: dict[str, float] = field(default_factory=dict)
+
+
+class TwoTiers:
+    """All jobs on their nodes, and how fast each of them advances."""
+
+    def __init__(self, cpus: Iterable[int], interference: Interference, seed: int) -> None:
+        self._cpus = list(cpus)
+        self._law = interference
+        self._seed = seed
+        self._guests: dict[str, _Guest] = {}
+        self._nodes = [_Node() for _ in self._cpus]
+
+    def enter(self, job: JobRequest, placement: Placement, tier: Tier) -> set[str]:
+        """A job comes onto its nodes; the others whose speed that may change."""
+        at = servers_of_processes(placement)
+        use = job.cpu_uses
+        self._guests[job.id] = _Guest(job, tier, at, use)
+        touched: set[str] = set()
+        for server, share in zip(at, use, strict=True):
+            node = self._nodes[server]
+            mine, others = self._sides(node, tier)
+            mine[job.id] = mine.get(job.id, 0.0) + share
+            touched.update(others)
+            if tier == "background":
+                touched.update(mine)
+        touched.discard(job.id)
+        return touched
+
+    def leave(self, job_id: str) -> set[str]:
+        """A job leaves its nodes; the others whose speed that may change."""
+        guest = self._guests.pop(job_id)
+        touched: set[str] = set()
+        for server in guest.at:
+            mine, others = self._sides(self._nodes[server], guest.tier)
+            mine.pop(job_id, None)
+            touched.update(others)
+            if guest.tier == "background":
+                touched.update(mine)
+        return touched
+
+    def speed(self, job_id: str) -> float:
+        """The share of its speed on nodes of its own at which a job advances now."""
+        guest = self._guests[job_id]
+        if guest.tier == "foreground":
+            crowded = [p for p, server in enumerate(guest.at) if self._nodes[server].behind]
+            if not crowded:
+                return 1.0
+            if guest.losses is None:
+                guest.losses = self._law.losses(guest.job, self._seed)
+            return 1.0 - max(guest.losses[p] for p in crowded)
+        shadowed = [p for p, server in enumerate(guest.at) if self._nodes[server].front]
+        if guest.effs is None and shadowed:
+            guest.effs = self._law.effs(guest.job, self._seed)
+        effs = guest.effs or []
+        slowest = 1.0
+        for p, server in enumerate(guest.at):
+            share = self._share(server)
+            eff = effs[p] if self._nodes[server].front else 1.0
+            slowest = min(slowest, eff * share)
+        return slowest
+
+    def cpu(self, job_id: str) -> float:
+        """How many CPUs a job keeps busy now."""
+        guest = self._guests[job_id]
+        if guest.tier == "foreground":
+            return sum(guest.use)
+        return sum(
+            use * self._share(server) for use, server in zip(guest.use, guest.at, strict=True)
+        )
+
+    def _share(self, server: int) -> float:
+        """What background processes get of the CPU that they need, at most 1."""
+        node, cpus = self._nodes[server], self._cpus[server]
+        idle = max(cpus * self._law.idle_min, cpus - sum(node.front.values()))
+        return min(1.0, idle / sum(node.behind.values()))
+
+    @staticmethod
+    def _sides(node: _Node, tier: Tier) -> tuple[dict[str, float], dict[str, float]]:
+        if tier == "foreground":
+            return node.front, node.behind
+        return node.behind, node.front
+
+
+def servers_of_processes(placement: Placement) -> list[int]:
+    """The server of each process: in the order of the servers, or as the placement says."""
+    servers = [server for server, count in placement.vms_on for _ in range(count)]
+    if not placement.processes:
+        return servers
+    at = [0] * len(servers)
+    for server, process in zip(servers, placement.processes, strict=True):
+        at[process] = server
+    return at
