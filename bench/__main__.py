@@ -16,7 +16,14 @@ BENCHMARKS = {
     "hostile-tenant": ("bench.hostile_tenant", "a guarantee beside 16 TCP flows and a UDP flood"),
     "network-up": ("bench.network_up", "fat-tree k=4 and k=8 up and down, beside plain Mininet"),
     "tenant-in": ("bench.tenant_in", "a 32-VM tenant in, and re-rated"),
+    "dcloud-allocation": ("bench.dcloud_allocation", "one DCloud allocation, 8,000 servers"),
+    "dcloud-day": ("bench.dcloud_day", "simulating DCloud's default day: time and memory"),
+    "dcloud-growth": ("bench.dcloud_growth", "allocation time by servers and by load, and a plot"),
+    "embed-exact": ("bench.embed_exact", "exact in loaded data centres"),
+    "embed-oktopus": ("bench.embed_oktopus", "oktopus in loaded data centres"),
 }
+
+FIGURES = ("median", "mean", "p99", "min", "max")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -46,16 +53,17 @@ def main(argv: list[str] | None = None) -> int:
 
 def _show(name: str, where: dict[str, object], results: list[Result]) -> None:
     lines = [name, *(f"  {key}: {value}" for key, value in where.items()), ""]
-    lines.append(f"{'':34} {'n':>4} {'median':>10} {'min':>10} {'max':>10}  unit   target")
+    lines.append(f"{'':44} {'n':>5}" + "".join(f" {key:>9}" for key in FIGURES) + "  unit   target")
     for result in results:
         row = result.to_json()
         verdict = {None: "", True: "  met", False: "  MISSED"}[result.meets]
         lines.append(
-            f"{result.name:34} {row['n']:>4} {row['median']:>10.4g} {row['min']:>10.4g} "
-            f"{row['max']:>10.4g}  {result.unit:6} {result.target}{verdict}"
+            f"{result.name:44} {row['n']:>5}"
+            + "".join(f" {row[key]:>9.4g}" for key in FIGURES)
+            + f"  {result.unit:6} {result.target}{verdict}"
         )
         for key, value in result.extra.items():
-            lines.append(f"{'':34}   {key}: {value}")
+            lines.append(f"{'':44}   {key}: {value}")
     sys.stdout.write("\n".join(lines) + "\n")
 
 

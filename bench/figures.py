@@ -7,6 +7,7 @@ import platform
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -64,6 +65,13 @@ def _first_line(*argv: str) -> str | None:
     return lines[0].strip() if lines else None
 
 
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
 def machine() -> dict[str, Any]:
     """Processor, memory, kernel, versions and load: what a figure means nothing without."""
     model = next(
@@ -81,6 +89,8 @@ def machine() -> dict[str, Any]:
         "memory_gib": round(pages * page / 2**30, 1),
         "kernel": platform.release(),
         "python": platform.python_version(),
+        "numpy": _version("numpy"),
+        "numba": _version("numba"),
         "open_vswitch": _first_line("ovs-vswitchd", "--version"),
         "iproute2": _first_line("tc", "-V"),
         "datapath": "kernel" if Path("/sys/module/openvswitch").exists() else "userspace",

@@ -1,0 +1,59 @@
+"""``testbed simulate`` of DCloud's default day, once per policy: time and memory.
+
+The whole command is timed: drawing the jobs, the simulation, the run folder, audit and report.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+from bench.dcloud_variants import measured, variants
+from bench.figures import Result
+
+LIMITS_S = {"dcloud": 45.0, "vc": 10.0, "bl": 120.0}
+PEAK_MIB = 1024.0
+
+EXPERIMENT = """\
+name: default-day
+seed: 1
+topology: {kind: tree, fanout: [20, 20, 20], links: [50 Gbit/s, 5 Gbit/s, 1 Gbit/s],
+  slots_per_server: 4}
+policies: [POLICY]
+workload: {kind: poisson, hours: HOURS}
+"""
+
+
+def measure(policy: str, hours: float) -> float:
+    """Seconds for the whole command."""
+    began = time.perf_counter()
+    from testbed.cli import main
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "default-day.yaml")
+        path.write_text(EXPERIMENT.replace("POLICY", policy).replace("HOURS", f"{hours:g}"))
+        code = main.run(["simulate", str(path), "--out", str(Path(folder, "runs")), "--json"])
+    if code:
+        raise RuntimeError(f"testbed simulate ended with exit code {code}")
+    return time.perf_counter() - began
+
+
+def run(quick: bool) -> list[Result]:
+    """With Numba and without; ``quick`` plays the first two hours."""
+    hours = 2.0 if quick else 24.0
+    rows = []
+    for name, fast in variants().items():
+        for policy, limit_s in LIMITS_S.items():
+            found = measured(measure, {"policy": policy, "hours": hours}, fast=fast)
+            rows += _rows(f"{policy}, {name}", found.returned, found.peak_mib, limit_s)
+    return rows
+
+
+def _rows(name: str, took_s: float, peak_mib: float, limit_s: float) -> list[Result]:
+    return [
+        Result(name, "s", (took_s,), f"at most {limit_s:g} s", took_s <= limit_s),
+        Result(
+            f"{name}: memory", "MiB", (peak_mib,), f"at most {PEAK_MIB:g} MiB", peak_mib <= PEAK_MIB
+        ),
+    ]

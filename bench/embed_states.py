@@ -1,0 +1,139 @@
+"""Loaded data centres to embed in: what was free when jobs arrived in default runs.
+
+Every state is one that a run came to: the residual in which an arriving job was to be placed, and
+that job's ⟨n, b⟩. Under VC that is what is free for good, under DCloud what is free as long as the
+job would run if it started at once.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import numpy as np
+
+from bench.dcloud_setting import Setting
+from bench.dcloud_variants import measured, variants
+from bench.figures import Result, summary
+from jobs.request import JobRequest
+from testbed.backends.sim.backend import SimulatedBackend
+from testbed.embedding.base import Embedder
+from testbed.embedding.placement import Placement, Residual
+from testbed.embedding.registry import embedder
+from testbed.engine.engine import Engine
+from testbed.schedulers.actions import Action, Arrived, PolicyEvent
+from testbed.schedulers.dcloud import DCloud
+from testbed.schedulers.policy import Policy, View
+from testbed.schedulers.vc import VirtualCluster
+from topologies.datacentre import DataCentre, IntArray
+
+RUNS = {
+    "8,000 servers, VC's states": ("vc", 8_000, 6.0, 4.0),
+    "8,000 servers, DCloud's states": ("dcloud", 8_000, 6.0, 4.0),
+    "100,000 servers, VC's states": ("vc", 100_000, 4.0, 3.9),
+}
+"""Policy, servers, hours to play, and the hour from which on states are taken."""
+
+MOST_STATES = 200
+
+
+class States(NamedTuple):
+    """Per state what is free, shapes (states, servers) and (states, links), and ⟨n, b⟩."""
+
+    slots: IntArray
+    bps: IntArray
+    n_vms: IntArray
+    rate_bps: IntArray
+
+
+class _Noted:
+    """A policy beside which the states that it meets are written down."""
+
+    def __init__(self, policy: Policy, since_s: float) -> None:
+        self.name = policy.name
+        self._policy = policy
+        self._since_s = since_s
+        self.met: list[tuple[IntArray, IntArray, int, int]] = []
+
+    def decide(self, view: View, event: PolicyEvent) -> list[Action]:
+        if isinstance(event, Arrived) and view.now_s >= self._since_s:
+            self._note(view, view.job(event.job_id))
+        return self._policy.decide(view, event)
+
+    def _note(self, view: View, job: JobRequest) -> None:
+        end_s = view.now_s + 1.12 * job.duration_s if self.name == "dcloud" else None
+        free = view.residual(view.now_s, end_s)
+        links = free.free_bps[::2].copy()
+        self.met.append((free.free_slots.copy(), links, job.n_vms, job.bandwidth_bps))
+
+
+def take(policy: str, servers: int, hours: float, since_hours: float, path: str) -> int:
+    """Play a default run and save the states it met; how many."""
+    chosen = {"vc": VirtualCluster, "dcloud": DCloud}[policy](embedder("oktopus"))
+    noted = _Noted(chosen, 3600.0 * since_hours)
+    setting = Setting(servers, hours)
+    Engine(setting.datacentre(), setting.jobs(), noted, SimulatedBackend(), lambda _: None).run()
+    step = -(-len(noted.met) // MOST_STATES)
+    slots, bps, n_vms, rate = zip(*noted.met[::step], strict=True)
+    np.savez(path, slots=np.stack(slots), bps=np.stack(bps), n_vms=n_vms, rate_bps=rate)
+    return len(slots)
+
+
+Question = tuple[DataCentre, Residual, int, int]
+
+
+def _seconds(chosen: Embedder, asked: Question) -> float:
+    began = time.perf_counter()
+    chosen.embed(*asked)
+    return time.perf_counter() - began
+
+
+def embed_all(name: str, servers: int, path: str, repeats: int) -> dict[str, object]:
+    """Milliseconds that the embedder of that name takes in every state, the best of ``repeats``."""
+    saved = np.load(path)
+    states = States(*(saved[key] for key in States._fields))
+    datacentre, chosen = Setting(servers).datacentre(), embedder(name)
+    took_ms: list[float] = []
+    placed = 0
+    for slots, bps, n_vms, rate in zip(*states, strict=True):
+        residual = Residual(slots, np.repeat(bps, 2))
+        asked = (datacentre, residual, int(n_vms), int(rate))
+        placed += isinstance(chosen.embed(*asked), Placement)
+        took_ms.append(1e3 * min(_seconds(chosen, asked) for _ in range(repeats)))
+    used = 1.0 - float(states.slots.sum(axis=1).mean()) / datacentre.total_slots
+    return {"ms": took_ms, "placed": placed, "slots_used": round(used, 3)}
+
+
+def run(name: str, limits_ms: dict[int, float], *, quick: bool) -> list[Result]:
+    """The embedder in every run's states, with Numba and without."""
+    rows: list[Result] = []
+    with TemporaryDirectory() as folder:
+        for title, (policy, servers, *played) in RUNS.items():
+            hours, since_hours = (0.5, 0.4) if quick and servers > 8_000 else played
+            path = str(Path(folder, f"{policy}-{servers}.npz"))
+            taking = {
+                "policy": policy, "servers": servers, "hours": hours,
+                "since_hours": since_hours, "path": path,
+            }  # fmt: skip
+            measured(take, taking, fast=next(iter(variants().values())))
+            asking = {"name": name, "servers": servers, "path": path, "repeats": 1 if quick else 3}
+            for variant, fast in variants().items():
+                found = measured(embed_all, asking, fast=fast).returned
+                rows.append(_row(f"{title}, {variant}", found, limits_ms[servers]))
+    return rows
+
+
+def _row(name: str, found: dict[str, object], limit_ms: float) -> Result:
+    samples = found["ms"]
+    if not isinstance(samples, list):
+        raise TypeError("a measurement returned no list")
+    return Result(
+        name,
+        "ms",
+        tuple(samples),
+        f"median at most {limit_ms:g} ms",
+        summary(samples)["median"] <= limit_ms,
+        {"placed": found["placed"], "slots_used": found["slots_used"]},
+    )
