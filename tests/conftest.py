@@ -13,6 +13,7 @@ import fcntl
 import importlib.util
 import os
 import secrets
+import signal
 import subprocess
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
@@ -21,6 +22,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# A shell's background jobs ignore Ctrl-C, and so would everything that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says nothing about the code: tests never depend on the clock.
 settings.register_profile("hosenet", deadline=None, suppress_health_check=[HealthCheck.too_slow])

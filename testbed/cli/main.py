@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -52,6 +53,9 @@ VERBS = (
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point: runs a verb and ends the process with its exit code."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # So a script's shell starts what it puts in the background. Asked to end, we clean up.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     raise SystemExit(run(sys.argv[1:] if arguments is None else arguments))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -169,3 +170,14 @@ def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str
         bars.advance(bars.task_ids[0])
     streams = capsys.readouterr()
     assert streams.out == streams.err == ""
+
+
+def test_a_scripts_background_job_can_be_interrupted_too() -> None:
+    """A shell without job control starts such a job with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(SystemExit):
+            main.main(["--version"])
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
