@@ -32,7 +32,8 @@ VM_MINOR = 1
 QUANTUM_BYTES = 60_000
 MIN_BURST_BYTES = 3_028
 # What the bucket of a VM's own cap holds. The kernel's timer may be late on a busy machine, and
-# what does not fit into the bucket meanwhile is lost; what does is a head start, of 0.3 % in 3 s (0207).
+# what does not fit into the bucket meanwhile is lost; what does is a head start, of 0.3 % in 3 s:
+# decision 0207.
 BURST_S = 0.010
 # Where a flow has been limited before, a class must be able to make up for the moments in which
 # the switch (one thread, in userspace) was not given a processor: what such a class loses it can

@@ -12,7 +12,7 @@ from testbed.plan.network import NetworkPlan
 MTU_BYTES = 1500
 # On the switches' ends. The userspace datapath (Open vSwitch 3.1) hands a segmented packet on with
 # a segment size of MTU - 54: it forgets the 12 bytes of TCP's timestamps. With 1500 a packet of
-# two full segments would count as three, and every limit would let 2 % too little through (decision 0206).
+# two full segments would count as three, and every limit would let 2 % too little through: 0206.
 SWITCH_MTU_BYTES = 1502
 
 

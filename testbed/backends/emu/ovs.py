@@ -6,7 +6,8 @@ What to ask of ``ovs-vsctl`` is pure (argument lists); asking is at the end of t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +20,8 @@ Datapath = Literal["netdev", "system"]
 RUN_KEY = "hosenet-run"
 CONTROLLER_MAX_BACKOFF_MS = 1000
 OVS_TIMEOUT_S = 120
+NUMBERS_TIMEOUT_S = 10
+NO_VALUE: object = ["set", []]  # an empty column, as OVSDB writes it in JSON
 
 
 def datapath_type(module: Path = Path("/sys/module/openvswitch")) -> Datapath:
@@ -140,16 +143,27 @@ def owned_by(run_mark: str) -> Owned:
 def check_ports(network: NetworkPlan) -> None:
     """Every port is there under its number. Raises RunFailed naming the first that is not.
 
-    ``ovs-vsctl`` succeeds even if the switch could not open a device.
+    ``ovs-vsctl`` succeeds even if the switch could not open a device. A switch that has only just
+    started may write its numbers down a moment after it has said that it is done.
     """
-    found = {
-        str(name): (number, error)
-        for name, number, error in rows("Interface", ["name", "ofport", "error"])
-    }
-    for port in _ports(network):
-        number, error = found.get(port.name, (None, "it is not in the switch's database"))
-        if number != port.number:
+    give_up_s = time.monotonic() + NUMBERS_TIMEOUT_S
+    while True:
+        found = {
+            str(name): (number, error)
+            for name, number, error in rows("Interface", ["name", "ofport", "error"])
+        }
+        wrong = [port for port in _ports(network) if not _as_planned(port, found)]
+        if not wrong:
+            return
+        port = wrong[0]
+        number, error = found.get(port.name, (NO_VALUE, "it is not in the switch's database"))
+        if isinstance(error, str) or number != NO_VALUE or time.monotonic() > give_up_s:
             reason = error if isinstance(error, str) else f"it has number {number}"
             raise RunFailed(
                 f"port {port.name} of {port.bridge} should be number {port.number}: {reason}"
             )
+        time.sleep(0.05)
+
+
+def _as_planned(port: Port, found: Mapping[str, tuple[object, object]]) -> bool:
+    return found.get(port.name, (NO_VALUE, ""))[0] == port.number
