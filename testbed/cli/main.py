@@ -46,6 +46,7 @@ VERBS = (
     Verb("doctor", "Say what this machine can do, and the command that mends what it cannot."),
     Verb("clean", "Remove what an interrupted run left behind, and nothing else."),
     Verb("audit", "Prove a run's invariants from its events."),
+    Verb("reproduce", "Run the papers' evaluations again, with a verdict per claim."),
     Verb("report", "Write a run's report again."),
     Verb("schema", "Print the JSON Schema of experiment files."),
 )

@@ -1,0 +1,155 @@
+"""``testbed reproduce NAME…``: the papers' figures again, and a verdict for every claim."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from testbed.cli import console
+from testbed.cli.options import Json
+from testbed.cli.progress import clock
+from testbed.errors import BadInput
+from testbed.reproduce.figure import Figure, Reproduced
+from testbed.reproduce.play import Request, reproduce_figure, write
+from testbed.reproduce.registry import FIGURES, figures
+from testbed.reproduce.sweep import Progress, Report
+from testbed.results.folder import RunFolder
+
+DEFAULT_OUT = Path("reproduced")
+DEFAULT_SEEDS = 3
+STYLES = {"came out": "green", "did not": "bold red", "cannot tell": "yellow"}
+SAY_EVERY_S = 30.0
+
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="NAME…", help="As dcloud-fig5; see --list.")
+]
+ListThem = Annotated[bool, typer.Option("--list", help="List what can be reproduced.")]
+All = Annotated[bool, typer.Option("--all", help="Reproduce everything.")]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="A smaller data centre of the same shape; a minute or two.")
+]
+Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Repetitions: the seeds 1 to this.")]
+Processes = Annotated[
+    int | None, typer.Option("--processes", min=1, help="Runs at a time; default: all processors.")
+]
+OutFolder = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where to put results.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit code 1 if a claim did not come out.")]
+
+
+def reproduce(
+    names: Names = None,
+    list_them: ListThem = False,
+    everything: All = False,
+    quick: Quick = False,
+    seeds: Seeds = DEFAULT_SEEDS,
+    processes: Processes = None,
+    out: OutFolder = DEFAULT_OUT,
+    strict: Strict = False,
+    as_json: Json = False,
+) -> None:
+    """Run a published evaluation again; needs no root. What was computed is never computed twice.
+
+    Exit codes: 0 done, 1 a claim did not come out (with --strict), 2 unknown name, 130 interrupted
+    (the same command goes on where it stopped).
+    """
+    if list_them:
+        _list(as_json=as_json)
+        return
+    if everything and names:
+        raise BadInput("give names or --all, not both")
+    wanted = list(FIGURES.values()) if everything else figures(names or [])
+    if not wanted:
+        raise BadInput("nothing to reproduce", f"name some, or --all: {', '.join(FIGURES)}")
+    usable = len(os.sched_getaffinity(0))
+    request = Request(out, seeds, quick, processes or usable, ["testbed", *sys.argv[1:]])
+    records = [_one(figure, request, as_json=as_json) for figure in wanted]
+    if as_json:
+        console.print_json(records)
+    if strict and any(c["verdict"] == "did not" for r in records for c in r["claims"]):
+        raise typer.Exit(1)
+
+
+def _one(figure: Figure, request: Request, *, as_json: bool) -> dict[str, Any]:
+    with _progress(figure.name) as report:
+        done = reproduce_figure(figure, request, report)
+    folder, record = write(done, request)
+    if not as_json:
+        _show(done, folder)
+    return {**record, "folder": str(folder.path)}
+
+
+@contextmanager
+def _progress(name: str) -> Generator[Report, None, None]:
+    """A bar with the time left; without a terminal a line every half minute."""
+    began_s = said_s = time.monotonic()
+    last: Progress | None = None
+    with console.progress(name, total=None) as bars:
+        task = bars.task_ids[0]
+
+        def report(now: Progress) -> None:
+            nonlocal last, said_s
+            if last is None and now.kept:
+                console.say(f"{name}: {now.kept} of {now.of} runs are there already")
+            last = now
+            text = f"{name} {now.done}/{now.of}"
+            bars.update(task, description=text, total=now.of_cost or 1.0, completed=now.cost)
+            if bars.disable and time.monotonic() - said_s >= SAY_EVERY_S:
+                said_s = time.monotonic()
+                console.say(f"{text} runs, about {clock(_left_s(now, said_s - began_s))} left")
+
+        try:
+            yield report
+        except KeyboardInterrupt:
+            if last is not None:
+                console.say(
+                    f"{name}: {last.done} of {last.of} runs are kept; the same command goes on"
+                )
+            raise
+
+
+def _left_s(now: Progress, elapsed_s: float) -> float:
+    return elapsed_s * (now.of_cost - now.cost) / now.cost if now.cost else 0.0
+
+
+def _list(*, as_json: bool) -> None:
+    if as_json:
+        rows = [{"name": f.name, "title": f.title, "source": f.source} for f in FIGURES.values()]
+        console.print_json(rows)
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "source", "title", "claims"):
+        table.add_column(column, justify="right" if column == "claims" else "left")
+    for figure in FIGURES.values():
+        table.add_row(figure.name, figure.source, figure.title, str(len(figure.claims)))
+    console.out().print(table)
+
+
+def _show(done: Reproduced, folder: RunFolder) -> None:
+    figure, out = done.figure, console.out()
+    size = figure.quick_size if done.quick else figure.size
+    seeds = "" if figure.exact else f"; {done.seeds} seed{'s' * (done.seeds > 1)}"
+    out.print(Text(f"{figure.name}: {figure.title} ({figure.source})", style="bold"))
+    out.print(Text(f"{size}{seeds}", style="dim"), soft_wrap=True)
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    for column in ("claim", "published", "ours", "verdict"):
+        table.add_column(column, overflow="fold")
+    for judged in done.judged:
+        verdict = Text(judged.verdict, style=STYLES[judged.verdict])
+        table.add_row(judged.claim.text, judged.claim.published, judged.ours, verdict)
+    out.print(table)
+    counts = Counter[str](judged.verdict for judged in done.judged)
+    tally = ", ".join(f"{counts[verdict]} {verdict}" for verdict in STYLES)
+    out.print(
+        Text(f"{len(done.judged)} claims: {tally}. Figure and tables: {folder.path}"),
+        soft_wrap=True,
+    )

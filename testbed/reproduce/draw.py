@@ -1,0 +1,115 @@
+"""A reproduced figure as a picture: means with their intervals, published values beside."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+from testbed.reproduce.figure import Panel, Reproduced
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, which the colour-blind can tell apart; yellow is too faint for lines.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+_STYLE: Any = {
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10.5,
+    "figure.facecolor": "white",
+    "font.size": 9.5,
+    "grid.color": "#dddddd",
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "hosenet",
+    "text.parse_math": False,
+}
+
+
+def pictures(done: Reproduced) -> dict[str, bytes]:
+    """``svg`` and ``png`` of all panels side by side, two in a row."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    panels = done.figure.panels
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
+    with mpl.rc_context(_STYLE):
+        made = Figure(figsize=(5.0 * columns, 3.1 * rows + 0.9), layout="constrained")
+        FigureCanvasAgg(made)
+        for index, panel in enumerate(panels, 1):
+            _draw(made.add_subplot(rows, columns, index), done, panel)
+        _explain(made, done)
+        return {"svg": _saved(made, "svg"), "png": _saved(made, "png")}
+
+
+def _draw(axes: Axes, done: Reproduced, panel: Panel) -> None:
+    figure, measure = done.figure, panel.measure
+    for index, series in enumerate(figure.series):
+        found = [done.estimate(measure, series, x) for x in figure.xs]
+        axes.errorbar(
+            figure.xs,
+            [one.mean for one in found],
+            yerr=[one.half_width or 0.0 for one in found],
+            label=series,
+            color=COLOURS[index % len(COLOURS)],
+            marker=MARKERS[index % len(MARKERS)],
+            markersize=5,
+            linewidth=1.4,
+            capsize=3,
+        )
+        said = [(x, y) for (name, x), y in panel.published.items() if name == series]
+        if said:
+            axes.plot(
+                [x for x, _ in said],
+                [y for _, y in said],
+                linestyle="none",
+                marker=MARKERS[index % len(MARKERS)],
+                markersize=10,
+                markerfacecolor="none",
+                markeredgecolor=COLOURS[index % len(COLOURS)],
+                markeredgewidth=1.5,
+            )
+    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]) if _below_zero(done, panel) else 0.0)
+    axes.set_title(f"{measure.label} [{measure.unit}]" if measure.unit else measure.label)
+    if len(figure.xs) <= 12:
+        axes.set_xticks(figure.xs, [f"{x:g}" for x in figure.xs])
+    axes.set_xlabel(figure.x_label)
+
+
+def _below_zero(done: Reproduced, panel: Panel) -> bool:
+    return any(done.estimate(panel.measure, s, x).mean < 0 for s, x in done.figure.points)
+
+
+def _explain(made: Figure, done: Reproduced) -> None:
+    """Title and one legend for all panels."""
+    from matplotlib.lines import Line2D
+
+    figure = done.figure
+    handles, labels = made.axes[0].get_legend_handles_labels()
+    if any(panel.published for panel in figure.panels):
+        handles.append(
+            Line2D([], [], linestyle="none", marker="o", markersize=10,
+                   markerfacecolor="none", markeredgecolor="#555555", markeredgewidth=1.5)
+        )  # fmt: skip
+        labels.append("published (large, hollow)")
+    made.legend(handles, labels, loc="outside lower center", ncols=min(6, len(labels)))
+    size = ", quick size" if done.quick else ""
+    many = "" if figure.exact else f"; mean of {done.seeds} seeds, 95 % intervals"
+    if done.seeds == 1:
+        many = "" if figure.exact else "; one seed"
+    made.suptitle(f"{figure.source}{size}: {figure.title}{many}", x=0.01, ha="left", fontsize=11)
+
+
+def _saved(made: Figure, kind: str) -> bytes:
+    out = io.BytesIO()
+    metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+    made.savefig(out, format=kind, dpi=150, metadata=metadata)
+    return out.getvalue()

@@ -1,0 +1,87 @@
+"""A published figure as data: what is swept, for whom, what is measured, what is claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from testbed.reproduce.cell import Cell, Measures
+from testbed.reproduce.claims import Claim, JudgedClaim
+from testbed.reproduce.quantities import Grid, Measure
+from testbed.reproduce.statistics import Estimate, estimate
+
+Point = tuple[str, float]
+"""A series and an x."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One of a figure's plots: a measure, and the values that the paper's text gives for it."""
+
+    measure: Measure
+    published: Mapping[Point, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """``cell(series, x, seed, quick)`` is the run behind one point. Series go by their labels.
+
+    ``exact``: nothing random is in it, so that one seed says all. ``size`` and ``quick_size`` say
+    in words what is simulated.
+    """
+
+    name: str
+    title: str
+    source: str
+    x_label: str
+    xs: tuple[float, ...]
+    series: tuple[str, ...]
+    cell: Callable[[str, float, int, bool], Cell]
+    panels: tuple[Panel, ...]
+    claims: tuple[Claim, ...]
+    size: str = ""
+    quick_size: str = ""
+    exact: bool = False
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        return tuple((series, x) for x in self.xs for series in self.series)
+
+    def cells(self, seeds: int, *, quick: bool) -> dict[Point, tuple[Cell, ...]]:
+        """The cells behind every point, one for each of the seeds 1 … ``seeds``."""
+        used = range(1, (1 if self.exact else seeds) + 1)
+        return {
+            (series, x): tuple(self.cell(series, x, seed, quick) for seed in used)
+            for series, x in self.points
+        }
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """A figure with everything its cells came to."""
+
+    figure: Figure
+    seeds: int
+    quick: bool
+    grid: Grid
+
+    @classmethod
+    def of(
+        cls, figure: Figure, seeds: int, results: Mapping[Cell, Measures], *, quick: bool
+    ) -> Reproduced:
+        cells = figure.cells(seeds, quick=quick)
+        runs = {point: tuple(results[cell] for cell in own) for point, own in cells.items()}
+        n = 1 if figure.exact else seeds
+        return cls(figure, n, quick, Grid(runs, figure.exact))
+
+    def estimate(self, measure: Measure, series: str, x: float) -> Estimate:
+        return estimate(self.grid.values(measure, series, x))
+
+    @property
+    def judged(self) -> tuple[JudgedClaim, ...]:
+        return tuple(claim.judge(self.grid) for claim in self.figure.claims)
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time of all its cells, where they measure it as ``cpu_s``."""
+        return sum(run.get("cpu_s", 0.0) for own in self.grid.runs.values() for run in own)
