@@ -34,8 +34,17 @@ Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where
 """``out: Out = None``."""
 
 
-def overrides_of(settings: Sequence[str] | None, seed: int | None = None) -> dict[str, str]:
-    """What ``load_experiment`` takes, from ``--set`` and ``--seed``."""
+Lenient = Annotated[
+    bool,
+    typer.Option("--lenient", help="Leave out lines of a trace that cannot be read; count them."),
+]
+"""``lenient: Lenient = False``."""
+
+
+def overrides_of(
+    settings: Sequence[str] | None, seed: int | None = None, *, lenient: bool = False
+) -> dict[str, str]:
+    """What ``load_experiment`` takes, from ``--set``, ``--seed`` and ``--lenient``."""
     overrides: dict[str, str] = {}
     for setting in settings or ():
         key, equals, value = setting.partition("=")
@@ -44,4 +53,6 @@ def overrides_of(settings: Sequence[str] | None, seed: int | None = None) -> dic
         overrides[key.strip()] = value.strip()
     if seed is not None:
         overrides["seed"] = str(seed)
+    if lenient:
+        overrides["workload.lenient"] = "true"
     return overrides

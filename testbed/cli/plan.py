@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from testbed.cli import console
-from testbed.cli.options import ExperimentPath, Json, Seed, Settings, overrides_of
+from testbed.cli.options import ExperimentPath, Json, Lenient, Seed, Settings, overrides_of
 from testbed.runs.planned import Planned, planned
 from testbed.spec.load import load_experiment
 
@@ -23,13 +23,14 @@ def plan(
     seed: Seed = None,
     job: JobId = None,
     tenants_only: NoNetwork = False,
+    lenient: Lenient = False,
     as_json: Json = False,
 ) -> None:
     """Show what a run would install: bridges, limits, flows; job by job, as exact text.
 
     Placements are the simulator's: live ends that come earlier or later can move later jobs.
     """
-    experiment = load_experiment(file, overrides_of(settings, seed))
+    experiment = load_experiment(file, overrides_of(settings, seed, lenient=lenient))
     plans = [planned(experiment, policy) for policy in experiment.policies]
     if as_json:
         console.print_json([one.to_json() for one in plans])

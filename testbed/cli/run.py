@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from testbed.cli import console
-from testbed.cli.options import ExperimentPath, Json, Out, Seed, Settings, overrides_of
+from testbed.cli.options import ExperimentPath, Json, Lenient, Out, Seed, Settings, overrides_of
 from testbed.cli.progress import RunProgress
 from testbed.errors import BadInput, MachineCannot
 from testbed.results.conclude import conclude_all
@@ -47,6 +47,7 @@ def run(
     api_port: ApiPort = 8653,
     controller: Library = None,
     prefix: Prefix = "hn",
+    lenient: Lenient = False,
     as_json: Json = False,
 ) -> None:
     """Run an experiment on the live emulated network and measure every job.
@@ -54,7 +55,7 @@ def run(
     Exit codes: 0 good, 1 a result outside its stated band, 2 bad file, 3 this machine cannot,
     4 the run failed, 130 interrupted and cleaned up.
     """
-    experiment = load_experiment(file, overrides_of(settings, seed))
+    experiment = load_experiment(file, overrides_of(settings, seed, lenient=lenient))
     if not re.fullmatch(r"[a-z][a-z0-9]{0,3}", prefix):
         raise BadInput(f"--prefix {prefix}: 1 to 4 lower-case letters or digits, a letter first")
     if os.geteuid() != 0:
@@ -66,6 +67,8 @@ def run(
     options = LiveOptions(prefix, openflow_port, api_port, controller)
     top = RunFolder.create(out or DEFAULT_OUT, experiment.name, experiment.seed)
     console.say(f"run folder: {top.path}")
+    for note in experiment.workload_notes:
+        console.say(note)
     show = LiveRun(console.say, _progress)
     recorded = run_live(experiment, top, options, show, ["testbed", *sys.argv[1:]])
     if len(experiment.policies) > 1:

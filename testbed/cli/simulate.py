@@ -11,7 +11,7 @@ import typer
 
 from testbed import events
 from testbed.cli import console
-from testbed.cli.options import ExperimentPath, Json, Out, Seed, Settings, overrides_of
+from testbed.cli.options import ExperimentPath, Json, Lenient, Out, Seed, Settings, overrides_of
 from testbed.results.folder import RunFolder
 from testbed.runs.play import Sink
 from testbed.spec.load import load_experiment
@@ -24,6 +24,7 @@ def simulate(
     settings: Settings = None,
     seed: Seed = None,
     out: Out = None,
+    lenient: Lenient = False,
     as_json: Json = False,
 ) -> None:
     """Run an experiment in the event-driven simulator; needs no root.
@@ -31,12 +32,14 @@ def simulate(
     Exit codes: 0 good, 1 a result outside its stated band or an audit that failed, 2 bad file,
     4 the run failed, 130 interrupted.
     """
-    experiment = load_experiment(file, overrides_of(settings, seed))
+    experiment = load_experiment(file, overrides_of(settings, seed, lenient=lenient))
     from testbed.report.comparison import comparison_table
     from testbed.runs.simulated import run_simulated
 
     top = RunFolder.create(out or DEFAULT_OUT, experiment.name, experiment.seed)
     console.say(f"run folder: {top.path}")
+    for note in experiment.workload_notes:
+        console.say(note)
     recorded = run_simulated(experiment, top, _progress, ["testbed", *sys.argv[1:]])
     if as_json:
         console.print_json([one.to_json() for one in recorded])

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from testbed.cli import console
-from testbed.cli.options import Json, Settings, overrides_of
+from testbed.cli.options import Json, Lenient, Settings, overrides_of
 from testbed.spec.experiment import Experiment
 from testbed.spec.load import load_experiment
 from testbed.spec.problems import SpecErrors
@@ -17,7 +17,9 @@ from testbed.units import human_bandwidth
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Experiment files.")]
 
 
-def validate(files: Files, settings: Settings = None, as_json: Json = False) -> None:
+def validate(
+    files: Files, settings: Settings = None, lenient: Lenient = False, as_json: Json = False
+) -> None:
     """Check experiment files: all their errors at once, with file:line:column. Creates nothing.
 
     Exit code 2 when a file has errors.
@@ -25,7 +27,7 @@ def validate(files: Files, settings: Settings = None, as_json: Json = False) -> 
     results: list[Experiment | SpecErrors] = []
     for path in files:
         try:
-            results.append(load_experiment(path, overrides_of(settings)))
+            results.append(load_experiment(path, overrides_of(settings, lenient=lenient)))
         except SpecErrors as errors:
             results.append(errors)
     bad = any(isinstance(result, SpecErrors) for result in results)
@@ -38,6 +40,8 @@ def validate(files: Files, settings: Settings = None, as_json: Json = False) -> 
                 console.print_error(result, as_json=False)
             else:
                 console.print_text(f"{path}: {_summary(result)}")
+                for note in result.workload_notes:
+                    console.print_text(f"{path}: {note}")
     if bad:
         raise typer.Exit(SpecErrors.exit_code)
 

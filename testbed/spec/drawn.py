@@ -18,7 +18,7 @@ from testbed.spec.problems import Path
 from testbed.spec.quantities import Bandwidth, Duration, PositiveDuration, Share, SpecModel
 from testbed.spec.quantities import PositiveBandwidth as PositiveBps
 from testbed.spec.reading import partial, read_model
-from testbed.spec.sourced import SourcedJob, Workload
+from testbed.spec.sourced import Workload
 from testbed.units import SHARE_PATTERN, UnitError, parse_share
 
 MAX_JOBS = 100_000
@@ -171,7 +171,7 @@ def read_batch(document: Document, path: Path, seed: int) -> Workload:
 
 def _drawn(document: Document, path: Path, jobs: tuple[JobRequest, ...]) -> Workload:
     place = document.place(path)
-    return Workload(tuple(SourcedJob(job, place) for job in jobs), ())
+    return Workload(jobs, dict.fromkeys((job.id for job in jobs), place), ())
 
 
 AnyLaw = CountLaw | RatioLaw | BandwidthLaw | DurationLaw

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -48,6 +48,8 @@ class Experiment:
 
     ``topology`` are the resolved keys of that section, ``datacentre`` what they build.
     ``job_places`` say where each job stands in the file; ``source_text`` is the file as given.
+    ``workload_facts`` are where the jobs of a trace or a model come from (``workload_notes``: in
+    sentences); those jobs are made when they are looked at.
     """
 
     path: Path
@@ -60,14 +62,20 @@ class Experiment:
     embedder: str
     policies: tuple[PolicySpec, ...]
     workload: str
-    jobs: tuple[JobRequest, ...]
+    jobs: Sequence[JobRequest]
     expect: Expectation
     overrides: tuple[tuple[str, str], ...] = ()
     job_places: Mapping[str, Place] = field(default_factory=dict)
+    workload_facts: Mapping[str, Any] = field(default_factory=dict)
+    workload_notes: tuple[str, ...] = ()
 
     @property
     def resolved(self) -> dict[str, Any]:
-        """Everything the run depends on, defaults and overrides included, for JSON."""
+        """Everything the run depends on, defaults and overrides included, for JSON.
+
+        Jobs that a trace or a model determines are not repeated: ``workload_facts`` has the file's
+        checksum and every parameter.
+        """
         return {
             "name": self.name,
             "seed": self.seed,
@@ -76,7 +84,8 @@ class Experiment:
             "embedder": self.embedder,
             "policies": [{"name": p.name, **dict(p.parameters)} for p in self.policies],
             "workload": self.workload,
-            "jobs": [asdict(job) for job in self.jobs],
+            "workload_facts": dict(self.workload_facts),
+            "jobs": [] if self.workload_facts else [asdict(job) for job in self.jobs],
             "expect": asdict(self.expect),
             "overrides": dict(self.overrides),
         }

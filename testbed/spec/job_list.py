@@ -20,7 +20,7 @@ from testbed.spec.quantities import (
     SpecModel,
 )
 from testbed.spec.reading import partial, read_model
-from testbed.spec.sourced import SourcedJob, Workload
+from testbed.spec.sourced import Workload
 from testbed.spec.topology import Site
 from testbed.units import format_bandwidth, format_duration, format_share
 
@@ -99,12 +99,16 @@ def read_job_list(document: Document, path: Path, site: Site) -> Workload:
     if workload is None or len(document.problems) > problems_before:
         return Workload(applications=_applications([known for _, known in entries]))
     last = {entry.id: _ids(_known(entry))[-1] for entry in workload.jobs}
-    jobs = tuple(
-        SourcedJob(job, document.place((*path, "jobs", index)))
+    jobs = [
+        (job, document.place((*path, "jobs", index)))
         for index, entry in enumerate(workload.jobs)
         for job in _requests(entry, last)
+    ]
+    return Workload(
+        tuple(job for job, _ in jobs),
+        {job.id: place for job, place in jobs},
+        _applications([_known(entry) for entry in workload.jobs]),
     )
-    return Workload(jobs, _applications([_known(entry) for entry in workload.jobs]))
 
 
 Known = Mapping[str, Any]

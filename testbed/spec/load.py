@@ -138,7 +138,8 @@ def _read(
         site = read_topology(document, ("topology",), path.parent)
     kind, workload = "", Workload()
     if "workload" in document.data:
-        kind, workload = read_workload(document, ("workload",), Circumstances(site, seed))
+        circumstances = Circumstances(site, seed, path.parent)
+        kind, workload = read_workload(document, ("workload",), circumstances)
     scale = _read_scale(document)
     embedder = str(top.get("embedder", DEFAULT_EMBEDDER))
     if embedder not in embedder_names():
@@ -158,10 +159,12 @@ def _read(
         embedder=embedder,
         policies=policies,
         workload=kind,
-        jobs=tuple(item.job for item in workload.jobs),
+        jobs=workload.jobs,
         expect=expect,
         overrides=tuple(overrides.items()),
-        job_places={item.job.id: item.place for item in workload.jobs},
+        job_places=workload.places,
+        workload_facts=workload.facts,
+        workload_notes=workload.notes,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path as FilePath
 
 from testbed.spec.document import Document
 from testbed.spec.drawn import BatchWorkload, PoissonWorkload, read_batch, read_poisson
@@ -12,15 +13,17 @@ from testbed.spec.problems import Path
 from testbed.spec.quantities import SpecModel
 from testbed.spec.reading import read_kind
 from testbed.spec.sourced import Workload
+from testbed.spec.swf import SwfWorkload, read_swf_workload
 from testbed.spec.topology import Site
 
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What a workload may depend on beside its own keys."""
+    """What a workload may depend on beside its own keys; ``beside`` is the file's folder."""
 
     site: Site
     seed: int
+    beside: FilePath
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,9 @@ WORKLOADS: dict[str, WorkloadKind] = {
     "jobs": WorkloadKind(JobListWorkload, lambda d, p, c: read_job_list(d, p, c.site)),
     "poisson": WorkloadKind(PoissonWorkload, lambda d, p, c: read_poisson(d, p, c.seed)),
     "batch": WorkloadKind(BatchWorkload, lambda d, p, c: read_batch(d, p, c.seed)),
+    "swf": WorkloadKind(
+        SwfWorkload, lambda d, p, c: read_swf_workload(d, p, c.site, c.seed, c.beside)
+    ),
 }
 
 PLANNED = ("poisson", "batch", "swf", "swim", "feitelson", "jann", "leases", "lwf")

@@ -24,6 +24,7 @@ from testbed.runs.play import dry_run
 from testbed.schedulers.registry import build_policy
 from testbed.spec.load import load_experiment
 from tests.unit.results.written import NOW
+from tests.unit.workload.traces import skip_without_traces_of
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree
@@ -47,6 +48,7 @@ def failures(checked: Audit) -> list[str]:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
 def test_every_example_passes(tmp_path: Path, path: Path) -> None:
+    skip_without_traces_of(path.read_text("utf-8"))
     experiment = load_experiment(path)
     for policy in experiment.policies:
         checked = check(tmp_path, dry_run(experiment, policy))

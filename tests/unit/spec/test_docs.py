@@ -14,6 +14,7 @@ from testbed.spec.load import parse_experiment
 from testbed.spec.problems import SpecErrors
 from testbed.spec.schema import experiment_schema
 from testbed.spec.workload import PLANNED, WORKLOADS
+from tests.unit.workload.traces import skip_without_traces_of
 
 DOC = (Path(__file__).parents[3] / "docs" / "experiment-files.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```yaml\n(.*?)^```", DOC, re.MULTILINE | re.DOTALL)
@@ -21,6 +22,7 @@ BLOCKS = re.findall(r"^```yaml\n(.*?)^```", DOC, re.MULTILINE | re.DOTALL)
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_its_examples_load(block: str) -> None:
+    skip_without_traces_of(block)
     experiment = parse_experiment(block, Path("doc.yaml"))
     assert len(experiment.jobs) >= 1
 

@@ -12,6 +12,7 @@ from testbed.spec.expectation import ApplicationExpectation, Band, Expectation
 from testbed.spec.experiment import Experiment, PolicySpec, Scale
 from testbed.spec.load import load_experiment, parse_experiment
 from testbed.spec.problems import SpecErrors
+from tests.unit.workload.traces import skip_without_traces_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -30,12 +31,16 @@ def parse(text: str, **overrides: object) -> Experiment:
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_examples_are_sound(path: Path) -> None:
+    skip_without_traces_of(path.read_text("utf-8"))
     experiment = load_experiment(path)
     assert experiment.name == path.stem
     assert experiment.source_text == path.read_text("utf-8")
     resolved = json.loads(json.dumps(experiment.resolved, allow_nan=False))
     assert resolved["topology"]["kind"] == experiment.datacentre.kind
-    assert [job["id"] for job in resolved["jobs"]] == [job.id for job in experiment.jobs]
+    if experiment.workload_facts:
+        assert resolved["workload_facts"]["jobs"] == len(experiment.jobs) > 0
+    else:
+        assert [job["id"] for job in resolved["jobs"]] == [job.id for job in experiment.jobs]
     assert resolved["expect"]["estimate_ratio"] or resolved["expect"]["applications"]
 
 

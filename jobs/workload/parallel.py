@@ -1,0 +1,171 @@
+"""Parallel jobs as columns: what traces and workload models come to, a million of them at need.
+
+One row is one job; requests are made of rows one at a time (:class:`Requests`), so that a large
+trace costs some 60 bytes a job until a job is looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+from jobs.request import JobRequest, Pattern
+from jobs.workload.streams import stream
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+CPU_STEPS = 10_000
+_BLOCK = 4096
+
+
+class NoSpan(ValueError):
+    """Jobs that are all submitted at once, or hold no work: they have no load to scale."""
+
+
+@dataclass(frozen=True, eq=False)
+class ParallelJobs:
+    """Columns in order of submission, shapes ``(n,)``.
+
+    ``number`` names a job, ``line`` is where a file asks for it (0: nowhere). ``stated_s`` is NaN
+    where no running time was stated; ``user`` and ``queue`` are -1 where unknown. ``cpu_steps``
+    are the CPU uses of all processes, job after job, in 1/10,000 of a node; None: all of it.
+    """
+
+    number: Ints
+    submit_s: Floats
+    processes: npt.NDArray[np.int32]
+    run_s: Floats
+    stated_s: Floats
+    bandwidth_bps: Ints
+    user: npt.NDArray[np.int32]
+    queue: npt.NDArray[np.int32]
+    line: npt.NDArray[np.int32]
+    cpu_steps: npt.NDArray[np.uint16] | None = None
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    @property
+    def span_s(self) -> float:
+        """From the first submission to the last."""
+        return float(self.submit_s[-1] - self.submit_s[0]) if len(self) else 0.0
+
+    @property
+    def work_s(self) -> float:
+        """Σ n·t: process-seconds."""
+        return float(np.dot(self.processes.astype(np.float64), self.run_s))
+
+    def load(self, slots: int) -> float:
+        """System load Σ(n·t) / (slots·span) (docs/decisions/0406); raises :class:`NoSpan`."""
+        if self.span_s <= 0 or self.work_s <= 0:
+            raise NoSpan("all jobs are submitted at once: they have no load")
+        return self.work_s / (slots * self.span_s)
+
+    def at_load(self, load: float, slots: int) -> ParallelJobs:
+        """The same jobs with their arrivals stretched or squeezed, from 0 s on."""
+        factor = self.load(slots) / load
+        return replace(self, submit_s=(self.submit_s - self.submit_s[0]) * factor)
+
+    def from_zero(self) -> ParallelJobs:
+        """The same jobs with the first one submitted at 0 s."""
+        return replace(self, submit_s=self.submit_s - self.submit_s[0]) if len(self) else self
+
+    def in_vms(self, processes_per_vm: int) -> ParallelJobs:
+        """The same jobs with that many processes in each VM; ⌈n/k⌉ VMs a job."""
+        vms = -(-self.processes // processes_per_vm)
+        return replace(self, processes=vms.astype(np.int32))
+
+    def with_cpu_use(self, low: float, high: float, seed: int) -> ParallelJobs:
+        """CPU use of every process: 100 % where a job has one, else uniform (CMBF, Section 5.2)."""
+        total = int(self.processes.sum())
+        drawn = stream(seed, "cpu use").uniform(low, high, total)
+        steps = np.clip(np.rint(drawn * CPU_STEPS), 1, CPU_STEPS).astype(np.uint16)
+        ends = np.cumsum(self.processes)
+        steps[ends[self.processes == 1] - 1] = CPU_STEPS
+        return replace(self, cpu_steps=steps)
+
+
+@dataclass(frozen=True, eq=False)
+class Requests(Sequence[JobRequest]):
+    """The jobs as requests, made when they are asked for. Ids sort as the numbers do."""
+
+    jobs: ParallelJobs
+    prefix: str = "job"
+    pattern: Pattern = "ring"
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    @overload
+    def __getitem__(self, index: int) -> JobRequest: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[JobRequest]: ...
+
+    def __getitem__(self, index: int | slice) -> JobRequest | Sequence[JobRequest]:
+        if isinstance(index, slice):
+            return [self[k] for k in range(*index.indices(len(self)))]
+        row = range(len(self))[index]
+        return next(self._rows(row, row + 1))
+
+    def __iter__(self) -> Iterator[JobRequest]:
+        for start in range(0, len(self), _BLOCK):
+            yield from self._rows(start, min(start + _BLOCK, len(self)))
+
+    def id_of(self, row: int) -> str:
+        """The name of the job in a row."""
+        return self._id(int(self.jobs.number[row]))
+
+    def row_of(self, job_id: str) -> int | None:
+        """The row of a job by its name; None where there is none. O(n)."""
+        digits = job_id.removeprefix(f"{self.prefix}-")
+        rows = np.flatnonzero(self.jobs.number == int(digits)) if digits.isdecimal() else ()
+        return next((int(row) for row in rows if self.id_of(int(row)) == job_id), None)
+
+    def _id(self, number: int) -> str:
+        return f"{self.prefix}-{number:0{self._digits}}"
+
+    @property
+    def _digits(self) -> int:
+        return max(5, len(str(int(self.jobs.number.max(initial=0)))))
+
+    def _rows(self, start: int, end: int) -> Iterator[JobRequest]:
+        jobs, part, digits = self.jobs, slice(start, end), self._digits
+        uses = self._cpu_uses(start, end)
+        columns = (
+            jobs.number, jobs.submit_s, jobs.processes, jobs.run_s, jobs.stated_s,
+            jobs.bandwidth_bps, jobs.user, jobs.queue,
+        )  # fmt: skip
+        rows = zip(*(column[part].tolist() for column in columns), strict=True)
+        for number, submit_s, n, run_s, stated_s, bandwidth_bps, user, queue in rows:
+            still = bandwidth_bps == 0
+            yield JobRequest(
+                id=f"{self.prefix}-{number:0{digits}}",
+                submit_s=submit_s,
+                n_vms=n,
+                bandwidth_bps=bandwidth_bps,
+                duration_s=run_s,
+                kind="compute" if still else "transfer",
+                pattern=self.pattern,
+                cpu_share=1.0 if still else 0.0,
+                estimate_s=None if math.isnan(stated_s) else stated_s,
+                cpu_use=next(uses),
+                user=None if user < 0 else str(user),
+                queue=None if queue < 0 else str(queue),
+            )
+
+    def _cpu_uses(self, start: int, end: int) -> Iterator[float | tuple[float, ...]]:
+        steps, processes = self.jobs.cpu_steps, self.jobs.processes
+        at = int(processes[:start].sum()) if steps is not None else 0
+        for n in processes[start:end].tolist():
+            if steps is None:
+                yield 1.0
+            else:
+                yield tuple(step / CPU_STEPS for step in steps[at : at + n].tolist())
+                at += n

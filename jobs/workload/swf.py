@@ -1,0 +1,306 @@
+"""The Standard Workload Format: header comments, then 18 numbers a line, -1 where unknown.
+
+What a line must be is the format's definition (Parallel Workloads Archive, version 2.2). What is
+wrong is named by line and column, all of it at once; ``lenient`` leaves such lines out and counts
+them. Whether a sound record is a job that can be scheduled is not decided here
+(:mod:`jobs.workload.records`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from jobs.workload.lines import Complaints, CutOff, LineProblem, TraceErrors, opened
+
+FIELDS: tuple[tuple[str, str, type], ...] = (
+    ("number", "job number", np.int64),
+    ("submit_s", "submit time", np.float64),
+    ("wait_s", "wait time", np.float64),
+    ("run_s", "run time", np.float64),
+    ("allocated", "allocated processors", np.int32),
+    ("cpu_s", "average CPU time", np.float64),
+    ("memory_kb", "used memory", np.float64),
+    ("requested", "requested processors", np.int32),
+    ("requested_s", "requested time", np.float64),
+    ("requested_memory_kb", "requested memory", np.float64),
+    ("status", "status", np.int32),
+    ("user", "user", np.int32),
+    ("group", "group", np.int32),
+    ("executable", "executable", np.int32),
+    ("queue", "queue", np.int32),
+    ("partition", "partition", np.int32),
+    ("preceding", "preceding job", np.int64),
+    ("think_s", "think time", np.float64),
+)
+"""Name, the format's own name, and type of the 18 fields, in order."""
+
+RECORD = np.dtype([(name, kind) for name, _, kind in FIELDS])
+NAMES = tuple(name for name, _, _ in FIELDS)
+
+_WHOLE = np.array([np.issubdtype(kind, np.integer) for _, _, kind in FIELDS])
+_GREATEST = np.array(
+    [2**31 - 1 if kind is np.int32 else 2**53 if kind is np.int64 else 1e15 for *_, kind in FIELDS]
+)
+_CHUNK_LINES = 1 << 15
+_COMMENT = re.compile(r"\s*;+\s?(\s*)(?:([A-Za-z][A-Za-z ]*?)\s*:(?:\s+|$))?(.*)")
+
+Records = np.ndarray[tuple[int], np.dtype[np.void]]
+
+
+@dataclass(frozen=True, eq=False)
+class Swf:
+    """What a file holds: ``records`` of :data:`RECORD`, and the line each stands in.
+
+    ``header`` has every ``; Key: value`` comment before the first record, in order of the file;
+    ``skipped`` says how many lines were left out, and ``examples`` what was wrong with the first.
+    """
+
+    path: Path
+    header: Mapping[str, tuple[str, ...]]
+    records: Records
+    lines: npt.NDArray[np.int32]
+    skipped: int = 0
+    examples: tuple[LineProblem, ...] = ()
+
+    def header_number(self, key: str) -> int | None:
+        """A header value such as ``MaxProcs`` as a number; None where there is none."""
+        value = self.header.get(key, ("",))[0].split()
+        return int(value[0]) if value and value[0].isascii() and value[0].isdigit() else None
+
+
+def read_swf(path: Path, *, first: int | None = None, lenient: bool = False) -> Swf:
+    """The records of a file, the ``first`` so many of them where that is given.
+
+    Raises :class:`TraceErrors` with all that is wrong with the lines read, unless ``lenient``; in
+    any case where there is no record at all; OSError where there is no such file. O(lines); some
+    microseconds and 110 bytes a record.
+    """
+    reading = _Reading(first)
+    with opened(path) as lines:
+        try:
+            reading.take(lines)
+        except CutOff as damage:
+            message = f"the compressed file is cut off or damaged here ({damage})"
+            reading.complaints.add(reading.line + 1, 1, message)
+    complaints = reading.complaints
+    if reading.kept == 0 and not complaints.found:
+        complaints.add(max(reading.line, 1), 1, "the file ends here and holds no job")
+    if complaints.found and (not lenient or reading.kept == 0):
+        raise TraceErrors(path, tuple(complaints.first), complaints.found)
+    return Swf(
+        path,
+        {key: tuple(values) for key, values in reading.header.items()},
+        np.concatenate(reading.blocks),
+        np.concatenate(reading.numbers),
+        complaints.found,
+        tuple(complaints.first),
+    )
+
+
+@dataclass
+class _Reading:
+    """A file as far as it has been read. Records come in blocks of some thousand lines."""
+
+    first: int | None
+    header: dict[str, list[str]] = field(default_factory=dict)
+    complaints: Complaints = field(default_factory=Complaints)
+    blocks: list[Records] = field(default_factory=list)
+    numbers: list[npt.NDArray[np.int32]] = field(default_factory=list)
+    line: int = 0
+    kept: int = 0
+    _key: str | None = None
+    _latest: tuple[float, int] = (-np.inf, 0)
+    _greatest_number: int = -1
+
+    def take(self, lines: Iterator[str]) -> None:
+        """Read until the lines end or the wanted records are there."""
+        while self.first is None or self.kept < self.first:
+            # No line beyond the last wanted record is looked at.
+            wanted = _CHUNK_LINES if self.first is None else self.first - self.kept
+            chunk = list(islice(lines, min(_CHUNK_LINES, wanted)))
+            if not chunk:
+                return
+            self._take_chunk(chunk)
+
+    def _take_chunk(self, chunk: list[str]) -> None:
+        texts: list[str] = []
+        where: list[int] = []
+        for number, text in enumerate(chunk, self.line + 1):
+            start = text.lstrip()
+            if start[:1] == ";":
+                if not texts and not self.kept:
+                    self._comment(text.rstrip())
+            elif start:
+                texts.append(text)
+                where.append(number)
+        self.line += len(chunk)
+        if texts:
+            self._take_records(texts, np.array(where, dtype=np.int32))
+
+    def _comment(self, text: str) -> None:
+        match = _COMMENT.match(text)
+        indent, key, value = match.groups() if match else ("", None, "")
+        if key is not None:
+            self._key = key
+            self.header.setdefault(key, []).append(value.rstrip())
+        elif indent and value and self._key is not None:
+            self.header[self._key][-1] += f" {value}"
+        else:
+            self._key = None
+
+    def _take_records(self, texts: list[str], where: npt.NDArray[np.int32]) -> None:
+        try:
+            values = np.loadtxt(texts, dtype=np.float64, comments=None, ndmin=2)
+            sound = values.shape[1] == len(FIELDS)
+        except ValueError:
+            sound = False
+            values = np.empty((0, len(FIELDS)))
+        if not sound:
+            texts, where, values = self._numbers_of(texts, where)
+        good = self._check_values(texts, where, values)
+        good &= self._check_order(texts, where, values[:, 1], good)
+        good &= self._check_repeats(texts, where, values[:, 0], good)
+        chosen = np.flatnonzero(good)
+        block = np.empty(len(chosen), RECORD)
+        for k, name in enumerate(NAMES):
+            block[name] = values[chosen, k]
+        self.blocks.append(block)
+        self.numbers.append(where[chosen])
+        self.kept += len(chosen)
+
+    def _numbers_of(
+        self, texts: list[str], where: npt.NDArray[np.int32]
+    ) -> tuple[list[str], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
+        """Line by line, where not all lines are 18 numbers: those that are."""
+        kept: list[int] = []
+        rows: list[list[float]] = []
+        for k, text in enumerate(texts):
+            row = self._row(text, int(where[k]))
+            if row is not None:
+                kept.append(k)
+                rows.append(row)
+        values = np.array(rows, dtype=np.float64).reshape(len(rows), len(FIELDS))
+        return [texts[k] for k in kept], where[kept], values
+
+    def _row(self, text: str, line: int) -> list[float] | None:
+        words = list(re.finditer(r"\S+", text))
+        row: list[float] = []
+        for k, word in enumerate(words[: len(FIELDS)]):
+            try:
+                row.append(float(word.group().replace("_", "x")))
+            except ValueError:
+                what = f"{shown(word.group())} is not a number"
+                if k == 0 and not word.group()[:1].isdigit():
+                    what = f"{shown(text.strip())} is no line of this format: 18 numbers"
+                self.complaints.add(line, word.start() + 1, _of_field(k, what) if k else what)
+                return None
+        if len(words) != len(FIELDS):
+            few = len(words) < len(FIELDS)
+            column = words[-1].end() if few else words[len(FIELDS)].start() + 1
+            hint = ": the line is cut off" if few else ""
+            message = f"has {len(words)} fields, not {len(FIELDS)}{hint}"
+            self.complaints.add(line, column, message)
+            return None
+        return row
+
+    def _check_values(
+        self, texts: list[str], where: npt.NDArray[np.int32], values: npt.NDArray[np.float64]
+    ) -> npt.NDArray[np.bool_]:
+        """Which lines hold only numbers that their fields can have."""
+        wrong = ~np.isfinite(values)
+        wrong |= (values < 0) & (values != -1)
+        wrong |= np.abs(values) > _GREATEST
+        wrong |= _WHOLE & (np.trunc(values) != values)
+        wrong[:, :2] |= values[:, :2] < 0
+        for k in np.flatnonzero(wrong.any(axis=1)).tolist():
+            field_ = int(np.argmax(wrong[k]))
+            column = list(re.finditer(r"\S+", texts[k]))[field_].start() + 1
+            said = _objection(field_, float(values[k, field_]))
+            self.complaints.add(int(where[k]), column, _of_field(field_, said))
+        good: npt.NDArray[np.bool_] = np.logical_not(wrong.any(axis=1))
+        return good
+
+    def _check_order(
+        self,
+        texts: list[str],
+        where: npt.NDArray[np.int32],
+        submit_s: npt.NDArray[np.float64],
+        good: npt.NDArray[np.bool_],
+    ) -> npt.NDArray[np.bool_]:
+        """Which lines are not submitted before a sound one above them."""
+        times = np.concatenate(([self._latest[0]], np.where(good, submit_s, -np.inf)))
+        lines = np.concatenate(([self._latest[1]], where))
+        latest = np.maximum.accumulate(times)
+        late = good & (submit_s < latest[:-1])
+        if late.any():
+            holder = np.maximum.accumulate(np.where(times == latest, np.arange(len(times)), 0))
+            for k in np.flatnonzero(late).tolist():
+                above = int(holder[k])
+                column = list(re.finditer(r"\S+", texts[k]))[1].start() + 1
+                said = f"{submit_s[k]:.15g} s is before line {lines[above]}'s {times[above]:.15g} s"
+                self.complaints.add(int(where[k]), column, _of_field(1, said))
+        if latest[-1] > self._latest[0]:
+            at = int(np.argmax(times))
+            self._latest = (float(times[at]), int(lines[at]))
+        in_order: npt.NDArray[np.bool_] = ~late
+        return in_order
+
+    def _check_repeats(
+        self,
+        texts: list[str],
+        where: npt.NDArray[np.int32],
+        values: npt.NDArray[np.float64],
+        good: npt.NDArray[np.bool_],
+    ) -> npt.NDArray[np.bool_]:
+        """Which lines bear a job number that no line above them has."""
+        fresh = np.ones(len(values), dtype=np.bool_)
+        numbers = np.where(good, values, -1).astype(np.int64)
+        mine = numbers[good]
+        if not len(mine):
+            return fresh
+        rising = bool((np.diff(mine) > 0).all()) and int(mine[0]) > self._greatest_number
+        if not rising:
+            known: dict[int, int] = {}
+            for block, lines in zip(self.blocks, self.numbers, strict=True):
+                shared = np.isin(block["number"], mine)
+                known.update(
+                    zip(block["number"][shared].tolist(), lines[shared].tolist(), strict=True)
+                )
+            for k in np.flatnonzero(good).tolist():
+                number = int(numbers[k])
+                if number in known:
+                    fresh[k] = False
+                    column = texts[k].index(texts[k].split(maxsplit=1)[0]) + 1
+                    said = f"{number} stands in line {known[number]} too"
+                    self.complaints.add(int(where[k]), column, _of_field(0, said))
+                else:
+                    known[number] = int(where[k])
+        self._greatest_number = max(self._greatest_number, int(mine.max()))
+        return fresh
+
+
+def _objection(field_: int, value: float) -> str:
+    if not np.isfinite(value):
+        return f"{value} is not a finite number"
+    if value < 0:
+        unknown = "; -1 is for what is unknown" if field_ > 1 else ""
+        return f"{value:.15g} is negative{unknown}"
+    if abs(value) > _GREATEST[field_]:
+        return f"{value:.15g} is beyond what can be meant"
+    return f"{value:.15g} is not a whole number"
+
+
+def _of_field(field_: int, said: str) -> str:
+    return f"field {field_ + 1} ({FIELDS[field_][1]}): {said}"
+
+
+def shown(text: str) -> str:
+    """A piece of a file as a message may quote it: short, and nothing a terminal would obey."""
+    return repr(text if len(text) <= 40 else f"{text[:37]}...")
