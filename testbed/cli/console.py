@@ -18,10 +18,15 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from testbed.errors import TestbedError
 from testbed.spec.problems import SpecErrors
 
+PIPED_WIDTH = 200
+"""How wide a table may be where no terminal sets a limit."""
+
 
 def out() -> Console:
     """The console of results: standard output."""
-    return Console(file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty())
+    piped = not sys.stdout.isatty()
+    width = PIPED_WIDTH if piped else None
+    return Console(file=sys.stdout, highlight=False, soft_wrap=piped, width=width)
 
 
 def err() -> Console:

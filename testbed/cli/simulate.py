@@ -44,7 +44,8 @@ def simulate(
     if as_json:
         console.print_json([one.to_json() for one in recorded])
     else:
-        console.out().print(comparison_table([one.results.summary for one in recorded]))
+        shown = console.out()
+        shown.print(comparison_table([one.results.summary for one in recorded], shown.width))
         for one in recorded:
             for line in one.sentences():
                 console.print_text(f"{one.policy}: {line}" if len(recorded) > 1 else line)
@@ -54,12 +55,12 @@ def simulate(
 
 @contextmanager
 def _progress(label: str, jobs: int) -> Generator[Sink, None, None]:
-    """A bar that advances with every job that leaves; nothing without a terminal."""
-    with console.progress(label, total=jobs) as bars:
+    """A bar that advances with every job that comes or leaves; nothing without a terminal."""
+    with console.progress(label, total=2 * jobs) as bars:
         task = bars.task_ids[0]
 
         def advance(event: events.Event) -> None:
-            if isinstance(event, events.JobEnded):
+            if isinstance(event, events.JobSubmitted | events.JobEnded):
                 bars.update(task, advance=1)
 
         yield advance

@@ -4,33 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
 from testbed.results.metrics import Summary
 from testbed.units import human_duration, human_share
 
+_HEADINGS = (
+    "policy",
+    "jobs",
+    "finished",
+    "rejected",
+    "killed",
+    "success",
+    "VM use",
+    "reserved",
+    "revenue",
+    "mean wait",
+    "took",
+)
 
-def comparison_table(summaries: Sequence[Summary]) -> Table:
-    """One line a policy: what became of its jobs, what it used, what it earned."""
+
+def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
+    """What became of each policy's jobs, what it used, what it earned.
+
+    One line a policy; where that is wider than ``width`` characters, one column a policy.
+    """
+    rows = [_HEADINGS, *(_cells(summary) for summary in summaries)]
+    if _width(rows) > width:
+        rows = list(zip(*rows, strict=True))
     table = Table(title=Text(_title(summaries)), title_justify="left")
-    table.add_column("policy")
-    for heading in (
-        "jobs",
-        "finished",
-        "rejected",
-        "killed",
-        "success",
-        "VM use",
-        "reserved",
-        "revenue",
-        "mean wait",
-        "took",
-    ):
-        table.add_column(heading, justify="right")
-    for summary in summaries:
-        table.add_row(Text(summary.policy), *(Text(cell) for cell in _cells(summary)))
+    first, *others = rows[0]
+    table.add_column(Text(first), no_wrap=True)
+    for heading in others:
+        table.add_column(Text(heading), justify="right", no_wrap=True)
+    for row in rows[1:]:
+        table.add_row(*(Text(cell) for cell in row))
     return table
+
+
+def _width(rows: Sequence[Sequence[str]]) -> int:
+    """Characters that a table of these rows takes: three a column go to its border and padding."""
+    return 1 + sum(3 + max(map(cell_len, column)) for column in zip(*rows, strict=True))
 
 
 def _title(summaries: Sequence[Summary]) -> str:
@@ -40,8 +56,9 @@ def _title(summaries: Sequence[Summary]) -> str:
     return f"{first.name}, {first.backend}, seed {first.seed}"
 
 
-def _cells(summary: Summary) -> list[str]:
-    return [
+def _cells(summary: Summary) -> tuple[str, ...]:
+    return (
+        summary.policy,
         f"{summary.jobs:,}",
         f"{summary.finished:,}",
         f"{summary.rejected:,}",
@@ -52,7 +69,7 @@ def _cells(summary: Summary) -> list[str]:
         f"{summary.revenue:,.2f} $",
         _time(summary.wait_mean_s),
         _time(summary.wall_s),
-    ]
+    )
 
 
 def _share(value: float | None) -> str:

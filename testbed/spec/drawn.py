@@ -68,8 +68,9 @@ class CountLaw(SpecModel):
 class RatioLaw(SpecModel):
     """The deadline extension ratio r = d/p: a normal law, drawn again below 1 (or clamped)."""
 
-    mean: Annotated[float, Field(ge=0, le=1e6)] | None = Field(
-        None, description="of the normal law (default 10)"
+    mean: Annotated[float, Field(ge=1, le=1e6)] | None = Field(
+        None,
+        description="of the normal law, at least 1: no deadline is before the end (default 10)",
     )
     sigma: Sigma | None = Field(None, description="its standard deviation (default: the reading's)")
     rule: Rule | None = Field(None, description="what becomes of draws below 1")
