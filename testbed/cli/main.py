@@ -48,6 +48,7 @@ VERBS = (
     Verb("audit", "Prove a run's invariants from its events."),
     Verb("reproduce", "Run the papers' evaluations again, with a verdict per claim."),
     Verb("report", "Write a run's report again."),
+    Verb("data", "Say which published traces are here, and where the others come from."),
     Verb("schema", "Print the JSON Schema of experiment files."),
 )
 

@@ -1,0 +1,276 @@
+"""Haizea's lease workloads: XML leases, or the older form of one line of numbers a lease.
+
+The older line is ``arrival start duration real-duration nodes cpus memory disk image size``, where
+a start of -1 is none (best effort). In XML a lease with an exact start is an advance reservation,
+one that is to start now is immediate, one without is best effort.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from xml.parsers import expat
+
+from jobs.workload.lines import Complaints, CutOff, LineProblem, TraceErrors, opened
+from jobs.workload.swf import shown
+
+LeaseKind = Literal["AR", "IM", "BE"]
+"""Advance reservation, immediate, best effort (MBFCBS, Section 3)."""
+
+LINE_FIELDS = (
+    "arrival", "start", "duration", "real duration", "nodes", "CPUs", "memory", "disk", "image",
+    "image size",
+)  # fmt: skip
+_TIME = re.compile(r"(\d{1,6}):([0-5]\d):([0-5]\d)(?:\.(\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A lease that is asked for. Times in seconds; ``cores`` and ``memory_mb`` are per node.
+
+    ``real_s`` is how long it is really used, where it is known to end before its time.
+    """
+
+    name: str
+    kind: LeaseKind
+    arrival_s: float
+    start_s: float | None
+    duration_s: float
+    nodes: int
+    cores: int = 1
+    memory_mb: int = 1024
+    real_s: float | None = None
+    preemptible: bool = True
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Lwf:
+    """What a file holds; ``skipped`` leases were left out, ``examples`` says why of the first."""
+
+    path: Path
+    leases: tuple[Lease, ...]
+    skipped: int = 0
+    examples: tuple[LineProblem, ...] = ()
+
+
+def read_lwf(path: Path, *, lenient: bool = False) -> Lwf:
+    """The leases of a file of either form. Raises :class:`TraceErrors`, and OSError."""
+    complaints = Complaints()
+    lines: list[str] = []
+    with opened(path) as source:
+        try:
+            lines.extend(source)
+        except CutOff as damage:
+            message = f"the compressed file is cut off or damaged here ({damage})"
+            complaints.add(len(lines) + 1, 1, message)
+    start = next((text.lstrip() for text in lines if text.strip()), "")
+    read = _Xml(complaints).read if start.startswith("<") else _Lines(complaints).read
+    leases = read(lines)
+    if not leases and not complaints.found:
+        complaints.add(max(len(lines), 1), 1, "the file ends here and holds no lease")
+    if complaints.found and (not lenient or not leases):
+        raise TraceErrors(path, tuple(complaints.first), complaints.found)
+    return Lwf(path, tuple(leases), complaints.found, tuple(complaints.first))
+
+
+# ------------------------------------------------------------------ one line a lease
+
+
+class _Lines:
+    """The older form."""
+
+    def __init__(self, complaints: Complaints) -> None:
+        self._complaints = complaints
+
+    def read(self, lines: list[str]) -> list[Lease]:
+        leases: list[Lease] = []
+        for number, text in enumerate(lines, 1):
+            if text.strip() and not text.lstrip().startswith("#"):
+                lease = self._lease(text, number)
+                if lease is not None and _in_order(lease, leases, self._complaints):
+                    leases.append(lease)
+        return leases
+
+    def _lease(self, text: str, line: int) -> Lease | None:
+        words = list(re.finditer(r"\S+", text))
+        if not words[0].group()[:1].isdigit() and words[0].group()[:1] != "-":
+            message = f"{shown(text.strip())} is no line of this format: {len(LINE_FIELDS)} fields"
+            self._complaints.add(line, words[0].start() + 1, message)
+            return None
+        if len(words) != len(LINE_FIELDS):
+            hint = ": the line is cut off" if len(words) < len(LINE_FIELDS) else ""
+            message = f"has {len(words)} fields, not {len(LINE_FIELDS)}{hint}"
+            self._complaints.add(line, words[-1].end(), message)
+            return None
+        values: list[int] = []
+        for k, word in enumerate(words[:8]):
+            said = _objection(LINE_FIELDS[k], word.group())
+            if said is not None:
+                message = f"field {k + 1} ({LINE_FIELDS[k]}): {said}"
+                self._complaints.add(line, word.start() + 1, message)
+                return None
+            values.append(int(word.group()))
+        arrival, start, duration, real, nodes, cores, memory, _ = values
+        if 0 <= start < arrival:
+            message = f"field 2 (start): {start} s is before the arrival at {arrival} s"
+            self._complaints.add(line, words[1].start() + 1, message)
+            return None
+        kind: LeaseKind = "BE" if start < 0 else "IM" if start == arrival else "AR"
+        return Lease(
+            f"lease-{line:05}",
+            kind,
+            float(arrival),
+            None if kind == "BE" else float(start),
+            float(duration),
+            nodes,
+            cores,
+            memory,
+            float(real) if real != duration else None,
+            kind == "BE",
+            line,
+        )
+
+
+def _objection(field: str, word: str) -> str | None:
+    if not re.fullmatch(r"-?[0-9]{1,12}", word):
+        return f"{shown(word)} is not a whole number"
+    value = int(word)
+    if value < 0 and not (field == "start" and value == -1):
+        return f"{value} is negative"
+    if value == 0 and field in ("duration", "real duration", "nodes", "CPUs"):
+        return "must be above 0"
+    return None
+
+
+def _in_order(lease: Lease, above: list[Lease], complaints: Complaints) -> bool:
+    if above and lease.arrival_s < above[-1].arrival_s:
+        before = above[-1]
+        said = f"{lease.arrival_s:.15g} s is before line {before.line}'s {before.arrival_s:.15g} s"
+        complaints.add(lease.line, 1, f"arrival: {said}")
+        return False
+    return True
+
+
+# ------------------------------------------------------------------ XML
+
+
+class _DocumentTypeError(Exception):
+    """What could define entities that expand without end."""
+
+
+class _Xml:
+    """The present form, read as a stream of elements with their lines."""
+
+    def __init__(self, complaints: Complaints) -> None:
+        self._complaints = complaints
+        self._leases: list[Lease] = []
+        self._known: dict[str, int] = {}
+        self._now: dict[str, tuple[str, int, int]] | None = None
+        self._begun = (0, 0)
+        self._type = ""
+        self._parser = expat.ParserCreate()
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.StartDoctypeDeclHandler = self._refuse_doctype
+
+    def read(self, lines: list[str]) -> list[Lease]:
+        try:
+            self._parser.Parse("".join(lines).encode("latin-1"), True)  # noqa: FBT003 expat's own
+        except _DocumentTypeError:
+            line, column = self._place()
+            self._complaints.add(line, column, "a document type has no place in a lease workload")
+        except expat.ExpatError as error:
+            cut = "no element found" in str(error) or "unclosed" in str(error)
+            said = "the file is cut off here" if cut else expat.ErrorString(error.code)
+            self._complaints.add(error.lineno, error.offset + 1, f"not XML: {said}")
+        return self._leases
+
+    def _refuse_doctype(self, *_: object) -> None:
+        raise _DocumentTypeError
+
+    def _place(self) -> tuple[int, int]:
+        return self._parser.CurrentLineNumber, self._parser.CurrentColumnNumber + 1
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        place = self._place()
+        if tag == "lease-request":
+            self._now, self._begun = {}, place
+        if self._now is None:
+            return
+        if tag == "res":
+            self._now[f"res {attributes.get('type', '')}"] = (attributes.get("amount", ""), *place)
+        elif tag in ("start", "now"):
+            self._now[tag] = ("", *place)
+        for key, value in attributes.items():
+            self._now.setdefault(f"{tag} {key}", (value, *place))
+
+    def _end(self, tag: str) -> None:
+        if tag != "lease-request" or self._now is None:
+            return
+        lease = self._lease(self._now)
+        self._now = None
+        if lease is None:
+            return
+        if lease.name in self._known:
+            said = f"lease {lease.name!r} stands in line {self._known[lease.name]} too"
+            self._complaints.add(lease.line, self._begun[1], said)
+        elif _in_order(lease, self._leases, self._complaints):
+            self._known[lease.name] = lease.line
+            self._leases.append(lease)
+
+    def _lease(self, given: dict[str, tuple[str, int, int]]) -> Lease | None:
+        found = self._complaints.found
+        arrival_s = self._time(given, "lease-request arrival")
+        duration_s = self._time(given, "duration time")
+        nodes = self._count(given, "node-set numnodes", 0)
+        start_s = self._time(given, "exact time") if "exact time" in given else None
+        real_s = self._time(given, "realduration time") if "realduration time" in given else None
+        cores = self._count(given, "res CPU", 100)
+        memory_mb = self._count(given, "res Memory", 1024)
+        if start_s is not None and arrival_s is not None and start_s < arrival_s:
+            _, line, column = given["exact time"]
+            said = f"starts at {start_s:.15g} s, before it arrives at {arrival_s:.15g} s"
+            self._complaints.add(line, column, said)
+        if self._complaints.found > found or arrival_s is None or duration_s is None:
+            return None
+        kind: LeaseKind = "IM" if "now" in given else "BE" if start_s is None else "AR"
+        name = given.get("lease id", (str(len(self._leases) + 1), 0, 0))[0]
+        preemptible = given.get("lease preemptible", ("true", 0, 0))[0] == "true"
+        return Lease(
+            f"lease-{int(name):05}" if name.isdecimal() else name,
+            kind,
+            arrival_s,
+            arrival_s if kind == "IM" else start_s,
+            duration_s,
+            nodes,
+            max(1, cores // 100),
+            memory_mb,
+            real_s if real_s != duration_s else None,
+            preemptible,
+            self._begun[0],
+        )
+
+    def _time(self, given: dict[str, tuple[str, int, int]], key: str) -> float | None:
+        """``HH:MM:SS.FF`` in seconds."""
+        text, line, column = given.get(key, ("", *self._begun))
+        match = _TIME.fullmatch(text)
+        if match is None:
+            said = f"{shown(text)} is no time as 01:30:00.00" if text else "is missing"
+            self._complaints.add(line, column, f"{key}: {said}")
+            return None
+        hours, minutes, seconds, fraction = match.groups()
+        whole = int(hours) * 3600 + int(minutes) * 60 + int(seconds)
+        if key == "duration time" and whole == 0:
+            self._complaints.add(line, column, f"{key}: must be above 0")
+        return whole + float(f"0.{fraction or 0}")
+
+    def _count(self, given: dict[str, tuple[str, int, int]], key: str, absent: int) -> int:
+        text, line, column = given.get(key, (str(absent), *self._begun))
+        if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
+            said = f"{shown(text)} is no number above 0" if key in given else "is missing"
+            self._complaints.add(line, column, f"{key}: {said}")
+            return 1
+        return int(text)

@@ -1,0 +1,108 @@
+"""SWIM's Hadoop traces: id, submission and gap in seconds, bytes into maps, shuffled, and out.
+
+One job a line, six fields apart by tabs. Bytes, not tasks: tasks are ⌈map bytes / 64 MB⌉ and one
+reducer where anything is shuffled (docs/decisions/0407).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs.workload.lines import Complaints, CutOff, LineProblem, TraceErrors, opened
+from jobs.workload.swf import shown
+
+FIELDS = ("job", "submit time", "gap", "map input", "shuffle", "reduce output")
+BLOCK_BYTES = 64_000_000
+_GREATEST = 10**18
+
+
+@dataclass(frozen=True, slots=True)
+class SwimJob:
+    """A line of the trace. Times in seconds, sizes in bytes."""
+
+    name: str
+    submit_s: int
+    map_bytes: int
+    shuffle_bytes: int
+    output_bytes: int
+    line: int
+
+    def tasks(self, block_bytes: int = BLOCK_BYTES) -> int:
+        """Maps and reducers: one map a block of input, one reducer where there is a shuffle."""
+        return max(1, -(-self.map_bytes // block_bytes) + (self.shuffle_bytes > 0))
+
+
+@dataclass(frozen=True)
+class Swim:
+    """What a file holds; ``skipped`` lines were left out, ``examples`` says why of the first."""
+
+    path: Path
+    jobs: tuple[SwimJob, ...]
+    skipped: int = 0
+    examples: tuple[LineProblem, ...] = ()
+
+
+def read_swim(path: Path, *, lenient: bool = False) -> Swim:
+    """The jobs of a file. Raises :class:`TraceErrors` with all that is wrong, and OSError."""
+    complaints = Complaints()
+    jobs: list[SwimJob] = []
+    known: dict[str, int] = {}
+    number = 0
+    with opened(path) as lines:
+        try:
+            for number, text in enumerate(lines, 1):
+                job = _job(text.rstrip("\r\n"), number, complaints) if text.strip() else None
+                if job is not None and _fits(job, jobs, known, complaints):
+                    jobs.append(job)
+                    known[job.name] = number
+        except CutOff as damage:
+            message = f"the compressed file is cut off or damaged here ({damage})"
+            complaints.add(number + 1, 1, message)
+    if not jobs and not complaints.found:
+        complaints.add(max(number, 1), 1, "the file ends here and holds no job")
+    if complaints.found and (not lenient or not jobs):
+        raise TraceErrors(path, tuple(complaints.first), complaints.found)
+    return Swim(path, tuple(jobs), complaints.found, tuple(complaints.first))
+
+
+def _job(text: str, line: int, complaints: Complaints) -> SwimJob | None:
+    words = text.split("\t")
+    starts = [sum(len(word) + 1 for word in words[:k]) + 1 for k in range(len(words))]
+    if len(words) == 1:
+        complaints.add(line, 1, f"{shown(text)} is no line of this format: 6 fields apart by tabs")
+        return None
+    if len(words) != len(FIELDS):
+        hint = ": the line is cut off" if len(words) < len(FIELDS) else ""
+        complaints.add(line, len(text), f"has {len(words)} fields, not {len(FIELDS)}{hint}")
+        return None
+    values: list[int] = []
+    for k, word in enumerate(words[1:], 1):
+        said = None
+        if not (word.isascii() and word.isdigit()):
+            negative = word[:1] == "-" and word[1:].isdigit()
+            said = "negative" if negative else "not a whole number"
+        elif int(word) > _GREATEST:
+            said = "beyond what can be meant"
+        if said is not None:
+            where = f"field {k + 1} ({FIELDS[k]})"
+            complaints.add(line, starts[k], f"{where}: {shown(word)} is {said}")
+            return None
+        values.append(int(word))
+    submit_s, _, map_bytes, shuffle_bytes, output_bytes = values
+    return SwimJob(words[0], submit_s, map_bytes, shuffle_bytes, output_bytes, line)
+
+
+def _fits(
+    job: SwimJob, above: list[SwimJob], known: dict[str, int], complaints: Complaints
+) -> bool:
+    """Whether a job is named once and not submitted before the one above it."""
+    if job.name in known:
+        said = f"{shown(job.name)} stands in line {known[job.name]} too"
+        complaints.add(job.line, 1, f"field 1 (job): {said}")
+        return False
+    if above and job.submit_s < above[-1].submit_s:
+        said = f"{job.submit_s} s is before line {above[-1].line}'s {above[-1].submit_s} s"
+        complaints.add(job.line, len(job.name) + 2, f"field 2 (submit time): {said}")
+        return False
+    return True
