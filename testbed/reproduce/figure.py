@@ -27,7 +27,7 @@ class Figure:
     """``cell(series, x, seed, quick)`` is the run behind one point. Series go by their labels.
 
     ``exact``: nothing random is in it, so that one seed says all. ``size`` and ``quick_size`` say
-    in words what is simulated.
+    in words what is simulated. ``also``: measures that are written down and not drawn.
     """
 
     name: str
@@ -39,9 +39,15 @@ class Figure:
     cell: Callable[[str, float, int, bool], Cell]
     panels: tuple[Panel, ...]
     claims: tuple[Claim, ...]
+    also: tuple[Measure, ...] = ()
     size: str = ""
     quick_size: str = ""
     exact: bool = False
+
+    @property
+    def tables(self) -> tuple[Panel, ...]:
+        """Everything that is written down: what is drawn, then what is not."""
+        return (*self.panels, *(Panel(measure) for measure in self.also))
 
     @property
     def points(self) -> tuple[Point, ...]:

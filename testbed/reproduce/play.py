@@ -44,15 +44,15 @@ def write(done: Reproduced, request: Request) -> tuple[RunFolder, dict[str, Any]
     """The figure's folder (``OUT/NAME`` or ``OUT/NAME-quick``), and what its JSON says."""
     name = f"{done.figure.name}-quick" if request.quick else done.figure.name
     folder = RunFolder((request.out / name).absolute(), caller())
-    record = to_json(done, request.command)
+    where = provenance(
+        seeds={"first": 1, "count": done.seeds}, command=request.command, backend="sim"
+    )
+    record = to_json(done, request.command, where)
     folder.write_json(RESULTS, record)
     folder.write_text(TABLE, to_markdown(done))
     for kind, content in pictures(done).items():
         folder.write_bytes(f"{PICTURE}.{kind}", content)
-    folder.write_json(
-        PROVENANCE,
-        provenance(seeds={"first": 1, "count": done.seeds}, command=request.command, backend="sim"),
-    )
+    folder.write_json(PROVENANCE, where)
     return folder, record
 
 

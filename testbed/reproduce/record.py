@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from testbed.reproduce.claims import JudgedClaim
@@ -13,8 +14,11 @@ FORMAT = 1
 MARKS = {"came out": "yes", "did not": "**no**", "cannot tell": "cannot tell"}
 
 
-def to_json(done: Reproduced, command: list[str]) -> dict[str, Any]:
-    """``results.json``: every point with its interval and its values by seed, every verdict."""
+def to_json(done: Reproduced, command: list[str], where: Mapping[str, Any]) -> dict[str, Any]:
+    """``results.json``: every point with its interval and its values by seed, every verdict.
+
+    Of ``where`` (provenance) the commit and the machine are taken.
+    """
     figure = done.figure
     return {
         "format": FORMAT,
@@ -22,12 +26,14 @@ def to_json(done: Reproduced, command: list[str]) -> dict[str, Any]:
         "title": figure.title,
         "source": figure.source,
         "command": command,
+        "code": where["code"],
+        "machine": {k: where["machine"][k] for k in ("cpu_model", "cpus", "memory_bytes")},
         "size": "quick" if done.quick else "full",
         "simulated": figure.quick_size if done.quick else figure.size,
         "seeds": done.seeds,
         "cpu_s": round(done.cpu_s, 1),
         "x": figure.x_label,
-        "measures": [_panel(done, panel) for panel in figure.panels],
+        "measures": [_panel(done, panel) for panel in figure.tables],
         "claims": [_claim(judged) for judged in done.judged],
     }
 
@@ -90,7 +96,7 @@ def to_markdown(done: Reproduced) -> str:
     size = figure.quick_size if done.quick else figure.size
     parts = [f"# {figure.name}: {figure.title}", f"{figure.source}. {size}; {seeds}."]
     parts.append(claims_table(done))
-    parts += [f"## {p.measure.label}\n\n{points_table(done, p)}" for p in figure.panels]
+    parts += [f"## {p.measure.label}\n\n{points_table(done, p)}" for p in figure.tables]
     return "\n\n".join(parts) + "\n"
 
 

@@ -18,6 +18,7 @@ from testbed.reproduce.claims import (
 )
 from testbed.reproduce.dcloud.cell import DCloudCell
 from testbed.reproduce.dcloud.grid import (
+    ALSO,
     BL,
     BS,
     DCLOUD,
@@ -140,6 +141,7 @@ FIGURE_8 = Figure(
             reading="processor time of the slowest allocation of a run, on this machine",
         ),
     ),
+    also=ALSO,
     size=FULL.words,
     quick_size=QUICK.words,
 )
@@ -218,6 +220,7 @@ FIGURE_9 = Figure(
             more(REVENUE, BS, (VC, BL), LARGE),
         ),
     ),
+    also=ALSO,
     size=FULL.words,
     quick_size=QUICK.words,
 )

@@ -18,6 +18,11 @@ VM_USE = Measure("vm_use", "VM use", "%", 100.0)
 LINK_USE = Measure("link_use", "server link use", "%", 100.0)
 REVENUE = Measure("revenue", "revenue", "k$", 1e-3, 2)
 SLOWEST = Measure("allocation_max_s", "slowest allocation", "ms", 1e3, 1)
+VM_DAY = Measure("vm_use_day", "VM use within the first 24 hours", "%", 100.0)
+LINK_DAY = Measure("link_use_day", "server link use within the first 24 hours", "%", 100.0)
+UNDISTURBED = Measure("undisturbed", "jobs that ran in their stated time", "%", 100.0)
+CPU = Measure("cpu_s", "processor time of a run", "s", 1.0, 1)
+ALSO = (VM_DAY, LINK_DAY, UNDISTURBED, SLOWEST, CPU)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from topologies.datacentre import DataCentre
 
 DAY_S = 24 * HOUR_S
 DEADLINE_SLACK = 1e-9
+UNDISTURBED = 1.001
+"""Running times up to this multiple of the stated one count as the stated one."""
 
 
 class Meter:
@@ -28,6 +30,7 @@ class Meter:
         self._booked: dict[str, tuple[int, int]] = {}
         self._held: dict[str, tuple[float, int, int]] = {}
         self._outcomes = dict.fromkeys(("met", "late", "rejected", "killed", "unfinished"), 0)
+        self._undisturbed = 0
         self._vm_s = self._vm_day_s = self._bits = self._bits_day = self._revenue = 0.0
 
     def __call__(self, event: events.Event) -> None:
@@ -41,6 +44,7 @@ class Meter:
             case events.JobEnded():
                 self._outcomes[self._outcome(event)] += 1
                 self._revenue += float(event.detail.get("price", 0.0))
+                self._undisturbed += self._ran_undisturbed(event)
                 self._release(event)
             case _:
                 pass
@@ -51,7 +55,9 @@ class Meter:
         self._bits_day += bps * _within_day(since_s, until_s)
 
     def measures(self) -> dict[str, float]:
-        """``success`` is the share of all jobs asked for that met their deadline."""
+        """``success`` is the share of all jobs asked for that met their deadline; ``undisturbed``
+        of those that ran in the time they stated, as if nobody else were there.
+        """
         slots_s = self._datacentre.total_slots * DAY_S
         uplink_bits = float(self._datacentre.nic_bps.sum()) * DAY_S
         jobs = len(self._jobs)
@@ -59,6 +65,7 @@ class Meter:
             "jobs": jobs,
             **self._outcomes,
             "success": self._outcomes["met"] / jobs if jobs else 0.0,
+            "undisturbed": self._undisturbed / jobs if jobs else 0.0,
             "vm_use": self._vm_s / slots_s,
             "vm_use_day": self._vm_day_s / slots_s,
             "link_use": self._bits / uplink_bits,
@@ -76,6 +83,10 @@ class Meter:
         due_s = self._jobs[event.job_id].deadline_at_s
         late = due_s is not None and event.t > due_s + DEADLINE_SLACK * max(1.0, due_s)
         return "late" if late else "met"
+
+    def _ran_undisturbed(self, event: events.JobEnded) -> bool:
+        stated_s = self._jobs[event.job_id].duration_s
+        return event.outcome == "finished" and (event.measured_s or 0.0) <= UNDISTURBED * stated_s
 
     def _release(self, event: events.JobEnded) -> None:
         if event.job_id not in self._held:

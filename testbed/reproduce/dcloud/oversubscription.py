@@ -17,6 +17,7 @@ from testbed.reproduce.claims import (
 )
 from testbed.reproduce.dcloud.cell import DCloudCell
 from testbed.reproduce.dcloud.grid import (
+    ALSO,
     BL,
     DCLOUD,
     FULL,
@@ -158,6 +159,7 @@ FIGURE_7 = Figure(
             mostly([Gain(REVENUE, DCLOUD, VC, x) for x in TIMES], 50.0),
         ),
     ),
+    also=ALSO,
     size=FULL.words,
     quick_size=QUICK.words,
 )

@@ -21,6 +21,7 @@ from testbed.reproduce.claims import (
 )
 from testbed.reproduce.dcloud.cell import DCloudCell
 from testbed.reproduce.dcloud.grid import (
+    ALSO,
     BL,
     DCLOUD,
     FULL,
@@ -78,6 +79,7 @@ FIGURE_4 = Figure(
         _drop(VM_USE, -3.5),
         _drop(LINK_USE, -2.0),
     ),
+    also=ALSO,
     size=FULL.words,
     quick_size=QUICK.words,
 )
@@ -195,6 +197,7 @@ FIGURE_5 = Figure(
             mostly([Gain(REVENUE, DCLOUD, VC, x) for x in RATIOS], 50.0),
         ),
     ),
+    also=ALSO,
     size=FULL.words,
     quick_size=QUICK.words,
 )
@@ -287,6 +290,7 @@ FIGURE_6 = Figure(
             mostly([Gain(REVENUE, DCLOUD, VC, x) for x in MBPS], 50.0),
         ),
     ),
+    also=ALSO,
     size=FULL.words,
     quick_size=QUICK.words,
 )
