@@ -18,6 +18,13 @@ def estimated_duration_s(duration_s: float, bandwidth_bps: float, granted_bps: f
     return duration_s * max(1.0, bandwidth_bps / granted_bps)
 
 
+def promised_duration_s(job: JobRequest, granted_bps: float) -> float:
+    """What a scheduler promises at ``granted_bps``: its profile's time, without one p·b/b'."""
+    if job.profile is not None and granted_bps > 0:
+        return job.profile.duration_s(granted_bps)
+    return estimated_duration_s(job.duration_s, job.bandwidth_bps, granted_bps)
+
+
 def unconstrained_duration_s(job: JobRequest) -> float:
     """τ: the running time at infinite bandwidth, from p = τ ∫ max(1, c(x)/b) dx."""
     true_s = job.true_duration_s if job.true_duration_s is not None else job.duration_s
@@ -25,10 +32,16 @@ def unconstrained_duration_s(job: JobRequest) -> float:
 
 
 def modelled_duration_s(job: JobRequest, granted_bps: float) -> float:
-    """Running time at a constant ``granted_bps``: p·b/b' if network-limited, Eq. 1 otherwise."""
+    """Running time at a constant ``granted_bps``: p·b/b' if network-limited, Eq. 1 otherwise.
+
+    An elastic job takes what its profile says, longer or shorter by as much as its true duration
+    is off its profiled one.
+    """
     true_s = job.true_duration_s if job.true_duration_s is not None else job.duration_s
     if job.kind == "compute" or job.bandwidth_bps == 0:
         return true_s
+    if job.profile is not None:
+        return job.profile.duration_s(granted_bps) * (true_s / job.duration_s)
     if job.demand is None:
         return estimated_duration_s(true_s, job.bandwidth_bps, granted_bps)
     return unconstrained_duration_s(job) * job.demand.slowdown(granted_bps)

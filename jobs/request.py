@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from jobs.profile import Profile
+
 Pattern = Literal["ring", "permutation", "all-to-all"]
 JobKind = Literal["transfer", "demand", "compute"]
 
@@ -55,7 +57,9 @@ class JobRequest:
     counted from submission. ``true_duration_s`` (default p) is what the job really needs at b: a
     profiling error makes them differ, and no policy may read it. ``granted_bps`` is the
     bandwidth a scripted policy starts it at. ``cpu_share`` is the share of a core that each VM
-    burns while it produces data. ``after`` names a job: this one arrives when that one has left,
+    burns while it produces data. ``profile`` holds the running time at every bandwidth that an
+    elastic job can be given, where one is known (JSA, Section II.C); ``value`` is its reward.
+    ``after`` names a job: this one arrives when that one has left,
     and not before ``submit_s``.
 
     Of parallel jobs, whose VMs are their processes: ``estimate_s`` is the running time that the
@@ -87,6 +91,7 @@ class JobRequest:
     cpu_estimate: float | tuple[float, ...] | None = None
     user: str | None = None
     queue: str | None = None
+    profile: Profile | None = None
 
     def __post_init__(self) -> None:
         if self.n_vms < 1:

@@ -56,16 +56,25 @@ class Exact:
 
 
 def least_bandwidth(
-    datacentre: DataCentre, residual: Residual, n_vms: int, rate_bps: int
+    datacentre: DataCentre,
+    residual: Residual,
+    n_vms: int,
+    rate_bps: int,
+    *,
+    lowest: bool = False,
 ) -> Placement | None:
-    """The placement that :class:`Exact` describes; None where there is none."""
+    """The placement that :class:`Exact` describes; None where there is none.
+
+    ``lowest`` puts the level of the lowest common node before the bandwidth
+    (:mod:`testbed.embedding.vmplace`).
+    """
     if not datacentre.levelled:
-        return least_bandwidth_ragged(datacentre, residual, n_vms, rate_bps)
+        return least_bandwidth_ragged(datacentre, residual, n_vms, rate_bps, lowest=lowest)
     if int(residual.free_slots.max(initial=0)) >= n_vms:
         server = int(np.argmax(residual.free_slots >= n_vms))
         return placement_below(datacentre, server, np.array([server]), np.array([n_vms]))
     trail = _Trail([], [_begin(np.arange(datacentre.n_servers), residual.free_slots, n_vms)])
-    found = _search(datacentre, residual, n_vms, rate_bps, trail)
+    found = _search(datacentre, residual, n_vms, rate_bps, trail, lowest=lowest)
     return None if found is None else _place(datacentre, n_vms, found, trail)
 
 
@@ -129,8 +138,10 @@ def _search(
     n_vms: int,
     rate_bps: int,
     trail: _Trail,
+    *,
+    lowest: bool,
 ) -> _Found | None:
-    """Goes up until nothing above can be cheaper, leaving its trail."""
+    """Goes up until nothing above can be better, leaving its trail."""
     per_link = link_counts(residual, n_vms, rate_bps)
     # What a level costs at most; without a network or at rate 0 everything costs the same.
     unit = n_vms if rate_bps and datacentre.n_links else 0
@@ -157,7 +168,7 @@ def _search(
                 )
         alive = grown.only(np.flatnonzero(grown.held < n_vms))
         trail.chains.append(alive)
-        if best is not None and least <= _least_above(layer.level, alive, n_vms, unit):
+        if best is not None and (lowest or least <= _least_above(layer.level, alive, n_vms, unit)):
             break
     return best
 

@@ -31,9 +31,16 @@ class _Table:
 
 
 def least_bandwidth_ragged(
-    datacentre: DataCentre, residual: Residual, n_vms: int, rate_bps: int
+    datacentre: DataCentre,
+    residual: Residual,
+    n_vms: int,
+    rate_bps: int,
+    *,
+    lowest: bool = False,
 ) -> Placement | None:
     """The placement with the least reserved bandwidth; None where there is none.
+
+    ``lowest``: of those whose lowest common node is on the lowest level that has any.
 
     Ties go to the lowest common node on the lowest level, then with the smallest id; a switch's
     children, by id, take as few as the least cost allows from the last one on.
@@ -59,6 +66,8 @@ def least_bandwidth_ragged(
             tables[switch] = table
             if len(table.cost) > n and int(table.cost[n]) < best_cost:
                 best, best_cost = switch, int(table.cost[n])
+        if lowest and best >= 0:
+            break
     if best < 0:
         return None
     servers, counts = _walk(tables, best, n)

@@ -12,10 +12,11 @@ from testbed.embedding.exact import Exact
 from testbed.embedding.first_fit import FirstFit
 from testbed.embedding.greedy import Greedy
 from testbed.embedding.oktopus import Oktopus
+from testbed.embedding.vmplace import VMPlace
 from testbed.errors import BadInput
 
 _EMBEDDERS: dict[str, Callable[[], Embedder]] = {
-    kind.name: kind for kind in (AdaBa, BestFit, Exact, FirstFit, Greedy, Oktopus)
+    kind.name: kind for kind in (AdaBa, BestFit, Exact, FirstFit, Greedy, Oktopus, VMPlace)
 }
 
 

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 
-from jobs.estimate import estimated_duration_s
+from jobs.estimate import promised_duration_s
 from jobs.request import JobRequest
 from testbed import events
 from testbed.embedding.placement import Placement, hose_bps, tree_of
@@ -264,11 +264,7 @@ class Engine:
         request = job.request
         self._hold(job, placement, rate_bps, start_s, end_s)
         best_effort = rate_bps == 0 and request.bandwidth_bps > 0 and request.kind != "compute"
-        estimate = (
-            None
-            if best_effort
-            else estimated_duration_s(request.duration_s, request.bandwidth_bps, rate_bps)
-        )
+        estimate = None if best_effort else promised_duration_s(request, rate_bps)
         self._emit(
             events.JobReserved(
                 self.now_s,

@@ -19,6 +19,7 @@ from testbed.embedding.placement import (
     hose_bps,
     tree_of,
 )
+from testbed.embedding.vmplace import VMPlace
 from tests.unit.embedding.oracles import Case, brute_force, cost_of, tiny_case
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
@@ -27,7 +28,7 @@ from topologies.tree import tree
 
 GBIT = 10**9
 MBIT = 10**6
-EMBEDDERS = [Oktopus(), Exact()]
+EMBEDDERS = [Oktopus(), Exact(), VMPlace()]
 every_embedder = pytest.mark.parametrize("embedder", EMBEDDERS, ids=lambda e: e.name)
 seeds = st.integers(0, 2**32)
 
@@ -211,8 +212,8 @@ def test_exact_prefers_less_bandwidth_to_a_lower_subtree() -> None:
     # across the racks reserves 1 on four links; inside rack 1 it would be 1 on six links.
     dc = tree([2, 6], 10, [5, *[0] * 5, *[1] * 6])
     residual = empty_residual(dc)
-    oktopus, exact = (e.embed(dc, residual, 6, 1) for e in EMBEDDERS)
-    assert oktopus == Placement(14, tuple((server, 1) for server in range(6, 12)))
+    oktopus, exact, vmplace = (e.embed(dc, residual, 6, 1) for e in EMBEDDERS)
+    assert oktopus == vmplace == Placement(14, tuple((server, 1) for server in range(6, 12)))
     assert exact == Placement(14, ((0, 5), (6, 1)))
     assert isinstance(oktopus, Placement)
     assert isinstance(exact, Placement)

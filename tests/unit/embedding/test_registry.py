@@ -12,6 +12,7 @@ def test_every_name_makes_the_embedder_of_that_name() -> None:
         "first-fit",
         "greedy",
         "oktopus",
+        "vmplace",
     )
     assert [embedder(name).name for name in embedder_names()] == list(embedder_names())
 
@@ -21,5 +22,5 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         embedder("octopus")
     assert caught.value.message == (
         "unknown embedder 'octopus' (did you mean 'oktopus'?); known: adaba, best-fit, exact,"
-        " first-fit, greedy, oktopus"
+        " first-fit, greedy, oktopus, vmplace"
     )

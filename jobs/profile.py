@@ -1,0 +1,127 @@
+"""A job's profile: how long it runs at each bandwidth it can be given (JSA, Section II.C)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+RATIOS = tuple(step / 5 for step in range(1, 11))
+"""The published ladder: 0.2, 0.4 … 2.0 times the measured bandwidth B̄ (JSA, Section V.A)."""
+
+STEP = 0.2
+STEEPEST = 0.2
+"""At this speed-up ratio the model's time at 2·B̄ is 0 (docs/decisions/0430)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """``options``: ``(bandwidth_bps, duration_s)``, bandwidths rising and durations falling.
+
+    The last option's bandwidth is the no-elongation threshold: more makes nothing faster, and is
+    never offered.
+    """
+
+    options: tuple[tuple[int, float], ...]
+
+    def __post_init__(self) -> None:
+        wrong = objections(self.options)
+        if wrong:
+            raise ValueError("; ".join(message for _, message in wrong))
+
+    @property
+    def threshold_bps(self) -> int:
+        """The no-elongation threshold."""
+        return self.options[-1][0]
+
+    def duration_s(self, bandwidth_bps: float) -> float:
+        """The running time at any bandwidth above 0 (docs/decisions/0430).
+
+        Linear between two options, as the published model is; at the threshold's time above it;
+        below the least option as long as a transfer takes there, inversely proportional.
+        """
+        options = self.options
+        if bandwidth_bps >= options[-1][0]:
+            return options[-1][1]
+        least_bps, longest_s = options[0]
+        if bandwidth_bps <= least_bps:
+            if bandwidth_bps <= 0:
+                raise ValueError("a job that needs bandwidth has no running time at 0 bit/s")
+            return longest_s * least_bps / bandwidth_bps
+        at = bisect_right(options, bandwidth_bps, key=lambda option: option[0])
+        (low_bps, slow_s), (high_bps, fast_s) = options[at - 1], options[at]
+        return slow_s + (fast_s - slow_s) * (bandwidth_bps - low_bps) / (high_bps - low_bps)
+
+    def least_for(self, limit_s: float) -> int | None:
+        """Which option is the least with a duration of at most ``limit_s``; None: none is."""
+        return next((k for k, (_, s) in enumerate(self.options) if s <= limit_s), None)
+
+
+_NOT_FASTER = (
+    "durations must fall from option to option: above the no-elongation threshold bandwidth buys"
+    " nothing, so leave this option out"
+)
+
+
+def objections(options: Sequence[tuple[float, float]]) -> list[tuple[int, str]]:
+    """What is wrong with options, each with the number of the option it concerns (from 0)."""
+    if not options:
+        return [(0, "a profile needs at least one option")]
+    out = []
+    for at, (bandwidth_bps, duration_s) in enumerate(options):
+        if not (bandwidth_bps > 0 and duration_s > 0):
+            out.append((at, "an option needs a bandwidth and a duration above 0"))
+        elif at and not bandwidth_bps > options[at - 1][0]:
+            out.append((at, "bandwidths must rise from option to option"))
+        elif at and not duration_s < options[at - 1][1]:
+            out.append((at, _NOT_FASTER))
+    return out
+
+
+def linear_profile(
+    bandwidth_bps: int,
+    duration_s: float,
+    speedup: float,
+    ratios: Sequence[float] = RATIOS,
+    threshold_bps: int | None = None,
+) -> Profile:
+    """The published speed-up model: τ(B) = τ̄·(1 - α·(B - B̄)/(0.2·B̄)) (JSA, Section V.A).
+
+    ``bandwidth_bps`` is B̄, ``duration_s`` the time τ̄ at B̄ (printed τ₁) and ``speedup`` α, at least
+    0 and below 0.2. At α = 0 bandwidth buys nothing: one option is left, the least. Options above
+    ``threshold_bps`` are never offered.
+    """
+    if not 0.0 <= speedup < STEEPEST:
+        raise ValueError(f"a speed-up ratio is at least 0 and below {STEEPEST}, not {speedup:g}")
+    found: list[tuple[int, float]] = []
+    for ratio in ratios:
+        option_bps = max(1, round(ratio * bandwidth_bps))
+        if threshold_bps is not None and option_bps > threshold_bps:
+            break
+        time_s = duration_s * (1.0 - speedup * (ratio - 1.0) / STEP)
+        if not found or (option_bps > found[-1][0] and time_s < found[-1][1]):
+            found.append((option_bps, time_s))
+    return Profile(tuple(found))
+
+
+def measured_profile(
+    measured: Sequence[tuple[int, float]], tolerance: float = 0.02
+) -> tuple[Profile, int]:
+    """A profile from times measured at a ladder of bandwidths, and its no-elongation threshold.
+
+    The threshold is the least bandwidth from which on no measured time is longer by more than
+    ``tolerance`` than the shortest of all (docs/decisions/0430). Below it, an option that is not
+    slower than a larger one is noise, and left out.
+    """
+    ladder = sorted(measured)
+    if not ladder:
+        raise ValueError("nothing was measured")
+    shortest_s = min(time_s for _, time_s in ladder)
+    top = len(ladder) - 1
+    while top and ladder[top - 1][1] <= shortest_s * (1.0 + tolerance):
+        top -= 1
+    kept = [ladder[top]]
+    for bandwidth_bps, time_s in reversed(ladder[:top]):
+        if time_s > kept[-1][1] and bandwidth_bps < kept[-1][0]:
+            kept.append((bandwidth_bps, time_s))
+    return Profile(tuple(reversed(kept))), ladder[top][0]
