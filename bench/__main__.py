@@ -21,6 +21,7 @@ BENCHMARKS = {
     "dcloud-growth": ("bench.dcloud_growth", "allocation time by servers and by load, and a plot"),
     "embed-exact": ("bench.embed_exact", "exact in loaded data centres"),
     "embed-oktopus": ("bench.embed_oktopus", "oktopus in loaded data centres"),
+    "fcfs-adaba": ("bench.fcfs_adaba", "1,000 jobs, FCFS + AdaBa on the k=6 fat-tree"),
 }
 
 FIGURES = ("median", "mean", "p99", "min", "max")

@@ -45,9 +45,8 @@ class AdaBa:
         largest = max(largest_bps, rate_bps)
         slots = int(datacentre.slots.max(initial=0))
         free = packing.free_slots
-        weights = {a: weight(a, slots, rate_bps, largest) for a in set(free)}
 
         def heaviest_first(subtree: Subtree) -> Iterable[int]:
-            return sorted(subtree.servers, key=lambda s: -weights[free[s]])
+            return sorted(subtree.servers, key=lambda s: -weight(free[s], slots, rate_bps, largest))
 
         return pack_in_order(packing, heaviest_first) or packing.refusal()

@@ -82,11 +82,13 @@ class Packing:
 
     def refusal(self) -> Refusal:
         """Why there is no placement, or that this way of searching missed what there is."""
-        top = max(self._fitting(), default=0)
-        if top < self.n_vms:
-            return refusal(self.counts)
-        return Refusal(
-            f"no order of filling servers that was tried leaves every link within what is free"
+        return Refusal(self._reason)
+
+    def _reason(self) -> str:
+        if max(self._fitting(), default=0) < self.n_vms:
+            return refusal(self.counts).reason
+        return (
+            "filling servers in this embedder's order overloads a link wherever it is tried"
             f" ({self.n_vms} VMs; placements do exist)"
         )
 

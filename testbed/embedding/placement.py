@@ -6,6 +6,7 @@ each direction (Oktopus; DCloud, Section II).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,16 +31,40 @@ class Placement:
         return sum(count for _, count in self.vms_on)
 
 
-@dataclass(frozen=True)
 class Refusal:
-    """Why there is no placement, in words a person can act on."""
+    """Why there is no placement, in words a person can act on.
 
-    reason: str
+    The words may be given as what puts them together, which happens when they are first read: who
+    tries a whole queue reads few of them. The residual must not have changed by then.
+    """
+
+    __slots__ = ("_reason",)
+
+    def __init__(self, reason: str | Callable[[], str]) -> None:
+        self._reason = reason
+
+    @property
+    def reason(self) -> str:
+        if not isinstance(self._reason, str):
+            self._reason = self._reason()
+        return self._reason
+
+    def __repr__(self) -> str:
+        return f"Refusal({self.reason!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Refusal) and self.reason == other.reason
+
+    def __hash__(self) -> int:
+        return hash(self.reason)
 
 
 @dataclass(frozen=True, eq=False)
 class Residual:
-    """What is free: slots per server ``(n_servers,)``, bit/s per directed link ``(2 n_links,)``."""
+    """What is free: slots per server ``(n_servers,)``, bit/s per directed link ``(2 n_links,)``.
+
+    Its arrays are not written to by anyone who has handed it to an embedder.
+    """
 
     free_slots: IntArray
     free_bps: IntArray

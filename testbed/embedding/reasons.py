@@ -13,20 +13,24 @@ def refusal(counts: Counts) -> Refusal:
     """The reason for a hose that fits nowhere.
 
     Too few slots are named first, then a rate that no server's links can carry, then the link that
-    shuts out the most VMs in the tree that could hold the most.
+    shuts out the most VMs in the tree that could hold the most. Put together when it is read.
     """
+    return Refusal(lambda: _reason(counts))
+
+
+def _reason(counts: Counts) -> str:
     datacentre, slots = counts.datacentre, counts.residual.free_slots
     free = int(slots.sum())
     if free < counts.n_vms:
-        return Refusal(f"not enough slots: {counts.n_vms} asked, {free} free")
+        return f"not enough slots: {counts.n_vms} asked, {free} free"
     widest = int(datacentre.nic_bps.max(initial=0))
     if counts.rate_bps > widest and datacentre.n_links:
-        return Refusal(
+        return (
             f"{human_bandwidth(counts.rate_bps)} per VM is above every server's NIC"
             f" ({human_bandwidth(widest)}), and no server has {counts.n_vms} slots free"
             f" (the most is {int(slots.max())})"
         )
-    return Refusal(_tightest_link(counts))
+    return _tightest_link(counts)
 
 
 def _tightest_link(counts: Counts) -> str:

@@ -54,6 +54,7 @@ class Engine:
         self._timeline: list[tuple[float, int, str, int]] = []
         self._followers: dict[str, list[str]] = {}
         self._arrived = 0
+        self.largest_bps = 0
         self._out_of_order = False
         self._schedule_arrivals()
 
@@ -139,6 +140,7 @@ class Engine:
     def _arrive(self, job: JobState) -> None:
         self._arrived += 1
         job.arrive(self.now_s, self._arrived)
+        self.largest_bps = max(self.largest_bps, job.request.bandwidth_bps)
         self.waiting[job.request.id] = None
         self._emit(events.JobSubmitted(self.now_s, asdict(job.request)))
         self._ask(act.Arrived(job.request.id))

@@ -50,6 +50,10 @@ class EngineView:
     def order(self, job_id: str) -> int:
         return self._engine.jobs[job_id].order
 
+    @property
+    def largest_bps(self) -> int:
+        return self._engine.largest_bps
+
     def residual(self, start_s: float, end_s: float | None, tier: Tier = "foreground") -> Residual:
         return self._engine.books.residual(start_s, end_s, tier)
 

@@ -155,6 +155,10 @@ class Ledger:
         """What every job holds now or later, in order of booking."""
         return MappingProxyType(self._holdings)
 
+    def held(self, job_id: str) -> Footprint:
+        """What a job's reservation takes: views, not to be written. KeyError where it has none."""
+        return Footprint(*self._timeline.footprint(self._holdings[job_id].number))
+
     def check(self) -> None:
         """Derive everything anew from the list of reservations; LedgerBroken where it differs."""
         booked = [*self._holdings.values(), *self._former.values()]

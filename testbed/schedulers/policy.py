@@ -49,6 +49,11 @@ class View(Protocol):
         """A job's number by arrival, from 1: the smaller one came earlier."""
         ...
 
+    @property
+    def largest_bps(self) -> int:
+        """The largest bandwidth that any job submitted so far asked for (AdaBa's B_max)."""
+        ...
+
     def residual(self, start_s: float, end_s: float | None, tier: Tier = "foreground") -> Residual:
         """The least that is free at any instant of ``[start_s, end_s)``; None: for ever."""
         ...

@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.embedding.base import Embedder
+from testbed.embedding.registry import embedder as embedder_of
+from testbed.embedding.registry import embedder_names
 from testbed.errors import BadInput
+from testbed.schedulers.bgmbf import EVICT, BgMBF
 from testbed.schedulers.bl import COUPLINGS, Baseline
 from testbed.schedulers.dcloud import GAMMA, DCloud
 from testbed.schedulers.policy import Policy
+from testbed.schedulers.queueing import Queueing, Rank, by_arrival, by_bandwidth, by_duration
 from testbed.schedulers.reshaping import Reshaping
 from testbed.schedulers.scripted import Scripted
 from testbed.schedulers.vc import VirtualCluster
@@ -20,7 +24,9 @@ from testbed.schedulers.vc import VirtualCluster
 class PolicyKind:
     """How to build a policy: ``parameters`` names the keys it takes in a file, with defaults.
 
-    Some may only be one of ``choices``, or lie within ``limits``.
+    Some may only be one of ``choices``, or lie within ``limits``; ``times`` are seconds, written
+    with a unit in files. A policy that ``embeds`` also takes ``embedder``, in place of the
+    experiment's.
     """
 
     name: str
@@ -29,9 +35,18 @@ class PolicyKind:
     summary: str = ""
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    times: frozenset[str] = frozenset()
+    embeds: bool = True
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All keys that it takes in a file."""
+        return (*self.parameters, "embedder") if self.embeds else tuple(self.parameters)
 
     def objection(self, key: str, value: object) -> str | None:
         """Why a parameter of the right type cannot have that value; None where it can."""
+        if key == "embedder" and value not in embedder_names():
+            return f"must be one of {', '.join(embedder_names())}, not {value!r}"
         if key in self.choices and value not in self.choices[key]:
             return f"must be one of {', '.join(self.choices[key])}, not {value!r}"
         if key in self.limits and isinstance(value, int | float):
@@ -47,6 +62,31 @@ def _dcloud(name: str, reshaping: Reshaping, summary: str) -> PolicyKind:
         lambda embedder, given: DCloud(embedder, float(given["gamma"]), reshaping, name),
         parameters={"gamma": GAMMA},
         limits={"gamma": (0.0, 1.0)},
+        summary=summary,
+    )
+
+
+def _sorted_queue(name: str, rank: Rank, summary: str) -> PolicyKind:
+    return PolicyKind(
+        name,
+        lambda embedder, given: Queueing(name, embedder, rank, skip=bool(given["skip"])),
+        parameters={"skip": False},
+        summary=summary,
+    )
+
+
+def _bgmbf(name: str, summary: str, *, shortest_first: bool) -> PolicyKind:
+    return PolicyKind(
+        name,
+        lambda embedder, given: BgMBF(
+            embedder,
+            shortest_first=shortest_first,
+            evict=given["evict"],
+            cost_s=float(given["migration_cost"]),
+        ),
+        parameters={"evict": EVICT[0], "migration_cost": 0.0},
+        choices={"evict": EVICT},
+        times=frozenset({"migration_cost"}),
         summary=summary,
     )
 
@@ -72,18 +112,37 @@ POLICIES: dict[str, PolicyKind] = {
             lambda _, __: Baseline(),
             parameters={"coupling": COUPLINGS[0]},
             choices={"coupling": COUPLINGS},
+            embeds=False,
             summary="no guarantees: lowest subtree with free slots, TCP shares the network",
         ),
+        PolicyKind(
+            "fcfs",
+            lambda embedder, _: Queueing("fcfs", embedder, by_arrival),
+            summary="a queue in order of arrival; the first waits until it fits, all others wait",
+        ),
+        _sorted_queue("sbf", by_bandwidth, "as fcfs, the smallest bandwidth first"),
+        _sorted_queue("sdf", by_duration, "as fcfs, the shortest first"),
+        _bgmbf(
+            "bgmbf",
+            "fcfs with bandwidth-guaranteed backfilling; the first in the queue evicts later ones",
+            shortest_first=False,
+        ),
+        _bgmbf("bgmbf-sdf", "bgmbf that backfills the shortest first", shortest_first=True),
     )
 }
 
 
 def build_policy(name: str, embedder: Embedder, parameters: Mapping[str, Any]) -> Policy:
-    """The policy of that name; an unknown one lists the known ones."""
+    """The policy of that name; an unknown one lists the known ones.
+
+    An ``embedder`` among the parameters takes the place of the given one.
+    """
     kind = POLICIES.get(name)
     if kind is None:
         raise BadInput(f"unknown policy {name!r}: known are {', '.join(sorted(POLICIES))}")
-    unknown = sorted(set(parameters) - set(kind.parameters))
+    unknown = sorted(set(parameters) - set(kind.keys))
     if unknown:
         raise BadInput(f"policy {name} has no parameter {', '.join(unknown)}")
-    return kind.build(embedder, {**kind.parameters, **parameters})
+    given = {**kind.parameters, **parameters}
+    own = given.pop("embedder", None)
+    return kind.build(embedder if own is None else embedder_of(own), given)

@@ -26,7 +26,9 @@ class Scripted:
         job = view.job(event.job_id)
         rate_bps = job.bandwidth_bps if job.granted_bps is None else job.granted_bps
         residual = view.residual(view.now_s, None)
-        answer = self._embedder.embed(view.datacentre, residual, job.n_vms, rate_bps)
+        answer = self._embedder.embed(
+            view.datacentre, residual, job.n_vms, rate_bps, largest_bps=view.largest_bps
+        )
         if isinstance(answer, Refusal):
             return [Reject(job.id, answer.reason)]
         return [Start(job.id, answer, rate_bps)]

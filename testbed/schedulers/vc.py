@@ -31,7 +31,13 @@ class VirtualCluster:
             return []
         job = view.job(event.job_id)
         free = view.residual(view.now_s, None)
-        answer = self._embedder.embed(view.datacentre, free, job.n_vms, job.bandwidth_bps)
+        answer = self._embedder.embed(
+            view.datacentre,
+            free,
+            job.n_vms,
+            job.bandwidth_bps,
+            largest_bps=view.largest_bps,
+        )
         if isinstance(answer, Refusal):
             return [Reject(job.id, answer.reason)]
         return [Start(job.id, answer, job.bandwidth_bps)]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from testbed.schedulers.registry import POLICIES
+from testbed.schedulers.registry import POLICIES, PolicyKind
 from testbed.spec.document import Document
 from testbed.spec.experiment import PolicySpec, Scalar
 from testbed.spec.problems import Path, Problem, did_you_mean, dotted, unknown_name
 from testbed.spec.reading import kind_of
-from testbed.units import UnitError, parse_share
+from testbed.units import UnitError, parse_duration, parse_share
 
 DEFAULT_POLICIES = (PolicySpec("vc"),)
 
@@ -77,7 +77,7 @@ def _known(document: Document, path: Path, name: str) -> bool:
 def _accepted(document: Document, path: Path, policy: str) -> Scalar | None:
     """A parameter's value, if the policy takes it."""
     kind = POLICIES[policy]
-    value = _parameter(document, path, policy, kind.parameters)
+    value = _parameter(document, path, kind)
     objection = None if value is None else kind.objection(str(path[-1]), value)
     if objection is not None:
         document.report(path, objection)
@@ -85,20 +85,18 @@ def _accepted(document: Document, path: Path, policy: str) -> Scalar | None:
     return value
 
 
-def _parameter(
-    document: Document, path: Path, policy: str, defaults: Mapping[str, Any]
-) -> Scalar | None:
+def _parameter(document: Document, path: Path, kind: PolicyKind) -> Scalar | None:
     """A parameter's value, of the type of its default; shares may be percentages."""
     key, value = str(path[-1]), document.at(path)
-    if key not in defaults:
-        known = ", ".join(defaults) or "none"
-        hint = did_you_mean(key, list(defaults)) or f"; it takes: {known}"
-        document.report(path, f"is no parameter of {policy}{hint}", at_key=True)
+    if key not in kind.keys:
+        known = ", ".join(kind.keys) or "none"
+        hint = did_you_mean(key, list(kind.keys)) or f"; it takes: {known}"
+        document.report(path, f"is no parameter of {kind.name}{hint}", at_key=True)
         return None
-    default = defaults[key]
-    if isinstance(default, float) and not isinstance(value, bool):
+    default = kind.parameters.get(key, "adaba")
+    if isinstance(default, float) and (key in kind.times or not isinstance(value, bool)):
         try:
-            return parse_share(value)
+            return parse_duration(value) if key in kind.times else parse_share(value)
         except UnitError as error:
             document.report(path, str(error))
             return None

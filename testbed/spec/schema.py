@@ -69,6 +69,7 @@ def _policies_schema() -> dict[str, Any]:
             "properties": {
                 "name": {"const": name},
                 **{key: {"default": value} for key, value in POLICIES[name].parameters.items()},
+                **({"embedder": {"enum": list(embedder_names())}} if POLICIES[name].embeds else {}),
             },
             "required": ["name"],
             "additionalProperties": False,

@@ -135,7 +135,8 @@ def is_vc(history: History) -> str | None:
 
 
 def is_fcfs(history: History) -> str | None:
-    return None if history.policy == "fcfs" else f"the policy is {history.policy}, not fcfs"
+    own = history.policy == "fcfs" or history.policy.startswith("fcfs-")
+    return None if own else f"the policy is {history.policy}, not fcfs"
 
 
 def within_deadline(history: History) -> Iterator[Finding]:
