@@ -9,6 +9,7 @@ from jobs.profile import Profile
 
 Pattern = Literal["ring", "permutation", "all-to-all"]
 JobKind = Literal["transfer", "demand", "compute"]
+LeaseType = Literal["advance", "immediate", "best-effort"]
 
 SERVICE_TAG = ("class", "service")
 """The tag of a user-facing service: its end is not known, p = d (DCloud, Section VI)."""
@@ -68,6 +69,10 @@ class JobRequest:
     when nothing else runs there: one number for all of them, or one each; ``cpu_estimate`` is what
     schedulers are told of it, where that is not the truth. ``user`` and ``queue`` are names that a
     trace bears.
+
+    Of leases: each VM takes ``cores`` slots and ``memory_mib`` of its server. ``lease`` is its
+    type: an ``advance`` reservation is wanted at ``wanted_s`` on the run's clock, an ``immediate``
+    one on arrival or not at all, a ``best-effort`` one whenever there is room (MBFCBS, Section 1).
     """
 
     id: str
@@ -92,6 +97,10 @@ class JobRequest:
     user: str | None = None
     queue: str | None = None
     profile: Profile | None = None
+    cores: int = 1
+    memory_mib: int = 0
+    lease: LeaseType | None = None
+    wanted_s: float | None = None
 
     def __post_init__(self) -> None:
         if self.n_vms < 1:
@@ -107,6 +116,13 @@ class JobRequest:
         if not all(_are_uses(uses, self.n_vms) for uses in (self.cpu_use, self.cpu_estimate)):
             raise ValueError(
                 f"job {self.id}: CPU use is one share above 0 and up to 1, or one per process"
+            )
+
+        if self.cores < 1 or self.memory_mib < 0:
+            raise ValueError(f"job {self.id}: a VM has at least 1 core and 0 MiB of memory")
+        if (self.wanted_s is not None) != (self.lease == "advance"):
+            raise ValueError(
+                f"job {self.id}: a wanted start and an advance reservation go together"
             )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ Problems = list[tuple[Path, str]]
 
 MAX_NODES = 1_000_000
 MAX_LINK_BPS = 10**15
+MAX_MEMORY_MIB = 10**12
 
 
 def whole(value: object) -> bool:
@@ -81,3 +83,21 @@ def slot_array(
     if not any(slots):
         problems.append(((name,), "no server has a slot"))
     return np.array(slots, dtype=np.int64)
+
+
+def memory_array(
+    problems: Problems, memory: int | Sequence[int], n_servers: int | None, name: str
+) -> IntArray:
+    """Memory of every server in MiB from one number or a list; None: nobody knows how many."""
+    listed = not isinstance(memory, int | np.integer)
+    each: list[Any] = list(memory) if isinstance(memory, Sequence) else [memory]
+    for i, value in enumerate(each):
+        path: Path = (name, i) if listed else (name,)
+        known = at_least(problems, path, value, 1, "a server's memory in MiB")
+        if known and int(value) > MAX_MEMORY_MIB:
+            problems.append((path, f"{value} MiB are more than any server has"))
+    if listed and n_servers is not None and len(each) != n_servers:
+        problems.append(((name,), f"{len(each)} amounts of memory for {n_servers} servers"))
+    if problems or n_servers is None:
+        return np.zeros(n_servers or 0, dtype=np.int64)
+    return np.array(each if listed else each * n_servers, dtype=np.int64)

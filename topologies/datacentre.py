@@ -196,7 +196,8 @@ class DataCentre:
     ``link_capacity_bps`` per link (``(n_links,)``).
 
     ``trees`` are all the trees a tenant can be pinned to, in order of their root's number: one for
-    a tree topology, one per core switch for a fat-tree.
+    a tree topology, one per core switch for a fat-tree. ``memory_mib`` is the memory of every
+    server (``(n_servers,)``); None where memory limits nothing.
     """
 
     kind: Kind
@@ -208,6 +209,7 @@ class DataCentre:
     link_capacity_bps: IntArray
     trees: tuple[Tree, ...]
     parameters: dict[str, object] = field(default_factory=dict)
+    memory_mib: IntArray | None = None
 
     @property
     def n_nodes(self) -> int:

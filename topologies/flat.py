@@ -6,20 +6,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from topologies.arguments import MAX_NODES, Problems, at_least, slot_array
-from topologies.datacentre import DataCentre, TopologyError, Tree, frozen_array
+from topologies.arguments import MAX_NODES, Problems, at_least, memory_array, slot_array
+from topologies.datacentre import DataCentre, IntArray, TopologyError, Tree, frozen_array
 
 
-def flat(nodes: int, slots: int | Sequence[int]) -> DataCentre:
+def flat(
+    nodes: int, slots: int | Sequence[int], memory_mib: int | Sequence[int] | None = None
+) -> DataCentre:
     """``nodes`` servers without links below one notional switch, which limits nothing.
 
     The switch is there so that placements name a root as everywhere else; it has no links, so any
-    bandwidth fits. Raises TopologyError with all problems at once.
+    bandwidth fits. ``memory_mib`` is every node's memory; None: it limits nothing. Raises
+    TopologyError with all problems at once.
     """
     problems: Problems = []
     if at_least(problems, ("nodes",), nodes, 1, "the number of nodes") and nodes >= MAX_NODES:
         problems.append((("nodes",), f"{nodes:,} nodes: fewer than {MAX_NODES:,} are supported"))
     slot_counts = slot_array(problems, slots, None if problems else int(nodes), "slots")
+    memory = None
+    if memory_mib is not None:
+        memory = memory_array(problems, memory_mib, None if problems else int(nodes), "memory_mib")
     if problems:
         raise TopologyError(problems)
     parent = np.full(nodes + 1, nodes, dtype=np.int64)
@@ -42,7 +48,16 @@ def flat(nodes: int, slots: int | Sequence[int]) -> DataCentre:
                 level=frozen_array(level),
             ),
         ),
-        parameters={"nodes": int(nodes), "slots": int(slot_counts[0])}
-        if len(set(slot_counts.tolist())) == 1
-        else {"nodes": int(nodes), "slots": slot_counts.tolist()},
+        parameters={
+            "nodes": int(nodes),
+            "slots": _one_or_all(slot_counts),
+            **({} if memory is None else {"memory_mib": _one_or_all(memory)}),
+        },
+        memory_mib=None if memory is None else frozen_array(memory),
     )
+
+
+def _one_or_all(values: IntArray) -> int | list[int]:
+    """A number that all nodes share, or one each."""
+    listed: list[int] = values.tolist()
+    return listed[0] if len(set(listed)) == 1 else listed

@@ -6,22 +6,28 @@ mistake there does not hide itself here.
 
 from __future__ import annotations
 
-from testbed.embedding.placement import Placement, Residual
+from testbed.embedding.placement import ONE_SLOT, Placement, Residual, VmSize
 from topologies.datacentre import DataCentre, Tree
 
 
 def check_placement(
-    datacentre: DataCentre, residual: Residual, placement: Placement, n_vms: int, rate_bps: int
+    datacentre: DataCentre,
+    residual: Residual,
+    placement: Placement,
+    n_vms: int,
+    rate_bps: int,
+    size: VmSize = ONE_SLOT,
 ) -> list[str]:
     """Everything that is wrong with placing ⟨n, b⟩ so; an empty list means that it fits.
 
-    Each server must have the slots, all servers must hang below the placement's root, and each
-    directed link with X of the VMs on one side must have min(X, n-X)·b free.
+    Each server must have the slots and the memory of ``size`` for each of its VMs, all servers must
+    hang below the placement's root, and each directed link with X of the VMs on one side must have
+    min(X, n-X)·b free.
     """
     tree = next((tree for tree in datacentre.trees if tree.root == placement.root), None)
     if tree is None:
         return [f"no tree has root {placement.root}"]
-    problems = _check_servers(datacentre, residual, placement, n_vms)
+    problems = _check_servers(datacentre, residual, placement, n_vms, size)
     if problems:
         return problems
     upper_end: dict[int, int] = {}
@@ -46,7 +52,7 @@ def check_placement(
 
 
 def _check_servers(
-    datacentre: DataCentre, residual: Residual, placement: Placement, n_vms: int
+    datacentre: DataCentre, residual: Residual, placement: Placement, n_vms: int, size: VmSize
 ) -> list[str]:
     problems = []
     before = -1
@@ -60,9 +66,13 @@ def _check_servers(
             problems.append(f"{name} is out of order or named twice")
         if count < 1:
             problems.append(f"{name}: {count} VMs")
-        free = int(residual.free_slots[server])
-        if count > free:
-            problems.append(f"{name}: {count} slots asked, {free} free")
+        free, asked = int(residual.free_slots[server]), count * size.slots
+        if asked > free:
+            problems.append(f"{name}: {asked} slots asked, {free} free")
+        if residual.free_memory_mib is not None:
+            free, asked = int(residual.free_memory_mib[server]), count * size.memory_mib
+            if asked > free:
+                problems.append(f"{name}: {asked} MiB asked, {free} MiB free")
         before = server
         placed += count
     if placed != n_vms:

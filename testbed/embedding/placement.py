@@ -31,6 +31,17 @@ class Placement:
         return sum(count for _, count in self.vms_on)
 
 
+@dataclass(frozen=True, slots=True)
+class VmSize:
+    """What each VM of a job takes of its server: slots (cores, where leases count them), memory."""
+
+    slots: int = 1
+    memory_mib: int = 0
+
+
+ONE_SLOT = VmSize()
+
+
 class Refusal:
     """Why there is no placement, in words a person can act on.
 
@@ -63,11 +74,13 @@ class Refusal:
 class Residual:
     """What is free: slots per server ``(n_servers,)``, bit/s per directed link ``(2 n_links,)``.
 
-    Its arrays are not written to by anyone who has handed it to an embedder.
+    ``free_memory_mib`` is per server too; None where memory limits nothing. Its arrays are not
+    written to by anyone who has handed it to an embedder.
     """
 
     free_slots: IntArray
     free_bps: IntArray
+    free_memory_mib: IntArray | None = None
 
 
 def vms_below(tree: Tree, placement: Placement) -> dict[int, int]:
@@ -105,4 +118,5 @@ def empty_residual(datacentre: DataCentre) -> Residual:
     return Residual(
         np.array(datacentre.slots, dtype=np.int64),
         np.array(datacentre.directed_capacity_bps, dtype=np.int64),
+        None if datacentre.memory_mib is None else np.array(datacentre.memory_mib, dtype=np.int64),
     )

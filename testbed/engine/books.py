@@ -8,7 +8,7 @@ bandwidth.
 from __future__ import annotations
 
 from testbed.embedding.check import check_placement
-from testbed.embedding.placement import Placement, Residual
+from testbed.embedding.placement import ONE_SLOT, Placement, Residual, VmSize
 from testbed.errors import RunFailed
 from testbed.reservation.ledger import Ledger
 from testbed.schedulers.actions import Tier
@@ -48,16 +48,16 @@ class Books:
         tier: Tier,
         start_s: float,
         end_s: float | None,
+        size: VmSize = ONE_SLOT,
     ) -> None:
         """Check a placement independently, then reserve it. Raises RunFailed where it is wrong."""
-        wrong = check_placement(
-            self._datacentre, self.residual(start_s, end_s, tier), placement, n_vms, rate_bps
-        )
+        free = self.residual(start_s, end_s, tier)
+        wrong = check_placement(self._datacentre, free, placement, n_vms, rate_bps, size)
         if tier == "background" and rate_bps:
             wrong.append(f"{rate_bps} bit/s asked in the background, which has no links")
         if wrong:
             raise RunFailed(f"job {job_id}, {tier}: {'; '.join(wrong)}")
-        self.of(tier).reserve(job_id, placement, rate_bps, start_s, end_s)
+        self.of(tier).reserve(job_id, placement, rate_bps, start_s, end_s, size)
 
     def release(self, job_id: str, tier: Tier, at_s: float) -> None:
         """Free what is left of a job's reservation."""

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from jobs.estimate import promised_duration_s
 from jobs.request import JobRequest
 from testbed import events
-from testbed.embedding.placement import Placement, hose_bps, tree_of
+from testbed.embedding.placement import Placement, VmSize, hose_bps, tree_of
 from testbed.engine.backend import Backend, Completion, StartFailed
 from testbed.engine.books import Books
 from testbed.engine.state import JobState, Phase, Rank
@@ -293,8 +293,9 @@ class Engine:
         """Check a placement independently, then put it in the ledger of the job's tier."""
         request = job.request
         try:
+            size = VmSize(request.cores, request.memory_mib)
             self.books.book(
-                request.id, request.n_vms, placement, rate_bps, job.tier, start_s, end_s
+                request.id, request.n_vms, placement, rate_bps, job.tier, start_s, end_s, size
             )
         except RunFailed as error:
             raise RunFailed(f"policy {self.policy.name}, {error}") from None

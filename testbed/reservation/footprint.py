@@ -1,8 +1,9 @@
 """What a placed hose takes, as flat arrays: slots of servers and bit/s of links in one numbering.
 
 *Objects* are everything that can run out: object ``s`` is server ``s`` (its slots), object
-``n_servers + l`` is link ``l``. A hose loads both directions of a link alike and both have the
-link's full capacity, so one number a link is exact for both.
+``n_servers + l`` is link ``l``, object ``n_servers + n_links + s`` is the memory of server ``s``
+where the data centre says how much there is. A hose loads both directions of a link alike and both
+have the link's full capacity, so one number a link is exact for both.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from testbed.embedding.placement import Placement, tree_of
-from topologies.datacentre import DataCentre, IntArray
+from testbed.embedding.placement import ONE_SLOT, Placement, VmSize, tree_of
+from topologies.datacentre import DataCentre, IntArray, Tree
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,12 +25,17 @@ class Footprint:
 
 
 def capacities(datacentre: DataCentre) -> IntArray:
-    """Capacity of every object, shape ``(n_servers + n_links,)``."""
-    return np.concatenate((datacentre.slots, datacentre.link_capacity_bps))
+    """Capacity of every object: slots, bit/s, and MiB where memory counts."""
+    kinds = [datacentre.slots, datacentre.link_capacity_bps]
+    if datacentre.memory_mib is not None:
+        kinds.append(datacentre.memory_mib)
+    return np.concatenate(kinds)
 
 
-def footprint(datacentre: DataCentre, placement: Placement, rate_bps: int) -> Footprint:
-    """Slots and min(X, N-X)·B on every link with X of the N VMs below it.
+def footprint(
+    datacentre: DataCentre, placement: Placement, rate_bps: int, size: VmSize = ONE_SLOT
+) -> Footprint:
+    """Slots, memory, and min(X, N-X)·B on every link with X of the N VMs below it.
 
     Raises KeyError when no tree has the placement's root, ValueError when a server is not in it.
     """
@@ -37,7 +43,13 @@ def footprint(datacentre: DataCentre, placement: Placement, rate_bps: int) -> Fo
     pairs = np.array(placement.vms_on, dtype=np.int64).reshape(-1, 2)
     servers, counts = pairs[:, 0], pairs[:, 1]
     total = int(counts.sum())
-    objects, amounts = [servers], [counts]
+    objects, amounts = [servers], [counts * size.slots]
+    if datacentre.memory_mib is not None and size.memory_mib:
+        objects.append(servers + datacentre.n_servers + datacentre.n_links)
+        amounts.append(counts * size.memory_mib)
+    if not datacentre.n_links:
+        _require_below(datacentre, tree, servers)
+        return Footprint(np.concatenate(objects), np.concatenate(amounts))
     nodes, below = servers, counts
     for level in range(datacentre.n_levels):
         # A switch stands above all its children: at its level all counts below it are in.
@@ -48,10 +60,7 @@ def footprint(datacentre: DataCentre, placement: Placement, rate_bps: int) -> Fo
         objects.append(links[used] + datacentre.n_servers)
         amounts.append(need[used])
         parents = tree.parent[low]
-        if np.any((parents < 0) & (low != tree.root)):
-            stray = int(low[(parents < 0) & (low != tree.root)][0])
-            names = datacentre.names
-            raise ValueError(f"{names[stray]} is not below {names[tree.root]}")
+        _require_below(datacentre, tree, low)
         rising = parents >= 0
         nodes, below = _together(
             np.concatenate((nodes[~here], parents[rising])),
@@ -60,6 +69,13 @@ def footprint(datacentre: DataCentre, placement: Placement, rate_bps: int) -> Fo
     everything = np.concatenate(objects)
     order = np.argsort(everything, kind="stable")
     return Footprint(everything[order], np.concatenate(amounts)[order])
+
+
+def _require_below(datacentre: DataCentre, tree: Tree, nodes: IntArray) -> None:
+    stray = nodes[(tree.parent[nodes] < 0) & (nodes != tree.root)]
+    if len(stray):
+        names = datacentre.names
+        raise ValueError(f"{names[int(stray[0])]} is not below {names[tree.root]}")
 
 
 def _together(nodes: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:

@@ -1,8 +1,9 @@
-"""The one ledger of reservations over time: slots of servers and bandwidth of directed links.
+"""The one ledger of reservations over time: slots and memory of servers, bandwidth of directed
+links.
 
 Every policy's reservations are in it, in simulation and on the live network. Intervals are
-half-open ``[start, end)``; at equal times ends come before starts. Slots and bit/s are integers, so
-whatever was reserved comes back exactly.
+half-open ``[start, end)``; at equal times ends come before starts. Slots, MiB and bit/s are
+integers, so whatever was reserved comes back exactly.
 
 Cost, with S servers, L links and C changes on the timeline: ``reserve``, ``release``, ``move`` and
 ``rerate`` move O(C) numbers and sweep the changes inside the interval; ``residual`` copies O(S + L)
@@ -18,7 +19,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from testbed.embedding.placement import Placement, Residual
+from testbed.embedding.placement import ONE_SLOT, Placement, Residual, VmSize
 from testbed.reservation.footprint import Footprint, capacities, footprint
 from testbed.reservation.timeline import Timeline
 from testbed.units import human_bandwidth
@@ -35,7 +36,10 @@ class LedgerBroken(AssertionError):
 
 @dataclass(frozen=True)
 class Holding:
-    """What a job holds: ``end_s`` None until released. ``number`` is the ledger's own."""
+    """What a job holds: ``end_s`` None until released. ``number`` is the ledger's own.
+
+    ``size`` is what each of its VMs takes of a server.
+    """
 
     job_id: str
     placement: Placement
@@ -43,6 +47,7 @@ class Holding:
     start_s: float
     end_s: float | None
     number: int
+    size: VmSize = ONE_SLOT
 
     @property
     def until_s(self) -> float:
@@ -52,10 +57,14 @@ class Holding:
 
 @dataclass(frozen=True, eq=False)
 class Usage:
-    """In use at an instant: slots ``(n_servers,)``, bit/s per directed link ``(2 n_links,)``."""
+    """In use at an instant: slots ``(n_servers,)``, bit/s per directed link ``(2 n_links,)``.
+
+    ``memory_mib`` is per server; None where memory limits nothing.
+    """
 
     slots: IntArray
     bps: IntArray
+    memory_mib: IntArray | None = None
 
 
 class Ledger:
@@ -85,7 +94,13 @@ class Ledger:
     # -- booking ----------------------------------------------------------------------------
 
     def reserve(
-        self, job_id: str, placement: Placement, rate_bps: int, start_s: float, end_s: float | None
+        self,
+        job_id: str,
+        placement: Placement,
+        rate_bps: int,
+        start_s: float,
+        end_s: float | None,
+        size: VmSize = ONE_SLOT,
     ) -> dict[int, int]:
         """Reserve the hose in ``[start_s, end_s)``; None holds it until it is released.
 
@@ -97,10 +112,10 @@ class Ledger:
             raise ValueError(f"job {job_id} holds a reservation from {holding.start_s:g} s already")
         self._ran_out.discard(job_id)
         until_s = self._interval(start_s, end_s)
-        print_ = footprint(self._datacentre, placement, rate_bps)
+        print_ = footprint(self._datacentre, placement, rate_bps, size)
         self._require_room(job_id, print_, start_s, until_s)
         number = self._timeline.add(print_, start_s, until_s)
-        self._holdings[job_id] = Holding(job_id, placement, rate_bps, start_s, end_s, number)
+        self._holdings[job_id] = Holding(job_id, placement, rate_bps, start_s, end_s, number, size)
         self._job_of[number] = job_id
         return self._links(print_)
 
@@ -140,16 +155,16 @@ class Ledger:
         """The least that is free at any instant of ``[start_s, end_s)``; None: for ever."""
         until_s = self._interval(start_s, end_s)
         free = self._timeline.least_free(start_s, until_s)
-        n = self._datacentre.n_servers
-        return Residual(free[:n], np.repeat(free[n:], 2))
+        slots, links, memory = self._by_kind(free)
+        return Residual(slots, np.repeat(links, 2), memory)
 
     def usage(self, at_s: float) -> Usage:
         """What is in use at ``at_s``."""
         self._not_forgotten(at_s)
         self._timeline.seek(at_s)
         used = self._capacity - self._timeline.free
-        n = self._datacentre.n_servers
-        return Usage(used[:n], np.repeat(used[n:], 2))
+        slots, links, memory = self._by_kind(used)
+        return Usage(slots, np.repeat(links, 2), memory)
 
     def holdings(self) -> Mapping[str, Holding]:
         """What every job holds now or later, in order of booking."""
@@ -164,7 +179,7 @@ class Ledger:
         booked = [*self._holdings.values(), *self._former.values()]
         prints = [self._timeline.footprint(h.number) for h in booked]
         for holding, (objects, amounts) in zip(booked, prints, strict=True):
-            afresh = footprint(self._datacentre, holding.placement, holding.rate_bps)
+            afresh = footprint(self._datacentre, holding.placement, holding.rate_bps, holding.size)
             if not (
                 np.array_equal(objects, afresh.objects) and np.array_equal(amounts, afresh.amounts)
             ):
@@ -200,7 +215,7 @@ class Ledger:
             raise ValueError(f"job {old.job_id}: its reservation ended at {old.until_s:g} s")
         new_placement = old.placement if placement is None else placement
         new_rate_bps = old.rate_bps if rate_bps is None else rate_bps
-        print_ = footprint(self._datacentre, new_placement, new_rate_bps)
+        print_ = footprint(self._datacentre, new_placement, new_rate_bps, old.size)
         begin_s = max(at_s, old.start_s)
         # What the job itself gives back in that interval is there for it to take.
         own_objects, own_amounts = self._timeline.footprint(old.number)
@@ -210,7 +225,7 @@ class Ledger:
         self._cut(old, at_s)
         number = self._timeline.add(print_, begin_s, old.until_s)
         self._holdings[old.job_id] = Holding(
-            old.job_id, new_placement, new_rate_bps, begin_s, old.end_s, number
+            old.job_id, new_placement, new_rate_bps, begin_s, old.end_s, number, old.size
         )
         self._job_of[number] = old.job_id
         return self._links(print_)
@@ -258,18 +273,29 @@ class Ledger:
         servers = self._datacentre.n_servers
         if place < servers:
             return self._datacentre.names[place]
+        if place >= servers + self._datacentre.n_links:
+            return self._datacentre.names[place - servers - self._datacentre.n_links]
         return self._datacentre.link_name(up(place - servers))
 
     def _asked(self, place: int, needs: int, has: int) -> str:
-        if place < self._datacentre.n_servers:
+        servers = self._datacentre.n_servers
+        if place < servers:
             return f"{needs} slots asked, {has} free"
+        if place >= servers + self._datacentre.n_links:
+            return f"{needs} MiB asked, {has} MiB free"
         return f"{human_bandwidth(needs)} asked, {human_bandwidth(has)} free"
+
+    def _by_kind(self, amounts: IntArray) -> tuple[IntArray, IntArray, IntArray | None]:
+        """Slots, links and memory out of one number per object."""
+        n, last = self._datacentre.n_servers, self._datacentre.n_servers + self._datacentre.n_links
+        memory = None if self._datacentre.memory_mib is None else amounts[last:]
+        return amounts[:n], amounts[n:last], memory
 
     def _links(self, print_: Footprint) -> dict[int, int]:
         servers = self._datacentre.n_servers
         need: dict[int, int] = {}
         for place, amount in zip(print_.objects.tolist(), print_.amounts.tolist(), strict=True):
-            if place >= servers:
+            if servers <= place < servers + self._datacentre.n_links:
                 need[up(place - servers)] = amount
                 need[down(place - servers)] = amount
         return need

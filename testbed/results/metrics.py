@@ -164,7 +164,7 @@ class _Job:
     preemptions: int = 0
     migrations: int = 0
     price: float = 0.0
-    n_placed: int = 0
+    n_slots: int = 0
     reserved_bps: int = 0
     tier: str = "foreground"
     held: tuple[int, int] | None = None
@@ -233,7 +233,8 @@ class Tally:
         match event:
             case events.JobReserved():
                 job.granted_bps, job.estimate_s = event.rate_bps, event.estimate_s
-                job.n_placed = sum(count for _, count in event.vms_on)
+                n_vms = sum(count for _, count in event.vms_on)
+                job.n_slots = n_vms * int(job.request.get("cores", 1))
                 job.reserved_bps = _total(event.links)
                 job.tier = event.tier
             case events.JobStarted():
@@ -264,9 +265,9 @@ class Tally:
     def _hold(self, job: _Job) -> None:
         self._let_go(job)
         # A background VM runs in what the foreground leaves: it takes no slot of its own.
-        n_vms = job.n_placed if job.tier == "foreground" else 0
-        job.held = (n_vms, job.reserved_bps)
-        self._use.vms += n_vms
+        n_slots = job.n_slots if job.tier == "foreground" else 0
+        job.held = (n_slots, job.reserved_bps)
+        self._use.vms += n_slots
         self._use.reserved_bps += job.reserved_bps
 
     def _let_go(self, job: _Job) -> None:

@@ -12,7 +12,8 @@ def topology_record(datacentre: DataCentre) -> dict[str, Any]:
 
     ``names`` and ``level`` per node, ``slots`` per server, ``links`` as arrays ``lower``,
     ``upper``, ``capacity_bps`` per link, and every tree a tenant can be pinned to as ``root``,
-    ``parent`` and ``uplink`` per node (-1 where there is none).
+    ``parent`` and ``uplink`` per node (-1 where there is none). ``memory_mib`` per server
+    where memory limits anything.
     """
     return {
         "kind": datacentre.kind,
@@ -32,4 +33,5 @@ def topology_record(datacentre: DataCentre) -> dict[str, Any]:
             }
             for tree in datacentre.trees
         ],
+        **({} if datacentre.memory_mib is None else {"memory_mib": datacentre.memory_mib.tolist()}),
     }

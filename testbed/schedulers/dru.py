@@ -72,7 +72,9 @@ class Utilisation:
         """Utilisation of the servers' slots, and of every node's uplinks, from the objects' use."""
         dc = self.datacentre
         slots = used[: dc.n_servers] / self.slots
-        carried = np.bincount(dc.link_lower, used[dc.n_servers :], minlength=dc.n_nodes)
+        carried = np.bincount(
+            dc.link_lower, used[dc.n_servers : dc.n_servers + dc.n_links], minlength=dc.n_nodes
+        )
         return slots, carried / self.uplink_bps
 
     def nodes(self, used: IntArray) -> tuple[FloatArray, FloatArray]:

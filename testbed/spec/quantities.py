@@ -80,6 +80,26 @@ PositiveBandwidth = Annotated[
     int, PlainValidator(_read(units.parse_bandwidth, above_zero=True)), _BANDWIDTH
 ]
 
+
+def _mebibytes(value: object) -> int:
+    size = units.parse_size(value)
+    if size % 2**20:
+        raise units.UnitError(f"{value} is not a whole number of MiB")
+    return size // 2**20
+
+
+MEMORY_SCHEMA: Final[dict[str, Any]] = {
+    "type": "string",
+    "pattern": units.SIZE.pattern,
+    "description": "an amount of memory with its unit",
+    "examples": ["16 GiB", "1920 MiB"],
+}
+
+Memory = Annotated[
+    int, PlainValidator(_read(_mebibytes, above_zero=True)), WithJsonSchema(MEMORY_SCHEMA)
+]
+"""Whole MiB, from ``16 GiB``."""
+
 Duration = Annotated[float, PlainValidator(_read(units.parse_duration)), _DURATION]
 """Seconds, from ``6 s``."""
 

@@ -12,7 +12,13 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from testbed.spec.document import Document, read_document, read_text
 from testbed.spec.files import find_file
 from testbed.spec.problems import Path, Problem, SpecErrors, dotted
-from testbed.spec.quantities import BANDWIDTH_SCHEMA, PositiveBandwidth, SpecModel
+from testbed.spec.quantities import (
+    BANDWIDTH_SCHEMA,
+    MEMORY_SCHEMA,
+    Memory,
+    PositiveBandwidth,
+    SpecModel,
+)
 from testbed.spec.reading import partial, read_kind, read_model
 from testbed.units import UnitError, parse_bandwidth
 from topologies.custom import custom
@@ -42,6 +48,12 @@ Links = Annotated[
     list[PositiveBandwidth],
     BeforeValidator(_as_list),
     WithJsonSchema({"anyOf": [BANDWIDTH_SCHEMA, {"type": "array", "items": BANDWIDTH_SCHEMA}]}),
+]
+
+Memories = Annotated[
+    list[Memory],
+    BeforeValidator(_as_list),
+    WithJsonSchema({"anyOf": [MEMORY_SCHEMA, {"type": "array", "items": MEMORY_SCHEMA}]}),
 ]
 
 
@@ -87,6 +99,9 @@ class FlatTopology(SpecModel):
     kind: Literal["flat"]
     nodes: Count = Field(description="how many nodes")
     slots_per_server: Slots = Field(1, description="VM slots of every node (default 1)")
+    memory_per_server: Memories | None = Field(
+        None, description="memory of every node, or a list of them (default: it limits nothing)"
+    )
 
 
 class CustomServer(SpecModel):
@@ -158,9 +173,9 @@ TOPOLOGIES: dict[str, TopologyKind] = {
     ),
     "flat": TopologyKind(
         FlatTopology,
-        lambda k: flat(k["nodes"], k["slots_per_server"]),
-        {"slots": "slots_per_server"},
-        {"slots_per_server": 1},
+        lambda k: flat(k["nodes"], k["slots_per_server"], _one_or_all(k["memory_per_server"])),
+        {"slots": "slots_per_server", "memory_mib": "memory_per_server"},
+        {"slots_per_server": 1, "memory_per_server": None},
     ),
     "custom": TopologyKind(CustomTopology, lambda k: custom(_plain_content(k))),
 }
@@ -261,6 +276,11 @@ def _other_document(document: Document, path: Path, name: str, beside: FilePath)
             Problem(p.place, p.path or dotted(path), p.message) for p in errors.problems
         )
         return None
+
+
+def _one_or_all(listed: list[int] | None) -> int | list[int] | None:
+    """What the builder takes: one number for all servers, or one each."""
+    return listed[0] if listed is not None and len(listed) == 1 else listed
 
 
 def _plain_content(section: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Slots and directed links within capacity at every instant, and all of it back at the end."""
+"""Slots, memory and directed links within capacity at every instant, and all of it back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from testbed.results.audit.findings import Finding
@@ -63,23 +63,46 @@ def _over(
 
 
 def slots(history: History) -> Iterator[Finding]:
+    """The VMs of each tier against the servers' slots; a lease's VM takes one for each core."""
+    each = {job_id: job.slots_per_vm for job_id, job in history.jobs.items()}
+    what = "VMs" if all(n == 1 for n in each.values()) else "VM slots"
+    yield from _on_servers(history, history.world.slots, each, what, "slots")
+
+
+def memory(history: History) -> Iterator[Finding]:
+    """The memory of all VMs against the servers'."""
+    each = {job_id: job.memory_per_vm_mib for job_id, job in history.jobs.items()}
+    yield from _on_servers(history, history.world.memory_mib or [], each, "MiB", "MiB")
+
+
+def has_memory(history: History) -> str | None:
+    return None if history.world.memory_mib is not None else "memory limits nothing here"
+
+
+def _on_servers(
+    history: History, has: Sequence[int], each: Mapping[str, int], taken: str, unit: str
+) -> Iterator[Finding]:
     world = history.world
 
     def capacity(server: int) -> int:
-        return world.slots[server] if 0 <= server < len(world.slots) else 0
+        return has[server] if 0 <= server < len(has) else 0
 
     def say(word: str) -> Callable[[int, int, int], str]:
-        return lambda server, taken, has: (
-            f"{taken} VMs {word} {world.node(server) if 0 <= server < world.n_nodes else server}, "
-            f"which has {has} slots"
+        return lambda server, amount, room: (
+            f"{amount} {taken} {word} "
+            f"{world.node(server) if 0 <= server < world.n_nodes else server}, "
+            f"which has {room} {unit}"
         )
+
+    def amounts(change: Change) -> Pairs:
+        return [(server, n * each[change.job_id]) for server, n in change.vms_on]
 
     ran, booked = list(occupied(history)), _booked(history)
     for tier in sorted({change.tier for change in (*ran, *booked)}):
         where = "on" if tier == "foreground" else f"in the {tier} of"
         for changes, word in ((ran, "run"), (booked, "are booked")):
             mine = (change for change in changes if change.tier == tier)
-            yield from _over(mine, lambda c: c.vms_on, capacity, say(f"{word} {where}"))
+            yield from _over(mine, amounts, capacity, say(f"{word} {where}"))
 
 
 def links(history: History) -> Iterator[Finding]:

@@ -35,6 +35,9 @@ CHECKS: tuple[Check, ...] = (
     Check("placements", "every VM asked for is on a server of one tree", promises.placements),
     Check("hoses", "every link has min(X, N-X)·B reserved, no more, no less", promises.hoses),
     Check("slots", "VM slots within capacity at every instant", capacity.slots),
+    Check(
+        "memory", "memory within capacity at every instant", capacity.memory, capacity.has_memory
+    ),
     Check("links", "every directed link within capacity at every instant", capacity.links),
     Check("returned", "all capacity is back at the end", capacity.returned),
     Check("estimates", "every estimate is p·b/b'", promises.estimates),

@@ -34,6 +34,15 @@ class Dossier:
         submitted = self.first(events.JobSubmitted)
         return None if submitted is None else submitted[1].job
 
+    @property
+    def slots_per_vm(self) -> int:
+        """What each of its VMs takes of a server's slots: the cores of a lease, else 1."""
+        return int((self.request or {}).get("cores", 1))
+
+    @property
+    def memory_per_vm_mib(self) -> int:
+        return int((self.request or {}).get("memory_mib", 0))
+
 
 @dataclass(frozen=True)
 class History:

@@ -199,7 +199,8 @@ def _use(history: History) -> dict[str, float | None]:
             continue
         lasted_s = change.t - since.pop(change.job_id)
         if change.tier == "foreground":
-            vm_s += lasted_s * sum(count for _, count in change.vms_on)
+            each = history.jobs[change.job_id].slots_per_vm
+            vm_s += lasted_s * each * sum(count for _, count in change.vms_on)
         bits += lasted_s * sum(bps for _, bps in change.links)
     slots = sum(history.world.slots) * history.end_s
     links = 2 * sum(history.world.capacity_bps) * history.end_s

@@ -19,6 +19,12 @@ class World:
         return list(self.record["slots"])
 
     @cached_property
+    def memory_mib(self) -> list[int] | None:
+        """Memory per server; None where it limits nothing."""
+        memory = self.record.get("memory_mib")
+        return None if memory is None else list(memory)
+
+    @cached_property
     def lower(self) -> list[int]:
         return list(self.record["links"]["lower"])
 
@@ -59,6 +65,8 @@ class World:
         out = []
         if len(self.slots) > n or any(count < 0 for count in self.slots):
             out.append("slots do not match the nodes")
+        if self.memory_mib is not None and len(self.memory_mib) != len(self.slots):
+            out.append("memory does not match the servers")
         for number, ends in enumerate(zip(self.lower, self.upper, strict=True)):
             if not all(0 <= end < n for end in ends):
                 out.append(f"link {number} ends at a node that does not exist")
