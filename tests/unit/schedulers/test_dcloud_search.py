@@ -22,6 +22,7 @@ from testbed.schedulers.dcloud_search import Search
 from testbed.schedulers.policy import View
 from topologies.custom import custom
 from topologies.datacentre import DataCentre
+from topologies.fat_tree import fat_tree
 from topologies.flat import flat
 from topologies.tree import tree
 
@@ -50,6 +51,7 @@ CENTRES = {
     "ragged": RAGGED,
     "flat": flat(6, 4),
     "one server": tree([1], 10, 4),
+    "pooled fat-tree": fat_tree(4, 10, 2, network="pooled"),
 }
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 from testbed.backends.sim.maxmin import max_min_rates
 
@@ -70,6 +71,46 @@ def test_agrees_with_the_slow_version(problem: Problem) -> None:
     found = solve(problem, compile_loops=False)
     assert found == pytest.approx(slowly(problem), rel=1e-9, abs=1e-9)
     assert solve(problem).tolist() == found.tolist()
+
+
+def by_linear_programmes(problem: Problem) -> list[float]:
+    """The definition, by HiGHS: raise the least rate as far as it goes, fix whom that holds, again.
+
+    Who is held is told by another programme each: nobody whose own rate could still be raised.
+    """
+    capacity, units, caps = problem
+    n = len(units)
+    rows = np.zeros((len(capacity), n))
+    for u, its in enumerate(units):
+        for link, weight in its:
+            rows[link, u] += weight
+    fixed: dict[int, float] = {}
+    while len(fixed) < n:
+        active = [u for u in range(n) if u not in fixed]
+        low = [(fixed[u], fixed[u]) if u in fixed else (0.0, caps[u]) for u in range(n)]
+        # The last variable is the least rate of those that are not fixed.
+        at_least = np.zeros((len(active), n + 1))
+        at_least[range(len(active)), active] = -1.0
+        at_least[:, n] = 1.0
+        found = linprog(
+            np.append(np.zeros(n), -1.0),
+            np.vstack((np.hstack((rows, np.zeros((len(rows), 1)))), at_least)),
+            np.append(capacity, np.zeros(len(active))),
+            bounds=[*low, (0.0, None)],
+        )
+        level = float(found.x[n])
+        floor = [(fixed[u],) * 2 if u in fixed else (level - 1e-9, caps[u]) for u in range(n)]
+        for u in active:
+            most = linprog(-np.eye(n)[u], rows, np.add(capacity, 1e-7), bounds=floor)
+            if -most.fun <= level + 1e-5:
+                fixed[u] = level
+    return [fixed[u] for u in range(n)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(problem=problems())
+def test_agrees_with_linear_programmes(problem: Problem) -> None:
+    assert solve(problem).tolist() == pytest.approx(by_linear_programmes(problem), abs=1e-4)
 
 
 @settings(max_examples=400, deadline=None)
