@@ -338,3 +338,8 @@ def _human(value: float, units: Mapping[str, Decimal]) -> str:
         return f"{int(scaled)} {names[index]}"
     digits = max(0, 2 - math.floor(math.log10(abs(scaled)))) if scaled else 0
     return f"{scaled:.{min(digits, 2)}f} {names[index]}"
+
+
+def together_s(at_s: float) -> float:
+    """Up to when an instant counts as ``at_s``: sums of floats differ in their last digits."""
+    return at_s + 1e-9 + 1e-14 * abs(at_s)

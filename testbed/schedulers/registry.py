@@ -12,7 +12,10 @@ from testbed.embedding.registry import embedder_names
 from testbed.errors import BadInput
 from testbed.schedulers.bgmbf import EVICT, BgMBF
 from testbed.schedulers.bl import COUPLINGS, Baseline
+from testbed.schedulers.cmbf import MIGRATION_COST_S, Cmbf
+from testbed.schedulers.cmcbf import CPU, Cmcbf
 from testbed.schedulers.dcloud import GAMMA, DCloud
+from testbed.schedulers.easy import ESTIMATES, Easy
 from testbed.schedulers.policy import Policy
 from testbed.schedulers.queueing import Queueing, Rank, by_arrival, by_bandwidth, by_duration
 from testbed.schedulers.reshaping import Reshaping
@@ -75,6 +78,17 @@ def _sorted_queue(name: str, rank: Rank, summary: str) -> PolicyKind:
     )
 
 
+def _cmbf(name: str, *, head_only: bool, summary: str) -> PolicyKind:
+    return PolicyKind(
+        name,
+        lambda _, given: Cmbf(name, head_only=head_only, cost_s=float(given["migration_cost"])),
+        parameters={"migration_cost": MIGRATION_COST_S},
+        times=frozenset({"migration_cost"}),
+        embeds=False,
+        summary=summary,
+    )
+
+
 def _bgmbf(name: str, summary: str, *, shortest_first: bool) -> PolicyKind:
     return PolicyKind(
         name,
@@ -87,6 +101,23 @@ def _bgmbf(name: str, summary: str, *, shortest_first: bool) -> PolicyKind:
         parameters={"evict": EVICT[0], "migration_cost": 0.0},
         choices={"evict": EVICT},
         times=frozenset({"migration_cost"}),
+        summary=summary,
+    )
+
+
+def _cmcbf(name: str, *, head_only: bool, summary: str) -> PolicyKind:
+    return PolicyKind(
+        name,
+        lambda _, given: Cmcbf(
+            name,
+            head_only=head_only,
+            cpu=str(given["cpu"]),
+            cost_s=float(given["migration_cost"]),
+        ),
+        parameters={"migration_cost": MIGRATION_COST_S, "cpu": CPU[0]},
+        choices={"cpu": CPU},
+        times=frozenset({"migration_cost"}),
+        embeds=False,
         summary=summary,
     )
 
@@ -128,6 +159,18 @@ POLICIES: dict[str, PolicyKind] = {
             shortest_first=False,
         ),
         _bgmbf("bgmbf-sdf", "bgmbf that backfills the shortest first", shortest_first=True),
+        PolicyKind(
+            "easy",
+            lambda _, given: Easy(str(given["estimates"])),
+            parameters={"estimates": ESTIMATES[0]},
+            choices={"estimates": ESTIMATES},
+            embeds=False,
+            summary="EASY: backfills whoever does not delay the first in the queue",
+        ),
+        _cmbf("cmbf", head_only=False, summary="CMBF: backfills all, earlier jobs preempt later"),
+        _cmbf("ambf", head_only=True, summary="AMBF: CMBF where the head of the queue preempts"),
+        _cmcbf("cmcbf", head_only=False, summary="CMCBF: CMBF with background VMs on every node"),
+        _cmcbf("amcbf", head_only=True, summary="AMCBF: AMBF with background VMs on every node"),
     )
 }
 

@@ -22,14 +22,10 @@ from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
 from testbed.errors import RunFailed
 from testbed.schedulers.actions import Tier
+from testbed.units import together_s
 from topologies.datacentre import DataCentre
 
 Meter = Callable[[float, float, float], None]
-
-
-def together_s(at_s: float) -> float:
-    """Up to when an end counts as one at ``at_s``: sums of floats differ in their last digits."""
-    return at_s + 1e-9 + 1e-14 * abs(at_s)
 
 
 @dataclass

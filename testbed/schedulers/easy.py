@@ -1,0 +1,186 @@
+"""EASY backfilling: first come, first served, and whoever does not delay the first may jump.
+
+The head of the queue has a reservation at its *shadow time*: when, by the stated running times,
+enough nodes will be free. A later job starts at once if it fits and either is over by the
+shadow time or needs no more than the *extra* nodes that the head leaves then (Lifka; Mu'alem and
+Feitelson, Section 2.2).
+
+A decision costs O(running) for the shadow and O(waiting) for the jump; an arrival behind a
+waiting head costs O(1): whoever could not start after the last decision cannot start now either.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from typing import TypeAlias
+
+from testbed.schedulers.actions import Action, Arrived, Ended, PolicyEvent, Reject, Start, Wait
+from testbed.schedulers.policy import View
+from testbed.schedulers.slots import Slots
+from testbed.units import together_s
+
+ESTIMATES = ("accurate", "user")
+
+Entry: TypeAlias = tuple[str, int, float, int]
+"""A job: identity, nodes, planned running time, bandwidth."""
+
+Run: TypeAlias = tuple[float, int, int, str]
+"""A running job: planned end, number of its start, nodes, identity."""
+
+
+class Easy:
+    """``estimates``: what is planned with, ``accurate`` running times or what a ``user`` stated."""
+
+    name = "easy"
+
+    def __init__(self, estimates: str = "accurate") -> None:
+        if estimates not in ESTIMATES:
+            raise ValueError(f"estimates are one of {', '.join(ESTIMATES)}, not {estimates!r}")
+        self._stated = estimates == "user"
+        self._slots: Slots | None = None
+        # Who waits, in order of arrival.
+        self._queue: list[Entry] = []
+        # Who runs, by planned end.
+        self._running: list[Run] = []
+        self._entry: dict[str, Run] = {}
+        self._held: dict[str, list[int]] = {}
+        self._started = 0
+        self._shadow_s = 0.0
+        self._extra = 0
+        self._said: tuple[str, float] | None = None
+
+    def decide(self, view: View, event: PolicyEvent) -> list[Action]:
+        slots = self._slots
+        if slots is None:
+            slots = self._slots = Slots(view.datacentre)
+        if isinstance(event, Arrived):
+            return self._arrive(view, slots, event.job_id)
+        if isinstance(event, Ended):
+            self._leave(slots, event.job_id)
+            if not event.more and self._queue:
+                return self._plan(slots, view.now_s)
+        return []
+
+    # -- what happens -----------------------------------------------------------------------
+
+    def _arrive(self, view: View, slots: Slots, job_id: str) -> list[Action]:
+        job = view.job(job_id)
+        wrong = slots.objection(job)
+        if wrong is not None:
+            return [Reject(job_id, wrong)]
+        now_s = view.now_s
+        n, planned_s = job.n_vms, job.stated_s if self._stated else job.duration_s
+        entry = (job_id, n, planned_s, job.bandwidth_bps)
+        if not self._queue:
+            if n <= len(slots.free):
+                return [self._start(slots, now_s, entry)]
+            self._queue.append(entry)
+            return self._plan(slots, now_s)
+        self._queue.append(entry)
+        if self._running and self._running[0][0] < now_s:
+            # Somebody runs longer than planned: the shadow moves with the time.
+            return self._plan(slots, now_s)
+        if n <= len(slots.free) and self._may_jump(now_s, n, planned_s):
+            del self._queue[-1]
+            return [self._start(slots, now_s, entry)]
+        return [self._behind_the_head(slots, entry)]
+
+    def _leave(self, slots: Slots, job_id: str) -> None:
+        held = self._held.pop(job_id, None)
+        if held is not None:
+            slots.give_back(held)
+            entry = self._entry.pop(job_id)
+            del self._running[bisect_left(self._running, entry)]
+
+    # -- who starts -------------------------------------------------------------------------
+
+    def _plan(self, slots: Slots, now_s: float) -> list[Action]:
+        """Start from the head while it fits; then let others jump."""
+        queue = self._queue
+        out: list[Action] = []
+        first = 0
+        while first < len(queue) and queue[first][1] <= len(slots.free):
+            out.append(self._start(slots, now_s, queue[first]))
+            first += 1
+        del queue[:first]
+        if not queue:
+            return out
+        self._look_ahead(len(slots.free), queue[0][1], now_s)
+        if len(slots.free):
+            out += self._jump(slots, now_s)
+        said = (queue[0][0], self._shadow_s)
+        if said != self._said:
+            self._said = said
+            out.append(self._head_waits(slots, queue[0]))
+        return out
+
+    def _look_ahead(self, free: int, needs: int, now_s: float) -> None:
+        """When the head can start at the latest, and how many nodes it leaves then."""
+        shadow_s, limit_s = now_s, math.inf
+        for end_s, _, n, _ in self._running:
+            if end_s > limit_s:
+                break
+            free += n
+            if limit_s == math.inf and free >= needs:
+                # Who has run longer than planned may end at any moment.
+                shadow_s = max(end_s, now_s)
+                limit_s = together_s(shadow_s)
+        self._shadow_s, self._extra = shadow_s, free - needs
+
+    def _may_jump(self, now_s: float, n: int, planned_s: float) -> bool:
+        """Whether a job that fits delays the head; if it does not, it takes what it needs."""
+        if now_s + planned_s <= together_s(self._shadow_s):
+            return True
+        if n <= self._extra:
+            self._extra -= n
+            return True
+        return False
+
+    def _jump(self, slots: Slots, now_s: float) -> list[Action]:
+        out: list[Action] = []
+        stay: list[Entry] = []
+        queue, free = self._queue, len(slots.free)
+        for place, entry in enumerate(queue):
+            n = entry[1]
+            if place and n <= free and self._may_jump(now_s, n, entry[2]):
+                out.append(self._start(slots, now_s, entry))
+                free -= n
+                if not free:
+                    stay += queue[place + 1 :]
+                    break
+            else:
+                stay.append(entry)
+        if out:
+            self._queue = stay
+        return out
+
+    def _start(self, slots: Slots, now_s: float, entry: Entry) -> Start:
+        job_id, n, planned_s, rate_bps = entry
+        taken = slots.take(n)
+        self._held[job_id] = taken
+        self._started += 1
+        running = (now_s + planned_s, self._started, n, job_id)
+        self._entry[job_id] = running
+        insort(self._running, running)
+        return Start(job_id, slots.placement(taken), rate_bps)
+
+    # -- why others wait ----------------------------------------------------------------------
+
+    def _head_waits(self, slots: Slots, entry: Entry) -> Wait:
+        """For whom the head waits: those that end up to its shadow time."""
+        limit_s = together_s(self._shadow_s)
+        behind = tuple(job_id for end_s, _, _, job_id in self._running if end_s <= limit_s)
+        reason = f"first in the queue: {entry[1]} nodes asked, {len(slots.free)} free"
+        return Wait(entry[0], reason, behind, self._shadow_s)
+
+    def _behind_the_head(self, slots: Slots, entry: Entry) -> Wait:
+        head, free = self._queue[0][0], len(slots.free)
+        if entry[1] > free:
+            reason = f"{entry[1]} nodes asked, {free} free"
+        else:
+            reason = (
+                f"{entry[1]} of {free} free nodes asked for {entry[2]:g} s: it would delay {head},"
+                f" which has them from {self._shadow_s:g} s"
+            )
+        return Wait(entry[0], reason, (head,))

@@ -1,0 +1,56 @@
+"""A small flat machine for tests of policies that place parallel jobs on nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from jobs.request import JobRequest
+from testbed import events
+from testbed.backends.sim.backend import SimulatedBackend
+from testbed.engine.engine import Engine
+from testbed.schedulers.policy import Policy
+from topologies.flat import flat
+
+
+def job(name: str, nodes: int, runs_s: float, at: float = 0.0, **more: object) -> JobRequest:
+    return JobRequest(name, at, nodes, 0, runs_s, kind="compute", **more)  # type: ignore[arg-type]
+
+
+def run(
+    policy: Policy,
+    jobs: Sequence[JobRequest],
+    nodes: int,
+    backend: SimulatedBackend | None = None,
+    after_step: Callable[[Engine], None] | None = None,
+) -> list[events.Event]:
+    """All events; both ledgers are derived anew after every step."""
+    history: list[events.Event] = []
+    machine = flat(nodes, 1)
+
+    def check(engine: Engine) -> None:
+        engine.books.check()
+        if after_step is not None:
+            after_step(engine)
+
+    world = backend or SimulatedBackend(machine)
+    Engine(machine, jobs, policy, world, history.append, check).run()
+    return history
+
+
+def starts(history: Sequence[events.Event]) -> dict[str, list[float]]:
+    """When each job began or went on, in order of first start."""
+    out: dict[str, list[float]] = {}
+    for event in history:
+        if isinstance(event, events.JobStarted | events.JobMigrated | events.JobResumed):
+            out.setdefault(event.job_id, []).append(event.t)
+    return out
+
+
+def finishes(history: Sequence[events.Event]) -> dict[str, float]:
+    return {
+        e.job_id: e.t for e in history if isinstance(e, events.JobEnded) and e.outcome == "finished"
+    }
+
+
+def evictions(history: Sequence[events.Event]) -> list[tuple[float, str]]:
+    return [(e.t, e.job_id) for e in history if isinstance(e, events.JobPreempted)]
