@@ -1,0 +1,171 @@
+"""EASY against its slow twin, on the whole KTH trace and on anything; what must always hold."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.request import JobRequest
+from jobs.workload.parallel import Requests
+from jobs.workload.records import jobs_of
+from jobs.workload.swf import read_swf
+from testbed import events
+from testbed.backends.sim.backend import SimulatedBackend
+from testbed.engine.engine import Engine
+from testbed.schedulers.easy import Easy
+from tests.unit.schedulers import queueing
+from tests.unit.schedulers.machine import finishes, job, run, starts
+from tests.unit.workload.traces import trace
+from topologies.flat import flat
+
+
+def plain(one: JobRequest, estimates: str) -> queueing.Plain:
+    planned_s = one.stated_s if estimates == "user" else one.duration_s
+    return queueing.Plain(one.id, one.submit_s, one.n_vms, one.duration_s, planned_s)
+
+
+def first_starts(history: list[events.Event]) -> dict[str, float]:
+    return {name: times[0] for name, times in starts(history).items()}
+
+
+@pytest.mark.parametrize("estimates", ["accurate", "user"])
+def test_every_job_of_kth_starts_when_the_slow_twin_says(estimates: str) -> None:
+    log = read_swf(trace("KTH-SP2-1996-2.1-cln.swf.gz"))
+    jobs = Requests(jobs_of(log).jobs.from_zero())
+    begun: dict[str, float] = {}
+    ended: dict[str, str] = {}
+
+    def note(event: events.Event) -> None:
+        if isinstance(event, events.JobStarted):
+            begun[event.job_id] = event.t
+        elif isinstance(event, events.JobEnded):
+            ended[event.job_id] = event.outcome
+
+    machine = flat(100, 1)
+    Engine(machine, jobs, Easy(estimates), SimulatedBackend(machine), note).run()
+    twin = queueing.starts([plain(one, estimates) for one in jobs], 100, queueing.easy)
+    assert len(twin) == 28_476
+    assert begun == twin
+    assert set(ended.values()) == {"finished"}
+
+
+JOBS = st.lists(
+    st.tuples(
+        st.integers(1, 6), st.integers(1, 12), st.integers(0, 25), st.sampled_from([1.0, 1.5, 4.0])
+    ),
+    min_size=1,
+    max_size=16,
+).map(
+    lambda raw: [
+        job(f"j{k:02}", n, float(runs), float(at), estimate_s=runs * factor)
+        for k, (n, runs, at, factor) in enumerate(raw)
+    ]
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(JOBS, st.sampled_from(["accurate", "user"]))
+def test_any_jobs_start_when_the_slow_twin_says(jobs: list[JobRequest], estimates: str) -> None:
+    twin = queueing.starts([plain(one, estimates) for one in jobs], 6, queueing.easy)
+    assert first_starts(run(Easy(estimates), jobs, 6)) == twin
+
+
+@settings(max_examples=50, deadline=None)
+@given(JOBS, st.floats(0.2, 0.9))
+def test_jobs_that_outrun_their_estimates_start_when_the_slow_twin_says(
+    jobs: list[JobRequest], share: float
+) -> None:
+    short = [job(j.id, j.n_vms, j.duration_s, j.submit_s, estimate_s=share * j.duration_s)
+             for j in jobs]  # fmt: skip
+    twin = queueing.starts([plain(one, "user") for one in short], 6, queueing.easy)
+    assert first_starts(run(Easy("user"), short, 6)) == twin
+
+
+@settings(max_examples=50, deadline=None)
+@given(JOBS, st.sampled_from(["accurate", "user"]))
+def test_the_head_is_never_delayed_by_a_backfilled_job(
+    jobs: list[JobRequest], estimates: str
+) -> None:
+    """What a job is promised when it comes to the head of the queue is kept, or bettered."""
+    history = run(Easy(estimates), jobs, 6)
+    begun = first_starts(history)
+    promised: dict[str, float] = {}
+    for event in history:
+        if isinstance(event, events.JobWaits) and event.until_s is not None:
+            promised.setdefault(event.job_id, event.until_s)
+            assert event.until_s <= promised[event.job_id] + 1e-6
+    for name, until_s in promised.items():
+        assert begun[name] <= until_s + 1e-6
+
+
+def test_a_job_that_ends_just_as_the_head_starts_is_backfilled() -> None:
+    """Ends come before starts: a tie delays nobody, and over-commits nothing."""
+    jobs = [job("a", 2, 10.0), job("b", 3, 5.0, 1.0), job("c", 1, 8.0, 2.0)]
+    assert first_starts(run(Easy(), jobs, 3)) == {"a": 0.0, "c": 2.0, "b": 10.0}
+
+
+def test_a_job_that_ends_after_it_is_not() -> None:
+    jobs = [job("a", 2, 10.0), job("b", 3, 5.0, 1.0), job("c", 1, 8.001, 2.0)]
+    assert first_starts(run(Easy(), jobs, 3)) == {"a": 0.0, "b": 10.0, "c": 15.0}
+
+
+def test_extra_nodes_are_given_away_once() -> None:
+    """Two long jobs could each have the one node that the head leaves: one of them gets it."""
+    jobs = [
+        job("a", 2, 10.0),
+        job("b", 3, 5.0, 1.0),
+        job("c", 1, 90.0, 2.0),
+        job("d", 1, 90.0, 3.0),
+    ]
+    assert first_starts(run(Easy(), jobs, 4)) == {"a": 0.0, "c": 2.0, "b": 10.0, "d": 15.0}
+
+
+def test_all_that_ends_at_the_shadow_time_counts_for_the_extra_nodes() -> None:
+    jobs = [
+        job("a", 2, 10.0),
+        job("b", 2, 10.0),
+        job("c", 3, 5.0, 1.0),
+        job("d", 2, 99.0, 2.0),
+    ]
+    # All six nodes are there from 10 on and c needs three: d may keep the other two.
+    assert first_starts(run(Easy(), jobs, 6)) == {"a": 0.0, "b": 0.0, "c": 10.0, "d": 2.0}
+
+
+def test_no_job_is_left_behind_silently() -> None:
+    jobs = [job("huge", 9, 1.0), *(job(f"j{k}", 6, 1.0, float(k)) for k in range(5))]
+    history = run(Easy(), jobs, 6)
+    assert len(finishes(history)) == 5
+    assert {e.job_id: e.reason for e in history if isinstance(e, events.JobEnded)}["huge"] == (
+        "9 nodes asked, the machine has 6"
+    )
+
+
+def test_why_it_waits_names_the_promise_and_who_is_in_the_way() -> None:
+    jobs = [
+        job("a", 2, 10.0),
+        job("b", 3, 5.0, 1.0),
+        job("c", 1, 90.0, 2.0),
+        job("d", 2, 1.0, 3.0),
+    ]
+    said = {
+        e.job_id: (e.reason, e.behind, e.until_s)
+        for e in run(Easy(), jobs, 3)
+        if isinstance(e, events.JobWaits) and e.t <= 3.0
+    }
+    assert said == {
+        "b": ("first in the queue: 3 nodes asked, 1 free", ["a"], 10.0),
+        "c": ("1 of 1 free nodes asked for 90 s: it would delay b, which has them from 10 s",
+              ["b"], None),
+        "d": ("2 nodes asked, 1 free", ["b"], None),
+    }  # fmt: skip
+
+
+def test_a_job_that_asks_for_bandwidth_runs_where_the_network_limits_nothing() -> None:
+    history = run(Easy(), [JobRequest("a", 0.0, 2, 100, 10.0)], 2)
+    assert finishes(history) == {"a": 10.0}
+
+
+def test_estimates_are_of_a_known_kind() -> None:
+    with pytest.raises(ValueError, match="accurate, user"):
+        Easy("guessed")
