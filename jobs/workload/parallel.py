@@ -35,6 +35,7 @@ class ParallelJobs:
     ``number`` names a job, ``line`` is where a file asks for it (0: nowhere). ``stated_s`` is NaN
     where no running time was stated; ``user`` and ``queue`` are -1 where unknown. ``cpu_steps``
     are the CPU uses of all processes, job after job, in 1/10,000 of a node; None: all of it.
+    ``told_steps`` are what schedulers are told of them, where that is not the truth.
     """
 
     number: Ints
@@ -47,6 +48,7 @@ class ParallelJobs:
     queue: npt.NDArray[np.int32]
     line: npt.NDArray[np.int32]
     cpu_steps: npt.NDArray[np.uint16] | None = None
+    told_steps: npt.NDArray[np.uint16] | None = None
 
     def __len__(self) -> int:
         return len(self.number)
@@ -84,11 +86,35 @@ class ParallelJobs:
     def with_cpu_use(self, low: float, high: float, seed: int) -> ParallelJobs:
         """CPU use of every process: 100 % where a job has one, else uniform (CMBF, Section 5.2)."""
         total = int(self.processes.sum())
-        drawn = stream(seed, "cpu use").uniform(low, high, total)
-        steps = np.clip(np.rint(drawn * CPU_STEPS), 1, CPU_STEPS).astype(np.uint16)
+        steps = _steps(stream(seed, "cpu use").uniform(low, high, total))
         ends = np.cumsum(self.processes)
         steps[ends[self.processes == 1] - 1] = CPU_STEPS
         return replace(self, cpu_steps=steps)
+
+    def with_cpu_told(self, error: float, seed: int) -> ParallelJobs:
+        """Schedulers are told the CPU uses with an error: uniform, at most so much of a node.
+
+        Needs :meth:`with_cpu_use` first.
+        """
+        if self.cpu_steps is None:
+            return self
+        wrong = stream(seed, "cpu told").uniform(-error, error, len(self.cpu_steps))
+        return replace(self, told_steps=_steps(self.cpu_steps / CPU_STEPS + wrong))
+
+    def with_cpu_said_to_be(self, use: float) -> ParallelJobs:
+        """Schedulers know nothing of CPU uses: they are told ``use`` of all processes."""
+        if self.cpu_steps is None:
+            return self
+        return replace(self, told_steps=_steps(np.full(len(self.cpu_steps), use)))
+
+    def overestimated(self, most: float, seed: int) -> ParallelJobs:
+        """Stated running times: the true ones times a factor, uniform from 1 to ``most``."""
+        factor = stream(seed, "overestimate").uniform(1.0, most, len(self))
+        return replace(self, stated_s=self.run_s * factor)
+
+
+def _steps(uses: Floats) -> npt.NDArray[np.uint16]:
+    return np.clip(np.rint(uses * CPU_STEPS), 1, CPU_STEPS).astype(np.uint16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +163,8 @@ class Requests(Sequence[JobRequest]):
 
     def _rows(self, start: int, end: int) -> Iterator[JobRequest]:
         jobs, part, digits = self.jobs, slice(start, end), self._digits
-        uses = self._cpu_uses(start, end)
+        uses = self._shares(jobs.cpu_steps, 1.0, start, end)
+        told = self._shares(jobs.told_steps, None, start, end)
         columns = (
             jobs.number, jobs.submit_s, jobs.processes, jobs.run_s, jobs.stated_s,
             jobs.bandwidth_bps, jobs.user, jobs.queue,
@@ -155,17 +182,21 @@ class Requests(Sequence[JobRequest]):
                 pattern=self.pattern,
                 cpu_share=1.0 if still else 0.0,
                 estimate_s=None if math.isnan(stated_s) else stated_s,
-                cpu_use=next(uses),
+                cpu_use=next(uses) or 1.0,
+                cpu_estimate=next(told),
                 user=None if user < 0 else str(user),
                 queue=None if queue < 0 else str(queue),
             )
 
-    def _cpu_uses(self, start: int, end: int) -> Iterator[float | tuple[float, ...]]:
-        steps, processes = self.jobs.cpu_steps, self.jobs.processes
+    def _shares(
+        self, steps: npt.NDArray[np.uint16] | None, absent: float | None, start: int, end: int
+    ) -> Iterator[float | tuple[float, ...] | None]:
+        """The shares of each job's processes, from the columns of all of them."""
+        processes = self.jobs.processes
         at = int(processes[:start].sum()) if steps is not None else 0
         for n in processes[start:end].tolist():
             if steps is None:
-                yield 1.0
+                yield absent
             else:
                 yield tuple(step / CPU_STEPS for step in steps[at : at + n].tolist())
                 at += n

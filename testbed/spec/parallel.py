@@ -65,6 +65,14 @@ class CpuRule(SpecModel):
 
     low: Share = Field(0.4, description="the least of a uniform law (default 40 %)")
     high: Share = Field(1.0, description="the greatest (default 100 %)")
+    error: Share | None = Field(
+        None,
+        description="schedulers are told it with a uniform error of at most so much of a node"
+        " (default: they are told the truth)",
+    )
+    told: Share | None = Field(
+        None, description="schedulers know nothing of it: they are told this share of every process"
+    )
 
 
 class ParallelWorkload(SpecModel):
@@ -119,6 +127,11 @@ def fitted(
         document.report((*path, "bandwidth"), message, at_key=True)
     if section.cpu is not None and not 0 < section.cpu.low <= section.cpu.high:
         document.report((*path, "cpu"), "low must be above 0 and not above high")
+    if section.cpu is not None and section.cpu.told is not None:
+        if section.cpu.error is not None:
+            document.report((*path, "cpu", "told"), "error says what they are told: remove one")
+        if section.cpu.told == 0:
+            document.report((*path, "cpu", "told"), "must be above 0")
     if len(document.problems) > before or site.datacentre is None:
         return None
     jobs = jobs.in_vms(section.processes_per_vm)
@@ -135,9 +148,16 @@ def fitted(
     if demand is not None:
         scaled = replace(scaled, bandwidth_bps=demand.draw(seed, scaled.processes))
     if section.cpu is not None:
-        scaled = scaled.with_cpu_use(section.cpu.low, section.cpu.high, seed)
+        scaled = _with_cpu(scaled, section.cpu, seed)
     facts = _facts(scaled, slots, natural, section, demand)
     return Fitted(Requests(scaled, pattern=section.pattern), facts, tuple(_sentences(facts)))
+
+
+def _with_cpu(jobs: ParallelJobs, rule: CpuRule, seed: int) -> ParallelJobs:
+    jobs = jobs.with_cpu_use(rule.low, rule.high, seed)
+    if rule.told is not None:
+        return jobs.with_cpu_said_to_be(rule.told)
+    return jobs if rule.error is None else jobs.with_cpu_told(rule.error, seed)
 
 
 def _demand(section: ParallelWorkload, datacentre: DataCentre) -> HoseDemand | None:
@@ -196,17 +216,21 @@ def _sentences(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 class LinesOfJobs(Mapping[str, Place]):
-    """Where a trace asks for each job, by its id, found when it is asked for."""
+    """Where each job is asked for, by its id, found when it is looked up.
 
-    def __init__(self, jobs: Requests, source: str) -> None:
+    That is a line of a trace, or ``place`` for jobs that no line asks for.
+    """
+
+    def __init__(self, jobs: Requests, source: str, place: Place | None = None) -> None:
         self._jobs = jobs
         self._source = source
+        self._place = place
 
     def __getitem__(self, job_id: str) -> Place:
         row = self._jobs.row_of(job_id)
         if row is None:
             raise KeyError(job_id)
-        return Place(self._source, int(self._jobs.jobs.line[row]), 1)
+        return self._place or Place(self._source, int(self._jobs.jobs.line[row]), 1)
 
     def __iter__(self) -> Iterator[str]:
         return (self._jobs.id_of(row) for row in range(len(self._jobs)))

@@ -9,6 +9,7 @@ from pathlib import Path as FilePath
 from testbed.spec.document import Document
 from testbed.spec.drawn import BatchWorkload, PoissonWorkload, read_batch, read_poisson
 from testbed.spec.job_list import JobListWorkload, read_job_list
+from testbed.spec.models import FeitelsonWorkload, JannWorkload, read_feitelson, read_jann
 from testbed.spec.problems import Path
 from testbed.spec.quantities import SpecModel
 from testbed.spec.reading import read_kind
@@ -45,9 +46,13 @@ WORKLOADS: dict[str, WorkloadKind] = {
     "swf": WorkloadKind(
         SwfWorkload, lambda d, p, c: read_swf_workload(d, p, c.site, c.seed, c.beside)
     ),
+    "feitelson": WorkloadKind(
+        FeitelsonWorkload, lambda d, p, c: read_feitelson(d, p, c.site, c.seed)
+    ),
+    "jann": WorkloadKind(JannWorkload, lambda d, p, c: read_jann(d, p, c.site, c.seed)),
 }
 
-PLANNED = ("poisson", "batch", "swf", "swim", "feitelson", "jann", "leases", "lwf")
+PLANNED = ("swim", "leases", "lwf")
 
 
 def read_workload(
