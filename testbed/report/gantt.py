@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from testbed import events
 from testbed.report.ink import BAD, INK, MUTED, SERIES, figure, series_colour, svg, time_axis
-from testbed.results.metrics import JobRow
+from testbed.results.rows import JobRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

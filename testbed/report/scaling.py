@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from testbed.report.ink import BAD, BAND, DASHES, INK, MARKERS, MUTED, figure, series_colour, svg
 from testbed.report.words import bandwidth_text
 from testbed.results.expectations import ApplicationExpectation, Band, Verdict
-from testbed.results.metrics import JobRow
+from testbed.results.rows import JobRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,8 +10,9 @@ from testbed.results import folder as names
 from testbed.results.expectations import Expectation, Verdicts, evaluate
 from testbed.results.folder import RunFolder
 from testbed.results.links import link_rows, write_links_csv
-from testbed.results.metrics import JobRow, Summary, tally, write_jobs_csv
+from testbed.results.metrics import Summary, tally
 from testbed.results.read import read_events
+from testbed.results.rows import JobRow, write_jobs_csv
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from testbed.results.metrics import Fidelity, JobRow
+from testbed.results.metrics import Fidelity
+from testbed.results.rows import JobRow
 from testbed.spec.expectation import ApplicationExpectation, Band, Expectation
 
 __all__ = [

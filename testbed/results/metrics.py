@@ -5,71 +5,17 @@ Every figure is defined in ``docs/run-folder.md``; the audit computes the main o
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from typing import IO, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from testbed import events
-
-SLOWDOWN_BOUND_S = 10.0
-"""Γ of the bounded slowdown: shorter jobs count as this long (AdaBa/BgMBF, CMBF)."""
+from testbed.results.rows import Group, JobRow, by_class, group
 
 LIVE = "live"
 """The backend whose runs depend on the machine they ran on, and need a verdict on it."""
 
-OUTCOMES = ("finished", "rejected", "killed", "unfinished")
 _SEVERITY = {"ok": 0, "suspect": 1, "invalid": 2}
-
-
-@dataclass(frozen=True)
-class JobRow:
-    """One line of ``jobs.csv``; None is an empty field. Times are experiment seconds."""
-
-    job_id: str
-    policy: str
-    kind: str
-    submit_s: float
-    start_s: float | None
-    end_s: float | None
-    outcome: str
-    reason: str
-    n_vms: int
-    requested_bps: int
-    granted_bps: int | None
-    estimate_s: float | None
-    measured_s: float | None
-    deadline_s: float | None
-    met_deadline: bool | None
-    preemptions: int
-    migrations: int
-    value: float
-    price: float
-    application: str | None
-    duration_s: float
-    ratio: float | None
-
-    @property
-    def wait_s(self) -> float | None:
-        """From submission to the first start."""
-        return None if self.start_s is None else self.start_s - self.submit_s
-
-    @property
-    def response_s(self) -> float | None:
-        """From submission to the end, for finished jobs."""
-        if self.outcome != "finished" or self.end_s is None:
-            return None
-        return self.end_s - self.submit_s
-
-    @property
-    def bounded_slowdown(self) -> float | None:
-        """Response over max(Γ, running time), for finished jobs."""
-        if self.response_s is None or self.measured_s is None:
-            return None
-        return self.response_s / max(SLOWDOWN_BOUND_S, self.measured_s)
-
-
-COLUMNS = tuple(f.name for f in fields(JobRow))
 
 
 @dataclass(frozen=True)
@@ -106,15 +52,19 @@ class Summary:
     unfinished: int
     met_deadline: int
     success_rate: float | None
+    acceptance_rate: float | None
     vm_utilisation: float | None
     link_utilisation: float | None
     link_utilisation_measured: float | None
     revenue: float
     wait_mean_s: float | None
+    queued_mean_s: float | None
     response_mean_s: float | None
+    slowdown_mean: float | None
     bounded_slowdown_mean: float | None
     preemptions: int
     migrations: int
+    classes: Mapping[str, Group]
     estimate_ratio: Spread | None
     fidelity: Fidelity
     span_s: float
@@ -138,15 +88,6 @@ def spread(values: Iterable[float]) -> Spread | None:
     if not ordered:
         return None
     return Spread(ordered[0], quantile(ordered, 0.5), quantile(ordered, 0.95), ordered[-1])
-
-
-def mean(values: Iterable[float]) -> float | None:
-    """None for no values."""
-    total, count = 0.0, 0
-    for value in values:
-        total += value
-        count += 1
-    return total / count if count else None
 
 
 @dataclass
@@ -295,8 +236,7 @@ class Tally:
     def summary(self, name: str | None = None, wall_s: float | None = None) -> Summary:
         """``name`` defaults to the run's own; ``wall_s`` is what the run took in real seconds."""
         rows = list(self.rows())
-        count = {outcome: sum(r.outcome == outcome for r in rows) for outcome in OUTCOMES}
-        good = sum(r.outcome == "finished" and r.met_deadline is not False for r in rows)
+        every = group(rows)
         started = self.started
         vm_use, link_use, link_sent = self._utilisation()
         return Summary(
@@ -305,21 +245,12 @@ class Tally:
             backend=started.backend if started else "",
             seed=started.seed if started else 0,
             status=self.ended.status if self.ended else "interrupted",
-            jobs=len(rows),
-            **count,
-            met_deadline=sum(r.met_deadline is True for r in rows),
-            success_rate=good / len(rows) if rows else None,
+            **asdict(every),
             vm_utilisation=vm_use,
             link_utilisation=link_use,
             link_utilisation_measured=link_sent,
             revenue=sum(r.price for r in rows),
-            wait_mean_s=mean(r.wait_s for r in rows if r.wait_s is not None),
-            response_mean_s=mean(r.response_s for r in rows if r.response_s is not None),
-            bounded_slowdown_mean=mean(
-                r.bounded_slowdown for r in rows if r.bounded_slowdown is not None
-            ),
-            preemptions=sum(r.preemptions for r in rows),
-            migrations=sum(r.migrations for r in rows),
+            classes=by_class(rows),
             estimate_ratio=spread(r.ratio for r in rows if r.ratio is not None),
             fidelity=self.fidelity(),
             span_s=self._use.now_s,
@@ -375,7 +306,18 @@ def _row(job: _Job, policy: str) -> JobRow:
         application=request["application"],
         duration_s=request["duration_s"],
         ratio=ratio,
+        job_class=_class(request),
     )
+
+
+def _class(request: Mapping[str, Any]) -> str | None:
+    """The class a job says it is of (a tag), or the queue that its trace says it came by."""
+    tags = request.get("tags")
+    for tag in tags if isinstance(tags, list | tuple) else ():
+        if isinstance(tag, list | tuple) and len(tag) == 2 and tag[0] == "class":
+            return str(tag[1])
+    queue = request.get("queue")
+    return None if queue is None else str(queue)
 
 
 def _met(job: _Job) -> bool | None:
@@ -396,22 +338,3 @@ def tally(stream: Iterable[events.Event]) -> Tally:
     for event in stream:
         out.feed(event)
     return out
-
-
-def write_jobs_csv(rows: Iterable[JobRow], file: IO[str]) -> None:
-    """``jobs.csv``: a header, then a line per job; None is empty, truths ``true`` and ``false``."""
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows:
-        writer.writerow([_cell(getattr(row, column)) for column in COLUMNS])
-
-
-def _cell(value: object) -> object:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        # The csv module does not quote a lone carriage return, and readers take it for a line end.
-        return value.replace("\r\n", "\n").replace("\r", "\n")
-    return repr(value) if isinstance(value, float) else value

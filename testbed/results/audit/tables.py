@@ -151,6 +151,12 @@ def _expected(history: History, facts: dict[str, _Facts]) -> dict[str, Any]:
     stays = [
         _number(c["end_s"]) - _number(c["submit_s"]) for c in cells if c["outcome"] == "finished"
     ]
+    # Response and running time of what finished and was measured.
+    ran = [
+        (_number(c["end_s"]) - _number(c["submit_s"]), _number(c["measured_s"]))
+        for c in cells
+        if c["outcome"] == "finished" and c["measured_s"] is not None
+    ]
     return {
         "policy": history.started.policy,
         "backend": history.started.backend,
@@ -159,7 +165,12 @@ def _expected(history: History, facts: dict[str, _Facts]) -> dict[str, Any]:
         **count,
         "met_deadline": sum(c["met_deadline"] is True for c in cells),
         "success_rate": good / len(cells) if cells else None,
+        "acceptance_rate": 1 - count["rejected"] / len(cells) if cells else None,
         "wait_mean_s": statistics.fmean(waits) if waits else None,
+        "queued_mean_s": statistics.fmean(max(0.0, r - m) for r, m in ran) if ran else None,
+        "bounded_slowdown_mean": statistics.fmean(r / max(10.0, m) for r, m in ran)
+        if ran
+        else None,
         "response_mean_s": statistics.fmean(stays) if stays else None,
         "preemptions": sum(int(_number(c["preemptions"])) for c in cells),
         "migrations": sum(int(_number(c["migrations"])) for c in cells),

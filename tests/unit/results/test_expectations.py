@@ -12,7 +12,8 @@ from testbed.results.expectations import (
     evaluate,
     verdicts_from_json,
 )
-from testbed.results.metrics import Fidelity, JobRow, tally
+from testbed.results.metrics import Fidelity, tally
+from testbed.results.rows import JobRow
 from tests.unit.results import sample
 
 ROWS = tuple(tally(sample.main_example()).rows())

@@ -10,15 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed import events
-from testbed.results.metrics import (
-    COLUMNS,
-    JobRow,
-    Summary,
-    quantile,
-    spread,
-    tally,
-    write_jobs_csv,
-)
+from testbed.results.metrics import Summary, quantile, spread, tally
+from testbed.results.rows import COLUMNS, JobRow, write_jobs_csv
 from tests.unit.results import sample
 
 DESIGN_COLUMNS = [
@@ -128,6 +121,44 @@ def test_rows_by_hand() -> None:
     assert (b.outcome, b.reason, b.start_s, b.met_deadline) == ("rejected", "no room", None, False)
     assert (c.outcome, c.ratio, c.met_deadline, c.response_s) == ("killed", None, False, None)
     assert (d.outcome, d.met_deadline, d.end_s) == ("unfinished", None, None)
+
+
+def test_waiting_in_all_counts_what_a_preempted_job_waits_later() -> None:
+    stream = by_hand()
+    # a: arrived 1, started 2, ended 12 after 8 s on nodes; 3 s of 11 it waited.
+    stream[10] = events.JobEnded(12.0, "a", "finished", "", 8.0, {})
+    a = rows_of(stream)["a"]
+    assert (a.wait_s, a.queued_s, a.response_s) == (1.0, 3.0, 11.0)
+    assert (a.slowdown, a.bounded_slowdown) == (11 / 8, 1.1)
+    assert summary_of(stream).queued_mean_s == 3.0
+
+
+def test_classes_by_hand() -> None:
+    stream = by_hand()
+    for k, event in enumerate(stream):
+        if isinstance(event, events.JobSubmitted):
+            label = {"a": "wide", "c": "wide", "b": "narrow"}.get(event.job["id"])
+            tags = [["colour", "red"], ["class", label]] if label else []
+            stream[k] = events.JobSubmitted(event.t, {**event.job, "tags": tags})
+    rows, summary = rows_of(stream), summary_of(stream)
+    assert [rows[key].job_class for key in "abcd"] == ["wide", "narrow", "wide", None]
+    assert list(summary.classes) == ["narrow", "wide"]
+    wide, narrow = summary.classes["wide"], summary.classes["narrow"]
+    assert (wide.jobs, wide.finished, wide.killed, wide.rejected) == (2, 1, 1, 0)
+    assert (wide.acceptance_rate, wide.success_rate) == (1.0, 0.5)
+    assert (wide.response_mean_s, wide.bounded_slowdown_mean, wide.slowdown_mean) == (11, 1.1, 1.1)
+    assert (narrow.jobs, narrow.rejected, narrow.acceptance_rate) == (1, 1, 0.0)
+    assert (narrow.wait_mean_s, narrow.slowdown_mean) == (None, None)
+    assert summary.acceptance_rate == 0.75
+
+
+def test_a_queue_is_a_class_where_no_tag_says_another() -> None:
+    stream = by_hand()
+    for k, event in enumerate(stream):
+        if isinstance(event, events.JobSubmitted):
+            tags = [["class", "own"]] if event.job["id"] == "b" else "damaged"
+            stream[k] = events.JobSubmitted(event.t, {**event.job, "queue": "q1", "tags": tags})
+    assert [row.job_class for row in rows_of(stream).values()] == ["q1", "own", "q1", "q1"]
 
 
 def test_summary_by_hand() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from testbed.events import EVENTS
 from testbed.results import folder, links
 from testbed.results.audit import CHECKS
-from testbed.results.metrics import COLUMNS, tally
+from testbed.results.metrics import tally
+from testbed.results.rows import COLUMNS
 from tests.unit.results import sample
 from tests.unit.results.written import write_run
 
