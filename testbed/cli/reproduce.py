@@ -19,8 +19,10 @@ from testbed.cli import console
 from testbed.cli.options import Json
 from testbed.cli.progress import clock
 from testbed.errors import BadInput
+from testbed.reproduce.claims import JudgedClaim
 from testbed.reproduce.figure import Figure, Reproduced
 from testbed.reproduce.play import Request, reproduce_figure, write
+from testbed.reproduce.record import points_rows
 from testbed.reproduce.registry import FIGURES, figures
 from testbed.reproduce.sweep import Progress, Report
 from testbed.results.folder import RunFolder
@@ -140,16 +142,33 @@ def _show(done: Reproduced, folder: RunFolder) -> None:
     seeds = "" if figure.exact else f"; {done.seeds} seed{'s' * (done.seeds > 1)}"
     out.print(Text(f"{figure.name}: {figure.title} ({figure.source})", style="bold"))
     out.print(Text(f"{size}{seeds}", style="dim"), soft_wrap=True)
-    table = Table(box=None, pad_edge=False, show_edge=False)
-    for column in ("claim", "published", "ours", "verdict"):
-        table.add_column(column, overflow="fold")
-    for judged in done.judged:
-        verdict = Text(judged.verdict, style=STYLES[judged.verdict])
-        table.add_row(judged.claim.text, judged.claim.published, judged.ours, verdict)
-    out.print(table)
+    for panel in figure.tables:
+        if panel.measure in figure.printed:
+            header, *points = points_rows(done, panel)
+            _print_table(header, [[Text(cell) for cell in row] for row in points])
+    claims = [_claim_row(judged) for judged in done.judged]
+    _print_table(["verdict", "claim", "published", "ours"], claims)
     counts = Counter[str](judged.verdict for judged in done.judged)
     tally = ", ".join(f"{counts[verdict]} {verdict}" for verdict in STYLES)
-    out.print(
-        Text(f"{len(done.judged)} claims: {tally}. Figure and tables: {folder.path}"),
-        soft_wrap=True,
-    )
+    text = f"{len(done.judged)} claims: {tally}. Figure and tables: {folder.path}"
+    out.print(Text(text), soft_wrap=True)
+
+
+def _claim_row(judged: JudgedClaim) -> list[Text]:
+    claim = judged.claim
+    return [
+        Text(judged.verdict, style=STYLES[judged.verdict]),
+        Text(claim.text),
+        Text(claim.published),
+        Text(judged.ours),
+    ]
+
+
+def _print_table(header: list[str], rows: list[list[Text]]) -> None:
+    """A table that is whole in any terminal and in a pipe."""
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    for column in header:
+        table.add_column(column, overflow="fold", no_wrap=column == "verdict")
+    for row in rows:
+        table.add_row(*row)
+    console.out().print(table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 from testbed.reproduce.figure import Panel, Reproduced
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
+LETTERS_PER_INCH = 12
 _STYLE: Any = {
     "axes.axisbelow": True,
     "axes.grid": True,
@@ -42,7 +44,7 @@ def pictures(done: Reproduced) -> dict[str, bytes]:
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     with mpl.rc_context(_STYLE):
-        made = Figure(figsize=(5.0 * columns, 3.1 * rows + 0.9), layout="constrained")
+        made = Figure(figsize=(max(8.0, 5.0 * columns), 3.2 * rows + 1.1), layout="constrained")
         FigureCanvasAgg(made)
         for index, panel in enumerate(panels, 1):
             _draw(made.add_subplot(rows, columns, index), done, panel)
@@ -52,7 +54,7 @@ def pictures(done: Reproduced) -> dict[str, bytes]:
 
 def _draw(axes: Axes, done: Reproduced, panel: Panel) -> None:
     figure, measure = done.figure, panel.measure
-    for index, series in enumerate(figure.series):
+    for index, series in enumerate(panel.drawn or figure.series):
         found = [done.estimate(measure, series, x) for x in figure.xs]
         axes.errorbar(
             figure.xs,
@@ -77,7 +79,10 @@ def _draw(axes: Axes, done: Reproduced, panel: Panel) -> None:
                 markeredgecolor=COLOURS[index % len(COLOURS)],
                 markeredgewidth=1.5,
             )
-    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]) if _below_zero(done, panel) else 0.0)
+    if panel.limits is not None:
+        axes.set_ylim(panel.limits)
+    elif not _below_zero(done, panel):
+        axes.set_ylim(bottom=0.0)
     axes.set_title(f"{measure.label} [{measure.unit}]" if measure.unit else measure.label)
     if len(figure.xs) <= 12:
         axes.set_xticks(figure.xs, [f"{x:g}" for x in figure.xs])
@@ -85,7 +90,11 @@ def _draw(axes: Axes, done: Reproduced, panel: Panel) -> None:
 
 
 def _below_zero(done: Reproduced, panel: Panel) -> bool:
-    return any(done.estimate(panel.measure, s, x).mean < 0 for s, x in done.figure.points)
+    return any(
+        done.estimate(panel.measure, s, x).mean < 0
+        for s, x in done.figure.points
+        if s in (panel.drawn or done.figure.series)
+    )
 
 
 def _explain(made: Figure, done: Reproduced) -> None:
@@ -100,12 +109,14 @@ def _explain(made: Figure, done: Reproduced) -> None:
                    markerfacecolor="none", markeredgecolor="#555555", markeredgewidth=1.5)
         )  # fmt: skip
         labels.append("published (large, hollow)")
-    made.legend(handles, labels, loc="outside lower center", ncols=min(6, len(labels)))
+    columns = int(made.get_figwidth() * LETTERS_PER_INCH / (max(map(len, labels)) + 8))
+    made.legend(handles, labels, loc="outside lower center", ncols=max(1, columns))
     size = ", quick size" if done.quick else ""
     many = "" if figure.exact else f"; mean of {done.seeds} seeds, 95 % intervals"
     if done.seeds == 1:
         many = "" if figure.exact else "; one seed"
-    made.suptitle(f"{figure.source}{size}: {figure.title}{many}", x=0.01, ha="left", fontsize=11)
+    title = f"{figure.source}{size}: {figure.title}{many}"
+    made.suptitle(textwrap.fill(title, 100), x=0.01, ha="left", fontsize=11)
 
 
 def _saved(made: Figure, kind: str) -> bytes:

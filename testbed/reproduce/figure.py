@@ -16,10 +16,15 @@ Point = tuple[str, float]
 
 @dataclass(frozen=True)
 class Panel:
-    """One of a figure's plots: a measure, and the values that the paper's text gives for it."""
+    """One of a figure's plots: a measure, and the values that the paper's text gives for it.
+
+    ``drawn``: the series in the picture, by default all. ``limits``: the ends of the y axis.
+    """
 
     measure: Measure
     published: Mapping[Point, float] = field(default_factory=dict)
+    drawn: tuple[str, ...] = ()
+    limits: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,8 @@ class Figure:
     """``cell(series, x, seed, quick)`` is the run behind one point. Series go by their labels.
 
     ``exact``: nothing random is in it, so that one seed says all. ``size`` and ``quick_size`` say
-    in words what is simulated. ``also``: measures that are written down and not drawn.
+    in words what is simulated. ``also``: measures that are written down and not drawn;
+    ``printed``: those whose values the command shows beside the claims.
     """
 
     name: str
@@ -40,6 +46,7 @@ class Figure:
     panels: tuple[Panel, ...]
     claims: tuple[Claim, ...]
     also: tuple[Measure, ...] = ()
+    printed: tuple[Measure, ...] = ()
     size: str = ""
     quick_size: str = ""
     exact: bool = False

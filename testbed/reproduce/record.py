@@ -11,6 +11,7 @@ from testbed.reproduce.figure import Panel, Reproduced
 from testbed.reproduce.statistics import Estimate
 
 FORMAT = 1
+MOST_COLUMNS = 6
 MARKS = {"came out": "yes", "did not": "**no**", "cannot tell": "cannot tell"}
 
 
@@ -116,17 +117,27 @@ def claims_table(done: Reproduced) -> str:
 
 
 def points_table(done: Reproduced, panel: Panel) -> str:
-    """One line per x, one column per series; the published value in brackets."""
+    """The points in Markdown."""
+    header, *rows = points_rows(done, panel)
+    lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def points_rows(done: Reproduced, panel: Panel) -> list[list[str]]:
+    """A header and a row per x, a column per series; many series go downwards instead.
+
+    The published value stands in brackets.
+    """
     figure, measure = done.figure, panel.measure
     unit = f" [{measure.unit}]" if measure.unit else ""
-    lines = [
-        f"| {figure.x_label} | {' | '.join(s + unit for s in figure.series)} |",
-        f"|---|{'---|' * len(figure.series)}",
+    rows = [
+        [f"{x:g}", *(_shown(done, panel, series, x) for series in figure.series)] for x in figure.xs
     ]
-    for x in figure.xs:
-        shown = [_shown(done, panel, series, x) for series in figure.series]
-        lines.append(f"| {x:g} | {' | '.join(shown)} |")
-    return "\n".join(lines)
+    if len(figure.series) <= MOST_COLUMNS:
+        return [[figure.x_label, *(series + unit for series in figure.series)], *rows]
+    turned = [list(row) for row in zip(["", *figure.series], *rows, strict=True)]
+    turned[0][0] = f"{measure.label}{unit}; {figure.x_label}:"
+    return turned
 
 
 def _shown(done: Reproduced, panel: Panel, series: str, x: float) -> str:

@@ -9,6 +9,7 @@ from testbed.errors import BadInput
 from testbed.reproduce.dcloud.arrivals import FIGURE_8, FIGURE_9
 from testbed.reproduce.dcloud.oversubscription import FIGURE_7
 from testbed.reproduce.dcloud.parameters import FIGURE_4, FIGURE_5, FIGURE_6
+from testbed.reproduce.dcloud.strategies import CHARGING
 from testbed.reproduce.figure import Figure
 
 FIGURES: dict[str, Figure] = {
@@ -20,6 +21,7 @@ FIGURES: dict[str, Figure] = {
         FIGURE_7,
         FIGURE_8,
         FIGURE_9,
+        CHARGING,
     )
 }
 
