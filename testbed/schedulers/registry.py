@@ -16,7 +16,12 @@ from testbed.schedulers.cmbf import MIGRATION_COST_S, Cmbf
 from testbed.schedulers.cmcbf import CPU, Cmcbf
 from testbed.schedulers.dcloud import GAMMA, DCloud
 from testbed.schedulers.easy import ESTIMATES, Easy
+from testbed.schedulers.edf import edf
+from testbed.schedulers.jsa import JSA
+from testbed.schedulers.jsa_queue import LATE, QUEUES
+from testbed.schedulers.oktopus_batch import oktopus_batch
 from testbed.schedulers.policy import Policy
+from testbed.schedulers.psp import psp
 from testbed.schedulers.queueing import Queueing, Rank, by_arrival, by_bandwidth, by_duration
 from testbed.schedulers.reshaping import Reshaping
 from testbed.schedulers.scripted import Scripted
@@ -122,6 +127,24 @@ def _cmcbf(name: str, *, head_only: bool, summary: str) -> PolicyKind:
     )
 
 
+def _fixed(
+    name: str,
+    build: Callable[[Embedder, Mapping[str, Any]], Policy],
+    summary: str,
+    *,
+    embeds: bool = True,
+) -> PolicyKind:
+    """A baseline of JSA's: what it does with late jobs, and behind one that does not fit."""
+    return PolicyKind(
+        name,
+        build,
+        parameters={"late": LATE[0], "queue": QUEUES[0]},
+        choices={"late": LATE, "queue": QUEUES},
+        embeds=embeds,
+        summary=summary,
+    )
+
+
 POLICIES: dict[str, PolicyKind] = {
     kind.name: kind
     for kind in (
@@ -171,6 +194,34 @@ POLICIES: dict[str, PolicyKind] = {
         _cmbf("ambf", head_only=True, summary="AMBF: CMBF where the head of the queue preempts"),
         _cmcbf("cmcbf", head_only=False, summary="CMCBF: CMBF with background VMs on every node"),
         _cmcbf("amcbf", head_only=True, summary="AMCBF: AMBF with background VMs on every node"),
+        PolicyKind(
+            "jsa",
+            lambda _, __: JSA(),
+            embeds=False,
+            summary="JSA: elastic bandwidth, most reward per time left first",
+        ),
+        PolicyKind(
+            "simple-jsa",
+            lambda _, __: JSA("simple-jsa", speeds_up=False),
+            embeds=False,
+            summary="JSA at the least bandwidth that meets the deadline",
+        ),
+        _fixed(
+            "edf",
+            lambda embedder, given: edf(embedder, given["late"], given["queue"]),
+            "earliest deadline first, at a fixed bandwidth",
+        ),
+        _fixed(
+            "oktopus-batch",
+            lambda embedder, given: oktopus_batch(embedder, given["late"], given["queue"]),
+            "Oktopus virtual clusters that wait, in order of arrival",
+        ),
+        _fixed(
+            "ps-p",
+            lambda _, given: psp(given["late"], given["queue"]),
+            "slots in order of arrival, links shared by weights (FairCloud's PS-P)",
+            embeds=False,
+        ),
     )
 }
 

@@ -1,0 +1,127 @@
+"""JSA's baselines with fixed demands: batches, one order, each job at B̄ or not yet.
+
+EDF, Oktopus and PS-P "use B̄ as predicted bandwidth demand" (JSA, Section V.A). They meet the same
+rounds as JSA does: whenever something arrives or ends, the jobs that wait are gone through in
+order and those that fit are started (docs/decisions/0433).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+from jobs.request import JobRequest
+from testbed.embedding.base import Embedder
+from testbed.embedding.placement import Placement, Residual
+from testbed.schedulers.actions import Action, PolicyEvent, Reject, Start, Woken
+from testbed.schedulers.jsa import explain
+from testbed.schedulers.jsa_phases import SLACK, Candidate, why_late
+from testbed.schedulers.jsa_room import Find, Room
+from testbed.schedulers.jsa_rounds import Rounds
+from testbed.schedulers.policy import View
+from testbed.schedulers.queueing import Rank
+from topologies.datacentre import DataCentre
+
+Late = Literal["drop", "run"]
+"""What becomes of a waiting job that B̄ can no longer bring to its deadline."""
+
+LATE: tuple[Late, ...] = get_args(Late)
+
+Queue = Literal["skip", "block"]
+"""Whether those behind a job that does not fit are tried."""
+
+QUEUES: tuple[Queue, ...] = get_args(Queue)
+
+COMPLETE = ("exact", "oktopus", "vmplace")
+"""Embedders that find a placement whenever there is one (decisions 0101, 0102, 0431)."""
+
+
+def by_deadline(job: JobRequest) -> float:
+    """The earliest deadline first."""
+    return math.inf if job.deadline_at_s is None else job.deadline_at_s
+
+
+def finder(embedder: Embedder) -> Find:
+    """An embedder as a round asks it."""
+
+    def find(datacentre: DataCentre, free: Residual, n_vms: int, rate_bps: int) -> Placement | None:
+        answer = embedder.embed(datacentre, free, n_vms, rate_bps)
+        return answer if isinstance(answer, Placement) else None
+
+    return find
+
+
+class FixedDemand:
+    """Starts jobs at B̄, in the order of ``rank`` (smallest first, equal ones by arrival).
+
+    ``reserves`` False: only slots are asked for, and jobs share the network at rate 0.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        find: Find,
+        rank: Rank,
+        *,
+        late: Late = "drop",
+        queue: Queue = "skip",
+        complete: bool = True,
+        reserves: bool = True,
+    ) -> None:
+        self.name = name
+        self._find = find
+        self._rank = rank
+        self._late = late
+        self._queue = queue
+        self._complete = complete
+        self._reserves = reserves
+        self._rounds = Rounds()
+        self._told: set[str] = set()
+        self._candidates: dict[str, Candidate] = {}
+
+    def decide(self, view: View, event: PolicyEvent) -> list[Action]:
+        if not isinstance(event, Woken):
+            return self._rounds.ask(view, event)
+        self._rounds.begin()
+        return self._round(view)
+
+    def _round(self, view: View) -> list[Action]:
+        if not view.waiting():
+            return []
+        free = view.residual(view.now_s, None)
+        room = Room(view.datacentre, free, self._find, complete=self._complete)
+        out: list[Action] = []
+        blocked = False
+        for candidate in self._in_order(view):
+            if self._late == "drop" and is_late(candidate, view.now_s):
+                out.append(Reject(candidate.job.id, why_late(candidate, view.now_s)))
+                continue
+            job = candidate.job
+            rate_bps = job.bandwidth_bps if self._reserves else 0
+            held = None if blocked else room.place(job.n_vms, rate_bps)
+            if held is not None:
+                out.append(Start(job.id, held.placement, rate_bps))
+                continue
+            said = [] if blocked else explain(room, [(candidate, rate_bps)], self._told)
+            out += said
+            if self._queue == "block" and not any(isinstance(one, Reject) for one in said):
+                blocked = True
+        return out
+
+    def _in_order(self, view: View) -> list[Candidate]:
+        waiting = [self._candidate(view, job_id) for job_id in view.waiting()]
+        return sorted(waiting, key=lambda one: (self._rank(one.job), one.order))
+
+    def _candidate(self, view: View, job_id: str) -> Candidate:
+        known = self._candidates.get(job_id)
+        if known is None:
+            job = view.job(job_id)
+            only = ((job.bandwidth_bps, job.duration_s),)
+            known = self._candidates[job_id] = Candidate(job, only, view.order(job_id))
+        return known
+
+
+def is_late(candidate: Candidate, now_s: float) -> bool:
+    """Whether a job that starts now at B̄ misses its deadline."""
+    due_s = candidate.due_s
+    return now_s + candidate.options[0][1] > due_s + SLACK * max(1.0, abs(due_s))
