@@ -98,7 +98,7 @@ def linear_profile(
         option_bps = max(1, round(ratio * bandwidth_bps))
         if threshold_bps is not None and option_bps > threshold_bps:
             break
-        time_s = duration_s * (1.0 - speedup * (ratio - 1.0) / STEP)
+        time_s = duration_s * (1.0 - speedup * (option_bps / bandwidth_bps - 1.0) / STEP)
         if not found or (option_bps > found[-1][0] and time_s < found[-1][1]):
             found.append((option_bps, time_s))
     return Profile(tuple(found))

@@ -17,7 +17,7 @@ from testbed.schedulers.registry import build_policy
 from topologies.datacentre import DataCentre
 from topologies.tree import tree
 
-RACKS = tree([2, 2], [20, 20], 2)
+RACKS = tree([2, 2], [80, 20], 2)
 FAST = Profile(((5, 40.0), (10, 20.0), (20, 10.0)))
 
 
@@ -67,7 +67,7 @@ def test_a_batch_is_scheduled_as_one_whatever_order_it_arrives_in() -> None:
 
 
 def test_a_job_is_discarded_when_no_option_can_bring_it_to_its_deadline() -> None:
-    jobs = [job("a", 0.0, 8, 11.0), job("b", 1.0, 8, 15.0)]
+    jobs = [job("a", 0.0, 8, 25.0), job("b", 1.0, 8, 25.0)]
     history = play("jsa", jobs)
     late = ended(history)["b"]
     assert late.outcome == "rejected"

@@ -55,7 +55,7 @@ def test_between_options_the_time_is_the_formulas(
     profile = linear_profile(bandwidth_bps, 60.0, speedup)
     rate = max(0.2, min(2.0, ratio)) * bandwidth_bps
     expected = 60.0 * (1 - speedup * (rate / bandwidth_bps - 1) / 0.2)
-    assert profile.duration_s(rate) == pytest.approx(expected, rel=1e-2)
+    assert profile.duration_s(rate) == pytest.approx(expected, rel=1e-9)
 
 
 def test_below_the_least_option_time_grows_as_a_transfers_does() -> None:
