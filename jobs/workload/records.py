@@ -17,6 +17,12 @@ ZeroRun = Literal["raise", "skip"]
 
 SHORTEST_S = 1.0
 
+NEEDED = (
+    "number", "submit_s", "run_s", "allocated", "requested", "requested_s", "status", "user",
+    "queue",
+)  # fmt: skip
+"""The fields of a record that decide on its job."""
+
 
 @dataclass(frozen=True)
 class Taken:
@@ -35,7 +41,9 @@ def jobs_of(log: Swf, zero_run: ZeroRun = "raise") -> Taken:
     """
     records = log.records
     keep, skipped = _usable(records, zero_run)
-    records, lines = records[keep], log.lines[keep]
+    lines = log.lines
+    if not keep.all():
+        records, lines = records[keep], lines[keep]
     asked = records["requested"] > 0
     given = records["allocated"] > 0
     processes = np.where(asked, records["requested"], records["allocated"])

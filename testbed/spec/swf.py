@@ -11,15 +11,15 @@ from pydantic import Field
 
 from jobs.workload.known import published
 from jobs.workload.lines import CutOff, TraceErrors, checksum
-from jobs.workload.records import Taken, ZeroRun, jobs_of
+from jobs.workload.records import NEEDED, Taken, ZeroRun, jobs_of
 from jobs.workload.swf import Swf, read_swf
 from testbed.spec.document import Document
-from testbed.spec.files import find_file
 from testbed.spec.parallel import LinesOfJobs, ParallelWorkload, fitted
-from testbed.spec.problems import Path, Place, Problem
+from testbed.spec.problems import Path
 from testbed.spec.reading import partial, read_model
 from testbed.spec.sourced import Workload
 from testbed.spec.topology import Site
+from testbed.spec.trace_file import find_trace, report_trace
 
 
 class SwfWorkload(ParallelWorkload):
@@ -48,7 +48,8 @@ def read_swf_workload(
 ) -> Workload:
     """The jobs of a log; what is wrong with the section or with the log goes to the document."""
     section = read_model(SwfWorkload, document, path)
-    found = _find(document, path, partial(SwfWorkload, document, path), beside)
+    name = partial(SwfWorkload, document, path).get("path")
+    found = None if name is None else find_trace(document, (*path, "path"), name, beside)
     log = None if section is None or found is None else _read(document, path, section, found)
     if section is None or log is None:
         return Workload(applications=())
@@ -70,37 +71,12 @@ class _Log:
     sha256: str
 
 
-def _find(
-    document: Document, path: Path, known: Mapping[str, Any], beside: FilePath
-) -> FilePath | None:
-    name = known.get("path")
-    if name is None:
-        return None
-    found = find_file(name, beside)
-    if found is None:
-        trace = published(name)
-        origin = f"; its origin: {trace.origin}" if trace is not None else ""
-        missing = f"there is no file {name!r} beside this one, along TESTBED_DATA or in the cache"
-        document.report((*path, "path"), f"{missing}{origin}")
-    return found
-
-
 def _read(document: Document, path: Path, section: SwfWorkload, found: FilePath) -> _Log | None:
     """The log; all that is wrong with it is reported with its own lines."""
-    here = (*path, "path")
     try:
-        log = read_swf(found, first=section.first, lenient=section.lenient)
-    except TraceErrors as errors:
-        document.problems.extend(
-            Problem(Place(str(found), p.line, p.column), "", p.message) for p in errors.problems
-        )
-        shown = f", the first {len(errors.problems)} are named" if errors.found > 20 else ""
-        mend = "" if section.lenient else "; lenient: true (or --lenient) leaves them out"
-        what = "line cannot" if errors.found == 1 else "lines cannot"
-        document.report(here, f"{errors.found:,} {what} be read{shown}{mend}")
-        return None
-    except OSError as error:
-        document.report(here, f"{str(found)!r} cannot be read: {error.strerror}")
+        log = read_swf(found, first=section.first, lenient=section.lenient, names=NEEDED)
+    except (TraceErrors, OSError) as error:
+        report_trace(document, (*path, "path"), found, error, lenient=section.lenient)
         return None
     try:
         return _Log(log, checksum(found))

@@ -9,6 +9,12 @@ from pathlib import Path as FilePath
 from testbed.spec.document import Document
 from testbed.spec.drawn import BatchWorkload, PoissonWorkload, read_batch, read_poisson
 from testbed.spec.job_list import JobListWorkload, read_job_list
+from testbed.spec.leases import (
+    DrawnLeases,
+    LwfWorkload,
+    read_drawn_leases,
+    read_lwf_workload,
+)
 from testbed.spec.models import FeitelsonWorkload, JannWorkload, read_feitelson, read_jann
 from testbed.spec.problems import Path
 from testbed.spec.quantities import SpecModel
@@ -50,9 +56,11 @@ WORKLOADS: dict[str, WorkloadKind] = {
         FeitelsonWorkload, lambda d, p, c: read_feitelson(d, p, c.site, c.seed)
     ),
     "jann": WorkloadKind(JannWorkload, lambda d, p, c: read_jann(d, p, c.site, c.seed)),
+    "leases": WorkloadKind(DrawnLeases, lambda d, p, c: read_drawn_leases(d, p, c.site, c.seed)),
+    "lwf": WorkloadKind(LwfWorkload, lambda d, p, c: read_lwf_workload(d, p, c.beside)),
 }
 
-PLANNED = ("swim", "leases", "lwf")
+PLANNED = ("swim",)
 
 
 def read_workload(

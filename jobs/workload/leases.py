@@ -1,0 +1,109 @@
+"""Leases drawn as in MBFCBS's evaluation (Section 5.2), and leases as requests.
+
+The paper names the sizes and the shares of the three types; when leases arrive, how long they last
+and how far ahead they are booked it does not say: these are parameters here (docs/decisions/0408).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from jobs.request import JobRequest, LeaseType
+from jobs.workload.lwf import Lease, LeaseKind
+from jobs.workload.streams import stream
+
+SIZES: dict[str, tuple[int, int]] = {
+    "small": (1, 1920),
+    "medium": (2, 3840),
+    "large": (4, 7680),
+    "x-large": (6, 11520),
+}
+"""Cores and memory in MiB of the VM types (Table 2); x-large is named there, but not defined."""
+
+Mix = Literal["main", "equal"]
+"""The shares of types: 20 % advance and the others alike (main comparison), or all alike."""
+
+_TYPES: dict[LeaseKind, LeaseType] = {"AR": "advance", "IM": "immediate", "BE": "best-effort"}
+_SHORTEST_S = 60.0
+_NAME = "leases"
+
+
+@dataclass(frozen=True)
+class LeaseMix:
+    """What leases look like. Durations and lead times are exponential, above a minute and above 0.
+
+    ``advance`` and ``immediate`` are shares of all leases; the rest is best effort. ``sizes`` are
+    names in :data:`SIZES`, all as likely. Arrivals are Poisson, scaled to the load.
+    """
+
+    count: int = 1000
+    advance: float = 0.2
+    immediate: float = 0.4
+    sizes: tuple[str, ...] = tuple(SIZES)
+    mean_duration_s: float = 3600.0
+    mean_lead_s: float = 7200.0
+
+    def draw(self, seed: int, slots: int, load: float) -> tuple[Lease, ...]:
+        """The leases in order of arrival: Σ(cores · duration) / (slots · span) is ``load``."""
+        count = self.count
+        gaps = stream(seed, _NAME, "gap").standard_exponential(count)
+        gaps[0] = 0.0
+        duration_s = self.mean_duration_s * stream(seed, _NAME, "duration").standard_exponential(
+            count
+        )
+        duration_s = np.maximum(duration_s, _SHORTEST_S)
+        lead_s = self.mean_lead_s * stream(seed, _NAME, "lead").standard_exponential(count)
+        size = stream(seed, _NAME, "size").integers(0, len(self.sizes), count)
+        cores = np.array([SIZES[name][0] for name in self.sizes])[size]
+        kind = stream(seed, _NAME, "type").random(count)
+        clock = np.cumsum(gaps)
+        if count > 1:
+            clock *= float(cores @ duration_s) / (slots * load) / float(clock[-1])
+        digits = max(5, len(str(count)))
+        rows = zip(
+            clock.tolist(), duration_s.tolist(), lead_s.tolist(), size.tolist(), kind.tolist(),
+            strict=True,
+        )  # fmt: skip
+        return tuple(self._lease(f"lease-{k:0{digits}}", *row) for k, row in enumerate(rows, 1))
+
+    def _lease(
+        self, name: str, arrival_s: float, duration_s: float, lead_s: float, size: int, drawn: float
+    ) -> Lease:
+        cores, memory_mb = SIZES[self.sizes[size]]
+        kind: LeaseKind = "BE"
+        if drawn < self.advance:
+            kind = "AR"
+        elif drawn < self.advance + self.immediate:
+            kind = "IM"
+        start_s = {"AR": arrival_s + lead_s, "IM": arrival_s, "BE": None}[kind]
+        return Lease(
+            name, kind, arrival_s, start_s, duration_s, 1, cores, memory_mb, None, kind == "BE"
+        )
+
+
+def requests_of(leases: Sequence[Lease], *, memory: bool = True) -> tuple[JobRequest, ...]:
+    """Leases as requests: each node a VM that computes; ``memory`` False asks for none.
+
+    A lease's real duration is the truth behind its stated one, where it is known.
+    """
+    return tuple(
+        JobRequest(
+            id=lease.name,
+            submit_s=lease.arrival_s,
+            n_vms=lease.nodes,
+            bandwidth_bps=0,
+            duration_s=lease.duration_s,
+            kind="compute",
+            cpu_share=1.0,
+            true_duration_s=lease.real_s,
+            cores=lease.cores,
+            memory_mib=lease.memory_mb if memory else 0,
+            lease=_TYPES[lease.kind],
+            wanted_s=lease.start_s if lease.kind == "AR" else None,
+        )
+        for lease in leases
+    )
