@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -141,6 +142,13 @@ class JobRequest:
     def deadline_at_s(self) -> float | None:
         """The deadline on the run's clock."""
         return None if self.deadline_s is None else self.submit_s + self.deadline_s
+
+
+class JobStream(Sequence[JobRequest]):
+    """Jobs in order of submission, none of which waits for another.
+
+    Whoever plays them may meet them one by one and forget those that have left.
+    """
 
 
 def _are_uses(uses: float | tuple[float, ...] | None, n: int) -> bool:

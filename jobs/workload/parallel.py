@@ -14,7 +14,7 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from jobs.request import JobRequest, Pattern
+from jobs.request import JobRequest, JobStream, Pattern
 from jobs.workload.streams import stream
 
 Floats = npt.NDArray[np.float64]
@@ -118,7 +118,7 @@ def _steps(uses: Floats) -> npt.NDArray[np.uint16]:
 
 
 @dataclass(frozen=True, eq=False)
-class Requests(Sequence[JobRequest]):
+class Requests(JobStream):
     """The jobs as requests, made when they are asked for. Ids sort as the numbers do."""
 
     jobs: ParallelJobs

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 
 from jobs.estimate import promised_duration_s
-from jobs.request import JobRequest
+from jobs.request import JobRequest, JobStream
 from testbed import events
 from testbed.embedding.placement import Placement, VmSize, hose_bps, tree_of
+from testbed.engine.arrivals import ArrivalStream
 from testbed.engine.backend import Backend, Completion, StartFailed
 from testbed.engine.books import Books
 from testbed.engine.state import JobState, Phase, Rank
@@ -44,7 +45,8 @@ class Engine:
         self.policy = policy
         self.backend = backend
         self.books = Books(datacentre)
-        self.jobs = {job.id: JobState(job) for job in jobs}
+        self._stream = ArrivalStream(jobs) if isinstance(jobs, JobStream) else None
+        self.jobs = {} if self._stream else {job.id: JobState(job) for job in jobs}
         self.waiting: dict[str, None] = {}
         self.running: dict[str, None] = {}
         self.now_s = 0.0
@@ -99,6 +101,8 @@ class Engine:
             self._due(Rank(rank), key, epoch, until)
         if self._after_step is not None:
             self._after_step(self)
+        if self._stream is not None:
+            self._stream.forget(self.jobs)
 
     def _advance(self, at_s: float) -> None:
         self.now_s = max(self.now_s, at_s)
@@ -108,8 +112,11 @@ class Engine:
         if rank is Rank.WAKE:
             self._ask(act.Woken(at_s))
             return
-        job = self.jobs[key]
+        job = self.jobs.get(key)
+        if job is None:  # it has left long ago; a timer of its was still there
+            return
         if rank is Rank.ARRIVAL:
+            self._meet()
             self._arrive(job)
         elif job.epoch == epoch and job.phase is not Phase.ENDED:
             if rank is Rank.START and job.pending is not None:
@@ -118,7 +125,16 @@ class Engine:
                 self._kill(key, "its reservation ended before it did")
                 self._ask(act.Ended(key, "killed"))
 
+    def _meet(self) -> None:
+        """Where jobs are met one by one: the next ones, once all met so far have arrived."""
+        for job in self._stream.next_ones(self._arrived) if self._stream is not None else ():
+            self.jobs[job.id] = JobState(job)
+            self._at(job.submit_s, Rank.ARRIVAL, job.id)
+
     def _schedule_arrivals(self) -> None:
+        self._meet()
+        if self._stream is not None:
+            return
         for job_id, job in self.jobs.items():
             after = job.request.after
             if after is None:
@@ -194,6 +210,8 @@ class Engine:
         job.epoch += 1
         self.waiting.pop(job_id, None)
         self.running.pop(job_id, None)
+        if self._stream is not None:
+            self._stream.left(job_id)
         self._emit(events.JobEnded(self.now_s, job_id, outcome, reason, measured_s, detail))
         for follower in self._followers.pop(job_id, ()):
             arrival = max(self.now_s, self.jobs[follower].request.submit_s)
