@@ -131,8 +131,6 @@ def _fixed(
     name: str,
     build: Callable[[Embedder, Mapping[str, Any]], Policy],
     summary: str,
-    *,
-    embeds: bool = True,
 ) -> PolicyKind:
     """A baseline of JSA's: what it does with late jobs, and behind one that does not fit."""
     return PolicyKind(
@@ -140,7 +138,6 @@ def _fixed(
         build,
         parameters={"late": LATE[0], "queue": QUEUES[0]},
         choices={"late": LATE, "queue": QUEUES},
-        embeds=embeds,
         summary=summary,
     )
 
@@ -216,11 +213,13 @@ POLICIES: dict[str, PolicyKind] = {
             lambda embedder, given: oktopus_batch(embedder, given["late"], given["queue"]),
             "Oktopus virtual clusters that wait, in order of arrival",
         ),
-        _fixed(
+        PolicyKind(
             "ps-p",
             lambda _, given: psp(given["late"], given["queue"]),
-            "slots in order of arrival, links shared by weights (FairCloud's PS-P)",
+            parameters={"late": LATE[0], "queue": QUEUES[0], "coupling": "lockstep"},
+            choices={"late": LATE, "queue": QUEUES, "coupling": COUPLINGS},
             embeds=False,
+            summary="slots in order of arrival, links shared by weights (FairCloud's PS-P)",
         ),
     )
 }

@@ -13,8 +13,9 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 def fill_loop(
-    capacity: FloatArray, start: IntArray, link: IntArray, weight: FloatArray, cap: FloatArray
-) -> FloatArray:
+    capacity: FloatArray, start: IntArray, link: IntArray, weight: FloatArray, cap: FloatArray,
+    priority: FloatArray,
+) -> FloatArray:  # fmt: skip
     """See :func:`testbed.backends.sim.maxmin.max_min_rates`; equal to it to the last bit."""
     rate = np.empty(len(cap))
     active = np.empty(len(cap), dtype=np.int64)
@@ -30,41 +31,50 @@ def fill_loop(
     held_back = np.empty(len(capacity), dtype=np.bool_)
     while n_active > 0:
         units = active[:n_active]
-        _shares(units, start, link, weight, left, share)
+        _shares(units, start, link, weight, priority, left, share)
         held_back[:] = False
-        _levels(units, start, link, cap, share, level, at_cap, held_back)
+        _levels(units, start, link, cap, priority, share, level, at_cap, held_back)
         n_active = _settle(units, start, link, weight, level, at_cap, held_back, left, rate)
+        if n_active == len(units):
+            # Links hold each other up: the unit with the least offer settles alone.
+            least = 0
+            for place in range(1, n_active):
+                if level[units[place]] < level[units[least]]:
+                    least = place
+            at_cap[units[least]] = True
+            held_back[:] = True
+            n_active = _settle(units, start, link, weight, level, at_cap, held_back, left, rate)
     return rate
 
 
 @inline
 def _shares(
-    units: IntArray, start: IntArray, link: IntArray, weight: FloatArray, left: FloatArray,
-    share: FloatArray,
+    units: IntArray, start: IntArray, link: IntArray, weight: FloatArray, priority: FloatArray,
+    left: FloatArray, share: FloatArray,
 ) -> None:  # fmt: skip
     """What every link has left, over the weight of the units that want it."""
     load = np.zeros(len(left))
     for unit in units:
         for e in range(start[unit], start[unit + 1]):
-            load[link[e]] += weight[e]
+            load[link[e]] += weight[e] * priority[e]
     for here in range(len(left)):
         share[here] = max(left[here], 0.0) / load[here] if load[here] > 0 else np.inf
 
 
 @inline
 def _levels(
-    units: IntArray, start: IntArray, link: IntArray, cap: FloatArray, share: FloatArray,
-    level: FloatArray, at_cap: BoolArray, held_back: BoolArray,
+    units: IntArray, start: IntArray, link: IntArray, cap: FloatArray, priority: FloatArray,
+    share: FloatArray, level: FloatArray, at_cap: BoolArray, held_back: BoolArray,
 ) -> None:  # fmt: skip
     """What every unit could have now, and the links that somebody leaves some of."""
     for unit in units:
         tightest = np.inf
         for e in range(start[unit], start[unit + 1]):
-            tightest = min(tightest, share[link[e]])
+            tightest = min(tightest, share[link[e]] * priority[e])
         level[unit] = min(tightest, cap[unit])
         at_cap[unit] = cap[unit] <= tightest
         for e in range(start[unit], start[unit + 1]):
-            if level[unit] < share[link[e]]:
+            if level[unit] < share[link[e]] * priority[e]:
                 held_back[link[e]] = True
 
 

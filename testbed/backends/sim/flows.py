@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from random import Random
 
 import numpy as np
+import numpy.typing as npt
 
 from jobs.live.patterns import permutation
 from jobs.request import JobRequest
-from testbed.embedding.placement import Placement, tree_of
+from testbed.embedding.placement import Placement, tree_of, vms_below
 from topologies.datacentre import DataCentre, IntArray
+
+FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +61,23 @@ def traffic(datacentre: DataCentre, job: JobRequest, placement: Placement, seed:
         receiver = np.array([transfer.receiver for transfer in drawn], dtype=np.int64)
     start, links = paths(datacentre, placement.root, servers, servers[receiver])
     return Traffic(1, np.ones(n, dtype=np.int64), start, links)
+
+
+def proximate_priority(
+    datacentre: DataCentre, job: JobRequest, placement: Placement, flows: Traffic
+) -> FloatArray:
+    """What a flow counts for on each of its bundle's links under PS-P, shape ``flows.links``.
+
+    W_X/N_X on the links of X's side, W_Y/N_Y on those of Y's: N is how many others that VM talks to
+    through the link, W is 1 for every VM (FairCloud; JSA, Section V.A). A VM sends to one other, or
+    to all: then to all that are not below the link.
+    """
+    if job.pattern != "all-to-all" or not len(flows.links):
+        return np.ones(len(flows.links))
+    tree = tree_of(datacentre, placement.root)
+    inside = {int(tree.uplink[v]): n for v, n in vms_below(tree, placement).items()}
+    n_vms = placement.n_vms
+    return np.array([1.0 / (n_vms - inside[link // 2]) for link in flows.links.tolist()])
 
 
 def _all_to_all(datacentre: DataCentre, placement: Placement) -> Traffic:

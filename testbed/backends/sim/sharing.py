@@ -10,6 +10,10 @@ What a job gets depends on how its flows hang together, which the DCloud paper d
 - ``independent``: every flow goes on by itself and leaves when it is through; the job ends with
   its last flow. What a finished flow frees is given away at the next change, and at least every
   ``settle_s``.
+
+And on who counts for how much on a link (``weights``): ``equal``, every flow alike, as TCP does; or
+``proximate``, FairCloud's PS-P (docs/decisions/0434): every VM counts alike on the links of its own
+side of a path, however many others it talks to through them.
 """
 
 from __future__ import annotations
@@ -17,17 +21,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from jobs.estimate import volume_bits_per_vm
 from jobs.request import JobRequest
-from testbed.backends.sim.flows import Traffic, traffic
+from testbed.backends.sim.flows import Traffic, proximate_priority, traffic
 from testbed.backends.sim.maxmin import FloatArray, max_min_rates
 from testbed.embedding.placement import Placement, hose_bps, tree_of
 from testbed.schedulers.bl import COUPLINGS, Coupling
 from topologies.datacentre import DataCentre, IntArray
+
+Weights = Literal["equal", "proximate"]
+"""Who counts for how much on a link."""
+
+WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 
 
 @dataclass(frozen=True)
@@ -36,12 +46,15 @@ class Sharing:
 
     coupling: Coupling = "slowest"
     settle_s: float = 60.0
+    weights: Weights = "equal"
 
     def __post_init__(self) -> None:
         if self.coupling not in COUPLINGS:
             raise ValueError(
                 f"unknown coupling {self.coupling!r}: known are {', '.join(COUPLINGS)}"
             )
+        if self.weights not in WEIGHTS:
+            raise ValueError(f"unknown weights {self.weights!r}: known are {', '.join(WEIGHTS)}")
         if not self.settle_s > 0:
             raise ValueError("settle_s must be above 0 s")
 
@@ -50,7 +63,8 @@ class Sharing:
 class _Guest:
     """A best-effort job: its flows, and where its bundles stand among all units.
 
-    ``left_bits`` of the ``flow_bits`` of every flow, by bundle (``independent`` alone).
+    ``left_bits`` of the ``flow_bits`` of every flow, by bundle (``independent`` alone);
+    ``priority`` of a flow on each of its bundles' links.
     """
 
     job: JobRequest
@@ -58,6 +72,7 @@ class _Guest:
     flow_bits: float
     left_bits: FloatArray
     flow_bps: FloatArray
+    priority: FloatArray
     vm_bps: float = 0.0
     crossing: FloatArray | None = None
 
@@ -75,6 +90,15 @@ class _Guest:
     def load(self) -> tuple[IntArray, FloatArray]:
         """Links and their load in units of the job's rate per VM."""
         return _load_per_vm_rate(self.flows)
+
+    @cached_property
+    def job_priority(self) -> FloatArray:
+        """Of the job's rate per VM on the links of ``load``: its flows' together, over the load."""
+        links, load = self.load
+        place = np.searchsorted(links, self.flows.links)
+        total = np.bincount(place, self.weight * self.priority, minlength=len(links))
+        shares: FloatArray = total / load
+        return shares
 
 
 class SharedNetwork:
@@ -101,8 +125,13 @@ class SharedNetwork:
         """A best-effort job starts."""
         flows = traffic(self._datacentre, job, placement, self._seed)
         bits = volume_bits_per_vm(job) / flows.per_vm
+        priority = (
+            proximate_priority(self._datacentre, job, placement, flows)
+            if self._sharing.weights == "proximate"
+            else np.ones(len(flows.links))
+        )
         self._guests[job.id] = _Guest(
-            job, flows, bits, np.full(flows.n_bundles, bits), np.zeros(flows.n_bundles)
+            job, flows, bits, np.full(flows.n_bundles, bits), np.zeros(flows.n_bundles), priority
         )
         self._stale = True
 
@@ -148,6 +177,9 @@ class SharedNetwork:
             _integers([links for links, _ in loads]),
             np.concatenate([np.empty(0), *(weight for _, weight in loads)]),
             np.array([float(guest.job.bandwidth_bps) for guest in guests]),
+            np.concatenate([np.empty(0), *(guest.job_priority for guest in guests)])
+            if self._sharing.weights == "proximate"
+            else None,
         )
         for guest, rate in zip(guests, rates.tolist(), strict=True):
             guest.vm_bps = rate
@@ -164,13 +196,15 @@ class SharedNetwork:
         width = _integers([guest.width for guest in guests])
         link = _integers([g.flows.links for g in guests])
         weight = np.concatenate([guest.weight for guest in guests])
+        priority = np.concatenate([guest.priority for guest in guests])
         if self.independent:
             active = np.concatenate([g.left_bits for g in guests]) > 0
             keep = np.repeat(active, width)
             width, link, weight = np.where(active, width, 0), link[keep], weight[keep]
+            priority = priority[keep]
             cap = np.where(active, cap, 0.0)
         start = np.concatenate(([0], np.cumsum(width))).astype(np.int64)
-        rates = max_min_rates(self._left, start, link, weight, cap)
+        rates = max_min_rates(self._left, start, link, weight, cap, priority)
         for k, guest in enumerate(guests):
             guest.flow_bps = rates[first[k] : first[k + 1]]
             slowest = float(guest.flow_bps.min(initial=math.inf)) * guest.flows.per_vm

@@ -53,7 +53,8 @@ def test_between_options_the_time_is_the_formulas(
     speedup: float, bandwidth_bps: int, ratio: float
 ) -> None:
     profile = linear_profile(bandwidth_bps, 60.0, speedup)
-    rate = max(0.2, min(2.0, ratio)) * bandwidth_bps
+    least_bps, most_bps = profile.options[0][0], profile.threshold_bps
+    rate = max(least_bps, min(most_bps, ratio * bandwidth_bps))
     expected = 60.0 * (1 - speedup * (rate / bandwidth_bps - 1) / 0.2)
     assert profile.duration_s(rate) == pytest.approx(expected, rel=1e-9)
 
