@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 
 from jobs.estimate import promised_duration_s
 from jobs.request import JobRequest, JobStream
@@ -158,7 +157,7 @@ class Engine:
         job.arrive(self.now_s, self._arrived)
         self.largest_bps = max(self.largest_bps, job.request.bandwidth_bps)
         self.waiting[job.request.id] = None
-        self._emit(events.JobSubmitted(self.now_s, asdict(job.request)))
+        self._emit(events.JobSubmitted(self.now_s, job.request.to_json()))
         self._ask(act.Arrived(job.request.id))
 
     def _complete_all(self, completions: list[Completion]) -> None:

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
-from jobs.request import JobRequest
+from jobs.profile import Profile
+from jobs.request import DemandCurve, JobRequest
 
 PLAIN = JobRequest("a", 0.0, 3, 0, 60.0)
 
@@ -29,3 +30,15 @@ def test_cpu_uses_are_shares_of_a_node_one_for_each_process(use: float) -> None:
 def test_a_stated_running_time_is_above_zero(stated: float) -> None:
     with pytest.raises(ValueError, match="stated running time"):
         replace(PLAIN, estimate_s=stated)
+
+
+def test_its_record_is_what_dataclasses_would_make_of_it() -> None:
+    curve = DemandCurve(((0.5, 10), (1.0, 20)))
+    profile = Profile(((10, 60.0), (20, 30.0)))
+    for job in (
+        PLAIN,
+        replace(PLAIN, cpu_use=(0.5, 0.4, 1.0), tags=(("class", "service"),)),
+        replace(PLAIN, bandwidth_bps=20, kind="demand", demand=curve),
+        replace(PLAIN, bandwidth_bps=10, profile=profile),
+    ):
+        assert job.to_json() == asdict(job)
