@@ -75,6 +75,20 @@ class Counts:
         return most
 
 
+def edges_up(layer: Layer, nodes: IntArray) -> tuple[IntArray, IntArray]:
+    """Every edge of a layer above some nodes: positions in ``nodes``, and edges."""
+    if isinstance(layer.child_index, slice):
+        inside = np.flatnonzero(
+            (nodes >= layer.child_index.start) & (nodes < layer.child_index.stop)
+        )
+        return inside, nodes[inside] - layer.child_index.start
+    low = np.searchsorted(layer.children_sorted, nodes, side="left")
+    width = np.searchsorted(layer.children_sorted, nodes, side="right") - low
+    ends = np.cumsum(width)
+    at = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(low - (ends - width), width)
+    return np.repeat(np.arange(len(nodes)), width), layer.edges_by_child[at]
+
+
 def share_out(
     layer: Layer, switches: IntArray, amounts: IntArray, room: IntArray
 ) -> tuple[IntArray, IntArray]:

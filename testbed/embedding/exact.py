@@ -22,7 +22,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from testbed.embedding.counts import Counts, edge_counts, link_counts, placement_below, share_out
+from testbed.embedding.counts import (
+    Counts,
+    edge_counts,
+    edges_up,
+    link_counts,
+    placement_below,
+    share_out,
+)
 from testbed.embedding.placement import Placement, Refusal, Residual
 from testbed.embedding.ragged import least_bandwidth_ragged
 from testbed.embedding.reasons import refusal
@@ -188,7 +195,7 @@ def _grow(
     fresh = _begin(layer.switches, total, n_vms)
     if not len(chains.node):
         return fresh
-    chain, edge = _edges_up(layer, chains.node)
+    chain, edge = edges_up(layer, chains.node)
     through = np.flatnonzero(chains.held[chain] >= n_vms - a[edge])
     chain, edge = chain[through], edge[through]
     held, owner = chains.held[chain], layer.owner[edge]
@@ -200,20 +207,6 @@ def _grow(
         edge=np.concatenate((edge, fresh.edge)),
     )
     return _undominated(grown) if layer.shared else grown
-
-
-def _edges_up(layer: Layer, nodes: IntArray) -> tuple[IntArray, IntArray]:
-    """For nodes of the level below, every edge upward: positions in ``nodes``, and edges."""
-    if isinstance(layer.child_index, slice):
-        inside = np.flatnonzero(
-            (nodes >= layer.child_index.start) & (nodes < layer.child_index.stop)
-        )
-        return inside, nodes[inside] - layer.child_index.start
-    low = np.searchsorted(layer.children_sorted, nodes, side="left")
-    width = np.searchsorted(layer.children_sorted, nodes, side="right") - low
-    ends = np.cumsum(width)
-    at = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(low - (ends - width), width)
-    return np.repeat(np.arange(len(nodes)), width), layer.edges_by_child[at]
 
 
 def _undominated(chains: _Chains) -> _Chains:

@@ -14,7 +14,7 @@ back and forth in time is exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -148,6 +148,21 @@ class Timeline:
         if last > first:
             self.sweep(low.copy(), low, first, last)
         return low
+
+    def least_free_by_end(self, start_s: float, ends_s: Sequence[float]) -> Iterator[IntArray]:
+        """:meth:`least_free` of windows with the same start and rising ends, by one sweep.
+
+        What is yielded is one array that changes: to be read before the next is asked for.
+        """
+        low = self.least_free(start_s, start_s)
+        state = low.copy()
+        first = self._after(start_s)
+        for end_s in ends_s:
+            last = int(np.searchsorted(self._time[: self._n], end_s, side="left"))
+            if last > first:
+                self.sweep(state, low, first, last)
+                first = last
+            yield low
 
     def sweep(self, state: IntArray, low: IntArray, first: int, last: int) -> None:
         """Run changes ``first .. last - 1`` over ``state``, keeping its minima in ``low``.

@@ -3,7 +3,7 @@
 On arrival a request ⟨n, b, p, d⟩ is relaxed to p̃ = min((1 + γ)p, d) and every point of a grid of
 starting times and bandwidths is tried; the one that raises the network's DRU least is reserved.
 Nothing is changed afterwards. What a job leaves when it ends early is free at once; one that has
-not ended when its reservation does is killed.
+not ended when its reservation does is killed (docs/decisions/0320, 0321).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Two ways to the same decision. On any data centre with any embedder, in numpy: a residual, an
 embedding and a difference of U for every point. On a single tree with Oktopus, where Numba is
-installed: the loops of ``place_loop`` and ``dru_loop``.
+installed: the loops of ``place_loop`` and ``dru_loop`` (docs/decisions/0322).
 """
 
 from __future__ import annotations
@@ -68,10 +68,14 @@ class Search:
         if self._loops is not None:
             return self._loops.best(ledger, self._embedder, now_s, n_vms, grid)
         placed: list[tuple[Shape, Placement]] = []
-        for shape in (shape for row in grid for shape in row):
-            answer = place(ledger, self._embedder, now_s, n_vms, shape)
-            if isinstance(answer, Placement):
-                placed.append((shape, answer))
+        for row in grid:
+            # A row's points start together and end one after another.
+            start_s = now_s + row[0].delay_s
+            windows = ledger.residuals(start_s, [start_s + shape.duration_s for shape in row])
+            for shape, free in zip(row, windows, strict=True):
+                answer = self._embedder.embed(self.datacentre, free, n_vms, shape.rate_bps)
+                if isinstance(answer, Placement):
+                    placed.append((shape, answer))
         raised = self._increases(ledger, now_s, placed)
         at = _least(raised)
         return None if at is None else Choice(*placed[at], tuple(raised[at].tolist()))

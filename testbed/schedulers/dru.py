@@ -9,7 +9,7 @@ Where a node has several uplinks (fat-trees; the paper has trees alone) they cou
 total capacity, and a switch is among the parents' children of every one.
 
 Admitting a job changes the DRU only at the nodes above and with its VMs, and only while it holds
-them: :func:`increases` integrates those differences and nothing else.
+them: :func:`increases` integrates those differences and nothing else (docs/decisions/0320).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from testbed.embedding.counts import edges_up
 from testbed.reservation.footprint import Footprint
 from testbed.reservation.timeline import Timeline
 from topologies.datacentre import DataCentre, IntArray
@@ -62,6 +63,14 @@ class Utilisation:
             below |= tree.parent >= 0
         groups = [np.flatnonzero(below & (dc.level == h)) for h in range(dc.n_levels)]
         return tuple(group for group in reversed(groups) if len(group))
+
+    @cached_property
+    def component(self) -> IntArray:
+        """For every node which of :attr:`levels` it is counted in, -1 for roots."""
+        found = np.full(self.datacentre.n_nodes, -1, dtype=np.int64)
+        for k, group in enumerate(self.levels):
+            found[group] = k
+        return found
 
     @cached_property
     def children(self) -> tuple[FloatArray, ...]:
@@ -210,55 +219,53 @@ class _Sheet:
         hi = int(np.searchsorted(self.times, candidate.end_s, side="left"))
         begin = np.maximum(self.times[lo:hi], candidate.start_s)
         width = np.minimum(self.times[lo + 1 : hi + 1], candidate.end_s) - begin
-        added = self._differences(candidate.footprint, slice(lo, hi))
-        level = self.utilisation.datacentre.level
-        per_level = np.zeros(len(self.utilisation.levels))
-        top = [int(level[group[0]]) for group in self.utilisation.levels]
-        for node, difference in added.items():
-            here = int(level[node])
-            if here in top:
-                per_level[top.index(here)] += float(np.dot(difference, width))
-        return per_level
+        nodes, rises = self._differences(candidate.footprint, slice(lo, hi))
+        component = self.utilisation.component[nodes]
+        counted = component >= 0
+        whole = (width @ rises)[counted]
+        found: FloatArray = np.bincount(
+            component[counted], whole, minlength=len(self.utilisation.levels)
+        ).astype(np.float64)
+        return found
 
-    def _differences(self, footprint: Footprint, rows: slice) -> dict[int, FloatArray]:
-        """For every touched node, by how much its DRU rises in each of the rows."""
-        dc = self.utilisation.datacentre
-        servers, counts = _servers(dc, footprint)
+    def _differences(self, footprint: Footprint, rows: slice) -> tuple[IntArray, FloatArray]:
+        """The touched nodes, and by how much the DRU of each rises; shape (rows, nodes)."""
+        servers, counts = _servers(self.utilisation.datacentre, footprint)
         extra = self._extra_uplink(footprint)
-        added: dict[int, FloatArray] = {}
-        for server, count in zip(servers.tolist(), counts.tolist(), strict=True):
-            at = self._column(server)
-            more = self.slots[rows, at] + count / self.utilisation.slots[server]
-            added[server] = self._rise(rows, at, more, extra.get(server, 0.0))
-        for layer, count in zip(dc.layers, self.utilisation.children, strict=True):
-            touched = np.flatnonzero(np.isin(layer.child, list(added)))
-            grown: dict[int, FloatArray] = {}
-            for edge in touched.tolist():
-                position = int(layer.owner[edge])
-                switch = int(layer.switches[position])
-                part = added[int(layer.child[edge])] / count[position]
-                grown[switch] = grown.get(switch, 0.0) + part
-            for switch, rise in sorted(grown.items()):
-                at = self._column(switch)
-                more = self.mean[rows, at] + rise
-                added[switch] = self._rise(rows, at, more, extra.get(switch, 0.0))
-        return added
+        taken = self.slots[rows, np.searchsorted(self.nodes, servers)]
+        more = taken + counts / self.utilisation.slots[servers]
+        nodes, rises = servers, self._rise(rows, servers, more, extra)
+        layers = self.utilisation.datacentre.layers
+        for layer, count in zip(layers, self.utilisation.children, strict=True):
+            below, edge = edges_up(layer, nodes)
+            if not len(edge):
+                continue
+            # Edges stand by switch: those of one switch are neighbours once sorted.
+            order = np.argsort(edge)
+            below, owner = below[order], layer.owner[edge[order]]
+            first = np.flatnonzero(np.diff(owner, prepend=-1))
+            switches = layer.switches[owner[first]]
+            grown = np.add.reduceat(rises[:, below] / count[owner], first, axis=1)
+            more = self.mean[rows, np.searchsorted(self.nodes, switches)] + grown
+            nodes = np.concatenate((nodes, switches))
+            rises = np.hstack((rises, self._rise(rows, switches, more, extra)))
+        return nodes, rises
 
-    def _rise(self, rows: slice, at: int, first: FloatArray, more_uplink: float) -> FloatArray:
-        """max(first, uplink + more) over what the node's DRU was."""
-        risen: FloatArray = np.maximum(first, self.uplink[rows, at] + more_uplink)
+    def _rise(
+        self, rows: slice, nodes: IntArray, first: FloatArray, extra: FloatArray
+    ) -> FloatArray:
+        """max(first, uplink + extra) over what the nodes' DRU was."""
+        at = np.searchsorted(self.nodes, nodes)
+        risen: FloatArray = np.maximum(first, self.uplink[rows, at] + extra[nodes])
         return risen - self.dru[rows, at]
 
-    def _extra_uplink(self, footprint: Footprint) -> dict[int, float]:
-        """By how much the utilisation of nodes' uplinks rises."""
+    def _extra_uplink(self, footprint: Footprint) -> FloatArray:
+        """By how much the utilisation of every node's uplinks rises."""
         dc = self.utilisation.datacentre
         at_link = footprint.objects >= dc.n_servers
         lower = dc.link_lower[footprint.objects[at_link] - dc.n_servers]
-        more = np.bincount(lower, footprint.amounts[at_link]) if len(lower) else np.zeros(0)
-        return {n: more[n] / float(self.utilisation.uplink_bps[n]) for n in sorted(lower.tolist())}
-
-    def _column(self, node: int) -> int:
-        return int(np.searchsorted(self.nodes, node))
+        more = np.bincount(lower, footprint.amounts[at_link], minlength=dc.n_nodes)
+        return more / self.utilisation.uplink_bps
 
 
 def _row(

@@ -49,9 +49,6 @@ def tree_arrays(utilisation: Utilisation) -> TreeArrays:
     if len(dc.trees) != 1:
         raise ValueError(f"this data centre has {len(dc.trees)} trees")
     tree = dc.trees[0]
-    component = np.full(dc.n_nodes, -1, dtype=np.int64)
-    for k, group in enumerate(utilisation.levels):
-        component[group] = k
     switches = np.arange(dc.n_servers, dc.n_nodes)
     inside = switches[np.isin(switches, tree.members)]
     by_level = inside[np.argsort(dc.level[inside], kind="stable")]
@@ -67,7 +64,7 @@ def tree_arrays(utilisation: Utilisation) -> TreeArrays:
         parent=np.array(tree.parent),
         uplink=np.where(tree.uplink >= 0, tree.uplink + dc.n_servers, -1),
         level=np.array(dc.level),
-        component=component,
+        component=utilisation.component,
         top=_tops(tree.parent, by_level, dc.n_servers),
         per_inner=1.0 / inner,
         per_uplink=1.0 / utilisation.uplink_bps,

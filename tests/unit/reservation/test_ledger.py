@@ -223,6 +223,11 @@ class Pair:
                 residual = self.ledger.residual(start_s, end_s)
                 assert residual.free_slots.tolist() == slots
                 assert residual.free_bps.tolist() == bps
+            ends = [t for t in asked[::4] if t > start_s]
+            for end_s, found in zip(ends, self.ledger.residuals(start_s, ends), strict=True):
+                slots, bps = self.twin.residual(start_s, end_s)
+                assert found.free_slots.tolist() == slots
+                assert found.free_bps.tolist() == bps
 
 
 LOOPS = [
