@@ -6,6 +6,7 @@ Rates and times are in experiment units; raw figures of the emulated wire end in
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, ClassVar
 
@@ -37,10 +38,38 @@ class RunStarted(Event):
     topology: dict[str, Any]
 
 
+class JobRecord(Mapping[str, Any]):
+    """The record of a job's request, made by ``make`` when somebody looks at it."""
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
+        self._make = make
+        self._made: dict[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def __getitem__(self, key: str) -> Any:
+        return self.to_json()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.to_json())
+
+    def __len__(self) -> int:
+        return len(self.to_json())
+
+
 @dataclass(frozen=True)
 class JobSubmitted(Event):
     name: ClassVar[str] = "job_submitted"
-    job: dict[str, Any]
+    job: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        job = self.job.to_json() if isinstance(self.job, JobRecord) else dict(self.job)
+        return {"t": self.t, "event": self.name, "job": job}
 
 
 @dataclass(frozen=True)

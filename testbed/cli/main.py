@@ -46,6 +46,7 @@ VERBS = (
     Verb("doctor", "Say what this machine can do, and the command that mends what it cannot."),
     Verb("clean", "Remove what an interrupted run left behind, and nothing else."),
     Verb("audit", "Prove a run's invariants from its events."),
+    Verb("explain", "Say why a job waited, what stood in its way, and who overtook it."),
     Verb("reproduce", "Run the papers' evaluations again, with a verdict per claim."),
     Verb("report", "Write a run's report again."),
     Verb("data", "Say which published traces are here, and where the others come from."),

@@ -1,43 +1,89 @@
-"""Jobs met one by one and forgotten when they have left, so that a million of them fit."""
+"""Who comes next: jobs in order of submission, read one after the other, and those that follow."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from jobs.request import JobRequest, JobStream
-from testbed.engine.state import JobState
+from testbed.engine.state import Rank
 
 
-class ArrivalStream:
-    """The jobs of a stream that are still to come, and those that left in this step."""
+class Arrivals:
+    """Jobs by time of submission, then by id; ``next`` is the first of them, None at the end.
 
-    def __init__(self, jobs: JobStream) -> None:
-        self._jobs = iter(jobs)
-        self._next = next(self._jobs, None)
-        self._met = 0
-        self._left: list[str] = []
+    A job with ``after`` comes when that one has left, and not before its own time. The jobs of a
+    :class:`~jobs.request.JobStream` or an iterator are met one by one as the run goes on; any
+    other jobs may be in any order.
+    """
 
-    def next_ones(self, arrived: int) -> Iterator[JobRequest]:
-        """All jobs of the next instant of submission, if the last of those met arrives now.
+    def __init__(self, jobs: Iterable[JobRequest]) -> None:
+        self.next: JobRequest | None = None
+        self.key = (0.0, int(Rank.ARRIVAL), "", 0)
+        self.followers: dict[str, list[JobRequest]] = {}
+        # Followers whose time has been set.
+        self._set: list[tuple[float, str, JobRequest]] = []
+        if not isinstance(jobs, JobStream | Iterator):
+            jobs = self._sorted(list(jobs))
+        self._ahead = _in_order(jobs)
+        self._first = next(self._ahead, None)
+        self._choose()
 
-        ``arrived`` have come before. At one instant the order is by id, so they are met together.
-        """
-        if self._next is None or arrived + 1 < self._met:
-            return
-        at_s = self._next.submit_s
-        while self._next is not None and self._next.submit_s <= at_s:
-            if self._next.submit_s < at_s:
-                raise ValueError(f"job {self._next.id} of a stream is out of order")
-            self._met += 1
-            yield self._next
-            self._next = next(self._jobs, None)
+    def step(self) -> None:
+        """``next`` has arrived: on to the one after it."""
+        if self.next is self._first:
+            self._first = next(self._ahead, None)
+        else:
+            heapq.heappop(self._set)
+        self._choose()
 
-    def left(self, job_id: str) -> None:
-        """Note a job that has ended: its step may still speak of it."""
-        self._left.append(job_id)
+    def after(self, job_id: str, now_s: float) -> None:
+        """A job has left: those that follow it may come."""
+        for job in self.followers.pop(job_id, ()):
+            at_s = max(now_s, job.submit_s)
+            heapq.heappush(self._set, (at_s, job.id, replace(job, submit_s=at_s)))
+        self._choose()
 
-    def forget(self, jobs: dict[str, JobState]) -> None:
-        """Drop the jobs that ended in the step that is now over."""
-        for job_id in self._left:
-            del jobs[job_id]
-        self._left.clear()
+    def _choose(self) -> None:
+        first = self._first
+        if self._set:
+            at_s, job_id, job = self._set[0]
+            if first is None or (at_s, job_id) < (first.submit_s, first.id):
+                first = job
+        self.next = first
+        if first is not None:
+            self.key = (first.submit_s, int(Rank.ARRIVAL), first.id, 0)
+
+    def _sorted(self, jobs: list[JobRequest]) -> list[JobRequest]:
+        """Those that follow nobody, in order; the others are set aside."""
+        known = {job.id for job in jobs}
+        free = []
+        for job in jobs:
+            if job.after is None:
+                free.append(job)
+            elif job.after in known:
+                self.followers.setdefault(job.after, []).append(job)
+            else:
+                raise ValueError(
+                    f"job {job.id} follows {job.after!r}, which is not in the workload"
+                )
+        return sorted(free, key=lambda job: (job.submit_s, job.id))
+
+
+def _in_order(jobs: Iterable[JobRequest]) -> Iterator[JobRequest]:
+    """The jobs, those of one instant by id. Raises ValueError where one comes too late."""
+    together: list[JobRequest] = []
+    for job in jobs:
+        if together and job.submit_s != together[0].submit_s:
+            if job.submit_s < together[0].submit_s:
+                raise ValueError(f"job {job.id} of a stream is out of order")
+            if len(together) > 1:
+                together.sort(key=lambda each: each.id)
+            yield from together
+            together.clear()
+        if job.after is not None:
+            raise ValueError(f"job {job.id} of a stream waits for another")
+        together.append(job)
+    together.sort(key=lambda each: each.id)
+    yield from together

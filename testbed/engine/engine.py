@@ -11,10 +11,10 @@ import heapq
 from collections.abc import Callable, Iterable
 
 from jobs.estimate import promised_duration_s
-from jobs.request import JobRequest, JobStream
+from jobs.request import JobRequest
 from testbed import events
-from testbed.embedding.placement import Placement, VmSize, hose_bps, tree_of
-from testbed.engine.arrivals import ArrivalStream
+from testbed.embedding.placement import ONE_SLOT, Placement, VmSize, hose_bps, tree_of
+from testbed.engine.arrivals import Arrivals
 from testbed.engine.backend import Backend, Completion, StartFailed
 from testbed.engine.books import Books
 from testbed.engine.state import JobState, Phase, Rank
@@ -29,7 +29,12 @@ Sink = Callable[[events.Event], None]
 
 
 class Engine:
-    """Runs one policy over one set of jobs in one world."""
+    """Runs one policy over one set of jobs in one world.
+
+    ``jobs``: see :class:`~testbed.engine.arrivals.Arrivals`. A job that has ended is forgotten
+    after the step that it ended in, so that a million of them need no more memory than those that
+    are there at a time. ``sink`` None: nobody listens, and no event is made.
+    """
 
     def __init__(
         self,
@@ -37,27 +42,32 @@ class Engine:
         jobs: Iterable[JobRequest],
         policy: Policy,
         backend: Backend,
-        sink: Sink,
+        sink: Sink | None,
         after_step: Callable[[Engine], None] | None = None,
     ) -> None:
         self.datacentre = datacentre
         self.policy = policy
         self.backend = backend
         self.books = Books(datacentre)
-        self._stream = ArrivalStream(jobs) if isinstance(jobs, JobStream) else None
-        self.jobs = {} if self._stream else {job.id: JobState(job) for job in jobs}
+        self.jobs: dict[str, JobState] = {}
         self.waiting: dict[str, None] = {}
         self.running: dict[str, None] = {}
         self.now_s = 0.0
         self._sink = sink
+        self._charges = isinstance(policy, Charging)
         self._after_step = after_step
         self._view = EngineView(self)
         self._timeline: list[tuple[float, int, str, int]] = []
-        self._followers: dict[str, list[str]] = {}
+        self._coming = Arrivals(jobs)
+        self._left: list[str] = []
         self._arrived = 0
         self.largest_bps = 0
         self._out_of_order = False
-        self._schedule_arrivals()
+
+    @property
+    def listening(self) -> bool:
+        """Whether anybody hears the events, the reasons for waiting among them."""
+        return self._sink is not None
 
     @property
     def ledger(self) -> Ledger:
@@ -75,8 +85,14 @@ class Engine:
     def run(self) -> None:
         """Play every job to its end. Whatever interrupts leaves the running ones ``unfinished``."""
         try:
-            while self._timeline or self.running:
-                self._step()
+            step, after_step = self._step, self._after_step
+            while self._coming.next is not None or self._timeline or self.running:
+                step()
+                if after_step is not None:
+                    after_step(self)
+                for job_id in self._left:
+                    del self.jobs[job_id]
+                self._left.clear()
         except BaseException as error:
             self._abandon(type(error).__name__ if str(error) == "" else str(error))
             raise
@@ -87,7 +103,11 @@ class Engine:
     # -- the loop ---------------------------------------------------------------------------
 
     def _step(self) -> None:
-        until = self._timeline[0][0] if self._timeline else None
+        arrival, timeline = self._coming.next, self._timeline
+        until = None if arrival is None else arrival.submit_s
+        timed = bool(timeline) and (arrival is None or timeline[0] < self._coming.key)
+        if timed:
+            until = timeline[0][0]
         completions = self.backend.wait(until)
         if completions:
             self._complete_all(completions)
@@ -96,52 +116,29 @@ class Engine:
             raise RunFailed(f"the world has nothing left to wait for, yet these jobs run: {stuck}")
         else:
             self._advance(max(until, self.backend.now_s()))
-            _, rank, key, epoch = heapq.heappop(self._timeline)
-            self._due(Rank(rank), key, epoch, until)
-        if self._after_step is not None:
-            self._after_step(self)
-        if self._stream is not None:
-            self._stream.forget(self.jobs)
+            if timed:
+                _, rank, key, epoch = heapq.heappop(timeline)
+                self._due(Rank(rank), key, epoch, until)
+            elif arrival is not None:
+                self._coming.step()
+                self._arrive(arrival)
 
     def _advance(self, at_s: float) -> None:
-        self.now_s = max(self.now_s, at_s)
-        self.books.forget_before(self.now_s)
+        if at_s > self.now_s:
+            self.now_s = at_s
+            self.books.advance(at_s)
 
     def _due(self, rank: Rank, key: str, epoch: int, at_s: float) -> None:
         if rank is Rank.WAKE:
             self._ask(act.Woken(at_s))
             return
         job = self.jobs.get(key)
-        if job is None:  # it has left long ago; a timer of its was still there
-            return
-        if rank is Rank.ARRIVAL:
-            self._meet()
-            self._arrive(job)
-        elif job.epoch == epoch and job.phase is not Phase.ENDED:
+        if job is not None and job.epoch == epoch:
             if rank is Rank.START and job.pending is not None:
                 self._start_reserved(job)
             elif rank is Rank.END:
                 self._kill(key, "its reservation ended before it did")
-                self._ask(act.Ended(key, "killed"))
-
-    def _meet(self) -> None:
-        """Where jobs are met one by one: the next ones, once all met so far have arrived."""
-        for job in self._stream.next_ones(self._arrived) if self._stream is not None else ():
-            self.jobs[job.id] = JobState(job)
-            self._at(job.submit_s, Rank.ARRIVAL, job.id)
-
-    def _schedule_arrivals(self) -> None:
-        self._meet()
-        if self._stream is not None:
-            return
-        for job_id, job in self.jobs.items():
-            after = job.request.after
-            if after is None:
-                self._at(job.request.submit_s, Rank.ARRIVAL, job_id)
-            elif after in self.jobs:
-                self._followers.setdefault(after, []).append(job_id)
-            else:
-                raise ValueError(f"job {job_id} follows {after!r}, which is not in the workload")
+                self._tell_ended([(key, "killed")])
 
     def _at(self, at_s: float, rank: Rank, key: str, epoch: int = 0) -> None:
         heapq.heappush(self._timeline, (at_s, rank.value, key, epoch))
@@ -152,31 +149,41 @@ class Engine:
 
     # -- what happens to jobs ---------------------------------------------------------------
 
-    def _arrive(self, job: JobState) -> None:
+    def _arrive(self, request: JobRequest) -> None:
+        if request.id in self.jobs:
+            raise ValueError(f"job {request.id} is submitted while another of that name is here")
         self._arrived += 1
+        job = JobState(request)
         job.arrive(self.now_s, self._arrived)
-        self.largest_bps = max(self.largest_bps, job.request.bandwidth_bps)
-        self.waiting[job.request.id] = None
-        self._emit(events.JobSubmitted(self.now_s, job.request.to_json()))
-        self._ask(act.Arrived(job.request.id))
+        request = job.request
+        self.largest_bps = max(self.largest_bps, request.bandwidth_bps)
+        self.jobs[request.id] = job
+        self.waiting[request.id] = None
+        if self._sink is not None:
+            self._sink(events.JobSubmitted(self.now_s, events.JobRecord(request.to_json)))
+        self._ask(act.Arrived(request.id))
 
     def _complete_all(self, completions: list[Completion]) -> None:
         """Take in what ended together before the policy hears of the first of them."""
-        together: list[Completion] = []
+        together: list[tuple[str, str]] = []
         for done in completions:
-            if together and done.at_s > together[0].at_s:
+            if together and done.at_s > self.now_s:
                 self._tell_ended(together)
                 together = []
-            if self.jobs[done.job_id].phase in (Phase.RUNNING, Phase.PREEMPTED):
+            job = self.jobs.get(done.job_id)
+            if job is not None and job.phase in (Phase.RUNNING, Phase.PREEMPTED):
                 self._advance(done.at_s)
-                detail = {**done.detail, **self._price(done)}
+                detail = {**done.detail, **self._price(done)} if self._charges else done.detail
                 self._end(done.job_id, done.outcome, done.reason, done.measured_s, detail)
-                together.append(done)
+                together.append((done.job_id, done.outcome))
         self._tell_ended(together)
 
-    def _tell_ended(self, together: list[Completion]) -> None:
-        for place, done in enumerate(together, 1):
-            self._ask(act.Ended(done.job_id, done.outcome, place < len(together)))
+    def _tell_ended(self, together: list[tuple[str, str]]) -> None:
+        """Tell the policy who ended at this instant."""
+        left = len(together)
+        for job_id, outcome in together:
+            left -= 1
+            self._ask(act.Ended(job_id, outcome, left > 0))
 
     def _price(self, done: Completion) -> dict[str, float]:
         """What a job costs its tenant; nothing where the policy charges nothing or it was late."""
@@ -207,18 +214,17 @@ class Engine:
             self.books.release(job_id, job.tier, self.now_s)
         job.phase, job.placement, job.pending = Phase.ENDED, None, None
         job.epoch += 1
+        self._left.append(job_id)
         self.waiting.pop(job_id, None)
         self.running.pop(job_id, None)
-        if self._stream is not None:
-            self._stream.left(job_id)
-        self._emit(events.JobEnded(self.now_s, job_id, outcome, reason, measured_s, detail))
-        for follower in self._followers.pop(job_id, ()):
-            arrival = max(self.now_s, self.jobs[follower].request.submit_s)
-            self._at(arrival, Rank.ARRIVAL, follower)
+        if self._sink is not None:
+            self._sink(events.JobEnded(self.now_s, job_id, outcome, reason, measured_s, detail))
+        if self._coming.followers:
+            self._coming.after(job_id, self.now_s)
 
     def _abandon(self, reason: str) -> None:
         for job_id, job in self.jobs.items():
-            if job.phase not in (Phase.COMING, Phase.ENDED):
+            if job.phase is not Phase.ENDED:
                 self._end(job_id, "unfinished", f"the run stopped: {reason}", None, {})
 
     # -- what a policy can do ---------------------------------------------------------------
@@ -282,9 +288,11 @@ class Engine:
         """Hold a placement and say so, with what it promises."""
         request = job.request
         self._hold(job, placement, rate_bps, start_s, end_s)
+        if self._sink is None:
+            return
         best_effort = rate_bps == 0 and request.bandwidth_bps > 0 and request.kind != "compute"
         estimate = None if best_effort else promised_duration_s(request, rate_bps)
-        self._emit(
+        self._sink(
             events.JobReserved(
                 self.now_s,
                 request.id,
@@ -310,7 +318,9 @@ class Engine:
         """Check a placement independently, then put it in the ledger of the job's tier."""
         request = job.request
         try:
-            size = VmSize(request.cores, request.memory_mib)
+            size = ONE_SLOT
+            if request.cores != 1 or request.memory_mib:
+                size = VmSize(request.cores, request.memory_mib)
             self.books.book(
                 request.id, request.n_vms, placement, rate_bps, job.tier, start_s, end_s, size
             )
@@ -328,10 +338,11 @@ class Engine:
             self.backend.start(job.request, placement, job.rate_bps, job.tier)
         except StartFailed as error:
             self._end(job_id, "killed", f"it could not be started: {error}", None, {})
-            self._ask(act.Ended(job_id, "killed"))
+            self._tell_ended([(job_id, "killed")])
             return
         self._advance(self.backend.now_s())
-        self._emit(events.JobStarted(self.now_s, job_id, job.rate_bps, job.tier))
+        if self._sink is not None:
+            self._sink(events.JobStarted(self.now_s, job_id, job.rate_bps, job.tier))
 
     def _rescale(self, job_id: str, rate_bps: int) -> None:
         job = self._require(job_id, Phase.RUNNING)
@@ -424,7 +435,7 @@ class Engine:
     def _require(self, job_id: str, *phases: Phase) -> JobState:
         job = self.jobs.get(job_id)
         if job is None or job.phase not in phases:
-            state = "unknown" if job is None else job.phase.value
+            state = "not there (not yet, or no longer)" if job is None else job.phase.value
             wanted = " or ".join(phase.value for phase in phases)
             raise RunFailed(
                 f"policy {self.policy.name} acts on job {job_id}, which is {state}, not {wanted}"
@@ -432,8 +443,11 @@ class Engine:
         return job
 
     def _links(self, placement: Placement, rate_bps: int) -> list[list[int]]:
+        if not rate_bps or not len(self.datacentre.link_capacity_bps):
+            return []
         need = hose_bps(tree_of(self.datacentre, placement.root), placement, rate_bps)
         return [[link, bps] for link, bps in sorted(need.items())]
 
     def _emit(self, event: events.Event) -> None:
-        self._sink(event)
+        if self._sink is not None:
+            self._sink(event)

@@ -28,6 +28,10 @@ class EngineView:
     def datacentre(self) -> DataCentre:
         return self._engine.datacentre
 
+    @property
+    def listening(self) -> bool:
+        return self._engine.listening
+
     def job(self, job_id: str) -> JobRequest:
         """The request as policies may know it: the true duration stays hidden."""
         return self._engine.jobs[job_id].visible

@@ -94,7 +94,7 @@ def spread(values: Iterable[float]) -> Spread | None:
 class _Job:
     """What one job's events amount to so far. ``held`` (VMs, bit/s) while it runs."""
 
-    request: dict[str, Any]
+    request: Mapping[str, Any]
     start_s: float | None = None
     end_s: float | None = None
     outcome: str = "unfinished"

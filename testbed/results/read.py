@@ -76,6 +76,18 @@ def read_events(path: Path) -> EventFile:
     return EventFile(path, tuple(lines))
 
 
+def stream_events(path: Path) -> Iterator[Event]:
+    """The events one by one, without keeping them; otherwise as :func:`read_events`."""
+    try:
+        with path.open("rb") as file:
+            for number, raw in enumerate(file, 1):
+                event = _parse(path, number, raw)
+                if event is not None:
+                    yield event
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from error
+
+
 def _parse(path: Path, number: int, raw: bytes) -> Event | None:
     """The event on a line; None for a last line that a killed process cut short."""
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -71,6 +71,7 @@ _HOLDS: dict[str, Callable[[Any], bool]] = {
     "float | None": lambda value: value is None or _is_number(value),
     "str | None": lambda value: value is None or isinstance(value, str),
     "dict[str, Any]": _is_dict,
+    "Mapping[str, Any]": _is_dict,
     "dict[str, float]": lambda value: (
         isinstance(value, dict) and all(map(_is_number, value.values()))
     ),
@@ -103,7 +104,7 @@ def check_shape(event: Event) -> None:
             _require_all("topology.trees", tree, TREE_FIELDS)
 
 
-def _require_all(where: str, record: dict[str, Any], wanted: dict[str, str]) -> None:
+def _require_all(where: str, record: Mapping[str, Any], wanted: dict[str, str]) -> None:
     for name, kind in wanted.items():
         if name not in record:
             raise ValueError(f"{where} lacks {name}")

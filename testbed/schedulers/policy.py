@@ -20,7 +20,14 @@ class View(Protocol):
     @property
     def datacentre(self) -> DataCentre: ...
 
-    def job(self, job_id: str) -> JobRequest: ...
+    @property
+    def listening(self) -> bool:
+        """Whether anybody hears why jobs wait; where not, a policy need not work it out."""
+        ...
+
+    def job(self, job_id: str) -> JobRequest:
+        """A job that is here: not after the decision about its end."""
+        ...
 
     def waiting(self) -> tuple[str, ...]:
         """Jobs submitted and neither running, reserved nor rejected, in order of arrival.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +30,7 @@ class Dossier:
         return next(iter(self.all(kind)), None)
 
     @property
-    def request(self) -> dict[str, Any] | None:
+    def request(self) -> Mapping[str, Any] | None:
         submitted = self.first(events.JobSubmitted)
         return None if submitted is None else submitted[1].job
 

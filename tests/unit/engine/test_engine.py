@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -145,6 +146,52 @@ def test_at_one_instant_ends_come_before_starts_before_arrivals_then_by_id() -> 
     ]
 
 
+def test_jobs_may_come_one_by_one_and_are_forgotten_when_they_have_left() -> None:
+    asked: list[str] = []
+    here: list[int] = []
+
+    def coming() -> Iterator[JobRequest]:
+        for k in range(20):
+            asked.append(f"j{k:02}")
+            yield job(f"j{k:02}", float(k // 2))
+
+    world = ScriptedWorld({f"j{k:02}": 0.25 for k in range(20)})
+    engine = Engine(
+        tree([2, 2], [GBIT, GBIT], 2),
+        coming(),
+        Scripted(Oktopus()),
+        world,
+        None,
+        lambda engine: here.append(len(engine.jobs)),
+    )
+    assert asked == ["j00", "j01", "j02"]
+    engine.run()
+    assert len(asked) == 20
+    assert max(here) == 2
+    assert not engine.jobs
+
+
+def test_jobs_that_come_one_by_one_must_be_in_order() -> None:
+    jobs = iter([job("a", 5.0), job("b", 4.0)])
+    with pytest.raises(ValueError, match="job b of a stream is out of order"):
+        Engine(
+            tree([2, 2], [GBIT, GBIT], 2),
+            jobs,
+            Scripted(Oktopus()),
+            ScriptedWorld({"a": 1.0}),
+            None,
+        ).run()
+
+
+def test_the_same_jobs_in_any_form_are_the_same_run() -> None:
+    jobs = [job(f"j{k}", float(at)) for k, at in enumerate((3, 1, 1, 0, 2, 3))]
+    times = {f"j{k}": 2.5 for k in range(6)}
+    ordered = sorted(jobs, key=lambda each: each.submit_s)
+    listed, _ = play(jobs, Scripted(Oktopus()), ScriptedWorld(dict(times)))
+    streamed, _ = play(iter(ordered), Scripted(Oktopus()), ScriptedWorld(dict(times)))  # type: ignore[arg-type]
+    assert [e.to_json() for e in listed] == [e.to_json() for e in streamed]
+
+
 def test_a_chained_job_arrives_when_its_predecessor_has_ended() -> None:
     jobs = [job("one"), job("two", after="one"), job("three", 50.0, after="two")]
     world = ScriptedWorld({"one": 4.0, "two": 3.0, "three": 1.0})
@@ -199,7 +246,7 @@ def test_an_over_committing_policy_ends_the_run_by_name() -> None:
 
 def test_a_policy_may_not_start_what_has_not_arrived() -> None:
     policy = Told({act.Arrived("a"): [act.Start("b", PLACE, 1)]})
-    with pytest.raises(RunFailed, match="b, which is coming"):
+    with pytest.raises(RunFailed, match="b, which is not there"):
         play([job("a"), job("b", 1.0)], policy, ScriptedWorld({}))
 
 
