@@ -147,6 +147,16 @@ class JobEnded(Event):
 
 
 @dataclass(frozen=True)
+class JobShortened(Event):
+    """Its reservation ends at ``until_s`` now: there it is preempted if it has not ended."""
+
+    name: ClassVar[str] = "job_shortened"
+    job_id: str
+    until_s: float
+    reason: str
+
+
+@dataclass(frozen=True)
 class JobPreempted(Event):
     name: ClassVar[str] = "job_preempted"
     job_id: str
@@ -155,17 +165,21 @@ class JobPreempted(Event):
 
 @dataclass(frozen=True)
 class JobResumed(Event):
-    """It goes on where it was; its first ``cost_s`` there make no progress."""
+    """It goes on where it was; its first ``cost_s`` there make no progress.
+
+    ``end_s``: until when it is reserved there; None until the job ends.
+    """
 
     name: ClassVar[str] = "job_resumed"
     job_id: str
     tier: str = "foreground"
     cost_s: float = 0.0
+    end_s: float | None = None
 
 
 @dataclass(frozen=True)
 class JobMigrated(Event):
-    """It goes on elsewhere; its first ``cost_s`` there make no progress."""
+    """It goes on elsewhere; its first ``cost_s`` there make no progress. ``end_s`` as above."""
 
     name: ClassVar[str] = "job_migrated"
     job_id: str
@@ -175,6 +189,7 @@ class JobMigrated(Event):
     links: list[list[int]]
     tier: str = "foreground"
     cost_s: float = 0.0
+    end_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -217,7 +232,7 @@ EVENTS: dict[str, type[Event]] = {
     kind.name: kind
     for kind in (
         RunStarted, JobSubmitted, JobWaits, JobReserved, JobStarted, JobRescaled, JobProgress,
-        JobEnded, JobPreempted, JobResumed, JobMigrated, JobTierSwitched, LinkSample,
+        JobEnded, JobShortened, JobPreempted, JobResumed, JobMigrated, JobTierSwitched, LinkSample,
         FidelityNoted, RunEnded,
     )
 }  # fmt: skip

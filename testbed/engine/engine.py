@@ -136,6 +136,9 @@ class Engine:
         if job is not None and job.epoch == epoch:
             if rank is Rank.START and job.pending is not None:
                 self._start_reserved(job)
+            elif rank is Rank.END and job.yields is not None:
+                self._preempt(key, job.yields)
+                self._ask(act.Preempted(key))
             elif rank is Rank.END:
                 self._kill(key, "its reservation ended before it did")
                 self._tell_ended([(key, "killed")])
@@ -242,8 +245,8 @@ class Engine:
                 self._kill(job_id, reason)
             case act.Rescale(job_id, rate_bps):
                 self._rescale(job_id, rate_bps)
-            case act.Preempt(job_id, reason):
-                self._preempt(job_id, reason)
+            case act.Preempt() | act.Shorten():
+                self._give_up(action)
             case act.Resume():
                 self._resume(action)
             case act.Migrate():
@@ -355,6 +358,19 @@ class Engine:
         links = self._links(placement, rate_bps)
         self._emit(events.JobRescaled(self.now_s, job_id, rate_bps, links))
 
+    def _give_up(self, action: act.Preempt | act.Shorten) -> None:
+        """A running job is preempted now, or at the earlier end that its reservation is given."""
+        if isinstance(action, act.Preempt):
+            self._preempt(action.job_id, action.reason)
+            return
+        job_id, until_s, reason = action.job_id, action.until_s, action.reason
+        job = self._require(job_id, Phase.RUNNING)
+        self.books.of(job.tier).shorten(job_id, until_s)
+        job.epoch += 1
+        job.yields = reason
+        self._at(until_s, Rank.END, job_id, job.epoch)
+        self._emit(events.JobShortened(self.now_s, job_id, until_s, reason))
+
     def _preempt(self, job_id: str, reason: str) -> None:
         """Take a job off its nodes; what it has done is kept. It waits at its place by arrival."""
         job = self._require(job_id, Phase.RUNNING)
@@ -370,10 +386,13 @@ class Engine:
         """Let a preempted job go on where it was."""
         job = self._require(action.job_id, Phase.PREEMPTED)
         job.tier = action.tier
-        self._hold(job, job.placed(), job.rate_bps, self.now_s, None)
+        end_s = action.reserve_until_s
+        self._hold(job, job.placed(), job.rate_bps, self.now_s, end_s)
         self._running_again(job)
+        if end_s is not None and action.kill_at_end:
+            self._at(end_s, Rank.END, action.job_id, job.epoch)
         self.backend.resume(action.job_id, action.cost_s, action.tier)
-        self._emit(events.JobResumed(self.now_s, action.job_id, action.tier, action.cost_s))
+        self._emit(events.JobResumed(self.now_s, action.job_id, action.tier, action.cost_s, end_s))
 
     def _migrate(self, action: act.Migrate) -> None:
         """Put a preempted or running job on (other) nodes and let it go on."""
@@ -382,8 +401,11 @@ class Engine:
         if job.phase is Phase.RUNNING:
             self._give_back(job)
         job.tier = action.tier
-        self._hold(job, placement, job.rate_bps, self.now_s, None)
+        end_s = action.reserve_until_s
+        self._hold(job, placement, job.rate_bps, self.now_s, end_s)
         self._running_again(job)
+        if end_s is not None and action.kill_at_end:
+            self._at(end_s, Rank.END, job_id, job.epoch)
         self.backend.migrate(job_id, placement, action.cost_s, action.tier)
         self._emit(
             events.JobMigrated(
@@ -395,6 +417,7 @@ class Engine:
                 self._links(placement, job.rate_bps),
                 action.tier,
                 action.cost_s,
+                end_s,
             )
         )
 
@@ -424,7 +447,7 @@ class Engine:
     def _give_back(self, job: JobState) -> None:
         """A running job's nodes are free; where it was is remembered."""
         self.books.release(job.request.id, job.tier, self.now_s)
-        job.left, job.placement = job.placement, None
+        job.left, job.placement, job.yields = job.placement, None, None
         job.epoch += 1
 
     def _running_again(self, job: JobState) -> None:

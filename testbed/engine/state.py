@@ -37,7 +37,7 @@ class JobState:
 
     ``left`` is where a preempted job was, ``tier`` where it runs or ran; ``epoch`` invalidates
     timers of an earlier plan; ``order`` is its place by arrival, from 1; ``said`` is the last
-    word on why it waits.
+    word on why it waits; ``yields`` says for whom it gives its nodes back early.
     """
 
     request: JobRequest
@@ -50,6 +50,7 @@ class JobState:
     epoch: int = 0
     order: int = 0
     said: act.Wait | None = None
+    yields: str | None = None
     _visible: JobRequest | None = None
 
     @property

@@ -138,6 +138,18 @@ class Ledger:
         """From ``at_s`` on the job holds another placement. Raises as :meth:`reserve` does."""
         return self._change(self._holdings[job_id], at_s, placement=placement)
 
+    def shorten(self, job_id: str, end_s: float) -> None:
+        """A job's reservation ends at ``end_s``; ValueError unless that is inside of it."""
+        self._not_forgotten(end_s)
+        old = self._holdings[job_id]
+        if not old.start_s < end_s < old.until_s:
+            raise ValueError(
+                f"job {job_id} holds [{old.start_s:g} s, {old.until_s:g} s):"
+                f" {end_s:g} s is not inside"
+            )
+        self._timeline.cut(old.number, old.until_s, end_s)
+        self._holdings[job_id] = replace(old, end_s=end_s)
+
     def forget_before(self, now_s: float) -> None:
         """Nothing before ``now_s`` will be asked about or changed again: drop it."""
         if now_s <= self._forgotten_s:

@@ -56,6 +56,19 @@ class Rescale:
 
 
 @dataclass(frozen=True)
+class Shorten:
+    """The running job gives its nodes back at ``until_s``, before its reservation's end.
+
+    If it has not ended by then it is preempted there, and the policy is told (:class:`Preempted`).
+    From then on its nodes can be reserved for others.
+    """
+
+    job_id: str
+    until_s: float
+    reason: str
+
+
+@dataclass(frozen=True)
 class Preempt:
     """Take a running job off its nodes; its capacity is free at once, its progress is kept.
 
@@ -68,11 +81,16 @@ class Preempt:
 
 @dataclass(frozen=True)
 class Resume:
-    """Let a preempted job go on where it was, at the rate it had, until it ends."""
+    """Let a preempted job go on where it was, at the rate it had, until it ends.
+
+    ``reserve_until_s`` and ``kill_at_end`` are those of :class:`Start`.
+    """
 
     job_id: str
     cost_s: float = 0.0
     tier: Tier = "foreground"
+    reserve_until_s: float | None = None
+    kill_at_end: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,6 +99,7 @@ class Migrate:
 
     What a running job holds is given back before the new placement is checked, so that the two
     may overlap. ``cost_s``: for so long it holds its new nodes and makes no progress.
+    ``reserve_until_s`` and ``kill_at_end`` are those of :class:`Start`.
     """
 
     job_id: str
@@ -88,6 +107,8 @@ class Migrate:
     reason: str
     cost_s: float = 0.0
     tier: Tier = "foreground"
+    reserve_until_s: float | None = None
+    kill_at_end: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,6 +161,7 @@ Action: TypeAlias = (
     Start
     | Reserve
     | Rescale
+    | Shorten
     | Preempt
     | Resume
     | Migrate
@@ -172,10 +194,17 @@ class Ended:
 
 
 @dataclass(frozen=True)
+class Preempted:
+    """A job reached the end that :class:`Shorten` gave its reservation; it waits again."""
+
+    job_id: str
+
+
+@dataclass(frozen=True)
 class Woken:
     """A time the policy asked for has come (:class:`Wake`)."""
 
     at_s: float
 
 
-PolicyEvent: TypeAlias = Arrived | Ended | Woken
+PolicyEvent: TypeAlias = Arrived | Ended | Preempted | Woken

@@ -84,6 +84,15 @@ def occupied(history: History) -> Iterator[Change]:
                 pass
 
 
+def _changed(
+    now: Booking, event: events.JobRescaled | events.JobTierSwitched, line: int
+) -> Booking:
+    """What a running job holds after it got another rate or tier."""
+    if isinstance(event, events.JobRescaled):
+        return replace(now, start_s=event.t, line=line, links=event.links)
+    return replace(now, start_s=event.t, end_s=None, line=line, tier=event.tier)
+
+
 def bookings(history: History) -> list[Booking]:
     """Every reservation of every job as intervals, in order of the lines that made them."""
     out = [booking for job in history.jobs.values() for booking in _bookings(job)]
@@ -108,18 +117,18 @@ def _bookings(job: Dossier) -> Iterator[Booking]:
                 yield from close(event.t)
                 held = (event.vms_on, event.links, event.tier)
                 now = Booking(event.start_s, event.end_s, line, job.job_id, *held)
-            case events.JobRescaled() if now is not None:
+            case events.JobRescaled() | events.JobTierSwitched() if now is not None:
                 yield from close(event.t)
-                now = replace(now, start_s=event.t, line=line, links=event.links)
+                now = _changed(now, event, line)
             case events.JobMigrated():
                 yield from close(event.t)
                 held = (event.vms_on, event.links, event.tier)
-                now = Booking(event.t, None, line, job.job_id, *held)
-            case events.JobTierSwitched() if now is not None:
-                yield from close(event.t)
-                now = replace(now, start_s=event.t, end_s=None, line=line, tier=event.tier)
+                now = Booking(event.t, event.end_s, line, job.job_id, *held)
             case events.JobResumed() if last is not None:
-                now = replace(last, start_s=event.t, end_s=None, line=line, tier=event.tier)
+                end_s = event.end_s
+                now = replace(last, start_s=event.t, end_s=end_s, line=line, tier=event.tier)
+            case events.JobShortened() if now is not None:
+                now = replace(now, end_s=event.until_s)
             case events.JobPreempted() | events.JobEnded():
                 yield from close(event.t)
                 last, now = now, None

@@ -18,6 +18,7 @@ _NEXT: dict[str, dict[str, str]] = {
         "job_progress": "running",
         "job_migrated": "running",
         "job_tier_switched": "running",
+        "job_shortened": "running",
         "job_preempted": "preempted",
         "job_ended": "ended",
     },
@@ -151,7 +152,11 @@ def overstays(history: History) -> Iterator[Finding]:
             event = entry.event
             if isinstance(event, events.JobReserved):
                 ends_s = event.end_s
-            elif isinstance(event, events.JobMigrated | events.JobResumed | events.JobTierSwitched):
+            elif isinstance(event, events.JobShortened):
+                ends_s = event.until_s
+            elif isinstance(event, events.JobMigrated | events.JobResumed):
+                ends_s = event.end_s
+            elif isinstance(event, events.JobTierSwitched):
                 ends_s = None
             elif isinstance(event, events.JobEnded | events.JobPreempted):
                 if ends_s is not None and not about(event.t, ends_s, slack_s):
