@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from testbed.embedding.base import Embedder
@@ -19,13 +19,16 @@ from testbed.schedulers.easy import ESTIMATES, Easy
 from testbed.schedulers.edf import edf
 from testbed.schedulers.jsa import JSA
 from testbed.schedulers.jsa_queue import LATE, QUEUES
+from testbed.schedulers.mbfcbs import DEPTH, SLOT_S, Mbfcbs, Settings
 from testbed.schedulers.oktopus_batch import oktopus_batch
 from testbed.schedulers.policy import Policy
+from testbed.schedulers.priority import Priorities, Priority
 from testbed.schedulers.psp import psp
 from testbed.schedulers.queueing import Queueing, Rank, by_arrival, by_bandwidth, by_duration
 from testbed.schedulers.reshaping import Reshaping
 from testbed.schedulers.scripted import Scripted
 from testbed.schedulers.vc import VirtualCluster
+from testbed.schedulers.vmct import Vmct
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class PolicyKind:
 
     Some may only be one of ``choices``, or lie within ``limits``; ``times`` are seconds, written
     with a unit in files. A policy that ``embeds`` also takes ``embedder``, in place of the
-    experiment's.
+    experiment's. ``leases``: it schedules leases, whose VMs have cores and memory.
     """
 
     name: str
@@ -45,6 +48,7 @@ class PolicyKind:
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     times: frozenset[str] = frozenset()
     embeds: bool = True
+    leases: bool = False
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -92,6 +96,47 @@ def _cmbf(name: str, *, head_only: bool, summary: str) -> PolicyKind:
         embeds=False,
         summary=summary,
     )
+
+
+def _mbfcbs(given: Mapping[str, Any]) -> Mbfcbs:
+    settings = {("slot_s" if key == "slot" else key): value for key, value in given.items()}
+    return Mbfcbs(Settings(**settings))
+
+
+def _priority(given: Mapping[str, Any]) -> Priority:
+    by_type = (given["advance"], given["immediate"], given["best_effort"])
+    return Priority(Priorities(*by_type), given["depth"])
+
+
+_WHOLE = (1.0, 1_000_000.0)
+_LEASES = (
+    PolicyKind(
+        "mbfcbs",
+        lambda _, given: _mbfcbs(given),
+        parameters={"preemption": True, "earliest": True, "slot": float(SLOT_S), "depth": DEPTH},
+        limits={"slot": _WHOLE, "depth": _WHOLE},
+        times=frozenset({"slot"}),
+        embeds=False,
+        leases=True,
+        summary="leases: best fit by capacity; best effort gives way once to AR and IM",
+    ),
+    PolicyKind(
+        "v-mct",
+        lambda _, __: Vmct(),
+        embeds=False,
+        leases=True,
+        summary="leases: each to the host that completes it first, nothing preempted",
+    ),
+    PolicyKind(
+        "priority",
+        lambda _, given: _priority(given),
+        parameters={**asdict(Priorities()), "depth": DEPTH},
+        limits=dict.fromkeys(("advance", "immediate", "best_effort", "depth"), _WHOLE),
+        embeds=False,
+        leases=True,
+        summary="leases: the highest priority first, lower ones preempted as often as it takes",
+    ),
+)
 
 
 def _bgmbf(name: str, summary: str, *, shortest_first: bool) -> PolicyKind:
@@ -221,6 +266,7 @@ POLICIES: dict[str, PolicyKind] = {
             embeds=False,
             summary="slots in order of arrival, links shared by weights (FairCloud's PS-P)",
         ),
+        *_LEASES,
     )
 }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from testbed import events
 from testbed.errors import BadInput
-from testbed.results.audit import capacity, life, promises, tables
+from testbed.results.audit import capacity, leases, life, promises, tables
 from testbed.results.audit.findings import Audit, Check, Finding, Result
 from testbed.results.audit.history import History
 from testbed.results.folder import SUMMARY
@@ -50,6 +50,14 @@ CHECKS: tuple[Check, ...] = (
         promises.is_dcloud,
     ),
     Check("vc-rate", "VC grants what is asked for", promises.asked_is_granted, promises.is_vc),
+    Check(
+        "lease-starts", "advance and immediate leases start at their time or are rejected",
+        leases.starts, leases.has_leases,
+    ),
+    Check(
+        "lease-preemptions", "MBFCBS preempts best effort alone, and none of it twice",
+        leases.preemptions, leases.is_mbfcbs,
+    ),
     Check(
         "fcfs-order", "jobs start as they came", promises.first_come_first_served, promises.is_fcfs
     ),

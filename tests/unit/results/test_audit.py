@@ -56,6 +56,8 @@ def test_checks_that_do_not_apply_say_why(tmp_path: Path) -> None:
         "samples": "no link was sampled",
         "dcloud-deadline": "the policy is scripted, not of the dcloud family",
         "memory": "memory limits nothing here",
+        "lease-starts": "no advance or immediate lease was asked for",
+        "lease-preemptions": "the policy is scripted, not mbfcbs",
         "vc-rate": "the policy is scripted, not vc",
         "fcfs-order": "the policy is scripted, not fcfs",
     }
@@ -632,5 +634,14 @@ def test_a_list_that_says_something_else_is_found(
 def test_every_check_has_been_shown_to_fail() -> None:
     shown = {check for _, check, _ in LIES}
     # Those of leases are in test_audit_leases.py.
-    shown |= {"memory", "jobs.csv", "summary", "dcloud-deadline", "vc-rate", "fcfs-order"}
+    shown |= {
+        "memory",
+        "lease-starts",
+        "lease-preemptions",
+        "jobs.csv",
+        "summary",
+        "dcloud-deadline",
+        "vc-rate",
+        "fcfs-order",
+    }
     assert shown == {check.name for check in CHECKS}

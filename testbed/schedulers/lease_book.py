@@ -1,0 +1,429 @@
+"""What leases hold on hosts: the calendar and both lists kept as one, and the engine's actions.
+
+Every change of the calendar goes through here, so that the availability list and the preemption
+list always say what the calendar says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from jobs.request import JobRequest
+from testbed.embedding.placement import Placement
+from testbed.schedulers.actions import Action, Migrate, Preempt, Reserve, Shorten, Start
+from testbed.schedulers.calendar_queue import (
+    FIRM,
+    PREEMPTED,
+    PREEMPTIBLE,
+    Booking,
+    Calendar,
+    Use,
+    greatest_use,
+)
+from testbed.schedulers.mbfcbs_lists import AvailabilityList, PreemptionList
+from topologies.datacentre import DataCentre, IntArray
+
+State = Literal["waiting", "planned", "running", "reserved"]
+UNLIMITED_MIB = 2**62
+Find: TypeAlias = Callable[[], int | None]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Lease:
+    """A lease as the scheduler keeps it.
+
+    ``start_s`` is when it starts, or started last; ``remaining_s`` what was left of it then;
+    ``on`` its VMs by host. ``began``: it has run before. ``yielding``: it is to be preempted at
+    the end of its bookings.
+    """
+
+    request: JobRequest
+    order: int
+    state: State = "waiting"
+    flag: int = FIRM
+    start_s: float = 0.0
+    remaining_s: float = 0.0
+    on: dict[int, int] = field(default_factory=dict)
+    began: bool = False
+    yielding: bool = False
+
+    def __post_init__(self) -> None:
+        self.remaining_s = self.request.stated_s
+        if self.request.lease not in ("advance", "immediate"):
+            self.flag = PREEMPTIBLE
+
+    @property
+    def id(self) -> str:
+        return self.request.id
+
+    @property
+    def each(self) -> Use:
+        """What one of its VMs takes."""
+        return Use(self.request.cores, self.request.memory_mib)
+
+    @property
+    def asks(self) -> str:
+        """What it asks for, in words."""
+        cores, memory = self.each
+        vms = f"{self.request.n_vms} × " if self.request.n_vms > 1 else ""
+        return f"{vms}{cores} cores" + (f" and {memory} MiB" if memory else "")
+
+
+class LeaseBook:
+    """Leases on the hosts of a data centre. A lease's VMs start together or not at all.
+
+    ``reserves``: advance reservations keep best-effort leases out of their hosts' queues.
+    ``most_used_first``: who decides between hosts that are available equally early, their use or
+    their number.
+    """
+
+    def __init__(
+        self,
+        datacentre: DataCentre,
+        slot_s: float,
+        *,
+        reserves: bool = True,
+        most_used_first: bool = True,
+    ) -> None:
+        self._datacentre = datacentre
+        self._root = datacentre.trees[0].root
+        memory = datacentre.memory_mib
+        if memory is None:
+            memory = np.full(datacentre.n_servers, UNLIMITED_MIB, dtype=np.int64)
+        self.calendar = Calendar(datacentre.slots, memory, slot_s)
+        self.available = AvailabilityList(self.calendar, most_used_first=most_used_first)
+        self._reserves = reserves
+        self.preemptible = PreemptionList()
+        self.leases: dict[str, Lease] = {}
+        self._planned: dict[int, dict[str, Lease]] = {}
+        self.freed: set[int] = set()
+        self.now_s = 0.0
+        self._most_vms: dict[Use, int] = {}
+
+    def most_vms(self, each: Use) -> int:
+        """How many VMs of a size the empty data centre holds."""
+        if each not in self._most_vms:
+            fit = self.calendar.cores // each.cores
+            if each.memory_mib:
+                fit = np.minimum(fit, self.calendar.memory_mib // each.memory_mib)
+            self._most_vms[each] = int(fit.sum())
+        return self._most_vms[each]
+
+    def name(self, host: int) -> str:
+        return self._datacentre.names[host]
+
+    def advance(self, now_s: float) -> None:
+        """Time has passed."""
+        self.now_s = now_s
+        self.calendar.forget_before(now_s)
+        self.available.update(now_s)
+
+    # -- finding a place --------------------------------------------------------------------
+
+    def place_now(self, lease: Lease) -> bool:
+        """Best fit among all hosts that have room from now on for as long as it needs."""
+        end_s = self.now_s + lease.remaining_s
+
+        def find() -> int | None:
+            self.available.update(self.now_s)
+            return self.available.most_used(self.now_s, end_s, lease.each)
+
+        return self._place_all(lease, self.now_s, find)
+
+    def place_at(self, lease: Lease, start_s: float) -> bool:
+        """Best fit among all hosts that have room in the interval that it wants."""
+        return self._place_all(lease, start_s, lambda: self._best_fit(lease, start_s, firm=False))
+
+    def place_earliest(self, lease: Lease) -> bool:
+        """Plan a lease where the earliest available time is least."""
+        self.available.update(self.now_s)
+        found = self._several(lease) if lease.request.n_vms > 1 else self._one(lease)
+        if found is None and not self._reserves:
+            found = self._after_all(lease)
+        if found is None:
+            return False
+        lease.start_s, lease.on = found
+        lease.state = "planned"
+        for host in lease.on:
+            self._book(lease, host)
+            self._planned.setdefault(host, {})[lease.id] = lease
+        self.leases[lease.id] = lease
+        return True
+
+    def _one(self, lease: Lease) -> tuple[float, dict[int, int]] | None:
+        found = self.available.earliest(self.now_s, lease.remaining_s, lease.each)
+        return None if found is None else (found[0], {found[1]: 1})
+
+    def _several(self, lease: Lease) -> tuple[float, dict[int, int]] | None:
+        """The earliest time from which on there is room for all its VMs for good. O(hosts)."""
+        each = lease.each
+        room = sorted(
+            (max(self.now_s, row.available_s[last]), host)
+            for host, row in self.available.rows()
+            for last in range(each.cores - 1, len(row.available_s), each.cores)
+        )[: lease.request.n_vms]
+        if len(room) < lease.request.n_vms:
+            return None
+        start_s, end_s = room[-1][0], room[-1][0] + lease.remaining_s
+        on: dict[int, int] = {}
+        for _, host in room:
+            on[host] = on.get(host, 0) + 1
+        sizes = {host: Use(n * each.cores, n * each.memory_mib) for host, n in on.items()}
+        if all(self.calendar.fits(host, start_s, end_s, size) for host, size in sizes.items()):
+            return start_s, on
+        return None
+
+    def _after_all(self, lease: Lease) -> tuple[float, dict[int, int]] | None:
+        """When all that is booked has ended: where memory leaves no earlier room. O(hosts)."""
+        calendar, each, left = self.calendar, lease.each, lease.request.n_vms
+        hosts = range(len(calendar.cores))
+        start_s = max((b.end_s for host in hosts for b in calendar.bookings(host)), default=0.0)
+        on: dict[int, int] = {}
+        for host in hosts:
+            fit = int(calendar.cores[host]) // each.cores
+            if each.memory_mib:
+                fit = min(fit, int(calendar.memory_mib[host]) // each.memory_mib)
+            if count := min(left, fit):
+                on[host] = count
+                left -= count
+        return None if left else (max(self.now_s, start_s), on)
+
+    def place_over(self, lease: Lease, start_s: float) -> list[Lease] | None:
+        """Place a firm lease where it fits if leases with flag 1 give way; those that must.
+
+        None, and nothing changed, where it fits nowhere so.
+        """
+        victims: dict[str, Lease] = {}
+        end_s = start_s + lease.remaining_s
+        lease.start_s, lease.on = start_s, {}
+        for _ in range(lease.request.n_vms):
+            host = self._best_fit(lease, start_s, firm=True)
+            if host is None:
+                for taken in lease.on:
+                    self._unbook(lease, taken)
+                lease.on = {}
+                return None
+            for lease_id in self._victims(lease, host, end_s, set(victims)):
+                victims[lease_id] = self.leases[lease_id]
+            self._add_vm(lease, host)
+        return list(victims.values())
+
+    def _place_all(self, lease: Lease, start_s: float, find: Find) -> bool:
+        """Every VM to the host that ``find`` names, one after the other; undone if one has none."""
+        lease.start_s, lease.on = start_s, {}
+        for _ in range(lease.request.n_vms):
+            host = find()
+            if host is None:
+                for taken in lease.on:
+                    self._unbook(lease, taken)
+                lease.on = {}
+                return False
+            self._add_vm(lease, host)
+        return True
+
+    def _best_fit(self, lease: Lease, start_s: float, *, firm: bool) -> int | None:
+        """The most used host in the interval that has room there, by the calendar's buckets.
+
+        First among the hosts with room in every bucket that the interval touches; if there is none,
+        among those that have room in the interval itself.
+        """
+        end_s, each = start_s + lease.remaining_s, lease.each
+        cores, memory = self.calendar.peaks(start_s, end_s, firm=firm)
+        left = self.calendar.cores - cores
+        host = _least(left, self._room(cores, memory, each))
+        if host is not None:
+            return host
+        inner = self.calendar.peaks(start_s, end_s, firm=firm, inner=True)
+        perhaps = np.flatnonzero(self._room(*inner, each))
+        for host in perhaps[np.argsort(left[perhaps], kind="stable")].tolist():
+            if self.calendar.fits(host, start_s, end_s, each, firm=firm):
+                return int(host)
+        return None
+
+    def _room(self, cores: IntArray, memory: IntArray, each: Use) -> Flags:
+        calendar = self.calendar
+        enough: Flags = cores + each.cores <= calendar.cores
+        if each.memory_mib:
+            enough = enough & (memory + each.memory_mib <= calendar.memory_mib)
+        return enough
+
+    def _victims(self, lease: Lease, host: int, end_s: float, given_up: set[str]) -> list[str]:
+        """One lease that makes enough room by itself, the first such; else the first ones.
+
+        For one more VM on a host until ``end_s``, beside those that give way already.
+        """
+        start_s, each = lease.start_s, lease.each
+        booked = [b for b in self.calendar.bookings(host) if b.lease_id not in given_up]
+        listed = [
+            row.lease_id
+            for row in self.preemptible.preemptible(host, start_s, end_s)
+            if row.lease_id not in given_up
+        ]
+
+        def enough(gone: Sequence[str]) -> bool:
+            use = greatest_use((b for b in booked if b.lease_id not in gone), start_s, end_s)
+            return bool(
+                use.cores + each.cores <= self.calendar.cores[host]
+                and use.memory_mib + each.memory_mib <= self.calendar.memory_mib[host]
+            )
+
+        alone = next((one for one in listed if enough((one,))), None)
+        if enough(()) or alone is not None:
+            return [] if enough(()) else [str(alone)]
+        fewest = next(n for n in range(len(listed) + 1) if enough(listed[:n]))
+        return listed[:fewest]
+
+    # -- what becomes of leases ---------------------------------------------------------------
+
+    def start(self, lease: Lease) -> list[Action]:
+        """It starts, or goes on, now where it has been placed."""
+        if lease.state == "planned":
+            self._unplan(lease)
+        end_s = lease.start_s + lease.remaining_s
+        lease.state = "running"
+        self.leases[lease.id] = lease
+        placement = self._placement(lease)
+        if lease.began:
+            return [
+                Migrate(
+                    lease.id, placement, "there is room", reserve_until_s=end_s, kill_at_end=True
+                )
+            ]
+        lease.began = True
+        return [Start(lease.id, placement, lease.request.bandwidth_bps, end_s, kill_at_end=True)]
+
+    def reserve(self, lease: Lease) -> list[Action]:
+        """An advance reservation is accepted; it starts by itself."""
+        if lease.start_s <= self.now_s:
+            return self.start(lease)
+        lease.state, lease.began = "reserved", True
+        self.leases[lease.id] = lease
+        end_s = lease.start_s + lease.remaining_s
+        rate_bps = lease.request.bandwidth_bps
+        return [Reserve(lease.id, self._placement(lease), rate_bps, lease.start_s, end_s)]
+
+    def give_way(self, lease: Lease, at_s: float, to: Lease) -> list[Action]:
+        """A best-effort lease makes room from ``at_s`` on; it will never do so again."""
+        lease.flag = PREEMPTED
+        hosts = list(lease.on)
+        if lease.state == "running" and at_s > self.now_s:
+            lease.yielding = True
+            for host in hosts:
+                booking = self._unbook(lease, host)
+                self._enter(host, replace(booking, end_s=at_s, flag=PREEMPTED))
+            return [Shorten(lease.id, at_s, f"advance reservation {to.id}")]
+        running = lease.state == "running"
+        if running:
+            lease.remaining_s -= self.now_s - lease.start_s
+        else:
+            self._unplan(lease)
+        self._leave_hosts(lease)
+        lease.state = "waiting"
+        return [Preempt(lease.id, f"{to.request.lease} lease {to.id}")] if running else []
+
+    def paused(self, lease: Lease) -> None:
+        """It has been preempted at the time that it was shortened to."""
+        lease.remaining_s -= self.now_s - lease.start_s
+        lease.yielding = False
+        self._leave_hosts(lease)
+        lease.state = "waiting"
+
+    def withdraw(self, lease: Lease) -> None:
+        """A plan is given up."""
+        self._unplan(lease)
+        self._leave_hosts(lease)
+        lease.state = "waiting"
+        del self.leases[lease.id]
+
+    def leave(self, lease_id: str) -> None:
+        """It has ended."""
+        lease = self.leases.pop(lease_id, None)
+        if lease is not None:
+            self._unplan(lease)
+            self._leave_hosts(lease)
+
+    def planned_on_freed(self) -> list[Lease]:
+        """Planned leases on hosts where something ended, by their start."""
+        found = [
+            lease
+            for host in sorted(self.freed)
+            for lease in self._planned.get(host, {}).values()
+            if len(lease.on) == 1
+        ]
+        return sorted(found, key=lambda lease: (lease.start_s, lease.order))
+
+    def move_up(self, lease: Lease) -> bool:
+        """Place a planned lease on its host now instead, if there is room."""
+        (host,) = lease.on
+        self.available.update(self.now_s)
+        needs = Use(lease.on[host] * lease.each.cores, lease.on[host] * lease.each.memory_mib)
+        if self.available.row(host).free_cores < needs.cores:
+            return False
+        booking = self._unbook(lease, host)
+        if not self.calendar.fits(host, self.now_s, self.now_s + lease.remaining_s, needs):
+            self._enter(host, booking)
+            return False
+        lease.start_s = self.now_s
+        self._book(lease, host)
+        return True
+
+    # -- inside -----------------------------------------------------------------------------
+
+    def _placement(self, lease: Lease) -> Placement:
+        return Placement(self._root, tuple(sorted(lease.on.items())))
+
+    def _add_vm(self, lease: Lease, host: int) -> None:
+        if host in lease.on:
+            self._unbook(lease, host)
+        lease.on[host] = lease.on.get(host, 0) + 1
+        self._book(lease, host)
+
+    def _book(self, lease: Lease, host: int) -> None:
+        count, each = lease.on[host], lease.each
+        booking = Booking(
+            lease.start_s,
+            lease.id,
+            lease.start_s + lease.remaining_s,
+            count * each.cores,
+            count * each.memory_mib,
+            lease.flag,
+            self._reserves and lease.request.lease == "advance",
+        )
+        self._enter(host, booking)
+
+    def _enter(self, host: int, booking: Booking) -> None:
+        self.calendar.add(host, booking)
+        if booking.flag != FIRM:
+            self.preemptible.add(host, booking)
+        self.available.touch(host)
+
+    def _unbook(self, lease: Lease, host: int) -> Booking:
+        booking = self.calendar.remove(host, lease.id)
+        if booking.flag != FIRM:
+            self.preemptible.discard(host, booking)
+        self.available.touch(host)
+        return booking
+
+    def _unplan(self, lease: Lease) -> None:
+        if lease.state == "planned":
+            for host in lease.on:
+                self._planned[host].pop(lease.id)
+
+    def _leave_hosts(self, lease: Lease) -> None:
+        for host in lease.on:
+            self._unbook(lease, host)
+            self.freed.add(host)
+        lease.on = {}
+
+
+def _least(left: IntArray, where: Flags) -> int | None:
+    """The first place with the least among those that count; None where none does."""
+    if not where.any():
+        return None
+    return int(np.where(where, left, np.iinfo(np.int64).max).argmin())

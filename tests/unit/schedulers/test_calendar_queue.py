@@ -1,0 +1,129 @@
+"""The calendar equals a plain interval array, on random histories."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from testbed.schedulers.calendar_queue import FIRM, PREEMPTED, PREEMPTIBLE, Booking, Calendar, Use
+
+HOSTS, HORIZON = 3, 240
+CORES, MEMORY = np.array([4, 6, 8]), np.array([10, 20, 30])
+
+
+class Plain:
+    """Cores and memory in use, second by second, of all leases and of the firm ones."""
+
+    def __init__(self) -> None:
+        self.use = np.zeros((2, 2, HOSTS, HORIZON), dtype=np.int64)
+        self.bookings: dict[tuple[int, str], Booking] = {}
+
+    def change(self, host: int, booking: Booking, sign: int) -> None:
+        for kind in (0,) if booking.flag == PREEMPTIBLE else (0, 1):
+            part = self.use[kind, :, host, int(booking.start_s) : int(booking.end_s)]
+            part += sign * np.array([[booking.cores], [booking.memory_mib]])
+        key = (host, booking.lease_id)
+        if sign > 0:
+            self.bookings[key] = booking
+        else:
+            del self.bookings[key]
+
+    def used(self, host: int, start: int, end: int, *, firm: bool) -> Use:
+        most = self.use[int(firm), :, host, start:end].max(axis=1)
+        return Use(int(most[0]), int(most[1]))
+
+    def next_start(self, host: int, start: int, until: int, length: int, wanted: Use) -> int | None:
+        for begin in range(start, until + 1):
+            cores, memory = self.used(host, begin, begin + length, firm=False)
+            if cores + wanted.cores <= CORES[host] and memory + wanted.memory_mib <= MEMORY[host]:
+                return begin
+        return None
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[str, int, int, int, int, int, int]]:
+    """What happens: operation, host, start, length, cores, memory, flag."""
+    return draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from(["add", "add", "add", "remove", "forget"]),
+                st.integers(0, HOSTS - 1),
+                st.integers(0, 60),
+                st.integers(1, 50),
+                st.integers(1, 3),
+                st.integers(0, 9),
+                st.sampled_from([FIRM, PREEMPTIBLE, PREEMPTED]),
+            ),
+            max_size=30,
+        )
+    )
+
+
+@given(histories(), st.sampled_from([1.0, 7.0, 10.0, 64.0, 500.0]))
+@settings(max_examples=60, deadline=None)
+def test_the_calendar_equals_a_plain_array(
+    history: list[tuple[str, int, int, int, int, int, int]], slot_s: float
+) -> None:
+    calendar, plain, now = Calendar(CORES, MEMORY, slot_s), Plain(), 0
+    for number, (what, host, start, length, cores, memory, flag) in enumerate(history):
+        if what == "add":
+            begin = now + start
+            booking = Booking(
+                float(begin), f"l{number}", float(begin + length), cores, memory, flag
+            )
+            calendar.add(host, booking)
+            plain.change(host, booking, 1)
+        elif what == "remove" and plain.bookings:
+            at, lease_id = sorted(plain.bookings)[start % len(plain.bookings)]
+            plain.change(at, calendar.remove(at, lease_id), -1)
+        elif what == "forget":
+            now = min(now + length // 10, 100)
+            calendar.forget_before(float(now))
+        begin, end = now + start // 2, now + start // 2 + length
+        for firm in (False, True):
+            expected = plain.used(host, begin, end, firm=firm)
+            assert calendar.used(host, begin, end, firm=firm) == expected
+            above, below = (calendar.peaks(begin, end, firm=firm, inner=i) for i in (False, True))
+            for found, most, least in zip(expected, above, below, strict=True):
+                assert least[host] <= found <= most[host]
+        wanted = Use(cores, memory)
+        assert calendar.next_start(host, begin, end, length, wanted) == plain.next_start(
+            host, begin, end, length, wanted
+        )
+        there = [
+            b
+            for (at, _), b in plain.bookings.items()
+            if at == host and b.flag == PREEMPTIBLE and b.start_s < end and b.end_s > begin
+        ]
+        assert calendar.preemptible(host, begin, end) == sorted(there)
+    calendar.check()
+
+
+def test_a_lease_that_follows_another_in_a_bucket_is_not_counted_twice() -> None:
+    calendar = Calendar(np.array([4]), np.array([100]), 10.0)
+    calendar.add(0, Booking(0.0, "a", 5.0, 4, 100))
+    assert calendar.fits(0, 5.0, 9.0, Use(4, 100))
+    calendar.add(0, Booking(5.0, "b", 9.0, 4, 100))
+    assert calendar.peaks(0.0, 10.0)[0].tolist() == [4]
+    calendar.check()
+
+
+def test_what_began_before_the_forgotten_time_still_counts() -> None:
+    calendar = Calendar(np.array([4]), np.array([100]), 1.0)
+    calendar.add(0, Booking(0.0, "long", 500.0, 3, 60))
+    calendar.forget_before(300.0)
+    assert calendar.used(0, 300.0, 301.0) == Use(3, 60)
+    calendar.remove(0, "long")
+    assert calendar.used(0, 300.0, 1000.0) == Use(0, 0)
+    calendar.check()
+
+
+def test_a_lease_is_on_a_host_once() -> None:
+    calendar = Calendar(np.array([4]), np.array([100]), 10.0)
+    calendar.add(0, Booking(0.0, "a", 5.0, 1, 1))
+    with pytest.raises(ValueError, match="booked on host 0 already"):
+        calendar.add(0, Booking(6.0, "a", 7.0, 1, 1))
+    with pytest.raises(ValueError, match="above 0"):
+        Calendar(np.array([4]), np.array([100]), 0.0)

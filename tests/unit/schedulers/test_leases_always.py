@@ -1,0 +1,126 @@
+"""What is always true of leases, under every policy, for any mix of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jobs.request import JobRequest, LeaseType
+from testbed import events
+from testbed.backends.sim.backend import SimulatedBackend
+from testbed.embedding.registry import embedder
+from testbed.engine.engine import Engine
+from testbed.results.topology import topology_record
+from testbed.schedulers.mbfcbs import GREEDY, Mbfcbs, Settings
+from testbed.schedulers.policy import Policy
+from testbed.schedulers.registry import build_policy
+from tests.unit.results.test_with_the_engine import check, failures
+from topologies.flat import flat
+
+DC = flat(3, [2, 4, 6], memory_mib=[2000, 5000, 6000])
+
+
+@st.composite
+def leases(draw: st.DrawFn) -> list[JobRequest]:
+    out = []
+    clock = 0.0
+    for number in range(draw(st.integers(1, 22))):
+        clock += draw(st.sampled_from([0.0, 0.0, 1.0, 3.0, 12.5]))
+        kind: LeaseType | None = draw(
+            st.sampled_from(["advance", "advance", "immediate", "best-effort", None])
+        )
+        length = draw(st.sampled_from([1.0, 4.0, 10.0, 33.3]))
+        out.append(
+            JobRequest(
+                f"l{number:02}",
+                clock,
+                draw(st.sampled_from([1, 1, 1, 2, 5])),
+                0,
+                length,
+                kind="compute",
+                true_duration_s=length * draw(st.sampled_from([1.0, 1.0, 0.3, 0.77])),
+                cores=draw(st.integers(1, 4)),
+                memory_mib=draw(st.sampled_from([0, 500, 1900, 4000])),
+                lease=kind,
+                wanted_s=clock + draw(st.sampled_from([0.0, 2.0, 9.9, 40.0]))
+                if kind == "advance"
+                else None,
+            )
+        )
+    return out
+
+
+POLICIES = {
+    "mbfcbs": lambda: Mbfcbs(Settings(slot_s=10.0)),
+    "greedy": lambda: Mbfcbs(GREEDY),
+    "v-mct": lambda: build_policy("v-mct", embedder("oktopus"), {}),
+    "priority": lambda: build_policy("priority", embedder("oktopus"), {}),
+}
+
+
+def play(jobs: list[JobRequest], policy: Policy) -> list[events.Event]:
+    """The run's events; the ledger and the calendar are derived anew after every step."""
+    stream: list[events.Event] = []
+
+    def look(engine: Engine) -> None:
+        engine.books.check()
+        if isinstance(policy, Mbfcbs) and policy._book is not None:
+            policy.book.calendar.check()
+            agrees_with_the_ledger(engine, policy)
+
+    sink = stream.append
+    Engine(DC, jobs, policy, SimulatedBackend(), sink, look).run()
+    head = events.RunStarted(0.0, "x", policy.name, "sim", 1, topology_record(DC))
+    return [head, *stream]
+
+
+def agrees_with_the_ledger(engine: Engine, policy: Mbfcbs) -> None:
+    """Now the calendar holds at least what the ledger does: plans that are due come on top."""
+    usage = engine.ledger.usage(engine.now_s)
+    calendar = policy.book.calendar
+    now_s = engine.now_s
+    for host in range(DC.n_servers):
+        assert calendar.used(host, now_s, now_s + 1e-9).cores >= usage.slots[host]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@given(jobs=leases())
+@settings(
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_every_run_passes_the_audit_and_no_lease_vanishes(
+    tmp_path: Path, name: str, jobs: list[JobRequest]
+) -> None:
+    stream = play(jobs, POLICIES[name]())
+    checked = check(tmp_path, stream)
+    assert failures(checked) == []
+    ends = [event for event in stream if isinstance(event, events.JobEnded)]
+    assert sorted(event.job_id for event in ends) == sorted(job.id for job in jobs)
+    kinds = {job.id: job.lease for job in jobs}
+    outcomes = {event.job_id: event.outcome for event in ends}
+    assert "unfinished" not in outcomes.values()
+    for job_id, outcome in outcomes.items():
+        if kinds[job_id] not in ("advance", "immediate"):
+            assert outcome in ("finished", "rejected")
+            if outcome == "rejected":
+                job = next(job for job in jobs if job.id == job_id)
+                assert cannot_ever_fit(job)
+
+
+def cannot_ever_fit(job: JobRequest) -> bool:
+    assert DC.memory_mib is not None
+    fit = DC.slots // job.cores
+    if job.memory_mib:
+        fit = np.minimum(fit, DC.memory_mib // job.memory_mib)
+    return int(fit.sum()) < job.n_vms
+
+
+@given(jobs=leases())
+@settings(max_examples=5, deadline=None)
+def test_the_same_leases_give_the_same_events(jobs: list[JobRequest]) -> None:
+    first, second = (play(jobs, Mbfcbs(Settings(slot_s=10.0))) for _ in range(2))
+    assert first == second

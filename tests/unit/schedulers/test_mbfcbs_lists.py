@@ -1,0 +1,153 @@
+"""The availability list and the preemption list equal slow twins that look at every host."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from testbed.schedulers.calendar_queue import FIRM, PREEMPTED, PREEMPTIBLE, Booking, Calendar, Use
+from testbed.schedulers.mbfcbs_lists import AvailabilityList, PreemptionList, availability
+
+CORES, MEMORY = np.array([2, 3, 4, 4]), np.array([50, 50, 80, 20])
+HOSTS, FAR = len(CORES), 300
+
+
+def free_at(bookings: list[Booking], cores: int, at: float) -> int:
+    return cores - sum(b.cores for b in bookings if b.start_s <= at < b.end_s)
+
+
+def slow_until(bookings: list[Booking], cores: int, k: int, now: int) -> float:
+    """How long k cores stay free, asked second by second."""
+    return next((t for t in range(now, FAR) if free_at(bookings, cores, t) < k), math.inf)
+
+
+def slow_available(bookings: list[Booking], cores: int, k: int, now: int) -> float:
+    """From when on k cores are free for good, looking back from the end."""
+    short = [t for t in range(now, FAR) if free_at(bookings, cores, t) < k]
+    return max(short) + 1 if short else -math.inf
+
+
+def slow_fits(bookings: list[Booking], host: int, start: int, end: int, wanted: Use) -> bool:
+    for t in range(start, end):
+        memory = sum(b.memory_mib for b in bookings if b.start_s <= t < b.end_s)
+        if free_at(bookings, int(CORES[host]), t) < wanted.cores:
+            return False
+        if wanted.memory_mib and memory + wanted.memory_mib > MEMORY[host]:
+            return False
+    return True
+
+
+Step = tuple[str, int, int, int, int, int, int, bool]
+STEPS: st.SearchStrategy[list[Step]] = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "add", "add", "remove", "pass"]),
+        st.integers(0, HOSTS - 1),
+        st.integers(0, 20),
+        st.integers(1, 25),
+        st.integers(1, 4),
+        st.integers(0, 30),
+        st.sampled_from([FIRM, PREEMPTIBLE, PREEMPTED]),
+        st.booleans(),
+    ),
+    max_size=25,
+)
+
+
+@given(STEPS)
+@settings(max_examples=60, deadline=None)
+def test_both_lists_equal_their_slow_twins(steps: list[Step]) -> None:
+    calendar = Calendar(CORES, MEMORY, 10.0)
+    ral, pl = AvailabilityList(calendar), PreemptionList()
+    booked: list[dict[str, Booking]] = [{} for _ in range(HOSTS)]
+    now = 0
+    for number, (what, host, start, length, cores, memory, flag, advance) in enumerate(steps):
+        wanted = Use(cores, memory)
+        begin, end = now + start, now + start + length
+        mine = list(booked[host].values())
+        if what == "add" and slow_fits(mine, host, begin, end, wanted):
+            new = Booking(float(begin), f"l{number}", float(end), cores, memory, flag, advance)
+            calendar.add(host, new)
+            booked[host][new.lease_id] = new
+            ral.touch(host)
+            if flag != FIRM:
+                pl.add(host, new)
+        elif what == "remove" and booked[host]:
+            old = calendar.remove(host, min(booked[host]))
+            del booked[host][old.lease_id]
+            ral.touch(host)
+            if old.flag != FIRM:
+                pl.discard(host, old)
+        elif what == "pass":
+            now += length // 3
+            for place in range(HOSTS):  # what has ended is taken out by whoever ended it
+                for over in [b for b in booked[place].values() if b.end_s <= now]:
+                    calendar.remove(place, over.lease_id)
+                    del booked[place][over.lease_id]
+                    ral.touch(place)
+                    if over.flag != FIRM:
+                        pl.discard(place, over)
+        ral.update(float(now))
+        check_rows(ral, booked, now)
+        check_answers(ral, booked, now, length, wanted)
+        check_preemption(pl, booked, host, begin, end)
+
+
+def check_rows(ral: AvailabilityList, booked: list[dict[str, Booking]], now: int) -> None:
+    for host in range(HOSTS):
+        row, mine, cores = ral.row(host), list(booked[host].values()), int(CORES[host])
+        assert row.free_cores == free_at(mine, cores, now)
+        expected = [slow_until(mine, cores, k, now) for k in range(1, row.free_cores + 1)]
+        assert list(row.until_s) == expected
+        everywhere = [slow_available(mine, cores, k, now) for k in range(1, cores + 1)]
+        reserved = any(b.advance for b in mine)
+        assert list(row.available_s) == ([] if reserved else everywhere)
+
+
+def check_answers(
+    ral: AvailabilityList, booked: list[dict[str, Booking]], now: int, length: int, wanted: Use
+) -> None:
+    all_hosts = [list(mine.values()) for mine in booked]
+    frees = [free_at(mine, int(CORES[host]), now) for host, mine in enumerate(all_hosts)]
+    good = [h for h in range(HOSTS) if slow_fits(all_hosts[h], h, now, now + length, wanted)]
+    found = ral.most_used(float(now), float(now + length), wanted)
+    assert (found is None) == (not good)
+    if found is not None:
+        assert found in good
+        assert frees[found] == min(frees[h] for h in good)
+    times = {}
+    for host, mine in enumerate(all_hosts):
+        if CORES[host] >= wanted.cores and not any(b.advance for b in mine):
+            at = max(now, slow_available(mine, int(CORES[host]), wanted.cores, now))
+            if slow_fits(mine, host, int(at), int(at) + length, wanted):
+                times[host] = at
+    earliest = ral.earliest(float(now), float(length), wanted)
+    assert (earliest is None) == (not times)
+    if earliest is not None:
+        assert earliest[0] == min(times.values()) == times[earliest[1]]
+
+
+def check_preemption(
+    pl: PreemptionList, booked: list[dict[str, Booking]], host: int, begin: int, end: int
+) -> None:
+    everything = sorted(
+        (at, b.start_s, b.lease_id, b.end_s, b.cores, b.flag)
+        for at, mine in enumerate(booked)
+        for b in mine.values()
+        if b.flag != FIRM
+    )
+    assert [tuple(row) for row in pl.rows()] == everything
+    expected = [
+        row for row in everything
+        if row[0] == host and row[1] < end and row[3] > begin and row[5] == PREEMPTIBLE
+    ]  # fmt: skip
+    assert [tuple(row) for row in pl.preemptible(host, begin, end)] == expected
+
+
+def test_a_row_says_when_it_is_out_of_date_by_itself() -> None:
+    row = availability([Booking(5.0, "a", 9.0, 2, 3), Booking(0.0, "b", 7.0, 1, 1)], 4, 10, 2.0)
+    assert (row.free_cores, row.free_memory_mib, row.changes_s) == (3, 9, 5.0)
+    assert row.until_s == (math.inf, 5.0, 5.0)
+    assert row.available_s == (-math.inf, 7.0, 9.0, 9.0)
