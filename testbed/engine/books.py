@@ -124,6 +124,9 @@ class TierBooks:
         elif self._ledger is not None:
             self._ledger.release(job_id, at_s)
 
+    def shorten(self, job_id: str, now_s: float, end_s: float) -> None:
+        self.ledger(now_s).shorten(job_id, end_s)
+
     def forget_before(self, now_s: float) -> None:
         if self._ledger is not None:
             self._ledger.forget_before(now_s)
@@ -196,6 +199,10 @@ class Books:
     def release(self, job_id: str, tier: Tier, at_s: float) -> None:
         """Free what is left of a job's reservation."""
         (self._front if tier == "foreground" else self._of(tier)).release(job_id, at_s)
+
+    def shorten(self, job_id: str, tier: Tier, end_s: float) -> None:
+        """A job's reservation ends at ``end_s``, before it would have."""
+        self._of(tier).shorten(job_id, self._now_s, end_s)
 
     def advance(self, now_s: float) -> None:
         """It is ``now_s``; nothing before it will be asked about or changed again."""

@@ -365,7 +365,7 @@ class Engine:
             return
         job_id, until_s, reason = action.job_id, action.until_s, action.reason
         job = self._require(job_id, Phase.RUNNING)
-        self.books.of(job.tier).shorten(job_id, until_s)
+        self.books.shorten(job_id, job.tier, until_s)
         job.epoch += 1
         job.yields = reason
         self._at(until_s, Rank.END, job_id, job.epoch)
