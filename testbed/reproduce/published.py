@@ -102,7 +102,8 @@ def _overview(done: Mapping[str, Reproduced], records: Mapping[str, Mapping[str,
 def _section(done: Reproduced, record: Mapping[str, Any], page: Path) -> str:
     figure = done.figure
     commit = str(record["code"]["commit"] or "unknown")[:10]
-    seeds = "nothing random" if figure.exact else f"seeds 1 to {done.seeds}"
+    seeds = f"seeds 1 to {done.seeds}" if done.seeds > 1 else "seed 1"
+    seeds = "nothing random" if figure.exact else seeds
     parts = [
         f"## {figure.name}",
         f"**{figure.title}** ({figure.source}). {figure.size}; {seeds}; commit {commit}.",

@@ -20,6 +20,7 @@ from testbed.reproduce.dcloud.cell import DCloudCell
 from testbed.reproduce.dcloud.grid import (
     ALSO,
     BL,
+    BL_LEVEL,
     BS,
     DCLOUD,
     FULL,
@@ -81,6 +82,7 @@ FIGURE_8 = Figure(
             "λ = 80: BL violates about 90 % of the deadlines",
             "10 % succeed",
             about(Level(SUCCESS, BL, 80.0), 10.0, 5.0),
+            remark=BL_LEVEL,
         ),
         Claim(
             "VM use grows with the rate",
@@ -123,6 +125,7 @@ FIGURE_8 = Figure(
             "BL's revenue falls with the rate in some cases",
             "falls somewhere",
             (Check(LeastStep(REVENUE, BL, RATES), NEGATIVE),),
+            remark=BL_LEVEL,
         ),
         Claim(
             "In most scenarios DCloud completes more than twice VC's jobs",
@@ -213,11 +216,13 @@ FIGURE_9 = Figure(
             "+68.2 %",
             gain_about(REVENUE, BS, BL, 500.0, 68.2),
             reading="at the largest batch, 500 jobs",
+            remark=BL_LEVEL,
         ),
         Claim(
             "Bandwidth scaling alone earns more than VC and BL",
             "BS > VC, BL",
             more(REVENUE, BS, (VC, BL), LARGE),
+            remark=BL_LEVEL,
         ),
     ),
     also=ALSO,

@@ -19,6 +19,7 @@ from testbed.reproduce.dcloud.cell import DCloudCell
 from testbed.reproduce.dcloud.grid import (
     ALSO,
     BL,
+    BL_LEVEL,
     DCLOUD,
     FULL,
     LINK_USE,
@@ -28,6 +29,7 @@ from testbed.reproduce.dcloud.grid import (
     THREE,
     VC,
     VM_USE,
+    WORK_AFTER,
     cell,
     panels,
 )
@@ -72,6 +74,7 @@ FIGURE_7 = Figure(
                 f"{x:g}:1: {measure} under {series}",
                 f"{published:g} %",
                 about(Level(measure, series, x), published, 5.0),
+                remark=BL_LEVEL if series == BL else "",
             )
             for measure, points in PUBLISHED.items()
             for (series, x), published in points.items()
@@ -111,6 +114,7 @@ FIGURE_7 = Figure(
             "DCloud's VM use falls above 2:1",
             "falls",
             falls(VM_USE, DCLOUD, TIMES[1:]),
+            remark=WORK_AFTER,
         ),
         Claim("VC's VM use falls with the ratio", "falls", falls(VM_USE, VC, TIMES)),
         Claim(
@@ -133,6 +137,7 @@ FIGURE_7 = Figure(
                 f"{x:g}:1: DCloud's revenue over {other}'s",
                 f"{published:+,g} %",
                 gain_about(REVENUE, DCLOUD, other, x, published),
+                remark=BL_LEVEL if other == BL else "",
             )
             for x, other, published in (
                 (1.0, VC, 19.7),

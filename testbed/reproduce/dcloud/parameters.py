@@ -23,15 +23,18 @@ from testbed.reproduce.dcloud.cell import DCloudCell
 from testbed.reproduce.dcloud.grid import (
     ALSO,
     BL,
+    BL_LEVEL,
     DCLOUD,
     FULL,
     LINK_USE,
     QUICK,
     REVENUE,
+    SCARCE,
     SUCCESS,
     THREE,
     VC,
     VM_USE,
+    WORK_AFTER,
     cell,
     panels,
 )
@@ -139,12 +142,14 @@ FIGURE_5 = Figure(
             "+80 %",
             about(Difference(SUCCESS, DCLOUD, BL, 20.0), 80.0, 10.0),
             reading="80 points",
+            remark=BL_LEVEL,
         ),
         Claim(
             "BL has the highest VM use, close to 100 %",
             "BL ≈ 100 %",
             more(VM_USE, BL, (DCLOUD, VC), RATIOS)
             + tuple(Check(Level(VM_USE, BL, x), Band(90.0, 110.0)) for x in RATIOS),
+            remark=WORK_AFTER,
         ),
         Claim("BL's VM use is not affected by r̄", "flat", steady(VM_USE, BL, RATIOS, 5.0)),
         Claim(
@@ -158,6 +163,7 @@ FIGURE_5 = Figure(
             "almost 3 ×",
             gain_about(VM_USE, DCLOUD, VC, 20.0, 190.0),
             reading="2.9 times, that is +190 %",
+            remark=WORK_AFTER,
         ),
         Claim(
             "VC and BL use the servers' links alike",
@@ -175,7 +181,12 @@ FIGURE_5 = Figure(
             "DCloud > VC, BL",
             more(REVENUE, DCLOUD, (VC, BL), RATIOS[1:]),
         ),
-        Claim("BL earns least", "BL < VC", more(REVENUE, VC, (BL,), RATIOS)),
+        Claim(
+            "BL earns least",
+            "BL < VC",
+            more(REVENUE, VC, (BL,), RATIOS),
+            remark=BL_LEVEL,
+        ),
         Claim(
             "r̄ = 20: DCloud's revenue over VC's",
             "+76.7 %",
@@ -185,6 +196,7 @@ FIGURE_5 = Figure(
             "r̄ = 20: DCloud's revenue over BL's",
             "+1,156 %",
             gain_about(REVENUE, DCLOUD, BL, 20.0, 1156.0),
+            remark=BL_LEVEL,
         ),
         Claim(
             "In most scenarios DCloud completes more than twice VC's jobs",
@@ -236,6 +248,7 @@ FIGURE_6 = Figure(
             "DCloud's VM use falls up to 450 Mbit/s",
             "falls",
             (Check(Change(VM_USE, DCLOUD, 50.0, 450.0), NEGATIVE),),
+            remark=WORK_AFTER,
         ),
         Claim(
             "DCloud's VM use turns up above 450 Mbit/s",
@@ -263,6 +276,7 @@ FIGURE_6 = Figure(
                 f"b̄ = {mbps:g} Mbit/s: DCloud's revenue over {other}'s",
                 f"{published:+,g} %",
                 gain_about(REVENUE, DCLOUD, other, mbps, published),
+                remark=SCARCE if mbps < 100 else BL_LEVEL if other == BL else "",
             )
             for mbps, other, published in (
                 (50.0, VC, 63.8),
