@@ -18,7 +18,7 @@ from rich.text import Text
 from testbed.cli import console
 from testbed.cli.options import Json
 from testbed.cli.progress import clock
-from testbed.errors import BadInput
+from testbed.errors import BadInput, TestbedError
 from testbed.reproduce.claims import JudgedClaim
 from testbed.reproduce.figure import Figure, Reproduced
 from testbed.reproduce.play import Request, reproduce_figure, write
@@ -61,8 +61,8 @@ def reproduce(
 ) -> None:
     """Run a published evaluation again; needs no root. What was computed is never computed twice.
 
-    Exit codes: 0 done, 1 a claim did not come out (with --strict), 2 unknown name, 130 interrupted
-    (the same command goes on where it stopped).
+    Exit codes: 0 done, 1 a claim did not come out (with --strict), 2 unknown name, 3 data are
+    missing, 130 interrupted (the same command goes on where it stopped).
     """
     if list_them:
         _list(as_json=as_json)
@@ -74,9 +74,18 @@ def reproduce(
         raise BadInput("nothing to reproduce", f"name some, or --all: {', '.join(FIGURES)}")
     usable = len(os.sched_getaffinity(0))
     request = Request(out, seeds, quick, processes or usable, ["testbed", *sys.argv[1:]])
-    records = [_one(figure, request, as_json=as_json) for figure in wanted]
-    if as_json:
+    records, failures = [], []
+    for figure in wanted:
+        try:
+            records.append(_one(figure, request, as_json=as_json))
+        except TestbedError as error:
+            # A figure whose logs are not here must not keep the others from being reproduced.
+            failures.append(error)
+            console.say(f"{figure.name}: {error.message}")
+    if as_json and not failures:
         console.print_json(records)
+    if failures:
+        raise failures[0]
     if strict and any(c["verdict"] == "did not" for r in records for c in r["claims"]):
         raise typer.Exit(1)
 

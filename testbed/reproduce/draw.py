@@ -78,6 +78,7 @@ def _draw(axes: Axes, done: Reproduced, panel: Panel) -> None:
                 markerfacecolor="none",
                 markeredgecolor=COLOURS[index % len(COLOURS)],
                 markeredgewidth=1.5,
+                clip_on=False,
             )
     if panel.limits is not None:
         axes.set_ylim(panel.limits)

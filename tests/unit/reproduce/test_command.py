@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from testbed.cli import main, reproduce
+from testbed.errors import MachineCannot
 from testbed.reproduce import play, registry
 from testbed.reproduce.claims import Claim, more
 from tests.unit.reproduce.made import YIELD, Sum, figure
@@ -148,3 +150,20 @@ def test_an_interrupted_figure_says_how_to_go_on(
     assert command(tmp_path, "made-fig1", "--seeds", "2") == 130
     assert "2 of 8 runs are kept; the same command goes on" in capsys.readouterr().err
     monkeypatch.undo()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_figure_whose_data_are_missing_does_not_stop_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_data(series: str, x: float, seed: int, quick: bool) -> Sum:
+        raise MachineCannot("no log is here", "testbed data fetch")
+
+    lacking = replace(figure(RIGHT, name="made-fig0"), cell=without_data)
+    whole = {"made-fig0": lacking, **registry.FIGURES}
+    monkeypatch.setattr(reproduce, "FIGURES", whole)
+    assert command(tmp_path, "--all", "--seeds", "1") == 3
+    shown = capsys.readouterr()
+    assert "made-fig0: no log is here" in shown.err
+    assert "testbed data fetch" in shown.err
+    assert (tmp_path / "out" / "made-fig2" / "results.json").exists()
