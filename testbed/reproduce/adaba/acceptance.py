@@ -23,12 +23,12 @@ SERIES = tuple(EMBEDDERS)
 OTHERS = (BEST, OKTOPUS, GREEDY)
 
 ALIKE = (
-    "Here all four embedders know that VMs on one server need no link, and differ by 3 points at"
-    " most. So they do with sizes geometric or all 8, bandwidths uniform, exponential, two-valued or"
-    " in inverse proportion to the size, in the tree reading, and at loads up to 1.5 (2 seeds each)."
-    " Oktopus is mostly first: it puts a whole job on one server where it can. One that reserves B"
-    " for each VM even there accepts 38 % at 700 Mbit/s where ours accepts 70 %: perhaps the"
-    " published baselines were of that kind in part"
+    "Here all four embedders know that VMs on one server need no link, and differ by less than"
+    " 4 points. So they do with sizes geometric or all 8, bandwidths uniform, exponential,"
+    " two-valued or in inverse proportion to the size, in the tree reading, and at loads up to 1.5"
+    " (2 seeds each). Oktopus is mostly first: it puts a whole job on one server where it can. One"
+    " that reserves B for each VM even there accepts 38 % at 700 Mbit/s where ours accepts 70 %:"
+    " perhaps the published baselines were of that kind in part"
 )
 
 # -- Figure 4 -------------------------------------------------------------------------------------
