@@ -16,6 +16,7 @@ from testbed.backends.emu.world import LiveOptions, LiveWorld, live_world
 from testbed.embedding.placement import Placement
 from testbed.errors import RunFailed
 from testbed.plan.network import TenantPlan, tenant_plan
+from testbed.spec.experiment import Scale
 from topologies.datacentre import DataCentre
 from topologies.tree import tree
 
@@ -32,7 +33,7 @@ def network(datacentre: DataCentre, prefix: str = "hb") -> Iterator[LiveWorld]:
     """The data centre live, at its real rates, taken down at the end."""
     with TemporaryDirectory(prefix="hosenet-bench-") as logs:
         options = LiveOptions(prefix=prefix)
-        with live_world(datacentre, 1.0, options, Path(logs), "benchmark") as world:
+        with live_world(datacentre, Scale(), options, Path(logs), "benchmark") as world:
             yield world
 
 
@@ -73,7 +74,7 @@ def transfer(world: LiveWorld, tenants: Sequence[TenantPlan], duration_s: float)
         )
         for vm, plan in zip(tenant.vms, plans, strict=True):
             name = f"{tenant.job_id}.{vm.index}"
-            world.spawn(name, vm.slot, plan)
+            world.spawn(name, vm.slot, plan, "foreground")
             names.append(name)
     reports, begin_ns = _collect(world, names, 20 * duration_s + 30)
     out = []

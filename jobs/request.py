@@ -74,6 +74,9 @@ class JobRequest:
     Of leases: each VM takes ``cores`` slots and ``memory_mib`` of its server. ``lease`` is its
     type: an ``advance`` reservation is wanted at ``wanted_s`` on the run's clock, an ``immediate``
     one on arrival or not at all, a ``best-effort`` one whenever there is room (MBFCBS, Section 1).
+
+    ``command`` is what each VM runs on the live network in place of moving p·b or burning CPU; the
+    rest of the request is then what its user says of it.
     """
 
     id: str
@@ -102,6 +105,7 @@ class JobRequest:
     memory_mib: int = 0
     lease: LeaseType | None = None
     wanted_s: float | None = None
+    command: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.n_vms < 1:

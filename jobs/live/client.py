@@ -187,11 +187,13 @@ class AgentPool:
         cgroups: Sequence[str] = (),
         log: Path | None = None,
         log_owner: tuple[int, int] | None = None,
+        cpus: Sequence[int] = (),
     ) -> None:
         """Ask for an agent; AgentStarted or AgentRefused follows in :meth:`poll`.
 
         ``netns`` is a path such as ``/run/netns/NAME``, ``cgroups`` are ``cgroup.procs`` files,
         ``log`` is created with mode 0600 and belongs to ``log_owner`` (default: this process').
+        ``cpus`` are the processors that it keeps to, none for any.
         """
         if agent_id in self._lines:
             raise ValueError(f"an agent named {agent_id!r} is in the pool already")
@@ -206,6 +208,7 @@ class AgentPool:
             log=None if log is None else str(log.absolute()),
             log_uid=owner[0],
             log_gid=owner[1],
+            cpus=tuple(cpus),
         )
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:

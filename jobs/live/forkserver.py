@@ -25,8 +25,9 @@ from dataclasses import dataclass
 from jobs.live import linux
 from jobs.live.agent import EXIT_FAILED, TERMINATING, Agent, run_to_report, terminate
 from jobs.live.channel import Channel
+from jobs.live.command import CommandAgent
 from jobs.live.compute import ComputeAgent
-from jobs.live.protocol import AgentReport, ProtocolError, TransferPlan
+from jobs.live.protocol import AgentReport, CommandPlan, ProtocolError, TransferPlan
 from jobs.live.requests import (
     PACKET_LIMIT_BYTES,
     Answer,
@@ -216,6 +217,8 @@ def _make_agent(request: SpawnRequest, server_pid: int, channel: Channel) -> Age
         _enter(request)
         if isinstance(request.plan, TransferPlan):
             agent = TransferAgent(request.plan, channel)  # opens its sockets with privilege
+        elif isinstance(request.plan, CommandPlan):
+            agent = CommandAgent(request.plan, channel)
         else:
             agent = ComputeAgent(request.plan, channel)
         _descend(request, server_pid)
@@ -225,7 +228,9 @@ def _make_agent(request: SpawnRequest, server_pid: int, channel: Channel) -> Age
 
 
 def _enter(request: SpawnRequest) -> None:
-    """Into the cgroups and the network namespace."""
+    """Into the cgroups and the network namespace, onto its processors."""
+    if request.cpus:
+        os.sched_setaffinity(0, request.cpus)
     for path in request.cgroups:
         _join_cgroup(path)
     if request.netns is not None:

@@ -1,8 +1,9 @@
 """What is said to an agent and what it says: frozen values, one JSON object per line.
 
-An agent is given one plan (:class:`TransferPlan` or :class:`ComputePlan`). Over its channel it
-says :class:`Ready` once, :class:`Progress` now and then, and :class:`AgentReport` at the end; it
-is told :class:`Begin` where the plan names no start. All instants are CLOCK_MONOTONIC nanoseconds
+An agent is given one plan (:class:`TransferPlan`, :class:`ComputePlan`, :class:`CommandPlan`).
+Over its channel it says :class:`Ready` once, :class:`Progress` now and then, and
+:class:`AgentReport` at the end; it is told :class:`Begin` where the plan names no start. All
+instants are CLOCK_MONOTONIC nanoseconds
 of the machine, which every network namespace shares.
 """
 
@@ -75,7 +76,26 @@ class ComputePlan:
     progress_every_s: float = 0.2
 
 
-Plan = TransferPlan | ComputePlan
+@dataclass(frozen=True)
+class CommandPlan:
+    """The agent of VM ``index`` runs an application: ``argv``, one process tree per VM.
+
+    ``ip`` is the VM's address, ``peers`` are those of all VMs by rank, its own included.
+    ``environment`` is added to what every command gets (:mod:`jobs.live.command`). ``grace_s`` is
+    how long the command may go on after SIGTERM before it is killed.
+    """
+
+    index: int
+    ip: str
+    peers: tuple[str, ...]
+    argv: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = ()
+    start_at_ns: int | None = None
+    grace_s: float = 2.0
+    progress_every_s: float = 0.2
+
+
+Plan = TransferPlan | ComputePlan | CommandPlan
 
 
 @dataclass(frozen=True)
@@ -199,7 +219,18 @@ def plan_from_object(value: object) -> Plan:
             timeout_s=fields.above_zero("timeout_s"),
             progress_every_s=fields.above_zero("progress_every_s"),
         )
-    raise ProtocolError(f"kind: {kind!r} is not a plan (transfer, compute)")
+    if kind == "command":
+        return CommandPlan(
+            index=fields.count("index"),
+            ip=fields.text("ip"),
+            peers=fields.texts("peers"),
+            argv=fields.texts("argv", least=1),
+            environment=fields.pairs("environment"),
+            start_at_ns=fields.optional_integer("start_at_ns"),
+            grace_s=fields.above_zero("grace_s"),
+            progress_every_s=fields.above_zero("progress_every_s"),
+        )
+    raise ProtocolError(f"kind: {kind!r} is not a plan (transfer, compute, command)")
 
 
 def _transfer_plan(fields: Fields) -> TransferPlan:
@@ -258,6 +289,7 @@ def _report(fields: Fields) -> AgentReport:
 _KINDS: dict[type, str] = {
     TransferPlan: "transfer",
     ComputePlan: "compute",
+    CommandPlan: "command",
     Ready: "ready",
     Begin: "begin",
     Progress: "progress",
@@ -353,6 +385,23 @@ class Fields:
         if not isinstance(value, list):
             raise self._wrong(name, "a list")
         return value
+
+    def texts(self, name: str, *, least: int = 0) -> tuple[str, ...]:
+        items = self.items(name)
+        if len(items) < least or not all(isinstance(x, str) and "\0" not in x for x in items):
+            raise self._wrong(name, f"a list of at least {least} texts")
+        return tuple(str(item) for item in items)
+
+    def pairs(self, name: str) -> tuple[tuple[str, str], ...]:
+        pairs = []
+        for item in self.items(name):
+            if not isinstance(item, list) or len(item) != 2:
+                raise self._wrong(name, "a list of pairs of texts")
+            key, value = item
+            if not isinstance(key, str) or not isinstance(value, str) or "\0" in key + value:
+                raise self._wrong(name, "a list of pairs of texts")
+            pairs.append((key, value))
+        return tuple(pairs)
 
     def objects(self, name: str) -> list[Fields]:
         return [

@@ -31,7 +31,8 @@ class SpawnRequest:
 
     ``netns`` is the path of a network namespace (None: the server's own), ``cgroups`` the
     ``cgroup.procs`` files to join, ``uid`` and ``gid`` whom it runs as, ``log`` the file for its
-    output, made with mode 0600 for ``log_uid`` and ``log_gid`` (None: no output is kept).
+    output, made with mode 0600 for ``log_uid`` and ``log_gid`` (None: no output is kept). ``cpus``
+    are the processors it keeps to (none named: any).
     """
 
     id: str
@@ -43,6 +44,7 @@ class SpawnRequest:
     log: str | None
     log_uid: int
     log_gid: int
+    cpus: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,14 @@ def _spawn(fields: Fields) -> SpawnRequest:
         log=_optional_path(fields, "log"),
         log_uid=_account(fields, "log_uid"),
         log_gid=_account(fields, "log_gid"),
+        cpus=tuple(_cpu(item) for item in fields.items("cpus")),
     )
+
+
+def _cpu(item: object) -> int:
+    if isinstance(item, bool) or not isinstance(item, int) or not 0 <= item < 1 << 16:
+        raise ProtocolError(f"cpus: {item!r} is not the number of a processor")
+    return item
 
 
 def _id(fields: Fields) -> str:

@@ -20,6 +20,7 @@ NOTSENT_BYTES = 262_144
 _TCP_INFO_BYTES = 104
 _TOTAL_RETRANS_OFFSET = 100
 _NAME_BYTES = 16  # TCP_CA_NAME_MAX
+_MAX_KEEPIDLE_S = 32_767  # MAX_TCP_KEEPIDLE
 
 
 class CongestionControlError(OSError):
@@ -55,7 +56,7 @@ def set_stall_timeout(sock: socket.socket, stall_timeout_s: float) -> None:
 
     TCP_USER_TIMEOUT covers data on its way, keep-alive probes a silent connection.
     """
-    probe_s = max(1, round(stall_timeout_s / 3))
+    probe_s = min(_MAX_KEEPIDLE_S, max(1, round(stall_timeout_s / 3)))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(stall_timeout_s * 1000))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, probe_s)

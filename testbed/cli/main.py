@@ -47,6 +47,7 @@ VERBS = (
     Verb("clean", "Remove what an interrupted run left behind, and nothing else."),
     Verb("audit", "Prove a run's invariants from its events."),
     Verb("explain", "Say why a job waited, what stood in its way, and who overtook it."),
+    Verb("compare", "Set two runs beside each other: decisions, jobs, metrics."),
     Verb("reproduce", "Run the papers' evaluations again, with a verdict per claim."),
     Verb("report", "Write a run's report again."),
     Verb("data", "Say which published traces are here, and where the others come from."),

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -14,9 +15,15 @@ from testbed.cli import console
 from testbed.cli.options import ExperimentPath, Json, Lenient, Out, Seed, Settings, overrides_of
 from testbed.results.folder import RunFolder
 from testbed.runs.play import Sink
+from testbed.spec.experiment import Experiment
 from testbed.spec.load import load_experiment
 
 DEFAULT_OUT = Path("runs")
+
+ReplayOf = Annotated[
+    Path | None,
+    typer.Option("--replay", metavar="RUN", help="Decide again with what this live run met."),
+]
 
 
 def simulate(
@@ -25,9 +32,13 @@ def simulate(
     seed: Seed = None,
     out: Out = None,
     lenient: Lenient = False,
+    replay: ReplayOf = None,
     as_json: Json = False,
 ) -> None:
     """Run an experiment in the event-driven simulator; needs no root.
+
+    With --replay RUN the engine is given the times and ends that a live run of the same file met;
+    exit code 1 then says that a decision differs from that run's.
 
     Exit codes: 0 good, 1 a result outside its stated band or an audit that failed, 2 bad file,
     4 the run failed, 130 interrupted.
@@ -40,6 +51,9 @@ def simulate(
     console.say(f"run folder: {top.path}")
     for note in experiment.workload_notes:
         console.say(note)
+    if replay is not None:
+        _replay(experiment, replay, top, as_json=as_json)
+        return
     recorded = run_simulated(experiment, top, _progress, ["testbed", *sys.argv[1:]])
     if as_json:
         console.print_json([one.to_json() for one in recorded])
@@ -50,6 +64,19 @@ def simulate(
             for line in one.sentences():
                 console.print_text(f"{one.policy}: {line}" if len(recorded) > 1 else line)
     if any(not one.good for one in recorded):
+        raise typer.Exit(1)
+
+
+def _replay(experiment: Experiment, live: Path, top: RunFolder, *, as_json: bool) -> None:
+    from testbed.runs.replayed import run_replayed
+
+    replays = run_replayed(experiment, live, top, ["testbed", *sys.argv[1:]])
+    if as_json:
+        console.print_json([one.to_json() for one in replays])
+    else:
+        for one in replays:
+            console.print_text(f"{one.recorded.policy}: {one.sentence()}")
+    if not all(one.same for one in replays):
         raise typer.Exit(1)
 
 

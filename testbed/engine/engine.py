@@ -340,6 +340,7 @@ class Engine:
         try:
             self.backend.start(job.request, placement, job.rate_bps, job.tier)
         except StartFailed as error:
+            self._advance(self.backend.now_s())
             self._end(job_id, "killed", f"it could not be started: {error}", None, {})
             self._tell_ended([(job_id, "killed")])
             return

@@ -10,7 +10,7 @@ from random import Random
 
 from jobs.estimate import volume_bits_per_vm
 from jobs.live.patterns import transfers
-from jobs.live.protocol import ComputePlan, Incoming, Outgoing, TransferPlan
+from jobs.live.protocol import CommandPlan, ComputePlan, Incoming, Outgoing, TransferPlan
 from jobs.live.protocol import Plan as AgentPlan
 from jobs.request import JobRequest
 from jobs.wire import payload_bytes, payload_rate_bps
@@ -20,6 +20,12 @@ from testbed.spec.experiment import Scale
 AGENT_PORT = 5001
 TIMEOUT_FACTOR = 5.0
 TIMEOUT_FLOOR_S = 60.0
+# A preempted job's connections stand still, for as long as others have its nodes: neither TCP nor
+# an agent may take that for a failure. Who looks after jobs that do not get on is the backend,
+# which knows who is preempted.
+PATIENCE_S = 7 * 24 * 3600.0
+IDLE_SHARE = 0.01
+ALL_OF_IT = 0.99
 
 
 def volume_payload_bytes(job: JobRequest, scale: Scale) -> int:
@@ -27,16 +33,44 @@ def volume_payload_bytes(job: JobRequest, scale: Scale) -> int:
     return payload_bytes(volume_bits_per_vm(job) * scale.rate / scale.time)
 
 
-def agent_plans(
-    job: JobRequest, tenant: TenantPlan, scale: Scale, seed: int, estimate_s: float
-) -> tuple[AgentPlan, ...]:
-    """One plan a VM, by index. ``estimate_s`` (experiment time) bounds how long they may take."""
-    limit_s = max(TIMEOUT_FLOOR_S, TIMEOUT_FACTOR * estimate_s / scale.time)
-    if job.kind == "compute" or job.n_vms == 1:
-        share = job.cpu_share or 0.01
-        true_s = job.duration_s if job.true_duration_s is None else job.true_duration_s
+def time_limit_s(
+    job: JobRequest, rate_bps: int, scale: Scale, least_s: float | None = None
+) -> float:
+    """The wall time on its nodes after which a job at ``rate_bps`` is given up; ``least_s`` at
+    least.
+    """
+    slower = max(1.0, job.bandwidth_bps / max(1, rate_bps)) if job.kind != "compute" else 1.0
+    true_s = max(job.duration_s, job.true_duration_s or 0.0)
+    limit_s = max(TIMEOUT_FLOOR_S, TIMEOUT_FACTOR * true_s * slower / scale.time)
+    return limit_s if least_s is None else max(least_s, limit_s)
+
+
+def _burners(job: JobRequest, tenant: TenantPlan, scale: Scale) -> tuple[AgentPlan, ...]:
+    """What each VM burns: its use of a processor, ``scale.cpu`` of one of this machine's each.
+
+    A process that uses all of its processor is not paced: its node's quota is what it gets, and
+    who else is on the node makes the difference. Jobs that have nobody to talk to idle along.
+    """
+    true_s = job.duration_s if job.true_duration_s is None else job.true_duration_s
+    own = job.cpu_share or (1.0 if job.kind == "compute" else IDLE_SHARE)
+    uses = job.cpu_uses if job.kind == "compute" else (1.0,) * job.n_vms
+    plans = []
+    for vm, use in zip(tenant.vms, uses, strict=True):
+        share = own * use * scale.cpu
+        paced = share if own * use < ALL_OF_IT else 1.0
         cpu_s = share * true_s / scale.time
-        return tuple(ComputePlan(vm.index, cpu_s, share, timeout_s=limit_s) for vm in tenant.vms)
+        plans.append(ComputePlan(vm.index, cpu_s, paced, timeout_s=PATIENCE_S))
+    return tuple(plans)
+
+
+def agent_plans(
+    job: JobRequest, tenant: TenantPlan, scale: Scale, seed: int
+) -> tuple[AgentPlan, ...]:
+    """One plan a VM, by index."""
+    if job.command is not None:
+        return _commands(job, tenant)
+    if job.kind == "compute" or job.n_vms == 1:
+        return _burners(job, tenant, scale)
     stream = Random(f"{seed}/{job.id}")  # noqa: S311 reproducible, not secret
     flows = transfers(job.pattern, job.n_vms, volume_payload_bytes(job, scale), stream)
     demand: tuple[tuple[float, int], ...] = ()
@@ -59,10 +93,20 @@ def agent_plans(
                 Incoming(f.sender, f.size_bytes) for f in flows if f.receiver == vm.index
             ),
             demand=demand,
-            cpu_share=job.cpu_share if job.demand is not None else 0.0,
-            timeout_s=limit_s,
+            cpu_share=min(1.0, job.cpu_share * scale.cpu) if job.demand is not None else 0.0,
+            timeout_s=PATIENCE_S,
+            stall_timeout_s=PATIENCE_S,
         )
         for vm in tenant.vms
+    )
+
+
+def _commands(job: JobRequest, tenant: TenantPlan) -> tuple[AgentPlan, ...]:
+    """The application's own command in every VM; it has its rank and peers by its environment."""
+    peers = tuple(str(vm.ip) for vm in tenant.vms)
+    told = (("HOSENET_JOB", job.id), ("HOSENET_BANDWIDTH_BPS", str(tenant.rate_bps)))
+    return tuple(
+        CommandPlan(vm.index, str(vm.ip), peers, job.command or (), told) for vm in tenant.vms
     )
 
 

@@ -193,12 +193,42 @@ def network_limits(network: NetworkPlan) -> tuple[Section, ...]:
 
 
 def _link_items(dev: str, capacity_bps: int) -> tuple[TcItem, ...]:
-    unclaimed_bps = max(MIN_UNCLAIMED_BPS, capacity_bps // UNCLAIMED_SHARE)
     return (
         HtbRoot(dev, UNCLAIMED_MINOR),
         HtbClass(dev, 0, LINK_MINOR, capacity_bps, capacity_bps, CATCH_UP_S),
-        HtbClass(dev, LINK_MINOR, UNCLAIMED_MINOR, unclaimed_bps, unclaimed_bps),
-        ByteFifo(dev, UNCLAIMED_MINOR, port_queue_bytes(unclaimed_bps)),
+        *_unclaimed(dev, capacity_bps, is_open=False),
+    )
+
+
+def _unclaimed(dev: str, capacity_bps: int, *, is_open: bool) -> tuple[HtbClass, ByteFifo]:
+    """What has no reservation: a trickle; or, for jobs without guarantees, all that is left."""
+    rate_bps = max(MIN_UNCLAIMED_BPS, capacity_bps // UNCLAIMED_SHARE)
+    ceil_bps = max(capacity_bps, rate_bps) if is_open else rate_bps
+    return (
+        HtbClass(dev, LINK_MINOR, UNCLAIMED_MINOR, rate_bps, ceil_bps),
+        ByteFifo(dev, UNCLAIMED_MINOR, port_queue_bytes(ceil_bps)),
+    )
+
+
+def opening_lines(network: NetworkPlan) -> tuple[Section, ...]:
+    """Every link opened to jobs without guarantees: they share one queue of what is left of it.
+
+    Reservations come first: a class below its own rate is served before one that borrows.
+    """
+    lines: list[TcLine] = []
+    for link in network.links:
+        for port in (link.lower, link.upper):
+            was = _unclaimed(port.name, link.capacity_bps, is_open=False)
+            now = _unclaimed(port.name, link.capacity_bps, is_open=True)
+            lines += [TcLine("change", now[0], was[0]), TcLine("change", now[1], was[1])]
+    return (Section(None, tuple(lines)),)
+
+
+def closing_lines(network: NetworkPlan) -> tuple[Section, ...]:
+    """The inverse of :func:`opening_lines`."""
+    return tuple(
+        Section(section.netns, tuple(line.undo() for line in section.lines))
+        for section in opening_lines(network)
     )
 
 

@@ -6,6 +6,7 @@ so flows and tc text can be written before anything exists.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network
@@ -139,9 +140,15 @@ def scaled_bps(rate_bps: int, scale_rate: float) -> int:
 
 
 def network_plan(
-    datacentre: DataCentre, prefix: str = "hn", scale_rate: float = 1.0
+    datacentre: DataCentre,
+    prefix: str = "hn",
+    scale_rate: float = 1.0,
+    berths: Sequence[int] | None = None,
 ) -> NetworkPlan:
     """Names and numbers of the live network.
+
+    ``berths``: VM namespaces per server where they are more than its slots
+    (:mod:`testbed.plan.berths`).
 
     Raises BadInput for a data centre without a network, and when a name would not fit.
     """
@@ -171,7 +178,7 @@ def network_plan(
 
     slots: list[Slot] = []
     for server in range(datacentre.n_servers):
-        for index in range(int(datacentre.slots[server])):
+        for index in range(int(datacentre.slots[server]) if berths is None else berths[server]):
             port = take(server, f"v{index}")
             serial = len(slots) + 1
             mac = "02:48:4e:" + ":".join(f"{(serial >> s) & 255:02x}" for s in (16, 8, 0))

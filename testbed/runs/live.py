@@ -14,12 +14,16 @@ from testbed.backends.emu.backend import LiveBackend
 from testbed.backends.emu.rehearse import rehearse
 from testbed.backends.emu.world import LiveOptions, LiveWorld, live_world
 from testbed.errors import BadInput, RunFailed
+from testbed.plan.berths import berths
 from testbed.plan.peak import peak
 from testbed.plan.validity import Finding
 from testbed.results import folder as names
 from testbed.results.folder import RunFolder
+from testbed.runs import answers as answered
+from testbed.runs.answers import ANSWERS
 from testbed.runs.play import Sink, dry_run, play, tee
 from testbed.runs.record import Recorded, begin_folder, conclude_run
+from testbed.runs.reserve import Reserve
 from testbed.spec.experiment import Experiment, PolicySpec
 
 Narrate = Callable[[str], None]
@@ -44,20 +48,23 @@ def run_live(
     """
     plans = [dry_run(experiment, policy) for policy in experiment.policies]
     several = len(experiment.policies) > 1
+    slots = [int(count) for count in experiment.datacentre.slots]
     recorded = []
     with (
         terminated_as_interrupt(),
         live_world(
             experiment.datacentre,
-            experiment.scale.rate,
+            experiment.scale,
             options,
             top.path / names.LOGS,
             experiment.name,
             show.narrate,
+            berths(plans, slots),
         ) as world,
     ):
         for policy, plan in zip(experiment.policies, plans, strict=True):
             folder = top.policy(policy.label) if several else top
+            world.network.close_links()
             show.narrate("preflight: rehearsing the plan's busiest instant")
             found = rehearse(world, experiment.scale, experiment.seed, peak(plan))
             show.narrate(f"preflight: {found.level}: {found.reason}")
@@ -84,13 +91,16 @@ def _one_policy(
     world.write_plans_to(folder.write_text)
     try:
         with (
+            Reserve(folder.path) as reserve,
             folder.open_events() as log,
+            (folder.path / ANSWERS).open("x", encoding="utf-8") as answers,
             show.progress(expected, experiment.scale.time, policy.label) as bar,
         ):
-            sink = tee(log, bar)
+            sink = tee(reserve.guarded(log), bar)
             backend = LiveBackend(world, experiment.scale, experiment.seed, sink)
+            met = answered.Recorded(backend, answered.writer(answers, reserve))
             backend.begin()
-            play(experiment, policy, backend, _before_the_end(sink, backend, preflight_finding))
+            play(experiment, policy, met, _before_the_end(sink, backend, preflight_finding))
     except BaseException as error:
         # What stopped the run is what the caller must hear, whatever the folder still allows.
         with suppress(BadInput, OSError):

@@ -21,11 +21,13 @@ class Scale:
     """How the live world is smaller than the experiment.
 
     ``rate`` multiplies every capacity and bandwidth (0.1: 1 Gbit/s becomes 100 Mbit/s on the
-    wire). ``time`` divides every time (60: an hour of the experiment takes a minute).
+    wire). ``time`` divides every time (60: an hour of the experiment takes a minute). ``cpu`` of
+    one of this machine's processors stand for each of the data centre's.
     """
 
     rate: float = 1.0
     time: float = 1.0
+    cpu: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -25,6 +26,8 @@ from testbed.spec.topology import Site
 from testbed.units import format_bandwidth, format_duration, format_share
 
 MAX_JOBS = 100_000
+
+Word = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
 class DemandStep(SpecModel):
@@ -75,6 +78,11 @@ class JobEntry(SpecModel):
         None,
         description="the share of a core that each VM burns (default 0; compute: 100 %)",
     )
+    command: Annotated[list[Word], Field(min_length=1, max_length=100)] | None = Field(
+        None,
+        description="on the live network each VM runs this, as its rank; words that begin with ./"
+        " are files beside this one",
+    )
     sweep: Sweep | None = Field(None, description="run it several times, one after another")
 
 
@@ -102,7 +110,7 @@ def read_job_list(document: Document, path: Path, site: Site) -> Workload:
     jobs = [
         (job, document.place((*path, "jobs", index)))
         for index, entry in enumerate(workload.jobs)
-        for job in _requests(entry, last)
+        for job in _requests(entry, last, _beside(document))
     ]
     return Workload(
         tuple(job for job, _ in jobs),
@@ -166,7 +174,21 @@ def _suffixes(rates_bps: Sequence[int]) -> list[str]:
     return [f"{rate}b" for rate in rates_bps]
 
 
-def _requests(entry: JobEntry, last: Mapping[str, str]) -> list[JobRequest]:
+def _beside(document: Document) -> FilePath:
+    """The experiment file's folder."""
+    return FilePath(document.place(()).source).parent
+
+
+def _command(entry: JobEntry, beside: FilePath) -> tuple[str, ...] | None:
+    """An entry's command; files are named from the experiment file's folder."""
+    if entry.command is None:
+        return None
+    return tuple(
+        str((beside / word).resolve()) if word.startswith("./") else word for word in entry.command
+    )
+
+
+def _requests(entry: JobEntry, last: Mapping[str, str], beside: FilePath) -> list[JobRequest]:
     """The jobs of a sound entry. Those of a sweep form a chain, each after the one before."""
     ids = _ids(_known(entry))
     granted = [entry.granted] if entry.sweep is None else list(entry.sweep.granted)
@@ -190,6 +212,7 @@ def _requests(entry: JobEntry, last: Mapping[str, str]) -> list[JobRequest]:
             granted_bps=rate,
             application=_application(_known(entry)),
             after=after,
+            command=_command(entry, beside),
         )
         for job_id, rate, after in zip(ids, granted, follows, strict=False)
     ]
@@ -201,6 +224,7 @@ def _requests(entry: JobEntry, last: Mapping[str, str]) -> list[JobRequest]:
 def _check_entry(document: Document, path: Path, known: Known, site: Site) -> None:
     """What one entry says of itself and of the data centre."""
     _check_kind(document, path, known)
+    _check_command(document, path, known)
     _check_demand(document, path, known)
     _check_rates(document, path, known, site)
     duration, deadline, vms = (known.get(key) for key in ("duration", "deadline", "vms"))
@@ -218,6 +242,18 @@ _NEEDED: dict[JobKind, tuple[str, ...]] = {
     "demand": ("bandwidth", "demand"),
     "compute": (),
 }
+
+
+def _check_command(document: Document, path: Path, known: Known) -> None:
+    """A command's files exist; what it runs is its own affair, so no pattern and no curve."""
+    command: list[str] = known.get("command") or []
+    for index, word in enumerate(command):
+        if word.startswith("./") and not (_beside(document) / word).exists():
+            folder = _beside(document)
+            document.report((*path, "command", index), f"there is no file {word} in {folder}")
+    for key in ("pattern", "demand"):
+        if command and key in document.at(path):
+            document.report((*path, key), "means nothing to a job that runs a command", at_key=True)
 
 
 def _check_kind(document: Document, path: Path, known: Known) -> None:

@@ -36,6 +36,10 @@ class ScaleSection(SpecModel):
 
     rate: Factor = Field(1.0, description="0.1 makes 1 Gbit/s 100 Mbit/s on the wire (default 1)")
     time: Factor = Field(1.0, description="60 makes an hour take a minute (default 1)")
+    cpu: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0,
+        description="0.05 makes a slot's processor a twentieth of one of the machine's (default 1)",
+    )
 
 
 class BandSection(SpecModel):
@@ -178,7 +182,7 @@ def _read_scale(document: Document) -> Scale:
     if "scale" not in document.data:
         return Scale()
     section = read_model(ScaleSection, document, ("scale",))
-    return Scale() if section is None else Scale(section.rate, section.time)
+    return Scale() if section is None else Scale(section.rate, section.time, section.cpu)
 
 
 def _read_expect(document: Document, workload: Workload) -> Expectation:

@@ -86,14 +86,42 @@ def test_a_nodes_quota_and_a_vms_weight_reach_the_kernel(group: RunCgroup) -> No
     group.set_weight(1, 0, 10_000)
     node = next(p for p in group.paths if p.parent.parent == LAYOUT.mount("cpu")) / "node1"
     if LAYOUT.version == 2:
-        assert (node / "cpu.max").read_text().split() == ["50000", "100000"]
+        assert (node / "cpu.max").read_text().split() == ["5000", "10000"]
         assert (node / "vm0" / "cpu.weight").read_text().strip() == "10000"
     else:
-        assert (node / "cpu.cfs_quota_us").read_text().strip() == "50000"
+        assert (node / "cpu.cfs_quota_us").read_text().strip() == "5000"
         assert (node / "vm0" / "cpu.shares").read_text().strip() == "20000"
     group.set_quota(1, None)
     limit = node / ("cpu.max" if LAYOUT.version == 2 else "cpu.cfs_quota_us")
     assert limit.read_text().split()[0] in ("max", "-1")
+
+
+def test_the_smallest_quotas_take_a_longer_period(group: RunCgroup) -> None:
+    group.add_vm(1, 0)
+    group.set_quota(1, 0.02)
+    node = next(p for p in group.paths if p.parent.parent == LAYOUT.mount("cpu")) / "node1"
+    if LAYOUT.version == 2:
+        assert (node / "cpu.max").read_text().split() == ["1000", "50000"]
+    else:
+        assert (node / "cpu.cfs_quota_us").read_text().strip() == "1000"
+        assert (node / "cpu.cfs_period_us").read_text().strip() == "50000"
+
+
+def test_a_node_that_takes_more_memory_than_it_may_is_ended(group: RunCgroup) -> None:
+    files = group.add_vm(2, 0)
+    if not group.set_memory(2, 32 << 20):
+        pytest.skip("this machine's control groups have no memory quotas")
+    hungry = start_in(files, sys.executable, "-c", "x = bytearray(200 << 20); print(len(x))")
+    assert hungry.wait(20) == -9
+
+
+def test_a_vms_processes_end_frozen_or_not(group: RunCgroup) -> None:
+    files = group.add_vm(0, 0)
+    process = start_in(files, sys.executable, "-c", BURN)
+    wait_for(lambda: joined(process.pid, files), "it did not join")
+    group.freeze(0, 0, frozen=True)
+    assert group.end_vm(0, 0) == 1
+    assert process.wait(10) == -9
 
 
 @pytest.mark.parametrize("weight", [0, 10_001])

@@ -2,34 +2,34 @@
 
 Single-threaded: everything happens inside :meth:`LiveBackend.wait` and the calls the engine
 makes. Experiment time is wall time since :meth:`LiveBackend.begin`, times ``scale.time``.
+
+A preempted job's processes are frozen where they are; connections, limits and flows stay. Only
+where a new VM finds no namespace left on its server are they given up: the job is *parked*, which
+is what a migration does too. Its agents report what they have done and end, and others begin with
+the rest (docs/decisions/0220).
 """
 
 from __future__ import annotations
 
+import heapq
 import signal
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
-from jobs.live.client import (
-    AgentDone,
-    AgentExited,
-    AgentPoolError,
-    AgentProgress,
-    AgentReady,
-    AgentRefused,
-    Message,
-)
-from jobs.live.protocol import AgentReport, Plan, TransferPlan
+from jobs.live.client import AgentExited, AgentPoolError, AgentProgress, AgentRefused, Message
+from jobs.live.protocol import Plan
 from jobs.request import JobRequest
 from testbed import events
+from testbed.backends.emu.live_job import LiveJob, volume_bytes
 from testbed.backends.emu.watch import Watch
 from testbed.backends.emu.world import LiveWorld
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
 from testbed.errors import RunFailed
-from testbed.plan.job import agent_plans, produces_last
+from testbed.plan.job import agent_plans, time_limit_s
 from testbed.plan.network import Slot, TenantPlan, scaled_bps, tenant_plan
+from testbed.plan.restart import moved, remaining
 from testbed.schedulers.actions import Tier
 from testbed.spec.experiment import Scale
 
@@ -37,38 +37,8 @@ READY_TIMEOUT_S = 15.0
 EXIT_TIMEOUT_S = 5.0
 START_MARGIN_NS = 3_000_000
 PROGRESS_EVERY_S = 0.5
-
-
-@dataclass
-class _LiveJob:
-    """A job on the network: its tenant, its agents, what they said."""
-
-    request: JobRequest
-    tenant: TenantPlan
-    plans: tuple[Plan, ...]
-    waiting_for: set[str]
-    begin_ns: int = 0
-    received: dict[str, int] = field(default_factory=dict)
-    reports: dict[str, AgentReport] = field(default_factory=dict)
-    exits: dict[str, int] = field(default_factory=dict)
-    trouble: str | None = None
-    said_ns: int = 0
-
-    @property
-    def volume_bytes(self) -> int:
-        return sum(
-            flow.size_bytes
-            for plan in self.plans
-            if isinstance(plan, TransferPlan)
-            for flow in plan.receives
-        )
-
-    @property
-    def over(self) -> bool:
-        """All agents have reported, or one is in trouble after the start."""
-        return len(self.reports) == len(self.plans) or (
-            self.trouble is not None and self.begin_ns > 0
-        )
+LOOK_EVERY_NS = 500_000_000
+STALL_S = 30.0
 
 
 class LiveBackend:
@@ -86,12 +56,16 @@ class LiveBackend:
         self._free: dict[int, list[Slot]] = {
             server: list(slots) for server, slots in world.plan.slots_of_server.items()
         }
-        self._jobs: dict[str, _LiveJob] = {}
+        self._jobs: dict[str, LiveJob] = {}
         self._owner: dict[str, str] = {}
         self._alive: set[str] = set()
+        self._thaws: list[tuple[int, str, int]] = []
         self._next_tenant = 1
         self._zero_ns = time.monotonic_ns()
-        self.watch = Watch(world, scale, sink, self.now_s)
+        self._look_ns = 0
+        self._telling = False
+        self._told_ns = 0
+        self.watch = Watch(world, scale, self._tell, self.now_s)
 
     def begin(self) -> None:
         """Experiment time 0 is now."""
@@ -106,12 +80,15 @@ class LiveBackend:
     def _experiment_s(self, at_ns: int) -> float:
         return (at_ns - self._zero_ns) / 1e9 * self._scale.time
 
+    def _wall_ns(self, duration_s: float) -> int:
+        return round(duration_s / self._scale.time * 1e9)
+
     def wait(self, until_s: float | None) -> list[Completion]:
         while True:
-            over = [job_id for job_id, job in self._jobs.items() if job.over]
+            self._thaw_due()
+            over = sorted(job_id for job_id, job in self._jobs.items() if job.over)
             if over:
-                done = [self._finish(job_id) for job_id in over]
-                return sorted(done, key=lambda c: (c.at_s, c.job_id))
+                return sorted(map(self._finish, over), key=lambda c: (c.at_s, c.job_id))
             if until_s is None:
                 if not self._jobs:
                     return []
@@ -120,101 +97,160 @@ class LiveBackend:
                 left_s = (until_s - self.now_s()) / self._scale.time
                 if left_s <= 0:
                     return []
-            self._listen(left_s)
+            self._telling = True
+            try:
+                self._listen(min(left_s, self._patience_s()))
+            finally:
+                self._telling = False
+
+    def _patience_s(self) -> float:
+        """For how long nothing has to be looked after."""
+        if any(job.trouble is not None for job in self._jobs.values()):
+            return 0.05
+        if not self._thaws:
+            return LOOK_EVERY_NS / 1e9
+        return max(0.0, min(LOOK_EVERY_NS, self._thaws[0][0] - time.monotonic_ns()) / 1e9)
 
     def _listen(self, timeout_s: float) -> None:
         """Take in what agents say, for at most ``timeout_s``; look after the samplers."""
-        tenants = [job.tenant for job in self._jobs.values()]
-        timeout_s = self.watch.tick(timeout_s, tenants)
+        if self._telling:
+            running = [job for job in self._jobs.values() if job.since_ns is not None]
+            tenants = [job.tenant for job in running if job.tenant is not None]
+            timeout_s = self.watch.tick(timeout_s, tenants)
         try:
             messages = self._world.agents.poll(timeout_s)
         except AgentPoolError as error:
             raise RunFailed(str(error)) from error
         for message in messages:
             self._hear(message)
+        if time.monotonic_ns() >= self._look_ns:
+            self._look_ns = time.monotonic_ns() + LOOK_EVERY_NS
+            for job in self._jobs.values():
+                self._look_at(job)
 
     def _hear(self, message: Message) -> None:
         agent = message.agent_id
-        if isinstance(message, AgentExited | AgentRefused) and agent is not None:
-            self._alive.discard(agent)
-        if isinstance(message, AgentExited):
-            self._note_exit(message)
-        job_id = self._owner.get(agent) if agent is not None else None
-        job = self._jobs.get(job_id) if job_id is not None else None
-        if job is None or job_id is None or agent is None:
+        if agent is None:
             return
-        match message:
-            case AgentReady():
-                job.waiting_for.discard(agent)
-            case AgentProgress(progress=progress):
-                job.received[agent] = progress.received_bytes
-                self._show(job_id, job)
-            case AgentDone(report=report):
-                job.reports[agent] = report
-                if report.error is not None:
-                    job.trouble = job.trouble or f"VM {report.index}: {report.error}"
-            case AgentRefused(reason=reason):
-                job.trouble = job.trouble or f"agent {agent} was refused: {reason}"
-            case AgentExited(code=code, signum=signum) if agent not in job.reports:
-                how = f"exit code {code}" if signum is None else signal.Signals(signum).name
-                job.trouble = job.trouble or f"agent {agent} ended with {how} and no report"
-            case _:
-                pass
+        if isinstance(message, AgentExited | AgentRefused):
+            self._alive.discard(agent)
+        job_id = self._owner.get(agent)
+        job = self._jobs.get(job_id) if job_id is not None else None
+        if job is None or job_id is None:
+            return
+        job.hear(message)
+        if isinstance(message, AgentProgress):
+            self._show(job_id, job)
 
-    def _note_exit(self, message: AgentExited) -> None:
-        """Exit codes as a shell shows them: 128 + the signal's number."""
-        job = self._jobs.get(message.agent_id.rpartition(".")[0])
-        if job is not None:
-            code = 128 + (message.signum or 0) if message.code is None else message.code
-            job.exits[message.agent_id] = code
-
-    def _show(self, job_id: str, job: _LiveJob) -> None:
+    def _look_at(self, job: LiveJob) -> None:
+        """Whether a job that runs still can, and still does."""
+        if job.since_ns is None or not job.begun or job.tenant is None:
+            return
         now_ns = time.monotonic_ns()
-        if now_ns - job.said_ns < PROGRESS_EVERY_S * 1e9 or not job.volume_bytes:
+        for vm in job.tenant.vms:
+            if not self._world.is_plugged(vm.slot):
+                job.fail(f"VM {vm.index}: its port {vm.slot.port.name} is gone", cause=True)
+        if job.limit_s is not None and job.ran_until_ns(now_ns) > job.limit_s * 1e9:
+            job.fail(f"not done after {job.limit_s:g} s of wall time, several times its estimate")
+        stalled_s = (now_ns - max(job.moved_ns, job.begin_ns)) / 1e9
+        if job.volume_bytes and not job.request.demand and stalled_s > STALL_S:
+            job.fail(f"nothing has arrived at any of its VMs for {stalled_s:.0f} s of wall time")
+
+    def _tell(self, event: events.Event) -> None:
+        self._told_ns = time.monotonic_ns()
+        self._sink(event)
+
+    def _show(self, job_id: str, job: LiveJob) -> None:
+        now_ns = time.monotonic_ns()
+        early = now_ns - job.said_ns < PROGRESS_EVERY_S * 1e9
+        if early or not self._telling or not job.volume_bytes or not job.begun:
             return
         job.said_ns = now_ns
-        received = sum(job.received.values())
+        received = job.received_bytes
         share = min(1.0, received / job.volume_bytes)
-        self._sink(events.JobProgress(self._experiment_s(now_ns), job_id, received, share))
+        self._tell(events.JobProgress(self.now_s(), job_id, received, share))
 
     # -- starting ---------------------------------------------------------------------------
 
-    def start(self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier) -> None:  # noqa: ARG002 one tier
-        tenant = self._tenant(job, placement, rate_bps)
-        estimate_s = job.duration_s * max(1.0, job.bandwidth_bps / max(1, rate_bps))
-        plans = agent_plans(job, tenant, self._scale, self._seed, estimate_s)
-        names = [f"{job.id}.{vm.index}" for vm in tenant.vms]
-        live = _LiveJob(job, tenant, plans, set(names))
+    def start(self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier) -> None:
+        best_effort = rate_bps == 0 and job.bandwidth_bps > 0 and job.kind != "compute"
+        limit_s = None
+        if not best_effort and tier == "foreground":
+            limit_s = time_limit_s(job, rate_bps, self._scale)
+        live = LiveJob(job, placement, rate_bps, tier, best_effort, limit_s)
         self._jobs[job.id] = live
+        self._telling = True
         try:
-            self._world.admit(tenant)
-            for name, vm, plan in zip(names, tenant.vms, plans, strict=True):
-                self._owner[name] = job.id
-                self._alive.add(name)
-                self._world.spawn(name, vm.slot, plan)
-            self._until_ready(live)
+            if best_effort:
+                self._world.open_links()
+            self._bring_in(live, None, time.monotonic_ns())
         except (OSError, RunFailed) as error:
-            self._take_out(job.id, live)
+            self._take_out(job.id)
             raise StartFailed(str(error)) from error
-        live.begin_ns = time.monotonic_ns() + START_MARGIN_NS
-        self._world.agents.begin(names, live.begin_ns)
+        finally:
+            self._telling = False
+        live.volume_bytes = volume_bytes(live.plans)
 
-    def _tenant(self, job: JobRequest, placement: Placement, rate_bps: int) -> TenantPlan:
-        slots = [
-            self._free[server].pop(0) for server, count in placement.vms_on for _ in range(count)
-        ]
+    def _bring_in(self, live: LiveJob, rest: Iterable[Plan] | None, not_before_ns: int) -> None:
+        """A tenant, its agents, and the instant at which they start. Raises RunFailed, OSError.
+
+        ``rest``: what is left to do, of a job that has been elsewhere before.
+        """
+        began_ns = time.monotonic_ns()
+        tenant = live.tenant = self._tenant(live)
+        self._world.admit(tenant)
+        if rest is None:
+            live.plans = agent_plans(live.request, tenant, self._scale, self._seed)
+        else:
+            live.plans = moved(tuple(rest), [str(vm.ip) for vm in tenant.vms])
+        suffix = f":{live.generation}" if live.generation else ""
+        live.agents = tuple(f"{live.request.id}.{vm.index}{suffix}" for vm in tenant.vms)
+        live.waiting_for = set(live.agents)
+        for name, vm, plan in zip(live.agents, tenant.vms, live.plans, strict=True):
+            self._owner[name] = live.request.id
+            self._alive.add(name)
+            self._world.spawn(name, vm.slot, plan, live.tier)
+        self._until_ready(live)
+        at_ns = max(time.monotonic_ns() + START_MARGIN_NS, not_before_ns)
+        live.begin(at_ns if rest is None else began_ns, at_ns)
+        if not live.start_overhead_ns:
+            live.start_overhead_ns = at_ns - began_ns
+        self._world.agents.begin(live.agents, at_ns)
+
+    def _tenant(self, live: LiveJob) -> TenantPlan:
+        job, placement = live.request, live.placement
+        slots = [self._slot(server) for server, count in placement.vms_on for _ in range(count)]
         tenant_id, self._next_tenant = self._next_tenant, self._next_tenant + 1
-        return tenant_plan(
+        rate_bps = scaled_bps(live.rate_bps, self._scale.rate)
+        if live.best_effort:
+            rate_bps = max(self._world.nic_bps(server) for server, _ in placement.vms_on)
+        tenant = tenant_plan(
             self._world.datacentre,
             self._world.plan,
             placement,
             tuple(slots),
             tenant_id,
             job.id,
-            scaled_bps(rate_bps, self._scale.rate),
+            rate_bps,
         )
+        # Best effort reserves nothing: it meets the others in the links' common queues.
+        return replace(tenant, link_bps=()) if live.best_effort else tenant
 
-    def _until_ready(self, live: _LiveJob) -> None:
+    def _slot(self, server: int) -> Slot:
+        """A free namespace on a server; whoever is frozen there makes room where none is left."""
+        if not self._free[server]:
+            for job_id in sorted(self._jobs):
+                job = self._jobs[job_id]
+                vms = () if job.tenant is None else job.tenant.vms
+                if job.frozen and any(vm.slot.server == server for vm in vms):
+                    self._park(job)
+                    break
+        if not self._free[server]:
+            name = self._world.plan.bridge_of_node[server].name
+            raise RunFailed(f"no VM namespace is left on {name}")
+        return self._free[server].pop(0)
+
+    def _until_ready(self, live: LiveJob) -> None:
         give_up = time.monotonic() + READY_TIMEOUT_S
         while live.waiting_for:
             left_s = give_up - time.monotonic()
@@ -229,79 +265,154 @@ class LiveBackend:
 
     def _finish(self, job_id: str) -> Completion:
         live = self._jobs[job_id]
-        self._take_out(job_id, live)
-        detail = self._detail(live)
+        end_ns = time.monotonic_ns() if live.trouble is not None else live.end_ns()
+        # What has been told already is not taken back: time never runs backwards.
+        at_s = self._experiment_s(max(end_ns, self._told_ns))
+        measured_s = live.ran_until_ns(end_ns) / 1e9 * self._scale.time
+        self._take_out(job_id)
         if live.trouble is not None:
-            return Completion(job_id, self.now_s(), "killed", live.trouble, None, detail)
-        end_ns = max(self._end_ns(live, report) for report in live.reports.values())
-        measured_s = (end_ns - live.begin_ns) / 1e9 * self._scale.time
-        return Completion(job_id, self.now_s(), "finished", "", measured_s, detail)
+            return Completion(job_id, at_s, "killed", live.trouble, None, live.detail())
+        return Completion(job_id, at_s, "finished", "", measured_s, live.detail())
 
-    @staticmethod
-    def _end_ns(live: _LiveJob, report: AgentReport) -> int:
-        """The receiver's last byte; where the application computes on or moves none, its end."""
-        last_ns = report.last_byte_ns
-        if last_ns is None or produces_last(live.request):
-            return report.end_ns
-        return last_ns
-
-    def _detail(self, live: _LiveJob) -> dict[str, object]:
-        reports = list(live.reports.values())
-        return {
-            "volume_bytes_raw": live.volume_bytes,
-            "received_bytes_raw": sum(f.size_bytes for r in reports for f in r.received),
-            "acknowledged_bytes_raw": sum(f.acknowledged_bytes for r in reports for f in r.sent),
-            "retransmits": sum(f.retransmits for r in reports for f in r.sent),
-            "cpu_s_raw": sum(r.cpu_s for r in reports),
-            "rate_bps_raw": live.tenant.rate_bps,
-            "congestion_control": sorted(
-                {r.congestion_control for r in reports if r.congestion_control}
-            ),
-            "vms": [vm.slot.netns for vm in live.tenant.vms],
-            "exit_codes": [live.exits[name] for name in sorted(live.exits)],
-        }
-
-    def _take_out(self, job_id: str, live: _LiveJob) -> None:
-        """Agents gone, limits and flows removed, slots free again."""
-        names = [f"{job_id}.{vm.index}" for vm in live.tenant.vms]
-        for name in names:
-            if name in self._alive and name not in live.reports:
-                self._world.agents.signal(name, signal.SIGKILL)
+    def _take_out(self, job_id: str) -> None:
+        """Agents gone, limits and flows removed, namespaces free again."""
+        live = self._jobs[job_id]
+        self._end_agents(live, by_force=True)
+        self._vacate(live)
+        for name in live.agents:
             self._owner.pop(name, None)
-        give_up = time.monotonic() + EXIT_TIMEOUT_S
-        while (left := self._alive.intersection(names)) and time.monotonic() < give_up:
-            self._listen(0.2)
-        if left:
+        del self._jobs[job_id]
+
+    def _end_agents(self, live: LiveJob, *, by_force: bool) -> None:
+        """End what still runs: with a word first, so that it reports, or at once."""
+        live.stopping = True
+        running = self._alive.intersection(live.agents)
+        silent = {name for name in running if name not in live.reports}
+        graceful = silent if live.request.command is not None or not by_force else set()
+        for name in sorted(silent):
+            number = signal.SIGTERM if name in graceful else signal.SIGKILL
+            self._world.agents.signal(name, number)
+        if silent and live.tenant is not None and live.frozen:
+            self._world.freeze(live.tenant, frozen=False)
+        live.frozen = False
+        if graceful or not silent:
+            self._until_ended(live, EXIT_TIMEOUT_S)
+        if live.tenant is not None and (live.request.command is not None or silent):
+            self._world.end_processes(live.tenant)
+        self._until_ended(live, EXIT_TIMEOUT_S)
+        if left := self._alive.intersection(live.agents):
             raise RunFailed(f"agents do not end: {', '.join(sorted(left))}")
+
+    def _until_ended(self, live: LiveJob, timeout_s: float) -> None:
+        give_up = time.monotonic() + timeout_s
+        while self._alive.intersection(live.agents) and time.monotonic() < give_up:
+            self._listen(0.2)
+
+    def _vacate(self, live: LiveJob) -> None:
+        """The network forgets a job; whoever comes next may have its namespaces."""
+        if live.tenant is None:
+            return
         self._world.dismiss(live.tenant)
         for vm in live.tenant.vms:
             self._free[vm.slot.server].append(vm.slot)
             self._free[vm.slot.server].sort(key=lambda slot: slot.index)
-        del self._jobs[job_id]
 
     def kill(self, job_id: str) -> None:
-        self._take_out(job_id, self._jobs[job_id])
+        self._take_out(job_id)
 
     # -- changing ---------------------------------------------------------------------------
 
     def rescale(self, job_id: str, rate_bps: int) -> None:
         live = self._jobs[job_id]
-        live.tenant = self._world.rerate(live.tenant, scaled_bps(rate_bps, self._scale.rate))
+        if live.best_effort:
+            raise RunFailed(f"job {job_id} has no reservation to rescale")
+        live.rate_bps = rate_bps
+        live.limit_s = time_limit_s(live.request, rate_bps, self._scale, live.limit_s)
+        if live.tenant is not None:
+            live.tenant = self._world.rerate(live.tenant, scaled_bps(rate_bps, self._scale.rate))
 
     def preempt(self, job_id: str) -> None:
-        raise RunFailed(f"job {job_id}: preemption is not available in the live world yet")
+        live = self._jobs[job_id]
+        if live.best_effort:
+            raise RunFailed(f"job {job_id} has no reservation that preempting it would free")
+        live.thaw_number += 1
+        live.pause(time.monotonic_ns())
+        if live.tenant is None or live.frozen:
+            return
+        try:
+            self._world.freeze(live.tenant, frozen=True)
+        except OSError as error:
+            live.fail(f"it could not be frozen: {error}")
+        live.frozen = True
+        live.sent_when_frozen = self._world.network.vm_sent_bytes(live.tenant)
 
-    def resume(self, job_id: str, cost_s: float, tier: Tier) -> None:  # noqa: ARG002 not yet
-        raise RunFailed(f"job {job_id}: resuming is not available in the live world yet")
+    def resume(self, job_id: str, cost_s: float, tier: Tier) -> None:
+        live = self._jobs[job_id]
+        if live.tenant is None:
+            self._unpark(live, live.placement, cost_s, tier)
+            return
+        if live.frozen:
+            sent = self._world.network.vm_sent_bytes(live.tenant)
+            live.drained(sent, live.tenant.rate_bps)
+        now_ns = time.monotonic_ns()
+        self._prefer(live, tier)
+        live.begin(now_ns, now_ns + self._wall_ns(cost_s))
+        heapq.heappush(self._thaws, (live.begin_ns, job_id, live.thaw_number))
+        self._thaw_due()
 
-    def migrate(
-        self,
-        job_id: str,
-        placement: Placement,  # noqa: ARG002 not yet
-        cost_s: float,  # noqa: ARG002
-        tier: Tier,  # noqa: ARG002
-    ) -> None:
-        raise RunFailed(f"job {job_id}: migration is not available in the live world yet")
+    def migrate(self, job_id: str, placement: Placement, cost_s: float, tier: Tier) -> None:
+        live = self._jobs[job_id]
+        if live.since_ns is not None:
+            self.preempt(job_id)
+        if live.tenant is not None:
+            self._park(live)
+        self._unpark(live, placement, cost_s, tier)
 
     def switch_tier(self, job_id: str, tier: Tier) -> None:
-        raise RunFailed(f"job {job_id}: tier {tier} is not available in the live world yet")
+        self._prefer(self._jobs[job_id], tier)
+
+    def _prefer(self, live: LiveJob, tier: Tier) -> None:
+        live.tier = tier
+        if tier == "background":
+            live.limit_s = None
+        if live.tenant is not None:
+            self._world.prefer(live.tenant, tier)
+
+    def _thaw_due(self) -> None:
+        """Let go on whoever has paid the cost of going on."""
+        while self._thaws and self._thaws[0][0] <= time.monotonic_ns():
+            _, job_id, generation = heapq.heappop(self._thaws)
+            live = self._jobs.get(job_id)
+            if live is None or live.thaw_number != generation or live.tenant is None:
+                continue
+            try:
+                self._world.freeze(live.tenant, frozen=False)
+            except OSError as error:
+                live.fail(f"it could not be thawed: {error}")
+            live.frozen = False
+
+    def _park(self, live: LiveJob) -> None:
+        """Give up a preempted job's VMs; what it has done is kept."""
+        self._end_agents(live, by_force=False)
+        for index, name in enumerate(live.agents):
+            if name not in live.reports:
+                live.fail(f"VM {index} did not say what it had done when it was to migrate")
+        live.parked = remaining(live.plans, {r.index: r for r in live.reports.values()})
+        for name in live.agents:
+            self._owner.pop(name, None)
+        live.settle()
+        self._vacate(live)
+        live.tenant = None
+
+    def _unpark(self, live: LiveJob, placement: Placement, cost_s: float, tier: Tier) -> None:
+        """Bring a parked job to nodes and let it go on there, ``cost_s`` from now."""
+        now_ns = time.monotonic_ns()
+        live.placement, live.generation = placement, live.generation + 1
+        live.stopping = live.frozen = False
+        self._prefer(live, tier)
+        if live.trouble is not None:
+            return
+        try:
+            self._bring_in(live, live.parked, now_ns + self._wall_ns(cost_s))
+        except (OSError, RunFailed) as error:
+            live.fail(f"it could not go on elsewhere: {error}")

@@ -1,6 +1,6 @@
 """Control groups, version 1 or 2: one below ``hosenet/RUN`` for each node, in it one for each VM.
 
-A node's group has a quota (its processors), a VM's a weight inside it; the freezer preempts. The
+A node's group has quotas (processors, memory), a VM's a weight inside it; the freezer preempts. The
 run's own process joins ``hosenet/RUN/main``, so that whatever it starts is found by the run's
 group even if nobody wrote it down.
 """
@@ -18,12 +18,16 @@ from pathlib import Path
 from typing import Literal
 
 TOP = "hosenet"
-PERIOD_US = 100_000
+# Short, so that a VM in front that was throttled for what one behind it used catches up soon.
+PERIOD_US = 10_000
+LEAST_QUOTA_US = 1_000
+MAX_PERIOD_US = 1_000_000
 MAX_WEIGHT = 10_000
 # Version 1 counts shares from 2; twice the weight keeps all ratios up to 10,000 : 1.
 SHARES_PER_WEIGHT = 2
 MAX_SHARES = 262_144
 WANTED_V1 = ("cpu", "cpuacct", "freezer")
+WELCOME = "memory"  # used where it is mounted; without it nodes have no memory quota
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,10 @@ class CgroupLayout:
         """Raises KeyError."""
         return dict(self.mounts)[controller]
 
+    @property
+    def limits_memory(self) -> bool:
+        return any(name == WELCOME for name, _ in self.mounts)
+
 
 def read_layout(mountinfo: str, controllers_of: dict[Path, str] | None = None) -> CgroupLayout:
     """The layout from the text of ``/proc/self/mountinfo``.
@@ -62,14 +70,17 @@ def read_layout(mountinfo: str, controllers_of: dict[Path, str] | None = None) -
             unified = path
         elif fstype == "cgroup":
             for name in options.split(","):
-                if name in WANTED_V1:
+                if name in (*WANTED_V1, WELCOME):
                     first.setdefault(name, path)
-    if unified is not None and "cpu" in _controllers(unified, controllers_of).split():
-        return CgroupLayout(2, (("cpu", unified), ("cpuacct", unified), ("freezer", unified)))
+    offered = [] if unified is None else _controllers(unified, controllers_of).split()
+    if unified is not None and "cpu" in offered:
+        names = [*WANTED_V1, *([WELCOME] if WELCOME in offered else [])]
+        return CgroupLayout(2, tuple((name, unified) for name in names))
     missing = [name for name in WANTED_V1 if name not in first]
     if missing:
         return CgroupLayout(0, (), f"no control group controller {', '.join(missing)} is mounted")
-    return CgroupLayout(1, tuple((name, first[name]) for name in WANTED_V1))
+    names = [*WANTED_V1, *([WELCOME] if WELCOME in first else [])]
+    return CgroupLayout(1, tuple((name, first[name]) for name in names))
 
 
 def _controllers(path: Path, given: dict[Path, str] | None) -> str:
@@ -98,7 +109,7 @@ class RunCgroup:
         """Make the run's groups in every hierarchy."""
         for root, path in zip(self.layout.roots, self.paths, strict=True):
             if self.layout.version == 2:
-                _enable_cpu(root)
+                _hand_out(root)
             # Both at once: another run's end may take the common folder away in between.
             path.mkdir(parents=True, exist_ok=True)
             self._make(path.parent)
@@ -150,17 +161,36 @@ class RunCgroup:
         for path in self.paths:
             _remove_group(path / _node(server) / f"vm{vm}", time.monotonic() + 5.0)
 
-    def set_quota(self, server: int, cpus: float | None) -> None:
-        """How many processors a node may use at most; None: no limit."""
-        quota = None if cpus is None else max(1000, round(cpus * PERIOD_US))
+    def set_quota(self, server: int, cpus: float | None, vm: int | None = None) -> None:
+        """How many processors a node, or one VM on it, may use at most; None: no limit."""
+        share = 1.0 if cpus is None else cpus
+        period = min(MAX_PERIOD_US, max(PERIOD_US, round(LEAST_QUOTA_US / share)))
+        quota = None if cpus is None else max(LEAST_QUOTA_US, round(cpus * period))
         for path in self.paths:
             self._make(path / _node(server))
         group = self._path("cpu") / _node(server)
+        if vm is not None:
+            group /= f"vm{vm}"
         if self.layout.version == 2:
-            _write(group / "cpu.max", f"{'max' if quota is None else quota} {PERIOD_US}")
+            _write(group / "cpu.max", f"{'max' if quota is None else quota} {period}")
         else:
-            _write(group / "cpu.cfs_period_us", str(PERIOD_US))
+            # One at a time, and a group may never have more than the one above it.
+            _write(group / "cpu.cfs_quota_us", "-1")
+            _write(group / "cpu.cfs_period_us", str(period))
             _write(group / "cpu.cfs_quota_us", str(-1 if quota is None else quota))
+
+    def set_memory(self, server: int, size_bytes: int) -> bool:
+        """How much memory a node's VMs may use together; False where the machine has no quotas.
+
+        What goes beyond it is ended by the kernel, and its job with it.
+        """
+        if not self.layout.limits_memory:
+            return False
+        group = self._path("memory") / _node(server)
+        self._make(group)
+        name = "memory.max" if self.layout.version == 2 else "memory.limit_in_bytes"
+        _write(group / name, str(size_bytes))
+        return True
 
     def set_weight(self, server: int, vm: int, weight: int) -> None:
         """A VM's share of its node, 1 .. 10,000."""
@@ -171,6 +201,14 @@ class RunCgroup:
             _write(group / "cpu.weight", str(weight))
         else:
             _write(group / "cpu.shares", str(SHARES_PER_WEIGHT * weight))
+
+    def end_vm(self, server: int, vm: int, timeout_s: float = 5.0) -> int:
+        """Kill every process of a VM, frozen or not; returns how many. Raises TimeoutError."""
+        deadline = time.monotonic() + timeout_s
+        groups = [path / _node(server) / f"vm{vm}" for path in self.paths]
+        for group in groups:
+            _thaw(group)
+        return len(set[int]().union(*(_empty(group, deadline) for group in groups)))
 
     def freeze(self, server: int, vm: int, *, frozen: bool, timeout_s: float = 5.0) -> None:
         """Stop or let go on all of a VM's processes; returns when it is so."""
@@ -212,7 +250,7 @@ class RunCgroup:
     def _make(self, path: Path, *, leaf: bool = False) -> None:
         path.mkdir(exist_ok=True)
         if self.layout.version == 2 and not leaf:
-            _enable_cpu(path)
+            _hand_out(path)
 
 
 def _node(server: int) -> str:
@@ -220,10 +258,20 @@ def _node(server: int) -> str:
     return f"node{server}"
 
 
-def _enable_cpu(group: Path) -> None:
+def _hand_out(group: Path) -> None:
+    """Version 2: let the groups below this one have quotas of their own."""
     control = group / "cgroup.subtree_control"
-    if "cpu" not in control.read_text(encoding="ascii").split():
-        _write(control, "+cpu")
+    given = control.read_text(encoding="ascii").split()
+    offered = (group / "cgroup.controllers").read_text(encoding="ascii").split()
+    for name in ("cpu", WELCOME):
+        if name in offered and name not in given:
+            _write(control, f"+{name}")
+
+
+def _thaw(group: Path) -> None:
+    """A frozen process of version 1 does not die before it is thawed."""
+    with suppress(FileNotFoundError):
+        _write(group / "freezer.state", "THAWED")
 
 
 def _own_group(root: Path, controller: str) -> Path:
@@ -266,9 +314,7 @@ def remove_groups(paths: Iterable[Path], timeout_s: float = 10.0) -> int:
     roots = list(paths)
     groups = [Path(folder) for path in roots for folder, _, _ in os.walk(path, topdown=False)]
     for group in groups:
-        # A frozen process does not die before it is thawed, whatever hierarchy it is killed by.
-        with suppress(FileNotFoundError):
-            _write(group / "freezer.state", "THAWED")
+        _thaw(group)
     killed: set[int] = set()
     for group in groups:
         killed |= _empty(group, deadline)

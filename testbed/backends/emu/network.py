@@ -33,7 +33,9 @@ from testbed.errors import MachineCannot
 from testbed.plan.hosts import VM_DEVICE, tenant_hosts
 from testbed.plan.limits import (
     Mode,
+    closing_lines,
     network_limits,
+    opening_lines,
     removal_lines,
     rerate_lines,
     tenant_limits,
@@ -86,6 +88,7 @@ class Network:
         self._vm_sysctls = tuple(vm_sysctls)
         self._datapath = datapath or ovs.datapath_type()
         self._handles: _Handles | None = None
+        self._open = False
 
     def __enter__(self) -> Network:
         self.up()
@@ -224,6 +227,18 @@ class Network:
         handles.limits.apply(rerate_lines(self.plan, old, new, mode))
         set_gso(tenant_hosts(new), handles.vms)
 
+    def open_links(self) -> None:
+        """Let what no tenant reserved have all of a link that is left. A second call is free."""
+        if not self._open:
+            self._up().limits.apply(opening_lines(self.plan))
+            self._open = True
+
+    def close_links(self) -> None:
+        """The inverse of :meth:`open_links`."""
+        if self._open:
+            self._up().limits.apply(closing_lines(self.plan))
+            self._open = False
+
     def netns_path(self, slot: Slot) -> Path:
         """Where a process enters a slot's namespace."""
         return NETNS_DIR / slot.netns
@@ -239,6 +254,16 @@ class Network:
         """(tenant, directed link) -> what that tenant has sent there."""
         handles = self._up()
         return by_class(handles.host.qdiscs(), handles.directed_of)
+
+    def vm_sent_bytes(self, tenant: TenantPlan) -> list[int]:
+        """What each of a tenant's VMs has sent since its tenant came in."""
+        vms = self._up().vms
+        out = []
+        for vm in tenant.vms:
+            inside = vms[vm.slot.netns]
+            found = by_link(inside.socket.qdiscs(), {inside.ifindex: 0})
+            out.append(found[0].sent_bytes if found else 0)
+        return out
 
     def unshaped_packets(self) -> dict[str, int]:
         """Device -> packets that left past every limit; empty, or the run is not valid."""

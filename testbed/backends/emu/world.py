@@ -5,19 +5,21 @@ controller, agents. Taken up in that order, taken down in the reverse, whatever 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from controller.client import ControllerError, ControllerRefused
 from controller.launch import API_PORT, OPENFLOW_PORT
 from controller.privileges import unprivileged_user
 from controller.process import ControllerNotStarted, ControllerProcess, start_controller
 from jobs.live.client import AgentPool
-from jobs.live.protocol import Plan
+from jobs.live.protocol import ComputePlan, Plan
 from jobs.live.tcp import VM_SYSCTLS
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.clean import clean_leftovers, remove_run
@@ -28,9 +30,16 @@ from testbed.errors import MachineCannot, RunFailed
 from testbed.plan.fabric import controller_switches, controller_tenant
 from testbed.plan.network import NetworkPlan, Slot, TenantPlan, network_plan
 from testbed.plan.text import network_text, tenant_text
+from testbed.schedulers.actions import Tier
+from testbed.spec.experiment import Scale
 from topologies.datacentre import DataCentre
 
 CONNECT_TIMEOUT_S = 60.0
+# The weights of a foreground and a background VM on one node (CMBF, Section 3).
+WEIGHTS: dict[Tier, int] = {"foreground": 10_000, "background": 1}
+# What all nodes together may have of the machine's memory, and the least that one gets.
+MEMORY_SHARE = 0.8
+LEAST_MEMORY_BYTES = 64 << 20
 PORT_TAKEN = "port-taken"
 HTTP_NOT_FOUND = 404
 
@@ -63,7 +72,10 @@ class LiveWorld:
         agents: AgentPool,
         cgroup: RunCgroup,
         log_dir: Path,
+        quotas: dict[str, Any],
     ) -> None:
+        self._quotas = quotas
+        self._cpus_per_vm = float(quotas["cpus_per_slot"])
         self.datacentre = datacentre
         self.network = network
         self.plan: NetworkPlan = network.plan
@@ -129,9 +141,12 @@ class LiveWorld:
         self.network.rerate_tenant(tenant, new)
         return new
 
-    def spawn(self, name: str, slot: Slot, plan: Plan) -> None:
+    def spawn(self, name: str, slot: Slot, plan: Plan, tier: Tier) -> None:
         """Ask for an agent in a VM slot: in its namespace and control group, unprivileged."""
         joins = self._cgroup.add_vm(slot.server, slot.index)
+        self._cgroup.set_weight(slot.server, slot.index, WEIGHTS[tier])
+        if self._cpus_per_vm < 1.0:
+            self._cgroup.set_quota(slot.server, self._cpus_per_vm, slot.index)
         self.agents.spawn(
             name,
             plan,
@@ -140,7 +155,48 @@ class LiveWorld:
             netns=str(self.network.netns_path(slot)),
             cgroups=[str(path) for path in joins],
             log=self._log_dir / f"agent-{name}.log",
+            cpus=self._cores(slot) if isinstance(plan, ComputePlan) else (),
         )
+
+    def _cores(self, slot: Slot) -> tuple[int, ...]:
+        """The processor that a computing VM keeps to.
+
+        Two VMs of a node must meet on one for their weights to count: on two they would share the
+        node's quota alike.
+        """
+        cores = sorted(os.sched_getaffinity(0))
+        slots = int(self.datacentre.slots[slot.server])
+        own = 0 if slots * self._cpus_per_vm <= 1.0 else slot.index % slots
+        return (cores[(slot.server + own) % len(cores)],)
+
+    def freeze(self, tenant: TenantPlan, *, frozen: bool) -> None:
+        """Stop all of a tenant's processes where they are, or let them go on. Raises OSError."""
+        for vm in tenant.vms:
+            self._cgroup.freeze(vm.slot.server, vm.slot.index, frozen=frozen)
+
+    def prefer(self, tenant: TenantPlan, tier: Tier) -> None:
+        """Give a tenant's VMs the CPU priority of a tier."""
+        for vm in tenant.vms:
+            self._cgroup.set_weight(vm.slot.server, vm.slot.index, WEIGHTS[tier])
+
+    def end_processes(self, tenant: TenantPlan) -> None:
+        """Kill whatever runs in a tenant's VMs, with all its children. Raises OSError."""
+        for vm in tenant.vms:
+            self._cgroup.end_vm(vm.slot.server, vm.slot.index)
+
+    def open_links(self) -> None:
+        """From now on, what no tenant reserved may use all of a link that is left."""
+        self.network.open_links()
+
+    def nic_bps(self, server: int) -> int:
+        """What a server's links carry together, on the emulated wire."""
+        name = self.plan.bridge_of_node[server].name
+        return sum(link.capacity_bps for link in self.plan.links if link.lower.bridge == name)
+
+    @staticmethod
+    def is_plugged(slot: Slot) -> bool:
+        """Whether a VM slot still has its port on the switch."""
+        return (Path("/sys/class/net") / slot.port.name).exists()
 
     # -- what is written down -------------------------------------------------------------------
 
@@ -172,23 +228,27 @@ class LiveWorld:
             "bridges": len(self.plan.bridges),
             "links": len(self.plan.links),
             "vm_slots": len(self.plan.slots),
+            "cgroup_version": self._cgroup.layout.version,
+            "node_quotas": self._quotas,
         }
 
 
 @contextmanager
 def live_world(
     datacentre: DataCentre,
-    scale_rate: float,
+    scale: Scale,
     options: LiveOptions,
     log_dir: Path,
     name: str,
     narrate: Narrate = _silent,
+    berths: Sequence[int] | None = None,
 ) -> Iterator[LiveWorld]:
     """The data centre live. Raises MachineCannot before anything is made, RunFailed later.
 
+    ``berths``: VM namespaces per server, where they are to be more than its slots.
     What earlier runs left is removed first; what this one makes is removed at the end.
     """
-    plan = network_plan(datacentre, options.prefix, scale_rate)
+    plan = network_plan(datacentre, options.prefix, scale.rate, berths)
     with ExitStack() as stack:
         stack.enter_context(MachineLock.take(name))
         for thing in clean_leftovers():
@@ -196,6 +256,7 @@ def live_world(
         ledger = Ledger.create(name)
         stack.callback(remove_run, ledger)
         cgroup = _enter_cgroup(stack, ledger)
+        quotas = _set_quotas(cgroup, datacentre, scale.cpu)
         narrate(
             f"network up: {len(plan.bridges)} bridges, {len(plan.links)} links, "
             f"{len(plan.slots)} VM slots"
@@ -213,7 +274,7 @@ def live_world(
         agents.start()
         stack.callback(agents.close)
         _list_process(ledger, "agents", agents.pid)
-        world = LiveWorld(datacentre, network, controller, agents, cgroup, log_dir)
+        world = LiveWorld(datacentre, network, controller, agents, cgroup, log_dir, quotas)
         stack.callback(world.close)
         yield world
 
@@ -225,6 +286,23 @@ def _enter_cgroup(stack: ExitStack, ledger: Ledger) -> RunCgroup:
     stack.callback(cgroup.leave)
     cgroup.enter()
     return cgroup
+
+
+def _set_quotas(cgroup: RunCgroup, datacentre: DataCentre, cpu: float) -> dict[str, Any]:
+    """Every node's processors (``cpu`` of one of this machine's per slot) and memory.
+
+    A node that may use all of the machine's processors has no quota of them.
+    """
+    cores = os.cpu_count() or 1
+    memory_bytes = int(psutil.virtual_memory().total * MEMORY_SHARE / datacentre.n_servers)
+    memory_bytes = max(LEAST_MEMORY_BYTES, memory_bytes)
+    limited = False
+    for server in range(datacentre.n_servers):
+        cpus = int(datacentre.slots[server]) * cpu
+        if cpus < cores:
+            cgroup.set_quota(server, cpus)
+        limited = cgroup.set_memory(server, memory_bytes)
+    return {"cpus_per_slot": cpu, "memory_bytes_per_node": memory_bytes if limited else None}
 
 
 def _start_controller(

@@ -29,7 +29,7 @@ patterns = st.sampled_from(["ring", "permutation", "all-to-all"])
 @given(n=st.integers(2, 16), pattern=patterns, seed=st.integers(0, 99))
 def test_what_is_sent_is_what_is_expected_vm_by_vm(n: int, pattern: str, seed: int) -> None:
     job = JobRequest("j", 0, n, 500_000_000, 3.0, pattern=pattern)  # type: ignore[arg-type]
-    plans = agent_plans(job, tenant(n), Scale(0.1, 1), seed, 3.0)
+    plans = agent_plans(job, tenant(n), Scale(0.1, 1), seed)
     sent, expected = {}, {}
     for plan in plans:
         assert isinstance(plan, TransferPlan)
@@ -57,7 +57,7 @@ def test_a_job_of_p_seconds_at_b_lasts_p_over_the_time_scale_on_the_wire(
 def test_a_demand_curve_becomes_payload_rates_on_the_emulated_wire() -> None:
     curve = DemandCurve(((0.5, 151_400_000), (1.0, 0)))
     job = JobRequest("j", 0, 2, 151_400_000, 2.0, kind="demand", demand=curve, cpu_share=0.2)
-    (first, _) = agent_plans(job, tenant(2), Scale(0.1, 1), 1, 2.0)
+    (first, _) = agent_plans(job, tenant(2), Scale(0.1, 1), 1)
     assert isinstance(first, TransferPlan)
     assert first.demand == ((0.5, 14_480_000), (1.0, 0))
     assert first.cpu_share == 0.2
@@ -66,7 +66,7 @@ def test_a_demand_curve_becomes_payload_rates_on_the_emulated_wire() -> None:
 
 def test_jobs_without_a_network_burn_cpu_for_their_time() -> None:
     alone = JobRequest("j", 0, 1, 500_000_000, 4.0, cpu_share=0.5)
-    (plan,) = agent_plans(alone, tenant(1), Scale(1, 2), 1, 4.0)
+    (plan,) = agent_plans(alone, tenant(1), Scale(1, 2), 1)
     assert plan == ComputePlan(0, 1.0, 0.5, timeout_s=plan.timeout_s)
 
 

@@ -1,0 +1,187 @@
+"""The command agent: a real application in the VM, one process tree per rank.
+
+The command finds its place in its environment, as in MPI-like launchers:
+
+- ``HOSENET_RANK``: this VM's number, from 0; ``HOSENET_SIZE``: how many VMs the job has;
+- ``HOSENET_IP``: this VM's address; ``HOSENET_PEERS``: the addresses of all VMs by rank, with
+  commas between them, this one's included;
+- ``HOSENET_JOB``, ``HOSENET_BANDWIDTH_BPS``: the job's name, and what each VM may send;
+- ``HOME`` and ``TMPDIR``: a folder of its own, removed when it ends.
+
+The job has finished when the command of every rank has ended with exit code 0. What a command
+leaves running is ended with it. Its output goes to the agent's log, up to a limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import selectors
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+from jobs.live import linux
+from jobs.live.agent import AgentFailure, Stopwatch, wait_for_start
+from jobs.live.channel import Channel
+from jobs.live.protocol import AgentReport, CommandPlan, Progress, Ready
+
+OUTPUT_LIMIT_BYTES = 4 << 20
+_LAST_LINE_BYTES = 300
+_READ_BYTES = 65536
+_CUT = b"\n[the rest of the output is not kept]\n"
+
+
+class CommandAgent:
+    """Runs one :class:`CommandPlan`."""
+
+    def __init__(self, plan: CommandPlan, channel: Channel) -> None:
+        self._plan = plan
+        self._channel = channel
+        self._watch = Stopwatch()
+        self._kept_bytes = 0
+        self._tail = b""
+        self._cpu_before_s = _children_cpu_s()
+
+    def run(self) -> None:
+        """Run the command to its end; raises AgentFailure with what it said last if it fails."""
+        self._channel.say(Ready(self._plan.index, time.monotonic_ns()))
+        self._watch.start(wait_for_start(self._channel, self._plan.start_at_ns))
+        home = tempfile.mkdtemp(prefix="hosenet-")
+        try:
+            with self._started(home) as child:
+                try:
+                    self._attend(child)
+                finally:
+                    self._end(child)
+        finally:
+            shutil.rmtree(home, ignore_errors=True)
+        if child.returncode:
+            raise AgentFailure(self._how(child.returncode))
+
+    def report(self, error: str | None) -> AgentReport:
+        """How long it took and what CPU time it used."""
+        return AgentReport(
+            index=self._plan.index,
+            start_ns=self._watch.start_ns,
+            end_ns=time.monotonic_ns(),
+            received=(),
+            sent=(),
+            cpu_s=self._cpu_s(),
+            congestion_control=None,
+            error=error,
+        )
+
+    def _started(self, home: str) -> subprocess.Popen[bytes]:
+        plan = self._plan
+        environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "LANG": "C.UTF-8",
+            "HOME": home,
+            "TMPDIR": home,
+            "HOSENET_RANK": str(plan.index),
+            "HOSENET_SIZE": str(len(plan.peers)),
+            "HOSENET_IP": plan.ip,
+            "HOSENET_PEERS": ",".join(plan.peers),
+            **dict(plan.environment),
+        }
+        try:
+            return subprocess.Popen(
+                plan.argv,
+                env=environment,
+                cwd=home,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                bufsize=0,
+                start_new_session=True,
+                # Before exec, in a process without threads: it ends with its agent.
+                preexec_fn=_tie_to_agent,  # noqa: PLW1509
+            )
+        except OSError as error:
+            raise AgentFailure(f"cannot run {plan.argv[0]!r}: {error.strerror}") from None
+
+    def _attend(self, child: subprocess.Popen[bytes]) -> None:
+        """Pass its output on and look after the channel until it ends."""
+        assert child.stdout is not None  # noqa: S101 - asked for above
+        os.set_blocking(child.stdout.fileno(), False)
+        handle = os.pidfd_open(child.pid)
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._channel, selectors.EVENT_READ, self._channel.heard)
+                selector.register(handle, selectors.EVENT_READ, None)
+                selector.register(child.stdout, selectors.EVENT_READ, child.stdout)
+                while True:
+                    self._sample()
+                    for key, _ in selector.select(self._plan.progress_every_s):
+                        if key.data is None:
+                            self._pass_on(child.stdout.fileno())
+                            return
+                        if key.data is child.stdout:
+                            if not self._pass_on(child.stdout.fileno()):
+                                selector.unregister(child.stdout)
+                        else:
+                            key.data()
+        finally:
+            os.close(handle)
+
+    def _pass_on(self, descriptor: int) -> bool:
+        """Its output so far to the log; False once it has closed it."""
+        while True:
+            try:
+                data = os.read(descriptor, _READ_BYTES)
+            except BlockingIOError:
+                return True
+            if not data:
+                return False
+            self._tail = (self._tail + data)[-_LAST_LINE_BYTES:]
+            if self._kept_bytes < OUTPUT_LIMIT_BYTES:
+                cut = self._kept_bytes + len(data) >= OUTPUT_LIMIT_BYTES
+                self._kept_bytes += len(data)
+                # A full disk costs the log, not the job.
+                with contextlib.suppress(OSError):
+                    os.write(1, data + _CUT if cut else data)
+
+    def _end(self, child: subprocess.Popen[bytes]) -> None:
+        """Whatever is left of it: a word first, then by force."""
+        if child.poll() is None:
+            _signal_group(child.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(self._plan.grace_s)
+        _signal_group(child.pid, signal.SIGKILL)
+        child.wait()
+
+    def _sample(self) -> None:
+        now_ns = time.monotonic_ns()
+        if self._watch.sample_due(now_ns, self._plan.progress_every_s):
+            self._channel.say(Progress(self._plan.index, now_ns, 0, 0, self._cpu_s()))
+
+    def _cpu_s(self) -> float:
+        if self._watch.start_ns is None:
+            return 0.0
+        return self._watch.cpu_s() + _children_cpu_s() - self._cpu_before_s
+
+    def _how(self, code: int) -> str:
+        name = os.path.basename(self._plan.argv[0])  # noqa: PTH119 - a command, not a path
+        how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
+        lines = self._tail.decode("utf-8", "replace").strip().splitlines()
+        return f"{name} ended with {how}" + (f": {lines[-1].strip()}" if lines else "")
+
+
+def _tie_to_agent() -> None:
+    linux.set_parent_death_signal(signal.SIGKILL)
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, signal.SIG_DFL)
+
+
+def _signal_group(group: int, signum: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signum)
+
+
+def _children_cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime

@@ -1,0 +1,209 @@
+"""A job on the live network: its tenant, its agents, how long it has been on nodes."""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import dataclass, field
+
+from jobs.live.client import (
+    AgentDone,
+    AgentExited,
+    AgentProgress,
+    AgentReady,
+    AgentRefused,
+    Message,
+)
+from jobs.live.protocol import AgentReport, Plan, TransferPlan
+from jobs.request import JobRequest
+from testbed.embedding.placement import Placement
+from testbed.plan.job import produces_last
+from testbed.plan.network import TenantPlan
+from testbed.schedulers.actions import Tier
+
+# Agents of one job that broke down together: the one that says why came first or comes now.
+TROUBLE_S = 0.2
+
+
+@dataclass
+class LiveJob:
+    """A job and what its agents said.
+
+    ``tenant`` is None while it is parked: preempted, and its VMs given up. ``plans`` are what its
+    present agents do, ``delivered_bytes`` and ``used_cpu_s`` what earlier ones did. It has been on
+    nodes for ``ran_ns`` up to ``since_ns``, and since then if that is not None. ``agents`` are
+    this generation's names, by VM. ``parked`` is what was left to do when it gave its VMs up;
+    ``thaw_number`` tells a thaw that is still wanted from an earlier one.
+    """
+
+    request: JobRequest
+    placement: Placement
+    rate_bps: int
+    tier: Tier
+    best_effort: bool
+    limit_s: float | None
+    tenant: TenantPlan | None = None
+    plans: tuple[Plan, ...] = ()
+    agents: tuple[str, ...] = ()
+    generation: int = 0
+    waiting_for: set[str] = field(default_factory=set)
+    begun: bool = False
+    begin_ns: int = 0
+    since_ns: int | None = None
+    ran_ns: int = 0
+    frozen: bool = False
+    stopping: bool = False
+    received: dict[str, int] = field(default_factory=dict)
+    moved_ns: int = 0
+    reports: dict[str, AgentReport] = field(default_factory=dict)
+    exits: dict[str, int] = field(default_factory=dict)
+    volume_bytes: int = 0
+    delivered_bytes: int = 0
+    used_cpu_s: float = 0.0
+    trouble: str | None = None
+    trouble_ns: int = 0
+    said_ns: int = 0
+    thaw_number: int = 0
+    parked: tuple[Plan, ...] = ()
+    sent_when_frozen: list[int] = field(default_factory=list)
+    start_overhead_ns: int = 0
+
+    @property
+    def over(self) -> bool:
+        """All agents have reported, or something went wrong after the start.
+
+        One that lost its peer says so before the one that died is known to have: of what goes
+        wrong together, the cause is worth a moment's wait.
+        """
+        if not self.begun:
+            return False
+        if self.trouble is not None:
+            late = time.monotonic_ns() - self.trouble_ns > TROUBLE_S * 1e9
+            return late or not self._a_consequence
+        return bool(self.agents) and len(self.reports) == len(self.plans)
+
+    @property
+    def _a_consequence(self) -> bool:
+        return self.trouble is not None and "connection" in self.trouble
+
+    def fail(self, reason: str, *, cause: bool = False) -> None:
+        """Something went wrong. The first reason stays, unless a later one is its ``cause``."""
+        if self.trouble is None:
+            self.trouble, self.trouble_ns = reason, time.monotonic_ns()
+        elif cause and self._a_consequence:
+            self.trouble = reason
+
+    def hear(self, message: Message) -> None:
+        """Take in what one of its agents said."""
+        agent = message.agent_id
+        assert agent is not None  # noqa: S101 - looked up by it
+        match message:
+            case AgentReady():
+                self.waiting_for.discard(agent)
+            case AgentProgress(progress=progress):
+                if progress.received_bytes > self.received.get(agent, 0):
+                    self.moved_ns = time.monotonic_ns()
+                self.received[agent] = progress.received_bytes
+            case AgentDone(report=report):
+                self.reports[agent] = report
+                self.moved_ns = time.monotonic_ns()
+                if report.error is not None and not self.stopping:
+                    self.fail(f"VM {report.index}: {report.error}")
+            case AgentRefused(reason=reason):
+                self.fail(f"agent {agent} was refused: {reason}", cause=True)
+            case AgentExited(code=code, signum=signum):
+                self.exits[agent] = 128 + (signum or 0) if code is None else code
+                if agent not in self.reports and not self.stopping:
+                    how = f"exit code {code}" if signum is None else signal.Signals(signum).name
+                    self.fail(f"agent {agent} ended with {how} and no report", cause=True)
+            case _:
+                pass
+
+    # -- time on nodes ----------------------------------------------------------------------
+
+    def begin(self, at_ns: int, progress_from_ns: int) -> None:
+        """It is on nodes from ``at_ns`` on and works from ``progress_from_ns`` on."""
+        self.since_ns, self.begin_ns, self.moved_ns = at_ns, progress_from_ns, progress_from_ns
+        self.begun = True
+
+    def pause(self, at_ns: int) -> None:
+        """It has left its nodes, or stands still on them."""
+        if self.since_ns is not None:
+            self.ran_ns += max(0, at_ns - self.since_ns)
+            self.since_ns = None
+
+    def drained(self, sent_bytes: list[int], rate_bps: int) -> None:
+        """What its VMs have sent since they were frozen: they were at it for so much longer.
+
+        Freezing stops the processes; what they had handed to their kernel still leaves, at the
+        job's own rate (docs/decisions/0221).
+        """
+        after = [now - was for was, now in zip(self.sent_when_frozen, sent_bytes, strict=True)]
+        self.ran_ns += round(max(0, *after, 0) * 8e9 / rate_bps)
+
+    def ran_until_ns(self, at_ns: int) -> int:
+        """How long it has been on nodes by then."""
+        return self.ran_ns + (0 if self.since_ns is None else max(0, at_ns - self.since_ns))
+
+    def end_ns(self) -> int:
+        """The receivers' last byte; where the application computes on or moves none, its end."""
+        return max(self._agent_end_ns(report) for report in self.reports.values())
+
+    def _agent_end_ns(self, report: AgentReport) -> int:
+        last_ns = report.last_byte_ns
+        if last_ns is None or produces_last(self.request):
+            return report.end_ns
+        return last_ns
+
+    # -- volumes ----------------------------------------------------------------------------
+
+    @property
+    def received_bytes(self) -> int:
+        """Payload that has arrived, as far as is known."""
+        return self.delivered_bytes + sum(
+            self.received.get(agent, 0)
+            if agent not in self.reports
+            else sum(flow.size_bytes for flow in self.reports[agent].received)
+            for agent in self.agents
+        )
+
+    def settle(self) -> None:
+        """Its agents have ended for good: what they did is kept, the rest is for others."""
+        for report in self.reports.values():
+            self.delivered_bytes += sum(flow.size_bytes for flow in report.received)
+            self.used_cpu_s += report.cpu_s
+        self.reports, self.received, self.agents = {}, {}, ()
+
+    def detail(self) -> dict[str, object]:
+        """Raw figures for ``events.jsonl``."""
+        reports = list(self.reports.values())
+        received = sum(f.size_bytes for r in reports for f in r.received)
+        acknowledged = sum(f.acknowledged_bytes for r in reports for f in r.sent)
+        vms = () if self.tenant is None else self.tenant.vms
+        out: dict[str, object] = {
+            "volume_bytes_raw": self.volume_bytes,
+            "received_bytes_raw": self.delivered_bytes + received,
+            "acknowledged_bytes_raw": self.delivered_bytes + acknowledged,
+            "retransmits": sum(f.retransmits for r in reports for f in r.sent),
+            "cpu_s_raw": self.used_cpu_s + sum(r.cpu_s for r in reports),
+            "rate_bps_raw": 0 if self.tenant is None else self.tenant.rate_bps,
+            "congestion_control": sorted(
+                {r.congestion_control for r in reports if r.congestion_control}
+            ),
+            "vms": [vm.slot.netns for vm in vms],
+            "exit_codes": [self.exits[name] for name in sorted(self.exits)],
+            "start_overhead_s_raw": self.start_overhead_ns / 1e9,
+        }
+        if self.generation:
+            out["restarts"] = self.generation
+        return out
+
+
+def volume_bytes(plans: tuple[Plan, ...]) -> int:
+    """Payload that these agents are to receive."""
+    return sum(
+        flow.size_bytes
+        for plan in plans
+        if isinstance(plan, TransferPlan)
+        for flow in plan.receives
+    )

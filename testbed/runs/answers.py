@@ -1,0 +1,164 @@
+"""What a world answered the engine, call by call: written down live, given again in a replay.
+
+``answers.jsonl`` in a live run's folder holds one line a call. An engine that is given the same
+answers is at the same time at the same step, so a policy without hidden state decides the same:
+:func:`testbed.runs.replayed.run_replayed` shows whether it did.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+from jobs.request import JobRequest
+from testbed.embedding.placement import Placement
+from testbed.engine.backend import Backend, Completion, StartFailed
+from testbed.errors import BadInput, RunFailed
+from testbed.runs.reserve import Reserve
+from testbed.schedulers.actions import Tier
+
+ANSWERS = "answers.jsonl"
+
+Write = Callable[[dict[str, Any]], None]
+
+
+def writer(file: IO[str], reserve: Reserve) -> Write:
+    """One flushed line an answer."""
+
+    def write(answer: dict[str, Any]) -> None:
+        with reserve.guarding():
+            file.write(json.dumps(answer, separators=(",", ":"), allow_nan=False) + "\n")
+            file.flush()
+
+    return write
+
+
+class Recorded:
+    """A world whose answers are written down. See :class:`testbed.engine.backend.Backend`."""
+
+    def __init__(self, world: Backend, write: Write) -> None:
+        self._world = world
+        self._write = write
+        self.name = world.name
+
+    def now_s(self) -> float:
+        now_s = self._world.now_s()
+        self._write({"now_s": now_s})
+        return now_s
+
+    def wait(self, until_s: float | None) -> list[Completion]:
+        done = self._world.wait(until_s)
+        self._write({"wait": until_s, "done": [asdict(each) for each in done]})
+        return done
+
+    def start(self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier) -> None:
+        try:
+            self._world.start(job, placement, rate_bps, tier)
+        except StartFailed as error:
+            self._write({"start": job.id, "failed": str(error)})
+            raise
+        self._write({"start": job.id})
+
+    def rescale(self, job_id: str, rate_bps: int) -> None:
+        self._write({"rescale": job_id})
+        self._world.rescale(job_id, rate_bps)
+
+    def preempt(self, job_id: str) -> None:
+        self._write({"preempt": job_id})
+        self._world.preempt(job_id)
+
+    def resume(self, job_id: str, cost_s: float, tier: Tier) -> None:
+        self._write({"resume": job_id})
+        self._world.resume(job_id, cost_s, tier)
+
+    def migrate(self, job_id: str, placement: Placement, cost_s: float, tier: Tier) -> None:
+        self._write({"migrate": job_id})
+        self._world.migrate(job_id, placement, cost_s, tier)
+
+    def switch_tier(self, job_id: str, tier: Tier) -> None:
+        self._write({"switch_tier": job_id})
+        self._world.switch_tier(job_id, tier)
+
+    def kill(self, job_id: str) -> None:
+        self._write({"kill": job_id})
+        self._world.kill(job_id)
+
+
+class Replayed:
+    """The world that a run met, once more: every call must come where it came then.
+
+    RunFailed says where the engine asks for something else: a decision differs from there on.
+    """
+
+    name = "replay"
+
+    def __init__(self, answers: Iterator[tuple[int, dict[str, Any]]]) -> None:
+        self._answers = answers
+
+    def _next(self, call: str, of: object) -> dict[str, Any]:
+        number, answer = next(self._answers, (0, {}))
+        if answer.get(call, _NOTHING) != of:
+            then = f"line {number}: {answer}" if number else "nothing more"
+            asked = call if of is None else f"{call} {of}"
+            raise RunFailed(f"replay: the engine asks for {asked}, the run's answers hold {then}")
+        return answer
+
+    def now_s(self) -> float:
+        number, answer = next(self._answers, (0, {}))
+        if "now_s" not in answer:
+            raise RunFailed(f"replay: the engine asks for the time, line {number} is {answer}")
+        return float(answer["now_s"])
+
+    def wait(self, until_s: float | None) -> list[Completion]:
+        return [Completion(**done) for done in self._next("wait", until_s)["done"]]
+
+    def start(
+        self,
+        job: JobRequest,
+        placement: Placement,  # noqa: ARG002 - what is decided is compared by the events
+        rate_bps: int,  # noqa: ARG002
+        tier: Tier,  # noqa: ARG002
+    ) -> None:
+        failed = self._next("start", job.id).get("failed")
+        if failed is not None:
+            raise StartFailed(str(failed))
+
+    def rescale(self, job_id: str, rate_bps: int) -> None:  # noqa: ARG002
+        self._next("rescale", job_id)
+
+    def preempt(self, job_id: str) -> None:
+        self._next("preempt", job_id)
+
+    def resume(self, job_id: str, cost_s: float, tier: Tier) -> None:  # noqa: ARG002
+        self._next("resume", job_id)
+
+    def migrate(self, job_id: str, placement: Placement, cost_s: float, tier: Tier) -> None:  # noqa: ARG002
+        self._next("migrate", job_id)
+
+    def switch_tier(self, job_id: str, tier: Tier) -> None:  # noqa: ARG002
+        self._next("switch_tier", job_id)
+
+    def kill(self, job_id: str) -> None:
+        self._next("kill", job_id)
+
+
+_NOTHING = object()
+
+
+def read_answers(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Every answer with its line, from 1. Raises BadInput where there is none to read."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise BadInput(
+            f"{path}: {error.strerror}", "only live runs keep answers: testbed run writes them"
+        ) from error
+    for number, line in enumerate(lines, 1):
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            return  # cut short: the process was killed here
+        yield number, answer

@@ -1,0 +1,291 @@
+"""Whatever a policy may do, done on the live network: one world, one job at a time on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobs.request import JobRequest
+from testbed import events
+from testbed.backends.emu.world import LiveWorld
+from testbed.schedulers.actions import (
+    Kill,
+    Migrate,
+    Preempt,
+    Rescale,
+    Reserve,
+    Resume,
+    Start,
+    SwitchTier,
+)
+from testbed.spec.experiment import Scale
+from tests.emu.puppets import Puppet, ended, on, play, small_world
+from topologies.tree import tree
+
+MBIT = 10**6
+SWITCH = 4  # the only switch of four servers
+# A busy machine makes everything late, never early.
+LATE_S = 1.5
+
+
+@pytest.fixture(scope="module")
+def world(make_prefix: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveWorld]:
+    assert callable(make_prefix)
+    folder: Path = tmp_path_factory.mktemp("logs")
+    with small_world(tree([4], [1000 * MBIT], 1), make_prefix(), folder, berths=(2, 2, 2, 2)) as up:
+        yield up
+
+
+def pair(name: str, duration_s: float = 2.0, **more: object) -> JobRequest:
+    return JobRequest(name, 0.0, 2, 500 * MBIT, duration_s, **more)  # type: ignore[arg-type]
+
+
+def whole(history: list[events.Event]) -> None:
+    """It finished, and every byte of it arrived once."""
+    end = ended(history)
+    assert end.outcome == "finished", end.reason
+    assert end.detail["received_bytes_raw"] == end.detail["volume_bytes_raw"] > 0
+    assert end.detail["acknowledged_bytes_raw"] == end.detail["volume_bytes_raw"]
+
+
+def measured(history: list[events.Event]) -> float:
+    taken = ended(history).measured_s
+    assert taken is not None
+    return taken
+
+
+def test_a_preempted_jobs_connections_outlive_another_job_on_its_nodes(world: LiveWorld) -> None:
+    place = on(SWITCH, (0, 1), (1, 1))
+    puppet = Puppet(
+        {
+            "long": lambda _: [Start("long", place, 500 * MBIT)],
+            "urgent": lambda _: [Preempt("long", "urgent"), Start("urgent", place, 500 * MBIT)],
+        },
+        {4.0: lambda _: [Resume("long")]},
+    )
+    urgent = JobRequest("urgent", 1.0, 2, 500 * MBIT, 1.0)
+    told = play(world, [pair("long"), urgent], puppet)
+    whole(told["long"])
+    whole(told["urgent"])
+    # The same agents, on the same connections, to the end.
+    assert "restarts" not in ended(told["long"]).detail
+    assert ended(told["long"]).detail["exit_codes"] == [0, 0]
+    # Two seconds on nodes, whatever the three seconds off them.
+    assert 1.9 < measured(told["long"]) < 2.0 + LATE_S
+    assert ended(told["long"]).t > 4.5
+
+
+def test_a_job_whose_nodes_are_full_is_parked_and_goes_on_with_the_rest(world: LiveWorld) -> None:
+    place = on(SWITCH, (0, 1), (1, 1))
+    names = ["first", "second", "third"]
+
+    def begin(at: int) -> object:
+        before = [] if at == 0 else [Preempt(names[at - 1], names[at])]
+        return lambda _: [*before, Start(names[at], place, 500 * MBIT)]
+
+    puppet = Puppet(
+        {name: begin(at) for at, name in enumerate(names)},  # type: ignore[misc]
+        {3.5: lambda _: [Resume("second")], 5.5: lambda _: [Resume("first", cost_s=0.5)]},
+    )
+    jobs = [
+        JobRequest("first", 0.0, 2, 500 * MBIT, 2.0),
+        JobRequest("second", 1.0, 2, 500 * MBIT, 1.5),
+        JobRequest("third", 2.0, 2, 500 * MBIT, 1.0),
+    ]
+    told = play(world, jobs, puppet)
+    for name in names:
+        whole(told[name])
+    # Two namespaces a server, three jobs: the one that had waited longest had to go.
+    assert ended(told["first"]).detail["restarts"] == 1
+    assert "restarts" not in ended(told["second"]).detail
+    assert measured(told["first"]) > 2.4
+
+
+def test_a_running_job_migrates_after_its_cost_with_nothing_sent_twice(world: LiveWorld) -> None:
+    to = on(SWITCH, (2, 1), (3, 1))
+    puppet = Puppet(
+        {"job": lambda _: [Start("job", on(SWITCH, (0, 1), (1, 1)), 500 * MBIT)]},
+        {1.0: lambda _: [Migrate("job", to, "to make room", cost_s=1.0)]},
+    )
+    told = play(world, [pair("job")], puppet)
+    whole(told["job"])
+    assert 2.9 < measured(told["job"]) < 3.0 + LATE_S
+    assert [name[-2:] for name in ended(told["job"]).detail["vms"]] == ["v0", "v0"]
+    assert ended(told["job"]).detail["vms"] == [f"{world.plan.prefix}-s{k}v0" for k in (2, 3)]
+
+
+def test_a_job_is_rescaled_in_place(world: LiveWorld) -> None:
+    puppet = Puppet(
+        {"job": lambda _: [Start("job", on(SWITCH, (0, 1), (1, 1)), 250 * MBIT)]},
+        {1.0: lambda _: [Rescale("job", 500 * MBIT)]},
+    )
+    told = play(world, [pair("job")], puppet)
+    whole(told["job"])
+    # A quarter of it in the first second at half the rate, the rest at the whole of it.
+    assert 2.45 < measured(told["job"]) < 2.5 + LATE_S
+
+
+def test_an_advance_start_keeps_its_time_and_the_deadline_kills(world: LiveWorld) -> None:
+    place = on(SWITCH, (0, 1), (1, 1))
+    puppet = Puppet(
+        {
+            "later": lambda _: [Reserve("later", place, 500 * MBIT, 1.0, 3.0)],
+            "kept": lambda _: [Start("kept", on(SWITCH, (2, 1), (3, 1)), 500 * MBIT)],
+        },
+        {1.5: lambda _: [Kill("kept", "its owner changed her mind")]},
+    )
+    told = play(world, [pair("later", 10.0), pair("kept", 10.0)], puppet)
+    started = next(e for e in told["later"] if isinstance(e, events.JobStarted))
+    assert 1.0 <= started.t < 1.0 + LATE_S
+    end = ended(told["later"])
+    assert (end.outcome, end.reason) == ("killed", "its reservation ended before it did")
+    assert 3.0 <= end.t < 3.0 + LATE_S
+    assert ended(told["kept"]).reason == "its owner changed her mind"
+
+
+def test_a_background_vm_gets_what_the_foreground_leaves(world: LiveWorld) -> None:
+    """Two burning processes on one node with half a processor: 10,000 to 1."""
+    place = on(SWITCH, (0, 1))
+    half = Scale(rate=0.02, cpu=0.5)
+    burner = {"kind": "compute", "cpu_share": 1.0}
+    world._cgroup.set_quota(0, 0.5)
+    puppet = Puppet(
+        {
+            "front": lambda _: [Start("front", place, 0)],
+            "behind": lambda _: [Start("behind", place, 0, tier="background")],
+        },
+    )
+    jobs = [
+        JobRequest("front", 0.0, 1, 0, 2.0, **burner),  # type: ignore[arg-type]
+        JobRequest("behind", 0.0, 1, 0, 1.0, **burner),  # type: ignore[arg-type]
+    ]
+    told = play(world, jobs, puppet, half)
+    assert ended(told["front"]).outcome == ended(told["behind"]).outcome == "finished"
+    # One second of work behind two: it is done last, when nobody is in front of it any more.
+    assert measured(told["front"]) < 2.0 + LATE_S
+    assert measured(told["behind"]) > 2.5
+
+
+def test_a_tier_switch_changes_who_is_in_front(world: LiveWorld) -> None:
+    place = on(SWITCH, (0, 1))
+    half = Scale(rate=0.02, cpu=0.5)
+    burner = {"kind": "compute", "cpu_share": 1.0}
+    world._cgroup.set_quota(0, 0.5)
+    puppet = Puppet(
+        {
+            "front": lambda _: [Start("front", place, 0)],
+            "behind": lambda _: [Start("behind", place, 0, tier="background")],
+        },
+        {
+            0.5: lambda _: [
+                Preempt("front", "for the one behind"),
+                SwitchTier("behind", "foreground"),
+                Resume("front", tier="background"),
+            ],
+        },
+    )
+    jobs = [
+        JobRequest("front", 0.0, 1, 0, 2.0, **burner),  # type: ignore[arg-type]
+        JobRequest("behind", 0.0, 1, 0, 2.0, **burner),  # type: ignore[arg-type]
+    ]
+    told = play(world, jobs, puppet, half)
+    assert ended(told["behind"]).t < ended(told["front"]).t
+    assert ended(told["front"]).outcome == ended(told["behind"]).outcome == "finished"
+
+
+def test_jobs_without_guarantees_share_a_link_as_tcp_does(world: LiveWorld) -> None:
+    """Two jobs on one server's uplink: each gets about half, and a reservation all it asked for."""
+    world.network.close_links()
+    puppet = Puppet(
+        {
+            "one": lambda _: [Start("one", on(SWITCH, (0, 1), (1, 1)), 0)],
+            "two": lambda _: [Start("two", on(SWITCH, (2, 1), (3, 1)), 0)],
+        },
+    )
+    jobs = [
+        JobRequest("one", 0.0, 2, 1000 * MBIT, 1.5),
+        JobRequest("two", 0.0, 2, 1000 * MBIT, 1.5),
+    ]
+    told = play(world, jobs, puppet)
+    for name in ("one", "two"):
+        whole(told[name])
+        assert 1.4 < measured(told[name]) < 1.5 + LATE_S
+    world.network.close_links()
+
+
+RANKS = """
+import os, socket, sys, time
+rank, peers = int(os.environ["HOSENET_RANK"]), os.environ["HOSENET_PEERS"].split(",")
+assert len(peers) == int(os.environ["HOSENET_SIZE"])
+assert peers[rank] == os.environ["HOSENET_IP"]
+assert os.getuid() != 0
+listener = socket.create_server((peers[rank], 7000))
+for peer in peers:
+    while True:
+        try:
+            out = socket.create_connection((peer, 7000), 5)
+            break
+        except OSError:
+            time.sleep(0.05)
+    out.sendall(b"%d" % rank)
+    out.close()
+heard = sorted(int(listener.accept()[0].recv(9)) for _ in peers)
+print("heard", heard)
+sys.exit(heard != list(range(len(peers))))
+"""
+
+
+def command(name: str, script: str, n_vms: int = 3) -> JobRequest:
+    return JobRequest(name, 0.0, n_vms, 500 * MBIT, 2.0, command=("/usr/bin/python3", "-c", script))
+
+
+def test_an_application_finds_its_peers_by_rank(world: LiveWorld) -> None:
+    place = on(SWITCH, (0, 1), (1, 1), (2, 1))
+    puppet = Puppet({"mpi": lambda _: [Start("mpi", place, 500 * MBIT)]})
+    told = play(world, [command("mpi", RANKS)], puppet)
+    end = ended(told["mpi"])
+    assert end.outcome == "finished", end.reason
+    assert end.detail["exit_codes"] == [0, 0, 0]
+    log = world._log_dir / "agent-mpi.1.log"
+    assert "heard [0, 1, 2]" in log.read_text()
+
+
+def test_an_application_that_fails_ends_its_job_with_what_it_said(world: LiveWorld) -> None:
+    place = on(SWITCH, (0, 1), (1, 1), (2, 1))
+    script = (
+        "import os, sys, time\n"
+        "if os.environ['HOSENET_RANK'] == '1': sys.exit('no such file: input.csv')\n"
+        "time.sleep(60)"
+    )
+    puppet = Puppet({"app": lambda _: [Start("app", place, 500 * MBIT)]})
+    told = play(world, [command("app", script)], puppet)
+    end = ended(told["app"])
+    assert end.outcome == "killed"
+    assert end.reason == "VM 1: python3 ended with exit code 1: no such file: input.csv"
+
+
+def test_an_application_that_ignores_sigterm_is_killed_with_all_its_children(
+    world: LiveWorld,
+) -> None:
+    place = on(SWITCH, (0, 1))
+    script = (
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "for _ in range(2): os.fork() or os.setsid()\n"
+        "print('here', flush=True)\n"
+        "time.sleep(60)"
+    )
+    puppet = Puppet(
+        {"stubborn": lambda _: [Start("stubborn", place, 500 * MBIT)]},
+        {1.5: lambda _: [Kill("stubborn", "its time is over")]},
+    )
+    told = play(world, [command("stubborn", script, 1)], puppet)
+    end = ended(told["stubborn"])
+    assert (end.outcome, end.reason) == ("killed", "its time is over")
+    # Its group is gone, so nothing is left in it; and the next job may have its place at once.
+    mark = world._cgroup.paths[0].name
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/hosenet/{mark}/node0/vm*"))
+    again = Puppet({"next": lambda _: [Start("next", on(SWITCH, (0, 1), (1, 1)), 500 * MBIT)]})
+    whole(play(world, [pair("next", 0.5)], again)["next"])

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.live.production import phases
+from jobs.live.protocol import (
+    AgentReport,
+    CommandPlan,
+    ComputePlan,
+    Incoming,
+    Outgoing,
+    Received,
+    TransferPlan,
+)
+from testbed.plan.restart import curve_after, moved, remaining
+
+
+def report(index: int, *received: tuple[int, int], cpu_s: float = 0.0) -> AgentReport:
+    flows = tuple(Received(peer, size, None, None) for peer, size in received)
+    return AgentReport(index, 0, 1, flows, (), cpu_s, None, "terminated by signal 15")
+
+
+def ring(n: int, size: int) -> tuple[TransferPlan, ...]:
+    return tuple(
+        TransferPlan(
+            i,
+            f"10.0.4.{i + 1}",
+            5001,
+            (Outgoing((i + 1) % n, f"10.0.4.{(i + 1) % n + 1}", 5001, size),),
+            (Incoming((i - 1) % n, size),),
+        )
+        for i in range(n)
+    )
+
+
+@given(st.lists(st.integers(0, 1000), min_size=2, max_size=6))
+def test_what_was_received_and_what_is_left_are_the_whole(received: list[int]) -> None:
+    n = len(received)
+    plans = ring(n, 1000)
+    reports = {i: report(i, ((i - 1) % n, size)) for i, size in enumerate(received)}
+    rest = remaining(plans, reports)
+    for i, size in enumerate(received):
+        sender, receiver = rest[(i - 1) % n], rest[i]
+        assert isinstance(sender, TransferPlan)
+        assert isinstance(receiver, TransferPlan)
+        assert sum(flow.size_bytes for flow in sender.sends) == 1000 - size
+        assert sum(flow.size_bytes for flow in receiver.receives) == 1000 - size
+
+
+def test_a_vm_that_never_reported_begins_anew() -> None:
+    plans = ring(3, 1000)
+    assert remaining(plans, {}) == plans
+
+
+curves = st.lists(
+    st.tuples(st.integers(1, 20), st.integers(0, 3).map(lambda k: k * 8_000_000)),
+    min_size=1,
+    max_size=5,
+).filter(lambda steps: any(rate for _, rate in steps))
+
+
+@given(curves, st.floats(0, 0.999))
+def test_the_rest_of_a_demand_curve_takes_what_was_left_of_its_time(
+    widths: list[tuple[int, int]], share: float
+) -> None:
+    total_width = sum(width for width, _ in widths)
+    ends, at = [], 0
+    for width, rate in widths:
+        at += width
+        ends.append((1.0 if at == total_width else at / total_width, rate))
+    total = 10_000_000
+    rest_bytes = round(total * (1 - share))
+    after = curve_after(tuple(ends), 1 - rest_bytes / total)
+    assert after[-1][0] == 1.0
+    whole_ns = sum(p.duration_ns for p in phases(total, ends))
+    rest_ns = sum(p.duration_ns for p in phases(rest_bytes, after))
+    # Walk the whole curve by small steps: the time at which that share was sent.
+    done, spent = 0.0, 0.0
+    area = sum((b - a) * r for (a, r), b in zip(_from(ends), [e for e, _ in ends], strict=True))
+    for (start, rate), end in zip(_from(ends), [e for e, _ in ends], strict=True):
+        part = (end - start) * rate / area
+        if rate and done + part > share:
+            spent += (end - start) * (share - done) / part
+            break
+        done += part
+        spent += end - start
+    assert abs(rest_ns / whole_ns - (1 - spent)) < 1e-3
+
+
+def _from(ends: list[tuple[float, int]]) -> list[tuple[float, int]]:
+    starts = [0.0, *(end for end, _ in ends[:-1])]
+    return [(start, rate) for start, (_, rate) in zip(starts, ends, strict=True)]
+
+
+def test_cpu_that_was_burnt_is_not_burnt_again() -> None:
+    (rest,) = remaining([ComputePlan(0, 3.0)], {0: report(0, cpu_s=1.25)})
+    assert isinstance(rest, ComputePlan)
+    assert rest.cpu_s == 1.75
+
+
+def test_new_addresses_reach_everything_that_names_one() -> None:
+    ips = ["10.0.8.1", "10.0.8.2"]
+    for i, plan in enumerate(moved(ring(2, 10), ips)):
+        assert isinstance(plan, TransferPlan)
+        assert plan.ip == ips[i]
+        assert [flow.ip for flow in plan.sends] == [ips[1 - i]]
+    (command, _) = moved([CommandPlan(k, "a", ("a", "b"), ("true",)) for k in range(2)], ips)
+    assert isinstance(command, CommandPlan)
+    assert (command.ip, command.peers) == (ips[0], tuple(ips))
