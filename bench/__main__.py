@@ -22,6 +22,10 @@ BENCHMARKS = {
     "embed-exact": ("bench.embed_exact", "exact in loaded data centres"),
     "embed-oktopus": ("bench.embed_oktopus", "oktopus in loaded data centres"),
     "fcfs-adaba": ("bench.fcfs_adaba", "1,000 jobs, FCFS + AdaBa on the k=6 fat-tree"),
+    "mbfcbs-100k": (
+        "bench.mbfcbs_100k",
+        "100,000 leases on 1,000 hosts; cost by hosts, and a plot",
+    ),
 }
 
 FIGURES = ("median", "mean", "p99", "min", "max")

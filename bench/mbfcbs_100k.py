@@ -1,0 +1,154 @@
+"""MBFCBS at size: 100,000 leases on 1,000 hosts, and the cost per lease by hosts: table and plot.
+
+The whole run is measured (drawing the leases is not): policy, independent check, ledger, simulator.
+For the growth every cluster gets the same leases a host, so that all are equally loaded; the
+policy's own time per lease stands beside the whole run's. Processor time of this process.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from pathlib import Path
+
+from bench.figures import Result
+from jobs.request import JobRequest
+from jobs.workload.leases import LeaseMix, requests_of
+from testbed.backends.sim.backend import SimulatedBackend
+from testbed.engine.engine import Engine
+from testbed.events import Event, JobEnded, JobPreempted
+from testbed.schedulers.actions import Action, PolicyEvent
+from testbed.schedulers.mbfcbs import Mbfcbs
+from testbed.schedulers.policy import View
+from topologies.flat import flat
+
+FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "mbfcbs-growth.png"
+CORES, MEMORY_MIB, LOAD = 6, 11_520, 1.2
+TARGET_S = 60.0
+SIZES = (62, 125, 250, 500, 1_000, 2_000, 4_000)
+LEASES_A_HOST = 25
+
+
+class _Timed:
+    """MBFCBS with a stopwatch."""
+
+    name = Mbfcbs.name
+
+    def __init__(self) -> None:
+        self._policy = Mbfcbs()
+        self.cpu_s = 0.0
+
+    def decide(self, view: View, event: PolicyEvent) -> list[Action]:
+        began_s = time.process_time()
+        actions = self._policy.decide(view, event)
+        self.cpu_s += time.process_time() - began_s
+        return actions
+
+
+class _Count:
+    """An event sink that remembers how leases ended."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[str, int] = {}
+        self.preempted = 0
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, JobEnded):
+            self.outcomes[event.outcome] = self.outcomes.get(event.outcome, 0) + 1
+        self.preempted += isinstance(event, JobPreempted)
+
+
+def leases(hosts: int, count: int) -> tuple[JobRequest, ...]:
+    """The mixed generator's leases at ``LOAD``."""
+    return requests_of(LeaseMix(count).draw(1, hosts * CORES, LOAD))
+
+
+def play(hosts: int, jobs: tuple[JobRequest, ...]) -> tuple[float, float, _Count]:
+    """Seconds of the whole run and of the policy in it, and what became of the leases."""
+    policy, count = _Timed(), _Count()
+    engine = Engine(flat(hosts, CORES, MEMORY_MIB), jobs, policy, SimulatedBackend(), count)
+    gc.collect()
+    began_s = time.process_time()
+    engine.run()
+    return time.process_time() - began_s, policy.cpu_s, count
+
+
+def run(quick: bool) -> list[Result]:
+    """The large run, then a row a cluster; ``quick``: a tenth of the leases, smaller clusters."""
+    play(50, leases(50, 500))
+    hosts, count = 1_000, 10_000 if quick else 100_000
+    whole_s, policy_s, ends = play(hosts, leases(hosts, count))
+    large = Result(
+        f"{count:,} leases on {hosts:,} hosts",
+        "s",
+        (whole_s,),
+        f"<= {TARGET_S:g} s" if not quick else "",
+        whole_s <= TARGET_S if not quick else None,
+        {
+            "policy_s": round(policy_s, 2),
+            "policy_us_per_lease": round(1e6 * policy_s / count, 1),
+            **ends.outcomes,
+            "preemptions": ends.preempted,
+        },
+    )
+    rows = _growth([n for n in SIZES if not quick or n <= 1_000])
+    if not quick:
+        _plot(rows)
+    return [large, *rows.values(), _verdict(rows)]
+
+
+def _growth(sizes: list[int]) -> dict[int, Result]:
+    rows = {}
+    for hosts in sizes:
+        count = LEASES_A_HOST * hosts
+        whole_s, policy_s, _ = play(hosts, leases(hosts, count))
+        rows[hosts] = Result(
+            f"policy, per lease, {hosts:,} hosts",
+            "us",
+            (1e6 * policy_s / count,),
+            extra={"whole_run_us_per_lease": round(1e6 * whole_s / count, 1)},
+        )
+    return rows
+
+
+def _verdict(rows: dict[int, Result]) -> Result:
+    """From the smallest to the largest: growth of the cost over that of log2(hosts)."""
+    first, last = min(rows), max(rows)
+    cost = rows[last].samples[0] / rows[first].samples[0]
+    logarithm = math.log2(last) / math.log2(first)
+    return Result(
+        f"growth from {first:,} to {last:,} hosts",
+        "x",
+        (cost,),
+        f"<= {logarithm:.2f} (log2 of the hosts)",
+        cost <= logarithm,
+    )
+
+
+def _plot(rows: dict[int, Result]) -> None:
+    """Cost per lease over hosts, and the logarithm through the first point."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(5.2, 3.2), layout="constrained")
+    FigureCanvasAgg(drawn)
+    axes = drawn.subplots()
+    hosts = list(rows)
+    policy = [rows[n].samples[0] for n in hosts]
+    axes.plot(hosts, policy, marker="o", label="MBFCBS")
+    whole = [rows[n].extra["whole_run_us_per_lease"] for n in hosts]
+    axes.plot(hosts, whole, marker="s", label="whole run")
+    scaled = [policy[0] * math.log2(n) / math.log2(hosts[0]) for n in hosts]
+    axes.plot(hosts, scaled, linestyle="--", color="#888888", label="log₂ of the hosts")
+    axes.set_xscale("log")
+    axes.set_xticks(hosts, [f"{n:,}" for n in hosts])
+    axes.minorticks_off()
+    axes.set_ylim(0)
+    axes.set_xlabel("hosts, equally loaded")
+    axes.set_ylabel("per lease [µs of processor time]")
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    FIGURE.parent.mkdir(exist_ok=True)
+    drawn.savefig(FIGURE, dpi=110)
