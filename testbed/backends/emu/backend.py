@@ -178,6 +178,7 @@ class LiveBackend:
         if not best_effort and tier == "foreground":
             limit_s = time_limit_s(job, rate_bps, self._scale)
         live = LiveJob(job, placement, rate_bps, tier, best_effort, limit_s)
+        live.decided_ns = time.monotonic_ns()
         self._jobs[job.id] = live
         self._telling = True
         try:
@@ -213,8 +214,6 @@ class LiveBackend:
         self._until_ready(live)
         at_ns = max(time.monotonic_ns() + START_MARGIN_NS, not_before_ns)
         live.begin(at_ns if rest is None else began_ns, at_ns)
-        if not live.start_overhead_ns:
-            live.start_overhead_ns = at_ns - began_ns
         self._world.agents.begin(live.agents, at_ns)
 
     def _tenant(self, live: LiveJob) -> TenantPlan:

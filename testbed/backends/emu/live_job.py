@@ -66,7 +66,7 @@ class LiveJob:
     thaw_number: int = 0
     parked: tuple[Plan, ...] = ()
     sent_when_frozen: list[int] = field(default_factory=list)
-    start_overhead_ns: int = 0
+    decided_ns: int = 0
 
     @property
     def over(self) -> bool:
@@ -174,6 +174,16 @@ class LiveJob:
             self.used_cpu_s += report.cpu_s
         self.reports, self.received, self.agents = {}, {}, ()
 
+    def _start_s(self) -> float | None:
+        """From the decision to its first byte at a receiver, or to its agents' start, in wall s.
+
+        Of its first agents alone: None of a job that was begun again.
+        """
+        if self.generation or not self.begun:
+            return None
+        stamps = [f.first_ns for r in self.reports.values() for f in r.received if f.first_ns]
+        return (min(stamps, default=self.begin_ns) - self.decided_ns) / 1e9
+
     def detail(self) -> dict[str, object]:
         """Raw figures for ``events.jsonl``."""
         reports = list(self.reports.values())
@@ -192,7 +202,7 @@ class LiveJob:
             ),
             "vms": [vm.slot.netns for vm in vms],
             "exit_codes": [self.exits[name] for name in sorted(self.exits)],
-            "start_overhead_s_raw": self.start_overhead_ns / 1e9,
+            "start_s_raw": self._start_s(),
         }
         if self.generation:
             out["restarts"] = self.generation

@@ -184,6 +184,11 @@ class LiveWorld:
         for vm in tenant.vms:
             self._cgroup.end_vm(vm.slot.server, vm.slot.index)
 
+    @property
+    def cgroup_mark(self) -> str:
+        """The name of this run's control groups."""
+        return self._cgroup.paths[0].name
+
     def open_links(self) -> None:
         """From now on, what no tenant reserved may use all of a link that is left."""
         self.network.open_links()
