@@ -24,8 +24,8 @@ types:  ## mypy --strict
 layers:  ## who may import whom (pyproject.toml, tool.importlinter)
 	$(dir $(PYTHON))lint-imports --no-cache
 
-unit:  ## tests that need neither root nor a network
-	$(PYTHON) -m pytest -q -n $(WORKERS) tests/unit
+unit:  ## tests that need neither root nor a network, without the slow ones
+	$(PYTHON) -m pytest -q -n $(WORKERS) -m "not slow" tests/unit
 
 test:  ## everything, on this machine: installs what is missing, needs sudo
 	sudo -n true 2>/dev/null || echo 'sudo will ask for your password'

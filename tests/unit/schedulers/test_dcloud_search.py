@@ -116,6 +116,7 @@ def test_small_data_centres(name: str, drawn: list[tuple[int, int, int, int, flo
     run(CENTRES[name], jobs)
 
 
+@pytest.mark.slow
 def test_a_busy_day_in_a_middling_data_centre() -> None:
     dc = tree([4, 5, 5], [6 * 10**9, 25 * 10**8, 10**9], 4)
     tenants = replace(reading_g(n=16, p_s=1800.0, r=6.0), bandwidth=Law(250e6, 90e6, 1e6))

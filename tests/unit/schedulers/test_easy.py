@@ -29,6 +29,7 @@ def first_starts(history: list[events.Event]) -> dict[str, float]:
     return {name: times[0] for name, times in starts(history).items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimates", ["accurate", "user"])
 def test_every_job_of_kth_starts_when_the_slow_twin_says(estimates: str) -> None:
     log = read_swf(trace("KTH-SP2-1996-2.1-cln.swf.gz"))
