@@ -34,6 +34,11 @@ Find: TypeAlias = Callable[[], int | None]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
+def cores_text(cores: int) -> str:
+    """``1 core``, ``2 cores``."""
+    return f"{cores} core{'s' * (cores != 1)}"
+
+
 @dataclass(slots=True)
 class Lease:
     """A lease as the scheduler keeps it.
@@ -72,7 +77,7 @@ class Lease:
         """What it asks for, in words."""
         cores, memory = self.each
         vms = f"{self.request.n_vms} × " if self.request.n_vms > 1 else ""
-        return f"{vms}{cores} cores" + (f" and {memory} MiB" if memory else "")
+        return f"{vms}{cores_text(cores)}" + (f" and {memory} MiB" if memory else "")
 
 
 class LeaseBook:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.schedulers.lease_book import UNLIMITED_MIB, Lease, LeaseBook
+from testbed.schedulers.lease_book import UNLIMITED_MIB, Lease, LeaseBook, cores_text
 
 
 def never_fits(book: LeaseBook, lease: Lease, n_links: int) -> str | None:
@@ -16,7 +16,7 @@ def never_fits(book: LeaseBook, lease: Lease, n_links: int) -> str | None:
     if most == 0:
         most_cores = int(book.calendar.cores.max())
         if cores > most_cores:
-            return f"{cores} cores asked, no host has more than {most_cores}"
+            return f"{cores_text(cores)} asked, no host has more than {most_cores}"
         return f"{lease.asks} asked, no host has more than {book.calendar.memory_mib.max()} MiB"
     return f"{lease.asks} asked, the empty hosts hold {most} of them"
 
@@ -38,7 +38,7 @@ def _left(book: LeaseBook, lease: Lease, start_s: float) -> str:
     cores, _ = calendar.peaks(start_s, end_s, firm=True)
     host = int((calendar.cores - cores).argmax())
     use = calendar.used(host, start_s, end_s, firm=True)
-    left = f"{calendar.cores[host] - use.cores} cores"
+    left = cores_text(int(calendar.cores[host]) - use.cores)
     if lease.each.memory_mib and calendar.memory_mib[host] < UNLIMITED_MIB:
         left += f" and {calendar.memory_mib[host] - use.memory_mib} MiB"
     return (

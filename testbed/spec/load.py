@@ -25,6 +25,7 @@ from testbed.spec.workload import Circumstances, read_workload
 MAX_SEED = 2**63 - 1
 DEFAULT_SEED = 1
 DEFAULT_EMBEDDER = "oktopus"
+LEASE_WORKLOADS = ("leases", "lwf")
 
 Factor = Annotated[float, Field(gt=0, le=1_000_000)]
 Ratio = Annotated[float, Field(ge=0)]
@@ -93,7 +94,8 @@ class ExperimentFile(SpecModel):
         f" (default {DEFAULT_EMBEDDER})",
     )
     policies: Annotated[Any, WithJsonSchema({"type": "array"})] = Field(
-        None, description="who decides; each gets a run of its own (default [vc])"
+        None,
+        description="who decides; each gets a run of its own (default [vc], for leases [mbfcbs])",
     )
     workload: Section = Field(description="the jobs, a mapping with a kind")
     expect: Section = Field(None, description="what the results must show for exit code 0")
@@ -148,7 +150,7 @@ def _read(
     embedder = str(top.get("embedder", DEFAULT_EMBEDDER))
     if embedder not in embedder_names():
         document.report(("embedder",), unknown_name("embedder", embedder, embedder_names()))
-    policies = read_policies(document, ("policies",))
+    policies = read_policies(document, ("policies",), leases=kind in LEASE_WORKLOADS)
     expect = _read_expect(document, workload)
     if document.problems or site.datacentre is None:
         raise SpecErrors(document.problems)

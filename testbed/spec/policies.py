@@ -13,12 +13,18 @@ from testbed.spec.reading import kind_of
 from testbed.units import UnitError, parse_duration, parse_share
 
 DEFAULT_POLICIES = (PolicySpec("vc"),)
+LEASE_POLICIES = (PolicySpec("mbfcbs"),)
 
 
-def read_policies(document: Document, path: Path) -> tuple[PolicySpec, ...]:
-    """A list of names, or of mappings with a name and the policy's parameters."""
+def read_policies(
+    document: Document, path: Path, *, leases: bool = False
+) -> tuple[PolicySpec, ...]:
+    """A list of names, or of mappings with a name and the policy's parameters.
+
+    ``leases``: the workload is one of leases, which not every policy schedules.
+    """
     if path[-1] not in document.data:
-        return DEFAULT_POLICIES
+        return LEASE_POLICIES if leases else DEFAULT_POLICIES
     if document.is_poisoned(path):
         return ()
     given = document.at(path)
@@ -30,6 +36,10 @@ def read_policies(document: Document, path: Path) -> tuple[PolicySpec, ...]:
     found: list[PolicySpec] = []
     for index in range(len(given)):
         policy = _read_policy(document, (*path, index))
+        if policy is not None and leases and not POLICIES[policy.name].leases:
+            able = ", ".join(sorted(name for name, kind in POLICIES.items() if kind.leases))
+            message = f"{policy.name} schedules no leases, with cores and start times: {able} do"
+            document.report((*path, index), message)
         if policy is not None and policy in found:
             document.report((*path, index), f"{policy.label} is named twice")
         elif policy is not None:
