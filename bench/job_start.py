@@ -89,7 +89,10 @@ def _counted(world: LiveWorld) -> dict[str, float]:
         "cgroups": sum(1 for path in Path("/sys/fs/cgroup").glob(mark)),
         "namespaces": sum(1 for _ in Path("/run/netns").iterdir()),
         "tc_classes": sum(_lines("tc", "class", "show", "dev", dev) for dev in _devices(world)),
-        "flows": sum(_lines("ovs-ofctl", "dump-flows", b.name) for b in world.plan.bridges),
+        "flows": sum(
+            _lines("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", b.name)
+            for b in world.plan.bridges
+        ),
     }
 
 

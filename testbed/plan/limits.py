@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Literal
 
-from testbed.plan.network import NetworkPlan, TenantPlan
+from testbed.plan.network import MIN_WIRE_BPS, NetworkPlan, TenantPlan
 
 Mode = Literal["hard", "work-conserving"]
 Verb = Literal["add", "change", "del"]
@@ -30,6 +30,9 @@ UNCLAIMED_MINOR = 0xFFFE
 VM_MINOR = 1
 
 QUANTUM_BYTES = 60_000
+# What a class that counts once may send in its turn, and the most that HTB takes for one.
+TURN_BYTES = 16_000
+MAX_QUANTUM_BYTES = 200_000
 MIN_BURST_BYTES = 3_028
 # What the bucket of a VM's own cap holds. The kernel's timer may be late on a busy machine, and
 # what does not fit into the bucket meanwhile is lost; what does is a head start, of 0.3 % in 3 s:
@@ -90,6 +93,7 @@ class HtbClass:
     rate_bps: int
     ceil_bps: int
     burst_s: float = BURST_S
+    quantum_bytes: int = QUANTUM_BYTES
 
     @property
     def burst_bytes(self) -> int:
@@ -106,7 +110,7 @@ class HtbClass:
         return (
             f"class {verb} dev {self.dev} parent {parent} classid 1:{self.minor:x} htb"
             f" rate {self.rate_bps}bit ceil {self.ceil_bps}bit"
-            f" burst {self.burst_bytes} cburst {self.cburst_bytes} quantum {QUANTUM_BYTES}"
+            f" burst {self.burst_bytes} cburst {self.cburst_bytes} quantum {self.quantum_bytes}"
         )
 
 
@@ -239,11 +243,12 @@ def tenant_limits(
 
     ``hard``: nobody sends above the reservation. ``work-conserving``: the reservation is a
     minimum; what is free on a link, and a VM's whole NIC, may be used on top (FairCloud,
-    ElasticSwitch, EyeQ).
+    ElasticSwitch, EyeQ). A tenant with ``weights`` reserves nothing and shares by them (PS-P).
     """
     host: list[TcLine] = []
-    for directed, rate_bps in tenant.link_bps:
-        tenant_class = _tenant_class(network, tenant, directed, rate_bps, mode)
+    reserved = [_tenant_class(network, tenant, k, bps, mode) for k, bps in tenant.link_bps]
+    taking_turns = [_weighted_class(network, tenant, k, weight) for k, weight in tenant.weights]
+    for tenant_class in (*reserved, *taking_turns):
         dev, minor = tenant_class.dev, tenant.tenant_id
         host.append(TcLine("add", tenant_class))
         host.append(TcLine("add", ByteFifo(dev, minor, port_queue_bytes(tenant_class.ceil_bps))))
@@ -307,6 +312,22 @@ def removal_lines(
         lines = tuple(TcLine("del", item) for item in doomed)
         sections.append(Section(section.netns, lines))
     return tuple(sections)
+
+
+def _weighted_class(
+    network: NetworkPlan, tenant: TenantPlan, directed: int, weight: int
+) -> HtbClass:
+    """A class that reserves next to nothing and takes turns for what is left, by its weight."""
+    capacity_bps = network.links[directed // 2].capacity_bps
+    return HtbClass(
+        network.sending_port(directed).name,
+        LINK_MINOR,
+        tenant.tenant_id,
+        MIN_WIRE_BPS,
+        capacity_bps,
+        CATCH_UP_S,
+        min(MAX_QUANTUM_BYTES, weight * TURN_BYTES),
+    )
 
 
 def _tenant_class(

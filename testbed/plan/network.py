@@ -111,7 +111,8 @@ class TenantPlan:
     """A placed tenant on the live network. Rates are on the emulated wire, in bit/s.
 
     ``link_bps``: directed link -> the hose's reservation min(X, N-X)·B. ``edges``: the links of
-    the pinned tree with VMs on both sides, by link number.
+    the pinned tree with VMs on both sides, by link number. ``weights``: directed link -> what a
+    tenant without a reservation counts for there, where tenants count by weight (PS-P).
     """
 
     tenant_id: int
@@ -121,6 +122,7 @@ class TenantPlan:
     rate_bps: int
     link_bps: tuple[tuple[int, int], ...]
     edges: tuple[PinnedEdge, ...]
+    weights: tuple[tuple[int, int], ...] = ()
 
 
 def _letter(level: int, top: int) -> str:
@@ -243,3 +245,20 @@ def tenant_plan(
     return TenantPlan(
         tenant_id, job_id, prefix, vms, rate_bps, tuple(sorted(need.items())), tuple(edges)
     )
+
+
+def proximate_weights(datacentre: DataCentre, placement: Placement) -> tuple[tuple[int, int], ...]:
+    """What a tenant counts for on the links of its tree under PS-P: its VMs below each.
+
+    W = α·W_X/N_X with X the side that is nearer, every VM's W being 1 and shared by all it talks to
+    through the link (FairCloud; JSA, Section V.A).
+    """
+    tree = tree_of(datacentre, placement.root)
+    below = vms_below(tree, placement)
+    n = placement.n_vms
+    weights: dict[int, int] = {}
+    for node, x in below.items():
+        link = int(tree.uplink[node])
+        if link >= 0 and 0 < x < n:
+            weights[2 * link] = weights[2 * link + 1] = x
+    return tuple(sorted(weights.items()))

@@ -97,7 +97,8 @@ def _one_policy(
             show.progress(expected, experiment.scale.time, policy.label) as bar,
         ):
             sink = tee(reserve.guarded(log), bar)
-            backend = LiveBackend(world, experiment.scale, experiment.seed, sink)
+            weighted = policy.name == "ps-p"
+            backend = LiveBackend(world, experiment.scale, experiment.seed, sink, weighted=weighted)
             met = answered.Recorded(backend, answered.writer(answers, reserve))
             backend.begin()
             play(experiment, policy, met, _before_the_end(sink, backend, preflight_finding))

@@ -56,11 +56,16 @@ def small_world(
 
 
 def play(
-    world: LiveWorld, jobs: Sequence[JobRequest], puppet: Puppet, scale: Scale = SMALL
+    world: LiveWorld,
+    jobs: Sequence[JobRequest],
+    puppet: Puppet,
+    scale: Scale = SMALL,
+    *,
+    weighted: bool = False,
 ) -> dict[str, list[events.Event]]:
     """Every job's events, in order."""
     told: list[events.Event] = []
-    backend = LiveBackend(world, scale, 1, told.append)
+    backend = LiveBackend(world, scale, 1, told.append, weighted=weighted)
     backend.begin()
     Engine(
         world.datacentre, jobs, puppet, backend, told.append, lambda engine: engine.books.check()

@@ -195,26 +195,6 @@ def test_a_tier_switch_changes_who_is_in_front(world: LiveWorld) -> None:
     assert ended(told["front"]).outcome == ended(told["behind"]).outcome == "finished"
 
 
-def test_jobs_without_guarantees_share_a_link_as_tcp_does(world: LiveWorld) -> None:
-    """Two jobs on one server's uplink: each gets about half, and a reservation all it asked for."""
-    world.network.close_links()
-    puppet = Puppet(
-        {
-            "one": lambda _: [Start("one", on(SWITCH, (0, 1), (1, 1)), 0)],
-            "two": lambda _: [Start("two", on(SWITCH, (2, 1), (3, 1)), 0)],
-        },
-    )
-    jobs = [
-        JobRequest("one", 0.0, 2, 1000 * MBIT, 1.5),
-        JobRequest("two", 0.0, 2, 1000 * MBIT, 1.5),
-    ]
-    told = play(world, jobs, puppet)
-    for name in ("one", "two"):
-        whole(told[name])
-        assert 1.4 < measured(told[name]) < 1.5 + LATE_S
-    world.network.close_links()
-
-
 RANKS = """
 import os, socket, sys, time
 rank, peers = int(os.environ["HOSENET_RANK"]), os.environ["HOSENET_PEERS"].split(",")

@@ -28,7 +28,13 @@ from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
 from testbed.errors import RunFailed
 from testbed.plan.job import agent_plans, time_limit_s
-from testbed.plan.network import Slot, TenantPlan, scaled_bps, tenant_plan
+from testbed.plan.network import (
+    Slot,
+    TenantPlan,
+    proximate_weights,
+    scaled_bps,
+    tenant_plan,
+)
 from testbed.plan.restart import moved, remaining
 from testbed.schedulers.actions import Tier
 from testbed.spec.experiment import Scale
@@ -47,8 +53,18 @@ class LiveBackend:
     name = "live"
 
     def __init__(
-        self, world: LiveWorld, scale: Scale, seed: int, sink: Callable[[events.Event], None]
+        self,
+        world: LiveWorld,
+        scale: Scale,
+        seed: int,
+        sink: Callable[[events.Event], None],
+        *,
+        weighted: bool = False,
     ) -> None:
+        """``weighted``: jobs without guarantees count by their VMs on a link, as under PS-P; else
+        they meet in the links' common queues, and TCP shares.
+        """
+        self._weighted = weighted
         self._world = world
         self._scale = scale
         self._seed = seed
@@ -182,7 +198,7 @@ class LiveBackend:
         self._jobs[job.id] = live
         self._telling = True
         try:
-            if best_effort:
+            if best_effort and not self._weighted:
                 self._world.open_links()
             self._bring_in(live, None, time.monotonic_ns())
         except (OSError, RunFailed) as error:
@@ -232,8 +248,10 @@ class LiveBackend:
             job.id,
             rate_bps,
         )
-        # Best effort reserves nothing: it meets the others in the links' common queues.
-        return replace(tenant, link_bps=()) if live.best_effort else tenant
+        if not live.best_effort:
+            return tenant
+        weights = proximate_weights(self._world.datacentre, placement) if self._weighted else ()
+        return replace(tenant, link_bps=(), weights=weights)
 
     def _slot(self, server: int) -> Slot:
         """A free namespace on a server; whoever is frozen there makes room where none is left."""

@@ -14,7 +14,6 @@ import struct
 from ipaddress import IPv4Address, IPv4Interface
 
 from testbed.plan.limits import (
-    QUANTUM_BYTES,
     ByteFifo,
     HtbClass,
     HtbRoot,
@@ -128,7 +127,7 @@ def _htb_class_options(item: HtbClass) -> bytes:
     rate, ceil = item.rate_bps // 8, item.ceil_bps // 8
     buffers = (ticks(rate, item.burst_bytes), ticks(ceil, item.cburst_bytes))
     parameters = _ratespec(rate) + _ratespec(ceil)
-    parameters += struct.pack("=IIIII", *buffers, QUANTUM_BYTES, 0, 0)
+    parameters += struct.pack("=IIIII", *buffers, item.quantum_bytes, 0, 0)
     out = b""
     for kind, value in ((TCA_HTB_RATE64, rate), (TCA_HTB_CEIL64, ceil)):
         if value > 0xFFFFFFFF:

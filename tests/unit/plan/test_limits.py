@@ -21,15 +21,23 @@ from testbed.plan.limits import (
     Section,
     TcLine,
     burst_bytes,
+    closing_lines,
     limits_text,
     network_limits,
+    opening_lines,
     port_queue_bytes,
     removal_lines,
     rerate_lines,
     tenant_limits,
     vm_queue_bytes,
 )
-from testbed.plan.network import NetworkPlan, TenantPlan, network_plan, tenant_plan
+from testbed.plan.network import (
+    NetworkPlan,
+    TenantPlan,
+    network_plan,
+    proximate_weights,
+    tenant_plan,
+)
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree
@@ -268,3 +276,27 @@ def test_buckets_and_queues_are_never_too_small_for_a_frame(rate: int) -> None:
 
 def test_class_numbers_of_tenants_never_meet_the_links_own() -> None:
     assert (1 << 14) - 1 < UNCLAIMED_MINOR < LINK_MINOR <= 0xFFFF
+
+
+def test_a_tenant_that_counts_by_its_vms_reserves_nothing_and_takes_turns() -> None:
+    centre = tree([2], [1_000_000_000], 3)
+    network = network_plan(centre)
+    placement = Placement(centre.trees[0].root, ((0, 2), (1, 2)))
+    slots = tuple(network.slots_of_server[s][i] for s in (0, 1) for i in (0, 1))
+    tenant = tenant_plan(centre, network, placement, slots, 5, "j", 1_000_000_000)
+    weights = proximate_weights(centre, placement)
+    assert weights == ((0, 2), (1, 2), (2, 2), (3, 2))
+    host = tenant_limits(network, replace(tenant, link_bps=(), weights=weights))[0]
+    classes = [line.text() for line in host.lines if "parent 1:ffff" in line.text()]
+    assert len(classes) == 4
+    assert all("rate 8000bit ceil 1000000000bit" in text for text in classes)
+    assert all(text.endswith("quantum 32000") for text in classes)
+
+
+def test_links_open_and_close_again() -> None:
+    network = network_plan(tree([2], [1_000_000_000], 1))
+    (opening,), (closing,) = opening_lines(network), closing_lines(network)
+    assert len(opening.lines) == 8
+    assert "rate 1000000bit ceil 1000000000bit" in opening.lines[0].text()
+    assert "rate 1000000bit ceil 1000000bit" in closing.lines[0].text()
+    assert [line.item for line in closing.lines] == [line.before for line in opening.lines]
