@@ -115,7 +115,8 @@ class Engine:
             stuck = ", ".join(self.running)
             raise RunFailed(f"the world has nothing left to wait for, yet these jobs run: {stuck}")
         else:
-            self._advance(max(until, self.backend.now_s()))
+            self._advance(until)
+            self._advance(self.backend.now_s())
             if timed:
                 _, rank, key, epoch = heapq.heappop(timeline)
                 self._due(Rank(rank), key, epoch, until)
@@ -259,7 +260,9 @@ class Engine:
                 self._at(max(at_s, self.now_s), Rank.WAKE, "")
 
     def _start(self, action: act.Start) -> None:
-        job = self._require(action.job_id, Phase.WAITING)
+        job = self.jobs.get(action.job_id)
+        if job is None or job.phase is not Phase.WAITING:
+            job = self._require(action.job_id, Phase.WAITING)
         end_s = action.reserve_until_s
         job.tier = action.tier
         self._book(job, action.placement, action.rate_bps, self.now_s, end_s)

@@ -59,7 +59,7 @@ class Easy:
         if isinstance(event, Ended):
             self._leave(slots, event.job_id)
             if not event.more and self._queue:
-                return self._plan(slots, view.now_s)
+                return self._plan(view, slots, view.now_s)
         return []
 
     # -- what happens -----------------------------------------------------------------------
@@ -76,15 +76,15 @@ class Easy:
             if n <= len(slots.free):
                 return [self._start(slots, now_s, entry)]
             self._queue.append(entry)
-            return self._plan(slots, now_s)
+            return self._plan(view, slots, now_s)
         self._queue.append(entry)
         if self._running and self._running[0][0] < now_s:
             # Somebody runs longer than planned: the shadow moves with the time.
-            return self._plan(slots, now_s)
+            return self._plan(view, slots, now_s)
         if n <= len(slots.free) and self._may_jump(now_s, n, planned_s):
             del self._queue[-1]
             return [self._start(slots, now_s, entry)]
-        return [self._behind_the_head(slots, entry)]
+        return [self._behind_the_head(slots, entry)] if view.listening else []
 
     def _leave(self, slots: Slots, job_id: str) -> None:
         held = self._held.pop(job_id, None)
@@ -95,7 +95,7 @@ class Easy:
 
     # -- who starts -------------------------------------------------------------------------
 
-    def _plan(self, slots: Slots, now_s: float) -> list[Action]:
+    def _plan(self, view: View, slots: Slots, now_s: float) -> list[Action]:
         """Start from the head while it fits; then let others jump."""
         queue = self._queue
         out: list[Action] = []
@@ -110,7 +110,7 @@ class Easy:
         if len(slots.free):
             out += self._jump(slots, now_s)
         said = (queue[0][0], self._shadow_s)
-        if said != self._said:
+        if said != self._said and view.listening:
             self._said = said
             out.append(self._head_waits(slots, queue[0]))
         return out

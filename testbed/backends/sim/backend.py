@@ -28,7 +28,7 @@ from topologies.datacentre import DataCentre
 Meter = Callable[[float, float, float], None]
 
 
-@dataclass
+@dataclass(slots=True)
 class _SimJob:
     """A job in the simulated world.
 
@@ -107,6 +107,8 @@ class SimulatedBackend:
 
     def wait(self, until_s: float | None) -> list[Completion]:
         """All completions of the earliest instant up to ``until_s``."""
+        if self._shared is None or not self._shared.guests:
+            return self._wait_alone(until_s)
         limit_s = math.inf if until_s is None else until_s
         late_s = math.inf if until_s is None else together_s(until_s)
         while True:
@@ -122,6 +124,16 @@ class SimulatedBackend:
                 if until_s is not None:
                     self._let_pass(max(self._now_s, until_s))
                 return []
+
+    def _wait_alone(self, until_s: float | None) -> list[Completion]:
+        """Where nobody shares the network, rates change only by what the engine does."""
+        end_s = self._first_end_s()
+        if end_s < math.inf and (until_s is None or end_s <= together_s(until_s)):
+            self._now_s = max(self._now_s, end_s if until_s is None else min(end_s, until_s))
+            return self._finish_all(together_s(end_s))
+        if until_s is not None and until_s > self._now_s:
+            self._now_s = until_s
+        return []
 
     # -- jobs -------------------------------------------------------------------------------
 
@@ -288,14 +300,19 @@ class SimulatedBackend:
                 self._plan(job)
         self._settled_s = self._now_s
 
-    def _next_end_s(self) -> float:
-        while self._ends:
-            end_s, job_id, epoch = self._ends[0]
-            job = self._jobs.get(job_id)
+    def _first_end_s(self) -> float:
+        """The first planned end that still holds; infinite where there is none."""
+        ends, jobs = self._ends, self._jobs
+        while ends:
+            end_s, job_id, epoch = ends[0]
+            job = jobs.get(job_id)
             if job is not None and job.epoch == epoch:
-                break
-            heapq.heappop(self._ends)
-        end_s = self._ends[0][0] if self._ends else math.inf
+                return end_s
+            heapq.heappop(ends)
+        return math.inf
+
+    def _next_end_s(self) -> float:
+        end_s = self._first_end_s()
         if self._shared is not None and self._shared.independent:
             guests = (self._jobs[job_id].end_s for job_id in self._shared.guests)
             end_s = min(end_s, min(guests, default=math.inf))
@@ -317,20 +334,25 @@ class SimulatedBackend:
     def _finish_all(self, end_s: float) -> list[Completion]:
         """Everything that ends at this instant, by id."""
         over = []
-        while self._ends and self._ends[0][0] <= end_s:
-            _, job_id, epoch = heapq.heappop(self._ends)
+        ends = self._ends
+        while ends and ends[0][0] <= end_s:
+            _, job_id, epoch = heapq.heappop(ends)
             job = self._jobs.get(job_id)
             if job is not None and job.epoch == epoch:
                 over.append(job_id)
-        if self._shared is not None and self._shared.independent:
+        if self._shared is not None and self._shared.guests and self._shared.independent:
             over += [k for k in self._shared.guests if self._jobs[k].end_s <= end_s]
-        return [self._finish(job_id) for job_id in sorted(over)]
+        if len(over) > 1:
+            over.sort()
+        return [self._finish(job_id) for job_id in over]
 
     def _finish(self, job_id: str) -> Completion:
         job = self._jobs[job_id]
         elapsed_s = self._now_s - job.since_s
         self._cpu_s += elapsed_s * job.cpus
-        self._disconnect(job)
-        self._vacate(job)
+        if job.connected:
+            self._disconnect(job)
+        if self._tiers is not None:
+            self._vacate(job)
         del self._jobs[job_id]
         return Completion(job_id, self._now_s, "finished", "", job.ran_s + elapsed_s, {})
