@@ -13,19 +13,32 @@ from jobs.workload.streams import stream
 
 @dataclass(frozen=True)
 class Sample:
-    """Which jobs were chosen (rising indices), their mean size, and how many were large ones."""
+    """Which jobs were chosen (rising indices), their mean size, and how many were large ones.
+
+    ``again`` of them stand there because jobs of their stratum ran out (0 unless that is allowed).
+    """
 
     chosen: tuple[int, ...]
     mean: float
     large: int
+    again: int = 0
 
 
-def stratified(sizes: Sequence[int], count: int, mean: float, largest: int, seed: int) -> Sample:
+def stratified(
+    sizes: Sequence[int],
+    count: int,
+    mean: float,
+    largest: int,
+    seed: int,
+    *,
+    repeat: bool = False,
+) -> Sample:
     """``count`` jobs with about ``mean`` VMs on average, none above ``largest``; each once.
 
     Two strata, below the wanted mean and from it on, as many of each as bring their means together
-    to it; inside a stratum at random (docs/decisions/0407). Raises ValueError where there are not
-    enough jobs for that. O(n).
+    to it; inside a stratum at random (docs/decisions/0407). With ``repeat`` a stratum whose jobs
+    run out is gone through again, none of its jobs more than once more than another. Raises
+    ValueError where there are not enough jobs for that. O(n).
     """
     size = np.asarray(sizes, dtype=np.float64)
     small = np.flatnonzero(size < mean)
@@ -34,7 +47,8 @@ def stratified(sizes: Sequence[int], count: int, mean: float, largest: int, seed
         raise ValueError(f"no jobs on both sides of {mean:g} VMs and up to {largest}")
     low, high = float(size[small].mean()), float(size[large].mean())
     many = round(count * (mean - low) / (high - low))
-    if many > len(large) or count - many > len(small):
+    again = max(0, many - len(large)) + max(0, count - many - len(small))
+    if again and not repeat:
         raise ValueError(
             f"{count} jobs of {mean:g} VMs on average need {many} of {mean:g} to {largest} VMs and"
             f" {count - many} smaller ones: there are {len(large)} and {len(small)}"
@@ -45,9 +59,11 @@ def stratified(sizes: Sequence[int], count: int, mean: float, largest: int, seed
         )
     )
     chosen: Floats = size[taken]
-    return Sample(tuple(taken.tolist()), float(chosen.mean()), many)
+    return Sample(tuple(taken.tolist()), float(chosen.mean()), many, again)
 
 
 def _some(members: Ints, count: int, seed: int, name: str) -> Ints:
-    out: Ints = members[stream(seed, "strata", name).permutation(len(members))[:count]]
+    rounds = stream(seed, "strata", name)
+    whole = [rounds.permutation(len(members)) for _ in range(max(1, -(-count // len(members))))]
+    out: Ints = members[np.concatenate(whole)[:count]]
     return out

@@ -21,6 +21,7 @@ from testbed.spec.quantities import SpecModel
 from testbed.spec.reading import read_kind
 from testbed.spec.sourced import Workload
 from testbed.spec.swf import SwfWorkload, read_swf_workload
+from testbed.spec.swim import SwimWorkload, read_swim_workload
 from testbed.spec.topology import Site
 
 
@@ -57,10 +58,13 @@ WORKLOADS: dict[str, WorkloadKind] = {
     ),
     "jann": WorkloadKind(JannWorkload, lambda d, p, c: read_jann(d, p, c.site, c.seed)),
     "leases": WorkloadKind(DrawnLeases, lambda d, p, c: read_drawn_leases(d, p, c.site, c.seed)),
+    "swim": WorkloadKind(
+        SwimWorkload, lambda d, p, c: read_swim_workload(d, p, c.site, c.seed, c.beside)
+    ),
     "lwf": WorkloadKind(LwfWorkload, lambda d, p, c: read_lwf_workload(d, p, c.beside)),
 }
 
-PLANNED = ("swim",)
+PLANNED: tuple[str, ...] = ()
 
 
 def read_workload(

@@ -40,7 +40,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check("links", "every directed link within capacity at every instant", capacity.links),
     Check("returned", "all capacity is back at the end", capacity.returned),
-    Check("estimates", "every estimate is p·b/b'", promises.estimates),
+    Check("estimates", "every estimate is p·b/b', or the profile's", promises.estimates),
     Check("measured", "measured times fit into the jobs' stays", life.measured),
     Check("samples", "no sample above its link's capacity", promises.samples, _is_sampled),
     Check("jobs.csv", "the table says what the events say", tables.jobs_csv, tables.has_jobs_csv),
@@ -48,6 +48,10 @@ CHECKS: tuple[Check, ...] = (
     Check(
         "dcloud-deadline", "t' + p' ≤ d for all admitted", promises.within_deadline,
         promises.is_dcloud,
+    ),
+    Check(
+        "jsa-options", "JSA gives options that meet the deadline", promises.options_in_time,
+        promises.is_jsa,
     ),
     Check("vc-rate", "VC grants what is asked for", promises.asked_is_granted, promises.is_vc),
     Check(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from testbed import events
 from testbed.results.audit.findings import Finding
@@ -79,7 +80,10 @@ def _compare(
 
 
 def estimates(history: History) -> Iterator[Finding]:
-    """The estimate is p·b/b', p where nothing was scaled down, and none for best effort."""
+    """The estimate is p·b/b', p where nothing was scaled down, and none for best effort.
+
+    A job with a profile is promised the time of the option it is given.
+    """
     for job in history.jobs.values():
         request = job.request
         if request is None:
@@ -94,9 +98,23 @@ def estimates(history: History) -> Iterator[Finding]:
                 continue
             factor = asked / granted if 0 < granted < asked else 1.0
             promise_s = request["duration_s"] * factor
+            if request.get("profile"):
+                promise_s = _of_profile(request["profile"]["options"], granted)
             if not (about(event.estimate_s, promise_s) and about(promise_s, event.estimate_s)):
-                said = f"estimate {event.estimate_s:.6g} s, p·b/b' is {promise_s:.6g} s"
+                rule = "its profile's time" if request.get("profile") else "p·b/b'"
+                said = f"estimate {event.estimate_s:.6g} s, {rule} is {promise_s:.6g} s"
                 yield Finding(EVENTS, line, f"{job.job_id}: {said}")
+
+
+def _of_profile(options: list[list[float]], granted: float) -> float:
+    """The time of a profile's option; between two a straight line, below the least p·b/b'."""
+    least_bps, longest_s = options[0]
+    if granted < least_bps:
+        return longest_s * least_bps / granted if granted else 0.0
+    for (low, slow), (high, fast) in pairwise(options):
+        if granted <= high:
+            return slow - (slow - fast) * (granted - low) / (high - low)
+    return options[-1][1]
 
 
 def samples(history: History) -> Iterator[Finding]:
@@ -139,8 +157,28 @@ def is_fcfs(history: History) -> str | None:
     return None if own else f"the policy is {history.policy}, not fcfs"
 
 
+def is_jsa(history: History) -> str | None:
+    own = history.policy in ("jsa", "simple-jsa")
+    return None if own else f"the policy is {history.policy}, not jsa"
+
+
+def options_in_time(history: History) -> Iterator[Finding]:
+    """JSA gives a job an option of its profile, and one that ends by its deadline."""
+    for job in history.jobs.values():
+        request = job.request
+        if request is None:
+            continue
+        profile = request.get("profile")
+        offered = profile["options"] if profile else [[request["bandwidth_bps"], 0.0]]
+        for line, event in job.all(events.JobReserved):
+            if all(event.rate_bps != bandwidth_bps for bandwidth_bps, _ in offered):
+                said = f"{event.rate_bps} bit/s is none of its options"
+                yield Finding(EVENTS, line, f"{job.job_id}: {said}")
+    yield from within_deadline(history)
+
+
 def within_deadline(history: History) -> Iterator[Finding]:
-    """Holds t' + p' ≤ d for whatever DCloud admits, counted from the job's arrival."""
+    """Holds t' + p' ≤ d for whatever is admitted, counted from the job's arrival."""
     for job in history.jobs.values():
         request = job.request
         if request is None or request["deadline_s"] is None:

@@ -58,6 +58,7 @@ def test_checks_that_do_not_apply_say_why(tmp_path: Path) -> None:
         "memory": "memory limits nothing here",
         "lease-starts": "no advance or immediate lease was asked for",
         "lease-preemptions": "the policy is scripted, not mbfcbs",
+        "jsa-options": "the policy is scripted, not jsa",
         "vc-rate": "the policy is scripted, not vc",
         "fcfs-order": "the policy is scripted, not fcfs",
     }
@@ -445,6 +446,14 @@ def test_vc_grants_what_is_asked(tmp_path: Path) -> None:
     assert len(found["vc-rate"]) == 8  # all but the two at their own bandwidth
 
 
+def test_jsa_grants_options_of_the_profile(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.main_example(policy="jsa"))
+    found = failed(audit(folder.path))
+    assert set(found) == {"jsa-options"}
+    assert len(found["jsa-options"]) == 8
+    assert all("is none of its options" in said for said in found["jsa-options"])
+
+
 def test_fcfs_order(tmp_path: Path) -> None:
     good, bad = sample.queue(["a", "b"]), sample.queue(["b", "a"])
     folder, _ = write_run(tmp_path, good)
@@ -643,5 +652,6 @@ def test_every_check_has_been_shown_to_fail() -> None:
         "dcloud-deadline",
         "vc-rate",
         "fcfs-order",
+        "jsa-options",
     }
     assert shown == {check.name for check in CHECKS}

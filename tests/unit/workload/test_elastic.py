@@ -1,0 +1,135 @@
+"""Elastic jobs out of a trace: sizes, laws, batches, streams; and the file's section."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jobs.workload.elastic import ElasticJobs, bytes_per_vm
+from jobs.workload.strata import stratified
+from jobs.workload.swim import Swim, SwimJob
+from testbed.errors import BadInput
+from testbed.spec.load import load_experiment
+
+LAW = ElasticJobs(count=60, vms=20.0, largest=50, batches=5, spacing_s=40.0)
+
+
+def trace(jobs: int = 200) -> Swim:
+    """Every third job has 30 to 49 tasks, the others one."""
+    made = [
+        SwimJob(
+            f"job{k}", k, 64_000_000 * (30 + k % 20 if k % 3 == 0 else 1), 0, 1_000_000 * k, k + 1
+        )
+        for k in range(jobs)
+    ]
+    return Swim(Path("t.tsv"), tuple(made))
+
+
+def test_batches_arrive_together_and_are_equally_large() -> None:
+    jobs, _ = LAW.requests(trace(), 1)
+    times = [job.submit_s for job in jobs]
+    assert times == sorted(times)
+    assert {at: times.count(at) for at in times} == {40.0 * k: 12 for k in range(5)}
+    assert len({job.id for job in jobs}) == 60
+
+
+def test_every_law_is_kept() -> None:
+    law = replace(LAW, value=(5.0, 6.0), deadline=(2.0, 3.0), speedup=(0.1, 0.11))
+    source = trace()
+    by_name = {job.name: job for job in source.jobs}
+    for job in law.requests(source, 3)[0]:
+        line = by_name[job.id]
+        assert job.n_vms == line.tasks()
+        assert job.duration_s == pytest.approx(20.0 + bytes_per_vm(line, job.n_vms) / 1e7)
+        assert 5.0 <= job.value <= 6.0
+        assert job.deadline_s is not None
+        assert 2.0 <= job.deadline_s / job.duration_s <= 3.0
+        assert 1_000_000 <= job.bandwidth_bps <= 400_000_000
+        assert job.profile is not None
+        assert job.profile.duration_s(job.bandwidth_bps) == pytest.approx(job.duration_s)
+        assert 0.5 - 1e-6 <= 1 - job.profile.options[-1][1] / job.duration_s <= 0.55 + 1e-6
+
+
+def test_changing_one_law_leaves_the_others_draws_alone() -> None:
+    before, _ = LAW.requests(trace(), 7)
+    after, _ = replace(LAW, deadline=(2.0, 3.0), bandwidth_bps=50e6).requests(trace(), 7)
+    assert [(j.id, j.value, j.submit_s) for j in before] == [
+        (j.id, j.value, j.submit_s) for j in after
+    ]
+    assert [j.deadline_s for j in before] != [j.deadline_s for j in after]
+
+
+def test_a_job_keeps_its_reward_in_every_sample() -> None:
+    small, _ = replace(LAW, count=30).requests(trace(), 7)
+    large, _ = replace(LAW, count=90).requests(trace(), 7)
+    values = {job.id: job.value for job in large}
+    shared = [job for job in small if job.id in values]
+    assert shared
+    assert all(job.value == values[job.id] for job in shared)
+
+
+def test_jobs_are_taken_again_only_when_their_stratum_has_run_out() -> None:
+    sizes = [1] * 50 + [40] * 5
+    with pytest.raises(ValueError, match="there are 5 and 50"):
+        stratified(sizes, 40, 20.0, 50, 1)
+    sample = stratified(sizes, 40, 20.0, 50, 1, repeat=True)
+    assert sample.again == sample.large - 5
+    counts = np.bincount(sample.chosen, minlength=55)
+    assert counts[:50].max() == 1
+    assert counts[50:].max() - counts[50:].min() <= 1
+    jobs, _ = replace(LAW, count=90, vms=35.0).requests(trace(120), 1)
+    assert len({job.id for job in jobs}) == 90
+    assert any("-" in job.id for job in jobs)
+
+
+def test_the_same_seed_gives_the_same_jobs() -> None:
+    assert LAW.requests(trace(), 4) == LAW.requests(trace(), 4)
+    assert LAW.requests(trace(), 4) != LAW.requests(trace(), 5)
+
+
+def test_all_that_is_wrong_with_the_laws_is_said_at_once() -> None:
+    law = ElasticJobs(count=3, batches=9, vms=200.0, speedup=(0.1, 0.3), deadline=(5.0, 2.0))
+    with pytest.raises(ValueError, match=r"batches.*vms.*deadline.*speedup"):
+        law.requests(trace(), 1)
+
+
+EXPERIMENT = """\
+name: elastic
+seed: 1
+topology: {kind: tree, fanout: [2, 4], links: [4 Gbit/s, 1 Gbit/s], slots_per_server: 4}
+policies: [jsa]
+workload:
+  kind: swim
+  path: t.tsv
+  jobs: 4
+"""
+
+
+def written(folder: Path, section: str, lines: str) -> Path:
+    (folder / "t.tsv").write_text(lines, "utf-8")
+    path = folder / "e.yaml"
+    path.write_text(EXPERIMENT + section, "utf-8")
+    return path
+
+
+def test_a_section_becomes_jobs_that_know_their_lines(tmp_path: Path) -> None:
+    lines = "".join(f"job{k}\t{k}\t1\t{10**9 * (k % 2)}\t{5 * (k % 2)}\t7\n" for k in range(20))
+    loaded = load_experiment(written(tmp_path, "  vms: 9\n  batches: 2\n", lines))
+    assert len(loaded.jobs) == 4
+    assert loaded.workload_facts["mean_vms"] == pytest.approx(9.0)
+    first = loaded.jobs[0]
+    assert loaded.job_places[first.id].line == int(first.id.removeprefix("job").split("-")[0]) + 1
+
+
+def test_errors_of_the_section_and_of_the_trace_are_told_together(tmp_path: Path) -> None:
+    path = written(tmp_path, "  batches: 9\n  spacing: 10\n", "job0\t1\t1\t5\n")
+    with pytest.raises(BadInput) as caught:
+        load_experiment(path)
+    said = f"{caught.value.message}\n" + "\n".join(str(one) for one in caught.value.args)
+    text = said + str(getattr(caught.value, "details", "")) + str(caught.value)
+    assert "e.yaml:9:12: workload.batches: 4 jobs cannot come in 9 batches" in text
+    assert "e.yaml:10:12: workload.spacing: 10 is a bare number" in text
+    assert "t.tsv:1:" in text
