@@ -47,10 +47,10 @@ class Size:
 
 FULL = Size((20, 20, 20), 120.0, 1.0, "8,000 servers, 32,000 VM slots, 120 VMs a job on average")
 QUICK = Size(
-    (10, 10, 10),
+    (4, 10, 10),
     60.0,
-    0.25,
-    "1,000 servers, 4,000 VM slots, 60 VMs a job on average, a quarter of the jobs",
+    0.1,
+    "400 servers, 1,600 VM slots, 60 VMs a job on average, a tenth of the jobs",
 )
 
 
