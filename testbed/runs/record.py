@@ -14,6 +14,8 @@ from testbed.results.folder import RunFolder
 from testbed.results.provenance import provenance
 from testbed.spec.experiment import Experiment, PolicySpec
 
+SHOWN_COMPLAINTS = 10
+
 
 @dataclass(frozen=True)
 class Recorded:
@@ -34,7 +36,11 @@ class Recorded:
 
     def sentences(self) -> list[str]:
         """Verdicts in words, and where the report is."""
-        out = [f"outside what was expected: {text}" for text in self.results.verdicts.complaints]
+        complaints = self.results.verdicts.complaints
+        out = [f"outside what was expected: {text}" for text in complaints[:SHOWN_COMPLAINTS]]
+        if len(complaints) > SHOWN_COMPLAINTS:
+            more = len(complaints) - SHOWN_COMPLAINTS
+            out.append(f"outside what was expected: {more:,} more; the report names all")
         if self.results.verdicts.met and self.results.verdicts.judged:
             out.append("every job is within what was expected")
         fidelity = self.results.summary.fidelity

@@ -138,6 +138,21 @@ workload: {kind: jobs, jobs: [{id: a, vms: 1, bandwidth: 1 Mbit/s, duration: 5 s
         assert main.run(["simulate", str(path), "--out", str(tmp_path / name / "runs")]) == code
 
 
+def test_many_jobs_outside_are_counted_not_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "many.yaml"
+    jobs = ", ".join(f"{{id: j{n}, vms: 1, bandwidth: 1 Mbit/s, duration: 5 s}}" for n in range(25))
+    path.write_text(
+        "topology: {kind: flat, nodes: 30}\nexpect: {estimate_ratio: {max: 0.5}}\n"
+        f"workload: {{kind: jobs, jobs: [{jobs}]}}\n"
+    )
+    assert main.run(["simulate", str(path), "--out", str(tmp_path / "runs")]) == 1
+    shown = capsys.readouterr()
+    assert (shown.out + shown.err).count("outside what was expected: j") == 10
+    assert "15 more" in shown.out + shown.err
+
+
 def test_a_bad_file_is_refused_and_nothing_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
