@@ -75,13 +75,16 @@ def evaluate(expect: Expectation, rows: Iterable[JobRow], fidelity: Fidelity) ->
     """Every job against the band that applies to it; then fidelity, then names that match nothing.
 
     A job that was to be judged and has no measured time is outside: silence proves nothing. Only
-    what a policy rejected stays open, unless its application is named or the policy is a script.
+    what a policy rejected stays open, unless its application is named or the policy is a script,
+    and what it started without a promise: a best-effort job has no estimate to be held against.
     """
+    rows = tuple(rows)
     judged = tuple(_judge(expect, row) for row in rows)
     complaints = [f"{v.job_id}: {v.why}" for v in judged if v.verdict == "outside"]
     complaints += _fidelity_complaints(expect, fidelity)
     complaints += _unmatched(expect, judged)
-    if expect.estimate_ratio is not None and all(v.verdict == "open" for v in judged):
+    promised = not any(_best_effort(row) for row in rows)
+    if promised and expect.estimate_ratio and all(v.verdict == "open" for v in judged):
         complaints.append("an estimate ratio is expected, but no job came to have one")
     return Verdicts(judged, tuple(complaints))
 
@@ -94,6 +97,8 @@ def _judge(expect: Expectation, row: JobRow) -> Verdict:
     must_run = own is not None or row.policy == "scripted"
     if row.outcome == "rejected" and not must_run:
         answer, why = _open(f"rejected: {row.reason}")
+    elif _best_effort(row) and not must_run:
+        answer, why = _open("best effort: nothing was promised")
     else:
         answer, why = _answer(row, band, below)
     return Verdict(
@@ -107,6 +112,11 @@ def _judge(expect: Expectation, row: JobRow) -> Verdict:
         verdict=answer,
         why=why,
     )
+
+
+def _best_effort(row: JobRow) -> bool:
+    """Started on a network without reservations (BL, PS-P)."""
+    return row.start_s is not None and row.estimate_s is None
 
 
 def _open(why: str) -> tuple[Answer, str]:

@@ -146,3 +146,17 @@ def test_json_there_and_back() -> None:
     found = evaluate(expect, ROWS, OK)
     assert isinstance(found, Verdicts)
     assert verdicts_from_json(found.to_json()) == found
+
+
+def test_best_effort_jobs_were_promised_nothing() -> None:
+    expect = Expectation(Band(None, 1.12))
+    best_effort = row(None, granted=0, estimate_s=None, start_s=1.0, policy="bl")
+    assert answers(expect, best_effort) == ["open"]
+    assert evaluate(expect, [best_effort], OK).met
+    assert answers(expect, best_effort, row(1.3)) == ["open", "outside"]
+
+
+def test_best_effort_is_no_excuse_where_the_application_is_named() -> None:
+    expect = Expectation(None, {"sort": ApplicationExpectation(Band(None, 1.12))})
+    best_effort = row(None, granted=0, estimate_s=None, start_s=1.0, policy="bl")
+    assert answers(expect, best_effort) == ["outside"]
