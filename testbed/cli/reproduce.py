@@ -40,7 +40,14 @@ All = Annotated[bool, typer.Option("--all", help="Reproduce everything.")]
 Quick = Annotated[
     bool, typer.Option("--quick", help="A smaller data centre of the same shape; a minute or two.")
 ]
-Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Repetitions: the seeds 1 to this.")]
+Seeds = Annotated[
+    int | None,
+    typer.Option(
+        "--seeds",
+        min=1,
+        help="Repetitions: the seeds 1 to this; default 3, or as many as were published.",
+    ),
+]
 Processes = Annotated[
     int | None, typer.Option("--processes", min=1, help="Runs at a time; default: all processors.")
 ]
@@ -53,7 +60,7 @@ def reproduce(
     list_them: ListThem = False,
     everything: All = False,
     quick: Quick = False,
-    seeds: Seeds = DEFAULT_SEEDS,
+    seeds: Seeds = None,
     processes: Processes = None,
     out: OutFolder = DEFAULT_OUT,
     strict: Strict = False,
@@ -73,9 +80,11 @@ def reproduce(
     if not wanted:
         raise BadInput("nothing to reproduce", f"name some, or --all: {', '.join(FIGURES)}")
     usable = len(os.sched_getaffinity(0))
-    request = Request(out, seeds, quick, processes or usable, ["testbed", *sys.argv[1:]])
+    command = ["testbed", *sys.argv[1:]]
     records, failures = [], []
     for figure in wanted:
+        runs = seeds or (DEFAULT_SEEDS if quick else figure.seeds)
+        request = Request(out, runs, quick, processes or usable, command)
         try:
             records.append(_one(figure, request, as_json=as_json))
         except TestbedError as error:

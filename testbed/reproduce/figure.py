@@ -33,7 +33,8 @@ class Figure:
 
     ``exact``: nothing random is in it, so that one seed says all. ``size`` and ``quick_size`` say
     in words what is simulated. ``also``: measures that are written down and not drawn;
-    ``printed``: those whose values the command shows beside the claims.
+    ``printed``: those whose values the command shows beside the claims. ``seeds``: how many runs
+    are meant where nobody says (in full size).
     """
 
     name: str
@@ -50,6 +51,7 @@ class Figure:
     size: str = ""
     quick_size: str = ""
     exact: bool = False
+    seeds: int = 3
 
     @property
     def tables(self) -> tuple[Panel, ...]:

@@ -1,0 +1,190 @@
+"""JSA's Figure 4: system reward against jobs, VMs, deadlines and speed-up (simulated)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from testbed.reproduce.claims import Claim, alike, falls, more, rises
+from testbed.reproduce.figure import Figure, Panel
+from testbed.reproduce.jsa.cell import JsaCell
+from testbed.reproduce.jsa.optimality import OPTIMALITY
+from testbed.reproduce.quantities import Measure
+
+JSA, SIMPLE, EDF, OKTOPUS, PSP = "JSA", "SimpleJSA", "EDF", "Oktopus", "PS-P"
+POLICIES = {JSA: "jsa", SIMPLE: "simple-jsa", EDF: "edf", OKTOPUS: "oktopus-batch", PSP: "ps-p"}
+FOUR = (JSA, EDF, OKTOPUS, PSP)
+
+PUBLISHED_RUNS = 20
+
+REWARD = Measure("reward", "system reward ratio", "%", 100.0)
+MET = Measure("met", "jobs within deadline", "%", 100.0)
+RAN = Measure("ran_s", "mean running time", "s")
+
+
+@dataclass(frozen=True)
+class Size:
+    """A data centre and its share of the published number of jobs."""
+
+    fanout: tuple[int, int, int]
+    jobs: float
+    words: str
+
+
+FULL = Size((2, 20, 40), 1.0, "1,600 machines, 6,400 VM slots, 5:1 at racks and above; 5 batches")
+QUICK = Size((2, 5, 40), 0.25, "400 machines, 1,600 VM slots, a quarter of the jobs; 5 batches")
+
+
+def _cell(series: str, seed: int, *, quick: bool) -> JsaCell:
+    size = QUICK if quick else FULL
+    jobs = round(JsaCell.jobs * size.jobs)
+    return JsaCell(POLICIES[series], seed, jobs=jobs, fanout=size.fanout)
+
+
+def _order(xs: tuple[float, ...]) -> tuple[Claim, ...]:
+    return (
+        Claim(
+            "JSA has a higher reward ratio than PS-P, Oktopus and EDF",
+            "JSA > all",
+            more(REWARD, JSA, (PSP, OKTOPUS, EDF), xs),
+        ),
+        Claim(
+            "Oktopus and PS-P perform similarly",
+            "Oktopus ≈ PS-P",
+            alike(REWARD, OKTOPUS, PSP, xs, 5.0),
+            reading="within 5 points",
+        ),
+        Claim(
+            "EDF has a lower reward ratio than Oktopus and PS-P",
+            "EDF < Oktopus, PS-P",
+            more(REWARD, OKTOPUS, (EDF,), xs) + more(REWARD, PSP, (EDF,), xs),
+            remark="EDF's order alone favours it: it takes short jobs first (decision 0433)",
+        ),
+    )
+
+
+COUNTS = (500.0, 1000.0, 1500.0, 2000.0, 2500.0)
+
+
+def _counted(series: str, x: float, seed: int, quick: bool) -> JsaCell:
+    share = (QUICK if quick else FULL).jobs
+    return replace(_cell(series, seed, quick=quick), jobs=round(x * share))
+
+
+FIGURE_4A = Figure(
+    name="jsa-fig4a",
+    title="The number of jobs",
+    source="JSA, Fig. 4(a)",
+    x_label="jobs (1,600 machines)",
+    xs=COUNTS,
+    series=FOUR,
+    cell=_counted,
+    panels=(Panel(REWARD), Panel(MET)),
+    claims=(
+        *_order(COUNTS[2:]),
+        Claim(
+            "The more jobs, the lower the reward ratio, under all four",
+            "all fall",
+            tuple(check for series in FOUR for check in falls(REWARD, series, COUNTS)),
+        ),
+    ),
+    also=(RAN,),
+    size=FULL.words,
+    quick_size=QUICK.words,
+    seeds=PUBLISHED_RUNS,
+)
+
+MEAN_VMS = (15.0, 20.0, 25.0, 30.0, 35.0)
+
+
+def _sized(series: str, x: float, seed: int, quick: bool) -> JsaCell:
+    return replace(_cell(series, seed, quick=quick), vms=x)
+
+
+FIGURE_4B = Figure(
+    name="jsa-fig4b",
+    title="VMs per job, in stratified samples of the trace",
+    source="JSA, Fig. 4(b)",
+    x_label="VMs per job on average",
+    xs=MEAN_VMS,
+    series=FOUR,
+    cell=_sized,
+    panels=(Panel(REWARD), Panel(MET)),
+    claims=(
+        *_order(MEAN_VMS),
+        Claim(
+            "The larger the jobs, the lower the reward ratio, under all four",
+            "all fall",
+            tuple(check for series in FOUR for check in falls(REWARD, series, MEAN_VMS)),
+        ),
+    ),
+    also=(RAN,),
+    size=FULL.words,
+    quick_size=QUICK.words,
+    seeds=PUBLISHED_RUNS,
+)
+
+BOUNDS = (3.0, 4.0, 5.0, 6.0, 7.0)
+
+
+def _due(series: str, x: float, seed: int, quick: bool) -> JsaCell:
+    return replace(_cell(series, seed, quick=quick), deadline_high=x)
+
+
+FIGURE_4C = Figure(
+    name="jsa-fig4c",
+    title="The upper bound of the deadline factor",
+    source="JSA, Fig. 4(c)",
+    x_label="deadline factor, at most (at least 2)",
+    xs=BOUNDS,
+    series=FOUR,
+    cell=_due,
+    panels=(Panel(REWARD), Panel(MET)),
+    claims=(
+        *_order(BOUNDS),
+        Claim(
+            "Later deadlines raise the reward ratio, under all four",
+            "all rise",
+            tuple(check for series in FOUR for check in rises(REWARD, series, BOUNDS)),
+        ),
+    ),
+    also=(RAN,),
+    size=FULL.words,
+    quick_size=QUICK.words,
+    seeds=PUBLISHED_RUNS,
+)
+
+ALPHAS = (0.01, 0.04, 0.07, 0.10, 0.13)
+
+
+def _sped(series: str, x: float, seed: int, quick: bool) -> JsaCell:
+    return replace(_cell(series, seed, quick=quick), alpha=x)
+
+
+FIGURE_4D = Figure(
+    name="jsa-fig4d",
+    title="The speed-up ratio, with and without shortening jobs",
+    source="JSA, Fig. 4(d)",
+    x_label="speed-up ratio α of every job",
+    xs=ALPHAS,
+    series=(JSA, SIMPLE),
+    cell=_sped,
+    panels=(Panel(REWARD), Panel(RAN)),
+    claims=(
+        Claim(
+            "JSA has a higher reward ratio than SimpleJSA at every speed-up ratio",
+            "JSA > SimpleJSA",
+            more(REWARD, JSA, (SIMPLE,), ALPHAS),
+        ),
+        Claim(
+            "Shortening jobs shortens them",
+            "JSA < SimpleJSA",
+            more(RAN, SIMPLE, (JSA,), ALPHAS),
+        ),
+    ),
+    also=(MET,),
+    size=FULL.words,
+    quick_size=QUICK.words,
+    seeds=PUBLISHED_RUNS,
+)
+
+JSA_FIGURES = (FIGURE_4A, FIGURE_4B, FIGURE_4C, FIGURE_4D, OPTIMALITY)
