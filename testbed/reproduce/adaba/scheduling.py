@@ -189,7 +189,7 @@ FIGURE_8 = Figure(
     cell=_cell,
     panels=tuple(Panel(_migrations(log)) for log in LOG_PAIR),
     claims=_figure_8_claims(),
-    also=(*ALSO, CPU),
+    also=(*(_restoring(log) for log in LOG_PAIR), *ALSO, CPU),
     size=FULL,
     quick_size=QUICK,
 )
