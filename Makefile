@@ -8,7 +8,8 @@ WORKERS ?= auto
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-check: lint types layers unit  ## formatting, lint, types, layers, unit tests
+check:  ## formatting, lint, types, layers, unit tests, side by side
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint layers types unit
 
 format:  ## let ruff format and mend what it can
 	$(PYTHON) -m ruff format .
@@ -25,7 +26,7 @@ layers:  ## who may import whom (pyproject.toml, tool.importlinter)
 	$(dir $(PYTHON))lint-imports --no-cache
 
 unit:  ## tests that need neither root nor a network, without the slow ones
-	$(PYTHON) -m pytest -q -n $(WORKERS) -m "not slow" tests/unit
+	$(PYTHON) -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" tests/unit
 
 test:  ## everything, on this machine: installs what is missing, needs sudo
 	sudo -n true 2>/dev/null || echo 'sudo will ask for your password'

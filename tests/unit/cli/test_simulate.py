@@ -89,6 +89,7 @@ def written(tmp_path: Path, *arguments: str) -> dict[str, bytes]:
     return found
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     one, two = written(tmp_path / "one"), written(tmp_path / "two")
     assert len(one) == 2 * 4 + 1
@@ -98,6 +99,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     assert all(other[name] != one[name] for name in one if name.endswith(("events.jsonl", ".json")))
 
 
+@pytest.mark.slow
 def test_compiled_or_not_the_events_are_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,9 @@ from controller.process import (
 from controller.state import AddFlow
 from controller.values import DesiredState, Network, to_json
 
+# Each test starts processes; together they take half a minute.
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 WORLD = tree_world([2, 2], slots_per_server=2)
 TOKEN = "a-token-for-tests-only"  # noqa: S105
