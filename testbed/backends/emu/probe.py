@@ -28,6 +28,7 @@ from testbed.backends.emu.daemon import daemon_state, switch_pid, switch_sockets
 from testbed.backends.emu.ledger import ledgers
 from testbed.backends.emu.lock import MachineLock
 from testbed.backends.emu.ovs import datapath_type, rows
+from testbed.compiled import numba_available
 from testbed.errors import MachineCannot
 
 Grade = Literal["ok", "warn", "fail"]
@@ -117,6 +118,15 @@ def _python() -> Iterator[Check]:
         yield Check("Python packages", "ok", "all there")
     if util.find_spec("mininet") is None:
         yield Check("Mininet", "warn", "not importable: only the teaching form needs it", INSTALL)
+    yield _loops()
+
+
+def _loops() -> Check:
+    """Numba is a choice: without it everything works, DCloud on 8,000 servers 14 times slower."""
+    if numba_available():
+        return Check("simulator's inner loops", "ok", "compiled by Numba")
+    slow = "plain numpy; Numba makes DCloud at data-centre scale some 14 times faster"
+    return Check("simulator's inner loops", "ok", f"{slow} ({INSTALL} --with-tests brings it)")
 
 
 def _controller() -> Check:
