@@ -28,6 +28,9 @@ BENCHMARKS = {
         "bench.mbfcbs_100k",
         "100,000 leases on 1,000 hosts; cost by hosts, and a plot",
     ),
+    "easy-kth": ("bench.easy_kth", "EASY over all jobs of the KTH log, decisions and whole runs"),
+    "easy-million": ("bench.easy_million", "peak memory of a million jobs under EASY"),
+    "amcbf-20k": ("bench.amcbf_20k", "CMCBF and AMCBF, 20,000 jobs on 320 nodes"),
 }
 
 FIGURES = ("median", "mean", "p99", "min", "max")

@@ -20,18 +20,26 @@ class Arrivals:
 
     def __init__(self, jobs: Iterable[JobRequest]) -> None:
         self.next: JobRequest | None = None
-        self.key = (0.0, int(Rank.ARRIVAL), "", 0)
         self.followers: dict[str, list[JobRequest]] = {}
         # Followers whose time has been set.
         self._set: list[tuple[float, str, JobRequest]] = []
-        if not isinstance(jobs, JobStream | Iterator):
-            jobs = self._sorted(list(jobs))
-        self._ahead = _in_order(jobs)
+        if isinstance(jobs, JobStream | Iterator):
+            self._ahead = _in_order(jobs)
+        else:
+            self._ahead = iter(self._sorted(list(jobs)))
         self._first = next(self._ahead, None)
         self._choose()
 
+    def before(self, at_s: float, rank: int, key: str) -> bool:
+        """Whether ``next`` comes before something else that is due."""
+        job = self.next
+        return job is not None and (job.submit_s, int(Rank.ARRIVAL), job.id) < (at_s, rank, key)
+
     def step(self) -> None:
         """``next`` has arrived: on to the one after it."""
+        if not self._set:
+            self.next = self._first = next(self._ahead, None)
+            return
         if self.next is self._first:
             self._first = next(self._ahead, None)
         else:
@@ -52,8 +60,6 @@ class Arrivals:
             if first is None or (at_s, job_id) < (first.submit_s, first.id):
                 first = job
         self.next = first
-        if first is not None:
-            self.key = (first.submit_s, int(Rank.ARRIVAL), first.id, 0)
 
     def _sorted(self, jobs: list[JobRequest]) -> list[JobRequest]:
         """Those that follow nobody, in order; the others are set aside."""

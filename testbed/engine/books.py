@@ -41,15 +41,24 @@ class OpenEnded:
             return False
         for server, count in vms_on:
             if server <= before or server >= len(free) or not 0 < count <= free[server]:
+                self._put_back(vms_on, placed)
                 return False
             before = server
             placed += count
-        if placed != n_vms or (processes and sorted(processes) != list(range(n_vms))):
-            return False
-        for server, count in vms_on:
             free[server] -= count
+        if placed != n_vms or (processes and sorted(processes) != list(range(n_vms))):
+            self._put_back(vms_on, placed)
+            return False
         self.held[job_id] = (placement, rate_bps)
         return True
+
+    def _put_back(self, vms_on: tuple[tuple[int, int], ...], placed: int) -> None:
+        """Undo the first so many of a placement's VMs."""
+        for server, count in vms_on:
+            if not placed:
+                return
+            self.free[server] += count
+            placed -= count
 
     def release(self, job_id: str) -> None:
         free = self.free
@@ -76,8 +85,18 @@ class TierBooks:
     def __init__(self, datacentre: DataCentre) -> None:
         self._datacentre = datacentre
         limited = len(datacentre.link_capacity_bps) or datacentre.memory_mib is not None
-        self._open = None if limited else OpenEnded(datacentre)
+        self._open: OpenEnded | None = None if limited else OpenEnded(datacentre)
         self._ledger = Ledger(datacentre) if limited else None
+
+    @property
+    def open_ended(self) -> OpenEnded | None:
+        """The books while they are but a count of slots."""
+        return self._open
+
+    @property
+    def calendar(self) -> Ledger | None:
+        """The ledger, where there is one already."""
+        return self._ledger
 
     def ledger(self, now_s: float) -> Ledger:
         """Everything as a ledger, from now on."""
@@ -186,6 +205,11 @@ class Books:
         size: VmSize = ONE_SLOT,
     ) -> None:
         """Check a placement independently, then reserve it. Raises RunFailed where it is wrong."""
+        if end_s is None and size is ONE_SLOT and tier == "foreground":
+            # The common case of long traces, in as few steps as it takes.
+            count = self._front.open_ended if start_s == self._now_s else None
+            if count is not None and count.book(job_id, n_vms, placement, rate_bps):
+                return
         if tier == "background" and rate_bps:
             raise RunFailed(
                 f"job {job_id}: {rate_bps} bit/s asked in the background, which has no links"
@@ -198,7 +222,11 @@ class Books:
 
     def release(self, job_id: str, tier: Tier, at_s: float) -> None:
         """Free what is left of a job's reservation."""
-        (self._front if tier == "foreground" else self._of(tier)).release(job_id, at_s)
+        count = self._front.open_ended
+        if count is not None and tier == "foreground":
+            count.release(job_id)
+        else:
+            self._of(tier).release(job_id, at_s)
 
     def shorten(self, job_id: str, tier: Tier, end_s: float) -> None:
         """A job's reservation ends at ``end_s``, before it would have."""
@@ -207,7 +235,8 @@ class Books:
     def advance(self, now_s: float) -> None:
         """It is ``now_s``; nothing before it will be asked about or changed again."""
         self._now_s = now_s
-        self._front.forget_before(now_s)
+        if self._front.calendar is not None:
+            self._front.calendar.forget_before(now_s)
         if self._behind is not None:
             self._behind.forget_before(now_s)
 

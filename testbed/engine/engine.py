@@ -104,10 +104,12 @@ class Engine:
 
     def _step(self) -> None:
         arrival, timeline = self._coming.next, self._timeline
-        until = None if arrival is None else arrival.submit_s
-        timed = bool(timeline) and (arrival is None or timeline[0] < self._coming.key)
+        timed = bool(timeline) and not self._coming.before(*timeline[0][:3])
+        until = None
         if timed:
             until = timeline[0][0]
+        elif arrival is not None:
+            until = arrival.submit_s
         completions = self.backend.wait(until)
         if completions:
             self._complete_all(completions)
@@ -115,8 +117,7 @@ class Engine:
             stuck = ", ".join(self.running)
             raise RunFailed(f"the world has nothing left to wait for, yet these jobs run: {stuck}")
         else:
-            self._advance(until)
-            self._advance(self.backend.now_s())
+            self._advance(max(until, self.backend.now_s()))
             if timed:
                 _, rank, key, epoch = heapq.heappop(timeline)
                 self._due(Rank(rank), key, epoch, until)
@@ -157,9 +158,8 @@ class Engine:
         if request.id in self.jobs:
             raise ValueError(f"job {request.id} is submitted while another of that name is here")
         self._arrived += 1
-        job = JobState(request)
-        job.arrive(self.now_s, self._arrived)
-        request = job.request
+        job = JobState(request, Phase.WAITING, order=self._arrived)
+        request = job.arrive(self.now_s)
         self.largest_bps = max(self.largest_bps, request.bandwidth_bps)
         self.jobs[request.id] = job
         self.waiting[request.id] = None

@@ -65,11 +65,11 @@ class JobState:
             self._visible = request
         return self._visible
 
-    def arrive(self, at_s: float, order: int) -> None:
-        """It is submitted now, whatever its request said."""
+    def arrive(self, at_s: float) -> JobRequest:
+        """It is submitted now, whatever its request said: the request as it is from now on."""
         if self.request.submit_s != at_s:
             self.request, self._visible = replace(self.request, submit_s=at_s), None
-        self.phase, self.order = Phase.WAITING, order
+        return self.request
 
     def placed(self) -> Placement:
         """Where the job is, or was when it was preempted."""

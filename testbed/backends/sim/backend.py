@@ -147,7 +147,8 @@ class SimulatedBackend:
             best_effort, rate_bps = False, job.bandwidth_bps
         entry = _SimJob(job, placement, rate_bps, best_effort, self._now_s, tier)
         self._jobs[job.id] = entry
-        self._connect(entry)
+        if best_effort or rate_bps:
+            self._connect(entry)
         self._occupy(entry)
         self._plan(entry)
 

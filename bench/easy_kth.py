@@ -1,0 +1,139 @@
+"""EASY over all jobs of the KTH log: its decisions alone, and the whole run around them."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.figures import Result
+from jobs.request import JobRequest
+from jobs.workload.parallel import Requests
+from jobs.workload.records import jobs_of
+from jobs.workload.swf import read_swf
+from testbed import events
+from testbed.backends.sim.backend import SimulatedBackend
+from testbed.engine.engine import Engine, Sink
+from testbed.errors import MachineCannot
+from testbed.schedulers.actions import Arrived, Ended, Start
+from testbed.schedulers.easy import Easy
+from testbed.spec.files import find_file
+from topologies.datacentre import DataCentre
+from topologies.flat import flat
+
+LOG = "KTH-SP2-1996-2.1-cln.swf.gz"
+NODES = 100
+TARGET = 100_000.0
+
+
+def run(quick: bool) -> list[Result]:
+    """Jobs a second of processor time; the log is read and its requests are made beforehand."""
+    jobs, machine = kth(), flat(NODES, 1)
+    repeats = 3 if quick else 11
+
+    def whole(sink: Sink | None) -> Callable[[], None]:
+        return lambda: Engine(machine, jobs, Easy(), SimulatedBackend(machine), sink).run()
+
+    def counting() -> Sink:
+        seen: dict[str, int] = {}
+
+        def sink(event: events.Event) -> None:
+            seen[event.name] = seen.get(event.name, 0) + 1
+
+        return sink
+
+    return [
+        _row(
+            "EASY's decisions, in a bare event loop",
+            lambda: decide_all(jobs, machine),
+            len(jobs),
+            repeats,
+            "policy and placements; no checks, no ledger, no simulator, no events",
+            TARGET,
+        ),
+        _row(
+            "whole run, nobody listening",
+            whole(None),
+            len(jobs),
+            repeats,
+            "engine, capacity check, slots booked, simulator",
+            None,
+        ),
+        _row(
+            "whole run, every event made",
+            whole(counting()),
+            len(jobs),
+            repeats,
+            "the same, with all events and reasons for waiting handed to a counter",
+            None,
+        ),
+    ]
+
+
+def kth() -> list[JobRequest]:
+    """The log's jobs from 0 s on. Raises MachineCannot where the log is not here."""
+    path = find_file(LOG, Path.cwd())
+    if path is None:
+        raise MachineCannot(f"there is no {LOG}", "testbed data list says where it comes from")
+    return list(Requests(jobs_of(read_swf(path)).jobs.from_zero()))
+
+
+def _row(
+    name: str, run_once: Callable[[], None], n: int, repeats: int, what: str, target: float | None
+) -> Result:
+    samples = []
+    for _ in range(repeats):
+        began_s = time.process_time()
+        run_once()
+        samples.append(n / (time.process_time() - began_s))
+    median = sorted(samples)[len(samples) // 2]
+    said = "" if target is None else f"at least {target:,.0f}"
+    meets = None if target is None else median >= target
+    extra = {"timed": what, "jobs": n, "seconds": round(n / median, 3)}
+    return Result(name, "jobs/s", tuple(samples), said, meets, extra)
+
+
+class _Now:
+    """As much of a view as EASY looks at."""
+
+    listening = False
+
+    def __init__(self, datacentre: DataCentre) -> None:
+        self.datacentre = datacentre
+        self.now_s = 0.0
+        self.here: dict[str, JobRequest] = {}
+
+    def job(self, job_id: str) -> JobRequest:
+        return self.here[job_id]
+
+
+def decide_all(jobs: list[JobRequest], datacentre: DataCentre) -> None:
+    """The event loop in a screenful: ends before arrivals, one decision about all of an instant."""
+    easy, view = Easy(), _Now(datacentre)
+    decide, here = easy.decide, view.here
+    ends: list[tuple[float, str]] = []
+    coming = iter(sorted(jobs, key=lambda job: (job.submit_s, job.id)))
+    arrival = next(coming, None)
+    while arrival is not None or ends:
+        if ends and (arrival is None or ends[0][0] <= arrival.submit_s):
+            now_s = view.now_s = ends[0][0]
+            over = []
+            while ends and ends[0][0] <= now_s:
+                over.append(heapq.heappop(ends)[1])
+            actions = []
+            for left, job_id in zip(range(len(over) - 1, -1, -1), over, strict=True):
+                del here[job_id]
+                actions += decide(view, Ended(job_id, "finished", left > 0))  # type: ignore[arg-type]
+        elif arrival is not None:
+            now_s = view.now_s = arrival.submit_s
+            here[arrival.id] = arrival
+            actions = decide(view, Arrived(arrival.id))  # type: ignore[arg-type]
+            arrival = next(coming, None)
+        else:
+            break
+        for action in actions:
+            if isinstance(action, Start):
+                heapq.heappush(ends, (now_s + here[action.job_id].duration_s, action.job_id))
+    if here:
+        raise AssertionError(f"{len(here)} jobs never ran")

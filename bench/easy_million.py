@@ -1,0 +1,61 @@
+"""A million Feitelson-style jobs under EASY, drawn, run and forgotten: peak memory and time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from bench.figures import Result
+
+JOBS, QUICK_JOBS = 1_000_000, 100_000
+TARGET_MB = 500.0
+
+_CHILD = """
+import json, resource, sys, time
+from jobs.workload.feitelson import FeitelsonStyle
+from jobs.workload.parallel import Requests
+from testbed import events
+from testbed.backends.sim.backend import SimulatedBackend
+from testbed.engine.engine import Engine
+from testbed.schedulers.easy import Easy
+from topologies.flat import flat
+
+count = int(sys.argv[1])
+machine = flat(320, 1)
+jobs = FeitelsonStyle(jobs=count).draw(1, 320, 0.8).at_load(0.8, 320)
+drawn_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+ended = 0
+
+def sink(event):
+    global ended
+    ended += isinstance(event, events.JobEnded) and event.outcome == "finished"
+
+began_s = time.process_time()
+Engine(machine, Requests(jobs), Easy(), SimulatedBackend(machine), sink).run()
+took_s = time.process_time() - began_s
+peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(json.dumps({"ended": ended, "s": took_s, "drawn_mb": drawn_mb, "peak_mb": peak_mb}))
+"""
+
+
+def run(quick: bool) -> list[Result]:
+    """In a process of its own, whose peak memory is what it says; every event goes to a counter."""
+    count = QUICK_JOBS if quick else JOBS
+    done = subprocess.run(
+        [sys.executable, "-c", _CHILD, str(count)],
+        capture_output=True, text=True, timeout=3600, check=True,
+    )  # fmt: skip
+    found = json.loads(done.stdout)
+    if found["ended"] != count:
+        raise AssertionError(f"{count - found['ended']} jobs never finished")
+    extra = {
+        "jobs": count,
+        "after drawing [MB]": round(found["drawn_mb"], 1),
+        "processor time [s]": round(found["s"], 1),
+        "jobs/s": round(count / found["s"]),
+    }
+    peak_mb = found["peak_mb"]
+    target = f"at most {TARGET_MB:g} MB for {JOBS:,} jobs"
+    meets = None if quick else peak_mb <= TARGET_MB
+    return [Result("peak memory, EASY", "MB", (peak_mb,), target, meets, extra)]
