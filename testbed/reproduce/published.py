@@ -24,7 +24,7 @@ from testbed.reproduce.registry import FIGURES
 
 PAGE = Path(__file__).parents[2] / "docs" / "reproduction.md"
 BEGIN, END = "<!-- results: made by testbed.reproduce.published -->", "<!-- end of results -->"
-KEPT = ("name", "size", "seeds", "cpu_s", "command", "code", "machine")
+KEPT = ("name", "size", "seeds", "cpu_s", "code", "machine")
 
 
 def take_in(out: Path, page: Path = PAGE) -> list[str]:
@@ -106,7 +106,9 @@ def _section(done: Reproduced, record: Mapping[str, Any], page: Path) -> str:
     seeds = "nothing random" if figure.exact else seeds
     parts = [
         f"## {figure.name}",
-        f"**{figure.title}** ({figure.source}). {figure.size}; {seeds}; commit {commit}.",
+        f"**{figure.title}** ({figure.source}). {figure.size}; {seeds}.",
+        f"`testbed reproduce {figure.name} --seeds {done.seeds}`; commit {commit}, "
+        + _machine(record),
         f"![{figure.title}]({page.stem}/{figure.name}.svg)",
         claims_table(done),
     ]
@@ -125,6 +127,13 @@ def _section(done: Reproduced, record: Mapping[str, Any], page: Path) -> str:
     inside = "\n\n".join(tables)
     parts.append(f"<details><summary>All values</summary>\n\n{inside}\n\n</details>")
     return "\n\n".join(parts)
+
+
+def _machine(record: Mapping[str, Any]) -> str:
+    """``2 × AMD EPYC, 23.5 GiB``."""
+    machine = record["machine"]
+    processor = machine["cpu_model"] or "processors of unknown make"
+    return f"{machine['cpus']} × {processor}, {machine['memory_bytes'] / 2**30:.1f} GiB"
 
 
 def updated(text: str, results: str) -> str:
