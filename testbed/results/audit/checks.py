@@ -9,7 +9,7 @@ from pathlib import Path
 
 from testbed import events
 from testbed.errors import BadInput
-from testbed.results.audit import capacity, leases, life, promises, tables
+from testbed.results.audit import backfilling, capacity, leases, life, promises, tables
 from testbed.results.audit.findings import Audit, Check, Finding, Result
 from testbed.results.audit.history import History
 from testbed.results.folder import SUMMARY
@@ -64,6 +64,10 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "fcfs-order", "jobs start as they came", promises.first_come_first_served, promises.is_fcfs
+    ),
+    Check(
+        "easy-head", "no head of the queue starts later than was due", backfilling.head_in_time,
+        backfilling.is_easy,
     ),
 )  # fmt: skip
 

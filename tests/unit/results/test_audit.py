@@ -61,6 +61,7 @@ def test_checks_that_do_not_apply_say_why(tmp_path: Path) -> None:
         "jsa-options": "the policy is scripted, not jsa",
         "vc-rate": "the policy is scripted, not vc",
         "fcfs-order": "the policy is scripted, not fcfs",
+        "easy-head": "the policy is scripted, not easy",
     }
 
 
@@ -652,6 +653,7 @@ def test_every_check_has_been_shown_to_fail() -> None:
         "dcloud-deadline",
         "vc-rate",
         "fcfs-order",
+        "easy-head",  # in test_audit_easy.py
         "jsa-options",
     }
     assert shown == {check.name for check in CHECKS}

@@ -85,7 +85,7 @@ def starts(
 
     def decided() -> None:
         decide(machine)
-        for name in machine.running.keys() - begun.keys():
+        for name in [name for name in machine.running if name not in begun]:
             begun[name] = machine.now_s
             heapq.heappush(ends, (machine.now_s + runs_s[name], name))
 

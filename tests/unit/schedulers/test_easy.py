@@ -12,11 +12,14 @@ from jobs.workload.records import jobs_of
 from jobs.workload.swf import read_swf
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
+from testbed.embedding.registry import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.easy import Easy
+from testbed.schedulers.policy import Policy
+from testbed.schedulers.registry import build_policy
 from tests.unit.schedulers import queueing
 from tests.unit.schedulers.machine import finishes, job, run, starts
-from tests.unit.workload.traces import trace
+from tests.unit.workload.traces import KTH, trace
 from topologies.flat import flat
 
 
@@ -30,10 +33,12 @@ def first_starts(history: list[events.Event]) -> dict[str, float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("estimates", ["accurate", "user"])
-def test_every_job_of_kth_starts_when_the_slow_twin_says(estimates: str) -> None:
-    log = read_swf(trace("KTH-SP2-1996-2.1-cln.swf.gz"))
-    jobs = Requests(jobs_of(log).jobs.from_zero())
+def kth() -> Requests:
+    return Requests(jobs_of(read_swf(trace(KTH))).jobs.from_zero())
+
+
+def played(policy: Policy, jobs: Requests) -> tuple[dict[str, float], set[str]]:
+    """When each job starts on 100 nodes, and all outcomes."""
     begun: dict[str, float] = {}
     ended: dict[str, str] = {}
 
@@ -44,11 +49,24 @@ def test_every_job_of_kth_starts_when_the_slow_twin_says(estimates: str) -> None
             ended[event.job_id] = event.outcome
 
     machine = flat(100, 1)
-    Engine(machine, jobs, Easy(estimates), SimulatedBackend(machine), note).run()
+    Engine(machine, jobs, policy, SimulatedBackend(machine), note).run()
+    assert begun.keys() == ended.keys()
+    return begun, set(ended.values())
+
+
+@pytest.mark.parametrize("estimates", ["accurate", "user"])
+def test_every_job_of_kth_starts_when_the_slow_twin_says(estimates: str) -> None:
+    jobs = kth()
     twin = queueing.starts([plain(one, estimates) for one in jobs], 100, queueing.easy)
     assert len(twin) == 28_476
-    assert begun == twin
-    assert set(ended.values()) == {"finished"}
+    assert played(Easy(estimates), jobs) == (twin, {"finished"})
+
+
+def test_every_job_of_kth_under_fcfs_starts_when_the_slow_twin_says() -> None:
+    jobs = kth()
+    twin = queueing.starts([plain(one, "user") for one in jobs], 100, queueing.fcfs)
+    fcfs = build_policy("fcfs", embedder("first-fit"), {})
+    assert played(fcfs, jobs) == (twin, {"finished"})
 
 
 JOBS = st.lists(
