@@ -10,11 +10,18 @@ from testbed.reproduce.adaba.figures import ADABA_FIGURES
 from testbed.reproduce.cmbf.figures import CMBF_FIGURES
 from testbed.reproduce.dcloud.figures import DCLOUD_FIGURES
 from testbed.reproduce.figure import Figure
+from testbed.reproduce.jsa.figures import JSA_FIGURES
 from testbed.reproduce.mbfcbs.figures import MBFCBS_FIGURES
 
 FIGURES: dict[str, Figure] = {
     figure.name: figure
-    for figure in (*DCLOUD_FIGURES, *ADABA_FIGURES, *CMBF_FIGURES, *MBFCBS_FIGURES)
+    for figure in (
+        *DCLOUD_FIGURES,
+        *JSA_FIGURES,
+        *ADABA_FIGURES,
+        *CMBF_FIGURES,
+        *MBFCBS_FIGURES,
+    )
 }
 
 
