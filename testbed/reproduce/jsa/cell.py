@@ -91,7 +91,7 @@ class JsaCell:
             deadline=(2.0, self.deadline_high),
             speedup=alpha,
         )
-        return law.requests(_trace(), self.seed)[0]
+        return law.requests(trace(), self.seed)[0]
 
 
 class Reward:
@@ -131,11 +131,12 @@ class Reward:
 
 
 @cache
-def _trace() -> Swim:
+def trace() -> Swim:
+    """The Facebook sample, wherever it is. Raises MachineCannot where it is not."""
     path = find_file(TRACE, Path.cwd())
     if path is None:
-        trace = published(TRACE)
-        origin = trace.origin if trace is not None else "a public archive"
+        known = published(TRACE)
+        origin = known.origin if known is not None else "a public archive"
         raise MachineCannot(
             f"there is no {TRACE} here, along TESTBED_DATA or in the cache",
             f"it is public: {origin}; testbed data check tells whether a copy is the right one",

@@ -28,7 +28,7 @@ class SmallJob:
     value: float
 
 
-def best_reward(datacentre: DataCentre, jobs: Sequence[SmallJob], limit_s: float = 60.0) -> float:
+def best_reward(datacentre: DataCentre, jobs: Sequence[SmallJob], limit_s: float = 1800.0) -> float:
     """The greatest reward that any schedule has, by HiGHS. RuntimeError where it gives up."""
     programme = _Programme(datacentre, jobs)
     return programme.solve(limit_s)
