@@ -11,6 +11,7 @@ from pydantic import Field
 from jobs.request import DemandCurve, JobKind, JobRequest, Pattern
 from testbed.spec.document import Document
 from testbed.spec.problems import Path, Problem, did_you_mean, dotted, near
+from testbed.spec.profile import Profiles
 from testbed.spec.quantities import (
     Bandwidth,
     Duration,
@@ -83,6 +84,15 @@ class JobEntry(SpecModel):
         description="on the live network each VM runs this, as its rank; words that begin with ./"
         " are files beside this one",
     )
+    reward: Annotated[float, Field(ge=0, le=1e12)] | None = Field(
+        None, description="what it is worth to end by the deadline (default 0)"
+    )
+    profile: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="a file with its running times at other bandwidths (an elastic job)"
+    )
+    speedup: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None, description="instead: JSA's speed-up ratio α, its profile by the published model"
+    )
     sweep: Sweep | None = Field(None, description="run it several times, one after another")
 
 
@@ -97,11 +107,13 @@ class JobListWorkload(SpecModel):
 
 def read_job_list(document: Document, path: Path, site: Site) -> Workload:
     """The listed jobs, sweeps expanded."""
+    profiles = Profiles(_beside(document))
     problems_before = len(document.problems)
     workload = read_model(JobListWorkload, document, path)
     entries = _entries(document, path)
     for here, known in entries:
         _check_entry(document, here, known, site)
+        profiles.check(document, here, known)
     _check_ids(document, entries)
     _check_followers(document, entries)
     if workload is None or len(document.problems) > problems_before:
@@ -110,7 +122,7 @@ def read_job_list(document: Document, path: Path, site: Site) -> Workload:
     jobs = [
         (job, document.place((*path, "jobs", index)))
         for index, entry in enumerate(workload.jobs)
-        for job in _requests(entry, last, _beside(document))
+        for job in _requests(entry, last, _beside(document), profiles)
     ]
     return Workload(
         tuple(job for job, _ in jobs),
@@ -188,7 +200,9 @@ def _command(entry: JobEntry, beside: FilePath) -> tuple[str, ...] | None:
     )
 
 
-def _requests(entry: JobEntry, last: Mapping[str, str], beside: FilePath) -> list[JobRequest]:
+def _requests(
+    entry: JobEntry, last: Mapping[str, str], beside: FilePath, profiles: Profiles
+) -> list[JobRequest]:
     """The jobs of a sound entry. Those of a sweep form a chain, each after the one before."""
     ids = _ids(_known(entry))
     granted = [entry.granted] if entry.sweep is None else list(entry.sweep.granted)
@@ -213,6 +227,8 @@ def _requests(entry: JobEntry, last: Mapping[str, str], beside: FilePath) -> lis
             application=_application(_known(entry)),
             after=after,
             command=_command(entry, beside),
+            value=entry.reward or 0.0,
+            profile=profiles.of(_known(entry)),
         )
         for job_id, rate, after in zip(ids, granted, follows, strict=False)
     ]
