@@ -11,6 +11,7 @@ import heapq
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from jobs.request import JobRequest
 from testbed.schedulers.jsa_room import Held, Room
@@ -27,7 +28,7 @@ class Candidate:
     options: tuple[tuple[int, float], ...]
     order: int
 
-    @property
+    @cached_property
     def due_s(self) -> float:
         """The deadline on the run's clock; infinite where there is none."""
         due_s = self.job.deadline_at_s
@@ -84,10 +85,14 @@ def by_reward(ready: Iterable[Candidate], now_s: float) -> list[Candidate]:
 
 def least_option(candidate: Candidate, now_s: float) -> int | None:
     """The least bandwidth with τ ≤ d̂, d̂ being what is left until the deadline now (line 7)."""
-    limit_s = candidate.due_s - now_s
-    limit_s += SLACK * max(1.0, abs(candidate.due_s)) if limit_s < math.inf else 0.0
-    options = candidate.options
-    return next((k for k, (_, took_s) in enumerate(options) if took_s <= limit_s), None)
+    due_s = candidate.due_s
+    limit_s = due_s - now_s
+    if limit_s < math.inf:
+        limit_s += SLACK * max(1.0, abs(due_s))
+    for k, (_, took_s) in enumerate(candidate.options):
+        if took_s <= limit_s:
+            return k
+    return None
 
 
 def admit(room: Room, ready: Iterable[Candidate], now_s: float) -> Admitted:
