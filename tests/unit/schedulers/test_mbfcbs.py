@@ -106,6 +106,14 @@ def test_an_immediate_lease_takes_the_place_of_a_best_effort_one_which_goes_on_l
     assert (preempted.job_id, preempted.t, preempted.reason) == ("b", 5.0, "immediate lease i")
 
 
+@pytest.mark.parametrize("taker", [im("t", 5, 10, 2), ar("t", 3, 5, 10, 2)])
+def test_whoever_gave_way_is_planned_with_what_is_left_of_it(taker: JobRequest) -> None:
+    stream = play([be("b", 0, 20, 3), taker, be("c", 16, 9, 4)], dc=flat(1, 4))
+    assert fate(stream)["b"] == ("finished", 30.0)
+    (waits,) = [e for e in stream if isinstance(e, events.JobWaits) and e.job_id == "c"]
+    assert (waits.t, waits.until_s) == (16.0, 30.0)
+
+
 def test_a_best_effort_lease_gives_way_once() -> None:
     dc = flat(1, 4)
     stream = play([be("b", 0, 20, 3), im("i", 5, 10, 2), im("j", 16, 5, 2)], dc=dc)
