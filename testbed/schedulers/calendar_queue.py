@@ -29,6 +29,7 @@ FIRM, PREEMPTIBLE, PREEMPTED = 0, 1, 2
 """The flag of a booking: advance or immediate; best effort; best effort that gave way once."""
 
 _ROWS = 64
+_NARROW = 2**30
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -77,6 +78,29 @@ def greatest_use(
     return Use(most_cores, most_memory)
 
 
+def greatest_uses(bookings: Iterable[Booking], start_s: float, end_s: float) -> tuple[Use, Use]:
+    """As :func:`greatest_use`, by all leases and by the firm ones alone, in one pass."""
+    changes: list[tuple[float, int, int, bool]] = []
+    for booking in bookings:
+        firm = booking.flag != PREEMPTIBLE
+        cores, memory, begin_s = booking.cores, booking.memory_mib, booking.start_s
+        changes.append((begin_s if begin_s > start_s else start_s, cores, memory, firm))
+        if booking.end_s < end_s:
+            changes.append((booking.end_s, -cores, -memory, firm))
+    changes.sort()
+    now = [0, 0, 0, 0]
+    most = [0, 0, 0, 0]
+    for _, cores, memory, firm in changes:
+        now[0] += cores
+        now[1] += memory
+        if firm:
+            now[2] += cores
+            now[3] += memory
+        if cores > 0:
+            most = [a if a > b else b for a, b in zip(most, now, strict=True)]
+    return Use(most[0], most[1]), Use(most[2], most[3])
+
+
 class Calendar:
     """What is booked on hosts of ``cores`` and ``memory_mib`` (shapes ``(hosts,)``)."""
 
@@ -87,7 +111,8 @@ class Calendar:
         self._hosts = len(cores)
         self._first = 0
         # All leases and the firm ones; cores and memory; buckets from _first on; hosts.
-        self._sums = np.zeros((2, 2, _ROWS, self._hosts), dtype=np.int64)
+        self._dtype = np.int32 if int(memory_mib.max()) < _NARROW else np.int64
+        self._sums = np.zeros((2, 2, _ROWS, self._hosts), dtype=self._dtype)
         self._lists: dict[int, dict[int, list[Booking]]] = {}
         self._booked: list[dict[str, Booking]] = [{} for _ in range(self._hosts)]
 
@@ -229,7 +254,7 @@ class Calendar:
         if last - self._first >= rows:
             more = max(rows, last - self._first + 1 - rows)
             shape = (2, 2, more, self._hosts)
-            self._sums = np.concatenate((self._sums, np.zeros(shape, dtype=np.int64)), axis=2)
+            self._sums = np.concatenate((self._sums, np.zeros(shape, self._dtype)), axis=2)
         return slice(first - self._first, max(first, last + 1) - self._first)
 
     def _list(self, bucket: int, host: int) -> list[Booking]:
@@ -249,9 +274,7 @@ class Calendar:
         for bucket in {first, last}:
             start_s, end_s = bucket * self.slot_s, (bucket + 1) * self.slot_s
             here = self._list(bucket, host)
-            for firm in (False, True):
-                use = greatest_use(here, start_s, end_s, firm=firm)
-                self._sums[int(firm), :, bucket - self._first, host] = use
+            self._sums[:, :, bucket - self._first, host] = greatest_uses(here, start_s, end_s)
         if last - first > 1:
             kinds = slice(0, 1 if booking.flag == PREEMPTIBLE else 2)
             inner = slice(first + 1 - self._first, last - self._first)

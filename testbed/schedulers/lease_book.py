@@ -29,7 +29,8 @@ from testbed.schedulers.mbfcbs_lists import AvailabilityList, PreemptionList
 from topologies.datacentre import DataCentre, IntArray
 
 State = Literal["waiting", "planned", "running", "reserved"]
-UNLIMITED_MIB = 2**62
+UNLIMITED_MIB = 2**29
+"""Memory of hosts that have no limit: more than all leases together may ask for there."""
 Find: TypeAlias = Callable[[], int | None]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
@@ -99,6 +100,7 @@ class LeaseBook:
         self._datacentre = datacentre
         self._root = datacentre.trees[0].root
         memory = datacentre.memory_mib
+        self._limited = memory is not None
         if memory is None:
             memory = np.full(datacentre.n_servers, UNLIMITED_MIB, dtype=np.int64)
         self.calendar = Calendar(datacentre.slots, memory, slot_s)
@@ -370,10 +372,14 @@ class LeaseBook:
         needs = Use(lease.on[host] * lease.each.cores, lease.on[host] * lease.each.memory_mib)
         if self.available.row(host).free_cores < needs.cores:
             return False
-        booking = self._unbook(lease, host)
-        if not self.calendar.fits(host, self.now_s, self.now_s + lease.remaining_s, needs):
-            self._enter(host, booking)
+        others = (b for b in self.calendar.bookings(host) if b.lease_id != lease.id)
+        use = greatest_use(others, self.now_s, self.now_s + lease.remaining_s)
+        if (
+            use.cores + needs.cores > self.calendar.cores[host]
+            or use.memory_mib + needs.memory_mib > self.calendar.memory_mib[host]
+        ):
             return False
+        self._unbook(lease, host)
         lease.start_s = self.now_s
         self._book(lease, host)
         return True
@@ -396,7 +402,7 @@ class LeaseBook:
             lease.id,
             lease.start_s + lease.remaining_s,
             count * each.cores,
-            count * each.memory_mib,
+            count * each.memory_mib if self._limited else 0,
             lease.flag,
             self._reserves and lease.request.lease == "advance",
         )
