@@ -2,7 +2,8 @@
 
 The whole run is measured (drawing the leases is not): policy, independent check, ledger, simulator.
 For the growth every cluster gets the same leases a host, so that all are equally loaded; the
-policy's own time per lease stands beside the whole run's. Processor time of this process.
+policy's own time per lease stands beside the whole run's. Processor time of this process; of two
+runs the shorter, for what others do to its caches only adds.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "mbfcbs-growth.png"
 CORES, MEMORY_MIB, LOAD = 6, 11_520, 1.2
 TARGET_S = 60.0
 SIZES = (62, 125, 250, 500, 1_000, 2_000, 4_000)
-LEASES_A_HOST = 25
+LEASES_A_HOST, REPEATS = 15, 2
 EVERY = 8
 
 
@@ -120,7 +121,9 @@ def _growth(sizes: list[int]) -> dict[int, Result]:
     rows = {}
     for hosts in sizes:
         count = LEASES_A_HOST * hosts
-        whole_s, policy_s, _ = play(hosts, leases(hosts, count))
+        jobs = leases(hosts, count)
+        runs = [play(hosts, jobs) for _ in range(REPEATS)]
+        whole_s, policy_s = min(run[0] for run in runs), min(run[1] for run in runs)
         rows[hosts] = Result(
             f"policy, per lease, {hosts:,} hosts",
             "us",

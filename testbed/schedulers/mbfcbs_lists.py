@@ -90,6 +90,11 @@ def availability(
     )
 
 
+def _order(row: Availability) -> tuple[object, ...]:
+    """What decides where a row stands."""
+    return row.free_cores, row.until_s, row.available_s
+
+
 class AvailabilityList:
     """RAL: the hosts' rows, ordered for both questions that MBFCBS asks.
 
@@ -166,9 +171,10 @@ class AvailabilityList:
         cores, memory = int(calendar.cores[host]), int(calendar.memory_mib[host])
         new = availability(list(calendar.bookings(host)), cores, memory, now_s)
         old, self._rows[host] = self._rows[host], new
-        if old is not None:
-            self._enter(host, old, add=False)
-        self._enter(host, new, add=True)
+        if old is None or _order(old) != _order(new):
+            if old is not None:
+                self._enter(host, old, add=False)
+            self._enter(host, new, add=True)
         if new.changes_s < math.inf:
             heapq.heappush(self._changes, (new.changes_s, host))
 
