@@ -196,6 +196,7 @@ FIGURE_9 = Figure(
             "MBFCBS > V-MCT, priority",
             more(USE, MBFCBS, OTHERS, BUSY),
             reading="from 600 leases on",
+            remark="priority reserves nothing ahead, so no core is kept free for a reservation",
         ),
         Claim(
             "Priority has the lowest utilisation",
