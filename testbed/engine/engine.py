@@ -158,7 +158,7 @@ class Engine:
         if request.id in self.jobs:
             raise ValueError(f"job {request.id} is submitted while another of that name is here")
         self._arrived += 1
-        job = JobState(request, Phase.WAITING, order=self._arrived)
+        job = JobState(request, order=self._arrived)
         request = job.arrive(self.now_s)
         self.largest_bps = max(self.largest_bps, request.bandwidth_bps)
         self.jobs[request.id] = job

@@ -14,7 +14,6 @@ from testbed.schedulers import actions as act
 class Phase(Enum):
     """Where a job is in its life."""
 
-    COMING = "coming"
     WAITING = "waiting"
     RESERVED = "reserved"
     RUNNING = "running"
@@ -41,7 +40,7 @@ class JobState:
     """
 
     request: JobRequest
-    phase: Phase = Phase.COMING
+    phase: Phase = Phase.WAITING
     placement: Placement | None = None
     rate_bps: int = 0
     tier: act.Tier = "foreground"

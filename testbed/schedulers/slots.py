@@ -23,6 +23,7 @@ class Slots:
         self._single = max(datacentre.slots.tolist(), default=1) <= 1
         self._pair = [(server, 1) for server in self.server]
         self._networked = bool(len(datacentre.link_capacity_bps))
+        self._memory = datacentre.memory_mib is not None
 
     @property
     def total(self) -> int:
@@ -58,6 +59,8 @@ class Slots:
             return f"{job.n_vms} nodes asked, the machine has {self.total}"
         if job.bandwidth_bps and job.kind != "compute" and (any_bandwidth or self._networked):
             return "it asks for bandwidth, which this policy cannot reserve"
+        if job.cores != 1 or (job.memory_mib and self._memory):
+            return "it asks for several cores or memory, which this policy does not count"
         return None
 
 

@@ -243,7 +243,7 @@ class SimulatedBackend:
     def _pace(tiers: TwoTiers, job: _SimJob) -> bool:
         """Give a job its present speed; whether that is news."""
         before = job.speed
-        job.speed, job.cpus = tiers.speed(job.request.id), tiers.cpu(job.request.id)
+        job.speed, job.cpus = tiers.pace(job.request.id)
         return job.speed != before
 
     # -- inside -----------------------------------------------------------------------------

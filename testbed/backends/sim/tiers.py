@@ -63,38 +63,50 @@ class _Guest:
     tier: Tier
     at: list[int]
     use: tuple[float, ...]
+    cpus: float
     losses: list[float] | None = None
     effs: list[float] | None = None
 
 
-@dataclass
+@dataclass(slots=True)
 class _Node:
-    """Who is on a server in each tier, and how much CPU they use when alone, all told."""
+    """Who is on a server in each tier, and how much CPU they use when alone, all told.
 
+    ``share``: what background processes get of the CPU that they need, at most 1.
+    """
+
+    cpus: int
     front: dict[str, float] = field(default_factory=dict)
     behind: dict[str, float] = field(default_factory=dict)
+    share: float = 1.0
+
+    def settle(self, idle_min: float) -> None:
+        """Work the share out after somebody came or went."""
+        if self.behind:
+            idle = max(self.cpus * idle_min, self.cpus - sum(self.front.values()))
+            self.share = min(1.0, idle / sum(self.behind.values()))
 
 
 class TwoTiers:
     """All jobs on their nodes, and how fast each of them advances."""
 
     def __init__(self, cpus: Iterable[int], interference: Interference, seed: int) -> None:
-        self._cpus = list(cpus)
         self._law = interference
         self._seed = seed
         self._guests: dict[str, _Guest] = {}
-        self._nodes = [_Node() for _ in self._cpus]
+        self._nodes = [_Node(n) for n in cpus]
 
     def enter(self, job: JobRequest, placement: Placement, tier: Tier) -> set[str]:
         """A job comes onto its nodes; the others whose speed that may change."""
         at = servers_of_processes(placement)
         use = job.cpu_uses
-        self._guests[job.id] = _Guest(job, tier, at, use)
+        self._guests[job.id] = _Guest(job, tier, at, use, sum(use))
         touched: set[str] = set()
         for server, share in zip(at, use, strict=True):
             node = self._nodes[server]
             mine, others = self._sides(node, tier)
             mine[job.id] = mine.get(job.id, 0.0) + share
+            node.settle(self._law.idle_min)
             touched.update(others)
             if tier == "background":
                 touched.update(mine)
@@ -106,48 +118,36 @@ class TwoTiers:
         guest = self._guests.pop(job_id)
         touched: set[str] = set()
         for server in guest.at:
-            mine, others = self._sides(self._nodes[server], guest.tier)
+            node = self._nodes[server]
+            mine, others = self._sides(node, guest.tier)
             mine.pop(job_id, None)
+            node.settle(self._law.idle_min)
             touched.update(others)
             if guest.tier == "background":
                 touched.update(mine)
         return touched
 
-    def speed(self, job_id: str) -> float:
-        """The share of its speed on nodes of its own at which a job advances now."""
+    def pace(self, job_id: str) -> tuple[float, float]:
+        """The share of its own speed at which a job advances, and the CPUs it keeps busy."""
         guest = self._guests[job_id]
+        nodes = self._nodes
         if guest.tier == "foreground":
-            crowded = [p for p, server in enumerate(guest.at) if self._nodes[server].behind]
+            crowded = [p for p, server in enumerate(guest.at) if nodes[server].behind]
             if not crowded:
-                return 1.0
+                return 1.0, guest.cpus
             if guest.losses is None:
                 guest.losses = self._law.losses(guest.job, self._seed)
-            return 1.0 - max(guest.losses[p] for p in crowded)
-        shadowed = [p for p, server in enumerate(guest.at) if self._nodes[server].front]
-        if guest.effs is None and shadowed:
+            losses = guest.losses
+            return 1.0 - max([losses[p] for p in crowded]), guest.cpus
+        if guest.effs is None:
             guest.effs = self._law.effs(guest.job, self._seed)
-        effs = guest.effs or []
-        slowest = 1.0
-        for p, server in enumerate(guest.at):
-            share = self._share(server)
-            eff = effs[p] if self._nodes[server].front else 1.0
-            slowest = min(slowest, eff * share)
-        return slowest
-
-    def cpu(self, job_id: str) -> float:
-        """How many CPUs a job keeps busy now."""
-        guest = self._guests[job_id]
-        if guest.tier == "foreground":
-            return sum(guest.use)
-        return sum(
-            use * self._share(server) for use, server in zip(guest.use, guest.at, strict=True)
-        )
-
-    def _share(self, server: int) -> float:
-        """What background processes get of the CPU that they need, at most 1."""
-        node, cpus = self._nodes[server], self._cpus[server]
-        idle = max(cpus * self._law.idle_min, cpus - sum(node.front.values()))
-        return min(1.0, idle / sum(node.behind.values()))
+        slowest, cpus = 1.0, 0.0
+        for server, use, eff in zip(guest.at, guest.use, guest.effs, strict=True):
+            node = nodes[server]
+            speed = eff * node.share if node.front else node.share
+            slowest = min(slowest, speed)
+            cpus += use * node.share
+        return slowest, cpus
 
     @staticmethod
     def _sides(node: _Node, tier: Tier) -> tuple[dict[str, float], dict[str, float]]:

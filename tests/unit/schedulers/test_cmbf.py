@@ -6,9 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.request import JobRequest
 from testbed import events
+from testbed.backends.sim.backend import SimulatedBackend
+from testbed.engine.engine import Engine
 from testbed.schedulers.cmbf import Cmbf, victims
+from testbed.schedulers.cmcbf import Cmcbf
+from testbed.schedulers.easy import Easy
+from testbed.schedulers.policy import Policy
 from tests.unit.schedulers.machine import evictions, finishes, job, run, starts
+from topologies.tree import tree
 
 FIG1 = [
     job("J1", 1, 20.0),
@@ -94,6 +101,25 @@ def test_a_job_larger_than_the_machine_is_rejected_with_its_reason() -> None:
     history = run(Cmbf(), [job("huge", 4, 1.0), job("ok", 3, 1.0)], 3)
     said = {e.job_id: e.reason for e in history if isinstance(e, events.JobEnded)}
     assert said == {"huge": "4 nodes asked, the machine has 3", "ok": ""}
+
+
+@pytest.mark.parametrize("policy", [Easy(), Cmbf(), Cmcbf()], ids=lambda policy: policy.name)
+def test_what_a_policy_does_not_count_it_does_not_run(policy: Policy) -> None:
+    wide = JobRequest("wide", 0.0, 1, 0, 5.0, kind="compute", cores=2)
+    history = run(policy, [wide, job("ok", 1, 1.0)], 3)
+    said = {e.job_id: e.reason for e in history if isinstance(e, events.JobEnded)}
+    assert said["wide"] == "it asks for several cores or memory, which this policy does not count"
+    assert said["ok"] == ""
+
+
+@pytest.mark.parametrize("policy", [Easy(), Cmbf(), Cmcbf()], ids=lambda policy: policy.name)
+def test_bandwidth_is_refused_where_links_would_have_to_be_reserved(policy: Policy) -> None:
+    dc = tree([2, 2], [1000, 1000], 1)
+    history: list[events.Event] = []
+    jobs = [JobRequest("wants", 0.0, 2, 100, 5.0), job("ok", 2, 1.0)]
+    Engine(dc, jobs, policy, SimulatedBackend(dc), history.append).run()
+    said = {e.job_id: e.reason for e in history if isinstance(e, events.JobEnded)}
+    assert said == {"wants": "it asks for bandwidth, which this policy cannot reserve", "ok": ""}
 
 
 JOBS = st.lists(

@@ -182,4 +182,4 @@ def test_speeds_are_those_of_the_published_formula(data: st.DataObject) -> None:
                 idle = max(0.04, 1.0 - jobs[other[0]][0].cpu_uses[other[1]])
                 eff = LAW.effs(request, 3)[process]
                 speeds.append(eff * min(1.0, idle / request.cpu_uses[process]))
-        assert tiers.speed(name) == pytest.approx(min(speeds))
+        assert tiers.pace(name)[0] == pytest.approx(min(speeds))
