@@ -15,6 +15,8 @@ from testbed.reproduce.jsa.programme import SmallJob, best_reward
 from topologies.datacentre import DataCentre
 from topologies.tree import tree
 
+pytestmark = pytest.mark.slow
+
 CASES = int(os.environ.get("HOSENET_TEST_CASES", "60")) // 8
 """``provision.sh test`` sets 300; ``testbed reproduce jsa-optimality`` takes hundreds."""
 

@@ -29,6 +29,8 @@ from testbed.spec.experiment import Experiment
 from testbed.spec.load import load_experiment
 from topologies.tree import tree
 
+pytestmark = pytest.mark.slow
+
 POLICIES = (
     "dcloud",
     "dcloud-ts",
