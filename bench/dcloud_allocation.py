@@ -7,8 +7,8 @@ booking in the ledger: every arrival of the default day.
 from __future__ import annotations
 
 from bench.dcloud_setting import Setting, allocation_times
-from bench.dcloud_variants import Measured, measured, variants
 from bench.figures import Result, summary
+from bench.variants import Measured, measured, variants
 from testbed.embedding.registry import embedder
 from testbed.schedulers.dcloud import DCloud
 

@@ -9,8 +9,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.dcloud_variants import measured, variants
 from bench.figures import Result
+from bench.variants import measured, variants
 
 LIMITS_S = {"dcloud": 45.0, "vc": 10.0, "bl": 120.0}
 PEAK_MIB = 1024.0

@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.dcloud_setting import CENTRES, PER_HOUR, Setting, allocation_times
-from bench.dcloud_variants import measured, variants
 from bench.figures import Result, summary
+from bench.variants import measured, variants
 from testbed.embedding.registry import embedder
 from testbed.schedulers.dcloud import DCloud
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.dcloud_setting import Setting
-from bench.dcloud_variants import measured, variants
 from bench.figures import Result, summary
+from bench.variants import measured, variants
 from jobs.request import JobRequest
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.embedding.base import Embedder

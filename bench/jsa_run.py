@@ -10,8 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.dcloud_variants import measured, variants
 from bench.figures import Result
+from bench.variants import measured, variants
 
 LIMIT_S = 20.0
 BASELINES = ("simple-jsa", "edf", "oktopus-batch", "ps-p")

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.dcloud_variants import measured, variants
 from bench.figures import Result, summary
+from bench.variants import measured, variants
 from jobs.workload.elastic import ElasticJobs
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.embedding.placement import Placement, Residual

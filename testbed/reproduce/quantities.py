@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -100,20 +100,29 @@ class Level(Quantity):
 
 
 @dataclass(frozen=True)
-class Difference(Quantity):
-    """How much more one series has than another at the same x."""
+class _Pair(Quantity):
+    """Two series at the same x."""
 
     series: str
     other: str
     x: float
 
+    def pairs(self, grid: Grid) -> Iterator[tuple[float, float]]:
+        """What both came to, seed by seed."""
+        ones = grid.values(self.measure, self.series, self.x)
+        return zip(ones, grid.values(self.measure, self.other, self.x), strict=True)
+
+    @property
+    def place(self) -> str:
+        return f"{self.x:g}"
+
+
+@dataclass(frozen=True)
+class Difference(_Pair):
+    """How much more one series has than another at the same x."""
+
     def values(self, grid: Grid) -> Values:
-        pairs = zip(
-            grid.values(self.measure, self.series, self.x),
-            grid.values(self.measure, self.other, self.x),
-            strict=True,
-        )
-        return tuple(a - b for a, b in pairs)
+        return tuple(a - b for a, b in self.pairs(grid))
 
     @property
     def unit(self) -> str:
@@ -123,26 +132,13 @@ class Difference(Quantity):
     def subject(self) -> str:
         return f"{self.measure}, {self.series} − {self.other}"
 
-    @property
-    def place(self) -> str:
-        return f"{self.x:g}"
-
 
 @dataclass(frozen=True)
-class Gain(Quantity):
+class Gain(_Pair):
     """How many percent more one series has than another: 100·(a/b − 1)."""
 
-    series: str
-    other: str
-    x: float
-
     def values(self, grid: Grid) -> Values:
-        pairs = zip(
-            grid.values(self.measure, self.series, self.x),
-            grid.values(self.measure, self.other, self.x),
-            strict=True,
-        )
-        return tuple(percent_more(a, b) for a, b in pairs)
+        return tuple(percent_more(a, b) for a, b in self.pairs(grid))
 
     @property
     def unit(self) -> str:
@@ -155,10 +151,6 @@ class Gain(Quantity):
     @property
     def subject(self) -> str:
         return f"{self.measure}, {self.series} over {self.other}"
-
-    @property
-    def place(self) -> str:
-        return f"{self.x:g}"
 
 
 @dataclass(frozen=True)
@@ -227,23 +219,19 @@ class GainGrowth(Quantity):
 
 
 @dataclass(frozen=True)
-class Spread(Quantity):
-    """The largest less the smallest value that a series has anywhere on ``xs``."""
+class _Curve(Quantity):
+    """A series along ``xs``."""
 
     series: str
     xs: tuple[float, ...]
 
-    def values(self, grid: Grid) -> Values:
-        curves = zip(*(grid.values(self.measure, self.series, x) for x in self.xs), strict=True)
-        return tuple(max(curve) - min(curve) for curve in curves)
+    def curves(self, grid: Grid) -> Iterator[Values]:
+        """Its values along ``xs``, seed by seed."""
+        return zip(*(grid.values(self.measure, self.series, x) for x in self.xs), strict=True)
 
     @property
     def unit(self) -> str:
         return _points(self.measure)
-
-    @property
-    def subject(self) -> str:
-        return f"spread of {self.measure} of {self.series}"
 
     @property
     def place(self) -> str:
@@ -251,29 +239,32 @@ class Spread(Quantity):
 
 
 @dataclass(frozen=True)
-class LeastStep(Quantity):
+class Spread(_Curve):
+    """The largest less the smallest value that a series has anywhere on ``xs``."""
+
+    def values(self, grid: Grid) -> Values:
+        return tuple(max(curve) - min(curve) for curve in self.curves(grid))
+
+    @property
+    def subject(self) -> str:
+        return f"spread of {self.measure} of {self.series}"
+
+
+@dataclass(frozen=True)
+class LeastStep(_Curve):
     """The smallest change between neighbours on ``xs``: below 0 where a series ever falls."""
 
-    series: str
-    xs: tuple[float, ...]
     sign: float = 1.0
 
     def values(self, grid: Grid) -> Values:
-        curves = zip(*(grid.values(self.measure, self.series, x) for x in self.xs), strict=True)
-        return tuple(min(self.sign * (b - a) for a, b in pairwise(curve)) for curve in curves)
-
-    @property
-    def unit(self) -> str:
-        return _points(self.measure)
+        return tuple(
+            min(self.sign * (b - a) for a, b in pairwise(curve)) for curve in self.curves(grid)
+        )
 
     @property
     def subject(self) -> str:
         way = "rise" if self.sign > 0 else "fall"
         return f"least {way} in {self.measure} of {self.series} between neighbours"
-
-    @property
-    def place(self) -> str:
-        return f"{self.xs[0]:g} … {self.xs[-1]:g}"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from jobs.request import JobRequest
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Backend, Completion, StartFailed
 from testbed.errors import BadInput, RunFailed
-from testbed.runs.reserve import Reserve
+from testbed.runs.ballast import Ballast
 from testbed.schedulers.actions import Tier
 
 ANSWERS = "answers.jsonl"
@@ -25,11 +25,11 @@ ANSWERS = "answers.jsonl"
 Write = Callable[[dict[str, Any]], None]
 
 
-def writer(file: IO[str], reserve: Reserve) -> Write:
+def writer(file: IO[str], ballast: Ballast) -> Write:
     """One flushed line an answer."""
 
     def write(answer: dict[str, Any]) -> None:
-        with reserve.guarding():
+        with ballast.guarding():
             file.write(json.dumps(answer, separators=(",", ":"), allow_nan=False) + "\n")
             file.flush()
 

@@ -21,9 +21,10 @@ from testbed.results import folder as names
 from testbed.results.folder import RunFolder
 from testbed.runs import answers as answered
 from testbed.runs.answers import ANSWERS
+from testbed.runs.ballast import Ballast
 from testbed.runs.play import Sink, dry_run, play, tee
 from testbed.runs.record import Recorded, begin_folder, conclude_run
-from testbed.runs.reserve import Reserve
+from testbed.schedulers.registry import POLICIES
 from testbed.spec.experiment import Experiment, PolicySpec
 
 Narrate = Callable[[str], None]
@@ -91,15 +92,15 @@ def _one_policy(
     world.write_plans_to(folder.write_text)
     try:
         with (
-            Reserve(folder.path) as reserve,
+            Ballast(folder.path) as ballast,
             folder.open_events() as log,
             (folder.path / ANSWERS).open("x", encoding="utf-8") as answers,
             show.progress(expected, experiment.scale.time, policy.label) as bar,
         ):
-            sink = tee(reserve.guarded(log), bar)
-            weighted = policy.name == "ps-p"
+            sink = tee(ballast.guarded(log), bar)
+            weighted = POLICIES[policy.name].weighs
             backend = LiveBackend(world, experiment.scale, experiment.seed, sink, weighted=weighted)
-            met = answered.Recorded(backend, answered.writer(answers, reserve))
+            met = answered.Recorded(backend, answered.writer(answers, ballast))
             backend.begin()
             play(experiment, policy, met, _before_the_end(sink, backend, preflight_finding))
     except BaseException as error:

@@ -61,8 +61,9 @@ def dry_run(experiment: Experiment, policy: PolicySpec) -> list[events.Event]:
 
 def simulated(experiment: Experiment, policy: PolicySpec) -> SimulatedBackend:
     """The experiment's simulated world, where best-effort jobs compete as the policy says."""
-    coupling = {**POLICIES[policy.name].parameters, **dict(policy.parameters)}.get("coupling")
+    kind = POLICIES[policy.name]
+    coupling = {**kind.parameters, **dict(policy.parameters)}.get("coupling")
     chosen = next((known for known in COUPLINGS if known == coupling), COUPLINGS[0])
-    weights: Weights = "proximate" if policy.name == "ps-p" else "equal"
+    weights: Weights = "proximate" if kind.weighs else "equal"
     sharing = Sharing(chosen, weights=weights)
     return SimulatedBackend(experiment.datacentre, sharing, experiment.seed)

@@ -37,7 +37,8 @@ class PolicyKind:
 
     Some may only be one of ``choices``, or lie within ``limits``; ``times`` are seconds, written
     with a unit in files. A policy that ``embeds`` also takes ``embedder``, in place of the
-    experiment's. ``leases``: it schedules leases, whose VMs have cores and memory.
+    experiment's. ``leases``: it schedules leases, whose VMs have cores and memory. ``weighs``: its
+    jobs share links by weights (PS-P), not evenly.
     """
 
     name: str
@@ -49,6 +50,7 @@ class PolicyKind:
     times: frozenset[str] = frozenset()
     embeds: bool = True
     leases: bool = False
+    weighs: bool = False
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -264,6 +266,7 @@ POLICIES: dict[str, PolicyKind] = {
             parameters={"late": LATE[0], "queue": QUEUES[0], "coupling": "lockstep"},
             choices={"late": LATE, "queue": QUEUES, "coupling": COUPLINGS},
             embeds=False,
+            weighs=True,
             summary="slots in order of arrival, links shared by weights (FairCloud's PS-P)",
         ),
         *_LEASES,

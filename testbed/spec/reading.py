@@ -65,13 +65,8 @@ def _adapters(model: type[SpecModel]) -> dict[str, TypeAdapter[Any]]:
     }
 
 
-def read_kind(
-    document: Document, path: Path, known: Sequence[str], what: str, planned: Sequence[str] = ()
-) -> str | None:
-    """The ``kind`` of the mapping at ``path``: one of the known ones, or None with a problem.
-
-    ``planned`` are names that mean something, but not in this version.
-    """
+def read_kind(document: Document, path: Path, known: Sequence[str], what: str) -> str | None:
+    """The ``kind`` of the mapping at ``path``: one of the known ones, or None with a problem."""
     value = document.at(path)
     if document.is_poisoned(path) or document.is_poisoned((*path, "kind")):
         return None
@@ -89,8 +84,6 @@ def read_kind(
         return kind
     if not isinstance(kind, str):
         message = f"must be {_one(known)}, not {kind_of(kind)}"
-    elif kind in planned:
-        message = f"{kind} is not available in this version; available: {', '.join(known)}"
     else:
         message = unknown_name(f"kind of {what}", kind, known)
     document.report((*path, "kind"), message)

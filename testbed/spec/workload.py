@@ -64,14 +64,12 @@ WORKLOADS: dict[str, WorkloadKind] = {
     "lwf": WorkloadKind(LwfWorkload, lambda d, p, c: read_lwf_workload(d, p, c.beside)),
 }
 
-PLANNED: tuple[str, ...] = ()
-
 
 def read_workload(
     document: Document, path: Path, circumstances: Circumstances
 ) -> tuple[str, Workload]:
     """The workload's kind and its jobs; what is wrong goes to the document."""
-    kind = read_kind(document, path, tuple(WORKLOADS), "workload", PLANNED)
+    kind = read_kind(document, path, tuple(WORKLOADS), "workload")
     if kind is None:
         return "", Workload()
     return kind, WORKLOADS[kind].read(document, path, circumstances)

@@ -13,7 +13,7 @@ from testbed.schedulers.registry import POLICIES
 from testbed.spec.load import parse_experiment
 from testbed.spec.problems import SpecErrors
 from testbed.spec.schema import experiment_schema
-from testbed.spec.workload import PLANNED, WORKLOADS
+from testbed.spec.workload import WORKLOADS
 from tests.unit.workload.traces import skip_without_traces_of
 
 DOC = (Path(__file__).parents[3] / "docs" / "experiment-files.md").read_text("utf-8")
@@ -38,7 +38,7 @@ def test_every_key_and_name_is_explained() -> None:
     keys = set(schema["properties"])
     for definition in schema["$defs"].values():
         keys |= set(definition["properties"])
-    keys |= {*POLICIES, *embedder_names(), *WORKLOADS, *PLANNED}
+    keys |= {*POLICIES, *embedder_names(), *WORKLOADS}
     words = set(re.findall(r"[\w-]+", DOC))
     assert keys - words == set()
 

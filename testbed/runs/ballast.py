@@ -13,18 +13,18 @@ from testbed import events
 from testbed.errors import RunFailed
 from testbed.runs.play import Sink
 
-RESERVE_BYTES = 8 << 20
+BALLAST_BYTES = 8 << 20
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-class Reserve:
+class Ballast:
     """A file of zeros that is given up when the disk is full, or at the end."""
 
-    def __init__(self, folder: Path, size_bytes: int = RESERVE_BYTES) -> None:
-        self._path = folder / ".reserve"
+    def __init__(self, folder: Path, size_bytes: int = BALLAST_BYTES) -> None:
+        self._path = folder / ".ballast"
         self._size_bytes = size_bytes
 
-    def __enter__(self) -> Reserve:
+    def __enter__(self) -> Ballast:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         descriptor = os.open(self._path, flags, 0o600)
         try:

@@ -1,6 +1,6 @@
 """The same measurement with Numba and without it, each in a process of its own.
 
-``python -m bench.dcloud_variants MODULE FUNCTION ARGUMENTS`` is what such a process runs: it prints
+``python -m bench.variants MODULE FUNCTION ARGUMENTS`` is what such a process runs: it prints
 what ``FUNCTION(**ARGUMENTS)`` returns, and the most memory it had, as JSON.
 """
 
