@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from testbed.reproduce.claims import Claim, more, mostly
 from testbed.reproduce.figure import Figure, Panel
 from testbed.reproduce.mbfcbs.cell import GREEDY_NAME, LeaseCell
@@ -36,14 +38,20 @@ def _cell(series: str, count: float, seed: int, quick: bool) -> LeaseCell:
     )
 
 
-FIGURE_4 = Figure(
-    name="mbfcbs-fig4",
-    title="Accepted requests in a small cluster",
-    source="MBFCBS, Fig. 4",
+_small = partial(
+    Figure,
     x_label="leases",
     xs=COUNTS,
     series=tuple(POLICIES),
     cell=_cell,
+    size=SIZE,
+    quick_size=SIZE,
+)
+
+FIGURE_4 = _small(
+    name="mbfcbs-fig4",
+    title="Accepted requests in a small cluster",
+    source="MBFCBS, Fig. 4",
     panels=(Panel(ACCEPTED),),
     claims=(
         Claim(
@@ -59,18 +67,12 @@ FIGURE_4 = Figure(
             reading="a weaker reading: ours, not the paper's",
         ),
     ),
-    size=SIZE,
-    quick_size=SIZE,
 )
 
-FIGURE_5 = Figure(
+FIGURE_5 = _small(
     name="mbfcbs-fig5",
     title="Utilisation of a small cluster",
     source="MBFCBS, Fig. 5",
-    x_label="leases",
-    xs=COUNTS,
-    series=tuple(POLICIES),
-    cell=_cell,
     panels=(Panel(USE), Panel(USE_EARLY)),
     claims=(
         Claim(
@@ -86,6 +88,4 @@ FIGURE_5 = Figure(
             reading="use up to the last arrival alone, from 20 leases on",
         ),
     ),
-    size=SIZE,
-    quick_size=SIZE,
 )

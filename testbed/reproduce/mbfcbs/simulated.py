@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from testbed.reproduce.claims import NEGATIVE, POSITIVE, Band, Check, Claim, falls, more, steady
 from testbed.reproduce.figure import Figure, Panel
 from testbed.reproduce.mbfcbs.cell import LeaseCell
@@ -88,16 +90,17 @@ FIGURE_6 = Figure(
     quick_size=_FIGURE_6_SIZE,
 )
 
+_by_leases = partial(
+    Figure, x_label="leases", xs=COUNTS, cell=_cell, size=SIZE, quick_size=QUICK_SIZE
+)
+
 # -- Figure 7 -------------------------------------------------------------------------------------
 
-FIGURE_7 = Figure(
+FIGURE_7 = _by_leases(
     name="mbfcbs-fig7",
     title="Success of MBFCBS by type of lease",
     source="MBFCBS, Fig. 7",
-    x_label="leases",
-    xs=COUNTS,
     series=(MBFCBS,),
-    cell=_cell,
     panels=(Panel(AR), Panel(IM), Panel(BE)),
     claims=(
         Claim(
@@ -126,20 +129,15 @@ FIGURE_7 = Figure(
             reading="their success differs by at most 5 points over all numbers of leases",
         ),
     ),
-    size=SIZE,
-    quick_size=QUICK_SIZE,
 )
 
 # -- Figures 8 to 11 ------------------------------------------------------------------------------
 
-FIGURE_8 = Figure(
+FIGURE_8 = _by_leases(
     name="mbfcbs-fig8",
     title="Success rate of the three algorithms",
     source="MBFCBS, Fig. 8",
-    x_label="leases",
-    xs=COUNTS,
     series=tuple(POLICIES),
-    cell=_cell,
     panels=(Panel(SUCCESS),),
     claims=(
         Claim(
@@ -171,18 +169,13 @@ FIGURE_8 = Figure(
             falls(SUCCESS, VMCT, COUNTS),
         ),
     ),
-    size=SIZE,
-    quick_size=QUICK_SIZE,
 )
 
-FIGURE_9 = Figure(
+FIGURE_9 = _by_leases(
     name="mbfcbs-fig9",
     title="Utilisation under the three algorithms",
     source="MBFCBS, Fig. 9",
-    x_label="leases",
-    xs=COUNTS,
     series=tuple(POLICIES),
-    cell=_cell,
     panels=(Panel(USE), Panel(USE_EARLY)),
     claims=(
         Claim(
@@ -205,18 +198,13 @@ FIGURE_9 = Figure(
             remark="what it interrupts is kept and done later: preempting wastes nothing",
         ),
     ),
-    size=SIZE,
-    quick_size=QUICK_SIZE,
 )
 
-FIGURE_10 = Figure(
+FIGURE_10 = _by_leases(
     name="mbfcbs-fig10",
     title="Total completion time of the three algorithms",
     source="MBFCBS, Fig. 10",
-    x_label="leases",
-    xs=COUNTS,
     series=tuple(POLICIES),
-    cell=_cell,
     panels=(Panel(COMPLETION),),
     claims=(
         Claim(
@@ -233,18 +221,13 @@ FIGURE_10 = Figure(
             remark="the time that computing its vectors takes is not published, and not added",
         ),
     ),
-    size=SIZE,
-    quick_size=QUICK_SIZE,
 )
 
-FIGURE_11 = Figure(
+FIGURE_11 = _by_leases(
     name="mbfcbs-fig11",
     title="Makespan of the three algorithms",
     source="MBFCBS, Fig. 11",
-    x_label="leases",
-    xs=COUNTS,
     series=tuple(POLICIES),
-    cell=_cell,
     panels=(Panel(MAKESPAN),),
     claims=(
         Claim(
@@ -262,6 +245,4 @@ FIGURE_11 = Figure(
             remark="the time that computing its vectors takes is not published, and not added",
         ),
     ),
-    size=SIZE,
-    quick_size=QUICK_SIZE,
 )
