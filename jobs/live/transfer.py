@@ -14,9 +14,10 @@ import selectors
 import struct
 import time
 from collections import deque
+from contextlib import suppress
 
 from jobs.live import tcp
-from jobs.live.agent import AgentFailure, Stopwatch, wait_for_start
+from jobs.live.agent import AgentFailure, Stopwatch, Terminated, wait_for_start
 from jobs.live.burn import burn_until
 from jobs.live.channel import Channel
 from jobs.live.connections import Connections, Receiving, Sending
@@ -62,6 +63,9 @@ class TransferAgent:
             while self._open:
                 self._turn()
             self._sample(time.monotonic_ns())
+        except Terminated:
+            self._take_in()
+            raise
         finally:
             for sending in self._connections.sendings:
                 sending.retransmits = tcp.retransmits(sending.sock)
@@ -197,11 +201,21 @@ class TransferAgent:
                 f" of {sending.order.size_bytes}"
             )
 
-    def _receive(self, receiving: Receiving) -> None:
+    def _take_in(self) -> None:
+        """Count what waits to be read: where the job goes on elsewhere, it is not sent again."""
+        if self._watch.start_ns is None:
+            return
+        for receiving in self._connections.receivings:
+            with suppress(AgentFailure, OSError):
+                while receiving.left_bytes and self._receive(receiving):
+                    pass
+
+    def _receive(self, receiving: Receiving) -> bool:
+        """Read once what a flow has for us; False where it has nothing."""
         try:
             n = receiving.sock.recv_into(self._into[: receiving.left_bytes])
         except BlockingIOError:
-            return
+            return False
         except OSError as error:
             raise AgentFailure(self._cut(receiving, error.strerror)) from None
         now_ns = time.monotonic_ns()
@@ -216,6 +230,7 @@ class TransferAgent:
             receiving.sock.send(_ACK.pack(receiving.received_bytes, receiving.first_ns, now_ns))
             self._selector.unregister(receiving.sock)
             self._open -= 1
+        return True
 
     def _sample(self, now_ns: int) -> None:
         self._channel.say(

@@ -208,12 +208,15 @@ class LiveBackend:
             self._telling = False
         live.volume_bytes = volume_bytes(live.plans)
 
-    def _bring_in(self, live: LiveJob, rest: Iterable[Plan] | None, not_before_ns: int) -> None:
+    def _bring_in(
+        self, live: LiveJob, rest: Iterable[Plan] | None, since_ns: int, cost_ns: int = 0
+    ) -> None:
         """A tenant, its agents, and the instant at which they start. Raises RunFailed, OSError.
 
-        ``rest``: what is left to do, of a job that has been elsewhere before.
+        ``rest``: what is left to do, of a job that has been elsewhere before. It is on its new
+        nodes from ``since_ns`` on, works after ``cost_ns`` more at the earliest, and getting it
+        ready there is part of its time; a job's first agents start its time when they stand.
         """
-        began_ns = time.monotonic_ns()
         tenant = live.tenant = self._tenant(live)
         self._world.admit(tenant)
         if rest is None:
@@ -228,8 +231,8 @@ class LiveBackend:
             self._alive.add(name)
             self._world.spawn(name, vm.slot, plan, live.tier)
         self._until_ready(live)
-        at_ns = max(time.monotonic_ns() + START_MARGIN_NS, not_before_ns)
-        live.begin(at_ns if rest is None else began_ns, at_ns)
+        at_ns = max(time.monotonic_ns() + START_MARGIN_NS, since_ns + cost_ns)
+        live.begin(at_ns if rest is None else since_ns, at_ns)
         self._world.agents.begin(live.agents, at_ns)
 
     def _tenant(self, live: LiveJob) -> TenantPlan:
@@ -343,6 +346,7 @@ class LiveBackend:
         live = self._jobs[job_id]
         if live.best_effort:
             raise RunFailed(f"job {job_id} has no reservation to rescale")
+        self._count_drained(live)  # at the rate at which it left
         live.rate_bps = rate_bps
         live.limit_s = time_limit_s(live.request, rate_bps, self._scale, live.limit_s)
         if live.tenant is not None:
@@ -353,25 +357,33 @@ class LiveBackend:
         if live.best_effort:
             raise RunFailed(f"job {job_id} has no reservation that preempting it would free")
         live.thaw_number += 1
+        if live.tenant is not None:
+            self._freeze(live, live.tenant)
+        # Only now: what its processes did until they stood still, they did on nodes.
         live.pause(time.monotonic_ns())
-        if live.tenant is None or live.frozen:
-            return
+
+    def _freeze(self, live: LiveJob, tenant: TenantPlan) -> None:
         try:
-            self._world.freeze(live.tenant, frozen=True)
+            if not live.frozen:
+                self._world.freeze(tenant, frozen=True)
         except OSError as error:
             live.fail(f"it could not be frozen: {error}")
         live.frozen = True
-        live.sent_when_frozen = self._world.network.vm_sent_bytes(live.tenant)
+        live.sent_when_frozen = self._world.network.vm_sent_bytes(tenant)
+
+    def _count_drained(self, live: LiveJob) -> None:
+        """What has left a job's VMs while they stood still and nobody counted its time."""
+        if live.tenant is not None and live.frozen and live.since_ns is None:
+            sent = self._world.network.vm_sent_bytes(live.tenant)
+            live.drained(sent, live.tenant.rate_bps)
 
     def resume(self, job_id: str, cost_s: float, tier: Tier) -> None:
         live = self._jobs[job_id]
-        if live.tenant is None:
-            self._unpark(live, live.placement, cost_s, tier)
-            return
-        if live.frozen:
-            sent = self._world.network.vm_sent_bytes(live.tenant)
-            live.drained(sent, live.tenant.rate_bps)
         now_ns = time.monotonic_ns()
+        if live.tenant is None:
+            self._unpark(live, live.placement, now_ns, cost_s, tier)
+            return
+        self._count_drained(live)
         self._prefer(live, tier)
         live.begin(now_ns, now_ns + self._wall_ns(cost_s))
         heapq.heappush(self._thaws, (live.begin_ns, job_id, live.thaw_number))
@@ -381,9 +393,8 @@ class LiveBackend:
         live = self._jobs[job_id]
         if live.since_ns is not None:
             self.preempt(job_id)
-        if live.tenant is not None:
-            self._park(live)
-        self._unpark(live, placement, cost_s, tier)
+        left_ns = time.monotonic_ns() if live.tenant is None else self._park(live)
+        self._unpark(live, placement, left_ns, cost_s, tier)
 
     def switch_tier(self, job_id: str, tier: Tier) -> None:
         self._prefer(self._jobs[job_id], tier)
@@ -408,9 +419,17 @@ class LiveBackend:
                 live.fail(f"it could not be thawed: {error}")
             live.frozen = False
 
-    def _park(self, live: LiveJob) -> None:
-        """Give up a preempted job's VMs; what it has done is kept."""
+    def _park(self, live: LiveJob) -> int:
+        """Give up a preempted job's VMs; what it has done is kept. Returns when it left them.
+
+        Its agents are let go on to report. Until they have ended they may get on with their work,
+        so their time counts.
+        """
+        thawed_ns = time.monotonic_ns()
+        self._count_drained(live)
         self._end_agents(live, by_force=False)
+        left_ns = time.monotonic_ns()
+        live.ran_ns += left_ns - thawed_ns
         for index, name in enumerate(live.agents):
             if name not in live.reports:
                 live.fail(f"VM {index} did not say what it had done when it was to migrate")
@@ -420,16 +439,18 @@ class LiveBackend:
         live.settle()
         self._vacate(live)
         live.tenant = None
+        return left_ns
 
-    def _unpark(self, live: LiveJob, placement: Placement, cost_s: float, tier: Tier) -> None:
-        """Bring a parked job to nodes and let it go on there, ``cost_s`` from now."""
-        now_ns = time.monotonic_ns()
+    def _unpark(
+        self, live: LiveJob, placement: Placement, since_ns: int, cost_s: float, tier: Tier
+    ) -> None:
+        """Bring a parked job to nodes and let it go on there, ``cost_s`` after ``since_ns``."""
         live.placement, live.generation = placement, live.generation + 1
         live.stopping = live.frozen = False
         self._prefer(live, tier)
         if live.trouble is not None:
             return
         try:
-            self._bring_in(live, live.parked, now_ns + self._wall_ns(cost_s))
+            self._bring_in(live, live.parked, since_ns, self._wall_ns(cost_s))
         except (OSError, RunFailed) as error:
             live.fail(f"it could not go on elsewhere: {error}")

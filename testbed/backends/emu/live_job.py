@@ -135,11 +135,14 @@ class LiveJob:
     def drained(self, sent_bytes: list[int], rate_bps: int) -> None:
         """What its VMs have sent since they were frozen: they were at it for so much longer.
 
+        Counted once: a second call counts from here on.
+
         Freezing stops the processes; what they had handed to their kernel still leaves, at the
         job's own rate (docs/decisions/0221).
         """
         after = [now - was for was, now in zip(self.sent_when_frozen, sent_bytes, strict=True)]
         self.ran_ns += round(max(0, *after, 0) * 8e9 / rate_bps)
+        self.sent_when_frozen = sent_bytes
 
     def ran_until_ns(self, at_ns: int) -> int:
         """How long it has been on nodes by then."""
