@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,19 +16,23 @@ from rich.table import Table
 from rich.text import Text
 
 from testbed.cli import console
+from testbed.cli.live_worlds import Machine
 from testbed.cli.options import Json
 from testbed.cli.progress import clock
 from testbed.errors import BadInput, TestbedError
 from testbed.reproduce.claims import JudgedClaim
 from testbed.reproduce.figure import Figure, Reproduced
+from testbed.reproduce.live.figure import LiveFigure
+from testbed.reproduce.live.play import reproduce_live, write_live
 from testbed.reproduce.play import Request, reproduce_figure, write
 from testbed.reproduce.record import points_rows
-from testbed.reproduce.registry import FIGURES, figures
+from testbed.reproduce.registry import FIGURES, LIVE_FIGURES, figures, live_figures
 from testbed.reproduce.sweep import Progress, Report
 from testbed.results.folder import RunFolder
 
 DEFAULT_OUT = Path("reproduced")
 DEFAULT_SEEDS = 3
+FIDELITY_STYLES = {"ok": "green", "suspect": "yellow", "invalid": "bold red"}
 STYLES = {"came out": "green", "did not": "bold red", "cannot tell": "yellow"}
 SAY_EVERY_S = 30.0
 
@@ -54,6 +58,17 @@ Processes = Annotated[
 OutFolder = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where to put results.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit code 1 if a claim did not come out.")]
 
+Live = Annotated[
+    bool,
+    typer.Option(
+        "--live", help="On the live network, with the simulator's results beside (needs root)."
+    ),
+]
+Again = Annotated[
+    bool,
+    typer.Option("--again", help="With --live: run those runs again whose verdict is invalid."),
+]
+
 
 def reproduce(
     names: Names = None,
@@ -64,29 +79,34 @@ def reproduce(
     processes: Processes = None,
     out: OutFolder = DEFAULT_OUT,
     strict: Strict = False,
+    live: Live = False,
+    again: Again = False,
     as_json: Json = False,
 ) -> None:
-    """Run a published evaluation again; needs no root. What was computed is never computed twice.
+    """Run a published evaluation again. What was computed, or measured, is never done twice.
+
+    Simulated, it needs no root; --live does, unless all its runs are there already.
 
     Exit codes: 0 done, 1 a claim did not come out (with --strict), 2 unknown name, 3 data are
-    missing, 130 interrupted (the same command goes on where it stopped).
+    missing or this machine cannot, 4 a live run failed, 130 interrupted and cleaned up (the same
+    command goes on where it stopped).
     """
     if list_them:
         _list(as_json=as_json)
         return
-    if everything and names:
-        raise BadInput("give names or --all, not both")
-    wanted = list(FIGURES.values()) if everything else figures(names or [])
-    if not wanted:
-        raise BadInput("nothing to reproduce", f"name some, or --all: {', '.join(FIGURES)}")
+    wanted = _wanted(names or [], everything=everything, live=live, again=again)
     usable = len(os.sched_getaffinity(0))
     command = ["testbed", *sys.argv[1:]]
-    records, failures = [], []
+    records: list[dict[str, Any]] = []
+    failures: list[TestbedError] = []
     for figure in wanted:
         runs = seeds or (DEFAULT_SEEDS if quick else figure.seeds)
         request = Request(out, runs, quick, processes or usable, command)
         try:
-            records.append(_one(figure, request, as_json=as_json))
+            if isinstance(figure, LiveFigure):
+                records.append(_one_live(figure, request, again=again, as_json=as_json))
+            else:
+                records.append(_one(figure, request, as_json=as_json))
         except TestbedError as error:
             # A figure whose logs are not here must not keep the others from being reproduced.
             failures.append(error)
@@ -99,12 +119,41 @@ def reproduce(
         raise typer.Exit(1)
 
 
+def _wanted(
+    names: Sequence[str], *, everything: bool, live: bool, again: bool
+) -> Sequence[Figure | LiveFigure]:
+    """What the command line asks for. Raises BadInput."""
+    if everything and names:
+        raise BadInput("give names or --all, not both")
+    if again and not live:
+        raise BadInput("--again is for --live: what is simulated comes out the same")
+    if not everything and not names:
+        known = LIVE_FIGURES if live else FIGURES
+        raise BadInput("nothing to reproduce", f"name some, or --all: {', '.join(known)}")
+    if live:
+        return list(LIVE_FIGURES.values()) if everything else live_figures(names)
+    return list(FIGURES.values()) if everything else figures(names)
+
+
 def _one(figure: Figure, request: Request, *, as_json: bool) -> dict[str, Any]:
     with _progress(figure.name) as report:
         done = reproduce_figure(figure, request, report)
     folder, record = write(done, request)
     if not as_json:
         _show(done, folder)
+    return {**record, "folder": str(folder.path)}
+
+
+def _one_live(
+    figure: LiveFigure, request: Request, *, again: bool, as_json: bool
+) -> dict[str, Any]:
+    worlds = Machine(request.command, f"testbed reproduce {figure.name} --live")
+    with _progress(figure.name) as report:
+        found = reproduce_live(figure, request, worlds, report, again=again)
+    folder, record = write_live(found, request)
+    if not as_json:
+        _show(found.done, folder)
+        _show_runs(record["runs"])
     return {**record, "folder": str(folder.path)}
 
 
@@ -142,15 +191,24 @@ def _left_s(now: Progress, elapsed_s: float) -> float:
 
 
 def _list(*, as_json: bool) -> None:
+    listed = [
+        *((figure, "simulated") for figure in FIGURES.values()),
+        *((figure, "live") for figure in LIVE_FIGURES.values()),
+    ]
     if as_json:
-        rows = [{"name": f.name, "title": f.title, "source": f.source} for f in FIGURES.values()]
-        console.print_json(rows)
+        console.print_json(
+            [
+                {"name": f.name, "title": f.title, "source": f.source, "world": world}
+                for f, world in listed
+            ]
+        )
         return
     table = Table(box=None, pad_edge=False)
-    for column in ("name", "source", "title", "claims"):
+    for column in ("name", "source", "title", "claims", "world"):
         table.add_column(column, justify="right" if column == "claims" else "left")
-    for figure in FIGURES.values():
-        table.add_row(figure.name, figure.source, figure.title, str(len(figure.claims)))
+    for figure, world in listed:
+        shown = "live: sudo, --live" if world == "live" else world
+        table.add_row(figure.name, figure.source, figure.title, str(len(figure.claims)), shown)
     console.out().print(table)
 
 
@@ -170,6 +228,23 @@ def _show(done: Reproduced, folder: RunFolder) -> None:
     tally = ", ".join(f"{counts[verdict]} {verdict}" for verdict in STYLES)
     text = f"{len(done.judged)} claims: {tally}. Figure and tables: {folder.path}"
     out.print(Text(text), soft_wrap=True)
+
+
+def _show_runs(runs: Sequence[Mapping[str, Any]]) -> None:
+    """Every live run: where, how long, whether the machine kept up."""
+    rows = []
+    for run in runs:
+        why = "; ".join(run["reasons"])
+        rows.append(
+            [
+                Text(str(run["verdict"]), style=FIDELITY_STYLES.get(str(run["verdict"]), "")),
+                Text(f"{run['series']} at {run['x']:g}, seed {run['seed']}"),
+                Text("" if run["wall_s"] is None else f"{clock(run['wall_s'])} wall"),
+                Text(run["replay"]),
+                Text(why),
+            ]
+        )
+    _print_table(["validity", "live run", "took", "replayed", "why"], rows)
 
 
 def _claim_row(judged: JudgedClaim) -> list[Text]:

@@ -17,7 +17,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 LETTERS_PER_INCH = 12
-_STYLE: Any = {
+STYLE: Any = {
     "axes.axisbelow": True,
     "axes.grid": True,
     "axes.spines.right": False,
@@ -43,13 +43,13 @@ def pictures(done: Reproduced) -> dict[str, bytes]:
     panels = done.figure.panels
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         made = Figure(figsize=(max(8.0, 5.0 * columns), 3.2 * rows + 1.1), layout="constrained")
         FigureCanvasAgg(made)
         for index, panel in enumerate(panels, 1):
             _draw(made.add_subplot(rows, columns, index), done, panel)
         _explain(made, done)
-        return {"svg": _saved(made, "svg"), "png": _saved(made, "png")}
+        return {"svg": saved(made, "svg"), "png": saved(made, "png")}
 
 
 def _draw(axes: Axes, done: Reproduced, panel: Panel) -> None:
@@ -120,7 +120,8 @@ def _explain(made: Figure, done: Reproduced) -> None:
     made.suptitle(textwrap.fill(title, 100), x=0.01, ha="left", fontsize=11)
 
 
-def _saved(made: Figure, kind: str) -> bytes:
+def saved(made: Figure, kind: str) -> bytes:
+    """The picture as a file of that kind; the same bytes each time."""
     out = io.BytesIO()
     metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
     made.savefig(out, format=kind, dpi=150, metadata=metadata)

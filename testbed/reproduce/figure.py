@@ -27,14 +27,14 @@ class Panel:
     limits: tuple[float, float] | None = None
 
 
-@dataclass(frozen=True)
-class Figure:
-    """``cell(series, x, seed, quick)`` is the run behind one point. Series go by their labels.
+@dataclass(frozen=True, kw_only=True)
+class Exhibit:
+    """What a published figure shows and what its paper says of it, however its points come about.
 
-    ``exact``: nothing random is in it, so that one seed says all. ``size`` and ``quick_size`` say
-    in words what is simulated. ``also``: measures that are written down and not drawn;
-    ``printed``: those whose values the command shows beside the claims. ``seeds``: how many runs
-    are meant where nobody says (in full size).
+    Series go by their labels. ``exact``: nothing random is in it, so that one seed says all.
+    ``size`` and ``quick_size`` say in words what is run. ``also``: measures that are written down
+    and not drawn; ``printed``: those whose values the command shows beside the claims. ``seeds``:
+    how many runs are meant where nobody says (in full size).
     """
 
     name: str
@@ -43,7 +43,6 @@ class Figure:
     x_label: str
     xs: tuple[float, ...]
     series: tuple[str, ...]
-    cell: Callable[[str, float, int, bool], Cell]
     panels: tuple[Panel, ...]
     claims: tuple[Claim, ...]
     also: tuple[Measure, ...] = ()
@@ -62,6 +61,13 @@ class Figure:
     def points(self) -> tuple[Point, ...]:
         return tuple((series, x) for x in self.xs for series in self.series)
 
+
+@dataclass(frozen=True, kw_only=True)
+class Figure(Exhibit):
+    """A simulated one. ``cell(series, x, seed, quick)`` is the run behind one point."""
+
+    cell: Callable[[str, float, int, bool], Cell]
+
     def cells(self, seeds: int, *, quick: bool) -> dict[Point, tuple[Cell, ...]]:
         """The cells behind every point, one for each of the seeds 1 … ``seeds``."""
         used = range(1, (1 if self.exact else seeds) + 1)
@@ -75,7 +81,7 @@ class Figure:
 class Reproduced:
     """A figure with everything its cells came to."""
 
-    figure: Figure
+    figure: Exhibit
     seeds: int
     quick: bool
     grid: Grid

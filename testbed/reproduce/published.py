@@ -9,22 +9,37 @@ made, by the rules as they are then.
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.reproduce.figure import Figure, Reproduced
+from testbed.reproduce.figure import Exhibit, Reproduced
+from testbed.reproduce.live.figure import LiveFigure
 from testbed.reproduce.play import PICTURE, RESULTS
 from testbed.reproduce.quantities import Grid
 from testbed.reproduce.record import MARKS, claims_table, points_table
-from testbed.reproduce.registry import FIGURES
+from testbed.reproduce.registry import FIGURES, LIVE_FIGURES
 
 PAGE = Path(__file__).parents[2] / "docs" / "reproduction.md"
 BEGIN, END = "<!-- results: made by testbed.reproduce.published -->", "<!-- end of results -->"
 KEPT = ("name", "size", "seeds", "cpu_s", "code", "machine")
+LIVE = "-live"
+"""What the name of a live figure's files and section ends in: a figure may be simulated too."""
+KEPT_OF_RUNS = ("series", "x", "seed", "verdict", "reasons", "attempts", "wall_s", "replay")
+
+
+def exhibits() -> dict[str, Exhibit]:
+    """Every figure by the name of its section on the page."""
+    return {**FIGURES, **{f"{name}{LIVE}": figure for name, figure in LIVE_FIGURES.items()}}
+
+
+def is_results_of(record: Mapping[str, Any], figure: Exhibit) -> bool:
+    """Whether results are a live figure's or a simulated one's, as the figure is."""
+    return ("runs" in record) == isinstance(figure, LiveFigure)
 
 
 def take_in(out: Path, page: Path = PAGE) -> list[str]:
@@ -32,12 +47,14 @@ def take_in(out: Path, page: Path = PAGE) -> list[str]:
     data = page.with_suffix("")
     data.mkdir(exist_ok=True)
     taken = []
-    for name in FIGURES:
-        results = out / name / RESULTS
-        if results.exists():
-            values = compact(json.loads(results.read_text("utf-8")))
-            (data / f"{name}.json").write_text(values, "utf-8")
-            picture = (out / name / f"{PICTURE}.svg").read_text("utf-8")
+    for name, figure in exhibits().items():
+        folder = out / figure.name
+        if not (folder / RESULTS).exists():
+            continue
+        record = json.loads((folder / RESULTS).read_text("utf-8"))
+        if is_results_of(record, figure):
+            (data / f"{name}.json").write_text(compact(record), "utf-8")
+            picture = (folder / f"{PICTURE}.svg").read_text("utf-8")
             (data / f"{name}.svg").write_text(_trimmed(picture), "utf-8")
             taken.append(name)
     return taken
@@ -46,6 +63,8 @@ def take_in(out: Path, page: Path = PAGE) -> list[str]:
 def compact(record: Mapping[str, Any]) -> str:
     """What the page needs of a ``results.json``: one line per measure."""
     kept = {key: record[key] for key in KEPT}
+    if "runs" in record:
+        kept["runs"] = [{key: run[key] for key in KEPT_OF_RUNS} for run in record["runs"]]
     lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in kept.items()]
     for measure in record["measures"]:
         points = [[p["series"], p["x"], p["by_seed"]] for p in measure["points"]]
@@ -53,7 +72,7 @@ def compact(record: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def restored(figure: Figure, record: Mapping[str, Any]) -> Reproduced:
+def restored(figure: Exhibit, record: Mapping[str, Any]) -> Reproduced:
     """The figure with its grid, from a compact record."""
     runs: dict[tuple[str, float], list[dict[str, float]]] = {
         point: [{} for _ in range(record["seeds"])] for point in figure.points
@@ -62,7 +81,7 @@ def restored(figure: Figure, record: Mapping[str, Any]) -> Reproduced:
         measure = panel.measure
         for series, x, by_seed in record.get(f"values of {measure.name}", ()):
             for run, value in zip(runs[series, float(x)], by_seed, strict=True):
-                run[measure.name] = value / measure.factor
+                run[measure.name] = math.nan if value is None else value / measure.factor
     grid = Grid({point: tuple(own) for point, own in runs.items()}, figure.exact)
     return Reproduced(figure, record["seeds"], record["size"] == "quick", grid)
 
@@ -70,13 +89,14 @@ def restored(figure: Figure, record: Mapping[str, Any]) -> Reproduced:
 def results_text(page: Path = PAGE) -> str:
     """The generated part of the page."""
     records = {}
-    for name in FIGURES:
+    known = exhibits()
+    for name in known:
         path = page.with_suffix("") / f"{name}.json"
         if path.exists():
             records[name] = json.loads(path.read_text("utf-8"))
-    done = {name: restored(FIGURES[name], record) for name, record in records.items()}
+    done = {name: restored(known[name], record) for name, record in records.items()}
     parts = [_overview(done, records)]
-    parts += [_section(done[name], records[name], page) for name in done]
+    parts += [_section(name, done[name], records[name], page) for name in done]
     return "\n\n".join(parts)
 
 
@@ -87,31 +107,43 @@ def _overview(done: Mapping[str, Reproduced], records: Mapping[str, Mapping[str,
     ]
     total_s = 0.0
     for name, one in done.items():
-        verdicts = Counter[str](judged.verdict for judged in one.judged)
-        counts = " | ".join(str(verdicts[verdict]) for verdict in MARKS)
-        seconds = float(records[name]["cpu_s"])
-        total_s += seconds
-        lines.append(
-            f"| [{name}](#{name}) | {one.figure.title} | {one.seeds} | {counts} "
-            f"| {seconds / 60:.1f} min |"
-        )
+        if "runs" not in records[name]:
+            seconds = float(records[name]["cpu_s"])
+            total_s += seconds
+            lines.append(_overview_row(name, one, seconds))
     lines.append(f"| all | | | | | | {total_s / 60:.1f} min |")
+    live = [
+        _overview_row(name, one, sum(run["wall_s"] for run in records[name]["runs"]))
+        for name, one in done.items()
+        if "runs" in records[name]
+    ]
+    if live:
+        header = lines[0].replace("processor time", "wall time of its live runs")
+        lines += ["", "Measured on the live network:", "", header, lines[1], *live]
     return "\n".join(lines)
 
 
-def _section(done: Reproduced, record: Mapping[str, Any], page: Path) -> str:
+def _overview_row(name: str, done: Reproduced, took_s: float) -> str:
+    verdicts = Counter[str](judged.verdict for judged in done.judged)
+    counts = " | ".join(str(verdicts[verdict]) for verdict in MARKS)
+    return (
+        f"| [{name}](#{name}) | {done.figure.title} | {done.seeds} | {counts} "
+        f"| {took_s / 60:.1f} min |"
+    )
+
+
+def _section(name: str, done: Reproduced, record: Mapping[str, Any], page: Path) -> str:
     figure = done.figure
     commit = str(record["code"]["commit"] or "unknown")[:10]
-    seeds = f"seeds 1 to {done.seeds}" if done.seeds > 1 else "seed 1"
-    seeds = "nothing random" if figure.exact else seeds
     parts = [
-        f"## {figure.name}",
-        f"**{figure.title}** ({figure.source}). {figure.size}; {seeds}.",
-        f"`testbed reproduce {figure.name} --seeds {done.seeds}`; commit {commit}, "
-        + _machine(record),
-        f"![{figure.title}]({page.stem}/{figure.name}.svg)",
+        f"## {name}",
+        f"**{figure.title}** ({figure.source}). {figure.size}; {_seeds(done, record)}.",
+        f"`{_command(done)}`; commit {commit}, {_machine(record)}",
+        f"![{figure.title}]({page.stem}/{name}.svg)",
         claims_table(done),
     ]
+    if isinstance(figure, LiveFigure) and figure.reduced:
+        parts.insert(3, figure.reduced)
     remarks = [
         f"- *{judged.claim.text}*: {judged.claim.remark}"
         for judged in done.judged
@@ -119,6 +151,8 @@ def _section(done: Reproduced, record: Mapping[str, Any], page: Path) -> str:
     ]
     if remarks:
         parts.append("Why not:\n\n" + "\n".join(remarks))
+    if "runs" in record:
+        parts.append(_runs_table(record["runs"]))
     tables = [
         f"{panel.measure.label}\n\n{points_table(done, panel)}"
         for panel in figure.tables
@@ -127,6 +161,37 @@ def _section(done: Reproduced, record: Mapping[str, Any], page: Path) -> str:
     inside = "\n\n".join(tables)
     parts.append(f"<details><summary>All values</summary>\n\n{inside}\n\n</details>")
     return "\n\n".join(parts)
+
+
+def _command(done: Reproduced) -> str:
+    figure = done.figure
+    live = isinstance(figure, LiveFigure)
+    command = f"testbed reproduce {figure.name} --seeds {done.seeds}"
+    return f"sudo {command} --live" if live else command
+
+
+def _seeds(done: Reproduced, record: Mapping[str, Any]) -> str:
+    """Which seeds: a live figure's are its file's and those after it."""
+    if done.figure.exact:
+        return "nothing random"
+    used = sorted({run["seed"] for run in record["runs"]}) if "runs" in record else []
+    used = used or list(range(1, done.seeds + 1))
+    return f"seeds {used[0]} to {used[-1]}" if len(used) > 1 else f"seed {used[0]}"
+
+
+def _runs_table(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Every live run with its verdict, and how often it was tried."""
+    lines = [
+        "| live run | seed | validity | wall time | tries | replayed |",
+        "|---|---|---|---|---|---|",
+    ]
+    for run in runs:
+        why = f": {'; '.join(run['reasons'])}" if run["reasons"] else ""
+        lines.append(
+            f"| {run['series']} at {run['x']:g} | {run['seed']} | {run['verdict']}{why} "
+            f"| {run['wall_s']:.0f} s | {run['attempts']} | {run['replay']} |"
+        )
+    return "\n".join(lines)
 
 
 def _machine(record: Mapping[str, Any]) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from testbed.errors import BadInput
 from testbed.reproduce.adaba.figures import ADABA_FIGURES
 from testbed.reproduce.cmbf.figures import CMBF_FIGURES
 from testbed.reproduce.dcloud.figures import DCLOUD_FIGURES
-from testbed.reproduce.figure import Figure
+from testbed.reproduce.dcloud.live import DCLOUD_LIVE
+from testbed.reproduce.figure import Exhibit, Figure
 from testbed.reproduce.jsa.figures import JSA_FIGURES
+from testbed.reproduce.live.figure import LiveFigure
 from testbed.reproduce.mbfcbs.figures import MBFCBS_FIGURES
 
 FIGURES: dict[str, Figure] = {
@@ -25,14 +27,44 @@ FIGURES: dict[str, Figure] = {
 }
 
 
+LIVE_FIGURES: dict[str, LiveFigure] = {figure.name: figure for figure in DCLOUD_LIVE}
+"""Those that are measured on the live network. A name may be in both."""
+
+
+def exhibits() -> dict[str, Exhibit]:
+    """All of them, simulated ones first; of a name in both the simulated one."""
+    return {**LIVE_FIGURES, **FIGURES}
+
+
 def figures(names: Sequence[str]) -> list[Figure]:
     """The named figures, each once, in the order given. Raises BadInput naming all unknown ones."""
-    unknown = [name for name in names if name not in FIGURES]
+    live_only = [name for name in names if name in LIVE_FIGURES and name not in FIGURES]
+    if live_only:
+        raise BadInput(
+            f"{', '.join(live_only)}: measured on the live network only",
+            f"sudo testbed reproduce {' '.join(live_only)} --live",
+        )
+    _known(names, FIGURES, "no reproduction")
+    return [FIGURES[name] for name in dict.fromkeys(names)]
+
+
+def live_figures(names: Sequence[str]) -> list[LiveFigure]:
+    """The same of the live ones."""
+    simulated = [name for name in names if name in FIGURES and name not in LIVE_FIGURES]
+    if simulated:
+        raise BadInput(
+            f"{', '.join(simulated)}: only simulated, so leave --live away",
+            f"live are {', '.join(LIVE_FIGURES)}",
+        )
+    _known(names, LIVE_FIGURES, "no live reproduction")
+    return [LIVE_FIGURES[name] for name in dict.fromkeys(names)]
+
+
+def _known(names: Sequence[str], known: Mapping[str, Exhibit], nothing: str) -> None:
+    unknown = [name for name in names if name not in known]
     if unknown:
-        near = [m for name in unknown for m in difflib.get_close_matches(name, FIGURES, 1)]
+        near = [m for name in unknown for m in difflib.get_close_matches(name, exhibits(), 1)]
         hint = f" (did you mean {', '.join(dict.fromkeys(near))}?)" if near else ""
         raise BadInput(
-            f"no reproduction is called {', '.join(unknown)}{hint}",
-            f"known are {', '.join(FIGURES)}",
+            f"{nothing} is called {', '.join(unknown)}{hint}", f"known are {', '.join(known)}"
         )
-    return [FIGURES[name] for name in dict.fromkeys(names)]

@@ -181,6 +181,16 @@ class RunFolder:
         owner = Owner(status.st_uid, status.st_gid) if os.geteuid() == 0 else None
         return cls(path.absolute(), owner)
 
+    def make(self) -> None:
+        """Make the folder itself, and what is missing above it. Raises BadInput."""
+        try:
+            _make_folders(self.path, self.owner)
+        except OSError as error:
+            raise BadInput(
+                f"the folder {self.path} cannot be made: {error.strerror}",
+                "name a folder you may write to with --out",
+            ) from error
+
     def policy(self, label: str) -> RunFolder:
         """A new sub-folder for one of several policies; equal labels get ``-2``, ``-3`` …"""
         safe = _UNSAFE.sub("-", label).strip("-.") or "policy"

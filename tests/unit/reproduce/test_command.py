@@ -25,6 +25,7 @@ def _made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     made = {"made-fig1": figure(RIGHT, WRONG), "made-fig2": figure(RIGHT, name="made-fig2")}
     for module in (registry, reproduce):
         monkeypatch.setattr(module, "FIGURES", made)
+        monkeypatch.setattr(module, "LIVE_FIGURES", {})
     monkeypatch.setenv("COLUMNS", "200")
 
 

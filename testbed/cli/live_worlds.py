@@ -1,0 +1,68 @@
+"""Who plays the trials of live figures: the live network and the simulator, as the verbs do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from testbed import events
+from testbed.errors import MachineCannot
+from testbed.reproduce.live.play import Advance
+from testbed.results.folder import RunFolder
+from testbed.runs.play import Sink
+from testbed.spec.experiment import Experiment
+
+
+class Machine:
+    """This machine's worlds. See :class:`testbed.reproduce.live.play.Worlds`.
+
+    ``command`` is what each run folder says it was made with; ``again`` the command that the mend
+    of a missing privilege names.
+    """
+
+    def __init__(self, command: list[str], again: str) -> None:
+        self._command = command
+        self._again = again
+
+    def ready(self, experiment: Experiment) -> None:  # noqa: ARG002 - the network asks for more
+        if os.geteuid() != 0:
+            raise MachineCannot("the live network needs root", f"sudo {self._again}")
+
+    def live(self, experiment: Experiment, folder: RunFolder, advance: Advance) -> None:
+        from testbed.backends.emu.world import LiveOptions
+        from testbed.runs.live import LiveRun, run_live
+
+        @contextmanager
+        def progress(
+            expected_end_s: dict[str, float],  # noqa: ARG001 - time left is the whole figure's
+            time_scale: float,  # noqa: ARG001
+            label: str,  # noqa: ARG001
+        ) -> Generator[Sink, None, None]:
+            yield lambda event: advance(event.t)
+
+        run_live(experiment, folder, LiveOptions(), LiveRun(_nothing, progress), self._command)
+
+    def simulated(self, experiment: Experiment, folder: RunFolder) -> None:
+        from testbed.runs.simulated import run_simulated
+
+        run_simulated(experiment, folder, _unshown, self._command)
+
+    def replayed(self, experiment: Experiment, live: Path, folder: RunFolder) -> str:
+        from testbed.runs.replayed import run_replayed
+
+        replay = run_replayed(experiment, live, folder, self._command)[0]
+        return "" if replay.same else replay.sentence()
+
+
+def _nothing(text: str) -> None:
+    """A figure's runs are told as one progress."""
+
+
+@contextmanager
+def _unshown(label: str, jobs: int) -> Generator[Sink, None, None]:  # noqa: ARG001
+    def pass_over(event: events.Event) -> None:
+        """Simulations of live figures take seconds."""
+
+    yield pass_over
