@@ -40,6 +40,7 @@ class Verb:
 # One line per verb, in the order of --help. A verb whose module is not there is left out.
 VERBS = (
     Verb("run", "Run an experiment on the live emulated network."),
+    Verb("profile", "Measure an application's job profile on the live network."),
     Verb("simulate", "Run an experiment in the simulator."),
     Verb("validate", "Check experiment files; creates nothing."),
     Verb("plan", "Show the flows and tc text of an experiment; needs no root."),

@@ -12,9 +12,11 @@ from urllib.parse import quote
 
 from jinja2 import DictLoader, Environment, StrictUndefined
 
+from testbed.errors import BadInput
 from testbed.events import FidelityNoted, JobEnded
 from testbed.report import words
 from testbed.report.gantt import MAX_LANES, gantt_alt, gantt_svg, occupancy_svg, spans
+from testbed.report.profile import profile_alt, profile_svg
 from testbed.report.scaling import applications, scaling_alt, scaling_svg
 from testbed.report.strips import (
     MAX_HEAT_LINKS,
@@ -38,6 +40,7 @@ from testbed.results.expectations import (
 from testbed.results.folder import RunFolder
 from testbed.results.links import link_rows
 from testbed.results.metrics import LIVE, Summary
+from testbed.results.profiling import PROFILE_RECORD, ladder_from_json
 from testbed.results.read import Run, load_run, policy_folders, read_json
 
 MAX_TABLE_ROWS = 200
@@ -150,7 +153,7 @@ def expectation_of(run: Run) -> Expectation:
 
 def _pictures(run: Run, verdicts: Verdicts) -> list[Picture]:
     events, span_s = run.file.events, run.summary.span_s
-    out = []
+    out = _profile_pictures(run)
     expected = _expected(expectation_of(run), verdicts)
     found = applications(run.rows, verdicts.rows, expected)
     if found:
@@ -184,6 +187,29 @@ def _pictures(run: Run, verdicts: Verdicts) -> list[Picture]:
                 )
             )
     return out
+
+
+def _profile_pictures(run: Run) -> list[Picture]:
+    """What `testbed profile` found in this run, if it was one of its."""
+    path = run.path / PROFILE_RECORD
+    record = read_json(path)
+    if record is None:
+        return []
+    try:
+        measured = ladder_from_json(record)
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"{path}: damaged: {error}") from error
+    return [
+        Picture(
+            "profile",
+            profile_svg(measured),
+            "What bandwidth gains the application",
+            f"The running time at each bandwidth, every run a stroke. {measured.sentence()}. "
+            "Shaded, if anything is: bandwidth above the threshold. Dashed: a transfer as long as "
+            "this one at the least bandwidth.",
+            profile_alt(measured),
+        )
+    ]
 
 
 def _expected(expect: Expectation, verdicts: Verdicts) -> dict[str, ApplicationExpectation]:
@@ -370,7 +396,8 @@ def _packages(run: Run) -> list[tuple[str, str]]:
 
 def _reproduce(run: Run) -> list[str]:
     """The command that works inside this folder, and the command line that was typed."""
-    verb = "sudo testbed run" if run.summary.backend == LIVE else "testbed simulate"
+    live = "profile" if (run.path / PROFILE_RECORD).is_file() else "run"
+    verb = f"sudo testbed {live}" if run.summary.backend == LIVE else "testbed simulate"
     # Of several policies, each has its own copy or shares the one above.
     spec = names.SPEC if (run.path / names.SPEC).is_file() else f"../{names.SPEC}"
     again = f"{verb} {spec} --seed {run.summary.seed}"

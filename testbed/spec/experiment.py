@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from jobs.request import JobRequest
 from testbed.spec.expectation import Expectation
 from testbed.spec.problems import Place
+from testbed.spec.sourced import Ladder
 from topologies.datacentre import DataCentre
 
 Scalar: TypeAlias = bool | int | float | str
@@ -51,7 +52,8 @@ class Experiment:
     ``topology`` are the resolved keys of that section, ``datacentre`` what they build.
     ``job_places`` say where each job stands in the file; ``source_text`` is the file as given.
     ``workload_facts`` are where the jobs of a trace or a model come from (``workload_notes``: in
-    sentences); those jobs are made when they are looked at.
+    sentences); those jobs are made when they are looked at. ``ladder`` is what a profile is to be
+    measured with, where the jobs are its runs.
     """
 
     path: Path
@@ -70,6 +72,7 @@ class Experiment:
     job_places: Mapping[str, Place] = field(default_factory=dict)
     workload_facts: Mapping[str, Any] = field(default_factory=dict)
     workload_notes: tuple[str, ...] = ()
+    ladder: Ladder | None = None
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -87,6 +90,7 @@ class Experiment:
             "policies": [{"name": p.name, **dict(p.parameters)} for p in self.policies],
             "workload": self.workload,
             "workload_facts": dict(self.workload_facts),
+            **({} if self.ladder is None else {"ladder": asdict(self.ladder)}),
             "jobs": [] if self.workload_facts else [asdict(job) for job in self.jobs],
             "expect": asdict(self.expect),
             "overrides": dict(self.overrides),

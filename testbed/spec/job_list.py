@@ -112,7 +112,7 @@ def read_job_list(document: Document, path: Path, site: Site) -> Workload:
     workload = read_model(JobListWorkload, document, path)
     entries = _entries(document, path)
     for here, known in entries:
-        _check_entry(document, here, known, site)
+        check_entry(document, here, known, site)
         profiles.check(document, here, known)
     _check_ids(document, entries)
     _check_followers(document, entries)
@@ -122,7 +122,7 @@ def read_job_list(document: Document, path: Path, site: Site) -> Workload:
     jobs = [
         (job, document.place((*path, "jobs", index)))
         for index, entry in enumerate(workload.jobs)
-        for job in _requests(entry, last, _beside(document), profiles)
+        for job in requests(entry, last, _beside(document), profiles)
     ]
     return Workload(
         tuple(job for job, _ in jobs),
@@ -162,7 +162,7 @@ def _ids(known: Known) -> list[str]:
     sweep: Sweep | None = known.get("sweep")
     if sweep is None:
         return [known["id"]]
-    return [f"{known['id']}-{suffix}" for suffix in _suffixes(sweep.granted)]
+    return [f"{known['id']}-{suffix}" for suffix in suffixes(sweep.granted)]
 
 
 def _application(known: Known) -> str | None:
@@ -178,7 +178,7 @@ def _applications(entries: Sequence[Known]) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(name for known in entries if (name := _application(known))))
 
 
-def _suffixes(rates_bps: Sequence[int]) -> list[str]:
+def suffixes(rates_bps: Sequence[int]) -> list[str]:
     """Short texts for bandwidths: Mbit/s where all are whole, otherwise kbit/s or bit/s."""
     for factor, unit in ((10**6, ""), (10**3, "k")):
         if all(rate % factor == 0 for rate in rates_bps):
@@ -200,7 +200,7 @@ def _command(entry: JobEntry, beside: FilePath) -> tuple[str, ...] | None:
     )
 
 
-def _requests(
+def requests(
     entry: JobEntry, last: Mapping[str, str], beside: FilePath, profiles: Profiles
 ) -> list[JobRequest]:
     """The jobs of a sound entry. Those of a sweep form a chain, each after the one before."""
@@ -237,7 +237,7 @@ def _requests(
 # ------------------------------------------------------------------ checks
 
 
-def _check_entry(document: Document, path: Path, known: Known, site: Site) -> None:
+def check_entry(document: Document, path: Path, known: Known, site: Site) -> None:
     """What one entry says of itself and of the data centre."""
     _check_kind(document, path, known)
     _check_command(document, path, known)

@@ -25,7 +25,6 @@ from testbed.spec.workload import Circumstances, read_workload
 MAX_SEED = 2**63 - 1
 DEFAULT_SEED = 1
 DEFAULT_EMBEDDER = "oktopus"
-LEASE_WORKLOADS = ("leases", "lwf")
 
 Factor = Annotated[float, Field(gt=0, le=1_000_000)]
 Ratio = Annotated[float, Field(ge=0)]
@@ -95,7 +94,8 @@ class ExperimentFile(SpecModel):
     )
     policies: Annotated[Any, WithJsonSchema({"type": "array"})] = Field(
         None,
-        description="who decides; each gets a run of its own (default [vc], for leases [mbfcbs])",
+        description="who decides; each gets a run of its own (default [vc], for leases [mbfcbs],"
+        " for a ladder [scripted])",
     )
     workload: Section = Field(description="the jobs, a mapping with a kind")
     expect: Section = Field(None, description="what the results must show for exit code 0")
@@ -142,15 +142,15 @@ def _read(
     site = Site()
     if "topology" in document.data:
         site = read_topology(document, ("topology",), path.parent)
-    kind, workload = "", Workload()
-    if "workload" in document.data:
-        circumstances = Circumstances(site, seed, path.parent)
-        kind, workload = read_workload(document, ("workload",), circumstances)
-    scale = _read_scale(document)
     embedder = str(top.get("embedder", DEFAULT_EMBEDDER))
     if embedder not in embedder_names():
         document.report(("embedder",), unknown_name("embedder", embedder, embedder_names()))
-    policies = read_policies(document, ("policies",), leases=kind in LEASE_WORKLOADS)
+    kind, workload = "", Workload()
+    if "workload" in document.data:
+        circumstances = Circumstances(site, seed, path.parent, embedder)
+        kind, workload = read_workload(document, ("workload",), circumstances)
+    scale = _read_scale(document)
+    policies = read_policies(document, ("policies",), kind)
     expect = _read_expect(document, workload)
     if document.problems or site.datacentre is None:
         raise SpecErrors(document.problems)
@@ -171,6 +171,7 @@ def _read(
         job_places=workload.places,
         workload_facts=workload.facts,
         workload_notes=workload.notes,
+        ladder=workload.ladder,
     )
 
 

@@ -14,16 +14,20 @@ from testbed.units import UnitError, parse_duration, parse_share
 
 DEFAULT_POLICIES = (PolicySpec("vc"),)
 LEASE_POLICIES = (PolicySpec("mbfcbs"),)
+LEASE_WORKLOADS = ("leases", "lwf")
+LADDER_POLICIES = (PolicySpec("scripted"),)
+LADDER_WORKLOAD = "ladder"
 
 
-def read_policies(
-    document: Document, path: Path, *, leases: bool = False
-) -> tuple[PolicySpec, ...]:
+def read_policies(document: Document, path: Path, workload: str) -> tuple[PolicySpec, ...]:
     """A list of names, or of mappings with a name and the policy's parameters.
 
-    ``leases``: the workload is one of leases, which not every policy schedules.
+    ``workload`` is its kind: not every policy schedules leases, and a ladder is climbed as it is.
     """
+    leases = workload in LEASE_WORKLOADS
     if path[-1] not in document.data:
+        if workload == LADDER_WORKLOAD:
+            return LADDER_POLICIES
         return LEASE_POLICIES if leases else DEFAULT_POLICIES
     if document.is_poisoned(path):
         return ()
@@ -39,6 +43,9 @@ def read_policies(
         if policy is not None and leases and not POLICIES[policy.name].leases:
             able = ", ".join(sorted(name for name, kind in POLICIES.items() if kind.leases))
             message = f"{policy.name} schedules no leases, with cores and start times: {able} do"
+            document.report((*path, index), message)
+        if policy is not None and workload == LADDER_WORKLOAD and policy not in LADDER_POLICIES:
+            message = "a ladder leaves a policy nothing to decide: leave 'policies' out"
             document.report((*path, index), message)
         if policy is not None and policy in found:
             document.report((*path, index), f"{policy.label} is named twice")

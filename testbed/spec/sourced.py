@@ -10,6 +10,16 @@ from jobs.request import JobRequest
 from testbed.spec.problems import Place
 
 
+@dataclass(frozen=True)
+class Ladder:
+    """What a profile is measured with: bandwidths rising, each tried ``repetitions`` times."""
+
+    application: str
+    bandwidths_bps: tuple[int, ...]
+    repetitions: int
+    tolerance: float
+
+
 @dataclass(frozen=True, eq=False)
 class Workload:
     """What the ``workload`` section asks for.
@@ -18,7 +28,8 @@ class Workload:
     they are looked at. ``places`` are by job id: the line of a trace or the entry of the file that
     asked for it. ``applications`` are the names that the jobs bear; None where they could not all
     be read. ``facts`` are where a trace's or a model's jobs come from, for JSON, ``notes`` the same
-    in sentences; both are empty where the file lists the jobs itself.
+    in sentences; both are empty where the file lists the jobs itself. ``ladder`` is what a profile
+    is to be measured with, where the jobs are its runs.
     """
 
     jobs: Sequence[JobRequest] = ()
@@ -26,3 +37,4 @@ class Workload:
     applications: tuple[str, ...] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    ladder: Ladder | None = None

@@ -9,6 +9,7 @@ from pathlib import Path as FilePath
 from testbed.spec.document import Document
 from testbed.spec.drawn import BatchWorkload, PoissonWorkload, read_batch, read_poisson
 from testbed.spec.job_list import JobListWorkload, read_job_list
+from testbed.spec.ladder import LadderWorkload, read_ladder
 from testbed.spec.leases import (
     DrawnLeases,
     LwfWorkload,
@@ -27,11 +28,15 @@ from testbed.spec.topology import Site
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What a workload may depend on beside its own keys; ``beside`` is the file's folder."""
+    """What a workload may depend on beside its own keys.
+
+    ``beside`` is the file's folder, ``embedder`` the name of who places VMs.
+    """
 
     site: Site
     seed: int
     beside: FilePath
+    embedder: str
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,7 @@ class WorkloadKind:
 
 WORKLOADS: dict[str, WorkloadKind] = {
     "jobs": WorkloadKind(JobListWorkload, lambda d, p, c: read_job_list(d, p, c.site)),
+    "ladder": WorkloadKind(LadderWorkload, lambda d, p, c: read_ladder(d, p, c.site, c.embedder)),
     "poisson": WorkloadKind(PoissonWorkload, lambda d, p, c: read_poisson(d, p, c.seed)),
     "batch": WorkloadKind(BatchWorkload, lambda d, p, c: read_batch(d, p, c.seed)),
     "swf": WorkloadKind(

@@ -66,9 +66,9 @@ class Testbed:
             *("--out", str(self.out)),
         ]
 
-    def start(self, *more: str) -> subprocess.Popen[str]:
+    def start(self, *more: str, verb: str = "run") -> subprocess.Popen[str]:
         return subprocess.Popen(
-            self.command("run", str(self.file), *self.options, *more),
+            self.command(verb, str(self.file), *self.options, *more),
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -1,0 +1,90 @@
+"""``testbed profile APP``: an application at a ladder of bandwidths, live, and its job profile."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from testbed.cli import console
+from testbed.cli.live import (
+    ApiPort,
+    Library,
+    OpenFlowPort,
+    Prefix,
+    Strict,
+    require_live,
+    shown,
+)
+from testbed.cli.options import Json, Out, Seed, Settings, overrides_of
+from testbed.cli.run import DEFAULT_OUT
+from testbed.errors import BadInput
+from testbed.results.folder import RunFolder
+from testbed.spec.load import load_experiment
+
+AppPath = Annotated[
+    Path, typer.Argument(metavar="APP", help="An experiment file with a workload of kind ladder.")
+]
+To = Annotated[
+    Path | None,
+    typer.Option("--to", metavar="FILE", help="Write the profile here too (replaces the file)."),
+]
+
+
+def profile(
+    app: AppPath,
+    settings: Settings = None,
+    seed: Seed = None,
+    out: Out = None,
+    to: To = None,
+    strict: Strict = False,
+    openflow_port: OpenFlowPort = 6653,
+    api_port: ApiPort = 8653,
+    controller: Library = None,
+    prefix: Prefix = "hn",
+    as_json: Json = False,
+) -> None:
+    """Run an application at a ladder of bandwidths on the live network; write its job profile.
+
+    The profile (bandwidth options with running times up to the no-elongation threshold) is what
+    a job's 'profile' names; it lies in the run folder as profile.yaml.
+
+    Exit codes: 0 good, 1 the audit failed (or, with --strict, the validity is not ok), 2 bad file,
+    3 this machine cannot, 4 the run failed, 130 interrupted and cleaned up.
+    """
+    experiment = load_experiment(app, overrides_of(settings, seed))
+    if experiment.ladder is None:
+        raise BadInput(
+            f"{app}: workload.kind is {experiment.workload}, and a profile needs a ladder",
+            "write the application as workload: {kind: ladder, application: ...}; examples/"
+            "profile-sort.yaml shows how",
+        )
+    from testbed.runs.profiled import check_target, profiled
+
+    if to is not None:
+        check_target(to)
+    require_live(prefix, f"testbed profile {app}")
+    from testbed.backends.emu.world import LiveOptions
+    from testbed.report.profile import profile_table
+    from testbed.runs.live import run_live
+
+    options = LiveOptions(prefix, openflow_port, api_port, controller)
+    top = RunFolder.create(out or DEFAULT_OUT, experiment.name, experiment.seed)
+    console.say(f"run folder: {top.path}")
+    for note in experiment.workload_notes:
+        console.say(note)
+    (recorded,) = run_live(experiment, top, options, shown(), ["testbed", *sys.argv[1:]])
+    found = profiled(experiment, recorded, to)
+    if as_json:
+        console.print_json(found.to_json())
+    else:
+        console.out().print(profile_table(found.measured))
+        console.print_text(found.measured.sentence())
+        for line in recorded.sentences():
+            console.print_text(line)
+        console.print_text(f"profile: {found.file}")
+    doubtful = strict and recorded.results.summary.fidelity.verdict != "ok"
+    if doubtful or not recorded.good:
+        raise typer.Exit(1)

@@ -1,0 +1,66 @@
+"""``testbed profile`` from outside: a profile of real bytes, and what interrupts it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobs.profile import Profile
+from testbed.spec.profile import read_profile
+from tests.emu.test_run import Testbed
+
+# A transfer that halves its time with twice the bandwidth, up to the rate of its curve, and no
+# further: on the wire 1, 2 and 4 Mbit/s, so that a slow machine carries it too.
+APPLICATION = """
+name: count
+topology: {kind: tree, fanout: [2], links: 1 Gbit/s, slots_per_server: 1}
+scale: {rate: 0.02}
+workload:
+  kind: ladder
+  application:
+    {id: count, vms: 2, bandwidth: 100 Mbit/s, duration: 2 s,
+     demand: [{until: 100 %, at: 100 Mbit/s}]}
+  bandwidths: [50 Mbit/s, 100 Mbit/s, 200 Mbit/s]
+  repetitions: 1
+  tolerance: 25 %
+"""
+
+
+@pytest.fixture
+def testbed(prefix: str, tmp_path: Path) -> Iterator[Testbed]:
+    own = Testbed(prefix, tmp_path)
+    own.file.write_text(APPLICATION, encoding="utf-8")
+    yield own
+    assert own.run("clean").returncode == 0
+
+
+def test_it_finds_the_rate_of_the_application_and_writes_a_profile(testbed: Testbed) -> None:
+    to = testbed.file.with_name("profile.yaml")
+    done = testbed.run("profile", str(testbed.file), *testbed.options, "--to", str(to), "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["run"]["audit_passed"]
+    times = {rung["bandwidth_bps"]: rung["median_s"] for rung in found["rungs"]}
+    # Loose for machines that are busy; half the bandwidth must show for what it is all the same.
+    assert times[100_000_000] == pytest.approx(2.0, rel=0.2)
+    assert times[50_000_000] == pytest.approx(4.0, rel=0.2)
+    assert (found["threshold_bps"], found["threshold_found"]) == (100_000_000, True)
+    profile, document = read_profile(to)
+    assert document.problems == []
+    assert profile == Profile(((50_000_000, times[50_000_000]), (100_000_000, times[100_000_000])))
+    assert (testbed.folder / "profile.yaml").read_text("utf-8") == to.read_text("utf-8")
+
+
+def test_ctrl_c_leaves_a_folder_no_profile_and_nothing_else(testbed: Testbed) -> None:
+    running = testbed.start("--json", verb="profile")
+    testbed.until("job_started", running)
+    running.send_signal(signal.SIGINT)
+    _, stderr = running.communicate(timeout=60)
+    assert running.returncode == 130, stderr
+    assert testbed.marks == []
+    assert testbed.events()[-1]["status"] == "interrupted"
+    assert not (testbed.folder / "profile.yaml").exists()

@@ -1,0 +1,109 @@
+"""A ladder's runs as a profile: medians, the threshold, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from testbed.errors import RunFailed
+from testbed.report.profile import profile_alt, profile_svg
+from testbed.results.profiling import (
+    MeasuredLadder,
+    Rung,
+    ladder_from_json,
+    ladder_of_rows,
+    measured_ladder,
+)
+from testbed.results.rows import JobRow
+from testbed.spec.profile import read_profile
+from testbed.spec.sourced import Ladder
+
+MBIT = 10**6
+
+
+def measured(*points: tuple[int, tuple[float, ...]], tolerance: float = 0.02) -> MeasuredLadder:
+    return measured_ladder("app", tolerance, [Rung(mbit * MBIT, times) for mbit, times in points])
+
+
+FLAT_ABOVE_200 = measured(
+    (100, (8.0, 8.4, 8.1)), (200, (4.02, 4.0, 4.1)), (300, (4.0,) * 3), (400, (4.01,) * 3)
+)
+
+
+def test_the_median_counts_and_the_threshold_is_found() -> None:
+    assert FLAT_ABOVE_200.profile.options == ((100 * MBIT, 8.1), (200 * MBIT, 4.02))
+    assert FLAT_ABOVE_200.found
+    assert FLAT_ABOVE_200.sentence() == (
+        "no-elongation threshold: 200 Mbit/s; up to 400 Mbit/s nothing was faster by more than 2 %"
+    )
+
+
+def test_elongation_is_the_time_over_that_at_the_threshold() -> None:
+    assert [round(FLAT_ABOVE_200.elongation(rung), 3) for rung in FLAT_ABOVE_200.rungs] == [
+        2.015,
+        1.0,
+        0.995,
+        0.998,
+    ]
+
+
+def test_a_ladder_that_ends_too_early_does_not_claim_a_threshold() -> None:
+    still_falling = measured((100, (8.0,)), (200, (4.0,)))
+    assert not still_falling.found
+    assert still_falling.sentence().startswith("no-elongation threshold: not reached, 200 Mbit/s")
+    assert "tells nothing" in measured((100, (8.0,))).sentence()
+
+
+def test_a_threshold_at_the_least_bandwidth_is_an_upper_bound() -> None:
+    assert "100 Mbit/s at most" in measured((100, (8.0,)), (200, (7.99,))).sentence()
+
+
+def test_the_record_gives_the_same_profile_again() -> None:
+    record = json.loads(json.dumps(FLAT_ABOVE_200.to_json()))
+    assert ladder_from_json(record) == FLAT_ABOVE_200
+
+
+def test_the_file_is_one_that_jobs_can_name(tmp_path: Path) -> None:
+    path = tmp_path / "app.yaml"
+    path.write_text(FLAT_ABOVE_200.text("Measured here."), "utf-8")
+    profile, document = read_profile(path)
+    assert document.problems == []
+    assert profile == FLAT_ABOVE_200.profile
+    assert path.read_text("utf-8").startswith("# Measured here.\n# 4 bandwidths were tried, ")
+
+
+def row(
+    job_id: str, bandwidth_bps: int, measured_s: float | None, outcome: str = "finished"
+) -> JobRow:
+    return JobRow(
+        job_id, "scripted", "transfer", 0.0, 0.0, 9.0, outcome, "VM 0: gone" if outcome == "killed"
+        else "", 2, bandwidth_bps, bandwidth_bps, 4.0, measured_s, None, None, 0, 0, 0.0, 0.0,
+        "app", 4.0, None, None,
+    )  # fmt: skip
+
+
+LADDER = Ladder("app", (100, 200), 2, 0.02)
+ROWS = [row("a", 200, 4.0), row("b", 100, 8.0), row("c", 200, 4.2), row("d", 100, 8.2)]
+
+
+def test_rows_of_other_applications_are_none_of_its() -> None:
+    other = replace(row("e", 100, 99.0), application="other")
+    found = ladder_of_rows(LADDER, [*ROWS, other])
+    assert [rung.times_s for rung in found.rungs] == [(8.0, 8.2), (4.0, 4.2)]
+
+
+def test_a_run_that_did_not_finish_leaves_no_profile_and_says_why() -> None:
+    with pytest.raises(RunFailed, match="no profile: d killed: VM 0: gone"):
+        ladder_of_rows(LADDER, [*ROWS[:3], row("d", 100, None, "killed")])
+    with pytest.raises(RunFailed, match="1 were never started"):
+        ladder_of_rows(LADDER, ROWS[:3])
+
+
+def test_the_picture_says_in_words_what_it_shows() -> None:
+    assert profile_svg(FLAT_ABOVE_200).startswith("<svg")
+    words = profile_alt(FLAT_ABOVE_200)
+    assert "8.10 s at 100 Mbit/s" in words
+    assert "threshold: 200 Mbit/s" in words
