@@ -227,7 +227,7 @@ class DataCentre:
     def n_levels(self) -> int:
         return int(self.level.max()) + 1
 
-    @property
+    @cached_property
     def total_slots(self) -> int:
         return int(self.slots.sum())
 
