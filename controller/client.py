@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from controller.values import Network, Switch, Tenant, from_json, to_json
 
-CONFIRM_TIMEOUT_S = 5.0
+CONFIRM_TIMEOUT_S = 30.0
 _SLACK_S = 5.0
 """How much longer than the controller its client waits: the answer says more than a time-out."""
 

@@ -22,6 +22,7 @@ from controller.launch import API_PORT, OPENFLOW_PORT, TOKEN_VARIABLE
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 5.0
+KILL_TIMEOUT_S = 60.0
 
 
 class ControllerNotStarted(RuntimeError):
@@ -64,7 +65,7 @@ class ControllerProcess:
                 self.process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-                self.process.wait(STOP_TIMEOUT_S)
+                self.process.wait(KILL_TIMEOUT_S)
 
     def __enter__(self) -> ControllerProcess:
         return self
@@ -194,7 +195,7 @@ def _not_started(
         exit_code: int | None = process.wait(1.0)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait(STOP_TIMEOUT_S)
+        process.wait(KILL_TIMEOUT_S)
         exit_code = None
     last = _last_lines(log)
     message = last or f"the controller ended with {exit_code} before it was ready"

@@ -39,7 +39,7 @@ from jobs.live.requests import (
     encode_request,
 )
 
-_START_TIMEOUT_S = 10.0
+_START_TIMEOUT_S = 60.0
 
 
 class AgentPoolError(Exception):

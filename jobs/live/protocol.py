@@ -58,7 +58,7 @@ class TransferPlan:
     cpu_share: float = 0.0
     start_at_ns: int | None = None
     congestion_control: str = "cubic"
-    connect_timeout_s: float = 10.0
+    connect_timeout_s: float = 60.0
     stall_timeout_s: float = 30.0
     timeout_s: float = 3600.0
     progress_every_s: float = 0.2

@@ -12,7 +12,7 @@ from testbed.backends.emu.backend import LiveBackend
 from testbed.backends.emu.world import LiveOptions, LiveWorld, live_world
 from testbed.embedding.placement import Placement
 from testbed.engine.engine import Engine
-from testbed.schedulers.actions import Action, Arrived, PolicyEvent, Wake, Woken
+from testbed.schedulers.actions import Action, Arrived, Ended, PolicyEvent, Wake, Woken
 from testbed.schedulers.policy import View
 from testbed.spec.experiment import Scale
 from tests.emu.test_run import free_port
@@ -23,15 +23,22 @@ Does = Callable[[View], Sequence[Action]]
 
 
 class Puppet:
-    """Does ``script[job]`` when a job arrives and ``later[at_s]`` at that time."""
+    """Does ``arrivals[job]`` when a job arrives, ``ends[job]`` when it has ended and
+    ``later[at_s]`` at that time: late on a machine that has much to do. What has to come after
+    something else is done at that job's end, not at a time that is hoped to be late enough.
+    """
 
     name = "puppet"
 
     def __init__(
-        self, arrivals: Mapping[str, Does], later: Mapping[float, Does] | None = None
+        self,
+        arrivals: Mapping[str, Does],
+        later: Mapping[float, Does] | None = None,
+        ends: Mapping[str, Does] | None = None,
     ) -> None:
         self._arrivals = arrivals
         self._later = dict(later or {})
+        self._ends = dict(ends or {})
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
         if isinstance(event, Arrived):
@@ -39,6 +46,8 @@ class Puppet:
             return [*wakes, *self._arrivals[event.job_id](view)]
         if isinstance(event, Woken):
             return list(self._later[event.at_s](view))
+        if isinstance(event, Ended) and event.job_id in self._ends:
+            return list(self._ends[event.job_id](view))
         return []
 
 
@@ -76,6 +85,21 @@ def play(
         job.id: [event for event in told if getattr(event, "job_id", None) == job.id]
         for job in jobs
     }
+
+
+def at(history: Sequence[events.Event], kind: type[events.Event]) -> float:
+    """When a job's only event of this kind was."""
+    (event,) = [event for event in history if isinstance(event, kind)]
+    return event.t
+
+
+def begun(history: Sequence[events.Event]) -> float:
+    """When a job's agents were told to start, or its first byte came. Not when that was told: what
+    is told comes late on a busy machine.
+    """
+    start_s = ended(history).detail["start_s_raw"]
+    assert isinstance(start_s, float)
+    return at(history, events.JobReserved) + start_s
 
 
 def ended(history: Sequence[events.Event]) -> events.JobEnded:

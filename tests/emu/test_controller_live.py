@@ -392,20 +392,23 @@ while not select.select([sys.stdin], [], [], 0.01)[0]:
     sent += 1
 print(sent)
 """
-# Takes datagrams; once its input has ended and nothing has come for a second, says which.
+# Takes datagrams until it has as many as it is told, or nothing comes any more; says which.
 RECEIVER = """
 import select, socket, sys
 into = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 into.bind((sys.argv[1], 9000))
 print("ready", flush=True)
-got, inputs = [], [into, sys.stdin]
+got, inputs, wanted, patience = [], [into, sys.stdin], None, None
 while True:
-    ready = select.select(inputs, [], [], 1.0 if len(inputs) == 1 else None)[0]
+    if wanted is not None:
+        patience = 20.0 if len(got) < wanted else 0.1
+    ready = select.select(inputs, [], [], patience)[0]
     if not ready:
         break
     if into in ready:
         got.append(int.from_bytes(into.recv(64), "big"))
     if sys.stdin in ready:
+        wanted = int(sys.stdin.readline())
         inputs.remove(sys.stdin)
 print(len(got), got == sorted(set(got)))
 """
@@ -421,7 +424,7 @@ class Stream:
     def result(self) -> tuple[int, int, bool]:
         """How many were sent, how many received, and whether each once and in order."""
         sent, _ = self.sender.communicate(timeout=30)
-        received, _ = self.receiver.communicate(timeout=30)
+        received, _ = self.receiver.communicate(sent, timeout=60)
         count, in_order = received.split()
         return int(sent), int(count), in_order == "True"
 

@@ -256,9 +256,17 @@ def test_after_a_reboot_the_switchs_memory_is_cleaned_and_names_are_left(
     """The database outlives a reboot; what else bears a listed name then is somebody else's."""
     run = Run(prefix, tmp_path)
     condition = f"external_ids:{RUN_KEY}={run.mark}"
-    deadline = time.monotonic() + 30
-    while not rows("Bridge", ["name"], condition):
+    (ledger,) = ledgers()
+    deadline = time.monotonic() + 60
+    # It builds and takes down all the time: looked at only while it stands still.
+    while True:
+        run.process.send_signal(signal.SIGSTOP)
+        devices = devices_in_group(ledger.mark.group)
+        if devices and list(NETNS_DIR.glob(f"{prefix}-*")) and rows("Bridge", ["name"], condition):
+            break
+        run.process.send_signal(signal.SIGCONT)
         assert time.monotonic() < deadline
+        time.sleep(0.05)
     run.end(signal.SIGKILL, 0.0)
     (ledger,) = ledgers()
     text = ledger.path.read_text()

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import random
+import secrets
 import signal
 import socket
 import subprocess
@@ -36,11 +37,20 @@ workload:
 """
 
 
+# One that runs until somebody ends it, however slow the machine is.
+LONG = SMALL.replace("duration: 1 s, pattern: ring", "duration: 300 s, pattern: ring")
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port of its own: below those that the kernel gives to whoever asks for any."""
+    while True:
+        port = 10_000 + secrets.randbelow(20_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 class Testbed:
@@ -189,6 +199,7 @@ def test_either_controller_library_runs_it(testbed: Testbed, library: str) -> No
 
 
 def test_agents_and_controller_are_nobody(testbed: Testbed) -> None:
+    testbed.file.write_text(LONG, encoding="utf-8")
     running = testbed.start()
     testbed.until("job_progress", running)
     mine = set()
@@ -218,6 +229,7 @@ def test_agents_and_controller_are_nobody(testbed: Testbed) -> None:
 
 
 def test_ctrl_c_ends_in_130_with_a_complete_folder_and_nothing_left(testbed: Testbed) -> None:
+    testbed.file.write_text(LONG, encoding="utf-8")
     running = testbed.start()
     testbed.until("job_started", running)
     (mark,) = testbed.marks
@@ -260,7 +272,12 @@ def test_the_next_run_cleans_up_after_a_killed_one(testbed: Testbed) -> None:
 def test_a_second_testbed_is_refused_with_the_first_ones_name(testbed: Testbed) -> None:
     running = testbed.start()
     testbed.until("job_started", running)
-    second = testbed.live()
+    # Standing still, so that it is there until the second one has come and gone.
+    running.send_signal(signal.SIGSTOP)
+    try:
+        second = testbed.live()
+    finally:
+        running.send_signal(signal.SIGCONT)
     assert second.returncode == 3
     assert "'small'" in second.stderr
     assert str(running.pid) in second.stderr

@@ -8,8 +8,8 @@ import pytest
 
 from jobs.request import JobRequest
 from testbed.schedulers.actions import Start
-from tests.emu.puppets import Puppet, on, play, small_world
-from tests.emu.test_actions import LATE_S, MBIT, measured, whole
+from tests.emu.puppets import Puppet, begun, on, play, small_world
+from tests.emu.test_actions import MBIT, measured, whole
 from topologies.tree import tree
 
 
@@ -18,20 +18,27 @@ def test_jobs_without_guarantees_share_a_link(prefix: str, tmp_path: Path, weigh
     """One flow of each crosses: alike under TCP; two VMs to one where VMs count."""
     puppet = Puppet(
         {
-            "two": lambda _: [Start("two", on(2, (0, 2), (1, 2)), 0)],
-            "one": lambda _: [Start("one", on(2, (0, 1), (1, 1)), 0)],
+            "big": lambda _: [Start("big", on(2, (0, 2), (1, 2)), 0)],
+            "small": lambda _: [Start("small", on(2, (0, 1), (1, 1)), 0)],
         },
     )
     jobs = [
-        JobRequest("two", 0.0, 4, 1000 * MBIT, 1.5),
-        JobRequest("one", 0.0, 2, 1000 * MBIT, 1.5),
+        JobRequest("big", 0.0, 4, 1000 * MBIT, 1.5),
+        JobRequest("small", 0.0, 2, 1000 * MBIT, 1.5),
     ]
     with small_world(tree([2], [1000 * MBIT], 3), prefix, tmp_path) as own:
         told = play(own, jobs, puppet, weighted=weighted)
-    for name in ("two", "one"):
+    for name in ("big", "small"):
         whole(told[name])
-    # The link carries both volumes in 3 s. By weight, "two" has two thirds of it: 2.25 s.
-    assert 2.9 < max(measured(told["two"]), measured(told["one"])) < 3.0 + LATE_S
+    # Either alone takes 1.5 s. "big" comes first, and has it for itself until the other comes.
+    alone_s = begun(told["small"]) - begun(told["big"])
+    big_s, small_s = measured(told["big"]), alone_s + measured(told["small"])
+    left_s = 1.5 - alone_s
+    # However they share it, the link carries both volumes in 3 s and no less.
+    assert max(big_s, small_s) > 2.8
     if weighted:
-        assert 2.1 < measured(told["two"]) < 2.7
-        assert measured(told["one"]) > 2.8
+        # By weight, "big" has two thirds for what it has left; "small" half as much meanwhile.
+        assert big_s - alone_s > 0.9 * left_s * 3 / 2
+        assert small_s - big_s > 0.8 * (1.5 - left_s / 2)
+    else:
+        assert min(big_s, small_s) - alone_s > 1.1 * left_s

@@ -39,8 +39,10 @@ from testbed.plan.restart import moved, remaining
 from testbed.schedulers.actions import Tier
 from testbed.spec.experiment import Scale
 
-READY_TIMEOUT_S = 15.0
-EXIT_TIMEOUT_S = 5.0
+READY_TIMEOUT_S = 60.0
+EXIT_TIMEOUT_S = 30.0
+# What an application that is asked to end has for it.
+GRACE_S = 5.0
 START_MARGIN_NS = 3_000_000
 PROGRESS_EVERY_S = 0.5
 LOOK_EVERY_NS = 500_000_000
@@ -159,8 +161,8 @@ class LiveBackend:
             self._show(job_id, job)
 
     def _look_at(self, job: LiveJob) -> None:
-        """Whether a job that runs still can, and still does."""
-        if job.since_ns is None or not job.begun or job.tenant is None:
+        """Whether a job that runs still can, and still does. What is done has no time to keep."""
+        if job.since_ns is None or not job.begun or job.tenant is None or job.over:
             return
         now_ns = time.monotonic_ns()
         for vm in job.tenant.vms:
@@ -273,13 +275,14 @@ class LiveBackend:
     def _until_ready(self, live: LiveJob) -> None:
         give_up = time.monotonic() + READY_TIMEOUT_S
         while live.waiting_for:
-            left_s = give_up - time.monotonic()
+            left_s, waited_for = give_up - time.monotonic(), len(live.waiting_for)
+            self._listen(max(0.0, left_s))
             if live.trouble is not None:
                 raise RunFailed(live.trouble)
-            if left_s <= 0:
+            # Not before a look after the time: it may be this process that stood still.
+            if left_s <= 0 and len(live.waiting_for) == waited_for:
                 silent = ", ".join(sorted(live.waiting_for))
                 raise RunFailed(f"no connection within {READY_TIMEOUT_S:g} s: {silent}")
-            self._listen(left_s)
 
     # -- ending -----------------------------------------------------------------------------
 
@@ -316,7 +319,8 @@ class LiveBackend:
             self._world.freeze(live.tenant, frozen=False)
         live.frozen = False
         if graceful or not silent:
-            self._until_ended(live, EXIT_TIMEOUT_S)
+            stubborn = live.request.command is not None
+            self._until_ended(live, GRACE_S if stubborn else EXIT_TIMEOUT_S)
         if live.tenant is not None and (live.request.command is not None or silent):
             self._world.end_processes(live.tenant)
         self._until_ended(live, EXIT_TIMEOUT_S)

@@ -27,6 +27,8 @@ MAX_WEIGHT = 10_000
 SHARES_PER_WEIGHT = 2
 MAX_SHARES = 262_144
 WANTED_V1 = ("cpu", "cpuacct", "freezer")
+# For the kernel to do what it was told: long, as a busy machine may be.
+TIMEOUT_S = 30.0
 WELCOME = "memory"  # used where it is mounted; without it nodes have no memory quota
 
 
@@ -159,7 +161,7 @@ class RunCgroup:
     def remove_vm(self, server: int, vm: int) -> None:
         """Remove a VM's groups; its processes have ended."""
         for path in self.paths:
-            _remove_group(path / _node(server) / f"vm{vm}", time.monotonic() + 5.0)
+            _remove_group(path / _node(server) / f"vm{vm}", time.monotonic() + TIMEOUT_S)
 
     def set_quota(self, server: int, cpus: float | None, vm: int | None = None) -> None:
         """How many processors a node, or one VM on it, may use at most; None: no limit."""
@@ -202,7 +204,7 @@ class RunCgroup:
         else:
             _write(group / "cpu.shares", str(SHARES_PER_WEIGHT * weight))
 
-    def end_vm(self, server: int, vm: int, timeout_s: float = 5.0) -> int:
+    def end_vm(self, server: int, vm: int, timeout_s: float = TIMEOUT_S) -> int:
         """Kill every process of a VM, frozen or not; returns how many. Raises TimeoutError."""
         deadline = time.monotonic() + timeout_s
         groups = [path / _node(server) / f"vm{vm}" for path in self.paths]
@@ -210,7 +212,7 @@ class RunCgroup:
             _thaw(group)
         return len(set[int]().union(*(_empty(group, deadline) for group in groups)))
 
-    def freeze(self, server: int, vm: int, *, frozen: bool, timeout_s: float = 5.0) -> None:
+    def freeze(self, server: int, vm: int, *, frozen: bool, timeout_s: float = TIMEOUT_S) -> None:
         """Stop or let go on all of a VM's processes; returns when it is so."""
         group = self._vm("freezer", server, vm)
         if self.layout.version == 2:
@@ -305,7 +307,7 @@ def release(pid: int) -> None:
 # ------------------------------------------------------------------------------------- removal
 
 
-def remove_groups(paths: Iterable[Path], timeout_s: float = 10.0) -> int:
+def remove_groups(paths: Iterable[Path], timeout_s: float = TIMEOUT_S) -> int:
     """Kill everything in these groups and remove them; returns how many processes were killed.
 
     This process must not be in them. The common folder goes when it was the last run's.

@@ -44,7 +44,7 @@ from testbed.backends.emu.ovs import down_arguments, owned_by, qos_arguments, vs
 from testbed.backends.emu.settings import expedited
 from testbed.errors import RunFailed
 
-PROCESS_TIMEOUT_S = 5.0
+PROCESS_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)

@@ -218,7 +218,7 @@ def prime_send_socket(bridge: str, port_number: int, ledger: Ledger) -> SwitchSo
         return sockets
     with _at_least(WMEM_DEFAULT, SEND_BUFFER_BYTES, ledger):
         action = f"in_port=local,packet={PROBE_FRAME},actions=output:{port_number}"
-        run(["ovs-ofctl", "--timeout=10", "-O", "OpenFlow13", "packet-out", bridge, action])
+        run(["ovs-ofctl", "--timeout=60", "-O", "OpenFlow13", "packet-out", bridge, action])
         return switch_sockets()
 
 

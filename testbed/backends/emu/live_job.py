@@ -49,6 +49,7 @@ class LiveJob:
     waiting_for: set[str] = field(default_factory=set)
     begun: bool = False
     begin_ns: int = 0
+    first_begin_ns: int = 0
     since_ns: int | None = None
     ran_ns: int = 0
     frozen: bool = False
@@ -124,7 +125,8 @@ class LiveJob:
     def begin(self, at_ns: int, progress_from_ns: int) -> None:
         """It is on nodes from ``at_ns`` on and works from ``progress_from_ns`` on."""
         self.since_ns, self.begin_ns, self.moved_ns = at_ns, progress_from_ns, progress_from_ns
-        self.begun = True
+        if not self.begun:
+            self.begun, self.first_begin_ns = True, progress_from_ns
 
     def pause(self, at_ns: int) -> None:
         """It has left its nodes, or stands still on them."""
@@ -185,7 +187,7 @@ class LiveJob:
         if self.generation or not self.begun:
             return None
         stamps = [f.first_ns for r in self.reports.values() for f in r.received if f.first_ns]
-        return (min(stamps, default=self.begin_ns) - self.decided_ns) / 1e9
+        return (min(stamps, default=self.first_begin_ns) - self.decided_ns) / 1e9
 
     def detail(self) -> dict[str, object]:
         """Raw figures for ``events.jsonl``."""

@@ -20,7 +20,7 @@ Datapath = Literal["netdev", "system"]
 RUN_KEY = "hosenet-run"
 CONTROLLER_MAX_BACKOFF_MS = 1000
 OVS_TIMEOUT_S = 120
-NUMBERS_TIMEOUT_S = 10
+NUMBERS_TIMEOUT_S = 60
 NO_VALUE: object = ["set", []]  # an empty column, as OVSDB writes it in JSON
 
 
