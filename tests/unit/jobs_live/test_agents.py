@@ -31,6 +31,7 @@ from tests.unit.jobs_live.watching import (
     CONGESTION_CONTROL,
     PATIENCE,
     PORT,
+    Outcome,
     Watch,
     loopback_ips,
     transfer_plans,
@@ -278,6 +279,44 @@ def test_a_terminated_agent_still_reports(
     assert outcome.exited.code == 128 + signum
     assert outcome.report.error == f"terminated by signal {int(signum)}"
     assert outcome.report.cpu_s > 0
+
+
+def test_a_terminated_receiver_counts_what_had_come_before(
+    pool: AgentPool, watch: Watch, spawn_all: SpawnAll
+) -> None:
+    """Where the job goes on elsewhere, what waits in the kernel need not be sent again."""
+    plans = transfer_plans([Transfer(0, 1, 10**9)], loopback_ips(2))
+    names = spawn_all([replace(plan, demand=((1.0, 8_000_000),)) for plan in plans])
+    sender, receiver = watch.until(names, AgentReady)
+    pool.begin(names, time.monotonic_ns())
+    watch.until(names, AgentProgress)
+    pool.signal(names[1], signal.SIGSTOP)
+    wait_until(lambda: process_state(receiver.pid) == "T", "a receiver that stands still")
+    stopped_ns = time.monotonic_ns()
+    # It has read no more than was sent by then; what is sent from now on waits in its socket.
+    read_bytes = sent_bytes(pool, watch, sender, stopped_ns, 0)
+    sent_bytes(pool, watch, sender, stopped_ns, read_bytes + 20_000)
+    pool.signal(names[1], signal.SIGTERM)
+    pool.signal(names[1], signal.SIGCONT)
+    watch.until([names[1]], AgentExited)
+    (got,) = receiver.report.received
+    assert got.size_bytes > read_bytes
+
+
+def process_state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def sent_bytes(pool: AgentPool, watch: Watch, sender: Outcome, since_ns: int, least: int) -> int:
+    """What the sender says it has sent, as soon as it says ``least`` or more after ``since_ns``."""
+    for _ in range(PATIENCE):
+        said = [m.progress for m in sender.messages if isinstance(m, AgentProgress)]
+        for progress in said:
+            if progress.at_ns > since_ns and progress.sent_bytes >= least:
+                return progress.sent_bytes
+        for message in pool.poll(1.0):
+            watch.outcome(message.agent_id).messages.append(message)
+    raise AssertionError(f"not more than {said[-1].sent_bytes} of {least} bytes were sent")
 
 
 def test_a_transfer_waiting_for_its_peers_can_be_terminated(

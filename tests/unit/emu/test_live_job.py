@@ -1,0 +1,62 @@
+"""A live job's time on nodes: what counts, and what counts once."""
+
+from __future__ import annotations
+
+from jobs.request import JobRequest
+from testbed.backends.emu.live_job import LiveJob
+from testbed.embedding.placement import Placement
+
+MS = 1_000_000
+RATE_BPS = 8_000_000  # a byte takes a microsecond
+
+
+def a_job() -> LiveJob:
+    request = JobRequest("job", 0.0, 2, RATE_BPS, 1.0)
+    return LiveJob(
+        request,
+        Placement(2, ((0, 1), (1, 1))),
+        RATE_BPS,
+        "foreground",
+        best_effort=False,
+        limit_s=None,
+    )
+
+
+def test_time_off_nodes_does_not_count() -> None:
+    job = a_job()
+    job.begin(1000 * MS, 1000 * MS)
+    job.pause(1400 * MS)
+    job.pause(1900 * MS)
+    assert job.ran_until_ns(2000 * MS) == 400 * MS
+    job.begin(3000 * MS, 3500 * MS)
+    assert job.ran_until_ns(3600 * MS) == 1000 * MS
+
+
+def test_what_leaves_a_frozen_vm_counts_once_and_the_slowest_vm_decides() -> None:
+    job = a_job()
+    job.begin(0, 0)
+    job.pause(100 * MS)
+    job.sent_when_frozen = [1_000_000, 2_000_000]
+    job.drained([1_010_000, 2_030_000], RATE_BPS)
+    assert job.ran_until_ns(500 * MS) == 130 * MS
+    job.drained([1_010_000, 2_030_000], RATE_BPS)
+    assert job.ran_until_ns(500 * MS) == 130 * MS
+    # At twice the rate from here on, as much more takes half the time.
+    job.drained([1_050_000, 2_030_000], 2 * RATE_BPS)
+    assert job.ran_until_ns(500 * MS) == 150 * MS
+
+
+def test_a_vm_that_is_gone_has_sent_nothing_since() -> None:
+    job = a_job()
+    job.sent_when_frozen = [1_000_000, 2_000_000]
+    job.drained([0, 0], RATE_BPS)
+    assert job.ran_ns == 0
+
+
+def test_what_a_start_took_is_not_told_of_a_later_one() -> None:
+    job = a_job()
+    job.decided_ns = 10 * MS
+    job.begin(40 * MS, 43 * MS)
+    job.pause(100 * MS)
+    job.begin(500 * MS, 900 * MS)
+    assert job.detail()["start_s_raw"] == 0.033
