@@ -53,3 +53,15 @@ def volume_bits_per_vm(job: JobRequest) -> float:
     if job.demand is None:
         return 0.0 if job.kind == "compute" else true_s * job.bandwidth_bps
     return unconstrained_duration_s(job) * job.demand.mean_bps()
+
+
+def granted_volume_bits_per_vm(job: JobRequest, granted_bps: float) -> float:
+    """What one VM sends when its bandwidth is ``granted_bps``; 0 where nothing is reserved for it.
+
+    An elastic job uses the whole of the option that it was given for as long as its profile says,
+    B·τ(B); without a reservation it moves what it moves at its own bandwidth
+    (docs/decisions/0231). Others move the same at any bandwidth.
+    """
+    if job.profile is None or job.kind != "transfer" or granted_bps <= 0:
+        return volume_bits_per_vm(job)
+    return modelled_duration_s(job, granted_bps) * granted_bps

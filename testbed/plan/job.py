@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from random import Random
 
-from jobs.estimate import volume_bits_per_vm
+from jobs.estimate import granted_volume_bits_per_vm, modelled_duration_s
 from jobs.live.patterns import transfers
 from jobs.live.protocol import CommandPlan, ComputePlan, Incoming, Outgoing, TransferPlan
 from jobs.live.protocol import Plan as AgentPlan
@@ -28,9 +28,9 @@ IDLE_SHARE = 0.01
 ALL_OF_IT = 0.99
 
 
-def volume_payload_bytes(job: JobRequest, scale: Scale) -> int:
-    """Payload that one VM of the job sends on the emulated wire."""
-    return payload_bytes(volume_bits_per_vm(job) * scale.rate / scale.time)
+def volume_payload_bytes(job: JobRequest, scale: Scale, granted_bps: int = 0) -> int:
+    """Payload that one VM of the job sends on the emulated wire; 0: nothing is reserved for it."""
+    return payload_bytes(granted_volume_bits_per_vm(job, granted_bps) * scale.rate / scale.time)
 
 
 def time_limit_s(
@@ -45,13 +45,17 @@ def time_limit_s(
     return limit_s if least_s is None else max(least_s, limit_s)
 
 
-def _burners(job: JobRequest, tenant: TenantPlan, scale: Scale) -> tuple[AgentPlan, ...]:
+def _burners(
+    job: JobRequest, tenant: TenantPlan, scale: Scale, granted_bps: int
+) -> tuple[AgentPlan, ...]:
     """What each VM burns: its use of a processor, ``scale.cpu`` of one of this machine's each.
 
     A process that uses all of its processor is not paced: its node's quota is what it gets, and
     who else is on the node makes the difference. Jobs that have nobody to talk to idle along.
     """
     true_s = job.duration_s if job.true_duration_s is None else job.true_duration_s
+    if job.profile is not None and granted_bps > 0:
+        true_s = modelled_duration_s(job, granted_bps)
     own = job.cpu_share or (1.0 if job.kind == "compute" else IDLE_SHARE)
     uses = job.cpu_uses if job.kind == "compute" else (1.0,) * job.n_vms
     plans = []
@@ -64,15 +68,17 @@ def _burners(job: JobRequest, tenant: TenantPlan, scale: Scale) -> tuple[AgentPl
 
 
 def agent_plans(
-    job: JobRequest, tenant: TenantPlan, scale: Scale, seed: int
+    job: JobRequest, tenant: TenantPlan, scale: Scale, seed: int, granted_bps: int = 0
 ) -> tuple[AgentPlan, ...]:
-    """One plan a VM, by index."""
+    """One plan a VM, by index. ``granted_bps`` is what is reserved for each, in the experiment's
+    units: 0 where nothing is.
+    """
     if job.command is not None:
         return _commands(job, tenant)
     if job.kind == "compute" or job.n_vms == 1:
-        return _burners(job, tenant, scale)
+        return _burners(job, tenant, scale, granted_bps)
     stream = Random(f"{seed}/{job.id}")  # noqa: S311 reproducible, not secret
-    flows = transfers(job.pattern, job.n_vms, volume_payload_bytes(job, scale), stream)
+    flows = transfers(job.pattern, job.n_vms, volume_payload_bytes(job, scale, granted_bps), stream)
     demand: tuple[tuple[float, int], ...] = ()
     if job.demand is not None:
         demand = tuple(

@@ -12,6 +12,7 @@ from testbed.reproduce.dcloud.figures import DCLOUD_FIGURES
 from testbed.reproduce.dcloud.live import DCLOUD_LIVE
 from testbed.reproduce.figure import Exhibit, Figure
 from testbed.reproduce.jsa.figures import JSA_FIGURES
+from testbed.reproduce.jsa.live import JSA_LIVE
 from testbed.reproduce.live.figure import LiveFigure
 from testbed.reproduce.mbfcbs.figures import MBFCBS_FIGURES
 
@@ -27,7 +28,7 @@ FIGURES: dict[str, Figure] = {
 }
 
 
-LIVE_FIGURES: dict[str, LiveFigure] = {figure.name: figure for figure in DCLOUD_LIVE}
+LIVE_FIGURES: dict[str, LiveFigure] = {figure.name: figure for figure in (*DCLOUD_LIVE, *JSA_LIVE)}
 """Those that are measured on the live network. A name may be in both."""
 
 

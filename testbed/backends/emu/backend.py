@@ -222,7 +222,8 @@ class LiveBackend:
         tenant = live.tenant = self._tenant(live)
         self._world.admit(tenant)
         if rest is None:
-            live.plans = agent_plans(live.request, tenant, self._scale, self._seed)
+            granted_bps = 0 if live.best_effort else live.rate_bps
+            live.plans = agent_plans(live.request, tenant, self._scale, self._seed, granted_bps)
         else:
             live.plans = moved(tuple(rest), [str(vm.ip) for vm in tenant.vms])
         suffix = f":{live.generation}" if live.generation else ""
@@ -243,7 +244,9 @@ class LiveBackend:
         tenant_id, self._next_tenant = self._next_tenant, self._next_tenant + 1
         rate_bps = scaled_bps(live.rate_bps, self._scale.rate)
         if live.best_effort:
-            rate_bps = max(self._world.nic_bps(server) for server, _ in placement.vms_on)
+            # What it asks for is what its application sends at most (docs/decisions/0402, 0232).
+            nic_bps = max(self._world.nic_bps(server) for server, _ in placement.vms_on)
+            rate_bps = min(nic_bps, scaled_bps(job.bandwidth_bps, self._scale.rate))
         tenant = tenant_plan(
             self._world.datacentre,
             self._world.plan,

@@ -26,7 +26,8 @@ from testbed.results.read import Run
 from testbed.results.rows import JobRow
 
 DCLOUD, VC, BL = "DCloud", "VC", "BL"
-POLICIES = {DCLOUD: "dcloud", VC: "vc", BL: "bl"}
+# Live, every flow of a job goes on by itself: so it must in the simulator.
+POLICIES = {DCLOUD: "dcloud", VC: "vc", BL: "{name: bl, coupling: independent}"}
 RESERVING = (DCLOUD, VC)
 GAMMA = 0.12
 X = 10.0

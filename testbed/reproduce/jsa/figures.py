@@ -40,23 +40,24 @@ def _cell(series: str, seed: int, *, quick: bool) -> JsaCell:
     return JsaCell(POLICIES[series], seed, jobs=jobs, fanout=size.fanout)
 
 
-def _order(xs: tuple[float, ...]) -> tuple[Claim, ...]:
+def order(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
+    """Who has a higher reward ratio than whom, the same in Figures 4 and 5 (a) to (c)."""
     return (
         Claim(
             "JSA has a higher reward ratio than PS-P, Oktopus and EDF",
             "JSA > all",
-            more(REWARD, JSA, (PSP, OKTOPUS, EDF), xs),
+            more(reward, JSA, (PSP, OKTOPUS, EDF), xs),
         ),
         Claim(
             "Oktopus and PS-P perform similarly",
             "Oktopus ≈ PS-P",
-            alike(REWARD, OKTOPUS, PSP, xs, 5.0),
+            alike(reward, OKTOPUS, PSP, xs, 5.0),
             reading="within 5 points",
         ),
         Claim(
             "EDF has a lower reward ratio than Oktopus and PS-P",
             "EDF < Oktopus, PS-P",
-            more(REWARD, OKTOPUS, (EDF,), xs) + more(REWARD, PSP, (EDF,), xs),
+            more(reward, OKTOPUS, (EDF,), xs) + more(reward, PSP, (EDF,), xs),
             remark="EDF's order alone favours it: it takes short jobs first (decision 0433)",
         ),
     )
@@ -80,7 +81,7 @@ FIGURE_4A = Figure(
     cell=_counted,
     panels=(Panel(REWARD), Panel(MET)),
     claims=(
-        *_order(COUNTS[2:]),
+        *order(REWARD, COUNTS[2:]),
         Claim(
             "The more jobs, the lower the reward ratio, under all four",
             "all fall",
@@ -110,7 +111,7 @@ FIGURE_4B = Figure(
     cell=_sized,
     panels=(Panel(REWARD), Panel(MET)),
     claims=(
-        *_order(MEAN_VMS),
+        *order(REWARD, MEAN_VMS),
         Claim(
             "The larger the jobs, the lower the reward ratio, under all four",
             "all fall",
@@ -140,7 +141,7 @@ FIGURE_4C = Figure(
     cell=_due,
     panels=(Panel(REWARD), Panel(MET)),
     claims=(
-        *_order(BOUNDS),
+        *order(REWARD, BOUNDS),
         Claim(
             "Later deadlines raise the reward ratio, under all four",
             "all rise",

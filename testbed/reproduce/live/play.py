@@ -1,14 +1,14 @@
 """A live figure from its trials to its files: what is missing is run, the rest is read.
 
-Below ``OUT/NAME/runs/`` every trial has a folder, named after its point and the digest of what is
-played. In it ``live`` is the live run: it is kept, and never run again while it is complete.
-``simulated`` and ``replay`` take seconds and are made anew each time. A live run that is run again
-all the same (an invalid one, if so asked) moves to ``live.1``, ``live.2`` …
+Below ``OUT/live/`` every trial has a folder, named after the experiment, its policy, its seed and
+the digest of what is played: figures that share a point share its run. In it ``live`` is the live
+run: it is kept, and never run again while it is complete. ``simulated`` and ``replay`` take seconds
+and are made anew each time. A live run that is run again all the same (an invalid one, if so asked)
+moves to ``live.1``, ``live.2`` …
 """
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from testbed.results.provenance import provenance
 from testbed.results.read import Run, load_run
 from testbed.spec.experiment import Experiment
 
-RUNS = "runs"
+RUNS = "live"
 LIVE, SIMULATED, REPLAY = "live", "simulated", "replay"
 COMPLETED = "completed"
 SET_UP_S = 8.0
@@ -126,13 +126,14 @@ def reproduce_live(
 
 def _pieces(figure: LiveFigure, request: Request) -> list[Piece]:
     """All trials, repetition by repetition."""
-    top = RunFolder(_folder(figure, request).path / RUNS, caller())
+    top = RunFolder((request.out / RUNS).absolute(), caller())
     found = []
     for repetition in range(1, (1 if figure.exact else request.seeds) + 1):
         for series, x in figure.points:
             experiment = figure.trial(series, x, request.quick).experiment(repetition)
-            label = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{series}-{x:g}-s{experiment.seed}")
-            own = RunFolder(top.path / f"{label}-{digest(experiment)}", top.owner)
+            policy = experiment.policies[0].label
+            label = f"{experiment.name}-{policy}-s{experiment.seed}-{digest(experiment)}"
+            own = RunFolder(top.path / label, top.owner)
             found.append(Piece((series, x), repetition, experiment, own))
     return found
 

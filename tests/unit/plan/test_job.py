@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.live.protocol import ComputePlan, TransferPlan
+from jobs.profile import linear_profile
 from jobs.request import DemandCurve, JobRequest
 from jobs.wire import ideal_transfer_s
 from testbed.embedding.placement import Placement
@@ -73,3 +77,29 @@ def test_jobs_without_a_network_burn_cpu_for_their_time() -> None:
 def test_a_rate_of_nothing_is_a_trickle_that_tc_can_pace() -> None:
     assert scaled_bps(0, 0.1) == 8_000
     assert scaled_bps(750_000_000, 0.1) == 75_000_000
+
+
+@given(speedup=st.floats(0.01, 0.14), option=st.integers(0, 9))
+def test_an_elastic_job_fills_its_option_for_as_long_as_its_profile_says(
+    speedup: float, option: int
+) -> None:
+    b, p = 200_000_000, 40.0
+    job = JobRequest("j", 0, 4, b, p, profile=linear_profile(b, p, speedup))
+    scale = Scale(0.1, 4)
+    assert job.profile is not None
+    granted_bps, lasts_s = job.profile.options[option]
+    size = volume_payload_bytes(job, scale, granted_bps)
+    assert ideal_transfer_s(size, granted_bps // 10) * 4 == pytest.approx(lasts_s, rel=1e-3)
+    plans = agent_plans(job, tenant(4), scale, 1, granted_bps)
+    assert {sum(f.size_bytes for f in p.sends) for p in plans if isinstance(p, TransferPlan)} == {
+        size
+    }
+    alone = agent_plans(replace(job, n_vms=1), tenant(1), scale, 1, granted_bps)[0]
+    assert isinstance(alone, ComputePlan)
+    assert alone.cpu_s / alone.share * 4 == pytest.approx(lasts_s)
+
+
+def test_without_a_reservation_an_elastic_job_moves_what_it_moves_at_its_own_bandwidth() -> None:
+    job = JobRequest("j", 0, 4, 10**8, 40.0, profile=linear_profile(10**8, 40.0, 0.1))
+    plain = replace(job, profile=None)
+    assert volume_payload_bytes(job, Scale()) == volume_payload_bytes(plain, Scale())
