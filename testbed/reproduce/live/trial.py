@@ -49,5 +49,7 @@ class Trial:
 def digest(experiment: Experiment) -> str:
     """What a run of it is filed under: all that is played, down to jobs or their trace's sum."""
     played = {k: v for k, v in experiment.resolved.items() if k not in DEPENDS_NOT}
+    # Where a trace lies says nothing; its checksum is among the facts.
+    played["workload_facts"] = {k: v for k, v in experiment.workload_facts.items() if k != "file"}
     text = json.dumps(played, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
