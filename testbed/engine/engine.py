@@ -124,6 +124,16 @@ class Engine:
             elif arrival is not None:
                 self._coming.step()
                 self._arrive(arrival)
+        # What was due of jobs that have left is waited for by nobody: a run ends with its last job.
+        while timeline and self._stale(*timeline[0]):
+            heapq.heappop(timeline)
+
+    def _stale(self, _: float, rank: int, key: str, epoch: int) -> bool:
+        """Whether an entry of the timeline concerns nobody any more."""
+        if rank == Rank.WAKE:
+            return False
+        job = self.jobs.get(key)
+        return job is None or job.epoch != epoch
 
     def _advance(self, at_s: float) -> None:
         if at_s > self.now_s:

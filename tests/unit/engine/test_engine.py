@@ -318,3 +318,11 @@ def test_a_wake_up_comes_when_asked_for() -> None:
     policy = Told({act.Arrived("a"): [act.Wake(7.5)]})
     play([job("a")], policy, ScriptedWorld({}))
     assert (7.5, act.Woken(7.5)) in policy.heard
+
+
+def test_a_run_ends_with_its_last_job_and_not_with_what_was_reserved_for_it() -> None:
+    policy = Told({act.Arrived("a"): [act.Start("a", PLACE, 1, 500.0, kill_at_end=True)]})
+    world = ScriptedWorld({"a": 5.0})
+    history, _ = play([job("a")], policy, world)
+    assert outcomes(history) == {"a": ("finished", 5.0)}
+    assert history[-1].t == world.now == 5.0
