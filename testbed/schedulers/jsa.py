@@ -76,7 +76,7 @@ def explain(room: Room, waiting: list[tuple[Candidate, int]], told: set[str]) ->
     drawing nearer, it would ask for more bandwidth and not for less.
     """
     out: list[Action] = []
-    idle = room.free_slots == room.datacentre.total_slots
+    idle = room.idle
     for candidate, rate_bps in waiting:
         job = candidate.job
         if job.id in told and not idle:

@@ -77,7 +77,7 @@ class FixedDemand:
         self._reserves = reserves
         self._rounds = Rounds()
         self._told: set[str] = set()
-        self._candidates: dict[str, Candidate] = {}
+        self._candidates: dict[str, tuple[float, int, Candidate]] = {}
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
         if not isinstance(event, Woken):
@@ -102,22 +102,27 @@ class FixedDemand:
             if held is not None:
                 out.append(Start(job.id, held.placement, rate_bps))
                 continue
-            said = [] if blocked else explain(room, [(candidate, rate_bps)], self._told)
+            if blocked or (job.id in self._told and not room.idle):
+                said: list[Action] = []
+            else:
+                said = explain(room, [(candidate, rate_bps)], self._told)
             out += said
             if self._queue == "block" and not any(isinstance(one, Reject) for one in said):
                 blocked = True
         return out
 
     def _in_order(self, view: View) -> list[Candidate]:
-        waiting = [self._candidate(view, job_id) for job_id in view.waiting()]
-        return sorted(waiting, key=lambda one: (self._rank(one.job), one.order))
+        ranked = sorted(self._ranked(view, job_id) for job_id in view.waiting())
+        return [candidate for _, _, candidate in ranked]
 
-    def _candidate(self, view: View, job_id: str) -> Candidate:
+    def _ranked(self, view: View, job_id: str) -> tuple[float, int, Candidate]:
+        """A job with its rank and its arrival, of which no two are the same."""
         known = self._candidates.get(job_id)
         if known is None:
-            job = view.job(job_id)
+            job, order = view.job(job_id), view.order(job_id)
             only = ((job.bandwidth_bps, job.duration_s),)
-            known = self._candidates[job_id] = Candidate(job, only, view.order(job_id))
+            known = self._rank(job), order, Candidate(job, only, order)
+            self._candidates[job_id] = known
         return known
 
 

@@ -44,6 +44,11 @@ class Room:
         self._complete = complete
         self._failed: list[tuple[int, int]] = []
 
+    @property
+    def idle(self) -> bool:
+        """Whether nobody holds a slot."""
+        return self.free_slots == self.datacentre.total_slots
+
     def place(self, n_vms: int, rate_bps: int) -> Held | None:
         """Book ⟨n, b⟩ where the embedder puts it; None where it finds no place."""
         if n_vms > self.free_slots or self.hopeless(n_vms, rate_bps):

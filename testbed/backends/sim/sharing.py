@@ -64,6 +64,7 @@ class _Guest:
     """A best-effort job: its flows, and where its bundles stand among all units.
 
     ``left_bits`` of the ``flow_bits`` of every flow, by bundle (``independent`` alone);
+    ``flow_bps`` each flow's rate, by bundle (not ``lockstep``, where ``vm_bps`` says all);
     ``priority`` of a flow on each of its bundles' links.
     """
 
@@ -183,7 +184,6 @@ class SharedNetwork:
         )
         for guest, rate in zip(guests, rates.tolist(), strict=True):
             guest.vm_bps = rate
-            guest.flow_bps = np.full(guest.flows.n_bundles, rate / guest.flows.per_vm)
 
     def _settle_flows(self) -> None:
         """One unit a bundle: the rate of each of its flows. Finished flows ask for nothing."""
@@ -249,7 +249,9 @@ class SharedNetwork:
         total = 0.0
         for guest in self._guests.values():
             carried = guest.flow_bps
-            if self._sharing.coupling == "slowest":
+            if self._sharing.coupling == "lockstep":
+                carried = np.full(guest.flows.n_bundles, guest.vm_bps / guest.flows.per_vm)
+            elif self._sharing.coupling == "slowest":
                 carried = np.minimum(carried, guest.vm_bps / guest.flows.per_vm)
             if guest.crossing is None:
                 guest.crossing = _crossing(guest.flows, self._at_server)
