@@ -6,11 +6,12 @@ so flows and tc text can be written before anything exists.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network
 
+from jobs.request import JobRequest
 from testbed.embedding.placement import Placement, hose_bps, tree_of, vms_below
 from testbed.errors import BadInput
 from topologies.datacentre import DataCentre
@@ -124,6 +125,11 @@ class TenantPlan:
     edges: tuple[PinnedEdge, ...]
     weights: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def apart(self) -> bool:
+        """Whether its VMs are on servers with no network between them: no flows are for it."""
+        return not self.edges and len({vm.slot.server for vm in self.vms}) > 1
+
 
 def _letter(level: int, top: int) -> str:
     if level == 0:
@@ -141,6 +147,19 @@ def scaled_bps(rate_bps: int, scale_rate: float) -> int:
     return max(MIN_WIRE_BPS, round(rate_bps * scale_rate))
 
 
+def check_reachable(datacentre: DataCentre, jobs: Iterable[JobRequest]) -> None:
+    """Raises BadInput where VMs are to talk and no network is between them."""
+    if datacentre.kind != "flat":
+        return
+    for job in jobs:
+        if job.n_vms > 1 and job.kind != "compute":
+            raise BadInput(
+                f"job {job.id} moves data between VMs, and a {datacentre.kind} topology has no "
+                "network to emulate",
+                "run it with testbed simulate, or give it links: kind: tree",
+            )
+
+
 def network_plan(
     datacentre: DataCentre,
     prefix: str = "hn",
@@ -152,17 +171,13 @@ def network_plan(
     ``berths``: VM namespaces per server where they are more than its slots
     (:mod:`testbed.plan.berths`).
 
-    Raises BadInput for a data centre without a network, and when a name would not fit.
+    Nodes of a flat data centre stand alone: its one switch is notional (:func:`check_reachable`).
+    Raises BadInput when a name would not fit.
     """
-    if datacentre.kind == "flat":
-        raise BadInput(
-            "a flat topology has no network to emulate",
-            "run it with testbed simulate, or give it links: kind: tree",
-        )
     top = datacentre.n_levels - 1
     counters: dict[str, int] = {}
     bridges = []
-    for node in range(datacentre.n_nodes):
+    for node in range(datacentre.n_servers if datacentre.kind == "flat" else datacentre.n_nodes):
         letter = _letter(int(datacentre.level[node]), top)
         number = counters.get(letter, 0)
         counters[letter] = number + 1

@@ -13,7 +13,9 @@ from testbed.plan.network import NetworkPlan, TenantPlan
 
 def tenant_text(network: NetworkPlan, tenant: TenantPlan) -> str:
     """The tc text, host configuration and flows of one tenant, as installed."""
-    flows = tenant_flows(controller_tenant(network, tenant))
+    flows: Mapping[int, tuple[Flow, ...]] = {}
+    if not tenant.apart:
+        flows = tenant_flows(controller_tenant(network, tenant))
     return (
         f"# limits (tc -batch)\n{limits_text(tenant_limits(network, tenant))}"
         f"# hosts (ip -batch)\n{hosts_text(tenant_hosts(tenant))}"

@@ -15,6 +15,7 @@ from testbed.backends.emu.rehearse import rehearse
 from testbed.backends.emu.world import LiveOptions, LiveWorld, live_world
 from testbed.errors import BadInput, RunFailed
 from testbed.plan.berths import berths
+from testbed.plan.network import check_reachable
 from testbed.plan.peak import peak
 from testbed.plan.validity import Finding
 from testbed.results import folder as names
@@ -44,9 +45,10 @@ def run_live(
 ) -> list[Recorded]:
     """Every policy of the experiment on the live network, one after another.
 
-    Raises MachineCannot before anything is made, RunFailed when the run could not go on; the
+    Raises BadInput and MachineCannot before anything is made, RunFailed when the run could not go on; the
     folder is complete in either case once jobs had begun.
     """
+    check_reachable(experiment.datacentre, experiment.jobs)
     plans = [dry_run(experiment, policy) for policy in experiment.policies]
     several = len(experiment.policies) > 1
     slots = [int(count) for count in experiment.datacentre.slots]

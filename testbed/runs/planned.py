@@ -7,10 +7,12 @@ from typing import Any
 
 from testbed import events
 from testbed.embedding.placement import Placement
+from testbed.plan.berths import berths
 from testbed.plan.network import (
     NetworkPlan,
     Slot,
     TenantPlan,
+    check_reachable,
     network_plan,
     scaled_bps,
     tenant_plan,
@@ -44,12 +46,15 @@ class Planned:
 
 def planned(experiment: Experiment, policy: PolicySpec) -> Planned:
     """Dry-run a policy and write down flows and tc text of every tenant. Raises BadInput."""
-    network = network_plan(experiment.datacentre, scale_rate=experiment.scale.rate)
+    check_reachable(experiment.datacentre, experiment.jobs)
+    history = dry_run(experiment, policy)
+    room = berths([history], [int(count) for count in experiment.datacentre.slots])
+    network = network_plan(experiment.datacentre, "hn", experiment.scale.rate, room)
     free = {server: list(slots) for server, slots in network.slots_of_server.items()}
     taken: dict[str, TenantPlan] = {}
     tenants: list[PlannedTenant] = []
     refused: list[tuple[str, str]] = []
-    for event in dry_run(experiment, policy):
+    for event in history:
         match event:
             case events.JobReserved():
                 number = len(tenants) + 1

@@ -99,6 +99,16 @@ class LiveWorld:
 
     def admit(self, tenant: TenantPlan) -> None:
         """Limits, addresses and confirmed flows of a tenant. All or nothing. Raises RunFailed."""
+        if tenant.apart:
+            self.network.configure_tenant(tenant)
+        else:
+            self._connect(tenant)
+        self._admitted += 1
+        if self._write is not None:
+            name = f"plan/{self._admitted:04}-{tenant.job_id}.txt"
+            self._write(name, tenant_text(self.plan, tenant))
+
+    def _connect(self, tenant: TenantPlan) -> None:
         wanted = controller_tenant(self.plan, tenant)
         flows = self._flows.submit(self._client.add_tenant, wanted)
         try:
@@ -115,19 +125,18 @@ class LiveWorld:
             with suppress(ControllerError):
                 self._flows.submit(self._client.remove_tenant, tenant.tenant_id).result()
             raise RunFailed(f"job {tenant.job_id}: {error}") from error
-        self._admitted += 1
-        if self._write is not None:
-            name = f"plan/{self._admitted:04}-{tenant.job_id}.txt"
-            self._write(name, tenant_text(self.plan, tenant))
 
     def dismiss(self, tenant: TenantPlan) -> None:
         """The inverse of :meth:`admit`; what is gone already is no failure. Raises RunFailed."""
-        flows = self._flows.submit(self._client.remove_tenant, tenant.tenant_id)
+        flows = None
+        if not tenant.apart:
+            flows = self._flows.submit(self._client.remove_tenant, tenant.tenant_id)
         self.network.remove_tenant(tenant)
         for vm in tenant.vms:
             self._cgroup.remove_vm(vm.slot.server, vm.slot.index)
         try:
-            flows.result()
+            if flows is not None:
+                flows.result()
         except ControllerRefused as error:
             if error.status != HTTP_NOT_FOUND:
                 raise RunFailed(f"job {tenant.job_id}: {error}") from error
