@@ -45,8 +45,8 @@ def run_live(
 ) -> list[Recorded]:
     """Every policy of the experiment on the live network, one after another.
 
-    Raises BadInput and MachineCannot before anything is made, RunFailed when the run could not go on; the
-    folder is complete in either case once jobs had begun.
+    Raises BadInput and MachineCannot before anything is made, RunFailed when the run could not go
+    on; the folder is complete in either case once jobs had begun.
     """
     check_reachable(experiment.datacentre, experiment.jobs)
     plans = [dry_run(experiment, policy) for policy in experiment.policies]

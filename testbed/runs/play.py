@@ -66,4 +66,9 @@ def simulated(experiment: Experiment, policy: PolicySpec) -> SimulatedBackend:
     chosen = next((known for known in COUPLINGS if known == coupling), COUPLINGS[0])
     weights: Weights = "proximate" if kind.weighs else "equal"
     sharing = Sharing(chosen, weights=weights)
-    return SimulatedBackend(experiment.datacentre, sharing, experiment.seed)
+    return SimulatedBackend(
+        experiment.datacentre,
+        sharing,
+        experiment.seed,
+        interference=experiment.interference,
+    )

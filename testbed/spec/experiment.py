@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from jobs.interference import Interference
 from jobs.request import JobRequest
 from testbed.spec.expectation import Expectation
 from testbed.spec.problems import Place
@@ -23,12 +24,14 @@ class Scale:
 
     ``rate`` multiplies every capacity and bandwidth (0.1: 1 Gbit/s becomes 100 Mbit/s on the
     wire). ``time`` divides every time (60: an hour of the experiment takes a minute). ``cpu`` of
-    one of this machine's processors stand for each of the data centre's.
+    one of this machine's processors stand for each of the data centre's. Jobs that end within
+    ``instant_s`` (of the experiment's time) of each other have ended together.
     """
 
     rate: float = 1.0
     time: float = 1.0
     cpu: float = 1.0
+    instant_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,8 @@ class Experiment:
     ``job_places`` say where each job stands in the file; ``source_text`` is the file as given.
     ``workload_facts`` are where the jobs of a trace or a model come from (``workload_notes``: in
     sentences); those jobs are made when they are looked at. ``ladder`` is what a profile is to be
-    measured with, where the jobs are its runs.
+    measured with, where the jobs are its runs. ``interference``: what two VMs on a simulated node
+    do to each other.
     """
 
     path: Path
@@ -68,6 +72,7 @@ class Experiment:
     workload: str
     jobs: Sequence[JobRequest]
     expect: Expectation
+    interference: Interference = Interference()  # noqa: RUF009 - frozen
     overrides: tuple[tuple[str, str], ...] = ()
     job_places: Mapping[str, Place] = field(default_factory=dict)
     workload_facts: Mapping[str, Any] = field(default_factory=dict)
@@ -86,6 +91,7 @@ class Experiment:
             "seed": self.seed,
             "topology": dict(self.topology),
             "scale": asdict(self.scale),
+            "interference": asdict(self.interference),
             "embedder": self.embedder,
             "policies": [{"name": p.name, **dict(p.parameters)} for p in self.policies],
             "workload": self.workload,

@@ -77,7 +77,8 @@ class JobEntry(SpecModel):
     )
     cpu: Share | None = Field(
         None,
-        description="the share of a core that each VM burns (default 0; compute: 100 %)",
+        description="the share of a core that each VM burns (default 0; compute: 100 %, and"
+        " what it leaves is for a VM behind it)",
     )
     command: Annotated[list[Word], Field(min_length=1, max_length=100)] | None = Field(
         None,
@@ -222,7 +223,8 @@ def requests(
             kind=kind,
             pattern=entry.pattern or "ring",
             demand=curve,
-            cpu_share=entry.cpu if entry.cpu is not None else float(kind == "compute"),
+            cpu_share=1.0 if kind == "compute" else entry.cpu or 0.0,
+            cpu_use=(entry.cpu or 1.0) if kind == "compute" else 1.0,
             granted_bps=rate,
             application=_application(_known(entry)),
             after=after,
@@ -281,6 +283,8 @@ def _check_kind(document: Document, path: Path, known: Known) -> None:
         for key in ("granted", "sweep", "pattern"):
             if key in entry:
                 document.report((*path, key), "means nothing to a compute job", at_key=True)
+        if known.get("cpu") == 0:
+            document.report((*path, "cpu"), "must be above 0 for a compute job")
     for key in _NEEDED[kind]:
         meant = (near(name, (key,)) for name in entry if name not in JobEntry.model_fields)
         if key not in entry and not any(meant):  # a misspelt key has been named already

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema
 
+from jobs.interference import Interference
 from testbed.embedding.registry import embedder_names
 from testbed.spec.document import Document, read_document, read_text
 from testbed.spec.expectation import ApplicationExpectation, Band, Expectation
@@ -16,7 +18,7 @@ from testbed.spec.experiment import Experiment, Scale
 from testbed.spec.override import override
 from testbed.spec.policies import read_policies
 from testbed.spec.problems import Path, SpecErrors, did_you_mean, unknown_name
-from testbed.spec.quantities import Name, SpecModel
+from testbed.spec.quantities import Duration, Name, Share, SpecModel
 from testbed.spec.reading import kind_of, partial, read_model
 from testbed.spec.sourced import Workload
 from testbed.spec.topology import Site, read_topology
@@ -39,6 +41,26 @@ class ScaleSection(SpecModel):
     cpu: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0,
         description="0.05 makes a slot's processor a twentieth of one of the machine's (default 1)",
+    )
+    instant: Duration | None = Field(
+        None,
+        description="jobs that end within so much of the experiment's time have ended together:"
+        " the policy hears of all of them before it decides (default 0 s)",
+    )
+
+
+class InterferenceSection(SpecModel):
+    """What two VMs on a node of the simulator do to each other."""
+
+    loss: Share | None = Field(
+        None,
+        description="the most that a process loses in front of a background VM, uniformly from 0"
+        " (default 3.7 %)",
+    )
+    efficiency: Share | None = Field(
+        None,
+        description="how well every process behind another uses the CPU that it gets (default:"
+        " the published laws, 80 % to 100 % of one process and 43 % on average of several)",
     )
 
 
@@ -86,7 +108,10 @@ class ExperimentFile(SpecModel):
         DEFAULT_SEED, description=f"of every random stream (default {DEFAULT_SEED})"
     )
     topology: Section = Field(description="the data centre, a mapping with a kind")
-    scale: Section = Field(None, description="live only: rate and time")
+    scale: Section = Field(None, description="live only: rate, time, cpu, instant")
+    interference: Section = Field(
+        None, description="simulator only: what two VMs on a node do to each other"
+    )
     embedder: str = Field(
         DEFAULT_EMBEDDER,
         description="who places VMs, where the policy lets one choose"
@@ -150,6 +175,7 @@ def _read(
         circumstances = Circumstances(site, seed, path.parent, embedder)
         kind, workload = read_workload(document, ("workload",), circumstances)
     scale = _read_scale(document)
+    interference = _read_interference(document)
     policies = read_policies(document, ("policies",), kind)
     expect = _read_expect(document, workload)
     if document.problems or site.datacentre is None:
@@ -167,6 +193,7 @@ def _read(
         workload=kind,
         jobs=workload.jobs,
         expect=expect,
+        interference=interference,
         overrides=tuple(overrides.items()),
         job_places=workload.places,
         workload_facts=workload.facts,
@@ -185,7 +212,30 @@ def _read_scale(document: Document) -> Scale:
     if "scale" not in document.data:
         return Scale()
     section = read_model(ScaleSection, document, ("scale",))
-    return Scale() if section is None else Scale(section.rate, section.time, section.cpu)
+    if section is None:
+        return Scale()
+    return Scale(section.rate, section.time, section.cpu, section.instant or 0.0)
+
+
+def _read_interference(document: Document) -> Interference:
+    """The published figures, where the file says nothing else."""
+    published = Interference()
+    if "interference" not in document.data:
+        return published
+    section = read_model(InterferenceSection, document, ("interference",))
+    if section is None:
+        return published
+    if section.loss is not None:
+        published = replace(published, loss_max=section.loss)
+    efficiency = section.efficiency
+    if efficiency is None:
+        return published
+    if not efficiency:
+        document.report(("interference", "efficiency"), "must be above 0: nothing would ever end")
+    always = (efficiency, efficiency)
+    return replace(
+        published, eff_single=always, eff_mean=efficiency, eff_sigma=0.0, eff_range=always
+    )
 
 
 def _read_expect(document: Document, workload: Workload) -> Expectation:

@@ -16,6 +16,7 @@ from testbed.spec.load import (
     DEFAULT_SEED,
     ExpectSection,
     ExperimentFile,
+    InterferenceSection,
     ScaleSection,
 )
 from testbed.spec.quantities import SpecModel
@@ -34,6 +35,7 @@ def experiment_schema() -> dict[str, Any]:
     properties["topology"] |= _one_of([*topologies, CustomFileTopology], definitions)
     properties["workload"] |= _one_of([kind.model for kind in WORKLOADS.values()], definitions)
     properties["scale"] |= _reference(ScaleSection, definitions)
+    properties["interference"] |= _reference(InterferenceSection, definitions)
     properties["expect"] |= _reference(ExpectSection, definitions)
     properties["embedder"] |= {"enum": list(embedder_names()), "default": DEFAULT_EMBEDDER}
     properties["policies"] |= _policies_schema()

@@ -104,9 +104,8 @@ class LiveBackend:
     def wait(self, until_s: float | None) -> list[Completion]:
         while True:
             self._thaw_due()
-            over = sorted(job_id for job_id, job in self._jobs.items() if job.over)
-            if over:
-                return sorted(map(self._finish, over), key=lambda c: (c.at_s, c.job_id))
+            if any(job.over for job in self._jobs.values()):
+                return self._ended_together()
             if until_s is None:
                 if not self._jobs:
                     return []
@@ -120,6 +119,27 @@ class LiveBackend:
                 self._listen(min(left_s, self._patience_s()))
             finally:
                 self._telling = False
+
+    def _ended_together(self) -> list[Completion]:
+        """Who has ended, and who ends within an instant of the first of them, as the experiment
+        has it (docs/decisions/0240): all at the time of the last.
+        """
+        until_ns = time.monotonic_ns() + self._wall_ns(self._scale.instant_s)
+        self._telling = True
+        try:
+            while (left_ns := until_ns - time.monotonic_ns()) > 0:
+                if all(job.over for job in self._jobs.values() if job.since_ns is not None):
+                    break
+                self._thaw_due()
+                self._listen(min(left_ns / 1e9, self._patience_s()))
+        finally:
+            self._telling = False
+        over = sorted(job_id for job_id, job in self._jobs.items() if job.over)
+        done = [self._finish(job_id) for job_id in over]
+        last_s = max(each.at_s for each in done)
+        if self._scale.instant_s:
+            done = [replace(each, at_s=last_s) for each in done]
+        return sorted(done, key=lambda each: (each.at_s, each.job_id))
 
     def _patience_s(self) -> float:
         """For how long nothing has to be looked after."""

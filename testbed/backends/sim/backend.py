@@ -14,10 +14,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from jobs.interference import Interference
 from jobs.request import JobRequest
 from testbed.backends.sim.progress import advanced, remaining_s
 from testbed.backends.sim.sharing import SharedNetwork, Sharing
-from testbed.backends.sim.tiers import Interference, TwoTiers
+from testbed.backends.sim.tiers import TwoTiers
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
 from testbed.errors import RunFailed

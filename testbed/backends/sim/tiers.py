@@ -19,40 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import numpy as np
-
+from jobs.interference import Interference
 from jobs.request import JobRequest
-from jobs.workload.streams import stream
 from testbed.embedding.placement import Placement
 from testbed.schedulers.actions import Tier
-
-
-@dataclass(frozen=True)
-class Interference:
-    """The published figures. ``eff`` of several processes is a normal law, truncated."""
-
-    loss_max: float = 0.037
-    eff_single: tuple[float, float] = (0.8, 1.0)
-    eff_mean: float = 0.428
-    eff_sigma: float = 0.144
-    eff_range: tuple[float, float] = (0.2, 0.8)
-    idle_min: float = 0.04
-
-    def losses(self, job: JobRequest, seed: int) -> list[float]:
-        """What each process loses in front of a background VM."""
-        drawn = stream(seed, "foreground loss", job.id).uniform(0.0, self.loss_max, job.n_vms)
-        return [float(x) for x in drawn]
-
-    def effs(self, job: JobRequest, seed: int) -> list[float]:
-        """How well each process uses what CPU it gets behind another VM."""
-        rng = stream(seed, "background efficiency", job.id)
-        if job.n_vms == 1:
-            return [float(rng.uniform(*self.eff_single))]
-        low, high = self.eff_range
-        drawn = rng.normal(self.eff_mean, self.eff_sigma, job.n_vms)
-        while np.any(outside := (drawn < low) | (drawn > high)):
-            drawn[outside] = rng.normal(self.eff_mean, self.eff_sigma, int(outside.sum()))
-        return [float(x) for x in drawn]
 
 
 @dataclass

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.interference import Interference
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.backends.sim.tiers import Interference
 from testbed.engine.engine import Engine
 from testbed.schedulers.cmcbf import Cmcbf
 from tests.unit.schedulers.machine import evictions, finishes, job, run

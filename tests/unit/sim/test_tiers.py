@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.interference import Interference
 from jobs.request import JobRequest
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.backends.sim.tiers import Interference, TwoTiers, servers_of_processes
+from testbed.backends.sim.tiers import TwoTiers, servers_of_processes
 from testbed.embedding.placement import Placement
 from testbed.schedulers.actions import Tier
 from topologies.flat import flat
