@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -33,14 +34,19 @@ class Taken:
     mended: Mapping[str, int]
 
 
-def jobs_of(log: Swf, zero_run: ZeroRun = "raise") -> Taken:
-    """The jobs of a log (docs/decisions/0403).
+def jobs_of(
+    log: Swf,
+    zero_run: ZeroRun = "raise",
+    shortest_s: float = 0.0,
+    longest_s: float = math.inf,
+) -> Taken:
+    """The jobs of a log that ran from ``shortest_s`` to ``longest_s`` (docs/decisions/0403).
 
     Processors are those requested, else those allocated, else 1. A stated time below the true one
     is raised to it: the machine would have ended the job, and it did not.
     """
     records = log.records
-    keep, skipped = _usable(records, zero_run)
+    keep, skipped = _usable(records, zero_run, shortest_s, longest_s)
     lines = log.lines
     if not keep.all():
         records, lines = records[keep], lines[keep]
@@ -72,7 +78,10 @@ def jobs_of(log: Swf, zero_run: ZeroRun = "raise") -> Taken:
 
 
 def _usable(
-    records: np.ndarray[tuple[int], np.dtype[np.void]], zero_run: ZeroRun
+    records: np.ndarray[tuple[int], np.dtype[np.void]],
+    zero_run: ZeroRun,
+    shortest_s: float,
+    longest_s: float,
 ) -> tuple[npt.NDArray[np.bool_], dict[str, int]]:
     """Which records are jobs with a running time, and why the others are not: the first reason."""
     status, run_s = records["status"], records["run_s"]
@@ -81,6 +90,8 @@ def _usable(
         "cancelled before it ran": (status == 5) & (run_s <= 0),
         "running time unknown": run_s < 0,
         "ran for 0 s": (run_s == 0) & (zero_run == "skip"),
+        f"ran for less than {shortest_s:g} s": run_s < shortest_s,
+        f"ran for more than {longest_s:g} s": run_s > longest_s,
     }
     keep = np.ones(len(records), dtype=np.bool_)
     first: dict[str, npt.NDArray[np.bool_]] = {}

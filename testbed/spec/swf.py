@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
@@ -16,6 +17,7 @@ from jobs.workload.swf import Swf, read_swf
 from testbed.spec.document import Document
 from testbed.spec.parallel import LinesOfJobs, ParallelWorkload, fitted
 from testbed.spec.problems import Path
+from testbed.spec.quantities import Duration, PositiveDuration
 from testbed.spec.reading import partial, read_model
 from testbed.spec.sourced import Workload
 from testbed.spec.topology import Site
@@ -37,6 +39,12 @@ class SwfWorkload(ParallelWorkload):
         "raise",
         description="what becomes of records that ran for 0 s: raise them to 1 s (default) or skip",
     )
+    shortest: Duration | None = Field(
+        None, description="records that ran for less are left out (default: none)"
+    )
+    longest: PositiveDuration | None = Field(
+        None, description="records that ran for more are left out (default: none)"
+    )
     lenient: bool = Field(
         default=False,
         description="leave out lines that cannot be read, and count them (default: stop)",
@@ -53,7 +61,11 @@ def read_swf_workload(
     log = None if section is None or found is None else _read(document, path, section, found)
     if section is None or log is None:
         return Workload(applications=())
-    taken = jobs_of(log.records, section.zero_run_time)
+    if section.longest is not None and section.longest < (section.shortest or 0.0):
+        document.report((*path, "longest"), "is below 'shortest': no record is left")
+        return Workload(applications=())
+    longest_s = math.inf if section.longest is None else section.longest
+    taken = jobs_of(log.records, section.zero_run_time, section.shortest or 0.0, longest_s)
     fit = fitted(document, path, section, taken.jobs, site, seed)
     if fit is None:
         return Workload(applications=())
@@ -101,6 +113,8 @@ def _facts(section: SwfWorkload, log: _Log, taken: Taken) -> dict[str, Any]:
         "lines_left_out": log.records.skipped,
         "examples": [f"line {p.line}: {p.message}" for p in log.records.examples],
         "zero_run_time": section.zero_run_time,
+        "shortest_s": section.shortest,
+        "longest_s": section.longest,
         "skipped": dict(taken.skipped),
         "mended": dict(taken.mended),
     }
