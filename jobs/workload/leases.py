@@ -85,10 +85,13 @@ class LeaseMix:
         )
 
 
-def requests_of(leases: Sequence[Lease], *, memory: bool = True) -> tuple[JobRequest, ...]:
+def requests_of(
+    leases: Sequence[Lease], *, memory: bool = True, margin_s: float = 0.0
+) -> tuple[JobRequest, ...]:
     """Leases as requests: each node a VM that computes; ``memory`` False asks for none.
 
-    A lease's real duration is the truth behind its stated one, where it is known.
+    A lease's real duration is the truth behind its stated one, where it is known. It is booked for
+    ``margin_s`` more than it states, as its VMs take a moment to start and to end.
     """
     return tuple(
         JobRequest(
@@ -100,6 +103,7 @@ def requests_of(leases: Sequence[Lease], *, memory: bool = True) -> tuple[JobReq
             kind="compute",
             cpu_share=1.0,
             true_duration_s=lease.real_s,
+            estimate_s=lease.duration_s + margin_s if margin_s else None,
             cores=lease.cores,
             memory_mib=lease.memory_mb if memory else 0,
             lease=_TYPES[lease.kind],

@@ -50,6 +50,7 @@ def _burners(
 ) -> tuple[AgentPlan, ...]:
     """What each VM burns: its use of a processor, ``scale.cpu`` of one of this machine's each.
 
+    A VM of several cores burns as many times as much, one processor of this machine's at most.
     A process that uses all of its processor is not paced: its node's quota is what it gets, and
     who else is on the node makes the difference. Jobs that have nobody to talk to idle along.
     """
@@ -60,7 +61,7 @@ def _burners(
     uses = job.cpu_uses if job.kind == "compute" else (1.0,) * job.n_vms
     plans = []
     for vm, use in zip(tenant.vms, uses, strict=True):
-        share = own * use * scale.cpu
+        share = min(1.0, own * use * scale.cpu * job.cores)
         paced = share if own * use < ALL_OF_IT else 1.0
         cpu_s = share * true_s / scale.time
         plans.append(ComputePlan(vm.index, cpu_s, paced, timeout_s=PATIENCE_S))

@@ -32,6 +32,11 @@ class LeaseWorkload(SpecModel):
     memory: bool = Field(
         default=True, description="whether leases ask for memory too (default true)"
     )
+    margin: Duration | None = Field(
+        None,
+        description="each lease is booked for so much more than its duration: its VMs take a"
+        " moment to start and to end (default 0 s)",
+    )
 
 
 class DrawnLeases(LeaseWorkload):
@@ -113,7 +118,7 @@ def read_drawn_leases(document: Document, path: Path, site: Site, seed: int) -> 
         **_counted(leases),
     }
     place = document.place(path)
-    jobs = requests_of(leases, memory=section.memory)
+    jobs = requests_of(leases, memory=section.memory, margin_s=section.margin or 0.0)
     return Workload(jobs, dict.fromkeys((job.id for job in jobs), place), (), facts, _notes(facts))
 
 
@@ -147,7 +152,7 @@ def read_lwf_workload(document: Document, path: Path, beside: FilePath) -> Workl
         "examples": [f"line {p.line}: {p.message}" for p in file.examples],
         **_counted(leases),
     }
-    jobs = requests_of(leases, memory=section.memory)
+    jobs = requests_of(leases, memory=section.memory, margin_s=section.margin or 0.0)
     places = {lease.name: Place(str(found), lease.line, 1) for lease in leases}
     return Workload(jobs, places, (), facts, _notes(facts))
 

@@ -121,14 +121,15 @@ class LiveBackend:
                 self._telling = False
 
     def _ended_together(self) -> list[Completion]:
-        """Who has ended, and who ends within an instant of the first of them, as the experiment
-        has it (docs/decisions/0240): all at the time of the last.
+        """Who has ended, with whoever ends within an instant of it as the experiment has it: all at
+        the time of the last. Nobody is waited for whose progress promises less
+        (docs/decisions/0240).
         """
         until_ns = time.monotonic_ns() + self._wall_ns(self._scale.instant_s)
         self._telling = True
         try:
             while (left_ns := until_ns - time.monotonic_ns()) > 0:
-                if all(job.over for job in self._jobs.values() if job.since_ns is not None):
+                if not any(job.ends_by(until_ns) for job in self._jobs.values()):
                     break
                 self._thaw_due()
                 self._listen(min(left_ns / 1e9, self._patience_s()))
@@ -136,8 +137,8 @@ class LiveBackend:
             self._telling = False
         over = sorted(job_id for job_id, job in self._jobs.items() if job.over)
         done = [self._finish(job_id) for job_id in over]
-        last_s = max(each.at_s for each in done)
         if self._scale.instant_s:
+            last_s = max(each.at_s for each in done)
             done = [replace(each, at_s=last_s) for each in done]
         return sorted(done, key=lambda each: (each.at_s, each.job_id))
 
@@ -252,7 +253,7 @@ class LiveBackend:
         for name, vm, plan in zip(live.agents, tenant.vms, live.plans, strict=True):
             self._owner[name] = live.request.id
             self._alive.add(name)
-            self._world.spawn(name, vm.slot, plan, live.tier)
+            self._world.spawn(name, vm.slot, plan, live.tier, live.request.cores)
         self._until_ready(live)
         at_ns = max(time.monotonic_ns() + START_MARGIN_NS, since_ns + cost_ns)
         live.begin(at_ns if rest is None else since_ns, at_ns)

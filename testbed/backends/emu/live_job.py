@@ -16,6 +16,7 @@ from jobs.live.client import (
 )
 from jobs.live.protocol import AgentReport, Plan, TransferPlan
 from jobs.request import JobRequest
+from testbed.backends.emu.pace import Pace
 from testbed.embedding.placement import Placement
 from testbed.plan.job import produces_last
 from testbed.plan.network import TenantPlan
@@ -61,6 +62,7 @@ class LiveJob:
     volume_bytes: int = 0
     delivered_bytes: int = 0
     used_cpu_s: float = 0.0
+    pace: Pace = field(default_factory=lambda: Pace(()))
     trouble: str | None = None
     trouble_ns: int = 0
     said_ns: int = 0
@@ -105,6 +107,7 @@ class LiveJob:
                 if progress.received_bytes > self.received.get(agent, 0):
                     self.moved_ns = time.monotonic_ns()
                 self.received[agent] = progress.received_bytes
+                self.pace.hear(progress)
             case AgentDone(report=report):
                 self.reports[agent] = report
                 self.moved_ns = time.monotonic_ns()
@@ -125,8 +128,16 @@ class LiveJob:
     def begin(self, at_ns: int, progress_from_ns: int) -> None:
         """It is on nodes from ``at_ns`` on and works from ``progress_from_ns`` on."""
         self.since_ns, self.begin_ns, self.moved_ns = at_ns, progress_from_ns, progress_from_ns
+        self.pace = Pace(self.plans)
         if not self.begun:
             self.begun, self.first_begin_ns = True, progress_from_ns
+
+    def ends_by(self, at_ns: int) -> bool:
+        """Whether it runs and, at its present pace, ends by then."""
+        if self.since_ns is None or self.over:
+            return False
+        end_ns = self.pace.end_ns(frozenset(r.index for r in self.reports.values()))
+        return end_ns is not None and end_ns <= at_ns
 
     def pause(self, at_ns: int) -> None:
         """It has left its nodes, or stands still on them."""

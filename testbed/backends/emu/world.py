@@ -19,7 +19,7 @@ from controller.launch import API_PORT, OPENFLOW_PORT
 from controller.privileges import unprivileged_user
 from controller.process import ControllerNotStarted, ControllerProcess, start_controller
 from jobs.live.client import AgentPool
-from jobs.live.protocol import ComputePlan, Plan
+from jobs.live.protocol import CommandPlan, ComputePlan, Plan
 from jobs.live.tcp import VM_SYSCTLS
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.clean import clean_leftovers, remove_run
@@ -150,12 +150,15 @@ class LiveWorld:
         self.network.rerate_tenant(tenant, new)
         return new
 
-    def spawn(self, name: str, slot: Slot, plan: Plan, tier: Tier) -> None:
-        """Ask for an agent in a VM slot: in its namespace and control group, unprivileged."""
+    def spawn(self, name: str, slot: Slot, plan: Plan, tier: Tier, cores: int = 1) -> None:
+        """Ask for an agent in a VM slot: in its namespace and control group, unprivileged.
+
+        ``cores``: how many of its node's slots the VM takes.
+        """
         joins = self._cgroup.add_vm(slot.server, slot.index)
         self._cgroup.set_weight(slot.server, slot.index, WEIGHTS[tier])
         if self._cpus_per_vm < 1.0:
-            self._cgroup.set_quota(slot.server, self._cpus_per_vm, slot.index)
+            self._cgroup.set_quota(slot.server, self._cpus_per_vm * cores, slot.index)
         self.agents.spawn(
             name,
             plan,
@@ -164,7 +167,7 @@ class LiveWorld:
             netns=str(self.network.netns_path(slot)),
             cgroups=[str(path) for path in joins],
             log=self._log_dir / f"agent-{name}.log",
-            cpus=self._cores(slot) if isinstance(plan, ComputePlan) else (),
+            cpus=self._cores(slot) if isinstance(plan, ComputePlan | CommandPlan) else (),
         )
 
     def _cores(self, slot: Slot) -> tuple[int, ...]:
