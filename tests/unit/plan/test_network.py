@@ -5,11 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.flows import tenant_flows
+from jobs.request import JobRequest
 from testbed.embedding.oktopus import Oktopus
 from testbed.embedding.placement import Placement, empty_residual, hose_bps, tree_of
 from testbed.errors import BadInput
 from testbed.plan.fabric import controller_switches, controller_tenant
-from testbed.plan.network import network_plan, tenant_plan, tenant_prefix
+from testbed.plan.network import check_reachable, network_plan, tenant_plan, tenant_prefix
+from testbed.plan.text import tenant_text
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.flat import flat
@@ -46,9 +48,24 @@ def test_capacities_are_scaled_once() -> None:
     assert {k.capacity_bps for k in network_plan(CENTRES["tree"], "hn", 0.1).links} == {GBIT // 10}
 
 
-def test_a_flat_data_centre_has_no_live_network() -> None:
-    with pytest.raises(BadInput, match="flat"):
-        network_plan(flat(4, 2))
+def test_nodes_of_a_flat_data_centre_stand_alone() -> None:
+    plan = network_plan(flat(4, 2))
+    assert [bridge.name for bridge in plan.bridges] == ["hn-s0", "hn-s1", "hn-s2", "hn-s3"]
+    assert not plan.links
+    slots = tuple(plan.slots_of_server[server][0] for server in (0, 2))
+    tenant = tenant_plan(flat(4, 2), plan, Placement(4, ((0, 1), (2, 1))), slots, 1, "far", 8_000)
+    assert tenant.apart
+    # Limits and addresses, but no flow anywhere: nobody is there to be reached.
+    assert tenant_text(plan, tenant).endswith("# flows (ovs-ofctl add-flow)\n")
+
+
+def test_a_job_that_moves_data_is_refused_where_no_network_is() -> None:
+    computes = JobRequest("computes", 0.0, 3, 0, 5.0, kind="compute")
+    moves = JobRequest("moves", 0.0, 2, 1000, 5.0)
+    check_reachable(flat(4, 2), [computes, JobRequest("alone", 0.0, 1, 1000, 5.0)])
+    check_reachable(tree([4], [1000], 2), [moves])
+    with pytest.raises(BadInput, match="job moves moves data between VMs, and a flat topology"):
+        check_reachable(flat(4, 2), [computes, moves])
 
 
 def test_prefixes_of_tenants_are_apart() -> None:
