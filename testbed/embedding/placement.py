@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from topologies.datacentre import DataCentre, IntArray, Tree, down, up
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(NamedTuple):
     """``vms_on``: ``(server, count)`` by server id, counts above 0; ``root`` names the tree.
 
     ``processes``: which process of a parallel job each VM runs, in the order of ``vms_on``; empty

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from jobs.request import JobRequest
 from testbed.embedding.placement import Placement
 from testbed.schedulers.actions import Tier
 
 
-@dataclass(frozen=True)
-class Completion:
+class Completion(NamedTuple):
     """A job left by itself. ``at_s`` is experiment time; ``measured_s`` its running time.
 
     ``outcome``: ``finished``, or ``killed`` when it failed, with the reason. ``detail`` holds raw
@@ -23,7 +21,7 @@ class Completion:
     outcome: str
     reason: str = ""
     measured_s: float | None = None
-    detail: dict[str, Any] = field(default_factory=dict)
+    detail: dict[str, Any] | None = None
 
 
 class StartFailed(Exception):

@@ -12,10 +12,11 @@ reservation with an end, a question about the future, a look at the ledger) make
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from jobs.request import JobRequest
 from testbed.embedding.check import check_placement
 from testbed.embedding.placement import ONE_SLOT, Placement, Residual, VmSize
 from testbed.errors import RunFailed
@@ -35,18 +36,23 @@ class OpenEnded:
 
     def book(self, job_id: str, n_vms: int, placement: Placement, rate_bps: int) -> bool:
         """Check and hold a placement; False, changing nothing, where anything is wrong with it."""
-        free, before, placed = self.free, -1, 0
         vms_on, processes = placement.vms_on, placement.processes
         if placement.root not in self._roots or job_id in self.held:
             return False
-        for server, count in vms_on:
-            if server <= before or server >= len(free) or not 0 < count <= free[server]:
-                self._put_back(vms_on, placed)
-                return False
-            before = server
-            placed += count
-            free[server] -= count
-        if placed != n_vms or (processes and sorted(processes) != list(range(n_vms))):
+        free, before, placed, fits = self.free, -1, 0, False
+        try:
+            for server, count in vms_on:
+                left = free[server] - count
+                if left < 0 or count < 1 or server <= before:
+                    break
+                free[server] = left
+                before = server
+                placed += count
+            else:
+                fits = placed == n_vms
+        except IndexError:
+            pass  # There is no such server.
+        if not fits or (processes and sorted(processes) != list(range(n_vms))):
             self._put_back(vms_on, placed)
             return False
         self.held[job_id] = (placement, rate_bps)
@@ -82,35 +88,31 @@ class OpenEnded:
 class TierBooks:
     """One tier's books: open-ended while that will do, a ledger from then on."""
 
-    def __init__(self, datacentre: DataCentre) -> None:
+    def __init__(self, datacentre: DataCentre, begin_calendar: Callable[[], None]) -> None:
         self._datacentre = datacentre
+        self._begin_calendar = begin_calendar
         limited = len(datacentre.link_capacity_bps) or datacentre.memory_mib is not None
-        self._open: OpenEnded | None = None if limited else OpenEnded(datacentre)
-        self._ledger = Ledger(datacentre) if limited else None
-
-    @property
-    def open_ended(self) -> OpenEnded | None:
-        """The books while they are but a count of slots."""
-        return self._open
-
-    @property
-    def calendar(self) -> Ledger | None:
-        """The ledger, where there is one already."""
-        return self._ledger
+        # One of the two: a count while that will do, then a ledger.
+        self.count: OpenEnded | None = None if limited else OpenEnded(datacentre)
+        self._ledger: Ledger | None = None
+        if limited:
+            self._ledger = Ledger(datacentre)
+            begin_calendar()
 
     def ledger(self, now_s: float) -> Ledger:
         """Everything as a ledger, from now on."""
         if self._ledger is None:
             ledger = Ledger(self._datacentre)
             ledger.forget_before(now_s)
-            for job_id, (placement, rate_bps) in self._open.held.items() if self._open else ():
+            for job_id, (placement, rate_bps) in self.count.held.items() if self.count else ():
                 ledger.reserve(job_id, placement, rate_bps, now_s, None)
-            self._ledger, self._open = ledger, None
+            self._ledger, self.count = ledger, None
+            self._begin_calendar()
         return self._ledger
 
     def residual(self, now_s: float, start_s: float, end_s: float | None) -> Residual:
-        if self._open is not None and start_s == now_s:
-            return self._open.residual()
+        if self.count is not None and start_s == now_s:
+            return self.count.residual()
         return self.ledger(now_s).residual(start_s, end_s)
 
     def book(
@@ -125,7 +127,7 @@ class TierBooks:
         size: VmSize,
     ) -> None:
         """Check a placement independently, then reserve it. Raises RunFailed where it is wrong."""
-        plain = self._open
+        plain = self.count
         if plain is not None and end_s is None and start_s == now_s and size == ONE_SLOT:
             if plain.book(job_id, n_vms, placement, rate_bps):
                 return
@@ -138,8 +140,8 @@ class TierBooks:
         self.ledger(now_s).reserve(job_id, placement, rate_bps, start_s, end_s, size)
 
     def release(self, job_id: str, at_s: float) -> None:
-        if self._open is not None:
-            self._open.release(job_id)
+        if self.count is not None:
+            self.count.release(job_id)
         elif self._ledger is not None:
             self._ledger.release(job_id, at_s)
 
@@ -151,78 +153,89 @@ class TierBooks:
             self._ledger.forget_before(now_s)
 
     def holders(self) -> Iterable[str]:
-        if self._open is not None:
-            return self._open.held
+        if self.count is not None:
+            return self.count.held
         return self._ledger.holdings() if self._ledger is not None else ()
 
     def check(self) -> None:
-        if self._open is not None:
-            self._open.check()
+        if self.count is not None:
+            self.count.check()
         elif self._ledger is not None:
             self._ledger.check()
 
 
 class Books:
-    """Both tiers; who holds what is in exactly one of them."""
+    """Both tiers; who holds what is in exactly one of them.
 
-    def __init__(self, datacentre: DataCentre) -> None:
+    ``policy`` is whose placements are booked, for messages; ``now_s`` is kept by the engine.
+    """
+
+    def __init__(self, datacentre: DataCentre, policy: str) -> None:
         self._datacentre = datacentre
-        self._now_s = 0.0
-        self._front = TierBooks(datacentre)
+        self._policy = policy
+        self.now_s = 0.0
+        # Whether any tier has a calendar, whose past is to be forgotten as time goes on.
+        self.dated = False
+        self._front = TierBooks(datacentre, self._begin_calendar)
         self._behind: TierBooks | None = None
+
+    def _begin_calendar(self) -> None:
+        self.dated = True
 
     @property
     def foreground(self) -> Ledger:
         """The foreground's ledger."""
-        return self._front.ledger(self._now_s)
+        return self._front.ledger(self.now_s)
 
     @property
     def background(self) -> Ledger:
         """The background's ledger."""
-        return self._of("background").ledger(self._now_s)
+        return self._of("background").ledger(self.now_s)
 
     def _of(self, tier: Tier) -> TierBooks:
         if tier == "foreground":
             return self._front
         if self._behind is None:
-            self._behind = TierBooks(self._datacentre)
-            self._behind.forget_before(self._now_s)
+            self._behind = TierBooks(self._datacentre, self._begin_calendar)
+            self._behind.forget_before(self.now_s)
         return self._behind
 
     def residual(self, start_s: float, end_s: float | None, tier: Tier) -> Residual:
         """The least that is free in a tier at any instant of ``[start_s, end_s)``."""
-        return self._of(tier).residual(self._now_s, start_s, end_s)
+        return self._of(tier).residual(self.now_s, start_s, end_s)
 
     def book(
         self,
-        job_id: str,
-        n_vms: int,
+        job: JobRequest,
         placement: Placement,
         rate_bps: int,
         tier: Tier,
         start_s: float,
         end_s: float | None,
-        size: VmSize = ONE_SLOT,
     ) -> None:
         """Check a placement independently, then reserve it. Raises RunFailed where it is wrong."""
-        if end_s is None and size is ONE_SLOT and tier == "foreground":
+        job_id, n_vms, size = job.id, job.n_vms, ONE_SLOT
+        if job.cores != 1 or job.memory_mib:
+            size = VmSize(job.cores, job.memory_mib)
+        elif end_s is None and start_s == self.now_s and tier == "foreground":
             # The common case of long traces, in as few steps as it takes.
-            count = self._front.open_ended if start_s == self._now_s else None
+            count = self._front.count
             if count is not None and count.book(job_id, n_vms, placement, rate_bps):
                 return
         if tier == "background" and rate_bps:
             raise RunFailed(
-                f"job {job_id}: {rate_bps} bit/s asked in the background, which has no links"
+                f"policy {self._policy}, job {job_id}: {rate_bps} bit/s asked in the background,"
+                " which has no links"
             )
         books = self._front if tier == "foreground" else self._of(tier)
         try:
-            books.book(job_id, n_vms, placement, rate_bps, self._now_s, start_s, end_s, size)
+            books.book(job_id, n_vms, placement, rate_bps, self.now_s, start_s, end_s, size)
         except RunFailed as error:
-            raise RunFailed(f"job {job_id}, {tier}: {error}") from None
+            raise RunFailed(f"policy {self._policy}, job {job_id}, {tier}: {error}") from None
 
     def release(self, job_id: str, tier: Tier, at_s: float) -> None:
         """Free what is left of a job's reservation."""
-        count = self._front.open_ended
+        count = self._front.count
         if count is not None and tier == "foreground":
             count.release(job_id)
         else:
@@ -230,15 +243,13 @@ class Books:
 
     def shorten(self, job_id: str, tier: Tier, end_s: float) -> None:
         """A job's reservation ends at ``end_s``, before it would have."""
-        self._of(tier).shorten(job_id, self._now_s, end_s)
+        self._of(tier).shorten(job_id, self.now_s, end_s)
 
-    def advance(self, now_s: float) -> None:
-        """It is ``now_s``; nothing before it will be asked about or changed again."""
-        self._now_s = now_s
-        if self._front.calendar is not None:
-            self._front.calendar.forget_before(now_s)
+    def forget_past(self) -> None:
+        """Nothing before now will be asked about or changed again."""
+        self._front.forget_before(self.now_s)
         if self._behind is not None:
-            self._behind.forget_before(now_s)
+            self._behind.forget_before(self.now_s)
 
     def check(self) -> None:
         """Derive both tiers anew from who holds what; who is in both is an error."""

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from jobs.estimate import promised_duration_s
 from jobs.request import JobRequest
 from testbed import events
-from testbed.embedding.placement import ONE_SLOT, Placement, VmSize, hose_bps, tree_of
+from testbed.embedding.placement import Placement, hose_bps, tree_of
 from testbed.engine.arrivals import Arrivals
 from testbed.engine.backend import Backend, Completion, StartFailed
 from testbed.engine.books import Books
-from testbed.engine.state import JobState, Phase, Rank
+from testbed.engine.state import JobState, Phase, Rank, submitted
 from testbed.engine.view import EngineView
 from testbed.errors import RunFailed
 from testbed.reservation.ledger import Ledger
@@ -48,7 +49,7 @@ class Engine:
         self.datacentre = datacentre
         self.policy = policy
         self.backend = backend
-        self.books = Books(datacentre)
+        self.books = Books(datacentre, policy.name)
         self.jobs: dict[str, JobState] = {}
         self.waiting: dict[str, None] = {}
         self.running: dict[str, None] = {}
@@ -56,13 +57,27 @@ class Engine:
         self._sink = sink
         self._charges = isinstance(policy, Charging)
         self._after_step = after_step
-        self._view = EngineView(self)
         self._timeline: list[tuple[float, int, str, int]] = []
         self._coming = Arrivals(jobs)
         self._left: list[str] = []
         self._arrived = 0
         self.largest_bps = 0
         self._out_of_order = False
+        self._view = EngineView(self)
+        self._does: dict[type, Callable[[Any], None]] = {
+            act.Start: self._start,
+            act.Reserve: self._reserve,
+            act.Reject: self._reject,
+            act.Kill: self._kill_for_policy,
+            act.Rescale: self._rescale,
+            act.Preempt: self._preempt_for_policy,
+            act.Shorten: self._shorten,
+            act.Resume: self._resume,
+            act.Migrate: self._migrate,
+            act.SwitchTier: self._switch_tier,
+            act.Wait: self._wait,
+            act.Wake: self._wake,
+        }
 
     @property
     def listening(self) -> bool:
@@ -85,31 +100,33 @@ class Engine:
     def run(self) -> None:
         """Play every job to its end. Whatever interrupts leaves the running ones ``unfinished``."""
         try:
-            step, after_step = self._step, self._after_step
-            while self._coming.next is not None or self._timeline or self.running:
-                step()
+            step, after_step, left = self._step, self._after_step, self._left
+            while step():
                 if after_step is not None:
                     after_step(self)
-                for job_id in self._left:
-                    del self.jobs[job_id]
-                self._left.clear()
+                if left:
+                    for job_id in left:
+                        del self.jobs[job_id]
+                    left.clear()
         except BaseException as error:
             self._abandon(type(error).__name__ if str(error) == "" else str(error))
             raise
         for job_id in list(self.waiting):
-            self._end(job_id, "unfinished", "the policy never started it", None, {})
+            self._end(self.jobs[job_id], "unfinished", "the policy never started it")
         self._emit(events.RunEnded(self.now_s, "completed", ""))
 
     # -- the loop ---------------------------------------------------------------------------
 
-    def _step(self) -> None:
-        arrival, timeline = self._coming.next, self._timeline
-        timed = bool(timeline) and not self._coming.before(*timeline[0][:3])
-        until = None
-        if timed:
-            until = timeline[0][0]
+    def _step(self) -> bool:
+        """On to whatever comes next; False where nothing is left to come."""
+        arrival, timeline, until = self._coming.next, self._timeline, None
+        timed = False
+        if timeline and not self._coming.before(*timeline[0][:3]):
+            timed, until = True, timeline[0][0]
         elif arrival is not None:
             until = arrival.submit_s
+        elif not self.running:
+            return False
         completions = self.backend.wait(until)
         if completions:
             self._complete_all(completions)
@@ -117,7 +134,9 @@ class Engine:
             stuck = ", ".join(self.running)
             raise RunFailed(f"the world has nothing left to wait for, yet these jobs run: {stuck}")
         else:
-            self._advance(max(until, self.backend.now_s()))
+            at_s = self.backend.now_s()
+            if at_s > self.now_s or until > self.now_s:
+                self._advance(max(until, at_s))
             if timed:
                 _, rank, key, epoch = heapq.heappop(timeline)
                 self._due(Rank(rank), key, epoch, until)
@@ -127,6 +146,7 @@ class Engine:
         # What was due of jobs that have left is waited for by nobody: a run ends with its last job.
         while timeline and self._stale(*timeline[0]):
             heapq.heappop(timeline)
+        return True
 
     def _stale(self, _: float, rank: int, key: str, epoch: int) -> bool:
         """Whether an entry of the timeline concerns nobody any more."""
@@ -137,8 +157,10 @@ class Engine:
 
     def _advance(self, at_s: float) -> None:
         if at_s > self.now_s:
-            self.now_s = at_s
-            self.books.advance(at_s)
+            books = self.books
+            self.now_s = self._view.now_s = books.now_s = at_s
+            if books.dated:
+                books.forget_past()
 
     def _due(self, rank: Rank, key: str, epoch: int, at_s: float) -> None:
         if rank is Rank.WAKE:
@@ -153,14 +175,15 @@ class Engine:
                 self._ask(act.Preempted(key))
             elif rank is Rank.END:
                 self._kill(key, "its reservation ended before it did")
-                self._tell_ended([(key, "killed")])
+                self._tell_ended([act.Ended(key, "killed")])
 
     def _at(self, at_s: float, rank: Rank, key: str, epoch: int = 0) -> None:
         heapq.heappush(self._timeline, (at_s, rank.value, key, epoch))
 
     def _ask(self, event: act.PolicyEvent) -> None:
+        does = self._does
         for action in self.policy.decide(self._view, event):
-            self._apply(action)
+            does[type(action)](action)
 
     # -- what happens to jobs ---------------------------------------------------------------
 
@@ -168,36 +191,39 @@ class Engine:
         if request.id in self.jobs:
             raise ValueError(f"job {request.id} is submitted while another of that name is here")
         self._arrived += 1
-        job = JobState(request, order=self._arrived)
-        request = job.arrive(self.now_s)
-        self.largest_bps = max(self.largest_bps, request.bandwidth_bps)
-        self.jobs[request.id] = job
+        job = self.jobs[request.id] = submitted(request, self.now_s, self._arrived)
         self.waiting[request.id] = None
+        if request.bandwidth_bps > self.largest_bps:  # noqa: PLR1730 - the call costs
+            self.largest_bps = request.bandwidth_bps
         if self._sink is not None:
-            self._sink(events.JobSubmitted(self.now_s, events.JobRecord(request.to_json)))
-        self._ask(act.Arrived(request.id))
+            self._sink(events.JobSubmitted(self.now_s, events.JobRecord(job.request.to_json)))
+        for action in self.policy.decide(self._view, act.Arrived(request.id)):
+            self._does[type(action)](action)
 
     def _complete_all(self, completions: list[Completion]) -> None:
         """Take in what ended together before the policy hears of the first of them."""
-        together: list[tuple[str, str]] = []
+        together: list[act.Ended] = []
         for done in completions:
             if together and done.at_s > self.now_s:
                 self._tell_ended(together)
                 together = []
             job = self.jobs.get(done.job_id)
-            if job is not None and job.phase in (Phase.RUNNING, Phase.PREEMPTED):
-                self._advance(done.at_s)
-                detail = {**done.detail, **self._price(done)} if self._charges else done.detail
-                self._end(done.job_id, done.outcome, done.reason, done.measured_s, detail)
-                together.append((done.job_id, done.outcome))
+            if job is not None and job.phase in ("running", "preempted"):
+                if done.at_s > self.now_s:
+                    self._advance(done.at_s)
+                detail = done.detail
+                if self._charges:
+                    detail = {**(detail or {}), **self._price(done)}
+                self._end(job, done.outcome, done.reason, done.measured_s, detail)
+                together.append(act.Ended(done.job_id, done.outcome))
         self._tell_ended(together)
 
-    def _tell_ended(self, together: list[tuple[str, str]]) -> None:
+    def _tell_ended(self, together: list[act.Ended]) -> None:
         """Tell the policy who ended at this instant."""
         left = len(together)
-        for job_id, outcome in together:
+        for ended in together:
             left -= 1
-            self._ask(act.Ended(job_id, outcome, left > 0))
+            self._ask(ended._replace(more=True) if left else ended)
 
     def _price(self, done: Completion) -> dict[str, float]:
         """What a job costs its tenant; nothing where the policy charges nothing or it was late."""
@@ -211,79 +237,69 @@ class Engine:
 
     def _kill(self, job_id: str, reason: str) -> None:
         job = self.jobs[job_id]
-        if job.phase in (Phase.RUNNING, Phase.PREEMPTED):
+        if job.phase in ("running", "preempted"):
             self.backend.kill(job_id)
-        self._end(job_id, "killed", reason, None, {})
+        self._end(job, "killed", reason)
 
     def _end(
         self,
-        job_id: str,
+        job: JobState,
         outcome: str,
         reason: str,
-        measured_s: float | None,
-        detail: dict[str, object],
+        measured_s: float | None = None,
+        detail: dict[str, Any] | None = None,
     ) -> None:
-        job = self.jobs[job_id]
+        job_id = job.request.id
         if job.placement is not None:
             self.books.release(job_id, job.tier, self.now_s)
-        job.phase, job.placement, job.pending = Phase.ENDED, None, None
+        if job.phase == "running":
+            del self.running[job_id]
+        else:
+            self.waiting.pop(job_id, None)
+        job.phase, job.placement, job.pending = "ended", None, None
         job.epoch += 1
         self._left.append(job_id)
-        self.waiting.pop(job_id, None)
-        self.running.pop(job_id, None)
         if self._sink is not None:
-            self._sink(events.JobEnded(self.now_s, job_id, outcome, reason, measured_s, detail))
+            self._sink(
+                events.JobEnded(self.now_s, job_id, outcome, reason, measured_s, detail or {})
+            )
         if self._coming.followers:
             self._coming.after(job_id, self.now_s)
 
     def _abandon(self, reason: str) -> None:
-        for job_id, job in self.jobs.items():
-            if job.phase is not Phase.ENDED:
-                self._end(job_id, "unfinished", f"the run stopped: {reason}", None, {})
+        for job in self.jobs.values():
+            if job.phase != "ended":
+                self._end(job, "unfinished", f"the run stopped: {reason}")
 
     # -- what a policy can do ---------------------------------------------------------------
 
-    def _apply(self, action: act.Action) -> None:
-        match action:
-            case act.Start():
-                self._start(action)
-            case act.Reserve():
-                self._reserve(action)
-            case act.Reject(job_id, reason):
-                self._require(job_id, Phase.WAITING)
-                self._end(job_id, "rejected", reason, None, {})
-            case act.Kill(job_id, reason):
-                self._kill(job_id, reason)
-            case act.Rescale(job_id, rate_bps):
-                self._rescale(job_id, rate_bps)
-            case act.Preempt() | act.Shorten():
-                self._give_up(action)
-            case act.Resume():
-                self._resume(action)
-            case act.Migrate():
-                self._migrate(action)
-            case act.SwitchTier(job_id, tier):
-                self._switch_tier(job_id, tier)
-            case act.Wait():
-                self._wait(action)
-            case act.Wake(at_s):
-                self._at(max(at_s, self.now_s), Rank.WAKE, "")
+    def _reject(self, action: act.Reject) -> None:
+        self._end(self._require(action.job_id, "waiting"), "rejected", action.reason)
+
+    def _kill_for_policy(self, action: act.Kill) -> None:
+        self._kill(action.job_id, action.reason)
+
+    def _wake(self, action: act.Wake) -> None:
+        self._at(max(action.at_s, self.now_s), Rank.WAKE, "")
 
     def _start(self, action: act.Start) -> None:
         job = self.jobs.get(action.job_id)
-        if job is None or job.phase is not Phase.WAITING:
-            job = self._require(action.job_id, Phase.WAITING)
-        end_s = action.reserve_until_s
-        job.tier = action.tier
-        self._book(job, action.placement, action.rate_bps, self.now_s, end_s)
-        if end_s is not None and action.kill_at_end:
-            self._at(end_s, Rank.END, action.job_id, job.epoch)
-        self._launch(job)
+        if job is None or job.phase != "waiting":
+            job = self._require(action.job_id, "waiting")
+        job_id, placement, rate_bps, end_s, kill_at_end, job.tier = action
+        self.books.book(job.request, placement, rate_bps, job.tier, self.now_s, end_s)
+        job.placement, job.rate_bps = placement, rate_bps
+        if self._sink is not None:
+            self._sink(self._reserved(job, self.now_s, end_s))
+        if end_s is not None and kill_at_end:
+            self._at(end_s, Rank.END, job_id, job.epoch)
+        self._launch(job, placement)
 
     def _reserve(self, action: act.Reserve) -> None:
-        job = self._require(action.job_id, Phase.WAITING)
-        self._book(job, action.placement, action.rate_bps, action.start_s, action.end_s)
-        job.phase, job.pending = Phase.RESERVED, action
+        job = self._require(action.job_id, "waiting")
+        self._hold(job, action.placement, action.rate_bps, action.start_s, action.end_s)
+        self._emit(self._reserved(job, action.start_s, action.end_s))
+        job.phase, job.pending = "reserved", action
         self.waiting.pop(action.job_id, None)
         self._at(action.start_s, Rank.START, action.job_id, job.epoch)
         if action.kill_at_end:
@@ -291,36 +307,23 @@ class Engine:
 
     def _start_reserved(self, job: JobState) -> None:
         job.pending = None
-        self._launch(job)
+        self._launch(job, job.placed())
 
-    def _book(
-        self,
-        job: JobState,
-        placement: Placement,
-        rate_bps: int,
-        start_s: float,
-        end_s: float | None,
-    ) -> None:
-        """Hold a placement and say so, with what it promises."""
-        request = job.request
-        self._hold(job, placement, rate_bps, start_s, end_s)
-        if self._sink is None:
-            return
+    def _reserved(self, job: JobState, start_s: float, end_s: float | None) -> events.JobReserved:
+        """What a job has been promised."""
+        request, rate_bps, placement = job.request, job.rate_bps, job.placed()
         best_effort = rate_bps == 0 and request.bandwidth_bps > 0 and request.kind != "compute"
-        estimate = None if best_effort else promised_duration_s(request, rate_bps)
-        self._sink(
-            events.JobReserved(
-                self.now_s,
-                request.id,
-                start_s,
-                end_s,
-                rate_bps,
-                estimate,
-                placement.root,
-                [list(pair) for pair in placement.vms_on],
-                self._links(placement, rate_bps),
-                job.tier,
-            )
+        return events.JobReserved(
+            self.now_s,
+            request.id,
+            start_s,
+            end_s,
+            rate_bps,
+            None if best_effort else promised_duration_s(request, rate_bps),
+            placement.root,
+            list(map(list, placement.vms_on)),
+            self._links(placement, rate_bps),
+            job.tier,
         )
 
     def _hold(
@@ -332,37 +335,31 @@ class Engine:
         end_s: float | None,
     ) -> None:
         """Check a placement independently, then put it in the ledger of the job's tier."""
-        request = job.request
-        try:
-            size = ONE_SLOT
-            if request.cores != 1 or request.memory_mib:
-                size = VmSize(request.cores, request.memory_mib)
-            self.books.book(
-                request.id, request.n_vms, placement, rate_bps, job.tier, start_s, end_s, size
-            )
-        except RunFailed as error:
-            raise RunFailed(f"policy {self.policy.name}, {error}") from None
+        self.books.book(job.request, placement, rate_bps, job.tier, start_s, end_s)
         job.placement, job.rate_bps = placement, rate_bps
 
-    def _launch(self, job: JobState) -> None:
-        placement = job.placed()
-        job_id = job.request.id
+    def _launch(self, job: JobState, placement: Placement) -> None:
+        request = job.request
+        job_id = request.id
         self.waiting.pop(job_id, None)
         self.running[job_id] = None
-        job.phase = Phase.RUNNING
+        job.phase = "running"
         try:
-            self.backend.start(job.request, placement, job.rate_bps, job.tier)
+            self.backend.start(request, placement, job.rate_bps, job.tier)
         except StartFailed as error:
             self._advance(self.backend.now_s())
-            self._end(job_id, "killed", f"it could not be started: {error}", None, {})
-            self._tell_ended([(job_id, "killed")])
+            self._end(job, "killed", f"it could not be started: {error}")
+            self._tell_ended([act.Ended(job_id, "killed")])
             return
-        self._advance(self.backend.now_s())
+        now_s = self.backend.now_s()
+        if now_s > self.now_s:
+            self._advance(now_s)
         if self._sink is not None:
             self._sink(events.JobStarted(self.now_s, job_id, job.rate_bps, job.tier))
 
-    def _rescale(self, job_id: str, rate_bps: int) -> None:
-        job = self._require(job_id, Phase.RUNNING)
+    def _rescale(self, action: act.Rescale) -> None:
+        job_id, rate_bps = action.job_id, action.rate_bps
+        job = self._require(job_id, "running")
         placement = job.placed()
         if job.tier == "background":
             raise RunFailed(f"policy {self.policy.name} rescales job {job_id} in the background")
@@ -372,13 +369,13 @@ class Engine:
         links = self._links(placement, rate_bps)
         self._emit(events.JobRescaled(self.now_s, job_id, rate_bps, links))
 
-    def _give_up(self, action: act.Preempt | act.Shorten) -> None:
-        """A running job is preempted now, or at the earlier end that its reservation is given."""
-        if isinstance(action, act.Preempt):
-            self._preempt(action.job_id, action.reason)
-            return
+    def _preempt_for_policy(self, action: act.Preempt) -> None:
+        self._preempt(action.job_id, action.reason)
+
+    def _shorten(self, action: act.Shorten) -> None:
+        """A running job's reservation is given an earlier end, where it is preempted."""
         job_id, until_s, reason = action.job_id, action.until_s, action.reason
-        job = self._require(job_id, Phase.RUNNING)
+        job = self._require(job_id, "running")
         self.books.shorten(job_id, job.tier, until_s)
         job.epoch += 1
         job.yields = reason
@@ -387,10 +384,10 @@ class Engine:
 
     def _preempt(self, job_id: str, reason: str) -> None:
         """Take a job off its nodes; what it has done is kept. It waits at its place by arrival."""
-        job = self._require(job_id, Phase.RUNNING)
+        job = self._require(job_id, "running")
         self.backend.preempt(job_id)
         self._give_back(job)
-        job.phase = Phase.PREEMPTED
+        job.phase = "preempted"
         self.running.pop(job_id, None)
         self.waiting[job_id] = None
         self._out_of_order = True
@@ -398,7 +395,7 @@ class Engine:
 
     def _resume(self, action: act.Resume) -> None:
         """Let a preempted job go on where it was."""
-        job = self._require(action.job_id, Phase.PREEMPTED)
+        job = self._require(action.job_id, "preempted")
         job.tier = action.tier
         end_s = action.reserve_until_s
         self._hold(job, job.placed(), job.rate_bps, self.now_s, end_s)
@@ -411,8 +408,8 @@ class Engine:
     def _migrate(self, action: act.Migrate) -> None:
         """Put a preempted or running job on (other) nodes and let it go on."""
         job_id, placement = action.job_id, action.placement
-        job = self._require(job_id, Phase.PREEMPTED, Phase.RUNNING)
-        if job.phase is Phase.RUNNING:
+        job = self._require(job_id, "preempted", "running")
+        if job.phase == "running":
             self._give_back(job)
         job.tier = action.tier
         end_s = action.reserve_until_s
@@ -435,9 +432,10 @@ class Engine:
             )
         )
 
-    def _switch_tier(self, job_id: str, tier: act.Tier) -> None:
+    def _switch_tier(self, action: act.SwitchTier) -> None:
         """The same nodes, the other tier: a change of priority, which costs nothing."""
-        job = self._require(job_id, Phase.RUNNING)
+        job_id, tier = action.job_id, action.tier
+        job = self._require(job_id, "running")
         if tier == job.tier:
             raise RunFailed(f"policy {self.policy.name}: job {job_id} is in the {tier} already")
         self._give_back(job)
@@ -449,7 +447,7 @@ class Engine:
 
     def _wait(self, action: act.Wait) -> None:
         """Say why a job waits, where that is news."""
-        job = self._require(action.job_id, Phase.WAITING, Phase.PREEMPTED)
+        job = self._require(action.job_id, "waiting", "preempted")
         if job.said != action:
             job.said = action
             self._emit(
@@ -465,15 +463,15 @@ class Engine:
         job.epoch += 1
 
     def _running_again(self, job: JobState) -> None:
-        job.phase, job.left, job.said = Phase.RUNNING, None, None
+        job.phase, job.left, job.said = "running", None, None
         self.waiting.pop(job.request.id, None)
         self.running[job.request.id] = None
 
     def _require(self, job_id: str, *phases: Phase) -> JobState:
         job = self.jobs.get(job_id)
         if job is None or job.phase not in phases:
-            state = "not there (not yet, or no longer)" if job is None else job.phase.value
-            wanted = " or ".join(phase.value for phase in phases)
+            state = "not there (not yet, or no longer)" if job is None else job.phase
+            wanted = " or ".join(phases)
             raise RunFailed(
                 f"policy {self.policy.name} acts on job {job_id}, which is {state}, not {wanted}"
             )

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import Enum, IntEnum
+from enum import IntEnum
+from typing import Literal
 
 from jobs.request import JobRequest
 from testbed.embedding.placement import Placement
 from testbed.errors import RunFailed
 from testbed.schedulers import actions as act
 
-
-class Phase(Enum):
-    """Where a job is in its life."""
-
-    WAITING = "waiting"
-    RESERVED = "reserved"
-    RUNNING = "running"
-    PREEMPTED = "preempted"
-    ENDED = "ended"
+Phase = Literal["waiting", "reserved", "running", "preempted", "ended"]
+"""Where a job is in its life."""
 
 
 class Rank(IntEnum):
@@ -34,41 +28,24 @@ class Rank(IntEnum):
 class JobState:
     """A job inside the engine.
 
+    ``visible`` is the request as policies may know it; ``order`` its place by arrival, from 1.
     ``left`` is where a preempted job was, ``tier`` where it runs or ran; ``epoch`` invalidates
-    timers of an earlier plan; ``order`` is its place by arrival, from 1; ``said`` is the last
-    word on why it waits; ``yields`` says for whom it gives its nodes back early.
+    timers of an earlier plan; ``said`` is the last word on why it waits; ``yields`` says for whom
+    it gives its nodes back early.
     """
 
     request: JobRequest
-    phase: Phase = Phase.WAITING
+    visible: JobRequest
+    order: int = 0
+    phase: Phase = "waiting"
     placement: Placement | None = None
     rate_bps: int = 0
     tier: act.Tier = "foreground"
     left: Placement | None = None
     pending: act.Reserve | None = None
     epoch: int = 0
-    order: int = 0
     said: act.Wait | None = None
     yields: str | None = None
-    _visible: JobRequest | None = None
-
-    @property
-    def visible(self) -> JobRequest:
-        """The request as policies may know it: the truth behind its estimates stays hidden."""
-        if self._visible is None:
-            request = self.request
-            if request.cpu_estimate is not None:
-                request = replace(request, cpu_use=request.cpu_estimate, cpu_estimate=None)
-            if request.true_duration_s is not None:
-                request = replace(request, true_duration_s=None)
-            self._visible = request
-        return self._visible
-
-    def arrive(self, at_s: float) -> JobRequest:
-        """It is submitted now, whatever its request said: the request as it is from now on."""
-        if self.request.submit_s != at_s:
-            self.request, self._visible = replace(self.request, submit_s=at_s), None
-        return self.request
 
     def placed(self) -> Placement:
         """Where the job is, or was when it was preempted."""
@@ -76,3 +53,16 @@ class JobState:
         if place is None:
             raise RunFailed(f"job {self.request.id} has no place")
         return place
+
+
+def submitted(request: JobRequest, at_s: float, order: int) -> JobState:
+    """A job that is submitted at ``at_s``, whatever its request says of that."""
+    if request.submit_s != at_s:
+        request = replace(request, submit_s=at_s)
+    # The truth behind its estimates stays hidden from policies.
+    visible = request
+    if request.cpu_estimate is not None:
+        visible = replace(visible, cpu_use=request.cpu_estimate, cpu_estimate=None)
+    if request.true_duration_s is not None:
+        visible = replace(visible, true_duration_s=None)
+    return JobState(request, visible, order)

@@ -19,22 +19,15 @@ class EngineView:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-
-    @property
-    def now_s(self) -> float:
-        return self._engine.now_s
-
-    @property
-    def datacentre(self) -> DataCentre:
-        return self._engine.datacentre
-
-    @property
-    def listening(self) -> bool:
-        return self._engine.listening
+        self._jobs = engine.jobs
+        self.datacentre: DataCentre = engine.datacentre
+        self.listening = engine.listening
+        # Kept by the engine: nothing is looked at as often.
+        self.now_s = engine.now_s
 
     def job(self, job_id: str) -> JobRequest:
         """The request as policies may know it: the true duration stays hidden."""
-        return self._engine.jobs[job_id].visible
+        return self._jobs[job_id].visible
 
     def waiting(self) -> tuple[str, ...]:
         return self._engine.waiting_by_arrival()
@@ -43,16 +36,16 @@ class EngineView:
         return tuple(self._engine.running)
 
     def placement(self, job_id: str) -> Placement | None:
-        return self._engine.jobs[job_id].placement
+        return self._jobs[job_id].placement
 
     def left(self, job_id: str) -> Placement | None:
-        return self._engine.jobs[job_id].left
+        return self._jobs[job_id].left
 
     def tier(self, job_id: str) -> Tier:
-        return self._engine.jobs[job_id].tier
+        return self._jobs[job_id].tier
 
     def order(self, job_id: str) -> int:
-        return self._engine.jobs[job_id].order
+        return self._jobs[job_id].order
 
     @property
     def largest_bps(self) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
@@ -51,7 +50,7 @@ class Recorded:
 
     def wait(self, until_s: float | None) -> list[Completion]:
         done = self._world.wait(until_s)
-        self._write({"wait": until_s, "done": [asdict(each) for each in done]})
+        self._write({"wait": until_s, "done": [each._asdict() for each in done]})
         return done
 
     def start(self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier) -> None:

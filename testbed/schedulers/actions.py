@@ -9,20 +9,22 @@ waits again, at its old place by arrival. It goes on by :class:`Resume` (where i
 :class:`Migrate` (elsewhere). Either may cost ``cost_s``: for so long the job holds its nodes
 and makes no progress. Whoever is preempted within that time goes on later from the progress
 it had, and pays again.
+
+What every job gives rise to is a named tuple, which is made in a third of the time that a frozen
+dataclass takes (docs/decisions/0450).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from testbed.embedding.placement import Placement
 
 Tier = Literal["foreground", "background"]
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     """Start the job now at ``rate_bps`` per VM; hold its reservation until ``reserve_until_s``.
 
     ``reserve_until_s`` None holds until the job ends. ``kill_at_end``: the job is killed when the
@@ -173,15 +175,13 @@ Action: TypeAlias = (
 )
 
 
-@dataclass(frozen=True)
-class Arrived:
+class Arrived(NamedTuple):
     """A job was submitted."""
 
     job_id: str
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """A job left the data centre (finished, killed): its capacity is back.
 
     ``more``: others ended at this very instant; their capacity is back too, and their own events

@@ -11,7 +11,6 @@ waiting head costs O(1): whoever could not start after the last decision cannot 
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, insort
 from typing import TypeAlias
 
@@ -43,10 +42,11 @@ class Easy:
         self._queue: list[Entry] = []
         # Who runs, by planned end.
         self._running: list[Run] = []
-        self._entry: dict[str, Run] = {}
-        self._held: dict[str, list[int]] = {}
+        # Their entries there, and their slots.
+        self._held: dict[str, tuple[Run, list[int]]] = {}
         self._started = 0
-        self._shadow_s = 0.0
+        # The head's shadow time, and up to when an end counts as that.
+        self._shadow_s = self._limit_s = 0.0
         self._extra = 0
         self._said: tuple[str, float] | None = None
 
@@ -89,9 +89,9 @@ class Easy:
     def _leave(self, slots: Slots, job_id: str) -> None:
         held = self._held.pop(job_id, None)
         if held is not None:
-            slots.give_back(held)
-            entry = self._entry.pop(job_id)
-            del self._running[bisect_left(self._running, entry)]
+            run, taken = held
+            slots.give_back(taken)
+            del self._running[bisect_left(self._running, run)]
 
     # -- who starts -------------------------------------------------------------------------
 
@@ -99,78 +99,76 @@ class Easy:
         """Start from the head while it fits; then let others jump."""
         queue = self._queue
         out: list[Action] = []
-        first = 0
-        while first < len(queue) and queue[first][1] <= len(slots.free):
-            out.append(self._start(slots, now_s, queue[first]))
-            first += 1
-        del queue[:first]
+        while queue and queue[0][1] <= len(slots.free):
+            out.append(self._start(slots, now_s, queue.pop(0)))
         if not queue:
             return out
-        self._look_ahead(len(slots.free), queue[0][1], now_s)
-        if len(slots.free):
-            out += self._jump(slots, now_s)
-        said = (queue[0][0], self._shadow_s)
-        if said != self._said and view.listening:
-            self._said = said
-            out.append(self._head_waits(slots, queue[0]))
+        free = len(slots.free)
+        self._look_ahead(free, queue[0][1], now_s)
+        if free:
+            self._jump(slots, now_s, free, out)
+        if view.listening:
+            said = (queue[0][0], self._shadow_s)
+            if said != self._said:
+                self._said = said
+                out.append(self._head_waits(slots, queue[0]))
         return out
 
     def _look_ahead(self, free: int, needs: int, now_s: float) -> None:
         """When the head can start at the latest, and how many nodes it leaves then."""
-        shadow_s, limit_s = now_s, math.inf
-        for end_s, _, n, _ in self._running:
+        running = iter(self._running)
+        for end_s, _, n, _ in running:
+            free += n
+            if free >= needs:
+                # Who has run longer than planned may end at any moment.
+                shadow_s = max(end_s, now_s)
+                break
+        else:
+            raise AssertionError(f"{needs} nodes were admitted, which the machine does not have")
+        limit_s = together_s(shadow_s)
+        for end_s, _, n, _ in running:
             if end_s > limit_s:
                 break
             free += n
-            if limit_s == math.inf and free >= needs:
-                # Who has run longer than planned may end at any moment.
-                shadow_s = max(end_s, now_s)
-                limit_s = together_s(shadow_s)
-        self._shadow_s, self._extra = shadow_s, free - needs
+        self._shadow_s, self._limit_s, self._extra = shadow_s, limit_s, free - needs
 
     def _may_jump(self, now_s: float, n: int, planned_s: float) -> bool:
         """Whether a job that fits delays the head; if it does not, it takes what it needs."""
-        if now_s + planned_s <= together_s(self._shadow_s):
+        if now_s + planned_s <= self._limit_s:
             return True
         if n <= self._extra:
             self._extra -= n
             return True
         return False
 
-    def _jump(self, slots: Slots, now_s: float) -> list[Action]:
-        out: list[Action] = []
-        stay: list[Entry] = []
-        queue, free = self._queue, len(slots.free)
-        for place, entry in enumerate(queue):
-            n = entry[1]
-            if place and n <= free and self._may_jump(now_s, n, entry[2]):
-                out.append(self._start(slots, now_s, entry))
+    def _jump(self, slots: Slots, now_s: float, free: int, out: list[Action]) -> None:
+        """Start whoever does not delay the head, in order of arrival."""
+        queue = self._queue
+        gone = []
+        for place, (_, n, planned_s, _) in enumerate(queue):
+            if n <= free and place and self._may_jump(now_s, n, planned_s):
+                gone.append(place)
                 free -= n
                 if not free:
-                    stay += queue[place + 1 :]
                     break
-            else:
-                stay.append(entry)
-        if out:
-            self._queue = stay
-        return out
+        out += [self._start(slots, now_s, queue[place]) for place in gone]
+        for place in reversed(gone):
+            del queue[place]
 
     def _start(self, slots: Slots, now_s: float, entry: Entry) -> Start:
         job_id, n, planned_s, rate_bps = entry
         taken = slots.take(n)
-        self._held[job_id] = taken
         self._started += 1
-        running = (now_s + planned_s, self._started, n, job_id)
-        self._entry[job_id] = running
-        insort(self._running, running)
+        run = (now_s + planned_s, self._started, n, job_id)
+        self._held[job_id] = (run, taken)
+        insort(self._running, run)
         return Start(job_id, slots.placement(taken), rate_bps)
 
     # -- why others wait ----------------------------------------------------------------------
 
     def _head_waits(self, slots: Slots, entry: Entry) -> Wait:
         """For whom the head waits: those that end up to its shadow time."""
-        limit_s = together_s(self._shadow_s)
-        behind = tuple(job_id for end_s, _, _, job_id in self._running if end_s <= limit_s)
+        behind = tuple(run[3] for run in self._running if run[0] <= self._limit_s)
         reason = f"first in the queue: {entry[1]} nodes asked, {len(slots.free)} free"
         return Wait(entry[0], reason, behind, self._shadow_s)
 

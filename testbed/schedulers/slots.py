@@ -18,21 +18,19 @@ class Slots:
 
     def __init__(self, datacentre: DataCentre) -> None:
         self.server = [s for s, n in enumerate(datacentre.slots.tolist()) for _ in range(n)]
-        self.free = list(range(len(self.server)))
+        self.total = len(self.server)
+        self.free = list(range(self.total))
         self._root = datacentre.trees[0].root
         self._single = max(datacentre.slots.tolist(), default=1) <= 1
-        self._pair = [(server, 1) for server in self.server]
+        self._pair_of = [(server, 1) for server in self.server].__getitem__
         self._networked = bool(len(datacentre.link_capacity_bps))
         self._memory = datacentre.memory_mib is not None
 
-    @property
-    def total(self) -> int:
-        return len(self.server)
-
     def take(self, n: int) -> list[int]:
         """The ``n`` lowest free slots; the caller knows that there are so many."""
-        taken = self.free[:n]
-        del self.free[:n]
+        free = self.free
+        taken = free[:n]
+        del free[:n]
         return taken
 
     def give_back(self, slots: Sequence[int]) -> None:
@@ -42,8 +40,7 @@ class Slots:
     def placement(self, slots: Sequence[int]) -> Placement:
         """A VM on each of these slots, which are in order; which process is where is all one."""
         if self._single:
-            pair = self._pair
-            return Placement(self._root, tuple([pair[k] for k in slots]))
+            return Placement(self._root, tuple(map(self._pair_of, slots)))
         return Placement(self._root, _counted([self.server[k] for k in slots]))
 
     def placement_of(self, at: Sequence[int]) -> Placement:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from jobs.interference import Interference
@@ -44,7 +44,7 @@ class _SimJob:
     rate_bps: float
     best_effort: bool
     since_s: float
-    tier: Tier = "foreground"
+    tier: Tier
     speed: float = 1.0
     cpus: float = 0.0
     done: float = 0.0
@@ -83,10 +83,11 @@ class SimulatedBackend:
         self._cpu_s = 0.0
         self._now_s = 0.0
         self._jobs: dict[str, _SimJob] = {}
-        self._ends: list[tuple[float, str, int]] = []
+        self._ends: list[tuple[float, str, int, _SimJob]] = []
         self._shared = (
             None if datacentre is None else SharedNetwork(datacentre, sharing or Sharing(), seed)
         )
+        self._guests: Collection[str] = () if self._shared is None else self._shared.guests
         self._settled_s = 0.0
 
     @property
@@ -108,8 +109,22 @@ class SimulatedBackend:
 
     def wait(self, until_s: float | None) -> list[Completion]:
         """All completions of the earliest instant up to ``until_s``."""
-        if self._shared is None or not self._shared.guests:
-            return self._wait_alone(until_s)
+        if self._guests:
+            return self._wait_sharing(until_s)
+        # Where nobody shares the network, rates change only by what the engine does.
+        ends = self._ends
+        end_s = ends[0][0] if ends and ends[0][3].epoch == ends[0][2] else self._first_end_s()
+        if end_s == math.inf or (until_s is not None and end_s > until_s):
+            if until_s is not None and until_s > self._now_s:
+                self._now_s = until_s
+            if until_s is None or end_s > together_s(until_s):
+                return []
+        elif end_s > self._now_s:
+            self._now_s = end_s
+        return self._finish_all(together_s(end_s))
+
+    def _wait_sharing(self, until_s: float | None) -> list[Completion]:
+        """Where best-effort jobs run, whose rates change as they come and go."""
         limit_s = math.inf if until_s is None else until_s
         late_s = math.inf if until_s is None else together_s(until_s)
         while True:
@@ -125,16 +140,6 @@ class SimulatedBackend:
                 if until_s is not None:
                     self._let_pass(max(self._now_s, until_s))
                 return []
-
-    def _wait_alone(self, until_s: float | None) -> list[Completion]:
-        """Where nobody shares the network, rates change only by what the engine does."""
-        end_s = self._first_end_s()
-        if end_s < math.inf and (until_s is None or end_s <= together_s(until_s)):
-            self._now_s = max(self._now_s, end_s if until_s is None else min(end_s, until_s))
-            return self._finish_all(together_s(end_s))
-        if until_s is not None and until_s > self._now_s:
-            self._now_s = until_s
-        return []
 
     # -- jobs -------------------------------------------------------------------------------
 
@@ -203,6 +208,7 @@ class SimulatedBackend:
         self._disconnect(job)
         if not job.paused:
             self._vacate(job)
+        job.epoch += 1
         del self._jobs[job_id]
 
     # -- nodes that two VMs share -------------------------------------------------------------
@@ -211,8 +217,7 @@ class SimulatedBackend:
         """A job is on its nodes: with those it shares them with, it gets the speed that goes."""
         if self._tiers is None:
             if job.tier == "foreground":
-                use = job.request.cpu_use
-                job.cpus = sum(use) if isinstance(use, tuple) else use * job.request.n_vms
+                job.cpus = job.request.cpus
                 return
             self._tiers = self._begin_tiers(job)
         touched = self._tiers.enter(job.request, job.placement, job.tier)
@@ -283,10 +288,11 @@ class SimulatedBackend:
         job.epoch += 1
         if job.best_effort and self._shared is not None and self._shared.independent:
             return
-        begin_s = max(job.since_s, job.idle_until_s)
-        job.end_s = begin_s + remaining_s(job.request, job.done, job.rate_bps) / job.speed
-        if job.end_s < math.inf:
-            heapq.heappush(self._ends, (job.end_s, job.request.id, job.epoch))
+        begin_s = job.since_s if job.since_s > job.idle_until_s else job.idle_until_s
+        request = job.request
+        job.end_s = end_s = begin_s + remaining_s(request, job.done, job.rate_bps) / job.speed
+        if end_s < math.inf:
+            heapq.heappush(self._ends, (end_s, request.id, job.epoch, job))
 
     def _settle(self) -> None:
         """Give best-effort jobs their present share."""
@@ -304,11 +310,10 @@ class SimulatedBackend:
 
     def _first_end_s(self) -> float:
         """The first planned end that still holds; infinite where there is none."""
-        ends, jobs = self._ends, self._jobs
+        ends = self._ends
         while ends:
-            end_s, job_id, epoch = ends[0]
-            job = jobs.get(job_id)
-            if job is not None and job.epoch == epoch:
+            end_s, _, epoch, job = ends[0]
+            if job.epoch == epoch:
                 return end_s
             heapq.heappop(ends)
         return math.inf
@@ -316,7 +321,7 @@ class SimulatedBackend:
     def _next_end_s(self) -> float:
         end_s = self._first_end_s()
         if self._shared is not None and self._shared.independent:
-            guests = (self._jobs[job_id].end_s for job_id in self._shared.guests)
+            guests = (self._jobs[job_id].end_s for job_id in self._guests)
             end_s = min(end_s, min(guests, default=math.inf))
         return max(end_s, self._now_s)
 
@@ -338,23 +343,24 @@ class SimulatedBackend:
         over = []
         ends = self._ends
         while ends and ends[0][0] <= end_s:
-            _, job_id, epoch = heapq.heappop(ends)
-            job = self._jobs.get(job_id)
-            if job is not None and job.epoch == epoch:
-                over.append(job_id)
-        if self._shared is not None and self._shared.guests and self._shared.independent:
-            over += [k for k in self._shared.guests if self._jobs[k].end_s <= end_s]
-        if len(over) > 1:
-            over.sort()
-        return [self._finish(job_id) for job_id in over]
+            _, _, epoch, job = heapq.heappop(ends)
+            if job.epoch == epoch:
+                over.append(job)
+        if self._guests and self._shared is not None and self._shared.independent:
+            over += [job for k in self._guests if (job := self._jobs[k]).end_s <= end_s]
+        if len(over) == 1:
+            return [self._finish(over[0])]
+        over.sort(key=lambda job: job.request.id)
+        return [self._finish(job) for job in over]
 
-    def _finish(self, job_id: str) -> Completion:
-        job = self._jobs[job_id]
+    def _finish(self, job: _SimJob) -> Completion:
         elapsed_s = self._now_s - job.since_s
         self._cpu_s += elapsed_s * job.cpus
         if job.connected:
             self._disconnect(job)
         if self._tiers is not None:
             self._vacate(job)
+        job_id = job.request.id
+        job.epoch += 1
         del self._jobs[job_id]
-        return Completion(job_id, self._now_s, "finished", "", job.ran_s + elapsed_s, {})
+        return Completion(job_id, self._now_s, "finished", "", job.ran_s + elapsed_s)

@@ -19,6 +19,7 @@ side of a path, however many others it talks to through them.
 from __future__ import annotations
 
 import math
+from collections.abc import KeysView
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
@@ -116,9 +117,9 @@ class SharedNetwork:
         self._at_server: npt.NDArray[np.bool_] | None = None
 
     @property
-    def guests(self) -> tuple[str, ...]:
-        """Best-effort jobs that run, in order of their start."""
-        return tuple(self._guests)
+    def guests(self) -> KeysView[str]:
+        """Best-effort jobs that run, in order of their start: a view, which stays true."""
+        return self._guests.keys()
 
     # -- who is there -----------------------------------------------------------------------
 
