@@ -151,12 +151,6 @@ class JobRequest:
         return self.cpu_use
 
     @property
-    def cpus(self) -> float:
-        """How many CPUs its processes keep busy when nothing else runs there."""
-        use = self.cpu_use
-        return sum(use) if isinstance(use, tuple) else use * self.n_vms
-
-    @property
     def deadline_at_s(self) -> float | None:
         """The deadline on the run's clock."""
         return None if self.deadline_s is None else self.submit_s + self.deadline_s

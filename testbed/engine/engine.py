@@ -220,10 +220,10 @@ class Engine:
 
     def _tell_ended(self, together: list[act.Ended]) -> None:
         """Tell the policy who ended at this instant."""
-        left = len(together)
-        for ended in together:
-            left -= 1
-            self._ask(ended._replace(more=True) if left else ended)
+        for ended in together[:-1]:
+            self._ask(ended._replace(more=True))
+        if together:
+            self._ask(together[-1])
 
     def _price(self, done: Completion) -> dict[str, float]:
         """What a job costs its tenant; nothing where the policy charges nothing or it was late."""
@@ -253,7 +253,7 @@ class Engine:
         if job.placement is not None:
             self.books.release(job_id, job.tier, self.now_s)
         if job.phase == "running":
-            del self.running[job_id]
+            self.running.pop(job_id, None)
         else:
             self.waiting.pop(job_id, None)
         job.phase, job.placement, job.pending = "ended", None, None

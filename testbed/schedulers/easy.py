@@ -151,9 +151,10 @@ class Easy:
                 free -= n
                 if not free:
                     break
-        out += [self._start(slots, now_s, queue[place]) for place in gone]
-        for place in reversed(gone):
-            del queue[place]
+        if gone:
+            out += [self._start(slots, now_s, queue[place]) for place in gone]
+            for place in reversed(gone):
+                del queue[place]
 
     def _start(self, slots: Slots, now_s: float, entry: Entry) -> Start:
         job_id, n, planned_s, rate_bps = entry

@@ -217,7 +217,8 @@ class SimulatedBackend:
         """A job is on its nodes: with those it shares them with, it gets the speed that goes."""
         if self._tiers is None:
             if job.tier == "foreground":
-                job.cpus = job.request.cpus
+                use = job.request.cpu_use
+                job.cpus = sum(use) if isinstance(use, tuple) else use * job.request.n_vms
                 return
             self._tiers = self._begin_tiers(job)
         touched = self._tiers.enter(job.request, job.placement, job.tier)
