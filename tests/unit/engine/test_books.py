@@ -1,0 +1,52 @@
+"""The count of slots says of every placement what the capacity check says, and nothing is lost."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from testbed.embedding.check import check_placement
+from testbed.embedding.placement import Placement
+from testbed.engine.books import OpenEnded
+from topologies.flat import flat
+
+SLOTS = (1, 2, 1, 3)
+PAIRS = st.tuples(st.integers(-2, len(SLOTS) + 1), st.integers(-1, 4))
+PLACEMENTS = st.builds(
+    Placement,
+    st.sampled_from([len(SLOTS), 0]),
+    st.lists(PAIRS, max_size=5).map(tuple),
+    st.sampled_from([(), (0, 1), (1, 0), (0, 0), (2, 0, 1)]),
+)
+SOUND = st.lists(st.sampled_from(range(len(SLOTS))), max_size=4).map(
+    lambda servers: Placement(
+        len(SLOTS), tuple((s, servers.count(s)) for s in sorted(set(servers)))
+    )
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(PLACEMENTS | SOUND, st.integers(0, 5)), max_size=8))
+def test_a_placement_is_held_exactly_where_the_check_finds_nothing_wrong(
+    asked: list[tuple[Placement, int]],
+) -> None:
+    machine = flat(len(SLOTS), SLOTS)
+    count = OpenEnded(machine)
+    for number, (placement, n_vms) in enumerate(asked):
+        before = list(count.free)
+        wrong = check_placement(machine, count.residual(), placement, n_vms, 0)
+        assert count.book(f"job {number}", n_vms, placement, 0) == (not wrong)
+        if wrong:
+            assert count.free == before
+        count.check()
+    for job_id in list(count.held):
+        count.release(job_id)
+    assert count.free == list(SLOTS)
+
+
+def test_who_holds_something_holds_nothing_more() -> None:
+    count = OpenEnded(flat(len(SLOTS), SLOTS))
+    one = Placement(len(SLOTS), ((0, 1),))
+    assert count.book("a", 1, one, 0)
+    assert not count.book("a", 1, Placement(len(SLOTS), ((1, 1),)), 0)
+    assert count.free == [0, 2, 1, 3]
