@@ -46,7 +46,7 @@ def run(quick: bool) -> list[Result]:
             (done,) = backend.wait(None)
             if done.outcome != "finished":
                 raise SystemExit(f"job {k}: {done.reason}")
-            started.append(float(done.detail["start_s_raw"]))
+            started.append(float((done.detail or {})["start_s_raw"]))
             ended.append(backend.now_s() - done.at_s)
             if k == WARM - 1:
                 before = _counted(world)

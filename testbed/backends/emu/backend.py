@@ -138,8 +138,8 @@ class LiveBackend:
         over = sorted(job_id for job_id, job in self._jobs.items() if job.over)
         done = [self._finish(job_id) for job_id in over]
         if self._scale.instant_s:
-            last_s = max(each.at_s for each in done)
-            done = [replace(each, at_s=last_s) for each in done]
+            last_s = max((each.at_s for each in done), default=0.0)
+            done = [each._replace(at_s=last_s) for each in done]
         return sorted(done, key=lambda each: (each.at_s, each.job_id))
 
     def _patience_s(self) -> float:
