@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from testbed.errors import BadInput
 from testbed.reproduce.adaba.figures import ADABA_FIGURES
+from testbed.reproduce.adaba.live import ADABA_LIVE
 from testbed.reproduce.cmbf.figures import CMBF_FIGURES
+from testbed.reproduce.cmbf.live import CMBF_LIVE
 from testbed.reproduce.dcloud.figures import DCLOUD_FIGURES
 from testbed.reproduce.dcloud.live import DCLOUD_LIVE
 from testbed.reproduce.figure import Exhibit, Figure
@@ -15,6 +17,7 @@ from testbed.reproduce.jsa.figures import JSA_FIGURES
 from testbed.reproduce.jsa.live import JSA_LIVE
 from testbed.reproduce.live.figure import LiveFigure
 from testbed.reproduce.mbfcbs.figures import MBFCBS_FIGURES
+from testbed.reproduce.mbfcbs.live import MBFCBS_LIVE
 
 FIGURES: dict[str, Figure] = {
     figure.name: figure
@@ -28,7 +31,10 @@ FIGURES: dict[str, Figure] = {
 }
 
 
-LIVE_FIGURES: dict[str, LiveFigure] = {figure.name: figure for figure in (*DCLOUD_LIVE, *JSA_LIVE)}
+LIVE_FIGURES: dict[str, LiveFigure] = {
+    figure.name: figure
+    for figure in (*DCLOUD_LIVE, *JSA_LIVE, *ADABA_LIVE, *CMBF_LIVE, *MBFCBS_LIVE)
+}
 """Those that are measured on the live network. A name may be in both."""
 
 

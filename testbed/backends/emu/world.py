@@ -308,7 +308,8 @@ def _enter_cgroup(stack: ExitStack, ledger: Ledger) -> RunCgroup:
 def _set_quotas(cgroup: RunCgroup, datacentre: DataCentre, cpu: float) -> dict[str, Any]:
     """Every node's processors (``cpu`` of one of this machine's per slot) and memory.
 
-    A node that may use all of the machine's processors has no quota of them.
+    A node that may use all of the machine's processors has no quota of them; nor has one of a
+    single processor, to which its VMs keep: the kernel throttles now and then for nothing.
     """
     cores = os.cpu_count() or 1
     memory_bytes = int(psutil.virtual_memory().total * MEMORY_SHARE / datacentre.n_servers)
@@ -316,7 +317,7 @@ def _set_quotas(cgroup: RunCgroup, datacentre: DataCentre, cpu: float) -> dict[s
     limited = False
     for server in range(datacentre.n_servers):
         cpus = int(datacentre.slots[server]) * cpu
-        if cpus < cores:
+        if cpus < cores and cpus != 1.0:
             cgroup.set_quota(server, cpus)
         limited = cgroup.set_memory(server, memory_bytes)
     return {"cpus_per_slot": cpu, "memory_bytes_per_node": memory_bytes if limited else None}

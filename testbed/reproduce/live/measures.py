@@ -85,13 +85,24 @@ def promises(run: Run) -> Spread | None:
     """Measured over estimate of the network-limited jobs that had a reservation.
 
     A job of one VM moves nothing, and one with a demand curve or a computation is limited by more
-    than the network.
+    than the network. What a policy charges for going on after a preemption is its own, not the
+    network's: it is taken off.
     """
+    paid = costs_of_going_on_s(run)
     return spread(
-        row.ratio
+        row.ratio * (1.0 - paid.get(row.job_id, 0.0) / row.measured_s)
         for row in run.rows
-        if row.ratio is not None and row.kind == "transfer" and row.n_vms > 1
+        if row.ratio is not None and row.measured_s and row.kind == "transfer" and row.n_vms > 1
     )
+
+
+def costs_of_going_on_s(run: Run) -> dict[str, float]:
+    """By job, what its policy charged for resuming and migrating it."""
+    paid: dict[str, float] = {}
+    for event in run.file.events:
+        if isinstance(event, events.JobResumed | events.JobMigrated):
+            paid[event.job_id] = paid.get(event.job_id, 0.0) + event.cost_s
+    return paid
 
 
 def _start_up_s(run: Run) -> float:
@@ -118,7 +129,11 @@ def slots_in_use(run: Run) -> Curve:
     points = [(0.0, 0.0)]
     for event in run.file.events:
         match event:
-            case events.JobStarted(job_id=job_id) | events.JobResumed(job_id=job_id):
+            case (
+                events.JobStarted(job_id=job_id)
+                | events.JobResumed(job_id=job_id)
+                | events.JobMigrated(job_id=job_id)
+            ):
                 running.add(job_id)
             case events.JobPreempted(job_id=job_id) | events.JobEnded(job_id=job_id):
                 running.discard(job_id)

@@ -58,7 +58,11 @@ class Scripted(Machine):
         begin_folder(folder, experiment, policy, "live", ["testbed"], {})
         try:
             with _log(folder) as (log, ballast):
-                world = Slow(experiment.datacentre, seed=experiment.seed)
+                world = Slow(
+                    experiment.datacentre,
+                    seed=experiment.seed,
+                    interference=experiment.interference,
+                )
                 world.slow = self.slow
                 path = folder.path / ANSWERS
                 with path.open("x", encoding="utf-8") as answers:
