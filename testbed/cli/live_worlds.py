@@ -6,6 +6,7 @@ import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from testbed import events
 from testbed.errors import MachineCannot
@@ -14,17 +15,21 @@ from testbed.results.folder import RunFolder
 from testbed.runs.play import Sink
 from testbed.spec.experiment import Experiment
 
+if TYPE_CHECKING:
+    from testbed.backends.emu.world import LiveOptions
+
 
 class Machine:
     """This machine's worlds. See :class:`testbed.reproduce.live.play.Worlds`.
 
     ``command`` is what each run folder says it was made with; ``again`` the command that the mend
-    of a missing privilege names.
+    of a missing privilege names; ``options`` are the network's names and ports.
     """
 
-    def __init__(self, command: list[str], again: str) -> None:
+    def __init__(self, command: list[str], again: str, options: LiveOptions | None = None) -> None:
         self._command = command
         self._again = again
+        self._options = options
 
     def ready(self, experiment: Experiment) -> None:  # noqa: ARG002 - the network asks for more
         if os.geteuid() != 0:
@@ -42,7 +47,8 @@ class Machine:
         ) -> Generator[Sink, None, None]:
             yield lambda event: advance(event.t)
 
-        run_live(experiment, folder, LiveOptions(), LiveRun(_nothing, progress), self._command)
+        options = self._options or LiveOptions()
+        run_live(experiment, folder, options, LiveRun(_nothing, progress), self._command)
 
     def simulated(self, experiment: Experiment, folder: RunFolder) -> None:
         from testbed.runs.simulated import run_simulated

@@ -1,0 +1,65 @@
+"""A live figure on the live network: run, simulated, replayed, judged, kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.backends.emu.world import LiveOptions
+from testbed.cli.live_worlds import Machine
+from testbed.reproduce.figure import Panel
+from testbed.reproduce.live import trial
+from testbed.reproduce.live.claims import replays_alike, worlds_agree
+from testbed.reproduce.live.figure import LiveFigure
+from testbed.reproduce.live.measures import MEDIAN, SUCCESS, WALL
+from testbed.reproduce.live.play import LiveReproduced, reproduce_live
+from testbed.reproduce.live.trial import Trial
+from testbed.reproduce.play import Request
+from tests.emu.test_run import free_port
+
+EXAMPLE = """
+topology: {kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 2}
+scale: {rate: 0.02, time: 2}
+workload:
+  kind: jobs
+  jobs:
+    - {id: a, vms: 4, bandwidth: 400 Mbit/s, duration: 4 s, deadline: 20 s}
+    - {id: b, at: 1 s, vms: 8, bandwidth: 400 Mbit/s, duration: 4 s, deadline: 20 s}
+"""
+SERIES, XS = ("VC",), (1.0,)
+FIGURE = LiveFigure(
+    name="small-live",
+    title="Two jobs",
+    source="nobody",
+    x_label="x",
+    xs=XS,
+    series=SERIES,
+    trial=lambda *_: Trial("small.yaml", "vc"),
+    panels=(Panel(SUCCESS),),
+    claims=(worlds_agree(SERIES, XS), replays_alike(SERIES, XS)),
+    also=(MEDIAN, WALL),
+    seeds=1,
+)
+
+
+def run(out: Path, prefix: str) -> LiveReproduced:
+    options = LiveOptions(prefix, free_port(), free_port())
+    worlds = Machine(["testbed"], "testbed", options)
+    request = Request(out, 1, quick=False, processes=1, command=["testbed"])
+    return reproduce_live(FIGURE, request, worlds, lambda _: None)
+
+
+def test_a_live_figure(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "small.yaml").write_text(EXAMPLE)
+    monkeypatch.setattr(trial, "EXAMPLES", tmp_path)
+    monkeypatch.setenv("HOSENET_STATE_DIR", str(tmp_path / "state"))
+    found = run(tmp_path / "out", prefix)
+    outcome = found.outcomes["VC", 1.0][0]
+    # One of the two is turned away for want of slots, whichever world it is.
+    assert [row.outcome for row in outcome.live.rows] == ["finished", "rejected"]
+    assert outcome.replay_differs == ""
+    assert outcome.comparison.accepted_differ == ()
+    stamp = (outcome.live.path / "events.jsonl").stat().st_mtime_ns
+    again = run(tmp_path / "out", prefix).outcomes["VC", 1.0][0]
+    assert (again.live.path / "events.jsonl").stat().st_mtime_ns == stamp
