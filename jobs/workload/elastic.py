@@ -20,7 +20,6 @@ from jobs.workload.streams import stream
 from jobs.workload.swim import BLOCK_BYTES, Swim, SwimJob
 
 MBIT = 1_000_000
-LEAST_BPS = MBIT
 
 Range = tuple[float, float]
 """The ends of a uniform law; equal ends are that number."""
@@ -33,8 +32,8 @@ class ElasticJobs:
     ``count`` jobs of ``vms`` VMs on average (None: whatever a plain sample has), none larger than
     ``largest``, in ``batches`` that arrive ``spacing_s`` apart. A job's time at B̄ is ``start_s``
     and its bytes per VM over ``vm_bytes_per_s``; B̄ is uniform up to twice ``bandwidth_bps``, at
-    most half of ``link_bps``. ``value``, ``deadline`` (in running times) and ``speedup`` are
-    uniform.
+    least ``least_bps`` and at most half of ``link_bps``. ``value``, ``deadline`` (in running
+    times) and ``speedup`` are uniform.
     """
 
     count: int = 2500
@@ -45,6 +44,7 @@ class ElasticJobs:
     start_s: float = 20.0
     vm_bytes_per_s: float = 1e7
     bandwidth_bps: float = 200e6
+    least_bps: float = MBIT
     link_bps: int = 1000 * MBIT
     value: Range = (100.0, 1000.0)
     deadline: Range = (2.0, 7.0)
@@ -156,5 +156,5 @@ class _Draws:
             uniform("value", law.value),
             uniform("deadline", law.deadline),
             uniform("speedup", law.speedup),
-            np.clip(np.rint(wanted), min(LEAST_BPS, most_bps), most_bps),
+            np.clip(np.rint(wanted), min(law.least_bps, most_bps), most_bps),
         )

@@ -60,6 +60,9 @@ class SwimWorkload(SpecModel):
     bandwidth: PositiveBandwidth = Field(
         200_000_000, description="B̄ on average, uniform from 0 (default 200 Mbit/s)"
     )
+    least_bandwidth: PositiveBandwidth = Field(
+        1_000_000, description="B̄ is no less than that (default 1 Mbit/s)"
+    )
     reward: Ends = Field([100.0, 1000.0], description="uniform (default [100, 1000])")
     deadline_factor: Ends = Field(
         [2.0, 7.0], description="deadline over running time at B̄, uniform (default [2, 7])"
@@ -118,6 +121,7 @@ def _law(
         "start_s": given["start_up"],
         "vm_bytes_per_s": given["vm_rate"] / 8,
         "bandwidth_bps": float(given["bandwidth"]),
+        "least_bps": float(given["least_bandwidth"]),
         "link_bps": link_bps,
         "value": tuple(given["reward"]),
         "deadline": tuple(given["deadline_factor"]),
