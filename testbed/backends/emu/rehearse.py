@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import psutil
-
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.emu.backend import LiveBackend
+from testbed.backends.emu.processors import Processors
 from testbed.backends.emu.world import LiveWorld
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion
@@ -35,11 +34,11 @@ def rehearse(
         vms_on = tuple((server, count) for server, count in reserved.vms_on)
         placement = Placement(reserved.root, vms_on)
         backend.start(_rehearsal(reserved, scale), placement, reserved.rate_bps, "foreground")
-    psutil.cpu_percent(interval=None)
+    processors = Processors()
     done: list[Completion] = []
     while len(done) < len(asking):
         done += backend.wait(None)
-    busy_share = psutil.cpu_percent(interval=None) / 100
+    busy_share = processors.sample().busy
     ideal_s = REHEARSAL_WALL_S * scale.time
     achieved = min((ideal_s / d.measured_s if d.measured_s else 0.0) for d in done)
     return preflight(asked_bps, achieved, busy_share, scale.rate)

@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import psutil
-
 from testbed import events
 from testbed.backends.emu.counters import Counters
+from testbed.backends.emu.processors import Processors
 from testbed.plan.network import TenantPlan
 from testbed.plan.validity import ClassSample, Finding, lateness, leaks, processor, starved
 from testbed.spec.experiment import Scale
@@ -37,6 +36,7 @@ class Watch:
         self._next = 0.0
         self._last: tuple[float, Mapping[tuple[int, int], Counters]] | None = None
         self._classes: list[ClassSample] = []
+        self._processors: Processors | None = None
         self._idle: list[float] = []
         self._steal: list[float] = []
         self._late_s: list[float] = []
@@ -44,7 +44,7 @@ class Watch:
 
     def start(self) -> None:
         """Begin sampling: counters from here on count."""
-        psutil.cpu_times_percent(interval=None)
+        self._processors = Processors()
         self._next = time.monotonic() + SAMPLE_EVERY_S
         self._last = None
 
@@ -60,10 +60,11 @@ class Watch:
 
     def _sample(self, tenants: Sequence[TenantPlan]) -> None:
         """Processors, then every tenant's class on every directed link it reserved."""
-        cpu = psutil.cpu_times_percent(interval=None)
-        if tenants:
-            self._idle.append((cpu.idle + cpu.iowait) / 100)
-            self._steal.append(getattr(cpu, "steal", 0.0) / 100)
+        if self._processors is not None:
+            use = self._processors.sample()
+            if tenants:
+                self._idle.append(use.idle)
+                self._steal.append(use.steal)
         at = time.monotonic()
         counters = self._world.network.class_counters()
         if self._last is not None:

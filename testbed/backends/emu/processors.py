@@ -1,0 +1,76 @@
+"""How much of the processors was to be had: idle, or used by those who give way to everybody.
+
+A process of the scheduling class ``SCHED_IDLE`` runs only where nothing else wants to; the kernel
+counts its time as used all the same (docs/decisions/0234).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+PROC = Path("/proc")
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Use:
+    """Shares of all processors since the sample before: to be had, and stolen by a hypervisor."""
+
+    idle: float
+    steal: float
+
+    @property
+    def busy(self) -> float:
+        return 1.0 - self.idle
+
+
+class Processors:
+    """Samples; each covers the time since the one before, the first since this was made."""
+
+    def __init__(self) -> None:
+        psutil.cpu_times_percent(interval=None)
+        self._at = time.monotonic()
+        self._giving_way = giving_way_s()
+
+    def sample(self) -> Use:
+        """What happened since the last one. Some milliseconds of work."""
+        cpu = psutil.cpu_times_percent(interval=None)
+        at, now = time.monotonic(), giving_way_s()
+        spent_s = gained_s(self._giving_way, now)
+        have_s = max(1e-9, (at - self._at) * (os.cpu_count() or 1))
+        self._at, self._giving_way = at, now
+        idle = (cpu.idle + cpu.iowait) / 100 + spent_s / have_s
+        return Use(min(1.0, idle), getattr(cpu, "steal", 0.0) / 100)
+
+
+def giving_way_s() -> dict[int, float]:
+    """Processor time of every process of ``SCHED_IDLE``, in s, by its number."""
+    found = {}
+    for folder in PROC.iterdir():
+        if folder.name.isdecimal():
+            pid = int(folder.name)
+            try:
+                if os.sched_getscheduler(pid) == os.SCHED_IDLE:
+                    found[pid] = _processor_s((folder / "stat").read_text())
+            except (OSError, ValueError, IndexError):
+                continue  # it has ended meanwhile
+    return found
+
+
+def _processor_s(stat: str) -> float:
+    """Utime and stime of ``/proc/PID/stat``, whose second field may hold blanks and brackets."""
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def gained_s(before: Mapping[int, float], after: Mapping[int, float]) -> float:
+    """What those have spent who were there both times; who came or went meanwhile counts for
+    nothing, so that nothing is taken for idle that was not.
+    """
+    return sum(max(0.0, now - before[pid]) for pid, now in after.items() if pid in before)
