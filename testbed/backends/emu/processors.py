@@ -1,7 +1,7 @@
 """How much of the processors was to be had: idle, or used by those who give way to everybody.
 
-A process of the scheduling class ``SCHED_IDLE`` runs only where nothing else wants to; the kernel
-counts its time as used all the same (docs/decisions/0234).
+A process of the scheduling class ``SCHED_IDLE`` runs only where nothing else of its group wants to;
+the kernel counts its time as used all the same (docs/decisions/0234).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 
 PROC = Path("/proc")
+AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -50,17 +51,43 @@ class Processors:
 
 
 def giving_way_s() -> dict[int, float]:
-    """Processor time of every process of ``SCHED_IDLE``, in s, by its number."""
+    """Processor time of every process that gives way to this one, in s, by its number.
+
+    The class counts only among processes of one group: of a control group, and with the kernel's
+    autogroup (Debian's default) of a session. Other groups get their share whatever is in them.
+    """
+    if _sessions_compete():
+        return {}
+    ours = _cpu_group(PROC / "self")
     found = {}
     for folder in PROC.iterdir():
         if folder.name.isdecimal():
             pid = int(folder.name)
             try:
-                if os.sched_getscheduler(pid) == os.SCHED_IDLE:
+                if os.sched_getscheduler(pid) == os.SCHED_IDLE and _cpu_group(folder) == ours:
                     found[pid] = _processor_s((folder / "stat").read_text())
             except (OSError, ValueError, IndexError):
                 continue  # it has ended meanwhile
     return found
+
+
+def _sessions_compete() -> bool:
+    try:
+        return AUTOGROUP.read_text().strip() != "0"
+    except FileNotFoundError:
+        return False
+
+
+def _cpu_group(process: Path) -> str:
+    """The control group that its processor time is shared out in."""
+    unified = ""
+    for line in (process / "cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(","):
+            return path
+        if not controllers:
+            unified = path
+    return unified
 
 
 def _processor_s(stat: str) -> float:

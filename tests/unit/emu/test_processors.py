@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
 
+from testbed.backends.emu import processors
 from testbed.backends.emu.processors import Processors, gained_s, giving_way_s
 
 BURN = """
@@ -35,6 +37,16 @@ def burner(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
         process.kill()
 
 
+@pytest.fixture
+def autogroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The kernel's switch, off."""
+    switch = tmp_path / "sched_autogroup_enabled"
+    switch.write_text("0\n")
+    monkeypatch.setattr(processors, "AUTOGROUP", switch)
+    return switch
+
+
+@pytest.mark.usefixtures("autogroup")
 def test_only_who_gives_way_is_counted(burner: tuple[str, int]) -> None:
     kind, pid = burner
     assert (pid in giving_way_s()) == (kind == "idle")
@@ -43,6 +55,18 @@ def test_only_who_gives_way_is_counted(burner: tuple[str, int]) -> None:
         counted = giving_way_s()[pid]
         last = sum(psutil.Process(pid).cpu_times()[:2])
         assert first <= counted <= last
+
+
+def test_between_sessions_nobody_gives_way(burner: tuple[str, int], autogroup: Path) -> None:
+    autogroup.write_text("1\n")
+    assert burner[1] not in giving_way_s()
+
+
+def test_in_another_control_group_nobody_gives_way(tmp_path: Path) -> None:
+    (tmp_path / "cgroup").write_text("3:cpuset:/\n2:cpu,cpuacct:/somewhere\n0::/else\n")
+    assert processors._cpu_group(tmp_path) == "/somewhere"
+    (tmp_path / "cgroup").write_text("0::/user.slice/a:b\n")
+    assert processors._cpu_group(tmp_path) == "/user.slice/a:b"
 
 
 def test_shares_are_shares() -> None:
@@ -59,8 +83,6 @@ def test_who_came_or_went_counts_for_nothing() -> None:
 
 
 def test_a_name_with_brackets_is_no_field() -> None:
-    from testbed.backends.emu.processors import _processor_s
-
     tick = os.sysconf("SC_CLK_TCK")
     stat = "7 (a) b) S " + " ".join(["0"] * 10) + f" {3 * tick} {2 * tick} 0"
-    assert _processor_s(stat) == 5.0
+    assert processors._processor_s(stat) == 5.0
