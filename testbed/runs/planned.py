@@ -51,46 +51,65 @@ def planned(experiment: Experiment, policy: PolicySpec) -> Planned:
     room = berths([history], [int(count) for count in experiment.datacentre.slots])
     network = network_plan(experiment.datacentre, "hn", experiment.scale.rate, room)
     free = {server: list(slots) for server, slots in network.slots_of_server.items()}
-    taken: dict[str, TenantPlan] = {}
+    taken: dict[str, tuple[int, TenantPlan]] = {}
+    booked: dict[str, events.JobReserved] = {}
     tenants: list[PlannedTenant] = []
     refused: list[tuple[str, str]] = []
     for event in history:
         match event:
             case events.JobReserved():
-                number = len(tenants) + 1
-                tenant = _tenant(experiment, network, free, event, number)
-                taken[event.job_id] = tenant
-                tenants.append(_shown(network, tenant, event))
+                booked[event.job_id] = event
+            case events.JobStarted(job_id=job_id, rate_bps=rate_bps):
+                where = booked.pop(job_id)
+                tenant = _tenant(experiment, network, free, where, rate_bps, len(tenants) + 1)
+                taken[job_id] = rate_bps, tenant
+                tenants.append(_shown(network, tenant, job_id, event.t))
+            case events.JobMigrated():
+                rate_bps = _give_back(free, taken, event.job_id)
+                tenant = _tenant(experiment, network, free, event, rate_bps, len(tenants) + 1)
+                taken[event.job_id] = rate_bps, tenant
+                tenants.append(_shown(network, tenant, event.job_id, event.t))
             case events.JobEnded(job_id=job_id, outcome="rejected", reason=reason):
                 refused.append((job_id, reason))
             case events.JobEnded(job_id=job_id) if job_id in taken:
-                for vm in taken.pop(job_id).vms:
-                    free[vm.slot.server].append(vm.slot)
-                    free[vm.slot.server].sort(key=lambda slot: slot.index)
+                _give_back(free, taken, job_id)
             case _:
                 pass
     return Planned(policy.label, network_text(network), tuple(tenants), tuple(refused))
+
+
+def _give_back(
+    free: dict[int, list[Slot]], taken: dict[str, tuple[int, TenantPlan]], job_id: str
+) -> int:
+    """A job's VM namespaces are free again; returns its rate in experiment units."""
+    rate_bps, tenant = taken.pop(job_id)
+    for vm in tenant.vms:
+        free[vm.slot.server].append(vm.slot)
+        free[vm.slot.server].sort(key=lambda slot: slot.index)
+    return rate_bps
 
 
 def _tenant(
     experiment: Experiment,
     network: NetworkPlan,
     free: dict[int, list[Slot]],
-    event: events.JobReserved,
+    event: events.JobReserved | events.JobMigrated,
+    rate_bps: int,
     tenant_id: int,
 ) -> TenantPlan:
+    """A job where an event puts it, as the tenant that it would be there."""
     placement = Placement(event.root, tuple((s, n) for s, n in event.vms_on))
     slots = tuple(free[server].pop(0) for server, count in placement.vms_on for _ in range(count))
-    rate_bps = scaled_bps(event.rate_bps, experiment.scale.rate)
+    wire_bps = scaled_bps(rate_bps, experiment.scale.rate)
     return tenant_plan(
-        experiment.datacentre, network, placement, slots, tenant_id, event.job_id, rate_bps
+        experiment.datacentre, network, placement, slots, tenant_id, event.job_id, wire_bps
     )
 
 
-def _shown(network: NetworkPlan, tenant: TenantPlan, event: events.JobReserved) -> PlannedTenant:
+def _shown(network: NetworkPlan, tenant: TenantPlan, job_id: str, start_s: float) -> PlannedTenant:
     where = ", ".join(vm.slot.netns for vm in tenant.vms)
     summary = (
-        f"{event.job_id} at {event.start_s:.1f} s as tenant {tenant.tenant_id}, {tenant.prefix}, "
+        f"{job_id} at {start_s:.1f} s as tenant {tenant.tenant_id}, {tenant.prefix}, "
         f"{tenant.rate_bps / 1e6:g} Mbit/s on the wire, in {where}"
     )
-    return PlannedTenant(event.job_id, summary, tenant_text(network, tenant))
+    return PlannedTenant(job_id, summary, tenant_text(network, tenant))
