@@ -341,5 +341,7 @@ def _human(value: float, units: Mapping[str, Decimal]) -> str:
 
 
 def together_s(at_s: float) -> float:
-    """Up to when an instant counts as ``at_s``: sums of floats differ in their last digits."""
-    return at_s + 1e-9 + 1e-14 * abs(at_s)
+    """Up to when an instant counts as ``at_s`` (at least 0): sums of floats differ in their last
+    digits.
+    """
+    return at_s + 1e-9 + 1e-14 * at_s

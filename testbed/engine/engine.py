@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from jobs.estimate import promised_duration_s
@@ -18,7 +19,7 @@ from testbed.embedding.placement import Placement, hose_bps, tree_of
 from testbed.engine.arrivals import Arrivals
 from testbed.engine.backend import Backend, Completion, StartFailed
 from testbed.engine.books import Books
-from testbed.engine.state import JobState, Phase, Rank, submitted
+from testbed.engine.state import JobState, Phase, Rank, visible_of
 from testbed.engine.view import EngineView
 from testbed.errors import RunFailed
 from testbed.reservation.ledger import Ledger
@@ -100,14 +101,12 @@ class Engine:
     def run(self) -> None:
         """Play every job to its end. Whatever interrupts leaves the running ones ``unfinished``."""
         try:
-            step, after_step, left = self._step, self._after_step, self._left
+            step, after_step, jobs, left = self._step, self._after_step, self.jobs, self._left
             while step():
                 if after_step is not None:
                     after_step(self)
-                if left:
-                    for job_id in left:
-                        del self.jobs[job_id]
-                    left.clear()
+                while left:
+                    del jobs[left.pop()]
         except BaseException as error:
             self._abandon(type(error).__name__ if str(error) == "" else str(error))
             raise
@@ -135,8 +134,7 @@ class Engine:
             raise RunFailed(f"the world has nothing left to wait for, yet these jobs run: {stuck}")
         else:
             at_s = self.backend.now_s()
-            if at_s > self.now_s or until > self.now_s:
-                self._advance(max(until, at_s))
+            self._advance(at_s if at_s > until else until)
             if timed:
                 _, rank, key, epoch = heapq.heappop(timeline)
                 self._due(Rank(rank), key, epoch, until)
@@ -191,12 +189,16 @@ class Engine:
         if request.id in self.jobs:
             raise ValueError(f"job {request.id} is submitted while another of that name is here")
         self._arrived += 1
-        job = self.jobs[request.id] = submitted(request, self.now_s, self._arrived)
+        if request.submit_s != self.now_s:
+            request = replace(request, submit_s=self.now_s)
+        open_book = request.true_duration_s is None and request.cpu_estimate is None
+        visible = request if open_book else visible_of(request)
+        self.jobs[request.id] = JobState(request, visible, self._arrived)
         self.waiting[request.id] = None
         if request.bandwidth_bps > self.largest_bps:  # noqa: PLR1730 - the call costs
             self.largest_bps = request.bandwidth_bps
         if self._sink is not None:
-            self._sink(events.JobSubmitted(self.now_s, events.JobRecord(job.request.to_json)))
+            self._sink(events.JobSubmitted(self.now_s, events.JobRecord(request.to_json)))
         for action in self.policy.decide(self._view, act.Arrived(request.id)):
             self._does[type(action)](action)
 
@@ -209,8 +211,7 @@ class Engine:
                 together = []
             job = self.jobs.get(done.job_id)
             if job is not None and job.phase in ("running", "preempted"):
-                if done.at_s > self.now_s:
-                    self._advance(done.at_s)
+                self._advance(done.at_s)
                 detail = done.detail
                 if self._charges:
                     detail = {**(detail or {}), **self._price(done)}
@@ -220,8 +221,9 @@ class Engine:
 
     def _tell_ended(self, together: list[act.Ended]) -> None:
         """Tell the policy who ended at this instant."""
-        for ended in together[:-1]:
-            self._ask(ended._replace(more=True))
+        if len(together) > 1:
+            for ended in together[:-1]:
+                self._ask(ended._replace(more=True))
         if together:
             self._ask(together[-1])
 

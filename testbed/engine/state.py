@@ -55,14 +55,10 @@ class JobState:
         return place
 
 
-def submitted(request: JobRequest, at_s: float, order: int) -> JobState:
-    """A job that is submitted at ``at_s``, whatever its request says of that."""
-    if request.submit_s != at_s:
-        request = replace(request, submit_s=at_s)
-    # The truth behind its estimates stays hidden from policies.
-    visible = request
+def visible_of(request: JobRequest) -> JobRequest:
+    """The request as policies may know it: the truth behind its estimates stays hidden."""
     if request.cpu_estimate is not None:
-        visible = replace(visible, cpu_use=request.cpu_estimate, cpu_estimate=None)
+        request = replace(request, cpu_use=request.cpu_estimate, cpu_estimate=None)
     if request.true_duration_s is not None:
-        visible = replace(visible, true_duration_s=None)
-    return JobState(request, visible, order)
+        request = replace(request, true_duration_s=None)
+    return request

@@ -5,8 +5,9 @@ enough nodes will be free. A later job starts at once if it fits and either is o
 shadow time or needs no more than the *extra* nodes that the head leaves then (Lifka; Mu'alem and
 Feitelson, Section 2.2).
 
-A decision costs O(running) for the shadow and O(waiting) for the jump; an arrival behind a
-waiting head costs O(1): whoever could not start after the last decision cannot start now either.
+A decision costs O(waiting) for the jump and, where somebody would fit, O(running) for the shadow;
+an arrival behind a waiting head that does not fit costs O(1): whoever could not start after the
+last decision cannot start now either.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class Easy:
         # The head's shadow time, and up to when an end counts as that.
         self._shadow_s = self._limit_s = 0.0
         self._extra = 0
+        # Whether these have to be worked out again before somebody looks at them.
+        self._stale = True
         self._said: tuple[str, float] | None = None
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
@@ -81,7 +84,7 @@ class Easy:
         if self._running and self._running[0][0] < now_s:
             # Somebody runs longer than planned: the shadow moves with the time.
             return self._plan(view, slots, now_s)
-        if n <= len(slots.free) and self._may_jump(now_s, n, planned_s):
+        if n <= len(slots.free) and self._may_jump(slots, now_s, n, planned_s):
             del self._queue[-1]
             return [self._start(slots, now_s, entry)]
         return [self._behind_the_head(slots, entry)] if view.listening else []
@@ -104,18 +107,23 @@ class Easy:
         if not queue:
             return out
         free = len(slots.free)
-        self._look_ahead(free, queue[0][1], now_s)
+        self._stale = True
         if free:
             self._jump(slots, now_s, free, out)
         if view.listening:
+            self._look_ahead(slots, now_s)
             said = (queue[0][0], self._shadow_s)
             if said != self._said:
                 self._said = said
                 out.append(self._head_waits(slots, queue[0]))
         return out
 
-    def _look_ahead(self, free: int, needs: int, now_s: float) -> None:
+    def _look_ahead(self, slots: Slots, now_s: float) -> None:
         """When the head can start at the latest, and how many nodes it leaves then."""
+        if not self._stale:
+            return
+        self._stale = False
+        free, needs = len(slots.free), self._queue[0][1]
         running = iter(self._running)
         for end_s, _, n, _ in running:
             free += n
@@ -132,8 +140,10 @@ class Easy:
             free += n
         self._shadow_s, self._limit_s, self._extra = shadow_s, limit_s, free - needs
 
-    def _may_jump(self, now_s: float, n: int, planned_s: float) -> bool:
+    def _may_jump(self, slots: Slots, now_s: float, n: int, planned_s: float) -> bool:
         """Whether a job that fits delays the head; if it does not, it takes what it needs."""
+        if self._stale:
+            self._look_ahead(slots, now_s)
         if now_s + planned_s <= self._limit_s:
             return True
         if n <= self._extra:
@@ -146,7 +156,7 @@ class Easy:
         queue = self._queue
         gone = []
         for place, (_, n, planned_s, _) in enumerate(queue):
-            if n <= free and place and self._may_jump(now_s, n, planned_s):
+            if n <= free and place and self._may_jump(slots, now_s, n, planned_s):
                 gone.append(place)
                 free -= n
                 if not free:

@@ -114,13 +114,14 @@ class SimulatedBackend:
         # Where nobody shares the network, rates change only by what the engine does.
         ends = self._ends
         end_s = ends[0][0] if ends and ends[0][3].epoch == ends[0][2] else self._first_end_s()
-        if end_s == math.inf or (until_s is not None and end_s > until_s):
-            if until_s is not None and until_s > self._now_s:
-                self._now_s = until_s
-            if until_s is None or end_s > together_s(until_s):
+        if until_s is None or end_s <= until_s:
+            if end_s == math.inf:
                 return []
-        elif end_s > self._now_s:
-            self._now_s = end_s
+            self._now_s = max(self._now_s, end_s)
+        else:
+            self._now_s = max(self._now_s, until_s)
+            if end_s > together_s(until_s):
+                return []
         return self._finish_all(together_s(end_s))
 
     def _wait_sharing(self, until_s: float | None) -> list[Completion]:
