@@ -60,7 +60,11 @@ class Easy:
         if isinstance(event, Arrived):
             return self._arrive(view, slots, event.job_id)
         if isinstance(event, Ended):
-            self._leave(slots, event.job_id)
+            held = self._held.pop(event.job_id, None)
+            if held is not None:
+                run, taken = held
+                slots.give_back(taken)
+                del self._running[bisect_left(self._running, run)]
             if not event.more and self._queue:
                 return self._plan(view, slots, view.now_s)
         return []
@@ -69,11 +73,13 @@ class Easy:
 
     def _arrive(self, view: View, slots: Slots, job_id: str) -> list[Action]:
         job = view.job(job_id)
-        wrong = slots.objection(job)
-        if wrong is not None:
-            return [Reject(job_id, wrong)]
-        now_s = view.now_s
-        n, planned_s = job.n_vms, job.stated_s if self._stated else job.duration_s
+        n, now_s = job.n_vms, view.now_s
+        if n > slots.total or job.bandwidth_bps or job.cores != 1 or job.memory_mib:
+            # Something to look at more closely.
+            wrong = slots.objection(job)
+            if wrong is not None:
+                return [Reject(job_id, wrong)]
+        planned_s = job.stated_s if self._stated else job.duration_s
         entry = (job_id, n, planned_s, job.bandwidth_bps)
         if not self._queue:
             if n <= len(slots.free):
@@ -88,13 +94,6 @@ class Easy:
             del self._queue[-1]
             return [self._start(slots, now_s, entry)]
         return [self._behind_the_head(slots, entry)] if view.listening else []
-
-    def _leave(self, slots: Slots, job_id: str) -> None:
-        held = self._held.pop(job_id, None)
-        if held is not None:
-            run, taken = held
-            slots.give_back(taken)
-            del self._running[bisect_left(self._running, run)]
 
     # -- who starts -------------------------------------------------------------------------
 

@@ -152,11 +152,14 @@ class SimulatedBackend:
         if best_effort and job.n_vms == 1:
             # It has nobody to send to: nothing can hold it up.
             best_effort, rate_bps = False, job.bandwidth_bps
-        entry = _SimJob(job, placement, rate_bps, best_effort, self._now_s, tier)
+        use = job.cpu_use
+        cpus = sum(use) if isinstance(use, tuple) else use * job.n_vms
+        entry = _SimJob(job, placement, rate_bps, best_effort, self._now_s, tier, 1.0, cpus)
         self._jobs[job.id] = entry
         if best_effort or rate_bps:
             self._connect(entry)
-        self._occupy(entry)
+        if self._tiers is not None or tier == "background":
+            self._occupy(entry)
         self._plan(entry)
 
     def rescale(self, job_id: str, rate_bps: int) -> None:
@@ -218,8 +221,6 @@ class SimulatedBackend:
         """A job is on its nodes: with those it shares them with, it gets the speed that goes."""
         if self._tiers is None:
             if job.tier == "foreground":
-                use = job.request.cpu_use
-                job.cpus = sum(use) if isinstance(use, tuple) else use * job.request.n_vms
                 return
             self._tiers = self._begin_tiers(job)
         touched = self._tiers.enter(job.request, job.placement, job.tier)
