@@ -74,7 +74,7 @@ def transfer(world: LiveWorld, tenants: Sequence[TenantPlan], duration_s: float)
         )
         for vm, plan in zip(tenant.vms, plans, strict=True):
             name = f"{tenant.job_id}.{vm.index}"
-            world.spawn(name, vm.slot, plan, "foreground")
+            world.spawn(name, vm.slot, plan)
             names.append(name)
     reports, begin_ns = _collect(world, names, 20 * duration_s + 30)
     out = []

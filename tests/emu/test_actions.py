@@ -11,6 +11,7 @@ from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.emu.world import LiveWorld
 from testbed.schedulers.actions import (
+    Action,
     Kill,
     Migrate,
     Preempt,
@@ -21,8 +22,9 @@ from testbed.schedulers.actions import (
     Start,
     SwitchTier,
 )
+from testbed.schedulers.policy import View
 from testbed.spec.experiment import Scale
-from tests.emu.puppets import Puppet, at, begun, ended, on, play, small_world
+from tests.emu.puppets import Does, Puppet, at, begun, ended, on, play, small_world
 from topologies.tree import tree
 
 MBIT = 10**6
@@ -218,6 +220,49 @@ def test_a_tier_switch_changes_who_is_in_front(world: LiveWorld) -> None:
     # Since the switch the other is in front: what the first had left then, it does after that one.
     done_s = at(told["ahead"], events.JobPreempted) - begun(told["ahead"])
     assert later_by(told["behind"], told["ahead"]) > (4.0 - done_s) / 2 > 0
+
+
+def test_a_job_in_the_background_comes_and_goes_beside_a_busy_one(world: LiveWorld) -> None:
+    """To get ready and to die takes a processor too, which the one ahead never leaves: neither may
+    keep everybody else waiting until that one has ended.
+    """
+    place = on(SWITCH, (0, 1))
+    burner = {"kind": "compute", "cpu_share": 1.0}
+    world._cgroup.set_quota(0, 0.5)
+    done: list[str] = []
+
+    def tell(what: str, *actions: Action) -> Does:
+        def do(_: View) -> list[Action]:
+            done.append(what)
+            return list(actions)
+
+        return do
+
+    puppet = Puppet(
+        {
+            "ahead": tell("ahead comes", Start("ahead", place, 0)),
+            "behind": tell("behind comes", Start("behind", place, 0, tier="background")),
+        },
+        {
+            1.0: tell("behind has come", Kill("behind", "its time is over")),
+            1.1: tell("behind has gone"),
+        },
+        ends={"ahead": tell("ahead ends")},
+    )
+    jobs = [
+        JobRequest("ahead", 0.0, 1, 0, 6.0, **burner),  # type: ignore[arg-type]
+        JobRequest("behind", 0.0, 1, 0, 6.0, **burner),  # type: ignore[arg-type]
+    ]
+    told = play(world, jobs, puppet, Scale(rate=0.02, cpu=0.5))
+    assert ended(told["behind"]).reason == "its time is over"
+    assert ended(told["ahead"]).outcome == "finished"
+    assert done == [
+        "ahead comes",
+        "behind comes",
+        "behind has come",
+        "behind has gone",
+        "ahead ends",
+    ]
 
 
 RANKS = """

@@ -15,6 +15,7 @@ import heapq
 import signal
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 
 from jobs.live.client import AgentExited, AgentPoolError, AgentProgress, AgentRefused, Message
@@ -253,8 +254,9 @@ class LiveBackend:
         for name, vm, plan in zip(live.agents, tenant.vms, live.plans, strict=True):
             self._owner[name] = live.request.id
             self._alive.add(name)
-            self._world.spawn(name, vm.slot, plan, live.tier, live.request.cores)
+            self._world.spawn(name, vm.slot, plan, live.request.cores)
         self._until_ready(live)
+        self._world.prefer(tenant, live.tier)
         at_ns = max(time.monotonic_ns() + START_MARGIN_NS, since_ns + cost_ns)
         live.begin(at_ns if rest is None else since_ns, at_ns)
         self._world.agents.begin(live.agents, at_ns)
@@ -334,6 +336,10 @@ class LiveBackend:
         """End what still runs: with a word first, so that it reports, or at once."""
         live.stopping = True
         running = self._alive.intersection(live.agents)
+        if running and live.tier == "background" and live.tenant is not None:
+            # Behind a busy one even a killed process waits for the moment in which it can end.
+            with suppress(OSError):
+                self._world.prefer(live.tenant, "foreground")
         silent = {name for name in running if name not in live.reports}
         graceful = silent if live.request.command is not None or not by_force else set()
         for name in sorted(silent):

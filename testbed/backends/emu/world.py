@@ -150,13 +150,14 @@ class LiveWorld:
         self.network.rerate_tenant(tenant, new)
         return new
 
-    def spawn(self, name: str, slot: Slot, plan: Plan, tier: Tier, cores: int = 1) -> None:
+    def spawn(self, name: str, slot: Slot, plan: Plan, cores: int = 1) -> None:
         """Ask for an agent in a VM slot: in its namespace and control group, unprivileged.
 
+        In the foreground, until it is ready: behind a busy VM it would not come to its first line.
         ``cores``: how many of its node's slots the VM takes.
         """
         joins = self._cgroup.add_vm(slot.server, slot.index)
-        self._cgroup.set_weight(slot.server, slot.index, WEIGHTS[tier])
+        self._cgroup.set_weight(slot.server, slot.index, WEIGHTS["foreground"])
         if self._cpus_per_vm < 1.0:
             self._cgroup.set_quota(slot.server, self._cpus_per_vm * cores, slot.index)
         self.agents.spawn(
