@@ -17,8 +17,9 @@ from testbed.backends.emu.processors import Processors, gained_s, giving_way_s
 
 BURN = """
 import os, sys, time
-if sys.argv[1] == "idle":
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+# Whatever the class of the tests themselves.
+wanted = os.SCHED_IDLE if sys.argv[1] == "idle" else os.SCHED_OTHER
+os.sched_setscheduler(0, wanted, os.sched_param(0))
 print("on", flush=True)
 end = time.monotonic() + 20
 while time.monotonic() < end and os.getppid() != 1:
