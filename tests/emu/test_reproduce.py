@@ -24,8 +24,8 @@ scale: {rate: 0.02, time: 2}
 workload:
   kind: jobs
   jobs:
-    - {id: a, vms: 4, bandwidth: 400 Mbit/s, duration: 4 s, deadline: 20 s}
-    - {id: b, at: 1 s, vms: 8, bandwidth: 400 Mbit/s, duration: 4 s, deadline: 20 s}
+    - {id: a, vms: 4, bandwidth: 400 Mbit/s, duration: 4 s, deadline: 200 s}
+    - {id: b, vms: 8, bandwidth: 400 Mbit/s, duration: 4 s, deadline: 200 s}
 """
 SERIES, XS = ("VC",), (1.0,)
 FIGURE = LiveFigure(
