@@ -225,7 +225,8 @@ class Engine:
             for ended in together[:-1]:
                 self._ask(ended._replace(more=True))
         if together:
-            self._ask(together[-1])
+            for action in self.policy.decide(self._view, together[-1]):
+                self._does[type(action)](action)
 
     def _price(self, done: Completion) -> dict[str, float]:
         """What a job costs its tenant; nothing where the policy charges nothing or it was late."""

@@ -139,10 +139,9 @@ class Cmbf:
 
     def _start(self, slots: Slots, entry: Entry) -> Action:
         _, job_id, n = entry
-        taken = slots.take(n)
+        taken, placement = slots.take(n)
         self._held[job_id] = taken
         insort(self._running, entry)
-        placement = slots.placement(taken)
         if job_id in self._began:
             return Migrate(job_id, placement, "nodes are free for it again", self._cost_s)
         self._began.add(job_id)

@@ -167,12 +167,12 @@ class Easy:
 
     def _start(self, slots: Slots, now_s: float, entry: Entry) -> Start:
         job_id, n, planned_s, rate_bps = entry
-        taken = slots.take(n)
+        taken, placement = slots.take(n)
         self._started += 1
         run = (now_s + planned_s, self._started, n, job_id)
         self._held[job_id] = (run, taken)
         insort(self._running, run)
-        return Start(job_id, slots.placement(taken), rate_bps)
+        return Start(job_id, placement, rate_bps)
 
     # -- why others wait ----------------------------------------------------------------------
 

@@ -26,12 +26,14 @@ class Slots:
         self._networked = bool(len(datacentre.link_capacity_bps))
         self._memory = datacentre.memory_mib is not None
 
-    def take(self, n: int) -> list[int]:
-        """The ``n`` lowest free slots; the caller knows that there are so many."""
+    def take(self, n: int) -> tuple[list[int], Placement]:
+        """The ``n`` lowest free slots and a VM on each; the caller knows that there are so many."""
         free = self.free
         taken = free[:n]
         del free[:n]
-        return taken
+        if self._single:
+            return taken, Placement(self._root, tuple(map(self._pair_of, taken)))
+        return taken, self.placement(taken)
 
     def give_back(self, slots: Sequence[int]) -> None:
         self.free += slots
@@ -39,8 +41,6 @@ class Slots:
 
     def placement(self, slots: Sequence[int]) -> Placement:
         """A VM on each of these slots, which are in order; which process is where is all one."""
-        if self._single:
-            return Placement(self._root, tuple(map(self._pair_of, slots)))
         return Placement(self._root, _counted([self.server[k] for k in slots]))
 
     def placement_of(self, at: Sequence[int]) -> Placement:

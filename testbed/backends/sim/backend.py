@@ -117,9 +117,11 @@ class SimulatedBackend:
         if until_s is None or end_s <= until_s:
             if end_s == math.inf:
                 return []
-            self._now_s = max(self._now_s, end_s)
+            if end_s > self._now_s:  # noqa: PLR1730 - here and below: the call would cost
+                self._now_s = end_s
         else:
-            self._now_s = max(self._now_s, until_s)
+            if until_s > self._now_s:  # noqa: PLR1730
+                self._now_s = until_s
             if end_s > together_s(until_s):
                 return []
         return self._finish_all(together_s(end_s))
