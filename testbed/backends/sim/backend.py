@@ -148,12 +148,13 @@ class SimulatedBackend:
 
     def start(self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier) -> None:
         best_effort = rate_bps == 0 and job.bandwidth_bps > 0 and job.kind != "compute"
-        if best_effort and (self._shared is None or tier == "background"):
-            missing = "a simulated network" if self._shared is None else "the foreground"
-            raise StartFailed(f"best-effort jobs need {missing} to share")
-        if best_effort and job.n_vms == 1:
-            # It has nobody to send to: nothing can hold it up.
-            best_effort, rate_bps = False, job.bandwidth_bps
+        if best_effort:
+            if self._shared is None or tier == "background":
+                missing = "a simulated network" if self._shared is None else "the foreground"
+                raise StartFailed(f"best-effort jobs need {missing} to share")
+            if job.n_vms == 1:
+                # It has nobody to send to: nothing can hold it up.
+                best_effort, rate_bps = False, job.bandwidth_bps
         use = job.cpu_use
         cpus = sum(use) if isinstance(use, tuple) else use * job.n_vms
         entry = _SimJob(job, placement, rate_bps, best_effort, self._now_s, tier, 1.0, cpus)
