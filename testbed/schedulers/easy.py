@@ -152,18 +152,17 @@ class Easy:
 
     def _jump(self, slots: Slots, now_s: float, free: int, out: list[Action]) -> None:
         """Start whoever does not delay the head, in order of arrival."""
-        queue = self._queue
         gone = []
-        for place, (_, n, planned_s, _) in enumerate(queue):
-            if n <= free and place and self._may_jump(slots, now_s, n, planned_s):
-                gone.append(place)
-                free -= n
+        for entry in self._queue:
+            # The head is larger than what is free.
+            if entry[1] <= free and self._may_jump(slots, now_s, entry[1], entry[2]):
+                gone.append(entry)
+                free -= entry[1]
                 if not free:
                     break
-        if gone:
-            out += [self._start(slots, now_s, queue[place]) for place in gone]
-            for place in reversed(gone):
-                del queue[place]
+        for entry in gone:
+            self._queue.remove(entry)
+            out.append(self._start(slots, now_s, entry))
 
     def _start(self, slots: Slots, now_s: float, entry: Entry) -> Start:
         job_id, n, planned_s, rate_bps = entry
