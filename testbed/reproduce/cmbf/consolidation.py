@@ -146,7 +146,8 @@ MOST_MIGRATIONS = Claim(
     reading="every going on after a preemption, every move from behind to the front elsewhere",
     remark="more than half of what CMCBF and AMCBF count are background jobs that come to the "
     "front on other nodes; if only jobs that lose their place in front count, CMBF has two to six "
-    "times as many as they. At saturation it has the most either way ([0451](decisions/0451-what-counts-as-a-migration.md))",
+    "times as many as they. At saturation it is level with CMCBF and ahead of AMCBF "
+    "([0451](decisions/0451-what-counts-as-a-migration.md))",
 )
 """Said of the JWorkload alone (Section 5.3, item 4)."""
 
