@@ -11,6 +11,7 @@ The causes that come while jobs run come after the preflight, so that it cannot 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -77,29 +78,35 @@ def run(quick: bool) -> list[Result]:
 def _case(
     name: str, repeats: int, settings: dict[str, str], spoil: Spoilt, *, good: bool
 ) -> Result:
-    verdicts, ratios, finished, why = [], [], [], []
+    verdicts, ratios, finished, found = [], [], [], []
     for _ in range(repeats):
-        recorded = _one(settings, spoil)
+        recorded, findings = _one(settings, spoil)
         summary = recorded.results.summary
         verdicts.append(str(summary.fidelity.verdict))
         ratio = summary.estimate_ratio
         ratios.append(0.0 if ratio is None else ratio.max)
         finished.append(f"{summary.finished} of {summary.jobs}")
-        why += list(summary.fidelity.reasons)
+        found.append(findings)
     told = all((verdict == "ok") is good for verdict in verdicts)
     target = "every verdict ok" if good else "no verdict ok"
-    reasons = "; ".join(dict.fromkeys(why)) or "none"
     return Result(
         name,
         "ratio",
         tuple(ratios),
         target,
         told,
-        {"verdicts": verdicts, "finished": finished, "why": reasons},
+        {"verdicts": verdicts, "finished": finished, "found": found},
     )
 
 
-def _one(settings: dict[str, str], spoil: Spoilt) -> Recorded:
+def _findings(run: Path) -> dict[str, str]:
+    """What each check of a run that was not content said, by the check's name."""
+    lines = (run / "events.jsonl").read_text(encoding="utf-8").splitlines()
+    noted = [e for e in map(json.loads, lines) if e["event"] == events.FidelityNoted.name]
+    return {e["check"]: f"{e['level']}: {e['reason']}" for e in noted if e["level"] != "ok"}
+
+
+def _one(settings: dict[str, str], spoil: Spoilt) -> tuple[Recorded, dict[str, str]]:
     with TemporaryDirectory(prefix="hosenet-bench-") as folder:
         file = Path(folder) / "validity.yaml"
         file.write_text(EXPERIMENT, encoding="utf-8")
@@ -114,7 +121,7 @@ def _one(settings: dict[str, str], spoil: Spoilt) -> Recorded:
 
         show = LiveRun(lambda _: None, spoiling)
         (recorded,) = run_live(experiment, top, LiveOptions(prefix="hv"), show, ["bench"])
-        return recorded
+        return recorded, _findings(recorded.folder.path)
 
 
 def _nothing(_: events.Event) -> None:
