@@ -47,7 +47,7 @@ PREFIX_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 def _run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=20, check=False, stdin=subprocess.DEVNULL
+        command, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
     )
 
 
@@ -69,12 +69,12 @@ def _lacks_namespaces() -> str | None:
 
 def _lacks_ovs() -> str | None:
     try:
-        shown = _run("ovs-vsctl", "--timeout=5", "show")
+        shown = _run("ovs-vsctl", "--timeout=20", "show")
     except FileNotFoundError:
         return "no Open vSwitch (sudo ./provision.sh install)"
     if shown.returncode != 0:
         return f"Open vSwitch is not running (sudo ./provision.sh install): {shown.stderr.strip()}"
-    if _run("ovs-appctl", "--timeout=5", "version").returncode != 0:
+    if _run("ovs-appctl", "--timeout=20", "version").returncode != 0:
         return "ovs-vswitchd does not answer (sudo ./provision.sh install)"
     return None
 
@@ -180,7 +180,7 @@ def left_behind(prefix: str) -> list[str]:
         with suppress(FileNotFoundError):
             found += [f"{kind} {e.name}" for e in Path(folder).iterdir() if _ours(e.name, prefix)]
     if os.geteuid() == 0 and lacking("ovs") is None:
-        bridges = _run("ovs-vsctl", "--timeout=10", "list-br").stdout.split()
+        bridges = _run("ovs-vsctl", "--timeout=50", "list-br").stdout.split()
         found += [f"bridge {name}" for name in bridges if _ours(name, prefix)]
     root = Path("/sys/fs/cgroup")
     for depth in ("*", "*/*", "*/*/*"):
@@ -197,7 +197,7 @@ def _remove(found: list[str]) -> None:
         if kind == "namespace":
             _run("ip", "netns", "delete", name)
         elif kind == "bridge":
-            _run("ovs-vsctl", "--timeout=10", "--if-exists", "del-br", name)
+            _run("ovs-vsctl", "--timeout=50", "--if-exists", "del-br", name)
     for kind, _, name in (entry.partition(" ") for entry in found):
         if kind == "link":
             _run("ip", "link", "delete", name)

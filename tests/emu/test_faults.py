@@ -83,7 +83,7 @@ def test_a_vm_whose_port_vanishes_ends_its_job_and_the_next_one_there_says_so(
     prefix = world.plan.prefix
 
     def strike(_: View) -> list[Start]:
-        subprocess.run(["ip", "link", "delete", f"{prefix}-s0v0"], check=True, timeout=10)
+        subprocess.run(["ip", "link", "delete", f"{prefix}-s0v0"], check=True, timeout=60)
         return []
 
     left, right = on(SWITCH, (0, 1), (1, 1)), on(SWITCH, (2, 1), (3, 1))
@@ -110,7 +110,7 @@ def test_a_namespaces_name_that_vanishes_costs_the_job_that_comes_next(world: Li
     prefix = world.plan.prefix
 
     def strike(_: View) -> list[Start]:
-        subprocess.run(["ip", "netns", "delete", f"{prefix}-s0v0"], check=True, timeout=10)
+        subprocess.run(["ip", "netns", "delete", f"{prefix}-s0v0"], check=True, timeout=60)
         return []
 
     left = on(SWITCH, (0, 1), (1, 1))

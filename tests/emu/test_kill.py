@@ -65,7 +65,7 @@ class Run:
                 stderr=log,
                 env=environment(),
             )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not self.said.startswith("going "):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 pytest.fail(f"the run did not begin: {self.said}")

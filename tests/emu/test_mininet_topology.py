@@ -25,10 +25,10 @@ pytestmark = [
 
 def vsctl(*arguments: str) -> str:
     done = subprocess.run(
-        ["ovs-vsctl", "--timeout=20", *arguments],
+        ["ovs-vsctl", "--timeout=60", *arguments],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=True,
     )
     return done.stdout

@@ -379,7 +379,7 @@ def test_what_was_planned_as_text_is_what_is_there(
     text = "".join(f"{line.text()}\n" for line in section.lines)
     subprocess.run(
         ["ip", "netns", "exec", free.netns, "tc", "-batch", "-"],
-        input=text, text=True, check=True, timeout=20,
+        input=text, text=True, check=True, timeout=60,
     )  # fmt: skip
 
     def shown(netns: str) -> str:

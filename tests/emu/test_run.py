@@ -128,7 +128,7 @@ class Testbed:
                 if log.exists() and f'"{event}"' in log.read_text(encoding="utf-8"):
                     return
             time.sleep(0.02)
-        pytest.fail(f"no {event} came: {process.communicate(timeout=30)}")
+        pytest.fail(f"no {event} came: {process.communicate(timeout=60)}")
 
 
 @pytest.fixture

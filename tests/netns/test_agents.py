@@ -34,7 +34,7 @@ N_VMS = 3
 
 def ip(*arguments: str) -> None:
     done = subprocess.run(
-        ["ip", *arguments], capture_output=True, text=True, timeout=20, check=False
+        ["ip", *arguments], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, (arguments, done.stderr)
 
@@ -64,7 +64,7 @@ class Star:
         for name in (*self.vms, self.switch):
             # It may not have been made; what is left behind in earnest, the prefix finds.
             subprocess.run(
-                ["ip", "netns", "delete", name], capture_output=True, timeout=20, check=False
+                ["ip", "netns", "delete", name], capture_output=True, timeout=60, check=False
             )
 
     def limit(self, vm: int, *qdisc: str) -> None:
@@ -76,7 +76,7 @@ class Star:
             ["ip", "netns", "exec", self.vms[vm], "cat", "/sys/class/net/eth0/statistics/rx_bytes"],
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=60,
             check=True,
         )
         return int(shown.stdout)

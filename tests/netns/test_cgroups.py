@@ -225,7 +225,7 @@ print(open("/proc/self/cgroup").read() == before)
 def test_a_run_enters_its_group_and_leaves_it_for_where_it_was(group: RunCgroup) -> None:
     run = group.paths[0].name
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, run], capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-c", CHILD, run], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.split() == [str(len(LAYOUT.roots)), "True"]
 

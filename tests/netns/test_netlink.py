@@ -54,7 +54,7 @@ class Bench:
     def run(self, *command: str, text_in: str = "") -> str:
         done = subprocess.run(
             ["ip", "netns", "exec", self.name, *command],
-            input=text_in, capture_output=True, text=True, timeout=20, check=False,
+            input=text_in, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -106,7 +106,7 @@ def make_bench(prefix: str) -> Iterator[Callable[[str], Bench]]:
             f"ip -n {name} link set peer up",
             f"ip -n {name} link set eth0 up",
         ):
-            subprocess.run(command.split(), check=True, timeout=20)
+            subprocess.run(command.split(), check=True, timeout=60)
         with inside(NETNS_DIR / name):
             devices = {dev: socket.if_nametoindex(dev) for dev in ("eth0", "peer")}
             bench = Bench(name, VmNamespace(name, RouteSocket(), devices["eth0"]), devices)
@@ -116,7 +116,7 @@ def make_bench(prefix: str) -> Iterator[Callable[[str], Bench]]:
     yield make
     for bench in made:
         bench.vm.socket.close()
-        subprocess.run(["ip", "netns", "delete", bench.name], check=False, timeout=20)
+        subprocess.run(["ip", "netns", "delete", bench.name], check=False, timeout=60)
 
 
 def tree(dev: str, rate_bps: int, source: str = "10.0.20.0/22") -> tuple[TcItem, ...]:

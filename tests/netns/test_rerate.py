@@ -39,12 +39,12 @@ def vm(prefix: str) -> Iterator[VmNamespace]:
         f"ip -n {name} link set peer up",
         f"ip -n {name} link set eth0 up",
     ):
-        subprocess.run(command.split(), check=True, timeout=20)
+        subprocess.run(command.split(), check=True, timeout=60)
     with inside(NETNS_DIR / name):
         made = VmNamespace(name, RouteSocket(), socket.if_nametoindex("eth0"))
     yield made
     made.socket.close()
-    subprocess.run(["ip", "netns", "delete", name], check=True, timeout=20)
+    subprocess.run(["ip", "netns", "delete", name], check=True, timeout=60)
 
 
 def cap(rate_bps: int) -> HtbClass:
@@ -54,7 +54,7 @@ def cap(rate_bps: int) -> HtbClass:
 def sent_bytes(vm: VmNamespace) -> int:
     """By the device's own counter, which no change of limits sets back."""
     command = ["ip", "-n", vm.name, "-statistics", "-json", "link", "show", "eth0"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     return int(json.loads(shown.stdout)[0]["stats64"]["tx"]["bytes"])
 
 

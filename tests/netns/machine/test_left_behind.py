@@ -11,7 +11,7 @@ import pytest
 
 
 def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, timeout=20, stdin=subprocess.DEVNULL)
+    subprocess.run(["ip", *arguments], check=True, timeout=60, stdin=subprocess.DEVNULL)
 
 
 @pytest.fixture
