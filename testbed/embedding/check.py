@@ -6,13 +6,32 @@ mistake there does not hide itself here.
 
 from __future__ import annotations
 
-from testbed.embedding.placement import ONE_SLOT, Placement, Residual, VmSize
+from typing import Any, Protocol
+
+from testbed.embedding.placement import ONE_SLOT, Placement, VmSize
 from topologies.datacentre import DataCentre, Tree
+
+
+class Amounts(Protocol):
+    """Numbers by server, or by directed link."""
+
+    def __getitem__(self, at: int, /) -> Any: ...
+
+
+class Free(Protocol):
+    """What is free where the placement is: a whole residual, or as much of one as is looked at."""
+
+    @property
+    def free_slots(self) -> Amounts: ...
+    @property
+    def free_bps(self) -> Amounts: ...
+    @property
+    def free_memory_mib(self) -> Amounts | None: ...
 
 
 def check_placement(
     datacentre: DataCentre,
-    residual: Residual,
+    residual: Free,
     placement: Placement,
     n_vms: int,
     rate_bps: int,
@@ -52,7 +71,7 @@ def check_placement(
 
 
 def _check_servers(
-    datacentre: DataCentre, residual: Residual, placement: Placement, n_vms: int, size: VmSize
+    datacentre: DataCentre, residual: Free, placement: Placement, n_vms: int, size: VmSize
 ) -> list[str]:
     problems = []
     before = -1

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from jobs.request import JobRequest
-from testbed.embedding.check import check_placement
+from testbed.embedding.check import Free, check_placement
 from testbed.embedding.placement import ONE_SLOT, Placement, Residual, VmSize
 from testbed.errors import RunFailed
 from testbed.reservation.ledger import Ledger, LedgerBroken
@@ -115,6 +115,13 @@ class TierBooks:
             return self.count.residual()
         return self.ledger(now_s).residual(start_s, end_s)
 
+    def _free_at(
+        self, placement: Placement, now_s: float, start_s: float, end_s: float | None
+    ) -> Free:
+        if self.count is not None and start_s == now_s:
+            return self.count.residual()
+        return self.ledger(now_s).free_at(placement, start_s, end_s)
+
     def book(
         self,
         job_id: str,
@@ -128,13 +135,11 @@ class TierBooks:
     ) -> None:
         """Check a placement independently, then reserve it. Raises RunFailed where it is wrong."""
         plain = self.count
-        if plain is not None and end_s is None and start_s == now_s and size == ONE_SLOT:
-            if plain.book(job_id, n_vms, placement, rate_bps):
-                return
-            residual = plain.residual()
-        else:
-            residual = self.residual(now_s, start_s, end_s)
-        wrong = check_placement(self._datacentre, residual, placement, n_vms, rate_bps, size)
+        countable = end_s is None and start_s == now_s and size == ONE_SLOT
+        if plain is not None and countable and plain.book(job_id, n_vms, placement, rate_bps):
+            return
+        free = self._free_at(placement, now_s, start_s, end_s)
+        wrong = check_placement(self._datacentre, free, placement, n_vms, rate_bps, size)
         if wrong:
             raise RunFailed("; ".join(wrong))
         self.ledger(now_s).reserve(job_id, placement, rate_bps, start_s, end_s, size)

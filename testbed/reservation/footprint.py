@@ -71,6 +71,27 @@ def footprint(
     return Footprint(everything[order], np.concatenate(amounts)[order])
 
 
+def concerned(datacentre: DataCentre, placement: Placement) -> IntArray:
+    """Every object that a placement could take of: its servers, and all links above them.
+
+    Of one that is wrong those that there are: what is wrong with it is for others to say.
+    """
+    named = [server for server, _ in placement.vms_on if 0 <= server < datacentre.n_servers]
+    servers = np.array(named, dtype=np.int64)
+    objects = [servers]
+    if datacentre.memory_mib is not None:
+        objects.append(servers + datacentre.n_servers + datacentre.n_links)
+    tree = datacentre.tree_by_root.get(placement.root)
+    if datacentre.n_links and tree is not None:
+        nodes = servers
+        while len(nodes := np.unique(nodes[nodes != tree.root])):
+            links = tree.uplink[nodes]
+            objects.append(links[links >= 0] + datacentre.n_servers)
+            nodes = tree.parent[nodes]
+            nodes = nodes[nodes >= 0]
+    return np.concatenate(objects)
+
+
 def _require_below(datacentre: DataCentre, tree: Tree, nodes: IntArray) -> None:
     stray = nodes[(tree.parent[nodes] < 0) & (nodes != tree.root)]
     if len(stray):

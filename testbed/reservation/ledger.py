@@ -6,8 +6,9 @@ half-open ``[start, end)``; at equal times ends come before starts. Slots, MiB a
 integers, so whatever was reserved comes back exactly.
 
 Cost, with S servers, L links and C changes on the timeline: ``reserve``, ``release``, ``move`` and
-``rerate`` move O(C) numbers and sweep the changes inside the interval; ``residual`` copies O(S + L)
-and sweeps likewise. Where all reservations are open-ended there is nothing to sweep.
+``rerate`` move O(C) numbers and look at the reservations on the servers and links concerned, where
+those are few, or else sweep the changes inside the interval; ``residual`` copies O(S + L) and
+sweeps. Where all reservations are open-ended there is nothing to sweep.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from types import MappingProxyType
 import numpy as np
 
 from testbed.embedding.placement import ONE_SLOT, Placement, Residual, VmSize
-from testbed.reservation.footprint import Footprint, capacities, footprint
-from testbed.reservation.timeline import Timeline
+from testbed.reservation.footprint import Footprint, capacities, concerned, footprint
+from testbed.reservation.timeline import FEW, Timeline
 from testbed.units import human_bandwidth
 from topologies.datacentre import DataCentre, IntArray, down, up
 
@@ -65,6 +66,31 @@ class Usage:
     slots: IntArray
     bps: IntArray
     memory_mib: IntArray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class FreeThere:
+    """What is free at some servers and directed links, by number."""
+
+    free_slots: Mapping[int, int]
+    free_bps: Mapping[int, int]
+    free_memory_mib: Mapping[int, int] | None = None
+
+    @classmethod
+    def over(cls, datacentre: DataCentre, objects: IntArray, free: IntArray) -> FreeThere:
+        """By server and link out of one number per object."""
+        slots: dict[int, int] = {}
+        bps: dict[int, int] = {}
+        memory: dict[int, int] = {}
+        servers, last = datacentre.n_servers, datacentre.n_servers + datacentre.n_links
+        for place, amount in zip(objects.tolist(), free.tolist(), strict=True):
+            if place < servers:
+                slots[place] = amount
+            elif place < last:
+                bps[up(place - servers)] = bps[down(place - servers)] = amount
+            else:
+                memory[place - last] = amount
+        return cls(slots, bps, None if datacentre.memory_mib is None else memory)
 
 
 class Ledger:
@@ -170,6 +196,19 @@ class Ledger:
         slots, links, memory = self._by_kind(free)
         return Residual(slots, np.repeat(links, 2), memory)
 
+    def free_at(
+        self, placement: Placement, start_s: float, end_s: float | None
+    ) -> Residual | FreeThere:
+        """:meth:`residual`, of which nobody looks at more than this placement's servers and the
+        links above them: where those are few they alone are looked up.
+        """
+        until_s = self._interval(start_s, end_s)
+        objects = concerned(self._datacentre, placement)
+        if len(objects) > FEW:
+            return self.residual(start_s, end_s)
+        free = self._timeline.least_free_of(objects, start_s, until_s)
+        return FreeThere.over(self._datacentre, objects, free)
+
     def residuals(self, start_s: float, ends_s: Sequence[float]) -> Iterator[Residual]:
         """:meth:`residual` of windows with the same start and rising ends, by one sweep.
 
@@ -207,6 +246,7 @@ class Ledger:
                 np.array_equal(objects, afresh.objects) and np.array_equal(amounts, afresh.amounts)
             ):
                 raise LedgerBroken(f"job {holding.job_id}: its footprint is not its placement's")
+        self._check_by_object(booked, prints)
         times = {h.start_s for h in booked} | {h.until_s for h in booked if h.end_s is not None}
         asked = self._timeline.cursor_s
         for at_s in sorted(t for t in times | {asked} if t >= self._forgotten_s):
@@ -221,6 +261,20 @@ class Ledger:
                 place = self._place(int(np.argmin(free)))
                 raise LedgerBroken(f"at {at_s:g} s {place} is over-committed by {-int(free.min())}")
         self._timeline.seek(asked)
+
+    def _check_by_object(
+        self, booked: Sequence[Holding], prints: Sequence[tuple[IntArray, IntArray]]
+    ) -> None:
+        """Every server and link knows the reservations on it, and no others."""
+        known: dict[int, list[tuple[float, float, int]]] = {
+            place: [] for place in self._timeline.places()
+        }
+        for holding, (objects, amounts) in zip(booked, prints, strict=True):
+            for place, amount in zip(objects.tolist(), amounts.tolist(), strict=True):
+                known.setdefault(place, []).append((holding.start_s, holding.until_s, amount))
+        for place, own in known.items():
+            if sorted(own) != sorted(self._timeline.taking_of(place)):
+                raise LedgerBroken(f"{self._place(place)} knows other reservations than there are")
 
     # -- inside -----------------------------------------------------------------------------
 
@@ -276,11 +330,9 @@ class Ledger:
             self._timeline.seek(start_s)
             free = self._timeline.free[wanted.objects]
         else:
-            free = self._timeline.least_free(start_s, until_s)[wanted.objects]
+            free = self._timeline.least_free_of(wanted.objects, start_s, until_s)
         if own is not None:
-            held = np.zeros(len(self._capacity), dtype=np.int64)
-            held[own.objects] = own.amounts
-            free = free + held[wanted.objects]
+            free = free + _amounts_of(own, wanted.objects)
         short = np.flatnonzero(wanted.amounts > free)
         if not len(short):
             return
@@ -333,3 +385,10 @@ class Ledger:
     def _not_forgotten(self, at_s: float) -> None:
         if not at_s >= self._forgotten_s:
             raise ValueError(f"{at_s:g} s is before {self._forgotten_s:g} s, which is forgotten")
+
+
+def _amounts_of(print_: Footprint, objects: IntArray) -> IntArray:
+    """What a footprint takes of each of these objects."""
+    at = np.searchsorted(print_.objects, objects)
+    at[at == len(print_.objects)] = 0
+    return np.where(print_.objects[at] == objects, print_.amounts[at], 0)

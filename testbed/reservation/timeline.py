@@ -5,7 +5,8 @@ side. The paper keeps a list of pieces per server and link; here one sorted list
 (a reservation begins, a reservation ends) serves all of them, each change with the reservation's
 footprint in a common pool. Inserting costs a binary search and a move of a few hundred numbers;
 the least that is free in a window is one sweep over the changes inside it, and windows with the
-same start share the sweep (running minima).
+same start share the sweep (running minima). What is asked about a few objects alone goes by their
+own intervals (docs/decisions/0461).
 
 Intervals are half-open; at equal times ends stand before starts. All amounts are integers: going
 back and forth in time is exact.
@@ -15,18 +16,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from testbed.compiled import compiled
 from testbed.reservation.footprint import Footprint
+from testbed.reservation.pool import FloatArray, Pool
 from topologies.datacentre import IntArray
 
-FloatArray = npt.NDArray[np.float64]
+Number = TypeVar("Number", np.float64, np.int64)
 
 _ROOM = 64
+# Of more objects than these a sweep over time tells as quickly.
+FEW = 16
 
 
 class Record(NamedTuple):
@@ -53,24 +57,20 @@ class Timeline:
     """
 
     def __init__(self, capacity: IntArray, *, compile_loops: bool = True) -> None:
-        self.free = np.array(capacity, dtype=np.int64)
+        self._capacity = np.array(capacity, dtype=np.int64)
+        self.free = self._capacity.copy()
         self.cursor_s = -math.inf
         self._sweep: Callable[..., None] | None = None
         self._compile_loops = compile_loops
-        # Changes, sorted: time, which interval, and whether it begins (+1) or ends (-1).
+        # Changes, sorted: time, which interval, and whether it begins (+1) or ends (-1). They stand
+        # from _first to _n - 1; what is before was forgotten, and room to move into.
         self._time: FloatArray = np.empty(_ROOM)
         self._what: IntArray = np.empty(_ROOM, dtype=np.int64)
         self._sign: IntArray = np.empty(_ROOM, dtype=np.int64)
+        self._first = 0
         self._n = 0
-        self._past = 0  # changes at or before the cursor
-        # Intervals by number: where their footprint is in the pool.
-        self._start: IntArray = np.zeros(_ROOM, dtype=np.int64)
-        self._length: IntArray = np.zeros(_ROOM, dtype=np.int64)
-        self._unused = list(range(_ROOM - 1, -1, -1))
-        self._pool_object: IntArray = np.empty(16 * _ROOM, dtype=np.int64)
-        self._pool_amount: IntArray = np.empty(16 * _ROOM, dtype=np.int64)
-        self._pool_end = 0
-        self._pool_used = 0
+        self._past = 0  # the first change after the cursor
+        self._pool = Pool(len(self.free), compile_loops=compile_loops)
 
     # -- intervals --------------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ class Timeline:
 
         Checks nothing: whoever calls has seen that it fits.
         """
-        number = self._store(footprint)
+        number = self._pool.store(footprint, start_s, end_s)
         self._insert(start_s, number, +1)
         if end_s < math.inf:
             self._insert(end_s, number, -1)
@@ -90,19 +90,26 @@ class Timeline:
         if end_s < math.inf:
             self._remove(end_s, number, -1)
         self._insert(at_s, number, -1)
+        self._pool.end_at(number, at_s)
 
     def drop(self, number: int, start_s: float, end_s: float) -> None:
         """Take an interval out as if it had never been."""
         if end_s < math.inf:
             self._remove(end_s, number, -1)
         self._remove(start_s, number, +1)
-        self._discard(number)
+        self._pool.discard(number)
 
     def footprint(self, number: int) -> tuple[IntArray, IntArray]:
         """Objects and amounts of an interval: views, not to be written."""
-        lo = int(self._start[number])
-        hi = lo + int(self._length[number])
-        return self._pool_object[lo:hi], self._pool_amount[lo:hi]
+        return self._pool.footprint(number)
+
+    def places(self) -> list[int]:
+        """The objects that an interval was ever on: for checks."""
+        return self._pool.places()
+
+    def taking_of(self, place: int) -> list[tuple[float, float, int]]:
+        """Begin, end and amount of every interval on an object: for checks."""
+        return self._pool.taking_of(place)
 
     def record(self) -> Record:
         """Everything as arrays: views, to be read before the next change and not to be written."""
@@ -111,15 +118,15 @@ class Timeline:
             self._time[:n],
             self._what[:n],
             self._sign[:n],
-            self._start,
-            self._length,
-            self._pool_object,
-            self._pool_amount,
+            self._pool.start,
+            self._pool.length,
+            self._pool.objects,
+            self._pool.amounts,
         )
 
     def upcoming(self, end_s: float = math.inf) -> tuple[int, int]:
         """Changes ``first .. last - 1`` are those after the cursor and before ``end_s``."""
-        last = int(np.searchsorted(self._time[: self._n], end_s, side="left"))
+        last = self._before(end_s)
         return self._past, max(self._past, last)
 
     # -- time -------------------------------------------------------------------------------
@@ -144,7 +151,7 @@ class Timeline:
         first = max(self._past, self._after(start_s))
         if first > self._past:
             self.sweep(low, low, self._past, first)
-        last = int(np.searchsorted(self._time[: self._n], end_s, side="left"))
+        last = self._before(end_s)
         if last > first:
             self.sweep(low.copy(), low, first, last)
         return low
@@ -158,11 +165,19 @@ class Timeline:
         state = low.copy()
         first = self._after(start_s)
         for end_s in ends_s:
-            last = int(np.searchsorted(self._time[: self._n], end_s, side="left"))
+            last = self._before(end_s)
             if last > first:
                 self.sweep(state, low, first, last)
                 first = last
             yield low
+
+    def least_free_of(self, objects: IntArray, start_s: float, end_s: float) -> IntArray:
+        """:meth:`least_free` of these objects alone: of a few, by their own intervals."""
+        if len(objects) <= FEW:
+            low = self._pool.least_free(self._capacity, objects, start_s, end_s)
+            if low is not None:
+                return low
+        return self.least_free(start_s, end_s)[objects]
 
     def sweep(self, state: IntArray, low: IntArray, first: int, last: int) -> None:
         """Run changes ``first .. last - 1`` over ``state``, keeping its minima in ``low``.
@@ -176,29 +191,31 @@ class Timeline:
 
     def quiet(self, start_s: float, end_s: float) -> bool:
         """Whether nothing changes inside ``(start_s, end_s)``."""
-        return int(np.searchsorted(self._time[: self._n], end_s, side="left")) <= self._after(
-            start_s
-        )
+        return self._before(end_s) <= self._after(start_s)
 
     def forget_before(self, at_s: float) -> list[int]:
         """Drop changes at or before ``at_s``; the numbers of intervals that were over by then."""
         self.seek(at_s)
-        gone = self._past
-        over = [int(k) for k in self._what[:gone][self._sign[:gone] < 0]]
-        keep = slice(gone, self._n)
-        for array in (self._time, self._what, self._sign):
-            array[: self._n - gone] = array[keep].copy()
-        self._n -= gone
-        self._past = 0
+        gone = slice(self._first, self._past)
+        over: list[int] = self._what[gone][self._sign[gone] < 0].tolist()
+        self._first = self._past
         for number in over:
-            self._discard(number)
+            self._pool.discard(number)
         return over
 
     # -- inside -----------------------------------------------------------------------------
 
     def _after(self, at_s: float) -> int:
         """The first change later than ``at_s``."""
-        return int(np.searchsorted(self._time[: self._n], at_s, side="right"))
+        return self._first + int(
+            np.searchsorted(self._time[self._first : self._n], at_s, side="right")
+        )
+
+    def _before(self, at_s: float) -> int:
+        """The first change at ``at_s`` or later."""
+        return self._first + int(
+            np.searchsorted(self._time[self._first : self._n], at_s, side="left")
+        )
 
     def _apply(self, k: int, direction: int) -> None:
         objects, amounts = self.footprint(int(self._what[k]))
@@ -209,71 +226,60 @@ class Timeline:
 
     def _insert(self, time_s: float, number: int, sign: int) -> None:
         if self._n == len(self._time):
-            self._time = np.concatenate((self._time, np.empty_like(self._time)))
-            self._what = np.concatenate((self._what, np.empty_like(self._what)))
-            self._sign = np.concatenate((self._sign, np.empty_like(self._sign)))
-        n = self._n
-        lo = int(np.searchsorted(self._time[:n], time_s, side="left"))
-        hi = int(np.searchsorted(self._time[:n], time_s, side="right"))
+            self._move_up()
+        lo, hi = self._before(time_s), self._after(time_s)
         # Ends before starts among equals: an end goes behind the ends that are there already.
         at = hi if sign > 0 else lo + int(np.count_nonzero(self._sign[lo:hi] < 0))
-        for array in (self._time, self._what, self._sign):
-            array[at + 1 : n + 1] = array[at:n].copy()
+        if self._first and at - self._first < self._n - at:
+            # Fewer stand before it than after it: those make room.
+            self._shift(self._first, at, -1)
+            self._first -= 1
+            at -= 1
+            self._past -= 1
+        else:
+            self._shift(at, self._n, +1)
+            self._n += 1
         self._time[at], self._what[at], self._sign[at] = time_s, number, sign
-        self._n += 1
         if time_s <= self.cursor_s:
             self._past += 1
             self._apply(at, 1)
 
     def _remove(self, time_s: float, number: int, sign: int) -> None:
-        n = self._n
-        lo = int(np.searchsorted(self._time[:n], time_s, side="left"))
-        hi = int(np.searchsorted(self._time[:n], time_s, side="right"))
+        lo, hi = self._before(time_s), self._after(time_s)
         found = np.flatnonzero((self._what[lo:hi] == number) & (self._sign[lo:hi] == sign))
         at = lo + int(found[0])
-        if time_s <= self.cursor_s:
+        past = time_s <= self.cursor_s
+        if past:
             self._apply(at, -1)
-            self._past -= 1
+        if at - self._first < self._n - at:
+            self._shift(self._first, at, +1)
+            self._first += 1
+            self._past += not past
+        else:
+            self._shift(at + 1, self._n, -1)
+            self._n -= 1
+            self._past -= past
+
+    def _shift(self, lo: int, hi: int, by: int) -> None:
+        """Move the changes ``lo .. hi - 1`` by one place."""
         for array in (self._time, self._what, self._sign):
-            array[at : n - 1] = array[at + 1 : n].copy()
-        self._n -= 1
+            array[lo + by : hi + by] = array[lo:hi].copy()
 
-    def _store(self, footprint: Footprint) -> int:
-        if not self._unused:
-            size = len(self._start)
-            self._unused = list(range(2 * size - 1, size - 1, -1))
-            self._start = np.concatenate((self._start, np.zeros_like(self._start)))
-            self._length = np.concatenate((self._length, np.zeros_like(self._length)))
-        number, size = self._unused.pop(), len(footprint.objects)
-        self._make_room(size)
-        lo, hi = self._pool_end, self._pool_end + size
-        self._pool_object[lo:hi] = footprint.objects
-        self._pool_amount[lo:hi] = footprint.amounts
-        self._start[number], self._length[number] = lo, size
-        self._pool_end = hi
-        self._pool_used += size
-        return number
+    def _move_up(self) -> None:
+        """Room behind the last change: what was forgotten makes way, or the arrays grow."""
+        n = self._n - self._first
+        self._time = _moved(self._time, self._first, n)
+        self._what = _moved(self._what, self._first, n)
+        self._sign = _moved(self._sign, self._first, n)
+        self._past -= self._first
+        self._first, self._n = 0, n
 
-    def _discard(self, number: int) -> None:
-        self._pool_used -= int(self._length[number])
-        self._length[number] = 0
-        self._unused.append(number)
 
-    def _make_room(self, size: int) -> None:
-        """Room for ``size`` more in the pool: first by closing gaps, then by growing."""
-        if self._pool_end + size <= len(self._pool_object):
-            return
-        room = max(2 * (self._pool_used + size), 16 * _ROOM)
-        objects = np.empty(room, dtype=np.int64)
-        amounts = np.empty(room, dtype=np.int64)
-        end = 0
-        for number in np.flatnonzero(self._length):
-            lo, length = int(self._start[number]), int(self._length[number])
-            objects[end : end + length] = self._pool_object[lo : lo + length]
-            amounts[end : end + length] = self._pool_amount[lo : lo + length]
-            self._start[number] = end
-            end += length
-        self._pool_object, self._pool_amount, self._pool_end = objects, amounts, end
+def _moved(array: npt.NDArray[Number], first: int, n: int) -> npt.NDArray[Number]:
+    """``n`` numbers from ``first`` on, with as much room again behind them."""
+    out = np.empty(max(_ROOM, 2 * n), dtype=array.dtype)
+    out[:n] = array[first : first + n]
+    return out
 
 
 def sweep_loop(record: Record, state: IntArray, low: IntArray, first: int, last: int) -> None:
