@@ -28,7 +28,8 @@ def measures(run: Run) -> dict[str, float]:
     alone, front, rear = rows["alone"], rows["front"], rows["rear"]
     if not alone.measured_s or front.measured_s is None:
         return dict.fromkeys((LOSS.name, SHARE.name, IDLE_USED.name), math.nan)
-    idle = 1.0 - _use(run)
+    # What its bursts took of the time that it was there: its waits are never to the point.
+    idle = 1.0 - _use(run) * front.duration_s / front.measured_s
     share = share_behind(front, rear)
     return {
         LOSS.name: front.measured_s / alone.measured_s - 1.0,
