@@ -53,8 +53,9 @@ class Processors:
 def giving_way_s() -> dict[int, float]:
     """Processor time of every process that gives way to this one, in s, by its number.
 
-    The class counts only among processes of one group: of a control group, and with the kernel's
-    autogroup (Debian's default) of a session. Other groups get their share whatever is in them.
+    The class counts where processes compete as such: within this one's control group, and in those
+    above it, where they meet the group that it is in. Other groups get their share whatever is in
+    them; with the kernel's autogroup (Debian's default) every session is one.
     """
     if _sessions_compete():
         return {}
@@ -64,11 +65,19 @@ def giving_way_s() -> dict[int, float]:
         if folder.name.isdecimal():
             pid = int(folder.name)
             try:
-                if os.sched_getscheduler(pid) == os.SCHED_IDLE and _cpu_group(folder) == ours:
+                idle_class = os.sched_getscheduler(pid) == os.SCHED_IDLE
+                if idle_class and competes(_cpu_group(folder), ours):
                     found[pid] = _processor_s((folder / "stat").read_text())
             except (OSError, ValueError, IndexError):
                 continue  # it has ended meanwhile
     return found
+
+
+def competes(theirs: str, ours: str) -> bool:
+    """Whether a process of one control group competes as such, by its class, with another group:
+    the same one, or one below.
+    """
+    return ours == theirs or ours.startswith(theirs.rstrip("/") + "/")
 
 
 def _sessions_compete() -> bool:

@@ -70,6 +70,22 @@ def test_in_another_control_group_nobody_gives_way(tmp_path: Path) -> None:
     assert processors._cpu_group(tmp_path) == "/user.slice/a:b"
 
 
+@pytest.mark.parametrize(
+    ("theirs", "counts"),
+    [
+        ("/hosenet/1/main", True),
+        ("/hosenet", True),
+        ("/", True),
+        ("/hosenet/1/node0", False),
+        ("/hosenet/1/main/below", False),
+        ("/host", False),
+        ("/user.slice", False),
+    ],
+)
+def test_the_class_counts_in_our_group_and_above_it(theirs: str, counts: bool) -> None:
+    assert processors.competes(theirs, "/hosenet/1/main") is counts
+
+
 def test_shares_are_shares() -> None:
     processors = Processors()
     time.sleep(0.05)
