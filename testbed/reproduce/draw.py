@@ -83,7 +83,8 @@ def _draw(axes: Axes, done: Reproduced, panel: Panel) -> None:
     if panel.limits is not None:
         axes.set_ylim(panel.limits)
     elif not _below_zero(done, panel):
-        axes.set_ylim(bottom=0.0)
+        # From zero, with room above: values near each other would stand on the axes' edge.
+        axes.set_ylim(0.0, 1.04 * axes.get_ylim()[1])
     axes.set_title(f"{measure.label} [{measure.unit}]" if measure.unit else measure.label)
     if len(figure.xs) <= 12:
         axes.set_xticks(figure.xs, [f"{x:g}" for x in figure.xs])
