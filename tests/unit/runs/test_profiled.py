@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from testbed.cli import main
 from testbed.errors import RunFailed
+from testbed.events import JobEnded
 from testbed.results.folder import RunFolder
-from testbed.results.read import load_run
-from testbed.runs.profiled import profiled
+from testbed.runs.play import dry_run
+from testbed.runs.profiled import Profiled, profiled
 from testbed.runs.record import Recorded
 from testbed.runs.simulated import run_simulated
 from testbed.spec.experiment import Experiment
@@ -47,6 +48,24 @@ def simulated(path: Path) -> tuple[Experiment, Recorded]:
     return experiment, recorded
 
 
+@dataclass(frozen=True)
+class Climbed:
+    """One ladder, simulated and made a profile; ``target`` is what ``--to`` would name."""
+
+    experiment: Experiment
+    found: Profiled
+    target: Path
+
+
+@pytest.fixture(scope="module")
+def climbed(tmp_path_factory: pytest.TempPathFactory) -> Climbed:
+    path = tmp_path_factory.mktemp("ladder") / "wordcount.yaml"
+    path.write_text(APPLICATION, "utf-8")
+    target = path.with_name("profile-of-it.yaml")
+    experiment, recorded = simulated(path)
+    return Climbed(experiment, profiled(experiment, recorded, target), target)
+
+
 @pytest.fixture
 def application(tmp_path: Path) -> Path:
     path = tmp_path / "wordcount.yaml"
@@ -54,54 +73,51 @@ def application(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_profile_of_a_modelled_application_is_the_models(application: Path) -> None:
-    experiment, recorded = simulated(application)
-    found = profiled(experiment, recorded, None)
+def test_the_profile_of_a_modelled_application_is_the_models(climbed: Climbed) -> None:
+    found = climbed.found
     assert found.measured.profile.options == OPTIONS
     assert found.measured.found
-    assert found.file == recorded.folder.path / "profile.yaml"
+    assert found.file == climbed.target
     assert found.to_json()["threshold_bps"] == 240_000_000
+    in_the_folder = found.recorded.folder.path / "profile.yaml"
+    assert in_the_folder.read_text("utf-8") == climbed.target.read_text("utf-8")
 
 
-def test_a_job_with_the_written_profile_takes_the_measured_times(application: Path) -> None:
-    experiment, recorded = simulated(application)
-    target = application.with_name("profile-of-it.yaml")
-    profiled(experiment, recorded, target)
+def test_a_job_with_the_written_profile_takes_the_measured_times(climbed: Climbed) -> None:
     lines = [
         f"    - {{id: j{bps}, vms: 3, bandwidth: 240 Mbit/s, granted: {bps} bit/s, duration: 5 s,"
-        f" at: {20 * number} s, profile: {target.name}}}\n"
+        f" at: {20 * number} s, profile: {climbed.target.name}}}\n"
         for number, (bps, _) in enumerate(OPTIONS)
     ]
-    again = application.with_name("again.yaml")
     head = APPLICATION.split("workload:", maxsplit=1)[0]
-    again.write_text(
-        f"{head}policies: [scripted]\nworkload:\n  kind: jobs\n  jobs:\n{''.join(lines)}", "utf-8"
-    )
-    _, played = simulated(again)
-    taken = {row.granted_bps: row.measured_s for row in played.results.rows}
-    assert taken == {bps: pytest.approx(time_s) for bps, time_s in OPTIONS}
+    again = climbed.target.with_name("again.yaml")
+    text = f"{head}policies: [scripted]\nworkload:\n  kind: jobs\n  jobs:\n{''.join(lines)}"
+    again.write_text(text, "utf-8")
+    experiment = load_experiment(again)
+    history = dry_run(experiment, experiment.policies[0])
+    taken = {e.job_id: e.measured_s for e in history if isinstance(e, JobEnded)}
+    assert taken == {f"j{bps}": pytest.approx(time_s) for bps, time_s in OPTIONS}
 
 
-def test_the_page_shows_it_and_is_made_again_from_the_folder(application: Path) -> None:
-    experiment, recorded = simulated(application)
-    profiled(experiment, recorded, None)
-    page = (recorded.folder.path / "report.html").read_text("utf-8")
-    assert "What bandwidth gains the application" in page
-    assert "no-elongation threshold: 240 Mbit/s" in page
-    assert main.run(["report", str(recorded.folder.path)]) == 0
-    assert (recorded.folder.path / "report.html").read_text("utf-8").count(
-        "<h2>What bandwidth"
-    ) == 1
+def test_the_page_shows_it_and_is_made_again_from_the_folder(climbed: Climbed) -> None:
+    folder = climbed.found.recorded.folder.path
+    for _ in range(2):
+        page = (folder / "report.html").read_text("utf-8")
+        assert page.count("<h2>What bandwidth gains the application") == 1
+        assert "no-elongation threshold: 240 Mbit/s" in page
+        assert main.run(["report", str(folder)]) == 0
 
 
-def test_a_run_cut_short_leaves_its_folder_and_no_profile(application: Path) -> None:
-    experiment, recorded = simulated(application)
+def test_a_run_cut_short_gives_no_profile_and_says_where_to_look(
+    climbed: Climbed, tmp_path: Path
+) -> None:
+    recorded = climbed.found.recorded
     results = replace(recorded.results, rows=recorded.results.rows[:-1])
+    cut = replace(recorded, results=results, folder=RunFolder(tmp_path))
     with pytest.raises(RunFailed, match="never started") as caught:
-        profiled(experiment, replace(recorded, results=results), None)
-    assert str(recorded.folder.path) in str(caught.value.mend)
-    assert not (recorded.folder.path / "profile.yaml").exists()
-    assert load_run(recorded.folder.path).rows
+        profiled(climbed.experiment, cut, None)
+    assert str(tmp_path) in str(caught.value.mend)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_without_a_ladder_is_refused(
