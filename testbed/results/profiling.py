@@ -71,15 +71,15 @@ class MeasuredLadder:
         at, top = human_bandwidth(self.threshold_bps), human_bandwidth(self.rungs[-1].bandwidth_bps)
         if not self.found:
             return (
-                f"no-elongation threshold: not reached, {top} is the ladder's end and still faster"
+                f"No-elongation threshold: not reached, {top} is the ladder's end and still faster"
                 " than what is below it"
                 if len(self.rungs) > 1
-                else f"no-elongation threshold: one bandwidth, {top}, tells nothing of it"
+                else f"No-elongation threshold: one bandwidth, {top}, tells nothing of it"
             )
         least = " at most" if self.threshold_bps == self.rungs[0].bandwidth_bps else ""
         within = format_share(self.tolerance)
         return (
-            f"no-elongation threshold: {at}{least}; up to {top} nothing was faster by more than"
+            f"No-elongation threshold: {at}{least}; up to {top} nothing was faster by more than"
             f" {within}"
         )
 

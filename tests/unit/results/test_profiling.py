@@ -37,7 +37,7 @@ def test_the_median_counts_and_the_threshold_is_found() -> None:
     assert FLAT_ABOVE_200.profile.options == ((100 * MBIT, 8.1), (200 * MBIT, 4.02))
     assert FLAT_ABOVE_200.found
     assert FLAT_ABOVE_200.sentence() == (
-        "no-elongation threshold: 200 Mbit/s; up to 400 Mbit/s nothing was faster by more than 2 %"
+        "No-elongation threshold: 200 Mbit/s; up to 400 Mbit/s nothing was faster by more than 2 %"
     )
 
 
@@ -53,7 +53,7 @@ def test_elongation_is_the_time_over_that_at_the_threshold() -> None:
 def test_a_ladder_that_ends_too_early_does_not_claim_a_threshold() -> None:
     still_falling = measured((100, (8.0,)), (200, (4.0,)))
     assert not still_falling.found
-    assert still_falling.sentence().startswith("no-elongation threshold: not reached, 200 Mbit/s")
+    assert still_falling.sentence().startswith("No-elongation threshold: not reached, 200 Mbit/s")
     assert "tells nothing" in measured((100, (8.0,))).sentence()
 
 

@@ -104,7 +104,7 @@ def test_the_page_shows_it_and_is_made_again_from_the_folder(climbed: Climbed) -
     for _ in range(2):
         page = (folder / "report.html").read_text("utf-8")
         assert page.count("<h2>What bandwidth gains the application") == 1
-        assert "no-elongation threshold: 240 Mbit/s" in page
+        assert "No-elongation threshold: 240 Mbit/s" in page
         assert main.run(["report", str(folder)]) == 0
 
 
