@@ -117,7 +117,7 @@ def _bars(axes: Axes, done: Reproduced, panel: Panel) -> None:
                 linestyle="-" if side < 0 else "--",
             )
         said = panel.published.get((series, x))
-        _published(axes, [] if said is None else [(float(index), said)], colour, marker)
+        _published(axes, [] if said is None else [(index - BAR / 2, said)], colour, marker)
     axes.set_xticks(range(len(shown)), shown)
 
 

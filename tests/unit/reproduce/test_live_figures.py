@@ -11,6 +11,7 @@ import pytest
 
 from jobs.request import JobRequest
 from testbed import events
+from testbed.reproduce.dcloud import live
 from testbed.reproduce.dcloud.live import deadline_over_finish
 from testbed.reproduce.jsa.live import REWARD, rewarded
 from testbed.reproduce.live.trial import EXAMPLES
@@ -73,3 +74,13 @@ def test_deadline_over_finish_is_zero_for_who_never_finished(run: Run) -> None:
 
 def test_reward_is_that_of_jobs_on_time(run: Run) -> None:
     assert math.isclose(rewarded(run)[REWARD.name], 0.2)
+
+
+def test_use_by_hour_is_each_hours_mean(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    # A quarter of the first hour all slots, from 1.5 h on half of them.
+    steps = [(0.0, 1.0), (900.0, 0.0), (5400.0, 0.5)]
+    monkeypatch.setattr(live, "slots_in_use", lambda _: steps)
+    curve = dict(live.slots_by_hour(run))
+    assert [curve[hour] for hour in (0.0, 1.0, 2.0, 24.0)] == pytest.approx(
+        [25.0, 25.0, 50.0, 50.0]
+    )
