@@ -6,7 +6,7 @@ import io
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from testbed.reproduce.figure import Panel, Reproduced
+from testbed.reproduce.figure import Look, Panel, Reproduced
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours, which the colour-blind can tell apart; yellow is too faint for lines.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+LINES = ("-", "--", ":")
 
 LETTERS_PER_INCH = 12
 STYLE: Any = {
@@ -55,14 +56,17 @@ def pictures(done: Reproduced) -> dict[str, bytes]:
 def _draw(axes: Axes, done: Reproduced, panel: Panel) -> None:
     figure, measure = done.figure, panel.measure
     for index, series in enumerate(panel.drawn or figure.series):
+        look = figure.looks.get(series, Look(index, 0, series))
+        colour, marker = COLOURS[look.colour % len(COLOURS)], MARKERS[look.colour % len(MARKERS)]
         found = [done.estimate(measure, series, x) for x in figure.xs]
         axes.errorbar(
             figure.xs,
             [one.mean for one in found],
             yerr=[one.half_width or 0.0 for one in found],
-            label=series,
-            color=COLOURS[index % len(COLOURS)],
-            marker=MARKERS[index % len(MARKERS)],
+            label=look.label,
+            color=colour,
+            marker=marker,
+            linestyle=LINES[look.line % len(LINES)],
             markersize=5,
             linewidth=1.4,
             capsize=3,
@@ -73,10 +77,10 @@ def _draw(axes: Axes, done: Reproduced, panel: Panel) -> None:
                 [x for x, _ in said],
                 [y for _, y in said],
                 linestyle="none",
-                marker=MARKERS[index % len(MARKERS)],
+                marker=marker,
                 markersize=10,
                 markerfacecolor="none",
-                markeredgecolor=COLOURS[index % len(COLOURS)],
+                markeredgecolor=colour,
                 markeredgewidth=1.5,
                 clip_on=False,
             )
@@ -85,7 +89,8 @@ def _draw(axes: Axes, done: Reproduced, panel: Panel) -> None:
     elif not _below_zero(done, panel):
         # From zero, with room above: values near each other would stand on the axes' edge.
         axes.set_ylim(0.0, 1.04 * axes.get_ylim()[1])
-    axes.set_title(f"{measure.label} [{measure.unit}]" if measure.unit else measure.label)
+    about = f"{panel.subject}: {measure.label}" if panel.subject else measure.label
+    axes.set_title(f"{about} [{measure.unit}]" if measure.unit else about)
     if len(figure.xs) <= 12:
         axes.set_xticks(figure.xs, [f"{x:g}" for x in figure.xs])
     axes.set_xlabel(figure.x_label)
@@ -104,7 +109,11 @@ def _explain(made: Figure, done: Reproduced) -> None:
     from matplotlib.lines import Line2D
 
     figure = done.figure
-    handles, labels = made.axes[0].get_legend_handles_labels()
+    shown: dict[str, Any] = {}
+    for axes in made.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            shown.setdefault(label, handle)
+    labels, handles = list(shown), list(shown.values())
     if any(panel.published for panel in figure.panels):
         handles.append(
             Line2D([], [], linestyle="none", marker="o", markersize=10,

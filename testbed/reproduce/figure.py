@@ -18,13 +18,24 @@ Point = tuple[str, float]
 class Panel:
     """One of a figure's plots: a measure, and the values that the paper's text gives for it.
 
-    ``drawn``: the series in the picture, by default all. ``limits``: the ends of the y axis.
+    ``drawn``: the series in the picture, by default all, and ``subject`` what these have in
+    common. ``limits``: the ends of the y axis.
     """
 
     measure: Measure
     published: Mapping[Point, float] = field(default_factory=dict)
     drawn: tuple[str, ...] = ()
     limits: tuple[float, float] | None = None
+    subject: str = ""
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a series is drawn: number of its colour and mark, and of its line; name in legends."""
+
+    colour: int
+    line: int
+    label: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +45,8 @@ class Exhibit:
     Series go by their labels. ``exact``: nothing random is in it, so that one seed says all.
     ``size`` and ``quick_size`` say in words what is run. ``also``: measures that are written down
     and not drawn; ``printed``: those whose values the command shows beside the claims. ``seeds``:
-    how many runs are meant where nobody says (in full size).
+    how many runs are meant where nobody says (in full size). ``looks``: how series are drawn, by
+    default each in a colour of its own.
     """
 
     name: str
@@ -51,11 +63,15 @@ class Exhibit:
     quick_size: str = ""
     exact: bool = False
     seeds: int = 3
+    looks: Mapping[str, Look] = field(default_factory=dict)
 
     @property
     def tables(self) -> tuple[Panel, ...]:
-        """Everything that is written down: what is drawn, then what is not."""
-        return (*self.panels, *(Panel(measure) for measure in self.also))
+        """Everything that is written down, each measure once: what is drawn, then what is not."""
+        shown: dict[str, Panel] = {}
+        for panel in (*self.panels, *(Panel(measure) for measure in self.also)):
+            shown.setdefault(panel.measure.name, panel)
+        return tuple(shown.values())
 
     @property
     def points(self) -> tuple[Point, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from testbed.reproduce.claims import Band, Check, Claim, mostly, rises
@@ -20,7 +20,7 @@ from testbed.reproduce.cmbf.grid import (
     jobs_of,
     size_words,
 )
-from testbed.reproduce.figure import Figure, Panel
+from testbed.reproduce.figure import Figure, Look, Panel
 from testbed.reproduce.quantities import Difference, Quantity
 
 MODELS: tuple[ModelName, ...] = ("feitelson", "jann")
@@ -48,6 +48,28 @@ def _cases(*whos: str) -> dict[str, Case]:
     return {case.label: case for case in cases}
 
 
+def _looks(cases: Mapping[str, Case]) -> dict[str, Look]:
+    """A colour for who schedules, a line for the load; the models are in panels of their own."""
+    whos = list(dict.fromkeys(case.who for case in cases.values()))
+    return {
+        label: Look(whos.index(case.who), LOADS.index(case.load), f"{case.who}, load {case.load:g}")
+        for label, case in cases.items()
+    }
+
+
+def _panels(cases: Mapping[str, Case]) -> tuple[Panel, ...]:
+    """Response time and slowdown of each model's jobs."""
+    return tuple(
+        Panel(
+            measure,
+            drawn=tuple(label for label, case in cases.items() if case.model == model),
+            subject=LABELS[model],
+        )
+        for measure in (RESPONSE, SLOWDOWN)
+        for model in MODELS
+    )
+
+
 def _of(who: str, model: ModelName) -> tuple[str, ...]:
     return tuple(Case(who, model, load).label for load in LOADS)
 
@@ -65,7 +87,6 @@ def _better_in_most(model: ModelName, xs: Sequence[float], who: str = AMCBF) -> 
     return tuple(check for x in xs for check in mostly(_gains(model, x, who), 0.0))
 
 
-PANELS = (Panel(RESPONSE), Panel(SLOWDOWN))
 ALSO = (MIGRATIONS, USE, BUSY, CPU)
 
 # -- how well CPU use is known -------------------------------------------------------------------
@@ -91,7 +112,8 @@ CPU_ESTIMATE = Figure(
     xs=ERRORS,
     series=tuple(_TOLD),
     cell=_told,
-    panels=PANELS,
+    panels=_panels(_TOLD),
+    looks=_looks(_TOLD),
     claims=(
         *(
             Claim(
@@ -144,7 +166,8 @@ MIGRATION_COST = Figure(
     xs=COSTS_S,
     series=tuple(_COST),
     cell=_cost,
-    panels=PANELS,
+    panels=_panels(_COST),
+    looks=_looks(_COST),
     claims=(
         *(
             Claim(
@@ -195,7 +218,8 @@ CAPACITY = Figure(
     xs=MEANS,
     series=tuple(_COST),
     cell=_capacity,
-    panels=PANELS,
+    panels=_panels(_COST),
+    looks=_looks(_COST),
     claims=(
         *(
             Claim(
