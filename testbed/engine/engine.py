@@ -173,7 +173,7 @@ class Engine:
                 self._ask(act.Preempted(key))
             elif rank is Rank.END:
                 self._kill(key, "its reservation ended before it did")
-                self._tell_ended([act.Ended(key, "killed")])
+                self._ask(act.Ended(key, "killed"))
 
     def _at(self, at_s: float, rank: Rank, key: str, epoch: int = 0) -> None:
         heapq.heappush(self._timeline, (at_s, rank.value, key, epoch))
@@ -208,7 +208,7 @@ class Engine:
         for done in completions:
             if together and done.at_s > self.now_s:
                 self._tell_ended(together)
-                together = []
+                together.clear()
             job = self.jobs.get(done.job_id)
             if job is not None and job.phase in ("running", "preempted"):
                 self._advance(done.at_s)
@@ -217,16 +217,18 @@ class Engine:
                     detail = {**(detail or {}), **self._price(done)}
                 self._end(job, done.outcome, done.reason, done.measured_s, detail)
                 together.append(act.Ended(done.job_id, done.outcome))
-        self._tell_ended(together)
+        if len(together) == 1:
+            for action in self.policy.decide(self._view, together[0]):
+                self._does[type(action)](action)
+        else:
+            self._tell_ended(together)
 
     def _tell_ended(self, together: list[act.Ended]) -> None:
         """Tell the policy who ended at this instant."""
-        if len(together) > 1:
-            for ended in together[:-1]:
-                self._ask(ended._replace(more=True))
-        if together:
-            for action in self.policy.decide(self._view, together[-1]):
-                self._does[type(action)](action)
+        for ended in together[:-1]:
+            self._ask(ended._replace(more=True))
+        for last in together[-1:]:
+            self._ask(last)
 
     def _price(self, done: Completion) -> dict[str, float]:
         """What a job costs its tenant; nothing where the policy charges nothing or it was late."""
@@ -296,6 +298,7 @@ class Engine:
             self._sink(self._reserved(job, self.now_s, end_s))
         if end_s is not None and kill_at_end:
             self._at(end_s, Rank.END, job_id, job.epoch)
+        del self.waiting[job_id]
         self._launch(job, placement)
 
     def _reserve(self, action: act.Reserve) -> None:
@@ -344,7 +347,6 @@ class Engine:
     def _launch(self, job: JobState, placement: Placement) -> None:
         request = job.request
         job_id = request.id
-        self.waiting.pop(job_id, None)
         self.running[job_id] = None
         job.phase = "running"
         try:
@@ -352,7 +354,7 @@ class Engine:
         except StartFailed as error:
             self._advance(self.backend.now_s())
             self._end(job, "killed", f"it could not be started: {error}")
-            self._tell_ended([act.Ended(job_id, "killed")])
+            self._ask(act.Ended(job_id, "killed"))
             return
         now_s = self.backend.now_s()
         if now_s > self.now_s:

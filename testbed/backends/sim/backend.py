@@ -112,8 +112,11 @@ class SimulatedBackend:
         if self._guests:
             return self._wait_sharing(until_s)
         # Where nobody shares the network, rates change only by what the engine does.
-        ends = self._ends
-        end_s = ends[0][0] if ends and ends[0][3].epoch == ends[0][2] else self._first_end_s()
+        end_s = math.inf
+        if self._ends:
+            end_s, _, epoch, job = self._ends[0]
+            if job.epoch != epoch:
+                end_s = self._first_end_s()
         if until_s is None or end_s <= until_s:
             if end_s == math.inf:
                 return []
