@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from testbed import events
 
@@ -19,15 +20,28 @@ def peak(history: Iterable[events.Event]) -> tuple[events.JobReserved, ...]:
     most = 0
     at_peak: tuple[events.JobReserved, ...] = ()
     for event in history:
-        if isinstance(event, events.JobReserved):
-            booked[event.job_id] = event
-        elif isinstance(event, events.JobStarted):
-            running[event.job_id] = booked[event.job_id]
-            total = sum(map(reserved_crossings_bps, running.values()))
-            if total > most:
-                most, at_peak = total, tuple(running[job_id] for job_id in sorted(running))
-        elif isinstance(event, events.JobEnded):
-            running.pop(event.job_id, None)
+        match event:
+            case events.JobReserved():
+                booked[event.job_id] = event
+                continue
+            case events.JobMigrated(job_id=job_id):
+                booked[job_id] = replace(
+                    booked[job_id], root=event.root, vms_on=event.vms_on, links=event.links
+                )
+                running[job_id] = booked[job_id]
+            case events.JobRescaled(job_id=job_id):
+                booked[job_id] = replace(booked[job_id], rate_bps=event.rate_bps, links=event.links)
+                running[job_id] = booked[job_id]
+            case events.JobStarted(job_id=job_id) | events.JobResumed(job_id=job_id):
+                running[job_id] = booked[job_id]
+            case events.JobEnded(job_id=job_id) | events.JobPreempted(job_id=job_id):
+                running.pop(job_id, None)
+                continue
+            case _:
+                continue
+        total = sum(map(reserved_crossings_bps, running.values()))
+        if total > most:
+            most, at_peak = total, tuple(running[job_id] for job_id in sorted(running))
     return at_peak
 
 

@@ -38,7 +38,7 @@ POLICIES = {
     FCFS: "fcfs",
 }
 SERIES = tuple(POLICIES)
-X = 1.0
+X = 1.4
 XS = (X,)
 HOUR_S = 3600.0
 
@@ -98,10 +98,10 @@ KTH = LiveFigure(
     also=(ACCEPTED, MEDIAN, P95, WORST, POINTS, COMPLETION, START_UP, FIDELITY, WALL),
     printed=(WAITING, simulated(WAITING), SUSPENDED, simulated(SUSPENDED), MEDIAN, P95, WORST,
              FIDELITY),
-    size="fat-tree of 16 servers with 4 VM slots, AdaBa; 74 jobs of half an hour to six hours, an "
+    size="fat-tree of 16 servers with 2 VM slots, AdaBa; 36 jobs of 40 minutes to six hours, an "
     "hour in 4 s, live",
     quick_size="the same with the first jobs alone",
-    reduced="16 servers in place of 54, and 74 jobs of a log of 28,476.",
+    reduced="16 servers in place of 54, and 36 jobs of a log of 28,476.",
     seeds=1,
     exact=True,
 )  # fmt: skip
