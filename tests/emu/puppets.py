@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from jobs.request import JobRequest
@@ -23,9 +23,11 @@ Does = Callable[[View], Sequence[Action]]
 
 
 class Puppet:
-    """Does ``arrivals[job]`` when a job arrives, ``ends[job]`` when it has ended and
-    ``later[at_s]`` at that time: late on a machine that has much to do. What has to come after
-    something else is done at that job's end, not at a time that is hoped to be late enough.
+    """Does ``arrivals[job]`` when a job arrives, ``ends[job]`` when it has ended, and
+    ``later[delay_s]`` so long after job ``since`` has been started (default: the first to arrive).
+
+    All of it late on a machine that has much to do. What has to come after something else is done
+    at that one's start or end, not at a time that is hoped to be late enough.
     """
 
     name = "puppet"
@@ -35,17 +37,27 @@ class Puppet:
         arrivals: Mapping[str, Does],
         later: Mapping[float, Does] | None = None,
         ends: Mapping[str, Does] | None = None,
+        since: str | None = None,
     ) -> None:
         self._arrivals = arrivals
         self._later = dict(later or {})
         self._ends = dict(ends or {})
+        self._since = since
+        self._due: dict[float, Does] | None = None
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
         if isinstance(event, Arrived):
-            wakes = [Wake(at_s) for at_s in self._later] if view.order(event.job_id) == 1 else []
-            return [*wakes, *self._arrivals[event.job_id](view)]
+            actions = list(self._arrivals[event.job_id](view))
+            first = self._due is None and event.job_id == (self._since or event.job_id)
+            if self._later and first:
+                self._due = {}
+                actions.append(Wake(0.0))  # at once, when what stands before it is done
+            return actions
         if isinstance(event, Woken):
-            return list(self._later[event.at_s](view))
+            if not self._due:
+                self._due = {view.now_s + delay_s: do for delay_s, do in self._later.items()}
+                return [Wake(at_s) for at_s in self._due]
+            return list(self._due[event.at_s](view))
         if isinstance(event, Ended) and event.job_id in self._ends:
             return list(self._ends[event.job_id](view))
         return []
@@ -76,9 +88,17 @@ def play(
     told: list[events.Event] = []
     backend = LiveBackend(world, scale, 1, told.append, weighted=weighted)
     backend.begin()
-    Engine(
+    engine = Engine(
         world.datacentre, jobs, puppet, backend, told.append, lambda engine: engine.books.check()
-    ).run()
+    )
+    try:
+        engine.run()
+    except BaseException:
+        # One test's failure is not to be another's: the world is shared.
+        for job_id in list(backend._jobs):
+            with suppress(Exception):
+                backend.kill(job_id)
+        raise
     times = [event.t for event in told]
     assert times == sorted(times)
     return {

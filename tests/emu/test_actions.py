@@ -150,119 +150,105 @@ def test_a_job_is_rescaled_in_place(world: LiveWorld) -> None:
 
 
 def test_an_advance_start_keeps_its_time_and_the_deadline_kills(world: LiveWorld) -> None:
-    place = on(SWITCH, (0, 1), (1, 1))
+    place, beside = on(SWITCH, (0, 1), (1, 1)), on(SWITCH, (2, 1), (3, 1))
+    asked: list[float] = []
+
+    def book(view: View) -> list[Action]:
+        asked.append(view.now_s)
+        return [Reserve("later", place, 500 * MBIT, view.now_s + 1.0, view.now_s + 3.0)]
+
     puppet = Puppet(
+        {"later": book, "one": lambda _: [], "two": lambda _: []},
         {
-            "later": lambda _: [Reserve("later", place, 500 * MBIT, 1.0, 3.0)],
-            "kept": lambda _: [Start("kept", on(SWITCH, (2, 1), (3, 1)), 500 * MBIT)],
-            "after": lambda _: [Reject("after", "what is told after 3 s")],
+            0.0: lambda _: [Start("one", beside, 500 * MBIT)],
+            1.5: lambda _: [Kill("one", "its owner changed her mind")],
+            3.5: lambda _: [Reject("two", "nobody wants it any more")],
         },
-        {1.5: lambda _: [Kill("kept", "its owner changed her mind")]},
+        since="later",
     )
-    after = JobRequest("after", 3.5, 2, 500 * MBIT, 1.0)
-    told = play(world, [pair("later", 60.0), pair("kept", 60.0), after], puppet)
-    # Each in its turn: it starts between 1 s and what happens at 1.5 s, and ends between 3 and 3.5.
+    told = play(world, [pair("later", 60.0), pair("one", 60.0), pair("two", 60.0)], puppet)
     end = ended(told["later"])
     assert (end.outcome, end.reason) == ("killed", "its reservation ended before it did")
-    assert ended(told["kept"]).reason == "its owner changed her mind"
-    started_s = at(told["later"], events.JobStarted)
-    assert 1.0 <= started_s <= ended(told["kept"]).t
-    assert 3.0 <= end.t <= ended(told["after"]).t
+    assert ended(told["one"]).reason == "its owner changed her mind"
+    # Each in its turn: it starts 1 s after it was asked for, before what is done at 1.5 s; it ends
+    # at 3 s, before what is done at 3.5 s.
+    assert asked[0] + 1.0 <= at(told["later"], events.JobStarted) <= ended(told["one"]).t
+    assert asked[0] + 3.0 <= end.t <= ended(told["two"]).t
 
 
-def test_a_background_vm_gets_what_the_foreground_leaves(world: LiveWorld) -> None:
-    """Two burning processes on one node with half a processor: 10,000 to 1."""
-    place = on(SWITCH, (0, 1))
-    half = Scale(rate=0.02, cpu=0.5)
-    burner = {"kind": "compute", "cpu_share": 1.0}
-    world._cgroup.set_quota(0, 0.5)
-    puppet = Puppet(
-        {
-            "ahead": lambda _: [Start("ahead", place, 0)],
-            "behind": lambda _: [Start("behind", place, 0, tier="background")],
-        },
-    )
-    jobs = [
-        JobRequest("ahead", 0.0, 1, 0, 2.0, **burner),  # type: ignore[arg-type]
-        JobRequest("behind", 0.0, 1, 0, 1.0, **burner),  # type: ignore[arg-type]
-    ]
-    told = play(world, jobs, puppet, half)
-    assert ended(told["ahead"]).outcome == ended(told["behind"]).outcome == "finished"
-    # One second of work behind two: nearly all of it is left when nobody is ahead any more.
-    assert later_by(told["ahead"], told["behind"]) > 0.8
-    assert measured(told["behind"]) > 2.5
+BURNER = {"kind": "compute", "cpu_share": 1.0}
 
 
-def test_a_tier_switch_changes_who_is_in_front(world: LiveWorld) -> None:
-    place = on(SWITCH, (0, 1))
-    half = Scale(rate=0.02, cpu=0.5)
-    burner = {"kind": "compute", "cpu_share": 1.0}
-    world._cgroup.set_quota(0, 0.5)
-    puppet = Puppet(
-        {
-            "ahead": lambda _: [Start("ahead", place, 0)],
-            "behind": lambda _: [Start("behind", place, 0, tier="background")],
-        },
-        {
-            0.5: lambda _: [
-                Preempt("ahead", "for the one behind"),
-                SwitchTier("behind", "foreground"),
-                Resume("ahead", tier="background"),
-            ],
-        },
-    )
-    jobs = [
-        JobRequest("ahead", 0.0, 1, 0, 4.0, **burner),  # type: ignore[arg-type]
-        JobRequest("behind", 0.0, 1, 0, 1.0, **burner),  # type: ignore[arg-type]
-    ]
-    told = play(world, jobs, puppet, half)
-    assert ended(told["ahead"]).outcome == ended(told["behind"]).outcome == "finished"
-    # Since the switch the other is in front: what the first had left then, it does after that one.
-    done_s = at(told["ahead"], events.JobPreempted) - begun(told["ahead"])
-    assert later_by(told["behind"], told["ahead"]) > (4.0 - done_s) / 2 > 0
+def test_a_background_vm_gets_what_the_foreground_leaves_until_they_change_places(
+    world: LiveWorld,
+) -> None:
+    """Two processes that never rest on one node with half a processor: 10,000 to 1.
 
-
-def test_a_job_in_the_background_comes_and_goes_beside_a_busy_one(world: LiveWorld) -> None:
-    """To get ready and to die takes a processor too, which the one ahead never leaves: neither may
-    keep everybody else waiting until that one has ended.
+    And both come and go while the other keeps the processor busy, which who is behind needs to get
+    ready, and to die: neither keeps everybody else waiting.
     """
     place = on(SWITCH, (0, 1))
-    burner = {"kind": "compute", "cpu_share": 1.0}
     world._cgroup.set_quota(0, 0.5)
-    done: list[str] = []
+    used: list[tuple[float, float]] = []
 
-    def tell(what: str, *actions: Action) -> Does:
+    def sample(*actions: Action) -> Does:
         def do(_: View) -> list[Action]:
-            done.append(what)
+            used.append((world._cgroup.cpu_s(0, 0), world._cgroup.cpu_s(0, 1)))
             return list(actions)
 
         return do
 
+    change = (
+        Preempt("ahead", "for the one behind"),
+        SwitchTier("behind", "foreground"),
+        Resume("ahead", tier="background"),
+    )
     puppet = Puppet(
         {
-            "ahead": tell("ahead comes", Start("ahead", place, 0)),
-            "behind": tell("behind comes", Start("behind", place, 0, tier="background")),
+            "ahead": lambda _: [Start("ahead", place, 0)],
+            "behind": lambda _: [Start("behind", place, 0, tier="background")],
         },
         {
-            1.0: tell("behind has come", Kill("behind", "its time is over")),
-            1.1: tell("behind has gone"),
+            0.1: sample(),
+            2.1: sample(*change),
+            2.2: sample(),
+            4.2: sample(Kill("ahead", "its time is over")),
+            4.3: lambda _: [Kill("behind", "so is its")],
         },
-        ends={"ahead": tell("ahead ends")},
+        since="behind",
     )
     jobs = [
-        JobRequest("ahead", 0.0, 1, 0, 6.0, **burner),  # type: ignore[arg-type]
-        JobRequest("behind", 0.0, 1, 0, 6.0, **burner),  # type: ignore[arg-type]
+        JobRequest("ahead", 0.0, 1, 0, 300.0, **BURNER),  # type: ignore[arg-type]
+        JobRequest("behind", 0.0, 1, 0, 300.0, **BURNER),  # type: ignore[arg-type]
     ]
     told = play(world, jobs, puppet, Scale(rate=0.02, cpu=0.5))
-    assert ended(told["behind"]).reason == "its time is over"
-    assert ended(told["ahead"]).outcome == "finished"
-    assert done == [
-        "ahead comes",
-        "behind comes",
-        "behind has come",
-        "behind has gone",
-        "ahead ends",
+    assert ended(told["ahead"]).reason == "its time is over"
+    assert ended(told["behind"]).reason == "so is its"
+    before, after = (
+        tuple(now - was for was, now in zip(*samples, strict=True))
+        for samples in (used[:2], used[2:])
+    )
+    assert before[0] > 20 * before[1]
+    assert after[1] > 20 * after[0]
+
+
+def test_a_job_behind_another_is_done_when_that_one_is(world: LiveWorld) -> None:
+    place = on(SWITCH, (0, 1))
+    world._cgroup.set_quota(0, 0.5)
+    puppet = Puppet(
+        {
+            "ahead": lambda _: [Start("ahead", place, 0)],
+            "behind": lambda _: [Start("behind", place, 0, tier="background")],
+        },
+    )
+    jobs = [
+        JobRequest("ahead", 0.0, 1, 0, 2.0, **BURNER),  # type: ignore[arg-type]
+        JobRequest("behind", 0.0, 1, 0, 1.0, **BURNER),  # type: ignore[arg-type]
     ]
+    told = play(world, jobs, puppet, Scale(rate=0.02, cpu=0.5))
+    assert ended(told["ahead"]).outcome == ended(told["behind"]).outcome == "finished"
+    # One second of work: nearly all of it is left then. All its time on its node is its time.
+    assert later_by(told["ahead"], told["behind"]) > 0.8
 
 
 RANKS = """
