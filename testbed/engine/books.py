@@ -85,6 +85,43 @@ class OpenEnded:
             raise LedgerBroken("what is free is not what the jobs leave")
 
 
+class OneSlotEach(OpenEnded):
+    """The same where every server has one slot, as all clusters of whole nodes do: held or free."""
+
+    def book(self, job_id: str, n_vms: int, placement: Placement, rate_bps: int) -> bool:
+        vms_on, processes = placement.vms_on, placement.processes
+        if placement.root not in self._roots or job_id in self.held or len(vms_on) != n_vms:
+            return False
+        free, before, fits = self.free, -1, False
+        try:
+            for server, count in vms_on:
+                if count != 1 or server <= before or not free[server]:
+                    break
+                free[server] = 0
+                before = server
+            else:
+                fits = True
+        except IndexError:
+            pass  # There is no such server.
+        if not fits or (processes and sorted(processes) != list(range(n_vms))):
+            self._free_up_to(vms_on, before)
+            return False
+        self.held[job_id] = (placement, rate_bps)
+        return True
+
+    def _free_up_to(self, vms_on: tuple[tuple[int, int], ...], last: int) -> None:
+        """Undo a placement's VMs up to the one on a server; -1: nothing was held yet."""
+        for server, _ in vms_on if last >= 0 else ():
+            self.free[server] = 1
+            if server == last:
+                return
+
+    def release(self, job_id: str) -> None:
+        free = self.free
+        for server, _ in self.held.pop(job_id)[0].vms_on:
+            free[server] = 1
+
+
 class TierBooks:
     """One tier's books: open-ended while that will do, a ledger from then on."""
 
@@ -93,11 +130,15 @@ class TierBooks:
         self._begin_calendar = begin_calendar
         limited = len(datacentre.link_capacity_bps) or datacentre.memory_mib is not None
         # One of the two: a count while that will do, then a ledger.
-        self.count: OpenEnded | None = None if limited else OpenEnded(datacentre)
+        self.count: OpenEnded | None = None
         self._ledger: Ledger | None = None
         if limited:
             self._ledger = Ledger(datacentre)
             begin_calendar()
+        elif (datacentre.slots == 1).all():
+            self.count = OneSlotEach(datacentre)
+        else:
+            self.count = OpenEnded(datacentre)
 
     def ledger(self, now_s: float) -> Ledger:
         """Everything as a ledger, from now on."""

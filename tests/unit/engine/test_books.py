@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.embedding.check import check_placement
 from testbed.embedding.placement import Placement
-from testbed.engine.books import OpenEnded
+from testbed.engine.books import OneSlotEach, OpenEnded
 from topologies.flat import flat
 
 SLOTS = (1, 2, 1, 3)
+ONES = (1, 1, 1, 1)
 PAIRS = st.tuples(st.integers(-2, len(SLOTS) + 1), st.integers(-1, 4))
 PLACEMENTS = st.builds(
     Placement,
@@ -25,13 +27,16 @@ SOUND = st.lists(st.sampled_from(range(len(SLOTS))), max_size=4).map(
 )
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.lists(st.tuples(PLACEMENTS | SOUND, st.integers(0, 5)), max_size=8))
+@pytest.mark.parametrize(
+    ("kind", "slots"), [(OpenEnded, SLOTS), (OpenEnded, ONES), (OneSlotEach, ONES)]
+)
+@settings(max_examples=80, deadline=None)
+@given(asked=st.lists(st.tuples(PLACEMENTS | SOUND, st.integers(0, 5)), max_size=8))
 def test_a_placement_is_held_exactly_where_the_check_finds_nothing_wrong(
-    asked: list[tuple[Placement, int]],
+    kind: type[OpenEnded], slots: tuple[int, ...], asked: list[tuple[Placement, int]]
 ) -> None:
-    machine = flat(len(SLOTS), SLOTS)
-    count = OpenEnded(machine)
+    machine = flat(len(slots), slots)
+    count = kind(machine)
     for number, (placement, n_vms) in enumerate(asked):
         before = list(count.free)
         wrong = check_placement(machine, count.residual(), placement, n_vms, 0)
@@ -41,7 +46,7 @@ def test_a_placement_is_held_exactly_where_the_check_finds_nothing_wrong(
         count.check()
     for job_id in list(count.held):
         count.release(job_id)
-    assert count.free == list(SLOTS)
+    assert count.free == list(slots)
 
 
 def test_who_holds_something_holds_nothing_more() -> None:
