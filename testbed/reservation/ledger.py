@@ -326,11 +326,7 @@ class Ledger:
         until_s: float,
         own: Footprint | None = None,
     ) -> None:
-        if self._timeline.quiet(start_s, until_s):
-            self._timeline.seek(start_s)
-            free = self._timeline.free[wanted.objects]
-        else:
-            free = self._timeline.least_free_of(wanted.objects, start_s, until_s)
+        free = self._timeline.least_free_of(wanted.objects, start_s, until_s)
         if own is not None:
             free = free + _amounts_of(own, wanted.objects)
         short = np.flatnonzero(wanted.amounts > free)

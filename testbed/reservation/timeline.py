@@ -173,6 +173,8 @@ class Timeline:
 
     def least_free_of(self, objects: IntArray, start_s: float, end_s: float) -> IntArray:
         """:meth:`least_free` of these objects alone: of a few, by their own intervals."""
+        if start_s >= self.cursor_s and self._before(end_s) <= self._past:
+            return self.free[objects]  # nothing changes from the cursor to the window's end
         if len(objects) <= FEW:
             low = self._pool.least_free(self._capacity, objects, start_s, end_s)
             if low is not None:
@@ -188,10 +190,6 @@ class Timeline:
             fast = compiled(sweep_loop) if self._compile_loops else None
             self._sweep = fast or _sweep_vectors
         self._sweep(self.record(), state, low, first, last)
-
-    def quiet(self, start_s: float, end_s: float) -> bool:
-        """Whether nothing changes inside ``(start_s, end_s)``."""
-        return self._before(end_s) <= self._after(start_s)
 
     def forget_before(self, at_s: float) -> list[int]:
         """Drop changes at or before ``at_s``; the numbers of intervals that were over by then."""
