@@ -111,18 +111,16 @@ EXAMPLE_2 = LiveFigure(
 )  # fmt: skip
 
 BURSTS = "bursts of 10 ms"
-SHORT = "bursts of 1 ms"
-MILLISECONDS = {BURSTS: 10.0, SHORT: 1.0}
 USES = (10.0, 30.0, 50.0, 70.0, 90.0, 96.0, 100.0)
 LEAVING = tuple(use for use in USES if use < 96.0)
 FULL = tuple(use for use in USES if use >= 96.0)
 WALL_S, QUICK_S = 6.0, 3.0
 
 
-def _interference(series: str, x: float, quick: bool) -> Trial:
+def _interference(series: str, x: float, quick: bool) -> Trial:  # noqa: ARG001 - one series
     """At one CPU use: alone, then with a VM behind that has as much to do."""
     wall_s = QUICK_S if quick else WALL_S
-    burst = f'"{x / 100:g}", "{wall_s:g}", "{MILLISECONDS[series]:g}"'
+    burst = f'"{x / 100:g}", "{wall_s:g}"'
     settings = [(f"workload.jobs[{k}].duration", f"{30 * wall_s:g} s") for k in range(3)]
     for k in range(2):
         settings += [
@@ -142,7 +140,7 @@ STUDY = LiveFigure(
     source="CMBF, Section 3",
     x_label="CPU use of the process in front, alone [%]",
     xs=USES,
-    series=(BURSTS, SHORT),
+    series=(BURSTS,),
     trial=_interference,
     own=of_two_vms,
     panels=(
@@ -155,17 +153,16 @@ STUDY = LiveFigure(
     ),
     claims=(
         Claim("A job in front loses at most 3.7 % to one behind it", "0 to 3.7 %",
-              held(LOSS, Band(high=3.7), (BURSTS, SHORT), USES),
+              held(LOSS, Band(high=3.7), (BURSTS,), USES),
               reading="below 0 where a processor that is never idle wakes up sooner"),
         Claim("One process behind another makes use of 80 to 100 % of the idle cycles",
-              "80 to 100 %", held(IDLE_USED, Band(80.0, 101.0), (BURSTS, SHORT), LEAVING),
+              "80 to 100 %", held(IDLE_USED, Band(80.0, 101.0), (BURSTS,), LEAVING),
               reading="CPU uses below 96 %; idle is what the one in front left while both ran"),
         Claim("Where the process in front uses 96 % or more, one behind has next to nothing of it",
               "no benefit", held(SHARE, Band(high=5.0), (BURSTS,), FULL),
-              reading="at most 5 % of a CPU; with bursts of 1 ms the waits asked for are shorter "
-              "than the kernel's shortest"),
-        sound((BURSTS, SHORT), USES),
-        replays_alike((BURSTS, SHORT), USES),
+              reading="at most 5 % of a CPU"),
+        sound((BURSTS,), USES),
+        replays_alike((BURSTS,), USES),
     ),
     also=(FIDELITY, WALL),
     printed=(LOSS, simulated(LOSS), IDLE_USED, simulated(IDLE_USED), SHARE, FIDELITY),
