@@ -13,6 +13,7 @@ from testbed.reproduce.cmbf.examples import (
     LATE,
     MOVED,
     TIERS,
+    Example,
     end_of,
     measures_of,
     nodes_in_use,
@@ -25,8 +26,9 @@ from testbed.reproduce.live.claims import OURS, held, replays_alike, sound
 from testbed.reproduce.live.figure import Curves, LiveFigure
 from testbed.reproduce.live.measures import COMPLETION, FIDELITY, WALL, simulated
 from testbed.reproduce.live.trial import Trial
+from testbed.reproduce.quantities import Measure
 
-WITHIN = Band(0.95, 1.05)
+WITHIN = Band(high=5.0)
 NOWHERE = Band(high=0.0)
 XS_1, XS_2 = (6.0,), (5.0,)
 POLICIES = {
@@ -45,9 +47,14 @@ def _figure_2(series: str, x: float, quick: bool) -> Trial:  # noqa: ARG001 - on
     return Trial("cmcbf-fig2.yaml", POLICIES[series])
 
 
-def _ends(series: tuple[str, ...], jobs: tuple[str, ...], xs: tuple[float, ...]) -> Claim:
-    checks = tuple(check for job in jobs for check in held(end_of(job), WITHIN, series, xs))
-    return Claim("Every job ends within 5 % of the example's time", OURS, checks)
+def _ends(series: tuple[str, ...], xs: tuple[float, ...]) -> Claim:
+    text = "Every job ends within 5 % of the example's time"
+    return Claim(text, OURS, held(LATE, WITHIN, series, xs))
+
+
+def _each(example: Example) -> tuple[Measure, ...]:
+    """Every job's end, to be written down."""
+    return tuple(end_of(job) for job in sorted(example.ends))
 
 
 EXAMPLE_1 = LiveFigure(
@@ -66,11 +73,11 @@ EXAMPLE_1 = LiveFigure(
               "at 20", "as told in Section 4.1", held(MOVED, NOWHERE, (CMBF,), XS_1)),
         Claim("AMBF preempts nobody; J4 starts at 15, J3 at 20", "as told in Section 4.1",
               held(MOVED, NOWHERE, (AMBF,), XS_1)),
-        _ends((CMBF, AMBF), tuple(FIGURE_1[CMBF].ends), XS_1),
+        _ends((CMBF, AMBF), XS_1),
         sound((CMBF, AMBF), XS_1),
         replays_alike((CMBF, AMBF), XS_1),
     ),
-    also=(MOVED, simulated(MOVED), COMPLETION, FIDELITY, WALL),
+    also=(*_each(FIGURE_1[CMBF]), MOVED, simulated(MOVED), COMPLETION, FIDELITY, WALL),
     printed=(LATE, MOVED, FIDELITY),
     size="6 nodes of a tenth of a processor, a minute of the example in 3 s, live",
     quick_size="the same",
@@ -97,11 +104,12 @@ EXAMPLE_2 = LiveFigure(
               held(TIERS, NOWHERE, (AMCBF,), XS_2)),
         Claim("Evictions, migrations and changes of tier are the example's, in order", OURS,
               held(MOVED, NOWHERE, (CMCBF, AMCBF), XS_2)),
-        _ends((CMCBF, AMCBF), tuple(FIGURE_2[CMCBF].ends), XS_2),
+        _ends((CMCBF, AMCBF), XS_2),
         sound((CMCBF, AMCBF), XS_2),
         replays_alike((CMCBF, AMCBF), XS_2),
     ),
-    also=(MOVED, simulated(MOVED), TIERS, simulated(TIERS), COMPLETION, FIDELITY, WALL),
+    also=(*_each(FIGURE_2[CMCBF]), MOVED, simulated(MOVED), TIERS, simulated(TIERS), COMPLETION,
+          FIDELITY, WALL),
     printed=(LATE, MOVED, TIERS, FIDELITY),
     size="5 nodes of a tenth of a processor, CPU weights 10,000 to 1, a minute of the example in "
     "3 s, live",
