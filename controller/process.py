@@ -20,7 +20,7 @@ from typing import IO
 from controller.client import ControllerClient
 from controller.launch import API_PORT, OPENFLOW_PORT, TOKEN_VARIABLE
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 5.0
 KILL_TIMEOUT_S = 60.0
 
