@@ -336,15 +336,18 @@ class LiveBackend:
         """End what still runs: with a word first, so that it reports, or at once."""
         live.stopping = True
         running = self._alive.intersection(live.agents)
-        if running and live.tier == "background" and live.tenant is not None:
-            # Behind a busy one even a killed process waits for the moment in which it can end.
-            with suppress(OSError):
-                self._world.prefer(live.tenant, "foreground")
         silent = {name for name in running if name not in live.reports}
         graceful = silent if live.request.command is not None or not by_force else set()
         for name in sorted(silent):
             number = signal.SIGTERM if name in graceful else signal.SIGKILL
             self._world.agents.signal(name, number)
+        if running and live.tier == "background" and live.tenant is not None:
+            # Behind a busy one even a killed process waits for the moment in which it can end. What
+            # a command has started is found by its group, and stays in it until it is killed.
+            with suppress(OSError):
+                self._world.prefer(live.tenant, "foreground")
+                if live.request.command is None:
+                    self._world.hasten(live.tenant)
         if silent and live.tenant is not None and live.frozen:
             self._world.freeze(live.tenant, frozen=False)
         live.frozen = False

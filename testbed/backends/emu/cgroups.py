@@ -210,7 +210,24 @@ class RunCgroup:
         groups = [path / _node(server) / f"vm{vm}" for path in self.paths]
         for group in groups:
             _thaw(group)
-        return len(set[int]().union(*(_empty(group, deadline) for group in groups)))
+        way_out = self._path("cpu") / "main" / "cgroup.procs"
+        killed = set[int]().union(*(_empty(group, deadline, way_out) for group in groups))
+        while left := sorted(pid for pid in killed if _lives(pid)):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"processes {', '.join(map(str, left))} do not end")
+            time.sleep(0.002)
+        return len(killed)
+
+    def hasten(self, server: int, vm: int) -> None:
+        """Let a VM's processes run as the run itself does, for the little that they still do.
+
+        A weight alone does not: before Linux 6.6 one that had run behind another pays for it long
+        after its weight has been raised.
+        """
+        way_out = self._path("cpu") / "main" / "cgroup.procs"
+        for pid in (self._vm("cpu", server, vm) / "cgroup.procs").read_text("ascii").split():
+            with suppress(OSError):  # it has ended meanwhile
+                _write(way_out, pid)
 
     def freeze(self, server: int, vm: int, *, frozen: bool, timeout_s: float = TIMEOUT_S) -> None:
         """Stop or let go on all of a VM's processes; returns when it is so."""
@@ -328,8 +345,11 @@ def remove_groups(paths: Iterable[Path], timeout_s: float = TIMEOUT_S) -> int:
     return len(killed)
 
 
-def _empty(group: Path, deadline: float) -> set[int]:
-    """Kill a group's processes until there are none. Raises TimeoutError."""
+def _empty(group: Path, deadline: float, way_out: Path | None = None) -> set[int]:
+    """Kill a group's processes until there are none. Raises TimeoutError.
+
+    ``way_out``: where they go when they have been killed, as to die takes a processor.
+    """
     killed: set[int] = set()
     while True:
         try:
@@ -344,9 +364,20 @@ def _empty(group: Path, deadline: float) -> set[int]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
                 killed.add(pid)
+                if way_out is not None:
+                    with suppress(OSError):
+                        _write(way_out, str(pid))
         if time.monotonic() > deadline:
             raise TimeoutError(f"processes {', '.join(members)} in {group} do not end")
         time.sleep(0.002)
+
+
+def _lives(pid: int) -> bool:
+    """Whether a process has not ended; one that nobody has reaped yet has."""
+    with suppress(OSError):
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return stat.rpartition(")")[2].split()[0] not in "ZX"
+    return False
 
 
 def _remove_group(group: Path, deadline: float) -> None:
