@@ -21,6 +21,8 @@ SHARE = Measure("share", "what one behind it gets of the CPU", "%", 100.0, 1)
 IDLE_USED = Measure("idle_used", "share of the idle cycles that one behind makes use of", "%",
                     100.0, 1)  # fmt: skip
 
+LEAST_IDLE = 0.01
+
 
 def measures(run: Run) -> dict[str, float]:
     """Loss in front, and the CPU that the background VM made use of while it was behind."""
@@ -34,7 +36,8 @@ def measures(run: Run) -> dict[str, float]:
     return {
         LOSS.name: front.measured_s / alone.measured_s - 1.0,
         SHARE.name: share,
-        IDLE_USED.name: share / idle if idle > 0 else math.nan,
+        # Of next to nothing no share can be told.
+        IDLE_USED.name: share / idle if idle > LEAST_IDLE else math.nan,
     }
 
 
