@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from testbed.events import EVENTS
-from testbed.results import folder, links
+from testbed.results import folder, links, profiling
 from testbed.results.audit import CHECKS
 from testbed.results.metrics import tally
 from testbed.results.rows import COLUMNS
@@ -37,6 +37,7 @@ def test_every_file_is_described(tmp_path: Path) -> None:
     constants = {
         folder.SPEC, folder.RESOLVED, folder.PROVENANCE, folder.EVENTS, folder.JOBS, folder.LINKS,
         folder.SUMMARY, folder.REPORT, folder.PLAN, folder.LOGS,
+        profiling.PROFILE, profiling.PROFILE_RECORD,
     }  # fmt: skip
     assert described == constants
 
