@@ -20,8 +20,6 @@ IntArray = npt.NDArray[np.int64]
 
 Kind = Literal["tree", "fat-tree", "custom", "flat"]
 
-SERVER_LEVEL = 0
-
 
 def _frozen(array: npt.ArrayLike) -> IntArray:
     out = np.array(array, dtype=np.int64)

@@ -36,6 +36,11 @@ def require_live(prefix: str, command: str) -> None:
     """Raises BadInput for a prefix that names nothing, MachineCannot without root."""
     if not re.fullmatch(r"[a-z][a-z0-9]{0,3}", prefix):
         raise BadInput(f"--prefix {prefix}: 1 to 4 lower-case letters or digits, a letter first")
+    require_root(command)
+
+
+def require_root(command: str) -> None:
+    """Raises MachineCannot, with the command that has it."""
     if os.geteuid() != 0:
         raise MachineCannot("the live network needs root", f"sudo {command}")
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed import events
-from testbed.errors import MachineCannot
+from testbed.cli.live import require_root
 from testbed.reproduce.live.play import Advance
 from testbed.results.folder import RunFolder
 from testbed.runs.play import Sink
@@ -32,8 +31,7 @@ class Machine:
         self._options = options
 
     def ready(self, experiment: Experiment) -> None:  # noqa: ARG002 - the network asks for more
-        if os.geteuid() != 0:
-            raise MachineCannot("the live network needs root", f"sudo {self._again}")
+        require_root(self._again)
 
     def live(self, experiment: Experiment, folder: RunFolder, advance: Advance) -> None:
         from testbed.backends.emu.world import LiveOptions

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from testbed.cli import console
+from testbed.cli.folders import new_run
 from testbed.cli.live import (
     ApiPort,
     Library,
@@ -19,9 +20,7 @@ from testbed.cli.live import (
     shown,
 )
 from testbed.cli.options import Json, Out, Seed, Settings, overrides_of
-from testbed.cli.run import DEFAULT_OUT
 from testbed.errors import BadInput
-from testbed.results.folder import RunFolder
 from testbed.spec.load import load_experiment
 
 AppPath = Annotated[
@@ -71,10 +70,7 @@ def profile(
     from testbed.runs.live import run_live
 
     options = LiveOptions(prefix, openflow_port, api_port, controller)
-    top = RunFolder.create(out or DEFAULT_OUT, experiment.name, experiment.seed)
-    console.say(f"run folder: {top.path}")
-    for note in experiment.workload_notes:
-        console.say(note)
+    top = new_run(experiment, out)
     (recorded,) = run_live(experiment, top, options, shown(), ["testbed", *sys.argv[1:]])
     found = profiled(experiment, recorded, to)
     if as_json:

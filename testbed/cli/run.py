@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import typer
 
 from testbed.cli import console
+from testbed.cli.folders import new_run
 from testbed.cli.live import (
     ApiPort,
     Library,
@@ -19,10 +19,7 @@ from testbed.cli.live import (
 )
 from testbed.cli.options import ExperimentPath, Json, Lenient, Out, Seed, Settings, overrides_of
 from testbed.results.conclude import conclude_all
-from testbed.results.folder import RunFolder
 from testbed.spec.load import load_experiment
-
-DEFAULT_OUT = Path("runs")
 
 
 def run(
@@ -50,10 +47,7 @@ def run(
     from testbed.runs.live import run_live
 
     options = LiveOptions(prefix, openflow_port, api_port, controller)
-    top = RunFolder.create(out or DEFAULT_OUT, experiment.name, experiment.seed)
-    console.say(f"run folder: {top.path}")
-    for note in experiment.workload_notes:
-        console.say(note)
+    top = new_run(experiment, out)
     recorded = run_live(experiment, top, options, shown(), ["testbed", *sys.argv[1:]])
     if len(experiment.policies) > 1:
         conclude_all(top, [one.results for one in recorded])

@@ -12,13 +12,12 @@ import typer
 
 from testbed import events
 from testbed.cli import console
+from testbed.cli.folders import new_run
 from testbed.cli.options import ExperimentPath, Json, Lenient, Out, Seed, Settings, overrides_of
 from testbed.results.folder import RunFolder
 from testbed.runs.play import Sink
 from testbed.spec.experiment import Experiment
 from testbed.spec.load import load_experiment
-
-DEFAULT_OUT = Path("runs")
 
 ReplayOf = Annotated[
     Path | None,
@@ -47,10 +46,7 @@ def simulate(
     from testbed.report.comparison import comparison_table
     from testbed.runs.simulated import run_simulated
 
-    top = RunFolder.create(out or DEFAULT_OUT, experiment.name, experiment.seed)
-    console.say(f"run folder: {top.path}")
-    for note in experiment.workload_notes:
-        console.say(note)
+    top = new_run(experiment, out)
     if replay is not None:
         _replay(experiment, replay, top, as_json=as_json)
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.reproduce.figure import Look, Panel, Reproduced
@@ -11,11 +12,13 @@ from testbed.reproduce.figure import Look, Panel, Reproduced
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; yellow is too faint for lines.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", ":")
+PUBLISHED = "published (large, hollow)"
 
 LETTERS_PER_INCH = 12
 STYLE: Any = {
@@ -54,11 +57,11 @@ def pictures(done: Reproduced) -> dict[str, bytes]:
 
 
 def _draw(axes: Axes, done: Reproduced, panel: Panel) -> None:
-    figure, measure = done.figure, panel.measure
+    figure = done.figure
     for index, series in enumerate(panel.drawn or figure.series):
         look = figure.looks.get(series, Look(index, 0, series))
         colour, marker = COLOURS[look.colour % len(COLOURS)], MARKERS[look.colour % len(MARKERS)]
-        found = [done.estimate(measure, series, x) for x in figure.xs]
+        found = [done.estimate(panel.measure, series, x) for x in figure.xs]
         axes.errorbar(
             figure.xs,
             [one.mean for one in found],
@@ -72,28 +75,49 @@ def _draw(axes: Axes, done: Reproduced, panel: Panel) -> None:
             capsize=3,
         )
         said = [(x, y) for (name, x), y in panel.published.items() if name == series]
-        if said:
-            axes.plot(
-                [x for x, _ in said],
-                [y for _, y in said],
-                linestyle="none",
-                marker=marker,
-                markersize=10,
-                markerfacecolor="none",
-                markeredgecolor=colour,
-                markeredgewidth=1.5,
-                clip_on=False,
-            )
+        draw_published(axes, said, colour, marker)
     if panel.limits is not None:
         axes.set_ylim(panel.limits)
     elif not _below_zero(done, panel):
         # From zero, with room above: values near each other would stand on the axes' edge.
         axes.set_ylim(0.0, 1.04 * axes.get_ylim()[1])
-    about = f"{panel.subject}: {measure.label}" if panel.subject else measure.label
-    axes.set_title(f"{about} [{measure.unit}]" if measure.unit else about)
+    axes.set_title(heading(panel))
     if len(figure.xs) <= 12:
         axes.set_xticks(figure.xs, [f"{x:g}" for x in figure.xs])
     axes.set_xlabel(figure.x_label)
+
+
+def draw_published(
+    axes: Axes, said: Sequence[tuple[float, float]], colour: str, marker: str
+) -> None:
+    """A paper's values for a series: large and hollow."""
+    if said:
+        axes.plot(
+            [x for x, _ in said],
+            [y for _, y in said],
+            linestyle="none",
+            marker=marker,
+            markersize=10,
+            markerfacecolor="none",
+            markeredgecolor=colour,
+            markeredgewidth=1.5,
+            clip_on=False,
+        )
+
+
+def published_handle() -> Line2D:
+    """What the legend shows for a paper's values."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], linestyle="none", marker="o", markersize=10, markerfacecolor="none",
+                  markeredgecolor="#555555", markeredgewidth=1.5, label=PUBLISHED)  # fmt: skip
+
+
+def heading(panel: Panel) -> str:
+    """What stands above a panel: its subject, the measure, its unit."""
+    measure = panel.measure
+    about = f"{panel.subject}: {measure.label}" if panel.subject else measure.label
+    return f"{about} [{measure.unit}]" if measure.unit else about
 
 
 def _below_zero(done: Reproduced, panel: Panel) -> bool:
@@ -106,8 +130,6 @@ def _below_zero(done: Reproduced, panel: Panel) -> bool:
 
 def _explain(made: Figure, done: Reproduced) -> None:
     """Title and one legend for all panels."""
-    from matplotlib.lines import Line2D
-
     figure = done.figure
     shown: dict[str, Any] = {}
     for axes in made.axes:
@@ -115,11 +137,8 @@ def _explain(made: Figure, done: Reproduced) -> None:
             shown.setdefault(label, handle)
     labels, handles = list(shown), list(shown.values())
     if any(panel.published for panel in figure.panels):
-        handles.append(
-            Line2D([], [], linestyle="none", marker="o", markersize=10,
-                   markerfacecolor="none", markeredgecolor="#555555", markeredgewidth=1.5)
-        )  # fmt: skip
-        labels.append("published (large, hollow)")
+        handles.append(published_handle())
+        labels.append(PUBLISHED)
     columns = int(made.get_figwidth() * LETTERS_PER_INCH / (max(map(len, labels)) + 8))
     made.legend(handles, labels, loc="outside lower center", ncols=max(1, columns))
     size = ", quick size" if done.quick else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,8 +53,3 @@ def write(done: Reproduced, request: Request) -> tuple[RunFolder, dict[str, Any]
         folder.write_bytes(f"{PICTURE}.{kind}", content)
     folder.write_json(PROVENANCE, where)
     return folder, record
-
-
-def cells_of(figures: Sequence[Figure], seeds: int, *, quick: bool) -> int:
-    """How many runs the figures need."""
-    return sum(len(own) for f in figures for own in f.cells(seeds, quick=quick).values())

@@ -45,8 +45,7 @@ class Lease:
     """A lease as the scheduler keeps it.
 
     ``start_s`` is when it starts, or started last; ``remaining_s`` what was left of it then;
-    ``on`` its VMs by host. ``began``: it has run before. ``yielding``: it is to be preempted at
-    the end of its bookings.
+    ``on`` its VMs by host. ``began``: it has run before.
     """
 
     request: JobRequest
@@ -57,7 +56,6 @@ class Lease:
     remaining_s: float = 0.0
     on: dict[int, int] = field(default_factory=dict)
     began: bool = False
-    yielding: bool = False
 
     def __post_init__(self) -> None:
         self.remaining_s = self.request.stated_s
@@ -320,7 +318,6 @@ class LeaseBook:
         lease.flag = PREEMPTED
         hosts = list(lease.on)
         if lease.state == "running" and at_s > self.now_s:
-            lease.yielding = True
             for host in hosts:
                 booking = self._unbook(lease, host)
                 self._enter(host, replace(booking, end_s=at_s, flag=PREEMPTED))
@@ -337,7 +334,6 @@ class LeaseBook:
     def paused(self, lease: Lease) -> None:
         """It has been preempted at the time that it was shortened to."""
         lease.remaining_s -= self.now_s - lease.start_s
-        lease.yielding = False
         self._leave_hosts(lease)
         lease.state = "waiting"
 

@@ -153,7 +153,6 @@ FIGURE_8 = Figure(
 
 BATCHES = (50.0, 100.0, 200.0, 300.0, 400.0, 500.0)
 LARGE = tuple(count for count in BATCHES if count > 200.0)
-FULL_CLOUD = tuple(count for count in BATCHES if count >= 200.0)
 
 
 def _at_once(series: str, count: float, seed: int, quick: bool) -> DCloudCell:

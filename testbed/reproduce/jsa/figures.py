@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from testbed.reproduce.claims import Claim, alike, falls, more, rises
 from testbed.reproduce.figure import Figure, Panel
@@ -63,6 +64,59 @@ def order(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
     )
 
 
+def of_counts(
+    reward: Measure, xs: tuple[float, ...], ordered: tuple[float, ...]
+) -> tuple[Claim, ...]:
+    """Figures 4(a) and 5(a); ``ordered``: where there are enough jobs for an order."""
+    return (
+        *order(reward, ordered),
+        Claim(
+            "The more jobs, the lower the reward ratio, under all four",
+            "all fall",
+            tuple(check for series in FOUR for check in falls(reward, series, xs)),
+        ),
+    )
+
+
+def of_sizes(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
+    """Figures 4(b) and 5(b)."""
+    return (
+        *order(reward, xs),
+        Claim(
+            "The larger the jobs, the lower the reward ratio, under all four",
+            "all fall",
+            tuple(check for series in FOUR for check in falls(reward, series, xs)),
+        ),
+    )
+
+
+def of_deadlines(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
+    """Figures 4(c) and 5(c)."""
+    return (
+        *order(reward, xs),
+        Claim(
+            "Later deadlines raise the reward ratio, under all four",
+            "all rise",
+            tuple(check for series in FOUR for check in rises(reward, series, xs)),
+        ),
+    )
+
+
+def of_speedups(reward: Measure, ran: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
+    """Figures 4(d) and 5(d)."""
+    return (
+        Claim(
+            "JSA has a higher reward ratio than SimpleJSA at every speed-up ratio",
+            "JSA > SimpleJSA",
+            more(reward, JSA, (SIMPLE,), xs),
+            remark="at 0.01 a step of bandwidth is worth 1 % of the time: little to shorten",
+        ),
+        Claim("Shortening jobs shortens them", "JSA < SimpleJSA", more(ran, SIMPLE, (JSA,), xs)),
+    )
+
+
+_simulated = partial(Figure, size=FULL.words, quick_size=QUICK.words, seeds=PUBLISHED_RUNS)
+
 COUNTS = (500.0, 1000.0, 1500.0, 2000.0, 2500.0)
 
 
@@ -71,7 +125,7 @@ def _counted(series: str, x: float, seed: int, quick: bool) -> JsaCell:
     return replace(_cell(series, seed, quick=quick), jobs=round(x * share))
 
 
-FIGURE_4A = Figure(
+FIGURE_4A = _simulated(
     name="jsa-fig4a",
     title="The number of jobs",
     source="JSA, Fig. 4(a)",
@@ -80,18 +134,8 @@ FIGURE_4A = Figure(
     series=FOUR,
     cell=_counted,
     panels=(Panel(REWARD), Panel(MET)),
-    claims=(
-        *order(REWARD, COUNTS[2:]),
-        Claim(
-            "The more jobs, the lower the reward ratio, under all four",
-            "all fall",
-            tuple(check for series in FOUR for check in falls(REWARD, series, COUNTS)),
-        ),
-    ),
+    claims=of_counts(REWARD, COUNTS, COUNTS[2:]),
     also=(RAN,),
-    size=FULL.words,
-    quick_size=QUICK.words,
-    seeds=PUBLISHED_RUNS,
 )
 
 MEAN_VMS = (15.0, 20.0, 25.0, 30.0, 35.0)
@@ -101,7 +145,7 @@ def _sized(series: str, x: float, seed: int, quick: bool) -> JsaCell:
     return replace(_cell(series, seed, quick=quick), vms=x)
 
 
-FIGURE_4B = Figure(
+FIGURE_4B = _simulated(
     name="jsa-fig4b",
     title="VMs per job, in stratified samples of the trace",
     source="JSA, Fig. 4(b)",
@@ -110,18 +154,8 @@ FIGURE_4B = Figure(
     series=FOUR,
     cell=_sized,
     panels=(Panel(REWARD), Panel(MET)),
-    claims=(
-        *order(REWARD, MEAN_VMS),
-        Claim(
-            "The larger the jobs, the lower the reward ratio, under all four",
-            "all fall",
-            tuple(check for series in FOUR for check in falls(REWARD, series, MEAN_VMS)),
-        ),
-    ),
+    claims=of_sizes(REWARD, MEAN_VMS),
     also=(RAN,),
-    size=FULL.words,
-    quick_size=QUICK.words,
-    seeds=PUBLISHED_RUNS,
 )
 
 BOUNDS = (3.0, 4.0, 5.0, 6.0, 7.0)
@@ -131,7 +165,7 @@ def _due(series: str, x: float, seed: int, quick: bool) -> JsaCell:
     return replace(_cell(series, seed, quick=quick), deadline_high=x)
 
 
-FIGURE_4C = Figure(
+FIGURE_4C = _simulated(
     name="jsa-fig4c",
     title="The upper bound of the deadline factor",
     source="JSA, Fig. 4(c)",
@@ -140,18 +174,8 @@ FIGURE_4C = Figure(
     series=FOUR,
     cell=_due,
     panels=(Panel(REWARD), Panel(MET)),
-    claims=(
-        *order(REWARD, BOUNDS),
-        Claim(
-            "Later deadlines raise the reward ratio, under all four",
-            "all rise",
-            tuple(check for series in FOUR for check in rises(REWARD, series, BOUNDS)),
-        ),
-    ),
+    claims=of_deadlines(REWARD, BOUNDS),
     also=(RAN,),
-    size=FULL.words,
-    quick_size=QUICK.words,
-    seeds=PUBLISHED_RUNS,
 )
 
 ALPHAS = (0.01, 0.04, 0.07, 0.10, 0.13)
@@ -161,7 +185,7 @@ def _sped(series: str, x: float, seed: int, quick: bool) -> JsaCell:
     return replace(_cell(series, seed, quick=quick), alpha=x)
 
 
-FIGURE_4D = Figure(
+FIGURE_4D = _simulated(
     name="jsa-fig4d",
     title="The speed-up ratio, with and without shortening jobs",
     source="JSA, Fig. 4(d)",
@@ -170,23 +194,8 @@ FIGURE_4D = Figure(
     series=(JSA, SIMPLE),
     cell=_sped,
     panels=(Panel(REWARD), Panel(RAN)),
-    claims=(
-        Claim(
-            "JSA has a higher reward ratio than SimpleJSA at every speed-up ratio",
-            "JSA > SimpleJSA",
-            more(REWARD, JSA, (SIMPLE,), ALPHAS),
-            remark="at 0.01 a step of bandwidth is worth 1 % of the time: little to shorten",
-        ),
-        Claim(
-            "Shortening jobs shortens them",
-            "JSA < SimpleJSA",
-            more(RAN, SIMPLE, (JSA,), ALPHAS),
-        ),
-    ),
+    claims=of_speedups(REWARD, RAN, ALPHAS),
     also=(MET,),
-    size=FULL.words,
-    quick_size=QUICK.words,
-    seeds=PUBLISHED_RUNS,
 )
 
 JSA_FIGURES = (FIGURE_4A, FIGURE_4B, FIGURE_4C, FIGURE_4D, OPTIMALITY)

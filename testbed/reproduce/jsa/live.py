@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 from testbed.reproduce.cell import Measures
-from testbed.reproduce.claims import Claim, falls, more, rises
+from testbed.reproduce.claims import Claim
 from testbed.reproduce.figure import Panel
-from testbed.reproduce.jsa.figures import EDF, JSA, OKTOPUS, POLICIES, PSP, SIMPLE, order
+from testbed.reproduce.jsa.figures import (
+    EDF,
+    FOUR,
+    JSA,
+    OKTOPUS,
+    POLICIES,
+    PSP,
+    RAN,
+    REWARD,
+    SIMPLE,
+    of_counts,
+    of_deadlines,
+    of_sizes,
+    of_speedups,
+)
 from testbed.reproduce.live.claims import promises_kept, replays_alike, sound, worlds_agree
 from testbed.reproduce.live.figure import LiveFigure
 from testbed.reproduce.live.measures import (
@@ -19,13 +33,9 @@ from testbed.reproduce.live.trial import Trial
 from testbed.reproduce.quantities import Measure
 from testbed.results.read import Run
 
-FOUR = (JSA, EDF, OKTOPUS, PSP)
 RESERVING = (JSA, EDF, OKTOPUS)
 RELAX = 0.12
 FILE = "jsa-fig5.yaml"
-
-REWARD = Measure("reward", "system reward ratio", "%", 100.0)
-RAN = Measure("ran_s", "mean running time", "s")
 
 SIZE = "24 machines of one VM slot in 4 racks, 1.2 and 0.48 Gbit/s above them; 5 batches, live"
 REDUCED = (
@@ -106,43 +116,41 @@ BOUNDS = (3.0, 7.0)
 ALPHAS = (0.01, 0.13)
 
 FIGURE_5A = _figure(
-    "a", "The number of jobs", "jobs (24 machines)", COUNTS, "workload.jobs=#",
-    (
-        *order(REWARD, COUNTS),
-        Claim("The more jobs, the lower the reward ratio, under all four", "all fall",
-              tuple(check for series in FOUR for check in falls(REWARD, series, COUNTS))),
-    ),
-)  # fmt: skip
+    "a",
+    "The number of jobs",
+    "jobs (24 machines)",
+    COUNTS,
+    "workload.jobs=#",
+    of_counts(REWARD, COUNTS, COUNTS),
+)
 
 FIGURE_5B = _figure(
-    "b", "VMs per job", "VMs per job on average", MEAN_VMS, "workload.vms=#",
-    (
-        *order(REWARD, MEAN_VMS),
-        Claim("The larger the jobs, the lower the reward ratio, under all four", "all fall",
-              tuple(check for series in FOUR for check in falls(REWARD, series, MEAN_VMS))),
-    ),
-)  # fmt: skip
+    "b",
+    "VMs per job",
+    "VMs per job on average",
+    MEAN_VMS,
+    "workload.vms=#",
+    of_sizes(REWARD, MEAN_VMS),
+)
 
 FIGURE_5C = _figure(
-    "c", "The upper bound of the deadline factor", "deadline factor, at most (at least 2)", BOUNDS,
+    "c",
+    "The upper bound of the deadline factor",
+    "deadline factor, at most (at least 2)",
+    BOUNDS,
     "workload.deadline_factor=[2, #]",
-    (
-        *order(REWARD, BOUNDS),
-        Claim("Later deadlines raise the reward ratio, under all four", "all rise",
-              tuple(check for series in FOUR for check in rises(REWARD, series, BOUNDS))),
-    ),
-)  # fmt: skip
+    of_deadlines(REWARD, BOUNDS),
+)
 
 FIGURE_5D = _figure(
-    "d", "The speed-up ratio, with and without shortening jobs", "speed-up ratio α of every job",
-    ALPHAS, "workload.speedup=[#, #]",
-    (
-        Claim("JSA has a higher reward ratio than SimpleJSA at every speed-up ratio",
-              "JSA > SimpleJSA", more(REWARD, JSA, (SIMPLE,), ALPHAS)),
-        Claim("Shortening jobs shortens them", "JSA < SimpleJSA",
-              more(RAN, SIMPLE, (JSA,), ALPHAS)),
-    ),
-    (JSA, SIMPLE), RAN,
-)  # fmt: skip
+    "d",
+    "The speed-up ratio, with and without shortening jobs",
+    "speed-up ratio α of every job",
+    ALPHAS,
+    "workload.speedup=[#, #]",
+    of_speedups(REWARD, RAN, ALPHAS),
+    (JSA, SIMPLE),
+    RAN,
+)
 
 JSA_LIVE = (FIGURE_5A, FIGURE_5B, FIGURE_5C, FIGURE_5D)

@@ -6,7 +6,16 @@ import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-from testbed.reproduce.draw import COLOURS, LETTERS_PER_INCH, MARKERS, STYLE, saved
+from testbed.reproduce.draw import (
+    COLOURS,
+    LETTERS_PER_INCH,
+    MARKERS,
+    STYLE,
+    draw_published,
+    heading,
+    published_handle,
+    saved,
+)
 from testbed.reproduce.figure import Panel, Point, Reproduced
 from testbed.reproduce.live.figure import Curves, LiveFigure, Outcome
 from testbed.reproduce.live.measures import SIMULATED, simulated
@@ -15,7 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PUBLISHED = "published (large, hollow)"
 WORLDS = ("live", "simulated")
 Line = Literal["-", "--"]
 LINES: tuple[Line, Line] = ("-", "--")
@@ -92,7 +100,7 @@ def _points(axes: Axes, done: Reproduced, panel: Panel) -> None:
                 capsize=3,
             )
         said = [(x, y) for (name, x), y in panel.published.items() if name == series]
-        _published(axes, said, colour, marker)
+        draw_published(axes, said, colour, marker)
     axes.set_xticks(figure.xs, [f"{x:g}" for x in figure.xs])
     axes.set_xlabel(figure.x_label)
 
@@ -117,28 +125,12 @@ def _bars(axes: Axes, done: Reproduced, panel: Panel) -> None:
                 linestyle="-" if side < 0 else "--",
             )
         said = panel.published.get((series, x))
-        _published(axes, [] if said is None else [(index - BAR / 2, said)], colour, marker)
+        draw_published(axes, [] if said is None else [(index - BAR / 2, said)], colour, marker)
     axes.set_xticks(range(len(shown)), shown)
 
 
-def _published(axes: Axes, said: list[tuple[float, float]], colour: str, marker: str) -> None:
-    if said:
-        axes.plot(
-            [x for x, _ in said],
-            [y for _, y in said],
-            linestyle="none",
-            marker=marker,
-            markersize=10,
-            markerfacecolor="none",
-            markeredgecolor=colour,
-            markeredgewidth=1.5,
-            clip_on=False,
-        )
-
-
 def _name(axes: Axes, panel: Panel) -> None:
-    measure = panel.measure
-    axes.set_title(f"{measure.label} [{measure.unit}]" if measure.unit else measure.label)
+    axes.set_title(heading(panel))
     if panel.limits is not None:
         axes.set_ylim(panel.limits)
     else:
@@ -158,10 +150,7 @@ def _explain(made: Figure, done: Reproduced, figure: LiveFigure) -> None:
         for index, world in enumerate(WORLDS)
     ]
     if any(panel.published for panel in figure.panels):
-        handles.append(
-            Line2D([], [], linestyle="none", marker="o", markersize=10, markerfacecolor="none",
-                   markeredgecolor="#555555", markeredgewidth=1.5, label=PUBLISHED)
-        )  # fmt: skip
+        handles.append(published_handle())
     longest = max(len(str(handle.get_label())) for handle in handles)
     columns = int(made.get_figwidth() * LETTERS_PER_INCH / (longest + 8))
     made.legend(handles=handles, loc="outside lower center", ncols=max(1, columns))

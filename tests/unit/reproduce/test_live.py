@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from testbed.cli import live_worlds, main
+from testbed.cli import live, main
 from testbed.cli import reproduce as command
 from testbed.errors import MachineCannot
 from testbed.reproduce import published, registry
@@ -181,7 +181,7 @@ def test_a_world_that_is_slow_is_found_out_by_all_but_the_replay(tmp_path: Path)
 def test_where_there_is_no_root_nothing_is_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(live_worlds.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(live.os, "geteuid", lambda: 1000)
     for module in (registry, command):
         monkeypatch.setattr(module, "LIVE_FIGURES", {"made-live": figure()})
     out = str(tmp_path / "out")
