@@ -77,7 +77,9 @@ def profile(
         console.print_json(found.to_json())
     else:
         console.out().print(profile_table(found.measured))
-        console.print_text(found.measured.sentence())
+        for line in (found.measured.sentence(), found.measured.model_sentence()):
+            if line is not None:
+                console.print_text(line)
         for line in recorded.sentences():
             console.print_text(line)
         console.print_text(f"profile: {found.file}")

@@ -199,14 +199,16 @@ def _profile_pictures(run: Run) -> list[Picture]:
         measured = ladder_from_json(record)
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput(f"{path}: damaged: {error}") from error
+    model = measured.model_sentence()
+    rings = "" if model is None else f"{model} (rings). "
     return [
         Picture(
             "profile",
             profile_svg(measured),
             "What bandwidth gains the application",
             f"The running time at each bandwidth, every run a stroke. {measured.sentence()}. "
-            "Shaded, if anything is: bandwidth above the threshold. Dashed: a transfer as long as "
-            "this one at the least bandwidth.",
+            f"{rings}Shaded, if anything is: bandwidth above the threshold. Dashed: a transfer as "
+            "long as this one at the least bandwidth.",
             profile_alt(measured),
         )
     ]

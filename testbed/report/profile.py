@@ -8,7 +8,6 @@ from rich.text import Text
 from testbed.report.ink import BAND, MUTED, figure, series_colour, svg
 from testbed.report.words import bandwidth_text, seconds_text
 from testbed.results.profiling import MeasuredLadder
-from testbed.units import human_share
 
 
 def profile_svg(measured: MeasuredLadder) -> str:
@@ -35,6 +34,18 @@ def profile_svg(measured: MeasuredLadder) -> str:
             markersize=7,
             label=f"{measured.application}: median",
         )
+        modelled = [rung for rung in measured.rungs if rung.model_s is not None]
+        if modelled:
+            axes.plot(
+                [rung.bandwidth_bps / 1e6 for rung in modelled],
+                [rung.model_s or 0.0 for rung in modelled],
+                color=series_colour(1),
+                linestyle="none",
+                marker="o",
+                markersize=12,
+                markerfacecolor="none",
+                label="the application's model",
+            )
         least_bps, longest_s = measured.profile.options[0]
         xs = [bps / 1e6 for bps in _between(least_bps, measured.rungs[-1].bandwidth_bps)]
         axes.plot(
@@ -68,13 +79,16 @@ def profile_alt(measured: MeasuredLadder) -> str:
         f"{seconds_text(rung.median_s)} at {bandwidth_text(rung.bandwidth_bps)}"
         for rung in measured.rungs
     )
-    return f"{measured.application}: {points}. {measured.sentence()}."
+    said = [measured.sentence(), measured.model_sentence()]
+    return f"{measured.application}: {points}. {' '.join(f'{one}.' for one in said if one)}"
 
 
 def profile_table(measured: MeasuredLadder) -> Table:
-    """One line a bandwidth: median, spread, how much longer than at the threshold."""
+    """One line a bandwidth: median, spread, the model's time, the time over the threshold's."""
     table = Table(title=Text(f"profile of {measured.application}"), title_justify="left")
-    for heading in ("bandwidth", "time (median)", "spread", "elongation"):
+    modelled = measured.model_threshold_bps is not None
+    model = ("model",) if modelled else ()
+    for heading in ("bandwidth", "time (median)", "spread", *model, "elongation"):
         table.add_column(heading, justify="right")
     table.add_column("in the profile")
     offered = {bps for bps, _ in measured.profile.options}
@@ -89,7 +103,8 @@ def profile_table(measured: MeasuredLadder) -> Table:
         table.add_row(
             Text(bandwidth_text(rung.bandwidth_bps)),
             Text(f"{rung.median_s:.3f} s"),
-            Text(human_share(rung.spread) if len(rung.times_s) > 1 else "–"),
+            Text(f"{100 * rung.spread:.2f} %" if len(rung.times_s) > 1 else "–"),
+            *([Text(f"{rung.model_s:.3f} s")] if modelled else ()),
             Text(f"{measured.elongation(rung):.3f}"),
             Text(note),
         )

@@ -28,10 +28,14 @@ SHOWN_REASONS = 5
 
 @dataclass(frozen=True)
 class Rung:
-    """What was measured at one bandwidth, in experiment seconds, in the order of the runs."""
+    """What was measured at one bandwidth, in experiment seconds, in the order of the runs.
+
+    ``model_s`` is what the application's model says; None where it has none.
+    """
 
     bandwidth_bps: int
     times_s: tuple[float, ...]
+    model_s: float | None = None
 
     @property
     def median_s(self) -> float:
@@ -66,6 +70,25 @@ class MeasuredLadder:
         """The time there over the time at the threshold."""
         return rung.median_s / self.profile.options[-1][1]
 
+    @property
+    def model_threshold_bps(self) -> int | None:
+        """What the same rule finds in the model's times; None where there is no model."""
+        points = [(r.bandwidth_bps, r.model_s) for r in self.rungs if r.model_s is not None]
+        if len(points) < len(self.rungs):
+            return None
+        return measured_profile(points, self.tolerance)[1]
+
+    def model_sentence(self) -> str | None:
+        """What the application's model says of the threshold; None where there is no model."""
+        expected_bps = self.model_threshold_bps
+        if expected_bps is None:
+            return None
+        if expected_bps == self.threshold_bps:
+            return "The application's model says the same"
+        what = human_bandwidth(expected_bps)
+        reached = expected_bps < self.rungs[-1].bandwidth_bps
+        return f"The application's model says {what if reached else 'that it is not reached'}"
+
     def sentence(self) -> str:
         """The threshold in words, and what is not known of it."""
         at, top = human_bandwidth(self.threshold_bps), human_bandwidth(self.rungs[-1].bandwidth_bps)
@@ -89,12 +112,14 @@ class MeasuredLadder:
             "tolerance": self.tolerance,
             "threshold_bps": self.threshold_bps,
             "threshold_found": self.found,
+            "model_threshold_bps": self.model_threshold_bps,
             "rungs": [
                 {
                     "bandwidth_bps": rung.bandwidth_bps,
                     "median_s": rung.median_s,
                     "spread": rung.spread,
                     "elongation": self.elongation(rung),
+                    "model_s": rung.model_s,
                     "times_s": list(rung.times_s),
                 }
                 for rung in self.rungs
@@ -132,14 +157,18 @@ def ladder_of_rows(ladder: Ladder, rows: Sequence[JobRow]) -> MeasuredLadder:
         said += [f"{more} more did not finish"] if more > 0 else []
         said += [f"{missing} were never started"] if missing else []
         raise RunFailed(f"no profile: {'; '.join(said)}")
-    rungs = [
-        Rung(bps, tuple(row.measured_s or 0.0 for row in own if row.requested_bps == bps))
-        for bps in ladder.bandwidths_bps
-    ]
+    rungs = []
+    for bps in ladder.bandwidths_bps:
+        there = [row for row in own if row.requested_bps == bps]
+        model_s = there[0].estimate_s if ladder.modelled else None
+        rungs.append(Rung(bps, tuple(row.measured_s or 0.0 for row in there), model_s))
     return measured_ladder(ladder.application, ladder.tolerance, rungs)
 
 
 def ladder_from_json(record: dict[str, Any]) -> MeasuredLadder:
     """What :meth:`MeasuredLadder.to_json` wrote; KeyError, TypeError, ValueError if damaged."""
-    rungs = [Rung(int(one["bandwidth_bps"]), tuple(one["times_s"])) for one in record["rungs"]]
+    rungs = [
+        Rung(int(one["bandwidth_bps"]), tuple(one["times_s"]), one.get("model_s"))
+        for one in record["rungs"]
+    ]
     return measured_ladder(str(record["application"]), float(record["tolerance"]), rungs)

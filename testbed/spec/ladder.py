@@ -34,6 +34,10 @@ from testbed.spec.sourced import Ladder, Workload
 from testbed.spec.topology import Site
 from testbed.units import format_bandwidth, human_bandwidth
 
+_NO_LINKS = (
+    "a flat data centre has no links, so there is no bandwidth to try: give it some (topology:"
+    " {kind: tree, ...})"
+)
 REPETITIONS = 3
 TOLERANCE = 0.02
 
@@ -95,6 +99,8 @@ def read_ladder(document: Document, path: Path, site: Site, placed_by: str) -> W
     here: Path = (*path, "application")
     if isinstance(inside, dict) and isinstance(inside.get("application"), dict):
         check_entry(document, here, partial(LadderApplication, document, here), site)
+    if site.datacentre is not None and site.datacentre.kind == "flat":
+        document.report((*path, "kind"), _NO_LINKS)
     if section is None or len(document.problems) > before:
         return Workload()
     entry = JobEntry.model_construct(
@@ -112,7 +118,9 @@ def read_ladder(document: Document, path: Path, site: Site, placed_by: str) -> W
         {job.id: document.place(here) for job in jobs},
         (request.id,),
         notes=notes,
-        ladder=Ladder(request.id, rungs, section.repetitions, section.tolerance),
+        ladder=Ladder(
+            request.id, rungs, section.repetitions, section.tolerance, request.command is None
+        ),
     )
 
 

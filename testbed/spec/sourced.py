@@ -12,12 +12,16 @@ from testbed.spec.problems import Place
 
 @dataclass(frozen=True)
 class Ladder:
-    """What a profile is measured with: bandwidths rising, each tried ``repetitions`` times."""
+    """What a profile is measured with: bandwidths rising, each tried ``repetitions`` times.
+
+    ``modelled``: what is estimated is the application's model; of a command there is none.
+    """
 
     application: str
     bandwidths_bps: tuple[int, ...]
     repetitions: int
     tolerance: float
+    modelled: bool = True
 
 
 @dataclass(frozen=True, eq=False)

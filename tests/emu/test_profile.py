@@ -11,7 +11,7 @@ import pytest
 
 from jobs.profile import Profile
 from testbed.spec.profile import read_profile
-from tests.emu.test_run import Testbed
+from tests.emu.test_run import REPOSITORY, Testbed
 
 # A transfer that halves its time with twice the bandwidth, up to the rate of its curve, and no
 # further: on the wire 1, 2 and 4 Mbit/s, so that a slow machine carries it too.
@@ -25,6 +25,28 @@ workload:
     {id: count, vms: 2, bandwidth: 100 Mbit/s, duration: 2 s,
      demand: [{until: 100 %, at: 100 Mbit/s}]}
   bandwidths: [50 Mbit/s, 100 Mbit/s, 200 Mbit/s]
+  repetitions: 1
+  tolerance: 25 %
+"""
+
+
+# A real program: 1 MB from a disk of 5 Mbit/s, 1.6 s, to the other rank. At 2 Mbit/s on the wire it
+# takes 2.6 times as long, at 8 and 16 no longer than the disk gives it. Its text is on the command
+# line, because it runs as somebody who may not read the repository.
+EXCHANGE = json.dumps((REPOSITORY / "examples/apps/exchange.py").read_text("utf-8"))
+PROGRAM = f"""
+name: exchange
+topology: {{kind: tree, fanout: [2], links: 1 Gbit/s, slots_per_server: 1}}
+scale: {{rate: 0.02}}
+workload:
+  kind: ladder
+  application:
+    id: exchange
+    vms: 2
+    bandwidth: 400 Mbit/s
+    duration: 1.6 s
+    command: [python3, -c, {EXCHANGE}, "1", "5"]
+  bandwidths: [100 Mbit/s, 400 Mbit/s, 800 Mbit/s]
   repetitions: 1
   tolerance: 25 %
 """
@@ -53,6 +75,27 @@ def test_it_finds_the_rate_of_the_application_and_writes_a_profile(testbed: Test
     assert document.problems == []
     assert profile == Profile(((50_000_000, times[50_000_000]), (100_000_000, times[100_000_000])))
     assert (testbed.folder / "profile.yaml").read_text("utf-8") == to.read_text("utf-8")
+
+
+def test_a_programs_profile_is_measured_without_knowing_it(testbed: Testbed) -> None:
+    testbed.file.write_text(PROGRAM, encoding="utf-8")
+    done = testbed.run("profile", str(testbed.file), *testbed.options, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["run"]["audit_passed"]
+    assert found["model_threshold_bps"] is None
+    times = {rung["bandwidth_bps"]: rung["median_s"] for rung in found["rungs"]}
+    # Whatever a busy machine adds to each run, the network is what makes the first long.
+    assert times[100_000_000] > 1.4 * max(times[400_000_000], times[800_000_000])
+    assert found["threshold_bps"] > 100_000_000
+    profile, document = read_profile(Path(found["profile"]))
+    assert document.problems == []
+    assert profile.options[0] == (100_000_000, times[100_000_000])
+    assert profile.threshold_bps == found["threshold_bps"]
+    logs = [
+        path.read_text("utf-8") for path in (testbed.folder / "logs").glob("agent-exchange-*.log")
+    ]
+    assert sorted(logs) == [f"rank {rank} heard 1000000 bytes\n" for rank in (0, 0, 0, 1, 1, 1)]
 
 
 def test_ctrl_c_leaves_a_folder_no_profile_and_nothing_else(testbed: Testbed) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import RunFailed
-from testbed.report.profile import profile_alt, profile_svg
+from testbed.report.profile import profile_alt, profile_svg, profile_table
 from testbed.results.profiling import (
     MeasuredLadder,
     Rung,
@@ -61,9 +61,36 @@ def test_a_threshold_at_the_least_bandwidth_is_an_upper_bound() -> None:
     assert "100 Mbit/s at most" in measured((100, (8.0,)), (200, (7.99,))).sentence()
 
 
+def modelled(*points: tuple[int, float, float]) -> MeasuredLadder:
+    rungs = [Rung(mbit * MBIT, (time_s,), model_s) for mbit, time_s, model_s in points]
+    return measured_ladder("app", 0.02, rungs)
+
+
+def test_the_threshold_is_compared_with_the_models_by_the_same_rule() -> None:
+    alike = modelled((100, 8.2, 8.0), (200, 4.1, 4.0), (300, 4.1, 4.0))
+    assert alike.model_threshold_bps == 200 * MBIT
+    assert alike.model_sentence() == "The application's model says the same"
+    slow_at_200 = modelled((100, 8.2, 8.0), (200, 4.5, 4.0), (300, 4.1, 4.0), (400, 4.1, 4.0))
+    assert slow_at_200.threshold_bps == 300 * MBIT
+    assert slow_at_200.model_sentence() == "The application's model says 200 Mbit/s"
+    flat_too_early = modelled((100, 8.0, 8.0), (200, 5.0, 4.0), (300, 5.0, 2.7))
+    assert flat_too_early.model_sentence() == "The application's model says that it is not reached"
+    assert profile_alt(flat_too_early).endswith("model says that it is not reached.")
+
+
+def test_without_a_model_nothing_is_said_of_it() -> None:
+    assert FLAT_ABOVE_200.model_threshold_bps is None
+    assert FLAT_ABOVE_200.model_sentence() is None
+    columns = [column.header for column in profile_table(FLAT_ABOVE_200).columns]
+    assert "model" not in columns
+    columns = [column.header for column in profile_table(modelled((1, 2.0, 2.0))).columns]
+    assert "model" in columns
+
+
 def test_the_record_gives_the_same_profile_again() -> None:
-    record = json.loads(json.dumps(FLAT_ABOVE_200.to_json()))
-    assert ladder_from_json(record) == FLAT_ABOVE_200
+    for ladder in (FLAT_ABOVE_200, modelled((100, 8.2, 8.0), (200, 4.1, 4.0))):
+        record = json.loads(json.dumps(ladder.to_json()))
+        assert ladder_from_json(record) == ladder
 
 
 def test_the_file_is_one_that_jobs_can_name(tmp_path: Path) -> None:
@@ -93,6 +120,9 @@ def test_rows_of_other_applications_are_none_of_its() -> None:
     other = replace(row("e", 100, 99.0), application="other")
     found = ladder_of_rows(LADDER, [*ROWS, other])
     assert [rung.times_s for rung in found.rungs] == [(8.0, 8.2), (4.0, 4.2)]
+    assert [rung.model_s for rung in found.rungs] == [4.0, 4.0]
+    command = ladder_of_rows(replace(LADDER, modelled=False), ROWS)
+    assert [rung.model_s for rung in command.rungs] == [None, None]
 
 
 def test_a_run_that_did_not_finish_leaves_no_profile_and_says_why() -> None:

@@ -14,6 +14,7 @@ from jobs.request import DemandCurve, JobRequest
 from testbed.spec.experiment import Experiment
 from testbed.spec.ladder import at_bandwidth
 from testbed.spec.load import parse_experiment
+from testbed.spec.problems import SpecErrors
 
 MBIT = 10**6
 HEAD = """\
@@ -63,6 +64,52 @@ def test_a_transfer_is_expected_to_take_as_long_as_its_bytes() -> None:
         (200 * MBIT, 4.0),
         (50 * MBIT, 16.0),
     ]
+
+
+def test_nothing_is_known_of_a_command_but_what_it_takes() -> None:
+    command = HEAD.replace("pattern: all-to-all", 'command: [sh, -c, "sleep 1"]')
+    experiment = parse_experiment(command + "  bandwidths: [50 Mbit/s, 200 Mbit/s]\n", Path("a"))
+    assert experiment.ladder is not None
+    assert not experiment.ladder.modelled
+    # p·b/b' below its bandwidth and p above it.
+    assert [job.duration_s for job in experiment.jobs[:2]] == [8.0, 16.0]
+    ours = parsed()
+    assert ours.ladder is not None
+    assert ours.ladder.modelled
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "why"),
+    [
+        (
+            "{kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 2}",
+            "{kind: flat, nodes: 4}",
+            "app.yaml:3:9: workload.kind",
+            "no bandwidth to try",
+        ),
+        (
+            "pattern: all-to-all",
+            "command: [./none.py]",
+            "app.yaml:4:83: workload.application.command[0]",
+            "there is no file ./none.py",
+        ),
+        (
+            "pattern: all-to-all",
+            "command: [sh], pattern: ring",
+            "app.yaml:4:88: workload.application.pattern",
+            "means nothing to a job that runs a command",
+        ),
+    ],
+)
+def test_what_a_ladder_cannot_mean_is_named_with_its_place(
+    old: str, new: str, place: str, why: str
+) -> None:
+    with pytest.raises(SpecErrors) as caught:
+        parse_experiment(HEAD.replace(old, new), Path("app.yaml"))
+    (problem,) = caught.value.problems
+    where = problem.place
+    assert f"{where.source}:{where.line}:{where.column}: {problem.path}" == place
+    assert why in problem.message
 
 
 def test_what_the_run_depends_on_is_in_its_resolved_form() -> None:
