@@ -70,6 +70,13 @@ class History:
     def end_s(self) -> float:
         return self.file.lines[-1].event.t
 
+    @property
+    def live_slack_s(self) -> float:
+        """By how much a live world may be late, since processes take a moment to start and to be
+        ended: a second, and one per cent of the run's length. Nothing in a simulated one.
+        """
+        return 1.0 + 0.01 * self.end_s if self.started.backend == "live" else 0.0
+
     def each(self, kind: type[Kind]) -> Iterator[tuple[int, Kind]]:
         """All events of a kind with their lines."""
         for line in self.file.lines:

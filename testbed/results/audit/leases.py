@@ -29,7 +29,8 @@ def is_mbfcbs(history: History) -> str | None:
 def starts(history: History) -> Iterator[Finding]:
     """An advance lease starts when it wanted to, an immediate one when it comes; or never.
 
-    Never is a rejection. One whose time had not come when a run was stopped has neither.
+    Never is a rejection. One whose time had not come when a run was stopped has neither. In a live
+    world it has started when its VMs have, late by a moment and never early (docs/decisions/0466).
     """
     for job in history.jobs.values():
         request, submitted = job.request, job.first(events.JobSubmitted)
@@ -39,7 +40,9 @@ def starts(history: History) -> Iterator[Finding]:
         due_s = submitted[1].t if due_s is None else float(due_s)
         started, ended = job.first(events.JobStarted), job.first(events.JobEnded)
         if started is not None:
-            if not (about(started[1].t, due_s) and about(due_s, started[1].t)):
+            if not (
+                about(started[1].t, due_s, history.live_slack_s) and about(due_s, started[1].t)
+            ):
                 said = f"starts at {started[1].t:.6g} s, was to start at {due_s:.6g} s"
                 yield Finding(EVENTS, started[0], f"{_type(job)} lease {job.job_id} {said}")
         elif ended is not None and ended[1].outcome != "rejected":

@@ -144,8 +144,7 @@ def _too_early(job: Dossier, arrival_s: float) -> Iterator[Finding]:
 
 def overstays(history: History) -> Iterator[Finding]:
     """No job runs on after the end of its own reservation."""
-    # A live world kills at the end of a reservation, and killing takes a moment.
-    slack_s = 1.0 + 0.01 * history.end_s if history.started.backend == "live" else 0.0
+    slack_s = history.live_slack_s
     for job in history.jobs.values():
         ends_s: float | None = None
         for entry in job.lines:

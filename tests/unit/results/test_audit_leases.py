@@ -41,10 +41,10 @@ def failed(base: Path, stream: list[events.Event]) -> dict[str, list[str]]:
     }
 
 
-def run(*inside: events.Event, policy: str = "mbfcbs") -> list[events.Event]:
+def run(*inside: events.Event, policy: str = "mbfcbs", backend: str = "sim") -> list[events.Event]:
     end_s = max(event.t for event in inside)
     return [
-        events.RunStarted(0.0, "leases", policy, "sim", 1, TOPOLOGY),
+        events.RunStarted(0.0, "leases", policy, backend, 1, TOPOLOGY),
         *inside,
         events.RunEnded(end_s, "completed", ""),
     ]
@@ -81,7 +81,9 @@ def test_cores_beyond_capacity_are_found(tmp_path: Path) -> None:
     assert found["slots"][0] == ("at 5 s 6 VM slots run on server 0, which has 4 slots (jobs a, b)")
 
 
-def advance(start_s: float, *, accepted: bool = True, **end: Any) -> list[events.Event]:
+def advance(
+    start_s: float, *, accepted: bool = True, backend: str = "sim", **end: Any
+) -> list[events.Event]:
     """An advance lease that wants to start at 10 s."""
     over = {"outcome": "finished", "measured_s": 20.0, "reason": "", **end}
     at_s = over.pop("t", start_s + 20.0)
@@ -94,6 +96,7 @@ def advance(start_s: float, *, accepted: bool = True, **end: Any) -> list[events
         *([reserved] if accepted else []),
         *([started] if ran else []),
         ended,
+        backend=backend,
     )
 
 
@@ -104,6 +107,16 @@ def test_an_accepted_advance_lease_starts_on_time(tmp_path: Path) -> None:
 def test_a_late_start_is_found(tmp_path: Path) -> None:
     found = failed(tmp_path, advance(12.0))
     assert found == {"lease-starts": ["advance lease a starts at 12 s, was to start at 10 s"]}
+
+
+def test_a_live_start_takes_a_moment_and_is_never_early(tmp_path: Path) -> None:
+    # The run is 31 s long: a second and one per cent of it.
+    assert failed(tmp_path, advance(11.3, backend="live")) == {}
+    for name, start_s in (("late", 11.4), ("early", 9.9)):
+        stream = advance(start_s, backend="live")
+        # What `arrivals` says of a start before the reservation is its own affair.
+        (found,) = failed(tmp_path / name, stream)["lease-starts"]
+        assert found == f"advance lease a starts at {start_s:g} s, was to start at 10 s"
 
 
 def test_a_broken_promise_is_found(tmp_path: Path) -> None:
