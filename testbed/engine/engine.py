@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -272,6 +273,9 @@ class Engine:
             self._coming.after(job_id, self.now_s)
 
     def _abandon(self, reason: str) -> None:
+        # The world may have told of later than the last decision; one that is gone says nothing.
+        with suppress(RunFailed, OSError):
+            self._advance(self.backend.now_s())
         for job in self.jobs.values():
             if job.phase != "ended":
                 self._end(job, "unfinished", f"the run stopped: {reason}")

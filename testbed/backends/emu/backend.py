@@ -202,6 +202,8 @@ class LiveBackend:
 
     def _show(self, job_id: str, job: LiveJob) -> None:
         now_ns = time.monotonic_ns()
+        if job.since_ns is None:  # said before it stood still, heard after
+            return
         early = now_ns - job.said_ns < PROGRESS_EVERY_S * 1e9
         if early or not self._telling or not job.volume_bytes or not job.begun:
             return

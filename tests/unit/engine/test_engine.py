@@ -301,6 +301,7 @@ def test_an_interrupt_leaves_running_jobs_unfinished_and_nothing_reserved() -> N
     class Interrupted(ScriptedWorld):
         def wait(self, until_s: float | None) -> list[Completion]:
             if self.ends:
+                self.now = 3.0  # what it has told of until then must not come after the end
                 raise KeyboardInterrupt
             return super().wait(until_s)
 
@@ -310,7 +311,8 @@ def test_an_interrupt_leaves_running_jobs_unfinished_and_nothing_reserved() -> N
     engine = Engine(centre, [job("a")], Scripted(Oktopus()), world, history.append)
     with pytest.raises(KeyboardInterrupt):
         engine.run()
-    assert outcomes(history) == {"a": ("unfinished", 0.0)}
+    assert outcomes(history) == {"a": ("unfinished", 3.0)}
+    assert engine.now_s == 3.0
     assert not engine.ledger.holdings()
 
 

@@ -1,0 +1,47 @@
+"""What a live run tells of its jobs' progress: nothing of one that stands still."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from jobs.live.client import AgentProgress
+from jobs.live.protocol import ComputePlan, Progress
+from testbed import events
+from testbed.backends.emu.backend import LiveBackend
+from testbed.backends.emu.live_job import LiveJob
+from testbed.spec.experiment import Scale
+from tests.unit.emu.test_live_job import a_job
+
+
+def running() -> LiveJob:
+    live = a_job()
+    live.plans = (ComputePlan(0, 1.0, 1.0),)
+    live.agents, live.volume_bytes = ("job.0",), 1000
+    live.begin(0, 0)
+    return live
+
+
+def heard(live: LiveJob) -> list[events.Event]:
+    """What is told when an agent of a running or preempted job says how far it has come."""
+    world: Any = SimpleNamespace(plan=SimpleNamespace(slots_of_server={}))
+    told: list[events.Event] = []
+    backend = LiveBackend(world, Scale(), 1, told.append)
+    backend._jobs["job"], backend._owner["job.0"] = live, "job"
+    backend._telling = True  # while others are brought in, too
+    backend._hear(AgentProgress("job.0", Progress(0, 1, 500, 500, 0.0)))
+    return told
+
+
+def test_a_job_that_runs_is_heard_of() -> None:
+    live = running()
+    (told,) = heard(live)
+    assert isinstance(told, events.JobProgress)
+    assert (told.job_id, told.received_bytes, told.share) == ("job", 500, 0.5)
+
+
+def test_what_a_job_said_before_it_was_preempted_is_counted_and_not_told() -> None:
+    live = running()
+    live.pause(1)
+    assert heard(live) == []
+    assert live.received_bytes == 500
