@@ -1,11 +1,17 @@
-"""The most that a plan asks of the switches at one instant: from the events of a dry run. Pure."""
+"""The most that a plan asks of the switches at one instant: from the events of a dry run. Pure.
+
+Who has a reservation counts by it. Who has none may send as much as its application wants and the
+links leave: shares of them, as hoses, by progressive filling (:func:`shares_bps`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from testbed import events
+from testbed.embedding.placement import Placement, hose_bps, tree_of
+from topologies.datacentre import DataCentre
 
 
 def crossings_bps(job_rate_bps: int, n_vms: int, links: Iterable[tuple[int, int]]) -> int:
@@ -13,14 +19,22 @@ def crossings_bps(job_rate_bps: int, n_vms: int, links: Iterable[tuple[int, int]
     return 2 * n_vms * job_rate_bps + sum(bps for _, bps in links)
 
 
-def peak(history: Iterable[events.Event]) -> tuple[events.JobReserved, ...]:
-    """The jobs that run together when the switches are asked for most, by id."""
+def peak(history: Iterable[events.Event], datacentre: DataCentre) -> tuple[events.JobReserved, ...]:
+    """The jobs that run together when the switches are asked for most, by id.
+
+    Those without a reservation are given as if they had one of their share.
+    """
+    wanted: dict[str, int] = {}
     booked: dict[str, events.JobReserved] = {}
     running: dict[str, events.JobReserved] = {}
     most = 0
     at_peak: tuple[events.JobReserved, ...] = ()
     for event in history:
         match event:
+            case events.JobSubmitted(job=job):
+                if job["kind"] != "compute" and job["n_vms"] > 1:
+                    wanted[job["id"]] = job["bandwidth_bps"]
+                continue
             case events.JobReserved():
                 booked[event.job_id] = event
                 continue
@@ -39,9 +53,10 @@ def peak(history: Iterable[events.Event]) -> tuple[events.JobReserved, ...]:
                 continue
             case _:
                 continue
-        total = sum(map(reserved_crossings_bps, running.values()))
+        together = with_shares(datacentre, running, wanted)
+        total = sum(map(reserved_crossings_bps, together))
         if total > most:
-            most, at_peak = total, tuple(running[job_id] for job_id in sorted(running))
+            most, at_peak = total, together
     return at_peak
 
 
@@ -50,3 +65,61 @@ def reserved_crossings_bps(reserved: events.JobReserved) -> int:
     n_vms = sum(count for _, count in reserved.vms_on)
     links = [(link, bps) for link, bps in reserved.links]
     return crossings_bps(reserved.rate_bps, n_vms, links)
+
+
+def with_shares(
+    datacentre: DataCentre, running: Mapping[str, events.JobReserved], wanted: Mapping[str, int]
+) -> tuple[events.JobReserved, ...]:
+    """Who runs, by id; who sends without a reservation (``wanted``: at most what) has its share."""
+    free_bps = [int(bps) for bps in datacentre.directed_capacity_bps]
+    units: dict[str, dict[int, int]] = {}
+    for job_id in sorted(running):
+        reserved = running[job_id]
+        if reserved.rate_bps == 0 and wanted.get(job_id, 0) > 0:
+            vms_on = tuple((server, count) for server, count in reserved.vms_on)
+            placement = Placement(reserved.root, vms_on)
+            units[job_id] = hose_bps(tree_of(datacentre, reserved.root), placement, 1)
+        for link, bps in reserved.links:
+            free_bps[link] -= bps
+    shares = shares_bps(units, wanted, free_bps) if units else {}
+    return tuple(
+        replace(
+            running[job_id],
+            rate_bps=shares[job_id],
+            links=[[link, vms * shares[job_id]] for link, vms in units[job_id].items()],
+        )
+        if job_id in shares
+        else running[job_id]
+        for job_id in sorted(running)
+    )
+
+
+def shares_bps(
+    units: Mapping[str, Mapping[int, int]], wanted: Mapping[str, int], free_bps: list[int]
+) -> dict[str, int]:
+    """Max-min fair rates per VM: all rise together, each until it has what it wants or a link that
+    it crosses is full. ``units``: on each link how many VMs' rates a job's hose takes there.
+
+    Whole bit/s; what is left of ``free_bps`` afterwards is too little for one more of everybody.
+    O(rounds · links of the jobs), a round for every job that stops rising.
+    """
+    rates = dict.fromkeys(units, 0)
+    rising = list(units)
+    while rising:
+        load: dict[int, int] = {}
+        for job_id in rising:
+            for link, vms in units[job_id].items():
+                load[link] = load.get(link, 0) + vms
+        step = min(wanted[job_id] - rates[job_id] for job_id in rising)
+        step = min([step, *(max(0, free_bps[link]) // vms for link, vms in load.items())])
+        for job_id in rising:
+            rates[job_id] += step
+        for link, vms in load.items():
+            free_bps[link] -= step * vms
+        full = {link for link, vms in load.items() if free_bps[link] < vms}
+        rising = [
+            job_id
+            for job_id in rising
+            if rates[job_id] < wanted[job_id] and full.isdisjoint(units[job_id])
+        ]
+    return rates

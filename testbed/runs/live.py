@@ -69,7 +69,9 @@ def run_live(
             folder = top.policy(policy.label) if several else top
             world.network.close_links()
             show.narrate("preflight: rehearsing the plan's busiest instant")
-            found = rehearse(world, experiment.scale, experiment.seed, peak(plan))
+            found = rehearse(
+                world, experiment.scale, experiment.seed, peak(plan, experiment.datacentre)
+            )
             show.narrate(f"preflight: {found.level}: {found.reason}")
             recorded.append(
                 _one_policy(experiment, policy, plan, found, world, folder, show, command)

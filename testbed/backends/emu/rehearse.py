@@ -23,7 +23,8 @@ def rehearse(
 ) -> Finding:
     """Run transfers in the places and at the rates of ``together``; judge what it took.
 
-    Jobs of one VM and jobs without bandwidth ask nothing of the switches and are left out.
+    Jobs of one VM and jobs without bandwidth ask nothing of the switches and are left out; those
+    that send without a reservation come with their share (:func:`testbed.plan.peak.peak`).
     """
     asking = [r for r in together if sum(count for _, count in r.vms_on) > 1 and r.rate_bps > 0]
     asked_bps = sum(map(reserved_crossings_bps, asking)) * scale.rate
