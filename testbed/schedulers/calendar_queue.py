@@ -6,24 +6,29 @@ leases in it, sorted. Here ``rv`` and ``rm`` are the *greatest* use at any insta
 that a bucket in which one lease follows another is not counted twice; the sorted lists make the
 ends of an interval exact (docs/decisions/0441).
 
-Sums are kept twice: of all leases, and of the *firm* ones alone, which nobody can preempt. They
-are arrays over buckets and hosts, so that one interval of all hosts is a few vector operations.
+Sums are kept twice: of all leases, and of the *firm* ones alone, which nobody can preempt. A host's
+stand side by side. What they leave of its cores stands once more as one small number per bucket,
+those of all hosts side by side, so that all are compared in a few vector operations over a byte a
+host and bucket (docs/decisions/0463).
 
 With k leases in a bucket and m buckets in an interval: ``add``, ``remove`` and ``used`` are
-O(m + k log k) for one host, ``peaks`` is O(m) vector operations over the hosts.
+O(m + k log k) for one host; ``most_used_first`` and ``emptiest`` are O(m) vector operations.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from topologies.datacentre import IntArray
+
+FreeCores: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 
 FIRM, PREEMPTIBLE, PREEMPTED = 0, 1, 2
 """The flag of a booking: advance or immediate; best effort; best effort that gave way once."""
@@ -110,9 +115,13 @@ class Calendar:
         self.cores, self.memory_mib, self.slot_s = cores, memory_mib, slot_s
         self._hosts = len(cores)
         self._first = 0
-        # All leases and the firm ones; cores and memory; buckets from _first on; hosts.
+        # Hosts; all leases and the firm ones; cores and memory; buckets from _first on.
         self._dtype = np.int32 if int(memory_mib.max()) < _NARROW else np.int64
-        self._sums = np.zeros((2, 2, _ROWS, self._hosts), dtype=self._dtype)
+        self._sums = np.zeros((self._hosts, 2, 2, _ROWS), dtype=self._dtype)
+        # All leases and the firm ones; buckets; hosts. Differences of two fit as well.
+        self._capacity = cores.astype(np.min_scalar_type(-2 * int(cores.max()) - 1))
+        self._free = np.empty((2, 0, self._hosts), dtype=self._capacity.dtype)
+        self._extend_free(_ROWS)
         self._lists: dict[int, dict[int, list[Booking]]] = {}
         self._booked: list[dict[str, Booking]] = [{} for _ in range(self._hosts)]
 
@@ -144,26 +153,20 @@ class Calendar:
 
     def used(self, host: int, start_s: float, end_s: float, *, firm: bool = False) -> Use:
         """Search: the most in use on a host at any instant of ``[start_s, end_s)``."""
-        first, last = self._span(start_s, end_s)
-        if last < first:
+        parts = list(self._parts(host, start_s, end_s, firm=firm))
+        if not parts:
             return Use(0, 0)
-        ends = (first,) if first == last else (first, last)
-        edges = [
-            greatest_use(self._list(bucket, host), start_s, end_s, firm=firm) for bucket in ends
-        ]
-        if last - first > 1:
-            inner = self._sums[int(firm), :, self._rows(first + 1, last - 1), host]
-            edges.append(Use(int(inner[0].max(initial=0)), int(inner[1].max(initial=0))))
-        return Use(max(use.cores for use in edges), max(use.memory_mib for use in edges))
+        return Use(max(use.cores for use in parts), max(use.memory_mib for use in parts))
 
     def fits(
         self, host: int, start_s: float, end_s: float, wanted: Use, *, firm: bool = False
     ) -> bool:
         """Whether a host has ``wanted`` free throughout ``[start_s, end_s)``."""
-        cores, memory = self.used(host, start_s, end_s, firm=firm)
-        return bool(
-            cores + wanted.cores <= self.cores[host]
-            and memory + wanted.memory_mib <= self.memory_mib[host]
+        cores = int(self.cores[host]) - wanted.cores
+        memory = int(self.memory_mib[host]) - wanted.memory_mib
+        return min(cores, memory) >= 0 and all(
+            use.cores <= cores and use.memory_mib <= memory
+            for use in self._parts(host, start_s, end_s, firm=firm)
         )
 
     def next_start(
@@ -192,32 +195,59 @@ class Calendar:
 
     # -- all hosts at once ----------------------------------------------------------------------
 
-    def peaks(
-        self, start_s: float, end_s: float, *, firm: bool = False, inner: bool = False
-    ) -> tuple[IntArray, IntArray]:
-        """Cores and memory of every host: the most in any bucket that ``[start_s, end_s)`` touches.
+    def most_used_first(
+        self, start_s: float, end_s: float, wanted: Use, *, firm: bool = False
+    ) -> Iterator[int]:
+        """Hosts with room in every bucket that ``[start_s, end_s)`` touches.
 
-        At least what :meth:`used` says. ``inner``: in the buckets that lie inside as a whole; at
-        most what it says.
+        By what the fullest of these buckets leaves of their cores, the least first; equals by their
+        number. They have room in the interval itself, and there may be more such hosts.
+        """
+        kind, rows = int(firm), self._rows(*self._span(start_s, end_s))
+        # What is left beyond the wanted; where it is below 0, a large number.
+        spare = self._left(kind, rows)
+        spare -= wanted.cores
+        ranked = spare.view(f"u{spare.itemsize}")
+        first = int(ranked.argmin())
+        if spare[first] < 0:
+            return
+        # Nearly always the first one has the memory too, and nobody asks for another.
+        yield from self._with_memory(np.array([first]), kind, rows, wanted.memory_mib)
+        order = np.argsort(ranked, kind="stable")[1 : np.count_nonzero(spare >= 0)]
+        for batch in np.split(order, [2**k for k in range(4, len(order).bit_length())]):
+            yield from self._with_memory(batch, kind, rows, wanted.memory_mib)
+
+    def perhaps_room(
+        self, start_s: float, end_s: float, wanted: Use, *, firm: bool = False
+    ) -> Iterator[int]:
+        """Hosts with the cores in all buckets that lie inside ``[start_s, end_s)`` as a whole.
+
+        In the order of :meth:`most_used_first`. All that have room in the interval are among them.
         """
         first, last = self._span(start_s, end_s)
-        rows = self._rows(first + 1, last - 1) if inner else self._rows(first, last)
-        sums = self._sums[int(firm), :, rows]
-        most = sums.max(axis=1, initial=0)
-        return most[0], most[1]
+        inside = self._left(int(firm), self._rows(first + 1, last - 1))
+        perhaps = np.flatnonzero(inside >= wanted.cores)
+        left = self._left(int(firm), self._rows(first, last))[perhaps]
+        yield from perhaps[np.argsort(left, kind="stable")].tolist()
+
+    def emptiest(self, start_s: float, end_s: float, *, firm: bool = False) -> int:
+        """The host with the most cores left in the fullest bucket that the interval touches."""
+        return int(self._left(int(firm), self._rows(*self._span(start_s, end_s))).argmax())
 
     # -- time -------------------------------------------------------------------------------
 
     def forget_before(self, now_s: float) -> None:
         """Nothing before ``now_s`` will be asked about again: drop whole buckets."""
         first = self._bucket(now_s)
-        gone = first - self._first
+        rows = self._sums.shape[3]
         # Moving the sums costs O(hosts) a bucket: do it when half of them are over.
-        if gone < self._sums.shape[2] // 2:
+        if first - self._first < rows // 2:
             return
-        kept = self._sums[:, :, gone:].copy()
-        self._sums[:, :, : kept.shape[2]] = kept
-        self._sums[:, :, kept.shape[2] :] = 0
+        gone = min(first - self._first, rows)
+        self._sums[..., : rows - gone] = self._sums[..., gone:].copy()
+        self._sums[..., rows - gone :] = 0
+        self._free = self._free[:, gone:]
+        self._extend_free(gone)
         for bucket in [b for b in self._lists if b < first]:
             del self._lists[bucket]
         self._first = first
@@ -226,16 +256,18 @@ class Calendar:
         """Derive every bucket anew; AssertionError where a sum or a list differs."""
         for host in range(self._hosts):
             booked = list(self.bookings(host))
-            for row in range(self._sums.shape[2]):
+            for row in range(self._sums.shape[3]):
                 bucket = row + self._first
                 start_s, end_s = bucket * self.slot_s, (bucket + 1) * self.slot_s
                 inside = sorted(b for b in booked if b.start_s < end_s and b.end_s > start_s)
                 if inside != self._list(bucket, host):
                     raise AssertionError(f"bucket {bucket} of host {host} does not list its leases")
                 for firm in (False, True):
-                    sums = self._sums[int(firm), :, row, host].tolist()
+                    sums = self._sums[host, int(firm), :, row].tolist()
                     if sums != list(greatest_use(inside, start_s, end_s, firm=firm)):
                         raise AssertionError(f"bucket {bucket} of host {host}: sums are wrong")
+                    if self._free[int(firm), row, host] != self.cores[host] - sums[0]:
+                        raise AssertionError(f"bucket {bucket} of host {host}: free cores differ")
 
     # -- inside -----------------------------------------------------------------------------
 
@@ -250,12 +282,46 @@ class Calendar:
         return max(first, self._first), last
 
     def _rows(self, first: int, last: int) -> slice:
-        rows = self._sums.shape[2]
+        """Rows of the buckets; in those behind the last row nothing is booked."""
+        return slice(first - self._first, max(first, last + 1) - self._first)
+
+    def _reach(self, last: int) -> None:
+        """Rows up to a bucket."""
+        rows = self._sums.shape[3]
         if last - self._first >= rows:
             more = max(rows, last - self._first + 1 - rows)
-            shape = (2, 2, more, self._hosts)
-            self._sums = np.concatenate((self._sums, np.zeros(shape, self._dtype)), axis=2)
-        return slice(first - self._first, max(first, last + 1) - self._first)
+            zeros = np.zeros((self._hosts, 2, 2, more), self._dtype)
+            self._sums = np.concatenate((self._sums, zeros), axis=3)
+            self._extend_free(more)
+
+    def _extend_free(self, rows: int) -> None:
+        """More buckets at the end, in which all is free."""
+        more = np.broadcast_to(self._capacity, (2, rows, self._hosts))
+        self._free = np.concatenate((self._free, more), axis=1)
+
+    def _left(self, kind: int, rows: slice) -> FreeCores:
+        """Of every host, the cores that the fullest of the buckets leaves."""
+        free = self._free[kind, rows]
+        return np.minimum.reduce(free, axis=0) if len(free) else self._capacity.copy()
+
+    def _with_memory(self, hosts: IntArray, kind: int, rows: slice, memory_mib: int) -> list[int]:
+        """Those of the hosts that have the memory in every one of the buckets."""
+        if memory_mib:
+            used = self._sums[hosts, kind, 1, rows].max(axis=1, initial=0)
+            hosts = hosts[used + memory_mib <= self.memory_mib[hosts]]
+        return [int(host) for host in hosts]
+
+    def _parts(self, host: int, start_s: float, end_s: float, *, firm: bool) -> Iterator[Use]:
+        """The most in use in the first bucket's part of the interval, the last one's, and between.
+
+        One by one: who finds the first too full need not ask for the others.
+        """
+        first, last = self._span(start_s, end_s)
+        for bucket in range(first, last + 1, max(last - first, 1)):
+            yield greatest_use(self._list(bucket, host), start_s, end_s, firm=firm)
+        if last - first > 1:
+            inner = self._sums[host, int(firm), :, self._rows(first + 1, last - 1)]
+            yield Use(*inner.max(axis=1, initial=0).tolist())
 
     def _list(self, bucket: int, host: int) -> list[Booking]:
         return self._lists.get(bucket, {}).get(host, [])
@@ -270,13 +336,17 @@ class Calendar:
         """Sums after a booking came or went; where it fills a bucket it just adds to them."""
         if last < first:
             return
-        self._rows(first, last)
+        self._reach(last)
+        sums, rows = self._sums[host], self._rows(first, last)
         for bucket in {first, last}:
             start_s, end_s = bucket * self.slot_s, (bucket + 1) * self.slot_s
-            here = self._list(bucket, host)
-            self._sums[:, :, bucket - self._first, host] = greatest_uses(here, start_s, end_s)
+            uses = greatest_uses(self._list(bucket, host), start_s, end_s)
+            for kind, use in enumerate(uses):
+                sums[kind, 0, bucket - self._first] = use.cores
+                sums[kind, 1, bucket - self._first] = use.memory_mib
+        kinds = 1 if booking.flag == PREEMPTIBLE else 2
         if last - first > 1:
-            kinds = slice(0, 1 if booking.flag == PREEMPTIBLE else 2)
-            inner = slice(first + 1 - self._first, last - self._first)
-            self._sums[kinds, 0, inner, host] += sign * booking.cores
-            self._sums[kinds, 1, inner, host] += sign * booking.memory_mib
+            inner = self._rows(first + 1, last - 1)
+            sums[:kinds, 0, inner] += sign * booking.cores
+            sums[:kinds, 1, inner] += sign * booking.memory_mib
+        self._free[:kinds, rows, host] = self._capacity[host] - sums[:kinds, 0, rows]

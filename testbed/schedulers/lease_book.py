@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from jobs.request import JobRequest
 from testbed.embedding.placement import Placement
@@ -26,13 +25,12 @@ from testbed.schedulers.calendar_queue import (
     greatest_use,
 )
 from testbed.schedulers.mbfcbs_lists import AvailabilityList, PreemptionList
-from topologies.datacentre import DataCentre, IntArray
+from topologies.datacentre import DataCentre
 
 State = Literal["waiting", "planned", "running", "reserved"]
 UNLIMITED_MIB = 2**29
 """Memory of hosts that have no limit: more than all leases together may ask for there."""
 Find: TypeAlias = Callable[[], int | None]
-Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
 def cores_text(cores: int) -> str:
@@ -104,7 +102,7 @@ class LeaseBook:
         self.calendar = Calendar(datacentre.slots, memory, slot_s)
         self.available = AvailabilityList(self.calendar, most_used_first=most_used_first)
         self._reserves = reserves
-        self.preemptible = PreemptionList()
+        self.preemptible = PreemptionList(datacentre.n_servers)
         self.leases: dict[str, Lease] = {}
         self._planned: dict[int, dict[str, Lease]] = {}
         self.freed: set[int] = set()
@@ -238,25 +236,13 @@ class LeaseBook:
         First among the hosts with room in every bucket that the interval touches; if there is none,
         among those that have room in the interval itself.
         """
-        end_s, each = start_s + lease.remaining_s, lease.each
-        cores, memory = self.calendar.peaks(start_s, end_s, firm=firm)
-        left = self.calendar.cores - cores
-        host = _least(left, self._room(cores, memory, each))
+        calendar, each, end_s = self.calendar, lease.each, start_s + lease.remaining_s
+        host = next(calendar.most_used_first(start_s, end_s, each, firm=firm), None)
         if host is not None:
             return host
-        inner = self.calendar.peaks(start_s, end_s, firm=firm, inner=True)
-        perhaps = np.flatnonzero(self._room(*inner, each))
-        for host in perhaps[np.argsort(left[perhaps], kind="stable")].tolist():
-            if self.calendar.fits(host, start_s, end_s, each, firm=firm):
-                return int(host)
-        return None
-
-    def _room(self, cores: IntArray, memory: IntArray, each: Use) -> Flags:
-        calendar = self.calendar
-        enough: Flags = cores + each.cores <= calendar.cores
-        if each.memory_mib:
-            enough = enough & (memory + each.memory_mib <= calendar.memory_mib)
-        return enough
+        perhaps = calendar.perhaps_room(start_s, end_s, each, firm=firm)
+        fits = (h for h in perhaps if calendar.fits(h, start_s, end_s, each, firm=firm))
+        return next(fits, None)
 
     def _victims(self, lease: Lease, host: int, end_s: float, given_up: set[str]) -> list[str]:
         """One lease that makes enough room by itself, the first such; else the first ones.
@@ -427,10 +413,3 @@ class LeaseBook:
             self._unbook(lease, host)
             self.freed.add(host)
         lease.on = {}
-
-
-def _least(left: IntArray, where: Flags) -> int | None:
-    """The first place with the least among those that count; None where none does."""
-    if not where.any():
-        return None
-    return int(np.where(where, left, np.iinfo(np.int64).max).argmin())

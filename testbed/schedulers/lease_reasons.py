@@ -35,8 +35,7 @@ def _left(book: LeaseBook, lease: Lease, start_s: float) -> str:
     """What is left on the host that has the most left, if best-effort leases give way."""
     end_s = start_s + lease.remaining_s
     calendar = book.calendar
-    cores, _ = calendar.peaks(start_s, end_s, firm=True)
-    host = int((calendar.cores - cores).argmax())
+    host = calendar.emptiest(start_s, end_s, firm=True)
     use = calendar.used(host, start_s, end_s, firm=True)
     left = cores_text(int(calendar.cores[host]) - use.cores)
     if lease.each.memory_mib and calendar.memory_mib[host] < UNLIMITED_MIB:

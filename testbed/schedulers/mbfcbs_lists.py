@@ -1,7 +1,8 @@
 """The resource availability list and the preemption list of MBFCBS (Section 3.3), in order.
 
-Both are searched by bisection, O(log n) for n rows, as the paper's indexed B-trees are. Inserting
-and removing moves what stands behind (a few hundred pointers; n is hosts or best-effort leases).
+The availability list is searched in O(log n) for n hosts, as the paper's indexed B-trees are: by
+bisection in sorted lists of bounded pieces, and in heaps whose outdated entries go when they are on
+top (docs/decisions/0463). The preemption list is looked at one host at a time.
 """
 
 from __future__ import annotations
@@ -11,29 +12,11 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from sortedcontainers import SortedList
 
 from testbed.schedulers.calendar_queue import PREEMPTIBLE, Booking, Calendar, Use
-
-
-class Ordered:
-    """Distinct tuples in rising order."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[Any, ...]] = []
-
-    def add(self, row: tuple[Any, ...]) -> None:
-        insort(self.rows, row)
-
-    def discard(self, row: tuple[Any, ...]) -> None:
-        at = bisect_left(self.rows, row)
-        if at < len(self.rows) and self.rows[at] == row:
-            del self.rows[at]
-
-    def since(self, row: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-        """From the first row that is not below ``row`` on."""
-        for at in range(bisect_left(self.rows, row), len(self.rows)):
-            yield self.rows[at]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,26 +73,22 @@ def availability(
     )
 
 
-def _order(row: Availability) -> tuple[object, ...]:
-    """What decides where a row stands."""
-    return row.free_cores, row.until_s, row.available_s
-
-
 class AvailabilityList:
     """RAL: the hosts' rows, ordered for both questions that MBFCBS asks.
 
     Which host that is used most has k cores free long enough (one list per k and number of free
-    cores, by how long), and which one has k cores first (one list per k). O(C log n) for n hosts of
-    C cores.
+    cores, by how long), and which one has k cores first (one heap per k). They are kept for those k
+    that somebody has asked for. O(C log n) for n hosts of C cores.
     """
 
     def __init__(self, calendar: Calendar, *, most_used_first: bool = True) -> None:
         self._calendar = calendar
         self._most_used_first = most_used_first
-        most = int(calendar.cores.max())
-        levels = range(most + 1)
-        self._free = [[Ordered() for _ in levels] for _ in levels]
-        self._first = [Ordered() for _ in levels]
+        self._most = int(calendar.cores.max())
+        # By k: by free cores: (how long, host).
+        self._free: dict[int, list[SortedList]] = {}
+        # By k: (from when on, what decides between equals, host), some of them out of date.
+        self._first: dict[int, list[tuple[float, int, int]]] = {}
         self._rows: list[Availability | None] = [None] * len(calendar.cores)
         self._stale = set(range(len(calendar.cores)))
         self._changes: list[tuple[float, int]] = []
@@ -138,9 +117,8 @@ class AvailabilityList:
         Among equals the one that has them free for the shortest time. Memory is looked at host by
         host.
         """
-        need = wanted.cores
-        for level in range(need, len(self._free)):
-            for _, host in self._free[need][level].since((end_s, -1)):
+        for listed in self._by_until(wanted.cores)[wanted.cores :]:
+            for _, host in listed.irange((end_s, -1)):
                 if self._has_memory(host, now_s, end_s, wanted):
                     return int(host)
         return None
@@ -150,11 +128,20 @@ class AvailabilityList:
 
         Among equals the most used host; the first one, unless the list is ``most_used_first``.
         """
-        for at_s, _, host in self._first[wanted.cores].rows:
-            start_s = max(now_s, at_s)
-            if self._has_memory(host, start_s, start_s + duration_s, wanted):
-                return float(start_s), int(host)
-        return None
+        heap, passed = self._by_available(wanted.cores), []
+        found: tuple[float, int] | None = None
+        while heap:
+            at_s, _, host = entry = heap[0]
+            if entry == self._entry(wanted.cores, host):
+                start_s = max(now_s, at_s)
+                if self._has_memory(host, start_s, start_s + duration_s, wanted):
+                    found = start_s, host
+                    break
+                passed.append(entry)
+            heapq.heappop(heap)
+        for entry in passed:
+            heapq.heappush(heap, entry)
+        return found
 
     def rows(self) -> Iterator[tuple[int, Availability]]:
         """Every host with its row."""
@@ -171,20 +158,58 @@ class AvailabilityList:
         cores, memory = int(calendar.cores[host]), int(calendar.memory_mib[host])
         new = availability(list(calendar.bookings(host)), cores, memory, now_s)
         old, self._rows[host] = self._rows[host], new
-        if old is None or _order(old) != _order(new):
-            if old is not None:
-                self._enter(host, old, add=False)
-            self._enter(host, new, add=True)
         if new.changes_s < math.inf:
             heapq.heappush(self._changes, (new.changes_s, host))
+        if old is not None:
+            self._list_until(host, old, new)
+            self._push_available(host, old, new)
 
-    def _enter(self, host: int, row: Availability, *, add: bool) -> None:
-        for k, until_s in enumerate(row.until_s, 1):
-            listed = self._free[k][row.free_cores]
-            (listed.add if add else listed.discard)((until_s, host))
-        for k, at_s in enumerate(row.available_s, 1):
-            entry = (at_s, row.free_cores if self._most_used_first else 0, host)
-            (self._first[k].add if add else self._first[k].discard)(entry)
+    def _list_until(self, host: int, old: Availability, new: Availability) -> None:
+        if old.free_cores == new.free_cores and old.until_s == new.until_s:
+            return
+        for k, listed in self._free.items():
+            if k <= old.free_cores:
+                listed[old.free_cores].remove((old.until_s[k - 1], host))
+            if k <= new.free_cores:
+                listed[new.free_cores].add((new.until_s[k - 1], host))
+
+    def _push_available(self, host: int, old: Availability, new: Availability) -> None:
+        if old.free_cores == new.free_cores and old.available_s == new.available_s:
+            return
+        for k, heap in self._first.items():
+            entry = self._entry(k, host)
+            if entry is not None:
+                heapq.heappush(heap, entry)
+            if len(heap) > 2 * len(self._rows):
+                self._fill(k, heap)
+
+    def _by_until(self, k: int) -> list[SortedList]:
+        if k not in self._free:
+            rows: list[list[tuple[float, int]]] = [[] for _ in range(self._most + 1)]
+            for host, row in self.rows():
+                if k <= row.free_cores:
+                    rows[row.free_cores].append((row.until_s[k - 1], host))
+            self._free[k] = [SortedList(of) for of in rows]
+        return self._free[k]
+
+    def _by_available(self, k: int) -> list[tuple[float, int, int]]:
+        if k not in self._first:
+            self._first[k] = []
+            self._fill(k, self._first[k])
+        return self._first[k]
+
+    def _fill(self, k: int, heap: list[tuple[float, int, int]]) -> None:
+        """Every host once; what is out of date goes. O(hosts), after as many changes at least."""
+        entries = (self._entry(k, host) for host in range(len(self._rows)))
+        heap[:] = [entry for entry in entries if entry is not None]
+        heapq.heapify(heap)
+
+    def _entry(self, k: int, host: int) -> tuple[float, int, int] | None:
+        """What stands for a host among those that have k cores first; None: it is not there."""
+        row = self.row(host)
+        if k > len(row.available_s):
+            return None
+        return row.available_s[k - 1], row.free_cores if self._most_used_first else 0, host
 
 
 class Preemptible(NamedTuple):
@@ -201,28 +226,28 @@ class Preemptible(NamedTuple):
 class PreemptionList:
     """PL: the best-effort leases on every host, by host and start."""
 
-    def __init__(self) -> None:
-        self._rows = Ordered()
+    def __init__(self, hosts: int) -> None:
+        self._rows: list[list[Preemptible]] = [[] for _ in range(hosts)]
 
     def add(self, host: int, booking: Booking) -> None:
-        self._rows.add(_row(host, booking))
+        insort(self._rows[host], _row(host, booking))
 
     def discard(self, host: int, booking: Booking) -> None:
-        self._rows.discard(_row(host, booking))
+        rows, row = self._rows[host], _row(host, booking)
+        at = bisect_left(rows, row)
+        if at < len(rows) and rows[at] == row:
+            del rows[at]
 
     def rows(self) -> list[Preemptible]:
-        return [Preemptible(*row) for row in self._rows.rows]
+        return [row for rows in self._rows for row in rows]
 
     def preemptible(self, host: int, start_s: float, end_s: float) -> list[Preemptible]:
-        """Leases with flag 1 on a host that touch ``[start_s, end_s)``. O(log n + found)."""
-        found = []
-        for row in self._rows.since((host,)):
-            entry = Preemptible(*row)
-            if entry.host != host or entry.start_s >= end_s:
-                break
-            if entry.flag == PREEMPTIBLE and entry.end_s > start_s:
-                found.append(entry)
-        return found
+        """Leases with flag 1 on a host that touch ``[start_s, end_s)``. O(k) for k leases on it."""
+        return [
+            row
+            for row in self._rows[host]
+            if row.flag == PREEMPTIBLE and row.start_s < end_s and row.end_s > start_s
+        ]
 
 
 def _row(host: int, booking: Booking) -> Preemptible:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from testbed.schedulers.calendar_queue import FIRM, PREEMPTED, PREEMPTIBLE, Booking, Calendar, Use
 
-HOSTS, HORIZON = 3, 240
-CORES, MEMORY = np.array([4, 6, 8]), np.array([10, 20, 30])
+HOSTS, HORIZON = 5, 240
+CORES, MEMORY = np.array([4, 4, 6, 8, 6]), np.array([10, 10, 20, 30, 20])
 
 
 class Plain:
@@ -33,6 +33,11 @@ class Plain:
     def used(self, host: int, start: int, end: int, *, firm: bool) -> Use:
         most = self.use[int(firm), :, host, start:end].max(axis=1)
         return Use(int(most[0]), int(most[1]))
+
+    def left(self, first: float, end: float, *, firm: bool) -> list[tuple[int, int]]:
+        """Cores and memory that each host has left from first to end."""
+        use = self.use[int(firm), :, :, int(first) : int(end)].max(axis=2, initial=0)
+        return [(int(c), int(m)) for c, m in zip(CORES - use[0], MEMORY - use[1], strict=True)]
 
     def next_start(self, host: int, start: int, until: int, length: int, wanted: Use) -> int | None:
         for begin in range(start, until + 1):
@@ -85,9 +90,7 @@ def test_the_calendar_equals_a_plain_array(
         for firm in (False, True):
             expected = plain.used(host, begin, end, firm=firm)
             assert calendar.used(host, begin, end, firm=firm) == expected
-            above, below = (calendar.peaks(begin, end, firm=firm, inner=i) for i in (False, True))
-            for found, most, least in zip(expected, above, below, strict=True):
-                assert least[host] <= found <= most[host]
+            check_all_hosts(calendar, plain, begin, end, Use(cores, memory), firm=firm)
         wanted = Use(cores, memory)
         assert calendar.next_start(host, begin, end, length, wanted) == plain.next_start(
             host, begin, end, length, wanted
@@ -101,12 +104,64 @@ def test_the_calendar_equals_a_plain_array(
     calendar.check()
 
 
+def check_all_hosts(
+    calendar: Calendar, plain: Plain, begin: int, end: int, wanted: Use, *, firm: bool
+) -> None:
+    """Whom the calendar names, and in which order, against a look at every host."""
+    slot_s = calendar.slot_s
+    first, last = begin // slot_s, -(-end // slot_s) - 1
+    left = plain.left(first * slot_s, (last + 1) * slot_s, firm=firm)
+    inside = plain.left((first + 1) * slot_s, max(last, first + 1) * slot_s, firm=firm)
+    ranked = [host for _, host in sorted((cores, host) for host, (cores, _) in enumerate(left))]
+    room = [h for h in ranked if left[h][0] >= wanted.cores and left[h][1] >= wanted.memory_mib]
+    # Nobody need have memory for a lease that asks for none, however much is booked there.
+    if not wanted.memory_mib:
+        room = [h for h in ranked if left[h][0] >= wanted.cores]
+    assert list(calendar.most_used_first(begin, end, wanted, firm=firm)) == room
+    perhaps = [h for h in ranked if inside[h][0] >= wanted.cores]
+    assert list(calendar.perhaps_room(begin, end, wanted, firm=firm)) == perhaps
+    most = max(cores for cores, _ in left)
+    assert calendar.emptiest(begin, end, firm=firm) == [c for c, _ in left].index(most)
+    for host in range(HOSTS):
+        use = plain.used(host, begin, end, firm=firm)
+        fits = use.cores + wanted.cores <= CORES[host]
+        fits = fits and use.memory_mib + wanted.memory_mib <= MEMORY[host]
+        assert calendar.fits(host, begin, end, wanted, firm=firm) == fits
+
+
+@pytest.mark.parametrize("cores", [1, 63, 64, 127, 128, 40_000])
+def test_hosts_of_any_size_are_ranked_by_what_is_left(cores: int) -> None:
+    calendar = Calendar(np.array([cores, cores]), np.array([9, 9]), 10.0)
+    assert list(calendar.most_used_first(0.0, 25.0, Use(cores, 0))) == [0, 1]
+    assert list(calendar.most_used_first(0.0, 25.0, Use(cores + 1, 0))) == []
+    calendar.add(1, Booking(5.0, "a", 15.0, cores, 0))
+    assert list(calendar.most_used_first(0.0, 25.0, Use(1, 0))) == [0]
+    assert list(calendar.perhaps_room(12.0, 35.0, Use(cores, 0))) == [1, 0]
+    assert calendar.emptiest(0.0, 5.0) == 0
+    # Far behind the last bucket that anything is booked in, all is free.
+    assert list(calendar.most_used_first(1e7, 2e7, Use(cores, 9))) == [0, 1]
+    calendar.check()
+
+
+def test_memory_is_looked_at_in_the_order_of_what_is_left() -> None:
+    calendar = Calendar(np.full(70, 4), np.full(70, 100), 10.0)
+    for host in range(70):
+        calendar.add(host, Booking(0.0, "a", 10.0, 1 + host % 3, 60))
+    with_memory = (65, 13, 69)
+    for host in with_memory:
+        calendar.remove(host, "a")
+        calendar.add(host, Booking(0.0, "b", 10.0, 1 + host % 3, 50))
+    found = list(calendar.most_used_first(0.0, 10.0, Use(1, 50)))
+    assert found == sorted(with_memory, key=lambda host: (3 - host % 3, host))
+
+
 def test_a_lease_that_follows_another_in_a_bucket_is_not_counted_twice() -> None:
     calendar = Calendar(np.array([4]), np.array([100]), 10.0)
     calendar.add(0, Booking(0.0, "a", 5.0, 4, 100))
     assert calendar.fits(0, 5.0, 9.0, Use(4, 100))
     calendar.add(0, Booking(5.0, "b", 9.0, 4, 100))
-    assert calendar.peaks(0.0, 10.0)[0].tolist() == [4]
+    assert list(calendar.most_used_first(10.0, 20.0, Use(4, 100))) == [0]
+    assert calendar.used(0, 0.0, 10.0) == Use(4, 100)
     calendar.check()
 
 

@@ -60,7 +60,7 @@ STEPS: st.SearchStrategy[list[Step]] = st.lists(
 @settings(max_examples=60, deadline=None)
 def test_both_lists_equal_their_slow_twins(steps: list[Step]) -> None:
     calendar = Calendar(CORES, MEMORY, 10.0)
-    ral, pl = AvailabilityList(calendar), PreemptionList()
+    ral, pl = AvailabilityList(calendar), PreemptionList(HOSTS)
     booked: list[dict[str, Booking]] = [{} for _ in range(HOSTS)]
     now = 0
     for number, (what, host, start, length, cores, memory, flag, advance) in enumerate(steps):
@@ -110,23 +110,22 @@ def check_answers(
     ral: AvailabilityList, booked: list[dict[str, Booking]], now: int, length: int, wanted: Use
 ) -> None:
     all_hosts = [list(mine.values()) for mine in booked]
-    frees = [free_at(mine, int(CORES[host]), now) for host, mine in enumerate(all_hosts)]
     good = [h for h in range(HOSTS) if slow_fits(all_hosts[h], h, now, now + length, wanted)]
     found = ral.most_used(float(now), float(now + length), wanted)
-    assert (found is None) == (not good)
-    if found is not None:
-        assert found in good
-        assert frees[found] == min(frees[h] for h in good)
-    times = {}
+    cores = [int(c) for c in CORES]
+    frees = [free_at(mine, cores[h], now) for h, mine in enumerate(all_hosts)]
+    ranked = [(frees[h], slow_until(all_hosts[h], cores[h], wanted.cores, now), h) for h in good]
+    assert found == (min(ranked)[2] if good else None)
+    times = []
     for host, mine in enumerate(all_hosts):
         if CORES[host] >= wanted.cores and not any(b.advance for b in mine):
-            at = max(now, slow_available(mine, int(CORES[host]), wanted.cores, now))
-            if slow_fits(mine, host, int(at), int(at) + length, wanted):
-                times[host] = at
-    earliest = ral.earliest(float(now), float(length), wanted)
-    assert (earliest is None) == (not times)
-    if earliest is not None:
-        assert earliest[0] == min(times.values()) == times[earliest[1]]
+            at = slow_available(mine, cores[host], wanted.cores, now)
+            start = int(max(now, at))
+            if slow_fits(mine, host, start, start + length, wanted):
+                times.append((at, frees[host], host))
+    first = min(times) if times else None
+    expected = (max(now, first[0]), first[2]) if first else None
+    assert ral.earliest(float(now), float(length), wanted) == expected
 
 
 def check_preemption(
