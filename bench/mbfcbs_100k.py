@@ -30,7 +30,7 @@ from topologies.flat import flat
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "mbfcbs-growth.png"
 CORES, MEMORY_MIB, LOAD = 6, 11_520, 1.2
 TARGET_S = 60.0
-SIZES = (62, 125, 250, 500, 1_000, 2_000, 4_000)
+SIZES = (62, 125, 250, 500, 1_000, 2_000, 4_000, 8_000)
 LEASES_A_HOST, REPEATS = 15, 2
 EVERY = 8
 WHOLE = "whole_run_us_per_lease"
