@@ -98,8 +98,8 @@ KTH = LiveFigure(
     also=(ACCEPTED, MEDIAN, P95, WORST, POINTS, COMPLETION, START_UP, FIDELITY, WALL),
     printed=(WAITING, simulated(WAITING), SUSPENDED, simulated(SUSPENDED), MEDIAN, P95, WORST,
              FIDELITY),
-    size="fat-tree of 16 servers with 2 VM slots, AdaBa; 36 jobs of 40 minutes to six hours, an "
-    "hour in 4 s, live",
+    size="fat-tree of 16 servers with a VM slot each, AdaBa; 36 jobs of 40 minutes to six hours, an "
+    "hour in 5 s, live",
     quick_size="the same with the first jobs alone",
     reduced="16 servers in place of 54, and 36 jobs of a log of 28,476.",
     seeds=1,
