@@ -157,10 +157,13 @@ class LiveBackend:
             running = [job for job in self._jobs.values() if job.since_ns is not None]
             tenants = [job.tenant for job in running if job.tenant is not None]
             timeout_s = self.watch.tick(timeout_s, tenants)
+        asleep_s = time.monotonic()
         try:
             messages = self._world.agents.poll(timeout_s)
         except AgentPoolError as error:
             raise RunFailed(str(error)) from error
+        if self._telling and not messages:
+            self.watch.slept(timeout_s, time.monotonic() - asleep_s)
         for message in messages:
             self._hear(message)
         if time.monotonic_ns() >= self._look_ns:

@@ -52,11 +52,17 @@ class Watch:
         """Sample if it is time; returns how long the caller may wait at most."""
         now = time.monotonic()
         if self._next and now >= self._next:
-            self._late_s.append(now - self._next)
             self._sample(tenants)
             now = time.monotonic()
             self._next = max(self._next + SAMPLE_EVERY_S, now)
         return max(0.0, min(timeout_s, self._next - now)) if self._next else timeout_s
+
+    def slept(self, asked_s: float, took_s: float) -> None:
+        """Take in a sleep that lasted its time. What this process was busy with, such as starting
+        a job of many VMs or a policy's decision, is not lateness: only who sleeps can wake late.
+        """
+        if self._next and 0.0 < asked_s <= took_s:
+            self._late_s.append(took_s - asked_s)
 
     def _sample(self, tenants: Sequence[TenantPlan]) -> None:
         """Processors, then every tenant's class on every directed link it reserved."""
