@@ -20,6 +20,10 @@ LOW_RATE_GSO_BYTES = 16_384
 MIN_GSO_BYTES = 4_410
 GSO_S = 0.005
 INITIAL_WINDOW_SEGMENTS = 32
+# A VM with a reservation: more than is ever on its way, so that neither its start nor a switch that
+# stands still for a moment leaves its cap idle. What a cap does not send is never sent again.
+WINDOW_S = 0.060
+SEGMENT_BYTES = 1448
 
 
 def gso_bytes(rate_bps: int) -> int:
@@ -32,6 +36,12 @@ def gso_bytes(rate_bps: int) -> int:
     """
     usual = max(bytes_in(rate_bps, GSO_S), min(LOW_RATE_GSO_BYTES, bytes_in(rate_bps, BURST_S)))
     return max(MIN_GSO_BYTES, min(MAX_GSO_BYTES, usual))
+
+
+def initial_window_segments(rate_bps: int, *, reserved: bool) -> int:
+    """The window that a VM's connections begin with. Who competes begins with the least."""
+    on_its_way = bytes_in(rate_bps, WINDOW_S) // SEGMENT_BYTES if reserved else 0
+    return max(INITIAL_WINDOW_SEGMENTS, on_its_way)
 
 
 @dataclass(frozen=True)
@@ -54,12 +64,13 @@ class PrefixRoute:
     """
 
     address: Address
+    window_segments: int = INITIAL_WINDOW_SEGMENTS
 
     def text(self) -> str:
         prefix = IPv4Interface(f"{self.address.ip}/{self.address.prefix_length}").network
         return (
             f"route replace {prefix} dev {VM_DEVICE} proto kernel scope link"
-            f" src {self.address.ip} initcwnd {INITIAL_WINDOW_SEGMENTS}"
+            f" src {self.address.ip} initcwnd {self.window_segments}"
         )
 
 
@@ -84,12 +95,13 @@ class VmHost:
     address: Address
     neighbours: tuple[Neighbour, ...]
     gso_bytes: int
+    window_segments: int = INITIAL_WINDOW_SEGMENTS
 
     def lines(self) -> tuple[str, ...]:
         return (
             f"link set dev {VM_DEVICE} gso_max_size {self.gso_bytes}",
             self.address.text("add"),
-            PrefixRoute(self.address).text(),
+            PrefixRoute(self.address, self.window_segments).text(),
             *(neighbour.text("add") for neighbour in self.neighbours),
         )
 
@@ -103,12 +115,14 @@ class VmHost:
 def tenant_hosts(tenant: TenantPlan) -> tuple[VmHost, ...]:
     """The tenant's VMs in order, each knowing all the others."""
     everyone = [Neighbour(vm.ip, vm.slot.mac) for vm in tenant.vms]
+    window = initial_window_segments(tenant.rate_bps, reserved=bool(tenant.link_bps))
     return tuple(
         VmHost(
             vm.slot.netns,
             Address(vm.ip, tenant.prefix.prefixlen),
             tuple(everyone[:i] + everyone[i + 1 :]),
             gso_bytes(tenant.rate_bps),
+            window,
         )
         for i, vm in enumerate(tenant.vms)
     )

@@ -21,7 +21,7 @@ from testbed.backends.emu.messages import (
 )
 from testbed.backends.emu.netlink import Refusal, RouteSocket, inside
 from testbed.errors import RunFailed
-from testbed.plan.hosts import INITIAL_WINDOW_SEGMENTS, VM_DEVICE, VmHost
+from testbed.plan.hosts import VM_DEVICE, VmHost
 
 NETNS_DIR = Path("/run/netns")
 # VMs speak IPv4 only; the kernel's own IPv6 chatter would be traffic nobody asked for.
@@ -165,5 +165,5 @@ def _messages(
             yield host, [*neighbours, address]
             continue
         gso = gso_message(host.gso_bytes, index)
-        route = prefix_route_message(ip, length, INITIAL_WINDOW_SEGMENTS, ifindex=index)
+        route = prefix_route_message(ip, length, host.window_segments, ifindex=index)
         yield host, [gso, address, route, *neighbours]

@@ -98,7 +98,7 @@ KTH = LiveFigure(
     also=(ACCEPTED, MEDIAN, P95, WORST, POINTS, COMPLETION, START_UP, FIDELITY, WALL),
     printed=(WAITING, simulated(WAITING), SUSPENDED, simulated(SUSPENDED), MEDIAN, P95, WORST,
              FIDELITY),
-    size="fat-tree of 16 servers with a VM slot each, AdaBa; 36 jobs of 40 minutes to six hours, an "
+    size="fat-tree of 16 servers of one VM slot, AdaBa; 36 jobs of 40 minutes to six hours, an "
     "hour in 5 s, live",
     quick_size="the same with the first jobs alone",
     reduced="16 servers in place of 54, and 36 jobs of a log of 28,476.",

@@ -12,8 +12,10 @@ from testbed.plan.hosts import (
     INITIAL_WINDOW_SEGMENTS,
     MAX_GSO_BYTES,
     MIN_GSO_BYTES,
+    WINDOW_S,
     gso_bytes,
     hosts_text,
+    initial_window_segments,
     tenant_hosts,
 )
 from testbed.plan.network import TenantPlan, network_plan, tenant_plan
@@ -31,20 +33,32 @@ def tenant(counts: dict[int, int], rate_bps: int = 100_000_000) -> TenantPlan:
 
 def test_two_vms_as_text() -> None:
     gso = gso_bytes(100_000_000)
+    window = initial_window_segments(100_000_000, reserved=True)
     assert hosts_text(tenant_hosts(tenant({0: 1, 7: 1}))) == (
         "# netns hn-s0v0\n"
         f"link set dev eth0 gso_max_size {gso}\n"
         "address add 10.0.12.1/22 dev eth0\n"
         "route replace 10.0.12.0/22 dev eth0 proto kernel scope link src 10.0.12.1"
-        f" initcwnd {INITIAL_WINDOW_SEGMENTS}\n"
+        f" initcwnd {window}\n"
         "neighbour add 10.0.12.2 lladdr 02:48:4e:00:00:0f dev eth0 nud permanent\n"
         "# netns hn-s7v0\n"
         f"link set dev eth0 gso_max_size {gso}\n"
         "address add 10.0.12.2/22 dev eth0\n"
         "route replace 10.0.12.0/22 dev eth0 proto kernel scope link src 10.0.12.2"
-        f" initcwnd {INITIAL_WINDOW_SEGMENTS}\n"
+        f" initcwnd {window}\n"
         "neighbour add 10.0.12.1 lladdr 02:48:4e:00:00:01 dev eth0 nud permanent\n"
     )
+
+
+def test_a_reserved_vm_may_have_as_much_on_its_way_as_its_cap_sends_in_sixty_milliseconds() -> None:
+    assert initial_window_segments(60_000_000, reserved=True) == int(60e6 * WINDOW_S / 8 / 1448)
+    assert initial_window_segments(2_000_000, reserved=True) == INITIAL_WINDOW_SEGMENTS
+
+
+def test_who_competes_begins_with_the_least_window() -> None:
+    assert initial_window_segments(900_000_000, reserved=False) == INITIAL_WINDOW_SEGMENTS
+    competing = replace(tenant({0: 1, 7: 1}), link_bps=())
+    assert [host.window_segments for host in tenant_hosts(competing)] == [32, 32]
 
 
 def test_removal_takes_away_what_was_added() -> None:
