@@ -39,8 +39,8 @@ FILE = "jsa-fig5.yaml"
 
 SIZE = "24 machines of one VM slot in 4 racks, 1.2 and 0.48 Gbit/s above them; 5 batches, live"
 REDUCED = (
-    "Smaller than published: two or three points a curve in place of five, one repetition in place "
-    "of 20, 50 to 150 jobs in place of 50 to 250, and 3 or 5 VMs a job on average (12 at most), "
+    "Smaller than published: two points a curve in place of five, one repetition in place of 20, "
+    "50 or 100 jobs in place of 50 to 250, and 3 or 5 VMs a job on average (12 at most), "
     "since the published 15 to 35 are more than 24 machines of one slot have "
     "([0233](decisions/0233-jsas-testbed.md))."
 )
@@ -110,7 +110,7 @@ def _figure(
     )
 
 
-COUNTS = (50.0, 100.0, 150.0)
+COUNTS = (50.0, 100.0)
 MEAN_VMS = (3.0, 5.0)
 BOUNDS = (3.0, 7.0)
 ALPHAS = (0.01, 0.13)
