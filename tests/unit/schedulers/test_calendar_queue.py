@@ -168,13 +168,14 @@ def test_a_lease_that_follows_another_in_a_bucket_is_not_counted_twice() -> None
 def test_what_began_before_the_forgotten_time_still_counts() -> None:
     calendar = Calendar(np.array([4]), np.array([100]), 1.0)
     calendar.add(0, Booking(0.0, "long", 500.0, 3, 60))
+    calendar.add(0, Booking(450.0, "later", 460.0, 1, 10))
     calendar.forget_before(300.0)
     assert calendar.used(0, 300.0, 301.0) == Use(3, 60)
     assert list(calendar.most_used_first(499.0, 501.0, Use(2, 0))) == []
     assert list(calendar.most_used_first(500.0, 502.0, Use(2, 0))) == [0]
     calendar.check()
     calendar.remove(0, "long")
-    assert calendar.used(0, 300.0, 1000.0) == Use(0, 0)
+    assert calendar.used(0, 300.0, 1000.0) == Use(1, 10)
     calendar.check()
 
 
