@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from testbed.reproduce.claims import Claim, alike, falls, more, rises
+from testbed.reproduce.claims import Check, Claim, alike, falls, more, rises
 from testbed.reproduce.figure import Figure, Panel
 from testbed.reproduce.jsa.cell import JsaCell
 from testbed.reproduce.jsa.optimality import OPTIMALITY
@@ -14,6 +15,7 @@ from testbed.reproduce.quantities import Measure
 JSA, SIMPLE, EDF, OKTOPUS, PSP = "JSA", "SimpleJSA", "EDF", "Oktopus", "PS-P"
 POLICIES = {JSA: "jsa", SIMPLE: "simple-jsa", EDF: "edf", OKTOPUS: "oktopus-batch", PSP: "ps-p"}
 FOUR = (JSA, EDF, OKTOPUS, PSP)
+Trend = Callable[[Measure, str, tuple[float, ...]], tuple[Check, ...]]
 
 PUBLISHED_RUNS = 20
 
@@ -64,42 +66,32 @@ def order(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
     )
 
 
+def _trend(
+    claim: str, published: str, trend: Trend, reward: Measure, xs: tuple[float, ...]
+) -> Claim:
+    """What the reward ratio does along a curve, under all four."""
+    checks = tuple(check for series in FOUR for check in trend(reward, series, xs))
+    return Claim(f"{claim}, under all four", published, checks)
+
+
 def of_counts(
     reward: Measure, xs: tuple[float, ...], ordered: tuple[float, ...]
 ) -> tuple[Claim, ...]:
     """Figures 4(a) and 5(a); ``ordered``: where there are enough jobs for an order."""
-    return (
-        *order(reward, ordered),
-        Claim(
-            "The more jobs, the lower the reward ratio, under all four",
-            "all fall",
-            tuple(check for series in FOUR for check in falls(reward, series, xs)),
-        ),
-    )
+    fewer = "The more jobs, the lower the reward ratio"
+    return (*order(reward, ordered), _trend(fewer, "all fall", falls, reward, xs))
 
 
 def of_sizes(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
     """Figures 4(b) and 5(b)."""
-    return (
-        *order(reward, xs),
-        Claim(
-            "The larger the jobs, the lower the reward ratio, under all four",
-            "all fall",
-            tuple(check for series in FOUR for check in falls(reward, series, xs)),
-        ),
-    )
+    smaller = "The larger the jobs, the lower the reward ratio"
+    return (*order(reward, xs), _trend(smaller, "all fall", falls, reward, xs))
 
 
 def of_deadlines(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
     """Figures 4(c) and 5(c)."""
-    return (
-        *order(reward, xs),
-        Claim(
-            "Later deadlines raise the reward ratio, under all four",
-            "all rise",
-            tuple(check for series in FOUR for check in rises(reward, series, xs)),
-        ),
-    )
+    later = "Later deadlines raise the reward ratio"
+    return (*order(reward, xs), _trend(later, "all rise", rises, reward, xs))
 
 
 def of_speedups(reward: Measure, ran: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
