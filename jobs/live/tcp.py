@@ -72,6 +72,15 @@ def set_notsent_limit(sock: socket.socket, limit_bytes: int) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, limit_bytes)
 
 
+def send_at_once(sock: socket.socket) -> None:
+    """Have what an application produces leave as it is produced (TCP_NODELAY).
+
+    By default a chunk's last, short segment waits until the one before has been acknowledged,
+    which a receiver may put off for 40 ms.
+    """
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
 def retransmits(sock: socket.socket) -> int:
     """Segments the connection has sent again so far (TCP_INFO)."""
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)

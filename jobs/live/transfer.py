@@ -103,6 +103,8 @@ class TransferAgent:
         self._selector.register(self._channel, _READ)
         for sending in self._connections.sendings:
             tcp.set_notsent_limit(sending.sock, notsent_bytes)
+            if self._production:
+                tcp.send_at_once(sending.sock)
             self._selector.register(sending.sock, _READ, sending)
             sending.watched = _READ
         self._unsent.extend(self._connections.sendings)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from testbed.embedding.counts import Counts
 from testbed.embedding.placement import Placement, Refusal, Residual
-from testbed.embedding.reasons import refusal
+from testbed.embedding.reasons import missed
 from testbed.embedding.subtree import Subtree, subtrees
 from topologies.datacentre import DataCentre
 
@@ -82,21 +82,7 @@ class Packing:
 
     def refusal(self) -> Refusal:
         """Why there is no placement, or that this way of searching missed what there is."""
-        return Refusal(self._reason)
-
-    def _reason(self) -> str:
-        if max(self._fitting(), default=0) < self.n_vms:
-            return refusal(self.counts).reason
-        return (
-            "filling servers in this embedder's order overloads a link wherever it is tried"
-            f" ({self.n_vms} VMs; placements do exist)"
-        )
-
-    def _fitting(self) -> Iterator[int]:
-        for _ in self.counts.climb():
-            pass
-        for tree in self.datacentre.trees:
-            yield int(self.counts.below[tree.root])
+        return missed(self.counts)
 
 
 def pack_in_order(packing: Packing, order: Callable[[Subtree], Iterable[int]]) -> Placement | None:

@@ -18,6 +18,25 @@ def refusal(counts: Counts) -> Refusal:
     return Refusal(lambda: _reason(counts))
 
 
+def missed(counts: Counts) -> Refusal:
+    """The reason for a hose that an incomplete embedder placed nowhere, though it may fit.
+
+    :func:`refusal`'s where it fits nowhere. Put together when it is read.
+    """
+    return Refusal(lambda: _missed(counts))
+
+
+def _missed(counts: Counts) -> str:
+    for _ in counts.climb():
+        pass
+    if max(counts.below[tree.root] for tree in counts.datacentre.trees) < counts.n_vms:
+        return _reason(counts)
+    return (
+        "filling servers in this embedder's order overloads a link wherever it is tried"
+        f" ({counts.n_vms} VMs; placements do exist)"
+    )
+
+
 def _reason(counts: Counts) -> str:
     datacentre, slots = counts.datacentre, counts.residual.free_slots
     free = int(slots.sum())

@@ -42,6 +42,10 @@ BURST_S = 0.010
 # the switch (one thread, in userspace) was not given a processor: what such a class loses it can
 # never send again, as the next one behind it has the same rate.
 CATCH_UP_S = 0.020
+# A reserved class or cap behind the VM's own: as long as the moments are in which the switch waits
+# for a processor on a machine that does other things too (decision 0238). What comes after such a
+# moment is then let through at once, and nothing of it is dropped.
+RESERVED_CATCH_UP_S = 0.060
 VM_QUEUE_S = 0.040
 MIN_VM_QUEUE_BYTES = 150_000
 PORT_QUEUE_S = 0.030
@@ -255,10 +259,11 @@ def tenant_limits(
         host.append(TcLine("add", PrefixFilter(dev, minor, tenant.prefix, minor)))
     inside: list[Section] = []
     caps_bps = _vm_caps_bps(network, tenant, mode)
+    catch_up_s = RESERVED_CATCH_UP_S if mode == "hard" and tenant.link_bps else CATCH_UP_S
     for vm in tenant.vms:
         cap_bps = caps_bps[vm.slot.server]
         dev = vm.slot.port.name
-        host += _cap_lines(dev, cap_bps, CATCH_UP_S, port_queue_bytes(cap_bps))
+        host += _cap_lines(dev, cap_bps, catch_up_s, port_queue_bytes(cap_bps))
         lines = _cap_lines("eth0", cap_bps, BURST_S, vm_queue_bytes(cap_bps))
         inside.append(Section(vm.slot.netns, lines))
     return (Section(None, tuple(host)), *inside)
@@ -335,7 +340,10 @@ def _tenant_class(
 ) -> HtbClass:
     dev = network.sending_port(directed).name
     capacity_bps = network.links[directed // 2].capacity_bps
-    ceil_bps = rate_bps if mode == "hard" else max(rate_bps, capacity_bps)
+    if mode == "hard":
+        minor = tenant.tenant_id
+        return HtbClass(dev, LINK_MINOR, minor, rate_bps, rate_bps, RESERVED_CATCH_UP_S)
+    ceil_bps = max(rate_bps, capacity_bps)
     return HtbClass(dev, LINK_MINOR, tenant.tenant_id, rate_bps, ceil_bps, CATCH_UP_S)
 
 

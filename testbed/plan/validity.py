@@ -36,6 +36,8 @@ class Thresholds:
     starved_samples: int = 2
     idle_suspect: float = 0.10
     idle_invalid: float = 0.02
+    waited_suspect: float = 0.50
+    waited_invalid: float = 0.90
     steal_suspect: float = 0.05
     steal_invalid: float = 0.15
     late_p99_suspect_s: float = 0.050
@@ -170,6 +172,24 @@ def processor(
             f"the hypervisor took {stolen:.1%} of the processors' time for others",
             {"steal_mean": stolen},
         ),
+    ]
+
+
+def switch(waited: Sequence[float], limits: Thresholds = Thresholds()) -> list[Finding]:
+    """For how much of each second with jobs the switch's thread waited for a processor.
+
+    ``waited``: shares. Meanwhile nothing is forwarded: what arrives waits with it, or is lost in
+    front of every class that could count it.
+    """
+    if not waited:
+        return []
+    high = _quantile(waited, 0.9)
+    reason = f"the switch waited for a processor for {high:.0%} of the time, in the worst tenth"
+    figures = {"waited_p90": high, "waited_mean": sum(waited) / len(waited)}
+    return [
+        _graded(
+            high, limits.waited_suspect, limits.waited_invalid, "starved switch", reason, figures
+        )
     ]
 
 

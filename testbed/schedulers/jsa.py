@@ -7,7 +7,7 @@ paper's t_k, event driven instead of slot by slot (docs/decisions/0432).
 from __future__ import annotations
 
 from testbed.embedding.counts import Counts
-from testbed.embedding.reasons import refusal
+from testbed.embedding.reasons import missed, refusal
 from testbed.embedding.vmplace import most_localized
 from testbed.schedulers.actions import Action, PolicyEvent, Reject, Start, Wait, Woken
 from testbed.schedulers.jsa_phases import (
@@ -84,8 +84,10 @@ def explain(room: Room, waiting: list[tuple[Candidate, int]], told: set[str]) ->
         told.add(job.id)
         if idle or not room.fits_when_empty(job.n_vms, rate_bps):
             what = f"{job.n_vms} VMs at {human_bandwidth(rate_bps)} each"
+            what += "" if room.complete else " that this embedder finds"
             out.append(Reject(job.id, f"the idle data centre has no place for {what}"))
             continue
         counts = Counts(room.datacentre, room.free, job.n_vms, rate_bps)
-        out.append(Wait(job.id, refusal(counts).reason))
+        why = refusal(counts) if room.complete else missed(counts)
+        out.append(Wait(job.id, why.reason))
     return out

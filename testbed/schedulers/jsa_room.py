@@ -41,7 +41,7 @@ class Room:
         self.free = Residual(free.free_slots.copy(), free.free_bps.copy())
         self.free_slots = int(free.free_slots.sum())
         self._find = find
-        self._complete = complete
+        self.complete = complete
         self._failed: list[tuple[int, int]] = []
 
     @property
@@ -95,6 +95,6 @@ class Room:
         return self._find(self.datacentre, idle, n_vms, rate_bps) is not None
 
     def _fail(self, n_vms: int, rate_bps: int) -> None:
-        if self._complete:
+        if self.complete:
             kept = [(n, b) for n, b in self._failed if n < n_vms or b < rate_bps]
             self._failed = [*kept, (n_vms, rate_bps)]

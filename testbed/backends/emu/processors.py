@@ -50,6 +50,36 @@ class Processors:
         return Use(min(1.0, idle), getattr(cpu, "steal", 0.0) / 100)
 
 
+class Waiting:
+    """How long one thread, the first of a process, was ready to run and had no processor.
+
+    Waiting for a quota to be filled up again counts: the thread is ready all the while.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._at = time.monotonic()
+        self._waited_s = waited_s(pid)
+
+    def sample(self) -> float | None:
+        """As a share of the time since the last one; None where the kernel does not tell."""
+        at, now_s = time.monotonic(), waited_s(self._pid)
+        before_s, began = self._waited_s, self._at
+        self._at, self._waited_s = at, now_s
+        if now_s is None or before_s is None:
+            return None
+        return min(1.0, (now_s - before_s) / max(1e-9, at - began))
+
+
+def waited_s(pid: int) -> float | None:
+    """Since it began, in s (the second of the three numbers of ``/proc/PID/schedstat``)."""
+    try:
+        _, waited_ns, _ = (PROC / str(pid) / "schedstat").read_text().split()
+    except (OSError, ValueError):
+        return None
+    return int(waited_ns) / 1e9
+
+
 def giving_way_s() -> dict[int, float]:
     """Processor time of every process that gives way to this one, in s, by its number.
 

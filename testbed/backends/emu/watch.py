@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING
 
 from testbed import events
 from testbed.backends.emu.counters import Counters
-from testbed.backends.emu.processors import Processors
+from testbed.backends.emu.daemon import switch_pid
+from testbed.backends.emu.processors import Processors, Waiting
 from testbed.plan.network import TenantPlan
-from testbed.plan.validity import ClassSample, Finding, lateness, leaks, processor, starved
+from testbed.plan.validity import (
+    ClassSample,
+    Finding,
+    lateness,
+    leaks,
+    processor,
+    starved,
+    switch,
+)
 from testbed.spec.experiment import Scale
 
 if TYPE_CHECKING:
@@ -37,6 +46,8 @@ class Watch:
         self._last: tuple[float, Mapping[tuple[int, int], Counters]] | None = None
         self._classes: list[ClassSample] = []
         self._processors: Processors | None = None
+        self._switch: Waiting | None = None
+        self._waited: list[float] = []
         self._idle: list[float] = []
         self._steal: list[float] = []
         self._late_s: list[float] = []
@@ -45,6 +56,8 @@ class Watch:
     def start(self) -> None:
         """Begin sampling: counters from here on count."""
         self._processors = Processors()
+        pid = switch_pid()
+        self._switch = None if pid is None else Waiting(pid)
         self._next = time.monotonic() + SAMPLE_EVERY_S
         self._last = None
 
@@ -71,6 +84,9 @@ class Watch:
             if tenants:
                 self._idle.append(use.idle)
                 self._steal.append(use.steal)
+        waited = self._switch and self._switch.sample()
+        if waited is not None and tenants:
+            self._waited.append(waited)
         at = time.monotonic()
         counters = self._world.network.class_counters()
         if self._last is not None:
@@ -115,6 +131,7 @@ class Watch:
         """The judgement over everything sampled."""
         return [
             starved(self._classes),
+            *switch(self._waited),
             *processor(self._idle, self._steal),
             *lateness(self._late_s),
             *leaks(self._world.network.unshaped_packets(), self._drops),

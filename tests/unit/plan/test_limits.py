@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from testbed.embedding.placement import Placement
 from testbed.plan.limits import (
     CATCH_UP_S,
     LINK_MINOR,
+    RESERVED_CATCH_UP_S,
     UNCLAIMED_MINOR,
     ByteFifo,
     HtbClass,
@@ -155,6 +157,18 @@ def test_work_conserving_keeps_the_guarantee_and_opens_the_ceiling() -> None:
     cap = free[1].lines[1].item
     assert isinstance(cap, HtbClass)
     assert cap.rate_bps == 1000 * MBIT
+
+
+def test_a_reservation_catches_up_for_longer_than_who_may_borrow_or_competes() -> None:
+    network, tenant = placed(dumbbell(), ((0, 1), (1, 1)))
+
+    def behind_the_vms(mode: Literal["hard", "work-conserving"], who: TenantPlan) -> set[float]:
+        (host, *_) = tenant_limits(network, who, mode)
+        return {line.item.burst_s for line in host.lines if isinstance(line.item, HtbClass)}
+
+    assert behind_the_vms("hard", tenant) == {RESERVED_CATCH_UP_S}
+    assert behind_the_vms("work-conserving", tenant) == {CATCH_UP_S}
+    assert behind_the_vms("hard", replace(tenant, link_bps=())) == {CATCH_UP_S}
 
 
 def test_rerating_only_changes_and_touches_nothing_else() -> None:

@@ -11,6 +11,7 @@ from testbed.plan.validity import (
     processor,
     reasons,
     starved,
+    switch,
     verdict,
 )
 
@@ -48,6 +49,16 @@ def test_one_slow_interval_or_an_empty_queue_is_no_starvation() -> None:
 def test_the_starved_class_is_named() -> None:
     found = starved([sample(1.0, name="x"), sample(0.6, name="y"), sample(0.6, name="y")])
     assert found.reason.startswith("y had a queue")
+
+
+def test_a_switch_that_waits_for_a_processor_is_doubted_by_its_worst_tenth() -> None:
+    assert switch([]) == []
+    assert [f.level for f in switch([0.2] * 10)] == ["ok"]
+    assert [f.level for f in switch([0.2] * 9 + [0.6])] == ["ok"]
+    (doubtful,) = switch([0.2] * 8 + [0.6] * 2)
+    assert (doubtful.level, doubtful.figures["waited_p90"]) == ("suspect", 0.6)
+    assert "60% of the time" in doubtful.reason
+    assert [f.level for f in switch([0.2] * 8 + [0.95] * 2)] == ["invalid"]
 
 
 def test_preflight_says_which_scale_would_fit() -> None:

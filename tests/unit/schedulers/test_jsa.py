@@ -11,7 +11,7 @@ from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.backends.sim.sharing import Sharing
-from testbed.embedding.registry import embedder
+from testbed.embedding.registry import embedder, embedder_names
 from testbed.engine.engine import Engine
 from testbed.schedulers.registry import build_policy
 from topologies.datacentre import DataCentre
@@ -22,11 +22,15 @@ FAST = Profile(((5, 40.0), (10, 20.0), (20, 10.0)))
 
 
 def play(
-    policy: str, jobs: list[JobRequest], dc: DataCentre = RACKS, **parameters: str
+    policy: str,
+    jobs: list[JobRequest],
+    dc: DataCentre = RACKS,
+    placing: str = "oktopus",
+    **parameters: str,
 ) -> list[events.Event]:
     """All events; the ledger is checked against its own list after every step."""
     history: list[events.Event] = []
-    built = build_policy(policy, embedder("oktopus"), parameters)
+    built = build_policy(policy, embedder(placing), parameters)
     world = SimulatedBackend(dc, Sharing("lockstep"), 1)
     engine = Engine(dc, jobs, built, world, history.append, after_step=lambda e: e.ledger.check())
     engine.run()
@@ -127,8 +131,25 @@ def test_a_head_that_can_never_fit_blocks_nobody() -> None:
     assert started(play("oktopus-batch", jobs, queue="block")) == ["b"]
 
 
-@pytest.mark.parametrize("policy", ["jsa", "simple-jsa", "edf", "oktopus-batch"])
-def test_whatever_is_started_ends_by_its_deadline(policy: str) -> None:
+@pytest.mark.parametrize("policy", ["edf", "oktopus-batch"])
+def test_an_embedder_that_misses_a_placement_makes_a_job_wait_and_says_so(policy: str) -> None:
+    # With a and b there are 2, 3, 6 and 6 slots left; a link takes one VM of five, or four and more.
+    # In sequence that is 1 + 1 + 1 + 1, and the fifth has no place; all five on the third have.
+    dc = tree([4], 10, 6)
+    jobs = [
+        JobRequest(name, 0.0, n, rate, 20.0, 99.0 + k)
+        for k, (name, n, rate) in enumerate((("a", 4, 10), ("b", 3, 30), ("c", 5, 10)))
+    ]
+    waits = [e for e in play(policy, jobs, dc, "first-fit") if isinstance(e, events.JobWaits)]
+    assert [(e.job_id, "placements do exist" in e.reason) for e in waits] == [("c", True)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "placing"),
+    [("jsa", "oktopus"), ("simple-jsa", "oktopus")]
+    + [(p, e) for p in ("edf", "oktopus-batch") for e in embedder_names()],
+)
+def test_whatever_is_started_ends_by_its_deadline(policy: str, placing: str) -> None:
     rng = random.Random(policy)
     for _ in range(15):
         jobs = []
@@ -147,7 +168,7 @@ def test_whatever_is_started_ends_by_its_deadline(policy: str) -> None:
                 )
             )
         due = {one.id: one.deadline_at_s or 0.0 for one in jobs}
-        over = ended(play(policy, jobs))
+        over = ended(play(policy, jobs, placing=placing))
         assert len(over) == 25
         for job_id, end in over.items():
             assert end.outcome in ("finished", "rejected")
