@@ -84,7 +84,7 @@ class Watch:
             if tenants:
                 self._idle.append(use.idle)
                 self._steal.append(use.steal)
-        waited = self._switch and self._switch.sample()
+        waited = None if self._switch is None else self._switch.sample()
         if waited is not None and tenants:
             self._waited.append(waited)
         at = time.monotonic()

@@ -133,7 +133,7 @@ def test_a_head_that_can_never_fit_blocks_nobody() -> None:
 
 @pytest.mark.parametrize("policy", ["edf", "oktopus-batch"])
 def test_an_embedder_that_misses_a_placement_makes_a_job_wait_and_says_so(policy: str) -> None:
-    # With a and b there are 2, 3, 6 and 6 slots left; a link takes one VM of five, or four and more.
+    # With a and b there are 2, 3, 6 and 6 slots left; a link takes one of five VMs, or four.
     # In sequence that is 1 + 1 + 1 + 1, and the fifth has no place; all five on the third have.
     dc = tree([4], 10, 6)
     jobs = [
