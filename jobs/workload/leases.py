@@ -28,13 +28,13 @@ Mix = Literal["main", "equal"]
 """The shares of types: 20 % advance and the others alike (main comparison), or all alike."""
 
 _TYPES: dict[LeaseKind, LeaseType] = {"AR": "advance", "IM": "immediate", "BE": "best-effort"}
-_SHORTEST_S = 60.0
 _NAME = "leases"
 
 
 @dataclass(frozen=True)
 class LeaseMix:
-    """What leases look like. Durations and lead times are exponential, above a minute and above 0.
+    """What leases look like. Durations and lead times are exponential; no lease lasts less than
+    ``shortest_s``.
 
     ``advance`` and ``immediate`` are shares of all leases; the rest is best effort. ``sizes`` are
     names in :data:`SIZES`, all as likely. Arrivals are Poisson, scaled to the load.
@@ -46,6 +46,7 @@ class LeaseMix:
     sizes: tuple[str, ...] = tuple(SIZES)
     mean_duration_s: float = 3600.0
     mean_lead_s: float = 7200.0
+    shortest_s: float = 60.0
 
     def draw(self, seed: int, slots: int, load: float) -> tuple[Lease, ...]:
         """The leases in order of arrival: Σ(cores · duration) / (slots · span) is ``load``."""
@@ -55,7 +56,7 @@ class LeaseMix:
         duration_s = self.mean_duration_s * stream(seed, _NAME, "duration").standard_exponential(
             count
         )
-        duration_s = np.maximum(duration_s, _SHORTEST_S)
+        duration_s = np.maximum(duration_s, self.shortest_s)
         lead_s = self.mean_lead_s * stream(seed, _NAME, "lead").standard_exponential(count)
         size = stream(seed, _NAME, "size").integers(0, len(self.sizes), count)
         cores = np.array([SIZES[name][0] for name in self.sizes])[size]

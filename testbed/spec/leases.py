@@ -61,8 +61,9 @@ class DrawnLeases(LeaseWorkload):
         None, description="the VM types, all as likely (default: each of the four once)"
     )
     mean_duration: PositiveDuration = Field(
-        3600.0, description="of an exponential law, a minute at least (default 1 h)"
+        3600.0, description="of an exponential law (default 1 h)"
     )
+    shortest: PositiveDuration = Field(60.0, description="no lease lasts less (default 1 min)")
     mean_lead: Duration = Field(
         7200.0,
         description="how far ahead advance reservations are booked, on average (default 2 h)",
@@ -108,6 +109,7 @@ def read_drawn_leases(document: Document, path: Path, site: Site, seed: int) -> 
         tuple(section.sizes or SIZES),
         section.mean_duration,
         section.mean_lead,
+        section.shortest,
     )
     leases = mix.draw(seed, site.datacentre.total_slots, section.load)
     facts = {

@@ -7,6 +7,7 @@ from testbed.reproduce.claims import Band, Claim, more
 from testbed.reproduce.figure import Panel
 from testbed.reproduce.live.claims import (
     OURS,
+    audited,
     held,
     promises_kept,
     replays_alike,
@@ -91,6 +92,7 @@ KTH = LiveFigure(
               more(SLOWDOWN, FCFS, (BGMBF, SDF), XS)),
         Claim("FCFS sends nobody away", OURS, held(SUSPENDED, Band(high=0.0), (FCFS,), XS)),
         sound(SERIES, XS),
+        audited(SERIES, XS),
         promises_kept(SERIES, XS, 0.05),
         worlds_agree(SERIES, XS),
         replays_alike(SERIES, XS),

@@ -22,7 +22,7 @@ from testbed.reproduce.cmbf.examples import (
 from testbed.reproduce.cmbf.interference import IDLE_USED, LOSS, SHARE
 from testbed.reproduce.cmbf.interference import measures as of_two_vms
 from testbed.reproduce.figure import Panel
-from testbed.reproduce.live.claims import OURS, held, replays_alike, sound
+from testbed.reproduce.live.claims import OURS, audited, held, replays_alike, sound
 from testbed.reproduce.live.figure import Curves, LiveFigure
 from testbed.reproduce.live.measures import COMPLETION, FIDELITY, WALL, simulated
 from testbed.reproduce.live.trial import Trial
@@ -75,6 +75,7 @@ EXAMPLE_1 = LiveFigure(
               held(MOVED, NOWHERE, (AMBF,), XS_1)),
         _ends((CMBF, AMBF), XS_1),
         sound((CMBF, AMBF), XS_1),
+        audited((CMBF, AMBF), XS_1),
         replays_alike((CMBF, AMBF), XS_1),
     ),
     also=(*_each(FIGURE_1[CMBF]), MOVED, simulated(MOVED), COMPLETION, FIDELITY, WALL),
@@ -106,6 +107,7 @@ EXAMPLE_2 = LiveFigure(
               held(MOVED, NOWHERE, (CMCBF, AMCBF), XS_2)),
         _ends((CMCBF, AMCBF), XS_2),
         sound((CMCBF, AMCBF), XS_2),
+        audited((CMCBF, AMCBF), XS_2),
         replays_alike((CMCBF, AMCBF), XS_2),
     ),
     also=(*_each(FIGURE_2[CMCBF]), MOVED, simulated(MOVED), TIERS, simulated(TIERS), COMPLETION,
@@ -170,6 +172,7 @@ STUDY = LiveFigure(
               "no benefit", held(SHARE, Band(high=5.0), (BURSTS,), FULL),
               reading="at most 5 % of a CPU"),
         sound((BURSTS,), USES),
+        audited((BURSTS,), USES),
         replays_alike((BURSTS,), USES),
     ),
     also=(FIDELITY, WALL),

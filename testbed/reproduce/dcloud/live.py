@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from testbed.reproduce.claims import Claim, more
 from testbed.reproduce.figure import Panel
-from testbed.reproduce.live.claims import promises_kept, replays_alike, sound, worlds_agree
+from testbed.reproduce.live.claims import audited, promises_kept, replays_alike, sound, worlds_agree
 from testbed.reproduce.live.figure import Curve, Curves, LiveFigure
 from testbed.reproduce.live.measures import (
     ACCEPTED,
@@ -97,6 +97,7 @@ FIGURE_11 = LiveFigure(
               more(SLOTS, BL, (DCLOUD,), XS) + more(SLOTS, DCLOUD, (VC,), XS),
               reading="VM slots that running jobs hold, in the 24 hours of arrivals"),
         sound((DCLOUD, VC, BL), XS),
+        audited((DCLOUD, VC, BL), XS),
         promises_kept(RESERVING, XS, GAMMA),
         worlds_agree((DCLOUD, VC, BL), XS),
         replays_alike((DCLOUD, VC, BL), XS),

@@ -61,7 +61,7 @@ def order(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
             "EDF has a lower reward ratio than Oktopus and PS-P",
             "EDF < Oktopus, PS-P",
             more(reward, OKTOPUS, (EDF,), xs) + more(reward, PSP, (EDF,), xs),
-            remark="EDF's order alone favours it: it takes short jobs first (decision 0462)",
+            remark="EDF's order alone favours it: it takes short jobs first (decisions 0462, 0467)",
         ),
     )
 

@@ -20,7 +20,7 @@ from testbed.reproduce.jsa.figures import (
     of_sizes,
     of_speedups,
 )
-from testbed.reproduce.live.claims import promises_kept, replays_alike, sound, worlds_agree
+from testbed.reproduce.live.claims import audited, promises_kept, replays_alike, sound, worlds_agree
 from testbed.reproduce.live.figure import LiveFigure
 from testbed.reproduce.live.measures import (
     MEDIAN,
@@ -97,6 +97,7 @@ def _figure(
         claims=(
             *claims,
             sound(series, xs),
+            audited(series, xs),
             promises_kept(promised, xs, RELAX),
             worlds_agree(series, xs),
             replays_alike(series, xs),

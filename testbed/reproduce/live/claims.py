@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from testbed.reproduce.claims import Band, Check, Claim
 from testbed.reproduce.live.measures import (
+    AUDIT,
     COMPLETION,
     FIDELITY,
     MEDIAN,
@@ -34,6 +35,16 @@ def sound(series: Sequence[str], xs: Sequence[float]) -> Claim:
         "The emulation kept up: every live run's validity verdict is ok",
         OURS,
         held(FIDELITY, Band(high=0.0), series, xs),
+    )
+
+
+def audited(series: Sequence[str], xs: Sequence[float]) -> Claim:
+    """Every live run's audit passes."""
+    return Claim(
+        "Audited, every live run kept its invariants: no server or link beyond its capacity, every "
+        "reservation returned",
+        OURS,
+        held(AUDIT, Band(high=0.0), series, xs),
     )
 
 

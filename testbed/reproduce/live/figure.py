@@ -18,7 +18,8 @@ class Outcome:
 
     ``comparison`` is of live and simulated. ``replay_differs``: where the replay's decisions part
     from the live run's, in words; empty where they do not. ``accepted_differ``: the jobs that only
-    one of live run and replay accepted.
+    one of live run and replay accepted. ``audit_failed``: the checks that the live run's audit
+    found violated.
     """
 
     live: Run
@@ -26,6 +27,7 @@ class Outcome:
     comparison: Comparison
     replay_differs: str
     accepted_differ: tuple[str, ...]
+    audit_failed: tuple[str, ...]
     attempts: int
 
 

@@ -30,11 +30,12 @@ POINTS = Measure("points", "simulated less live: jobs within deadline", "points"
 COMPLETION = Measure("completion", "simulated/live running time, median distance", "%", 100.0, 2)
 REPLAY = Measure("replay", "jobs accepted by live run or replay alone", digits=0)
 REPLAYED = Measure("replayed", "replays with another decision", digits=0)
+AUDIT = Measure("audit", "checks that the live run's audit found violated", digits=0)
 WALL = Measure("wall_s", "wall time of the live run", "s", 1.0, 0)
 
 SIMULATED = "_sim"
 LEVELS = {"ok": 0.0, "suspect": 1.0, "invalid": 2.0}
-KEPT_OF_INVALID = (FIDELITY.name, WALL.name)
+KEPT_OF_INVALID = (FIDELITY.name, AUDIT.name, WALL.name)
 
 
 def simulated(measure: Measure) -> Measure:
@@ -55,6 +56,7 @@ def measured(outcome: Outcome, own: Callable[[Run], Measures] | None = None) -> 
         REPLAY.name: float(len(outcome.accepted_differ)),
         REPLAYED.name: float(bool(outcome.replay_differs)),
         FIDELITY.name: level_of(outcome.live),
+        AUDIT.name: float(len(outcome.audit_failed)),
         WALL.name: _number(wall_s),
     }
     if found[FIDELITY.name] == LEVELS["invalid"]:

@@ -25,6 +25,7 @@ from testbed.reproduce.play import PICTURE, RESULTS, TABLE, Request
 from testbed.reproduce.quantities import Grid
 from testbed.reproduce.record import to_json, to_markdown
 from testbed.reproduce.sweep import Progress, Report
+from testbed.results.audit import audit
 from testbed.results.compare import compare
 from testbed.results.folder import PROVENANCE, RunFolder, caller
 from testbed.results.provenance import provenance
@@ -191,8 +192,9 @@ def _outcome(piece: Piece, simulated: Run, worlds: Worlds) -> Outcome:
     again = _empty(piece, REPLAY)
     differs = worlds.replayed(piece.experiment, path, again)
     accepted = compare(live, load_run(again.path)).accepted_differ
+    failed = tuple(check.name for check in audit(path).results if check.status == "failed")
     return Outcome(
-        live, simulated, compare(live, simulated), differs, accepted, 1 + _earlier(piece)
+        live, simulated, compare(live, simulated), differs, accepted, failed, 1 + _earlier(piece)
     )
 
 
@@ -219,6 +221,7 @@ def runs_of(found: LiveReproduced) -> list[dict[str, Any]]:
             "seed": outcome.live.summary.seed,
             "verdict": outcome.live.summary.fidelity.verdict,
             "reasons": list(outcome.live.summary.fidelity.reasons),
+            "audit": list(outcome.audit_failed) or "passed",
             "attempts": outcome.attempts,
             "jobs": outcome.live.summary.jobs,
             "wall_s": outcome.live.summary.wall_s,

@@ -9,7 +9,7 @@ from testbed import events
 from testbed.reproduce.cell import Measures
 from testbed.reproduce.claims import Band, Claim, more
 from testbed.reproduce.figure import Panel
-from testbed.reproduce.live.claims import OURS, held, replays_alike, sound, worlds_agree
+from testbed.reproduce.live.claims import OURS, audited, held, replays_alike, sound, worlds_agree
 from testbed.reproduce.live.figure import LiveFigure
 from testbed.reproduce.live.measures import FIDELITY, SUCCESS, WALL, simulated
 from testbed.reproduce.live.trial import Trial
@@ -71,7 +71,11 @@ def request_of(job: dict[str, Any]) -> JobRequest:
 
 
 def _trial(series: str, x: float, quick: bool) -> Trial:  # noqa: ARG001 - one size
-    settings = (("workload.jobs", f"{x:g}"), ("workload.load", f"{0.04 * x:g}"))
+    settings = (
+        ("workload.jobs", f"{x:g}"),
+        ("workload.load", f"{0.04 * x:g}"),
+        ("workload.shortest", "1 min"),  # as in the simulated figures
+    )
     return Trial("leases-live.yaml", POLICIES[series], settings)
 
 
@@ -108,6 +112,7 @@ LEASES = LiveFigure(
               held(TWICE, NOTHING, SERIES, COUNTS)),
         Claim("No lease is cut short", OURS, held(KILLED, NOTHING, SERIES, COUNTS)),
         sound(SERIES, COUNTS),
+        audited(SERIES, COUNTS),
         worlds_agree(SERIES, COUNTS),
         replays_alike(SERIES, COUNTS),
     ),

@@ -16,7 +16,7 @@ from testbed.reproduce import published, registry
 from testbed.reproduce.claims import Claim, more
 from testbed.reproduce.figure import Panel
 from testbed.reproduce.live import play, trial
-from testbed.reproduce.live.claims import promises_kept, replays_alike, sound, worlds_agree
+from testbed.reproduce.live.claims import audited, promises_kept, replays_alike, sound, worlds_agree
 from testbed.reproduce.live.figure import Curves, LiveFigure
 from testbed.reproduce.live.measures import (
     FIDELITY,
@@ -57,6 +57,7 @@ def figure(series: tuple[str, ...] = (VC, BL)) -> LiveFigure:
         claims=(
             Claim("BL meets more deadlines", "BL > VC", more(SUCCESS, BL, (VC,), XS)),
             sound(series, XS),
+            audited(series, XS),
             promises_kept((VC,), XS, 0.12),
             worlds_agree(series, XS),
             replays_alike(series, XS),
@@ -105,7 +106,7 @@ def test_what_was_run_is_judged_and_written(tmp_path: Path) -> None:
     world = Scripted()
     found = run(tmp_path, world)
     assert world.played == ["vc", "bl"]
-    assert verdicts(found) == ["came out"] * 5
+    assert verdicts(found) == ["came out"] * 6
     assert found.done.grid.values(SUCCESS, VC, 1.0) == pytest.approx([200 / 3])
     assert found.done.grid.values(SUCCESS, BL, 1.0) == pytest.approx([100.0])
     folder, written = write_live(found, request(tmp_path))
@@ -122,7 +123,7 @@ def test_a_live_run_that_is_there_is_not_run_again(tmp_path: Path) -> None:
     second = Scripted()
     found = run(tmp_path, second)
     assert second.played == []
-    assert verdicts(found) == ["came out"] * 5
+    assert verdicts(found) == ["came out"] * 6
 
 
 def test_another_text_is_another_run(tmp_path: Path) -> None:
@@ -151,13 +152,13 @@ def test_an_interrupted_run_is_run_again_and_the_whole_ones_are_kept(tmp_path: P
     second = Scripted()
     found = run(tmp_path, second)
     assert second.played == ["bl"]
-    assert verdicts(found) == ["came out"] * 5
+    assert verdicts(found) == ["came out"] * 6
 
 
 def test_an_invalid_run_decides_nothing(tmp_path: Path) -> None:
     found = run(tmp_path, Scripted(levels=("ok", "invalid")))
     assert math.isnan(found.done.grid.values(SUCCESS, BL, 1.0)[0])
-    assert verdicts(found) == ["cannot tell", "did not", "came out", "cannot tell", "cannot tell"]
+    assert verdicts(found) == ["cannot tell", "did not"] + ["came out"] * 2 + ["cannot tell"] * 2
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -166,7 +167,7 @@ def test_an_invalid_run_is_run_again_if_so_asked_and_the_tries_are_told(tmp_path
     second = Scripted()
     found = run(tmp_path, second, again=True)
     assert second.played == ["bl"]
-    assert verdicts(found) == ["came out"] * 5
+    assert verdicts(found) == ["came out"] * 6
     _, written = write_live(found, request(tmp_path))
     assert [r["attempts"] for r in written["runs"]] == [1, 2]
 
@@ -175,7 +176,21 @@ def test_a_world_that_is_slow_is_found_out_by_all_but_the_replay(tmp_path: Path)
     world = Scripted()
     world.slow = 1.25
     found = run(tmp_path, world)
-    assert verdicts(found) == ["came out", "came out", "did not", "did not", "came out"]
+    assert verdicts(found) == ["came out"] * 3 + ["did not"] * 2 + ["came out"]
+
+
+def test_a_live_run_that_its_audit_refutes_is_told(tmp_path: Path) -> None:
+    found = run(tmp_path, Scripted())
+    path = found.outcomes[(VC, 1.0)][0].live.path / "events.jsonl"
+    lines = path.read_text().splitlines()
+    number = next(k for k, line in enumerate(lines) if '"job_reserved"' in line)
+    reserved = json.loads(lines[number])
+    lines[number] = json.dumps(reserved | {"estimate_s": reserved["estimate_s"] + 1.0})
+    path.write_text("\n".join(lines) + "\n")
+    found = run(tmp_path, Scripted())
+    assert verdicts(found)[2] == "did not"
+    _, written = write_live(found, request(tmp_path))
+    assert [r["audit"] for r in written["runs"]] == [["estimates", "jobs.csv", "summary"], "passed"]
 
 
 def test_where_there_is_no_root_nothing_is_begun(
