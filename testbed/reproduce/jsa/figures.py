@@ -58,6 +58,12 @@ def order(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
             reading="within 5 points",
         ),
         Claim(
+            "PS-P, Oktopus and EDF perform similarly",
+            "Oktopus ≈ PS-P ≈ EDF",
+            alike(reward, EDF, OKTOPUS, xs, 5.0) + alike(reward, EDF, PSP, xs, 5.0),
+            reading="EDF within 5 points of the other two",
+        ),
+        Claim(
             "EDF has a lower reward ratio than Oktopus and PS-P",
             "EDF < Oktopus, PS-P",
             more(reward, OKTOPUS, (EDF,), xs) + more(reward, PSP, (EDF,), xs),
