@@ -1,17 +1,24 @@
 """The most that a plan asks of the switches at one instant: from the events of a dry run. Pure.
 
 Who has a reservation counts by it. Who has none may send as much as its application wants and the
-links leave: shares of them, as hoses, by progressive filling (:func:`shares_bps`).
+links leave: max-min fair shares of that, as hoses (:func:`shares_bps`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import floor
+
+import numpy as np
 
 from testbed import events
 from testbed.embedding.placement import Placement, hose_bps, tree_of
+from testbed.reservation.maxmin import max_min_rates
 from topologies.datacentre import DataCentre
+
+_ROUNDING = 1e-6
+"""A share that is whole but for the arithmetic, in bit/s."""
 
 
 def crossings_bps(job_rate_bps: int, n_vms: int, links: Iterable[tuple[int, int]]) -> int:
@@ -95,31 +102,19 @@ def with_shares(
 
 
 def shares_bps(
-    units: Mapping[str, Mapping[int, int]], wanted: Mapping[str, int], free_bps: list[int]
+    units: Mapping[str, Mapping[int, int]], wanted: Mapping[str, int], free_bps: Sequence[int]
 ) -> dict[str, int]:
-    """Max-min fair rates per VM: all rise together, each until it has what it wants or a link that
-    it crosses is full. ``units``: on each link how many VMs' rates a job's hose takes there.
+    """Max-min fair rates per VM, in whole bit/s: each has what it wants or crosses a full link.
 
-    Whole bit/s; what is left of ``free_bps`` afterwards is too little for one more of everybody.
-    O(rounds · links of the jobs), a round for every job that stops rising.
+    ``units``: on each link how many VMs' rates a job's hose takes there.
     """
-    rates = dict.fromkeys(units, 0)
-    rising = list(units)
-    while rising:
-        load: dict[int, int] = {}
-        for job_id in rising:
-            for link, vms in units[job_id].items():
-                load[link] = load.get(link, 0) + vms
-        step = min(wanted[job_id] - rates[job_id] for job_id in rising)
-        step = min([step, *(max(0, free_bps[link]) // vms for link, vms in load.items())])
-        for job_id in rising:
-            rates[job_id] += step
-        for link, vms in load.items():
-            free_bps[link] -= step * vms
-        full = {link for link, vms in load.items() if free_bps[link] < vms}
-        rising = [
-            job_id
-            for job_id in rising
-            if rates[job_id] < wanted[job_id] and full.isdisjoint(units[job_id])
-        ]
-    return rates
+    loads = [load for own in units.values() for load in own.items()]
+    rates = max_min_rates(
+        np.maximum(np.array(free_bps, dtype=np.float64), 0.0),
+        np.cumsum([0, *map(len, units.values())]),
+        np.array([link for link, _ in loads], dtype=np.int64),
+        np.array([vms for _, vms in loads], dtype=np.float64),
+        np.array([wanted[job_id] for job_id in units], dtype=np.float64),
+        compile_loops=False,
+    )
+    return {job_id: floor(rate + _ROUNDING) for job_id, rate in zip(units, rates, strict=True)}

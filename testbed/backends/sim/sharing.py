@@ -30,8 +30,8 @@ import numpy.typing as npt
 from jobs.estimate import volume_bits_per_vm
 from jobs.request import JobRequest
 from testbed.backends.sim.flows import Traffic, proximate_priority, traffic
-from testbed.backends.sim.maxmin import FloatArray, max_min_rates
 from testbed.embedding.placement import Placement, hose_bps, tree_of
+from testbed.reservation.maxmin import FloatArray, max_min_rates
 from testbed.schedulers.bl import COUPLINGS, Coupling
 from topologies.datacentre import DataCentre, IntArray
 

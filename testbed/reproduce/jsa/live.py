@@ -57,8 +57,11 @@ def rewarded(run: Run) -> Measures:
 
 
 def policy(series: str) -> str:
-    """An entry of the file's ``policies``. PS-P's flows go on by themselves in either world."""
-    return "{name: ps-p, coupling: independent}" if series == PSP else POLICIES[series]
+    """An entry of the file's ``policies``: EDF keeps to its order (decision 0469), PS-P's flows go
+    on by themselves in either world.
+    """
+    own = {EDF: "{name: edf, queue: block}", PSP: "{name: ps-p, coupling: independent}"}
+    return own.get(series, POLICIES[series])
 
 
 def _figure(

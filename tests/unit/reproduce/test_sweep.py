@@ -98,7 +98,7 @@ def test_the_sources_behind_a_cell() -> None:
         "testbed.reproduce.dcloud.meter",
         "testbed.engine.engine",
         "testbed.schedulers.dru_loop",
-        "testbed.backends.sim.fill_loop",
+        "testbed.reservation.fill_loop",
         "jobs.workload.laws",
         "topologies.tree",
     ):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from jobs.request import JobRequest
-from testbed.backends.sim.maxmin import max_min_rates
 from testbed.backends.sim.sharing import SharedNetwork, Sharing
 from testbed.embedding.placement import Placement
+from testbed.reservation.maxmin import max_min_rates
 from topologies.datacentre import DataCentre
 from topologies.tree import tree
 

@@ -47,7 +47,7 @@ def max_min_rates(
     if priority is None:
         priority = np.ones(len(link))
     if compile_loops and numba_available():
-        from testbed.backends.sim.fill_loop import fill_loop
+        from testbed.reservation.fill_loop import fill_loop
 
         fill = compiled(fill_loop)
         if fill is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from testbed.backends.sim.maxmin import FloatArray
 from testbed.compiled import inline
+from testbed.reservation.maxmin import FloatArray
 from topologies.datacentre import IntArray
 
 BoolArray = npt.NDArray[np.bool_]
@@ -16,7 +16,7 @@ def fill_loop(
     capacity: FloatArray, start: IntArray, link: IntArray, weight: FloatArray, cap: FloatArray,
     priority: FloatArray,
 ) -> FloatArray:  # fmt: skip
-    """See :func:`testbed.backends.sim.maxmin.max_min_rates`; equal to it to the last bit."""
+    """See :func:`testbed.reservation.maxmin.max_min_rates`; equal to it to the last bit."""
     rate = np.empty(len(cap))
     active = np.empty(len(cap), dtype=np.int64)
     n_active = 0

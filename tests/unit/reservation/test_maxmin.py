@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from testbed.backends.sim.maxmin import max_min_rates
+from testbed.reservation.maxmin import max_min_rates
 
 Problem = tuple[list[float], list[list[tuple[int, float]]], list[float]]
 
