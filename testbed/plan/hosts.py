@@ -17,7 +17,7 @@ from testbed.plan.network import TenantPlan
 VM_DEVICE = "eth0"
 MAX_GSO_BYTES = 65_536
 LOW_RATE_GSO_BYTES = 16_384
-MIN_GSO_BYTES = 4_410
+MIN_GSO_BYTES = 8_754
 GSO_S = 0.005
 INITIAL_WINDOW_SEGMENTS = 32
 # A VM with a reservation: more than is ever on its way, so that neither its start nor a switch that
@@ -32,7 +32,7 @@ def gso_bytes(rate_bps: int) -> int:
     One 64 kB packet is 10 ms of 50 Mbit/s: it would sit in a switch port's short queue alone, and
     a bucket would let it pass on credit. At low rates up to a whole bucket or eleven segments: each
     packet is answered by one acknowledgement, which takes its 66 bytes from what the receiver may
-    send (0.4 % of 16 kB, but 2.2 % of two segments). Three segments are the least.
+    send (0.4 % of 16 kB, but 2.2 % of two segments). Six segments are the least (0.7 %).
     """
     usual = max(bytes_in(rate_bps, GSO_S), min(LOW_RATE_GSO_BYTES, bytes_in(rate_bps, BURST_S)))
     return max(MIN_GSO_BYTES, min(MAX_GSO_BYTES, usual))
