@@ -36,6 +36,13 @@ def test_shares_sizes_and_load_are_those_wanted() -> None:
         assert lease.start_s is None or lease.start_s >= lease.arrival_s
 
 
+def test_no_lease_lasts_less_than_the_shortest() -> None:
+    usual = [lease.duration_s for lease in LeaseMix(count=500).draw(1, 300, 0.8)]
+    longer = [lease.duration_s for lease in LeaseMix(count=500, shortest_s=900.0).draw(1, 300, 0.8)]
+    assert min(usual) < 900.0
+    assert longer == [max(900.0, duration_s) for duration_s in usual]
+
+
 def test_a_lease_is_a_request_that_knows_its_type_and_hides_its_real_duration() -> None:
     ahead = Lease("a", "AR", 5.0, 50.0, 100.0, 3, 2, 512, 80.0)
     (job,) = requests_of([ahead])
