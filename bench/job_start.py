@@ -9,6 +9,7 @@ files, control groups, tc classes, flows.
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -31,8 +32,17 @@ GROWTH_TARGET = 0.05
 
 
 def run(quick: bool) -> list[Result]:
-    """Jobs one after another over 4 racks of 2 servers, a VM on each."""
-    n_jobs = 25 if quick else JOBS
+    """Jobs one right after another."""
+    return one_by_one(25 if quick else JOBS)
+
+
+def one_by_one(
+    n_jobs: int, every_s: float = 0.0, say: Callable[[int], None] = lambda _: None
+) -> list[Result]:
+    """Jobs over 4 racks of 2 servers, a VM on each; ``every_s`` from one's start to the next's.
+
+    ``say`` is told how many have ended.
+    """
     started, ended = [], []
     with network(tree([4, 2], [1_000_000_000] * 2, 1)) as world:
         backend = LiveBackend(world, Scale(), 1, lambda _: None)
@@ -50,6 +60,9 @@ def run(quick: bool) -> list[Result]:
             ended.append(backend.now_s() - done.at_s)
             if k == WARM - 1:
                 before = _counted(world)
+            say(k + 1)
+            if k + 1 < n_jobs:
+                backend.wait((k + 1) * every_s)
         after = _counted(world)
     grown = {key: f"{before[key]:.6g} -> {after[key]:.6g}" for key in before}
     flat = all(after[key] <= before[key] * (1 + GROWTH_TARGET) for key in before)
