@@ -66,7 +66,7 @@ Live = Annotated[
 ]
 Again = Annotated[
     bool,
-    typer.Option("--again", help="With --live: run those runs again whose verdict is invalid."),
+    typer.Option("--again", help="With --live: run those runs again whose verdict is not ok."),
 ]
 
 

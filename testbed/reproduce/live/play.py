@@ -3,8 +3,8 @@
 Below ``OUT/live/`` every trial has a folder, named after the experiment, its policy, its seed and
 the digest of what is played: figures that share a point share its run. In it ``live`` is the live
 run: it is kept, and never run again while it is complete. ``simulated`` and ``replay`` take seconds
-and are made anew each time. A live run that is run again all the same (an invalid one, if so asked)
-moves to ``live.1``, ``live.2`` …
+and are made anew each time. A live run that is run again all the same (one not ``ok``, if so
+asked) moves to ``live.1``, ``live.2`` …
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def reproduce_live(
 ) -> LiveReproduced:
     """Run what is missing, one trial after another; simulate and replay all; measure.
 
-    ``again``: live runs whose verdict is invalid are run again. Raises what stops it; complete
+    ``again``: live runs whose verdict is not ``ok`` are run again. Raises what stops it; complete
     runs stay.
     """
     pieces = _pieces(figure, request)
@@ -151,7 +151,7 @@ def _simulate(piece: Piece, worlds: Worlds) -> Run:
 
 
 def _kept(piece: Piece, *, again: bool) -> bool:
-    """Whether a complete live run is there (and need not be run again for being invalid)."""
+    """Whether a complete live run is there (and need not be run again for not being ``ok``)."""
     path = piece.folder.path / LIVE
     try:
         run = load_run(path)
@@ -159,7 +159,7 @@ def _kept(piece: Piece, *, again: bool) -> bool:
         return False
     if run.summary.status != COMPLETED:
         return False
-    return not (again and level_of(run) >= 2)
+    return not (again and level_of(run) > 0)
 
 
 def _run_live(piece: Piece, worlds: Worlds, advance: Advance) -> None:

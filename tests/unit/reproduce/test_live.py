@@ -162,8 +162,11 @@ def test_an_invalid_run_decides_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_an_invalid_run_is_run_again_if_so_asked_and_the_tries_are_told(tmp_path: Path) -> None:
-    run(tmp_path, Scripted(levels=("ok", "invalid")))
+@pytest.mark.parametrize("level", ["suspect", "invalid"])
+def test_a_run_that_is_not_ok_is_run_again_if_so_asked_and_the_tries_are_told(
+    tmp_path: Path, level: str
+) -> None:
+    run(tmp_path, Scripted(levels=("ok", level)))
     second = Scripted()
     found = run(tmp_path, second, again=True)
     assert second.played == ["bl"]
