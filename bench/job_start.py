@@ -51,6 +51,7 @@ def one_by_one(
         )
         before: dict[str, float] = {}
         for k in range(n_jobs):
+            backend.wait(k * every_s)
             job = JobRequest(f"j{k}", 0.0, VMS, RATE_BPS, 0.1)
             backend.start(job, placement, RATE_BPS, "foreground")
             (done,) = backend.wait(None)
@@ -61,8 +62,6 @@ def one_by_one(
             if k == WARM - 1:
                 before = _counted(world)
             say(k + 1)
-            if k + 1 < n_jobs:
-                backend.wait((k + 1) * every_s)
         after = _counted(world)
     grown = {key: f"{before[key]:.6g} -> {after[key]:.6g}" for key in before}
     flat = all(after[key] <= before[key] * (1 + GROWTH_TARGET) for key in before)
