@@ -62,6 +62,7 @@ class Engine:
         self._timeline: list[tuple[float, int, str, int]] = []
         self._coming = Arrivals(jobs)
         self._left: list[str] = []
+        self._unstarted: list[str] = []
         self._arrived = 0
         self.largest_bps = 0
         self._out_of_order = False
@@ -142,6 +143,10 @@ class Engine:
             elif arrival is not None:
                 self._coming.step()
                 self._arrive(arrival)
+        # Not before: the policy is in the middle of saying what else is to be done.
+        while self._unstarted:
+            job_id = self._unstarted.pop(0)
+            self._ask(act.Ended(job_id, "killed", more=bool(self._unstarted)))
         # What was due of jobs that have left is waited for by nobody: a run ends with its last job.
         while timeline and self._stale(*timeline[0]):
             heapq.heappop(timeline)
@@ -182,6 +187,9 @@ class Engine:
     def _ask(self, event: act.PolicyEvent) -> None:
         does = self._does
         for action in self.policy.decide(self._view, event):
+            # Decided together with a start that the world could not make.
+            if self._unstarted and getattr(action, "job_id", None) in self._unstarted:
+                continue
             does[type(action)](action)
 
     # -- what happens to jobs ---------------------------------------------------------------
@@ -200,16 +208,16 @@ class Engine:
             self.largest_bps = request.bandwidth_bps
         if self._sink is not None:
             self._sink(events.JobSubmitted(self.now_s, events.JobRecord(request.to_json)))
-        for action in self.policy.decide(self._view, act.Arrived(request.id)):
-            self._does[type(action)](action)
+        self._ask(act.Arrived(request.id))
 
     def _complete_all(self, completions: list[Completion]) -> None:
-        """Take in what ended together before the policy hears of the first of them."""
-        together: list[act.Ended] = []
+        """Take in all of them before the policy hears of the first.
+
+        The world is done with every one: what a policy decided on hearing of the first might be
+        about the second, though that ended a moment later.
+        """
+        gone: list[act.Ended] = []
         for done in completions:
-            if together and done.at_s > self.now_s:
-                self._tell_ended(together)
-                together.clear()
             job = self.jobs.get(done.job_id)
             if job is not None and job.phase in ("running", "preempted"):
                 self._advance(done.at_s)
@@ -217,18 +225,10 @@ class Engine:
                 if self._charges:
                     detail = {**(detail or {}), **self._price(done)}
                 self._end(job, done.outcome, done.reason, done.measured_s, detail)
-                together.append(act.Ended(done.job_id, done.outcome))
-        if len(together) == 1:
-            for action in self.policy.decide(self._view, together[0]):
-                self._does[type(action)](action)
-        else:
-            self._tell_ended(together)
-
-    def _tell_ended(self, together: list[act.Ended]) -> None:
-        """Tell the policy who ended at this instant."""
-        for ended in together[:-1]:
+                gone.append(act.Ended(done.job_id, done.outcome))
+        for ended in gone[:-1]:
             self._ask(ended._replace(more=True))
-        for last in together[-1:]:
+        for last in gone[-1:]:
             self._ask(last)
 
     def _price(self, done: Completion) -> dict[str, float]:
@@ -358,7 +358,7 @@ class Engine:
         except StartFailed as error:
             self._advance(self.backend.now_s())
             self._end(job, "killed", f"it could not be started: {error}")
-            self._ask(act.Ended(job_id, "killed"))
+            self._unstarted.append(job_id)
             return
         now_s = self.backend.now_s()
         if now_s > self.now_s:
