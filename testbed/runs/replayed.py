@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import BadInput, RunFailed
+from testbed.events import RunStarted
 from testbed.results.compare import Difference, decisions, first_difference
-from testbed.results.folder import RunFolder
-from testbed.results.read import policy_folders, read_events
+from testbed.results.folder import EVENTS, RunFolder
+from testbed.results.read import policy_folders, read_events, stream_events
 from testbed.runs.answers import ANSWERS, Replayed, read_answers
 from testbed.runs.play import play, tee
 from testbed.runs.record import Recorded, begin_folder, conclude_run
@@ -53,17 +54,30 @@ class Replay:
 def run_replayed(
     experiment: Experiment, live: Path, top: RunFolder, command: list[str]
 ) -> list[Replay]:
-    """Every policy against the live run's folder of that name. Raises BadInput."""
+    """Every policy against the live run's folder of it. Raises BadInput."""
+    found = policy_folders(live)
     several = len(experiment.policies) > 1
-    folders = {path.name: path for path in policy_folders(live)} if several else {}
+    by_policy = {_policy_of(path): path for path in found}
     out = []
     for policy in experiment.policies:
-        source = folders.get(policy.label) if several else live
+        source = found[0] if len(found) == 1 and not several else by_policy.get(policy.label)
         if source is None:
-            raise BadInput(f"{live} holds no run of the policy {policy.label}")
+            there = ", ".join(sorted(by_policy))
+            raise BadInput(
+                f"{live} holds no run of the policy {policy.label}, only of {there}",
+                "replay the file that was run, or choose with --set policies=[…]",
+            )
         folder = top.policy(policy.label) if several else top
         out.append(_one(experiment, policy, source, folder, command))
     return out
+
+
+def _policy_of(folder: Path) -> str:
+    """The policy of a run folder as the run itself says it: a folder's name may not hold it."""
+    first = next(stream_events(folder / EVENTS), None)
+    if not isinstance(first, RunStarted):
+        raise BadInput(f"{folder / EVENTS}:1: damaged: a run begins with run_started")
+    return first.policy
 
 
 def _one(
@@ -74,7 +88,7 @@ def _one(
     command: list[str],
 ) -> Replay:
     began = time.monotonic()
-    then = read_events(source / "events.jsonl").events
+    then = read_events(source / EVENTS).events
     world = Replayed(read_answers(source / ANSWERS))
     begin_folder(folder, experiment, policy, world.name, command, {"replay_of": str(source)})
     now: list[Any] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from testbed.backends.sim.backend import SimulatedBackend
 from testbed.cli.main import run as command
 from testbed.errors import RunFailed
 from testbed.results.compare import decisions, first_difference
-from testbed.runs.answers import Recorded, Replayed
+from testbed.results.folder import EVENTS, EventLog
+from testbed.runs.answers import ANSWERS, Recorded, Replayed
 from testbed.runs.play import play
-from testbed.spec.experiment import Experiment
+from testbed.spec.experiment import Experiment, PolicySpec
 from testbed.spec.load import load_experiment
 
 FILE = """
@@ -45,11 +47,13 @@ def experiment(tmp_path: Path) -> Experiment:
     return load_experiment(path)
 
 
-def recorded(experiment: Experiment) -> tuple[list[dict[str, Any]], list[events.Event]]:
+def recorded(
+    experiment: Experiment, policy: PolicySpec | None = None
+) -> tuple[list[dict[str, Any]], list[events.Event]]:
     answers: list[dict[str, Any]] = []
     told: list[events.Event] = []
     play(
-        experiment, experiment.policies[0],
+        experiment, policy or experiment.policies[0],
         Recorded(Late(experiment.datacentre), lambda a: answers.append(json.loads(json.dumps(a)))),
         told.append,
     )  # fmt: skip
@@ -77,27 +81,76 @@ def test_another_decision_is_found_and_the_replay_ends_there(experiment: Experim
         )  # fmt: skip
 
 
+def keep(folder: Path, answers: list[dict[str, Any]], told: list[events.Event]) -> None:
+    """Make a run folder that of the run which these are of."""
+    (folder / EVENTS).unlink()
+    with EventLog(folder / EVENTS) as log:
+        for event in told:
+            log(event)
+    lines = "".join(json.dumps(answer) + "\n" for answer in answers)
+    (folder / ANSWERS).write_text(lines)
+
+
 def test_the_command_replays_a_run_folder_and_compares_two(
     experiment: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = str(experiment.path)
     assert command(["simulate", file, "--out", str(tmp_path / "sim"), "--json"]) == 0
     (first,) = json.loads(capsys.readouterr().out)
-    answers, _ = recorded(experiment)
-    lines = "".join(json.dumps(answer) + "\n" for answer in answers)
-    (Path(first["folder"]) / "answers.jsonl").write_text(lines)
+    keep(Path(first["folder"]), *recorded(experiment))
     replay = ["simulate", file, "--out", str(tmp_path / "again"), "--replay", first["folder"]]
-    code = command([*replay, "--json"])
+    assert command([*replay, "--json"]) == 0
     (second,) = json.loads(capsys.readouterr().out)
     assert second["decisions"] > 50
-    assert code == (0 if second["same_decisions"] else 1)
+    assert second["same_decisions"] is True
     assert command(["compare", first["folder"], second["folder"], "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
-    assert found["same_decisions"] == second["same_decisions"]
+    assert found["same_decisions"] is True
     assert len(found["jobs"]) == first["jobs"]
     assert command(["compare", first["folder"], second["folder"]]) == 0
-    shown = capsys.readouterr().out
-    assert "decisions are the same" in shown or "the first that differs" in shown
+    assert "decisions are the same" in capsys.readouterr().out
+
+
+def test_the_command_says_where_a_run_decided_otherwise(
+    experiment: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(experiment.path)
+    assert command(["simulate", file, "--out", str(tmp_path / "sim"), "--json"]) == 0
+    (first,) = json.loads(capsys.readouterr().out)
+    answers, told = recorded(experiment)
+    place = next(i for i, e in enumerate(told) if isinstance(e, events.JobReserved) and i > 20)
+    told[place] = replace(told[place], rate_bps=1)  # type: ignore[call-arg]
+    keep(Path(first["folder"]), answers, told)
+    replay = ["simulate", file, "--out", str(tmp_path / "again"), "--replay", first["folder"]]
+    assert command([*replay, "--json"]) == 1
+    (second,) = json.loads(capsys.readouterr().out)
+    assert second["same_decisions"] is False
+    assert "differs" in second["replay"]
+
+
+def test_each_policy_is_replayed_from_its_own_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A label may hold what a folder's name may not: bl-coupling=independent."""
+    path = tmp_path / "two.yaml"
+    path.write_text(
+        FILE.replace("[dcloud]", "[{name: bl, coupling: independent}, {name: dcloud, gamma: 0.1}]")
+    )
+    two = load_experiment(path)
+    assert command(["simulate", str(path), "--out", str(tmp_path / "sim"), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    for policy, one in zip(two.policies, shown, strict=True):
+        assert "=" in policy.label
+        keep(Path(one["folder"]), *recorded(two, policy))
+    live = str(Path(shown[0]["folder"]).parent)
+    replay = ["simulate", str(path), "--out", str(tmp_path / "again"), "--replay", live]
+    assert command([*replay, "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert [one["same_decisions"] for one in again] == [True, True]
+    alone = ["--set", "policies=[{name: bl, coupling: independent}]"]
+    assert command([*replay, *alone, "--json"]) == 0
+    assert command([*replay, "--set", "policies=[vc]"]) == 2
+    assert "holds no run of the policy vc" in capsys.readouterr().err
 
 
 def test_a_run_without_answers_says_who_keeps_them(
