@@ -18,7 +18,6 @@ from testbed.cli.live import (
     shown,
 )
 from testbed.cli.options import ExperimentPath, Json, Lenient, Out, Seed, Settings, overrides_of
-from testbed.results.conclude import conclude_all
 from testbed.spec.load import load_experiment
 
 
@@ -49,8 +48,6 @@ def run(
     options = LiveOptions(prefix, openflow_port, api_port, controller)
     top = new_run(experiment, out)
     recorded = run_live(experiment, top, options, shown(), ["testbed", *sys.argv[1:]])
-    if len(experiment.policies) > 1:
-        conclude_all(top, [one.results for one in recorded])
     bad = any(not one.good for one in recorded)
     doubtful = strict and any(one.results.summary.fidelity.verdict != "ok" for one in recorded)
     if as_json:

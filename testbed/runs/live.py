@@ -9,8 +9,10 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 
+from jobs.live.client import AgentPoolError
 from testbed import events
 from testbed.backends.emu.backend import LiveBackend
+from testbed.backends.emu.clean import uninterrupted
 from testbed.backends.emu.rehearse import rehearse
 from testbed.backends.emu.world import LiveOptions, LiveWorld, live_world
 from testbed.errors import BadInput, RunFailed
@@ -19,7 +21,8 @@ from testbed.plan.network import check_reachable
 from testbed.plan.peak import peak
 from testbed.plan.validity import Finding
 from testbed.results import folder as names
-from testbed.results.folder import RunFolder
+from testbed.results.conclude import conclude_all
+from testbed.results.folder import EventLog, RunFolder
 from testbed.runs import answers as answered
 from testbed.runs.answers import ANSWERS
 from testbed.runs.ballast import Ballast
@@ -48,11 +51,39 @@ def run_live(
     Raises BadInput and MachineCannot before anything is made, RunFailed when the run could not go
     on; the folder is complete in either case once jobs had begun.
     """
+    recorded: list[Recorded] = []
+    try:
+        _run_policies(experiment, top, options, show, command, recorded)
+    except BaseException as error:
+        with suppress(OSError):
+            _conclude_several(experiment, top, recorded)
+        if isinstance(error, AgentPoolError):
+            raise RunFailed(str(error), f"see {top.path}") from error
+        raise
+    _conclude_several(experiment, top, recorded)
+    return recorded
+
+
+def _conclude_several(experiment: Experiment, top: RunFolder, recorded: list[Recorded]) -> None:
+    """The summary above several policies, of those that there are."""
+    if len(experiment.policies) > 1 and recorded:
+        with uninterrupted():
+            conclude_all(top, [one.results for one in recorded])
+
+
+def _run_policies(
+    experiment: Experiment,
+    top: RunFolder,
+    options: LiveOptions,
+    show: LiveRun,
+    command: list[str],
+    recorded: list[Recorded],
+) -> None:
+    """Adds to ``recorded`` policy by policy: whatever stops the run, those are there."""
     check_reachable(experiment.datacentre, experiment.jobs)
     plans = [dry_run(experiment, policy) for policy in experiment.policies]
     several = len(experiment.policies) > 1
     slots = [int(count) for count in experiment.datacentre.slots]
-    recorded = []
     with (
         terminated_as_interrupt(),
         live_world(
@@ -73,11 +104,8 @@ def run_live(
                 world, experiment.scale, experiment.seed, peak(plan, experiment.datacentre)
             )
             show.narrate(f"preflight: {found.level}: {found.reason}")
-            recorded.append(
-                _one_policy(experiment, policy, plan, found, world, folder, show, command)
-            )
+            _one_policy(experiment, policy, plan, found, world, folder, show, command, recorded)
         show.narrate("taking the network down")
-    return recorded
 
 
 def _one_policy(
@@ -89,15 +117,15 @@ def _one_policy(
     folder: RunFolder,
     show: LiveRun,
     command: list[str],
-) -> Recorded:
+    recorded: list[Recorded],
+) -> None:
+    """Raises RunFailed; what there is of the run is concluded and ``recorded`` all the same."""
     began = time.monotonic()
     expected = {e.job_id: e.t for e in plan if isinstance(e, events.JobEnded)}
-    begin_folder(folder, experiment, policy, "live", command, world.facts())
-    world.write_plans_to(folder.write_text)
     try:
         with (
             Ballast(folder.path) as ballast,
-            folder.open_events() as log,
+            _begun(folder, experiment, policy, command, world, ballast) as log,
             (folder.path / ANSWERS).open("x", encoding="utf-8") as answers,
             show.progress(expected, experiment.scale.time, policy.label) as bar,
         ):
@@ -109,12 +137,29 @@ def _one_policy(
             play(experiment, policy, met, _before_the_end(sink, backend, preflight_finding))
     except BaseException as error:
         # What stopped the run is what the caller must hear, whatever the folder still allows.
-        with suppress(BadInput, OSError):
-            conclude_run(folder, experiment, policy, time.monotonic() - began)
+        with uninterrupted(), suppress(BadInput, OSError):
+            recorded.append(conclude_run(folder, experiment, policy, time.monotonic() - began))
         if isinstance(error, OSError):
             raise RunFailed(f"the run stopped: {error}", f"see {folder.path}") from error
         raise
-    return conclude_run(folder, experiment, policy, time.monotonic() - began)
+    # Whoever asks the run to end now is heard when it is written down.
+    with uninterrupted():
+        recorded.append(conclude_run(folder, experiment, policy, time.monotonic() - began))
+
+
+def _begun(
+    folder: RunFolder,
+    experiment: Experiment,
+    policy: PolicySpec,
+    command: list[str],
+    world: LiveWorld,
+    ballast: Ballast,
+) -> EventLog:
+    """The folder with all that is known before the first event. Raises RunFailed, OSError."""
+    with ballast.guarding():
+        begin_folder(folder, experiment, policy, "live", command, world.facts())
+        world.write_plans_to(folder.write_text)
+        return folder.open_events()
 
 
 def _before_the_end(sink: Sink, backend: LiveBackend, first: Finding) -> Sink:

@@ -268,7 +268,7 @@ class LiveBackend:
 
     def _tenant(self, live: LiveJob) -> TenantPlan:
         job, placement = live.request, live.placement
-        slots = [self._slot(server) for server, count in placement.vms_on for _ in range(count)]
+        slots = self._slots(placement)
         tenant_id, self._next_tenant = self._next_tenant, self._next_tenant + 1
         rate_bps = scaled_bps(live.rate_bps, self._scale.rate)
         if live.best_effort:
@@ -289,13 +289,32 @@ class LiveBackend:
         weights = proximate_weights(self._world.datacentre, placement) if self._weighted else ()
         return replace(tenant, link_bps=(), weights=weights)
 
+    def _slots(self, placement: Placement) -> list[Slot]:
+        """A namespace for every VM, by server; none is taken where one is missing."""
+        slots: list[Slot] = []
+        try:
+            for server, count in placement.vms_on:
+                for _ in range(count):
+                    slots.append(self._slot(server))  # noqa: PERF401 - those so far are kept
+        except BaseException:
+            self._give_back(slots)
+            raise
+        return slots
+
+    def _give_back(self, slots: Iterable[Slot]) -> None:
+        for slot in slots:
+            self._free[slot.server].append(slot)
+            self._free[slot.server].sort(key=lambda free: free.index)
+
     def _slot(self, server: int) -> Slot:
         """A free namespace on a server; whoever is frozen there makes room where none is left."""
         if not self._free[server]:
             for job_id in sorted(self._jobs):
                 job = self._jobs[job_id]
                 vms = () if job.tenant is None else job.tenant.vms
-                if job.frozen and any(vm.slot.server == server for vm in vms):
+                # One that goes on already, but not before it has paid for it, keeps its place.
+                waits = job.frozen and job.since_ns is None
+                if waits and any(vm.slot.server == server for vm in vms):
                     self._park(job)
                     break
         if not self._free[server]:
@@ -353,13 +372,15 @@ class LiveBackend:
                 self._world.prefer(live.tenant, "foreground")
                 if live.request.command is None:
                     self._world.hasten(live.tenant)
-        if silent and live.tenant is not None and live.frozen:
+        if running and live.tenant is not None and live.frozen:
+            # Who has reported may have been stopped short of its exit.
             self._world.freeze(live.tenant, frozen=False)
         live.frozen = False
         if graceful or not silent:
             stubborn = live.request.command is not None
             self._until_ended(live, GRACE_S if stubborn else EXIT_TIMEOUT_S)
-        if live.tenant is not None and (live.request.command is not None or silent):
+        lingering = self._alive.intersection(live.agents)
+        if live.tenant is not None and (live.request.command is not None or silent or lingering):
             self._world.end_processes(live.tenant)
         self._until_ended(live, EXIT_TIMEOUT_S)
         if left := self._alive.intersection(live.agents):
@@ -375,9 +396,7 @@ class LiveBackend:
         if live.tenant is None:
             return
         self._world.dismiss(live.tenant)
-        for vm in live.tenant.vms:
-            self._free[vm.slot.server].append(vm.slot)
-            self._free[vm.slot.server].sort(key=lambda slot: slot.index)
+        self._give_back(vm.slot for vm in live.tenant.vms)
 
     def kill(self, job_id: str) -> None:
         self._take_out(job_id)

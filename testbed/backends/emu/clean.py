@@ -57,14 +57,15 @@ class Removed:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back until the block is done: half a removal helps nobody."""
+    """Hold what asks us to end back until the block is done: half a removal helps nobody."""
     held: list[int] = []
 
     def hold(signum: int, _: FrameType | None) -> None:
         held.append(signum)
 
     try:
-        old = {s: signal.signal(s, hold) for s in (signal.SIGINT, signal.SIGTERM)}
+        asking = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        old = {s: signal.signal(s, hold) for s in asking}
     except ValueError:  # not the main thread: signals do not come here
         yield
         return

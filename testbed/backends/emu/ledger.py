@@ -203,10 +203,14 @@ class Ledger:
         self._entries.update({(e.kind, e.name): e for e in entries})
 
     def strike(self, entries: Sequence[Entry]) -> None:
-        """Strike out what has been removed."""
+        """Strike out what has been removed.
+
+        On a full disk it stays listed: whoever removes it again finds nothing, which is no failure.
+        """
         if not entries:
             return
-        self._append([{"kind": "gone", "names": [[e.kind, e.name] for e in entries]}])
+        with suppress(OSError):
+            self._append([{"kind": "gone", "names": [[e.kind, e.name] for e in entries]}])
         for entry in entries:
             self._entries.pop((entry.kind, entry.name), None)
 

@@ -113,7 +113,8 @@ class LiveJob:
                 self.moved_ns = time.monotonic_ns()
                 if report.error is not None and not self.stopping:
                     self.fail(f"VM {report.index}: {report.error}")
-            case AgentRefused(reason=reason):
+            # One that is being ended may have ended by itself before it was asked to.
+            case AgentRefused(reason=reason) if not self.stopping:
                 self.fail(f"agent {agent} was refused: {reason}", cause=True)
             case AgentExited(code=code, signum=signum):
                 self.exits[agent] = 128 + (signum or 0) if code is None else code

@@ -10,7 +10,7 @@ from testbed.backends.emu.backend import LiveBackend
 from testbed.backends.emu.processors import Processors
 from testbed.backends.emu.world import LiveWorld
 from testbed.embedding.placement import Placement
-from testbed.engine.backend import Completion
+from testbed.engine.backend import Completion, StartFailed
 from testbed.plan.peak import reserved_crossings_bps
 from testbed.plan.validity import Finding, preflight
 from testbed.spec.experiment import Scale
@@ -31,10 +31,19 @@ def rehearse(
     if not asking:
         return Finding("ok", "preflight", "the plan asks nothing of the switches", {})
     backend = LiveBackend(world, scale, seed, lambda _: None)
+    started: list[str] = []
     for reserved in asking:
         vms_on = tuple((server, count) for server, count in reserved.vms_on)
         placement = Placement(reserved.root, vms_on)
-        backend.start(_rehearsal(reserved, scale), placement, reserved.rate_bps, "foreground")
+        job = _rehearsal(reserved, scale)
+        try:
+            backend.start(job, placement, reserved.rate_bps, "foreground")
+        except StartFailed as error:
+            for job_id in started:
+                backend.kill(job_id)
+            reason = f"the plan's busiest instant could not be rehearsed: {error}"
+            return Finding("invalid", "preflight", reason, {})
+        started.append(job.id)
     processors = Processors()
     done: list[Completion] = []
     while len(done) < len(asking):

@@ -1,0 +1,195 @@
+"""A live run that something stops: exit 4 or 130, a word why, and a folder as whole as it can be.
+
+The world is :mod:`tests.unit.emu.fake_live`; what the real one does is tests/emu/test_faults.py's.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.live.client import AgentPoolError
+from testbed.backends.emu import backend as emu
+from testbed.backends.emu import clean, settings
+from testbed.backends.emu.ledger import Ledger, Netns
+from testbed.backends.emu.world import LiveOptions
+from testbed.errors import RunFailed
+from testbed.results.folder import RunFolder
+from testbed.runs import live
+from testbed.runs.record import Recorded
+from testbed.spec.load import load_experiment
+from tests.unit.emu.fake_live import SCALE_RATE, FakeWorld
+
+FILE = """
+name: faults
+topology: {kind: tree, fanout: [4], links: 1 Gbit/s, slots_per_server: 1}
+scale: {rate: %s}
+policies: [%s]
+workload:
+  kind: jobs
+  jobs:
+    - {id: a, at: 0 s, vms: 2, bandwidth: 400 Mbit/s, duration: 3 s, pattern: ring}
+    - {id: b, at: 0 s, vms: 2, bandwidth: 400 Mbit/s, duration: 3 s, pattern: ring}
+"""
+WHOLE = {"spec.yaml", "events.jsonl", "jobs.csv", "links.csv", "summary.json", "report.html"}
+
+Prepare = Callable[[FakeWorld], None]
+Run = Callable[..., list[Recorded]]
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "runs", "faults", 1)
+
+
+@pytest.fixture
+def run(tmp_path: Path, top: RunFolder, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Play the file in a fake world, which ``prepare`` may spoil."""
+
+    def play(prepare: Prepare = lambda _: None, policies: str = "fcfs") -> list[Recorded]:
+        path = tmp_path / "faults.yaml"
+        path.write_text(FILE % (SCALE_RATE, policies))
+
+        @contextmanager
+        def fake(datacentre: Any, *_: Any) -> Iterator[FakeWorld]:
+            world = FakeWorld(datacentre, (3,) * 4)
+            world.agents.otherwise_s = 0.05
+            prepare(world)
+            yield world
+
+        monkeypatch.setattr(live, "live_world", fake)
+        show = live.LiveRun(lambda _: None, lambda *_: nullcontext(lambda _: None))
+        return live.run_live(load_experiment(path), top, LiveOptions(), show, ["testbed"])
+
+    return play
+
+
+def full(*_: Any, **__: Any) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_nothing_spoilt(run: Run, top: RunFolder) -> None:
+    (one,) = run()
+    assert one.results.summary.finished == 2
+    assert {path.name for path in top.path.iterdir()} >= WHOLE
+
+
+def test_a_rehearsal_that_does_not_connect_is_found_invalid_and_jobs_go_on(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emu, "READY_TIMEOUT_S", 0.3)
+    worlds: list[FakeWorld] = []
+
+    def spoil(world: FakeWorld) -> None:
+        worlds.append(world)
+        world.agents.deaf = lambda name: name.startswith("rehearsal.b")
+
+    (one,) = run(spoil)
+    assert one.results.summary.fidelity.verdict == "invalid"
+    assert "could not be rehearsed" in " ".join(one.results.summary.fidelity.reasons)
+    assert one.results.summary.finished == 2
+    assert not worlds[0].here
+    assert not worlds[0].agents.alive
+
+
+def test_a_disk_that_is_full_before_the_first_event(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RunFolder, "write_text", full)
+    with pytest.raises(RunFailed, match="disk of the run folder is full"):
+        run()
+
+
+def test_a_fork_server_that_ends_between_two_polls(run: Run, top: RunFolder) -> None:
+    def spoil(world: FakeWorld) -> None:
+        spawn = world.spawn
+
+        def gone(name: str, *more: Any) -> None:
+            if name.startswith("b."):
+                raise AgentPoolError("the agents' fork server was ended by SIGKILL")
+            spawn(name, *more)
+
+        world.spawn = gone  # type: ignore[method-assign]
+
+    with pytest.raises(RunFailed, match="fork server was ended by SIGKILL"):
+        run(spoil)
+    assert {path.name for path in top.path.iterdir()} >= WHOLE
+    summary = json.loads((top.path / "summary.json").read_text())
+    assert (summary["status"], summary["unfinished"]) == ("failed", 2)
+
+
+def test_what_asks_again_to_end_is_heard_when_all_is_written_down(
+    run: Run, top: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conclude = live.conclude_run
+    asked: list[int] = []
+
+    def interrupted(*more: Any) -> Recorded:
+        asked.append(signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return conclude(*more)
+
+    monkeypatch.setattr(live, "conclude_run", interrupted)
+
+    def spoil(world: FakeWorld) -> None:
+        def ended(tenant: Any) -> None:
+            if tenant.job_id == "b":
+                raise KeyboardInterrupt
+            admit(tenant)
+
+        admit, world.admit = world.admit, ended  # type: ignore[method-assign]
+
+    with pytest.raises(KeyboardInterrupt):
+        run(spoil)
+    assert asked
+    assert {path.name for path in top.path.iterdir()} >= WHOLE
+    assert json.loads((top.path / "summary.json").read_text())["status"] == "interrupted"
+
+
+def test_of_several_policies_those_that_ran_are_summed_up(run: Run, top: RunFolder) -> None:
+    seen: list[str] = []
+
+    def spoil(world: FakeWorld) -> None:
+        def gone(tenant: Any) -> None:
+            seen.append(tenant.job_id)
+            if seen.count("a") == 2:
+                raise KeyboardInterrupt
+            admit(tenant)
+
+        admit, world.admit = world.admit, gone  # type: ignore[method-assign]
+
+    with pytest.raises(KeyboardInterrupt):
+        run(spoil, "fcfs, sbf, sdf")
+    listed = json.loads((top.path / "summary.json").read_text())
+    assert [(one["policy"], one["status"]) for one in listed] == [
+        ("fcfs", "completed"),
+        ("sbf", "interrupted"),
+    ]
+
+
+def test_a_network_goes_though_its_ledgers_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs").mkdir()
+    ledger = Ledger.create("test", tmp_path)
+    ledger.add([Netns("nobody-s0v0")])
+    grace = tmp_path / "rcu"
+    grace.write_text("0")
+    removed: list[str] = []
+    monkeypatch.setattr(settings, "RCU_EXPEDITED", grace)
+    monkeypatch.setattr(
+        clean, "_remove_listed", lambda entries, *_, **__: removed.extend(e.name for e in entries)
+    )
+    monkeypatch.setattr(os, "write", full)
+    clean.remove_network(ledger)
+    assert removed == ["nobody-s0v0"]
+    assert grace.read_text() == "0"
+    assert not ledger.entries
