@@ -16,7 +16,7 @@ PYTHON=/usr/bin/python3              # Debian's: the one its Mininet belongs to,
 EXAMPLE=examples/bandwidth-scaling.yaml
 
 PACKAGES=(mininet openvswitch-switch iperf3 iproute2 iputils-ping ethtool tcpdump kmod procps
-          ca-certificates python3 python3-venv)
+          ca-certificates libjemalloc2 python3 python3-venv)
 TEST_PACKAGES=(git shellcheck)
 
 OVS_SCRIPTS=/usr/share/openvswitch/scripts
@@ -245,15 +245,19 @@ start_userspace_ovs() {
     ! with_systemd || systemctl stop openvswitch-switch.service ovs-vswitchd.service || true
     daemon_pid ovsdb-server >/dev/null || "$OVS_SCRIPTS/ovs-ctl" --system-id=random \
         --no-record-hostname --no-ovs-vswitchd start
-    ovs-vsctl --timeout=10 --no-wait set Open_vSwitch . other_config:userspace-tso-enable=true
+    ovs-vsctl --timeout=10 --no-wait set Open_vSwitch . other_config:userspace-tso-enable=true \
+        other_config:emc-insert-inv-prob=0
     touch "$STATE/userspace-tso"
     # Three files per bridge and one or more per port; in a container root may not pass the hard limit.
     local files
     files=$(ulimit -H -n)
     [ "$files" != unlimited ] && [ "$files" -le 65535 ] || files=65535
     ulimit -S -n "$files"
-    # Not locked into memory (ovs-ctl would): thread stacks and packet pools cost gigabytes.
-    ovs-vswitchd "unix:$OVS_RUN/db.sock" -vconsole:emer -vsyslog:err -vfile:info \
+    # Not locked into memory (ovs-ctl would): thread stacks and packet pools cost gigabytes. With an
+    # allocator that gives back at once, and no exact-match cache: it would keep what jobs long over
+    # have used.
+    LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0,narenas:1 \
+        ovs-vswitchd "unix:$OVS_RUN/db.sock" -vconsole:emer -vsyslog:err -vfile:info \
         --no-chdir --log-file --pidfile --detach --monitor
 }
 
@@ -435,7 +439,8 @@ verb_uninstall() {
     fi
     if [ -e "$STATE/userspace-tso" ] && daemon_pid ovsdb-server >/dev/null; then
         say "putting Open vSwitch's settings back (in force when ovs-vswitchd next starts)"
-        ovs-vsctl --timeout=10 --no-wait remove Open_vSwitch . other_config userspace-tso-enable
+        ovs-vsctl --timeout=10 --no-wait remove Open_vSwitch . other_config userspace-tso-enable \
+            emc-insert-inv-prob=0
         # Without the kernel's module nothing but install had started the daemon.
         if ovs_runs && [ -z "$(bridges)" ]; then
             say "stopping Open vSwitch, which holds no bridge"

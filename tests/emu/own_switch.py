@@ -73,6 +73,8 @@ def main(prefix: str, state: str) -> dict[str, object]:
             said["datapath"] = conditions.datapath
             said["offload"] = conditions.offload
             said["send_buffer_bytes"] = conditions.send_buffer_bytes
+            said["allocator"] = "libjemalloc" in Path(f"/proc/{pid}/maps").read_text()
+            said["settings"] = dict(rows("Open_vSwitch", ["other_config"])[0][0][1])
         said["after_a_dead_switch"] = dead_switch(Network(plan, ledger, 6699), prefix)
     finally:
         group.leave()

@@ -38,6 +38,8 @@ def test_a_switch_of_the_runs_own(prefix: str, tmp_path: Path) -> None:
     assert said["datapath"] == datapath_type()
     assert said["offload"] is True
     assert said["send_buffer_bytes"] >= SEND_BUFFER_BYTES
+    assert said["allocator"] is True
+    assert said["settings"]["emc-insert-inv-prob"] == "0"
     assert int(said["files"]) >= 4096
     assert said["after_a_dead_switch"] == []
     # A service is nobody's child: it survives the group of the run that started it.

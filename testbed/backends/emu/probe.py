@@ -198,7 +198,7 @@ def _switch_memory() -> Check:
     found = f"{held >> 20} MiB; there is room for some {room} ports more"
     if held > HEAVY_SWITCH_BYTES:
         mend = "sudo /usr/share/openvswitch/scripts/ovs-ctl restart"
-        return Check("switch's memory", "warn", f"{found}; it gives none back", mend)
+        return Check("switch's memory", "warn", f"{found}; started again it holds less", mend)
     return Check("switch's memory", "ok", found)
 
 
