@@ -4,7 +4,9 @@
 - *too much rate*: the same experiment at many times its rate;
 - *stolen processors*: busy processes of the highest priority beside it, while its jobs run;
 - *starved switch*: ovs-vswitchd gets a fiftieth of a processor while its jobs run;
-- *wrong limiter*: one tenant's classes on links have two fifths of their rate.
+- *wrong limiter*: one tenant's classes on links have two fifths of their rate;
+- *wrong VM limiter*: the caps of one tenant's VMs have two fifths of theirs;
+- *limits too wide*: one tenant's classes and caps have two and a half times theirs.
 
 The causes that come while jobs run come after the preflight, so that it cannot see them.
 """
@@ -20,6 +22,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest import mock
@@ -51,7 +54,8 @@ workload:
     - {id: b, vms: 4, bandwidth: 400 Mbit/s, duration: 8 s, pattern: ring}
 """
 TOO_MUCH = "4"
-WRONG = 0.4  # a ring across two servers uses half of what its hose reserves there
+NARROW = 0.4  # a ring across two servers uses half of what its hose reserves there
+WIDE = 2.5
 SWITCH_SHARE = 0.02
 
 Spoilt = Callable[[], AbstractContextManager[None]]
@@ -70,7 +74,9 @@ def run(quick: bool) -> list[Result]:
             ("too much rate", {"scale.rate": TOO_MUCH}, nullcontext),
             ("stolen processors", {}, _thieves),
             ("starved switch", {}, _starved_switch),
-            ("wrong limiter", {}, _wrong_limiter),
+            ("wrong limiter", {}, partial(_wrong_limits, links=NARROW)),
+            ("wrong VM limiter", {}, partial(_wrong_limits, caps=NARROW)),
+            ("limits too wide", {}, partial(_wrong_limits, links=WIDE, caps=WIDE)),
         )
     ]
 
@@ -176,18 +182,29 @@ def _put_back(pid: int, before: str, group: RunCgroup) -> None:
 
 
 @contextmanager
-def _wrong_limiter() -> Iterator[None]:
-    """The first tenant's classes on links get less than their rate: its plan says otherwise."""
-    real = limits._tenant_class  # noqa: SLF001 - a fault is put where no door is
+def _wrong_limits(links: float = 1.0, caps: float = 1.0) -> Iterator[None]:
+    """The first tenant's classes on links, or its VMs' caps, get so many times their rate: its plan
+    says otherwise.
+    """
+    real_class, real_caps = limits._tenant_class, limits._vm_caps_bps  # noqa: SLF001 - no door here
 
-    def wrong(
+    def wrong_class(
         network: NetworkPlan, tenant: TenantPlan, directed: int, rate_bps: int, mode: limits.Mode
     ) -> HtbClass:
-        made = real(network, tenant, directed, rate_bps, mode)
+        made = real_class(network, tenant, directed, rate_bps, mode)
         if tenant.tenant_id != 1:
             return made
-        slow = int(rate_bps * WRONG)
-        return replace(made, rate_bps=slow, ceil_bps=slow)
+        wrong_bps = int(rate_bps * links)
+        return replace(made, rate_bps=wrong_bps, ceil_bps=wrong_bps)
 
-    with mock.patch.object(limits, "_tenant_class", wrong):
+    def wrong_caps(network: NetworkPlan, tenant: TenantPlan, mode: limits.Mode) -> dict[int, int]:
+        made = real_caps(network, tenant, mode)
+        if tenant.tenant_id != 1:
+            return made
+        return {server: int(bps * caps) for server, bps in made.items()}
+
+    with (
+        mock.patch.object(limits, "_tenant_class", wrong_class),
+        mock.patch.object(limits, "_vm_caps_bps", wrong_caps),
+    ):
         yield

@@ -34,6 +34,8 @@ class Thresholds:
     delivered: float = 0.95
     starved_share: float = 0.98
     starved_samples: int = 2
+    exceeded_suspect: float = 1.05
+    exceeded_invalid: float = 1.10
     idle_suspect: float = 0.10
     idle_invalid: float = 0.02
     waited_suspect: float = 0.50
@@ -46,13 +48,20 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class ClassSample:
-    """One class over one sampling interval: what it sent and whether it always had a queue."""
+    """One class over one sampling interval: what it sent and whether it always had a queue.
+
+    ``rate_bps`` is the least that it should have been able to send meanwhile, ``most_bps`` the
+    most, where its rate was changed in between (else they are the same). ``packet_bps``: what one
+    packet more or less is worth over the interval, where that counts.
+    """
 
     name: str
     rate_bps: int
     sent_bps: float
     backlog_before_bytes: int
     backlog_after_bytes: int
+    most_bps: int | None = None
+    packet_bps: float = 0.0
 
     @property
     def backlogged(self) -> bool:
@@ -143,7 +152,33 @@ def starved(samples: Sequence[ClassSample], limits: Thresholds = Thresholds()) -
 
 
 def _share(streak: Sequence[ClassSample]) -> float:
-    return sum(s.sent_bps for s in streak) / sum(s.rate_bps for s in streak)
+    sent_bps = sum(s.sent_bps for s in streak) + max(s.packet_bps for s in streak)
+    return sent_bps / sum(s.rate_bps for s in streak)
+
+
+def exceeding(samples: Sequence[ClassSample], limits: Thresholds = Thresholds()) -> Finding:
+    """A class that sends more than its rate: over two samples a bucket is worth three per cent."""
+    last: dict[str, ClassSample] = {}
+    worst, name = 0.0, ""
+    for sample in samples:
+        before = last.get(sample.name)
+        last[sample.name] = sample
+        if before is None:
+            continue
+        most_bps = sum(s.most_bps or s.rate_bps for s in (before, sample))
+        packet_bps = max(before.packet_bps, sample.packet_bps)
+        share = (before.sent_bps + sample.sent_bps - packet_bps) / most_bps
+        if share > worst:
+            worst, name = share, sample.name
+    reason = f"{name} sent {worst:.1%} of its rate" if name else "no class was used for long"
+    return _graded(
+        worst,
+        limits.exceeded_suspect,
+        limits.exceeded_invalid,
+        "exceeded limit",
+        reason,
+        {"share": worst},
+    )
 
 
 def processor(

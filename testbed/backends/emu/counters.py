@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from testbed.backends.emu.messages import TC_H_ROOT
 from testbed.backends.emu.netlink import QdiscCounters
 from testbed.plan.limits import UNCLAIMED_MINOR
 
+Name = TypeVar("Name")
+
 
 @dataclass(frozen=True)
 class Counters:
-    """What a link, or one tenant on it, has counted since it was set up."""
+    """What a link, one tenant on it, or a VM's cap has counted since it was set up."""
 
     sent_bytes: int
     drops: int
@@ -20,12 +23,12 @@ class Counters:
     overlimits: int
 
 
-def by_link(qdiscs: Iterable[QdiscCounters], directed_of: Mapping[int, int]) -> dict[int, Counters]:
-    """Directed link -> all tenants together. ``directed_of``: device index -> directed link."""
+def by_device(qdiscs: Iterable[QdiscCounters], name_of: Mapping[int, Name]) -> dict[Name, Counters]:
+    """All that leaves a device. ``name_of``: device index -> what it is called, as its link."""
     return {
-        directed_of[q.ifindex]: _counters(q)
+        name_of[q.ifindex]: _counters(q)
         for q in qdiscs
-        if q.parent == TC_H_ROOT and q.ifindex in directed_of
+        if q.parent == TC_H_ROOT and q.ifindex in name_of
     }
 
 

@@ -17,7 +17,7 @@ from types import TracebackType
 from testbed.backends.emu import daemon, ledger, links, ovs
 from testbed.backends.emu.clean import remove_network, uninterrupted
 from testbed.backends.emu.commands import ip_batch
-from testbed.backends.emu.counters import Counters, by_class, by_link, unshaped
+from testbed.backends.emu.counters import Counters, by_class, by_device, unshaped
 from testbed.backends.emu.limits import TrafficControl
 from testbed.backends.emu.namespaces import (
     NETNS_DIR,
@@ -248,22 +248,29 @@ class Network:
     def link_counters(self) -> dict[int, Counters]:
         """Directed link -> what it has sent, all tenants together."""
         handles = self._up()
-        return by_link(handles.host.qdiscs(), handles.directed_of)
+        return by_device(handles.host.qdiscs(), handles.directed_of)
 
     def class_counters(self) -> dict[tuple[int, int], Counters]:
         """(tenant, directed link) -> what that tenant has sent there."""
         handles = self._up()
         return by_class(handles.host.qdiscs(), handles.directed_of)
 
+    def host_counters(self) -> tuple[dict[tuple[int, int], Counters], dict[str, Counters]]:
+        """From one look: :meth:`class_counters`, and what has left each device of the host."""
+        handles = self._up()
+        qdiscs = list(handles.host.qdiscs())
+        name_of = {index: name for name, index in handles.devices.items()}
+        return by_class(qdiscs, handles.directed_of), by_device(qdiscs, name_of)
+
+    def vm_counters(self, slot: Slot) -> Counters | None:
+        """What a VM has sent since its tenant came in; None where it has no cap (any more)."""
+        inside = self._up().vms[slot.netns]
+        return by_device(inside.socket.qdiscs(), {inside.ifindex: 0}).get(0)
+
     def vm_sent_bytes(self, tenant: TenantPlan) -> list[int]:
         """What each of a tenant's VMs has sent since its tenant came in."""
-        vms = self._up().vms
-        out = []
-        for vm in tenant.vms:
-            inside = vms[vm.slot.netns]
-            found = by_link(inside.socket.qdiscs(), {inside.ifindex: 0})
-            out.append(found[0].sent_bytes if found else 0)
-        return out
+        found = [self.vm_counters(vm.slot) for vm in tenant.vms]
+        return [0 if each is None else each.sent_bytes for each in found]
 
     def unshaped_packets(self) -> dict[str, int]:
         """Device -> packets that left past every limit; empty, or the run is not valid."""

@@ -125,7 +125,8 @@ class FakeWorld:
         self.here: set[str] = set()
         self.network = SimpleNamespace(
             vm_sent_bytes=lambda tenant: [0] * len(tenant.vms),
-            class_counters=dict,
+            host_counters=lambda: ({}, {}),
+            vm_counters=lambda _: None,
             unshaped_packets=dict,
             close_links=lambda: None,
         )

@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv4Network
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.backends.emu.counters import by_class, by_link, unshaped
+from testbed.backends.emu.counters import by_class, by_device, unshaped
 from testbed.backends.emu.messages import (
     ROOT_HANDLE,
     TC_H_ROOT,
@@ -102,9 +102,9 @@ DUMP = [
 ]
 
 
-def test_counters_are_sorted_out_by_link_and_by_tenant() -> None:
+def test_counters_are_sorted_out_by_device_and_by_tenant() -> None:
     directed_of = {7: 0, 8: 1}
-    links = by_link(DUMP, directed_of)
+    links = by_device(DUMP, directed_of)
     assert {d: c.sent_bytes for d, c in links.items()} == {0: 100, 1: 9}
     counted = links[0]
     assert (counted.drops, counted.overlimits, counted.backlog_bytes) == (1, 2, 3)

@@ -1,14 +1,22 @@
-"""Lateness is how late a sleep ends, not how long this process was busy."""
+"""What is sampled while jobs run: lateness, and every limiter of a tenant."""
 
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
+from testbed.backends.emu import watch as watch_module
+from testbed.backends.emu.counters import Counters
 from testbed.backends.emu.watch import Watch
+from testbed.embedding.placement import Placement
+from testbed.plan.network import Slot, network_plan, tenant_plan
+from testbed.plan.validity import Finding, verdict
 from testbed.spec.experiment import Scale
+from topologies.tree import tree
 
 
 def watching() -> Watch:
-    network = SimpleNamespace(unshaped_packets=dict, class_counters=dict)
+    network = SimpleNamespace(unshaped_packets=dict, host_counters=lambda: ({}, {}))
     world = cast(Any, SimpleNamespace(network=network))
     watch = Watch(world, Scale(1.0, 1.0), lambda _: None, lambda: 0.0)
     watch.start()
@@ -37,3 +45,81 @@ def test_what_this_process_does_between_two_samples_is_not_lateness() -> None:
     watch.tick(5.0, [])  # comes when it comes, after whatever was done before
     watch.slept(0.0, 0.2)  # did not mean to sleep at all
     assert lateness_s(watch) == []
+
+
+RATE_BPS = 8_000_000
+TENANT = tenant_plan(
+    PAIR := tree([2], [100_000_000], 1),
+    PLAN := network_plan(PAIR, "hn", 1.0),
+    Placement(PAIR.trees[0].root, ((0, 1), (1, 1))),
+    PLAN.slots,
+    1,
+    "job",
+    RATE_BPS,
+)
+
+
+class Kernel:
+    """Counters that each limiter moves at its own share of the rate; a queue where it is held."""
+
+    def __init__(self, queue_at: str, shares: dict[str, float]) -> None:
+        self.queue_at, self.shares, self.looks = queue_at, shares, 0
+        self.unshaped_packets = dict
+
+    def _of(self, limiter: str) -> Counters:
+        sent = round(RATE_BPS / 8 * self.shares.get(limiter, 0.5) * self.looks)
+        return Counters(sent, 0, 100_000 if limiter == self.queue_at else 0, 0)
+
+    def host_counters(self) -> tuple[dict[tuple[int, int], Counters], dict[str, Counters]]:
+        self.looks += 1
+        classes = {(1, link): self._of("link") for link, _ in TENANT.link_bps}
+        return classes, {vm.slot.port.name: self._of("receive cap") for vm in TENANT.vms}
+
+    def vm_counters(self, _: Slot) -> Counters:
+        return self._of("send cap")
+
+
+def judged(monkeypatch: pytest.MonkeyPatch, kernel: Kernel, n_looks: int = 6) -> list[Finding]:
+    """The findings after so many looks, a second apart."""
+    monkeypatch.setattr(watch_module, "time", SimpleNamespace(monotonic=lambda: kernel.looks + 0.0))
+    world = cast(Any, SimpleNamespace(network=kernel, datacentre=PAIR))
+    watch = Watch(world, Scale(1.0, 1.0), lambda _: None, lambda: 0.0)
+    for _ in range(n_looks):
+        watch._sample([TENANT])
+    return [f for f in watch.findings() if f.check in ("starved class", "exceeded limit")]
+
+
+@pytest.mark.parametrize("limiter", ["send cap", "receive cap", "link"])
+def test_a_limiter_that_lets_too_little_through(
+    limiter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = judged(monkeypatch, Kernel(limiter, {limiter: 0.4}))
+    assert verdict(found) == "invalid"
+    assert limiter in found[0].reason or "->" in found[0].reason
+
+
+@pytest.mark.parametrize("limiter", ["send cap", "receive cap", "link"])
+def test_a_limiter_that_lets_too_much_through(
+    limiter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = judged(monkeypatch, Kernel("", {limiter: 2.5}))
+    assert verdict(found) == "invalid"
+
+
+@pytest.mark.parametrize("limiter", ["send cap", "receive cap"])
+def test_limiters_that_keep_to_their_rate(limiter: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = judged(monkeypatch, Kernel(limiter, {"send cap": 1.0, "receive cap": 1.0}))
+    assert [f.level for f in found] == ["ok", "ok"]
+    assert found[0].figures["share"] == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_look_that_took_long_is_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Kernel("send cap", {"send cap": 0.4})
+    look = kernel.vm_counters
+
+    def slow(slot: Slot) -> Counters:
+        kernel.looks += 1
+        return look(slot)
+
+    kernel.vm_counters = slow  # type: ignore[method-assign]
+    assert judged(monkeypatch, kernel)[0].reason == "no class stayed backlogged"

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from testbed.plan.validity import (
     ClassSample,
     Finding,
+    exceeding,
     lateness,
     leaks,
     preflight,
@@ -97,3 +100,28 @@ def test_unshaped_packets_are_invalid_and_drops_suspect_and_both_name_the_port()
     assert (unshaped.level, drops.level) == ("invalid", "suspect")
     assert "hn-s0v0" in unshaped.reason
     assert "rack 0 -> server 1" in drops.reason
+
+
+def test_a_packet_more_or_less_is_not_held_against_a_slow_class() -> None:
+    slow = ClassSample("slow", 1_000_000, 965_000.0, 9_000, 9_000, packet_bps=72_000.0)
+    assert starved([slow, slow]).level == "ok"
+    assert starved([replace(slow, packet_bps=0.0)] * 2).level == "suspect"
+    assert starved([replace(slow, sent_bps=400_000.0)] * 2).level == "invalid"
+    fast = replace(slow, sent_bps=1_075_000.0)
+    assert exceeding([fast, fast]).level == "ok"
+    assert exceeding([replace(fast, packet_bps=0.0)] * 2).level == "suspect"
+
+
+def test_what_a_class_sends_over_its_rate() -> None:
+    assert exceeding([sample(2.5)]).level == "ok"  # one sample may be a bucket's
+    assert exceeding([sample(1.06), sample(1.0)]).level == "ok"
+    assert exceeding([sample(1.06), sample(1.06)]).level == "suspect"
+    assert exceeding([sample(2.5), sample(2.5)]).level == "invalid"
+    assert exceeding([sample(2.5, name="a"), sample(2.5, name="b")]).level == "ok"
+    assert exceeding([]).level == "ok"
+    # Its rate was raised in between: it may have had the higher one all the time.
+    raised = replace(sample(1.9), most_bps=2 * RATE)
+    assert exceeding([raised, replace(sample(2.0), rate_bps=2 * RATE)]).level == "ok"
+    found = exceeding([sample(1.0, name="x"), sample(1.2, name="y"), sample(1.2, name="y")])
+    assert found.figures["share"] == pytest.approx(1.2)
+    assert found.reason == "y sent 120.0% of its rate"
