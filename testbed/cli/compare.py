@@ -114,7 +114,7 @@ def _metrics(found: Comparison) -> Table:
     ratios = [s.estimate_ratio for s in found.summaries]
     cells = ["–" if r is None else f"{r.median:.4f} (p95 {r.p95:.4f})" for r in ratios]
     table.add_row("measured/estimate", *cells)
-    table.add_row("validity", *(s.fidelity.verdict or "–" for s in found.summaries))
+    table.add_row("validity", *(Text(s.fidelity.verdict or "–") for s in found.summaries))
     return table
 
 
@@ -146,7 +146,7 @@ def _jobs(found: Comparison, pairs: list[JobPair]) -> Table:
     table.add_column("difference", justify="right")
     for pair in pairs:
         cells = [
-            outcome if taken is None else human_duration(taken)
+            Text(outcome if taken is None else human_duration(taken))
             for outcome, taken in zip(pair.outcomes, pair.measured_s, strict=True)
         ]
         away = pair.completion_difference

@@ -26,12 +26,14 @@ def out() -> Console:
     """The console of results: standard output."""
     piped = not sys.stdout.isatty()
     width = PIPED_WIDTH if piped else None
-    return Console(file=sys.stdout, highlight=False, soft_wrap=piped, width=width)
+    # No emoji: line 100 of a file is written ":100:".
+    return Console(file=sys.stdout, highlight=False, emoji=False, soft_wrap=piped, width=width)
 
 
 def err() -> Console:
     """The console of narration: standard error."""
-    return Console(file=sys.stderr, highlight=False, soft_wrap=not sys.stderr.isatty())
+    piped = not sys.stderr.isatty()
+    return Console(file=sys.stderr, highlight=False, emoji=False, soft_wrap=piped)
 
 
 def print_json(value: Any) -> None:
@@ -81,7 +83,7 @@ def progress(description: str, total: float | None = None) -> Generator[Progress
     """A progress bar with the time left; nothing at all where standard error is no terminal."""
     console = err()
     with Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.percentage:>3.0f} %"),
         TimeRemainingColumn(),

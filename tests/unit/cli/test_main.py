@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
+from rich.console import Console
 
+from testbed import events
 from testbed.cli import console, main
 from testbed.cli.options import Json
+from testbed.cli.progress import RunProgress
 from testbed.errors import BadInput, MachineCannot, RunFailed, TestbedError
 from testbed.spec.problems import Place, Problem, SpecErrors
 
@@ -68,6 +73,33 @@ def test_problems_of_a_file_are_listed(
     assert json.loads(capsys.readouterr().out)["problems"] == [
         {"file": "f.yaml", "line": 2, "column": 3, "path": "a[1]", "message": "[bold]is[/] wrong"}
     ]
+
+
+@pytest.mark.parametrize("place", [":100:", ":x:", ":1234:", "[red]:o:[/]"])
+def test_what_a_file_says_is_shown_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    """rich has emoji named 100, 1234, o and x; a place in a file is none of them."""
+
+    def fail() -> None:
+        raise BadInput(f"f.yaml{place}7 is wrong", f"see {place}")
+
+    verb_that(monkeypatch, fail)
+    assert main.run(["probe"]) == 2
+    assert capsys.readouterr().err == f"error: f.yaml{place}7 is wrong\nmend: see {place}\n"
+    console.out().print(place, markup=False)
+    assert capsys.readouterr().out == f"{place}\n"
+
+
+@pytest.mark.parametrize("name", ["a:x:b", "[red]a", "a[/]"])
+def test_a_jobs_name_is_no_markup_in_a_bar(name: str) -> None:
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=120, emoji=False)
+    with RunProgress(terminal, {name: 5.0}, label=name) as bar:
+        bar(events.JobReserved(0.0, name, 0.0, None, 5, 5.0, 0, [[0, 1]], []))
+        assert bar._bars is not None
+        terminal.print(bar._bars.get_renderable())
+    shown = cast(io.StringIO, terminal.file).getvalue()
+    assert shown.count(name) >= 3
 
 
 def test_an_interrupt_is_130(
