@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from testbed.errors import TestbedError
 from testbed.spec.problems import SpecErrors
 
+STANDARD_OUTPUT = "standard output"
 PIPED_WIDTH = 200
 """How wide a table may be where no terminal sets a limit."""
 
@@ -38,12 +39,20 @@ def err() -> Console:
 
 def print_json(value: Any) -> None:
     """One JSON value on standard output, keys in the order given."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    _write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def print_text(text: str) -> None:
     """Text on standard output exactly as it is."""
-    sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+    _write(text if text.endswith("\n") else f"{text}\n")
+
+
+def _write(text: str) -> None:
+    """Raises OSError that names standard output."""
+    try:
+        sys.stdout.write(text)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, STANDARD_OUTPUT) from error
 
 
 def say(text: str) -> None:
@@ -64,8 +73,15 @@ def error_json(error: TestbedError) -> dict[str, Any]:
 def print_error(error: TestbedError, *, as_json: bool) -> None:
     """An error as every verb ends in it: one sentence and the mend."""
     if as_json:
-        print_json(error_json(error))
-        return
+        try:
+            print_json(error_json(error))
+        except BrokenPipeError:
+            raise
+        except OSError:
+            # Standard output is full: that may be the very error, and people are to hear of it.
+            pass
+        else:
+            return
     if isinstance(error, SpecErrors):
         for problem in error.problems:
             say(str(problem))

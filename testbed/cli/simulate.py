@@ -14,6 +14,7 @@ from testbed import events
 from testbed.cli import console
 from testbed.cli.folders import new_run
 from testbed.cli.options import ExperimentPath, Json, Lenient, Out, Seed, Settings, overrides_of
+from testbed.errors import RunFailed
 from testbed.results.folder import RunFolder
 from testbed.runs.play import Sink
 from testbed.spec.experiment import Experiment
@@ -50,7 +51,12 @@ def simulate(
     if replay is not None:
         _replay(experiment, replay, top, as_json=as_json)
         return
-    recorded = run_simulated(experiment, top, _progress, ["testbed", *sys.argv[1:]])
+    try:
+        recorded = run_simulated(experiment, top, _progress, ["testbed", *sys.argv[1:]])
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise RunFailed(f"the run stopped: {error}", f"see {top.path}") from error
     if as_json:
         console.print_json([one.to_json() for one in recorded])
     else:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -139,6 +141,77 @@ def test_wrong_usage_is_2(
     streams = capsys.readouterr()
     assert said in streams.err
     assert streams.out == ""
+
+
+NO_OUT = "change who may read and write there, or copy the folder to a place of your own"
+WITH_OUT = "name a folder you may write to with --out"
+
+
+@pytest.mark.parametrize(
+    ("verb", "code", "mend"),
+    [
+        ("report", errno.EACCES, NO_OUT),
+        ("simulate", errno.EACCES, WITH_OUT),
+        ("reproduce", errno.ENOTDIR, WITH_OUT),
+        ("report", errno.ENOSPC, main.ELSEWHERE),
+        ("report", errno.EIO, None),
+    ],
+)
+def test_a_file_that_cannot_be_read_or_written_is_2_with_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    verb: str,
+    code: int,
+    mend: str | None,
+) -> None:
+    def fail(as_json: Json = False) -> None:
+        raise OSError(code, os.strerror(code), "/there/jobs.csv")
+
+    monkeypatch.setattr(main, "_function", lambda _: fail)
+    assert main.run([verb]) == 2
+    said = f"error: /there/jobs.csv: {os.strerror(code)}\n"
+    assert capsys.readouterr().err == said + ("" if mend is None else f"mend: {mend}\n")
+    assert main.run([verb, "--json"]) == 2
+    assert json.loads(capsys.readouterr().out).get("mend") == mend
+
+
+def test_whoever_stops_reading_is_no_error_to_tell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe", "standard output")
+
+    verb_that(monkeypatch, fail)
+    before = sys.stdout, sys.stderr
+    with pytest.raises(SystemExit) as ended:
+        main.run(["probe"])
+    # typer puts others in their place.
+    sys.stdout, sys.stderr = before
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_an_error_that_no_file_has_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+    verb_that(monkeypatch, fail)
+    with pytest.raises(ConnectionRefusedError):
+        main.run(["probe"])
+
+
+@pytest.mark.parametrize("arguments", [["schema"], ["schema", "--json"], ["--version"], ["data"]])
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_standard_output_is_2(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "testbed.cli.main", *arguments],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+            cwd=EXAMPLES.parent,
+        )  # fmt: skip
+    assert done.returncode == 2
+    said = f"error: standard output: No space left on device\nmend: {main.ELSEWHERE}\n"
+    assert done.stderr == said
 
 
 def test_wrong_usage_with_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -219,3 +222,37 @@ def test_verdicts_of_a_wrong_shape_are_a_finding(
     folder.write_json("summary.json", stored)
     assert run(["audit", str(folder.path)]) == 1
     assert "expectations.rows is not a list of verdicts" in capsys.readouterr().out
+
+
+def test_a_folder_that_nobody_may_write_to_is_exit_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As root, whom nothing is refused, the refusal is played."""
+    folder, _ = write_run(tmp_path, sample.flat())
+
+    def refuse(path: Path, *_: Any) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("testbed.results.folder.os.open", refuse)
+        assert run(["report", str(folder.path)]) == 2
+    shown = capsys.readouterr().err
+    assert f"error: {folder.path / 'report.html'}: Permission denied\nmend: change who" in shown
+
+
+@pytest.mark.parametrize("name", ["jobs.csv", "summary.json"])
+def test_a_table_that_nobody_may_read_is_exit_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    folder, _ = write_run(tmp_path, sample.flat())
+    really = Path.open
+
+    def refuse(path: Path, *given: Any, **named: Any) -> Any:
+        if path.name == name:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return really(path, *given, **named)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    for verb in ("audit", "report"):
+        assert run([verb, str(folder.path)]) == 2
+        assert f"error: {folder.path / name}: Permission denied" in capsys.readouterr().err
