@@ -17,6 +17,8 @@ from testbed.results.shape import check_shape, require_where_there
 
 CHANGED = "the folder was changed after its run: run again"
 """The mend of a damaged folder."""
+MADE = "name a folder that `testbed run` or `testbed simulate` made, such as runs/…"
+SHOWN_RUNS = 5
 
 
 @dataclass(frozen=True)
@@ -129,19 +131,64 @@ _DECODER = json.JSONDecoder(parse_constant=_no_constant)
 def policy_folders(path: Path) -> list[Path]:
     """The folders with an ``events.jsonl``: ``path`` itself, or its policies by name.
 
-    Raises BadInput where ``path`` is no run folder.
+    Raises BadInput where ``path`` is no run folder, or holds several runs.
     """
-    if (path / names.EVENTS).is_file():
-        return [path]
-    if path.is_dir():
-        below = sorted(sub for sub in path.iterdir() if (sub / names.EVENTS).is_file())
-        if below:
-            return below
-        raise BadInput(
-            f"{path} is not a run folder: it has no {names.EVENTS}, nor has a folder in it",
-            "name a folder that `testbed run` or `testbed simulate` made, such as runs/…",
+    try:
+        if (path / names.EVENTS).is_file():
+            return [path]
+        below = (
+            sorted(sub for sub in path.iterdir() if (sub / names.EVENTS).is_file())
+            if path.is_dir()
+            else None
         )
-    raise BadInput(f"{path} is not a folder")
+    except OSError as error:
+        raise BadInput(
+            f"{error.filename or path}: {error.strerror}", f"see who may read it: ls -l {path}"
+        ) from error
+    if below is None:
+        raise BadInput(f"{path} is not a folder", MADE)
+    if not below:
+        raise BadInput(
+            f"{path} is not a run folder: it has no {names.EVENTS}, nor has a folder in it", MADE
+        )
+    _require_one_run(path, below)
+    return below
+
+
+def _require_one_run(path: Path, below: list[Path]) -> None:
+    """One run's policies agree in its name, seed and world. Raises BadInput where some do not.
+
+    A policy that was killed before its first line says nothing, and belongs to the others.
+    """
+    runs: dict[tuple[str, int, str], list[str]] = {}
+    for folder in below:
+        first = next(stream_events(folder / names.EVENTS), None)
+        if isinstance(first, RunStarted):
+            runs.setdefault((first.run, first.seed, first.backend), []).append(folder.name)
+    if len(runs) > 1:
+        found = [
+            f"{', '.join(own)} ({run}, {backend}, seed {seed})"
+            for (run, seed, backend), own in runs.items()
+        ]
+        more = f" and {len(found) - SHOWN_RUNS:,} more" if len(found) > SHOWN_RUNS else ""
+        raise BadInput(
+            f"{path} is not a run folder, it holds {len(found):,} runs:"
+            f" {'; '.join(found[:SHOWN_RUNS])}{more}",
+            f"name one of them, as {below[0]}",
+        )
+
+
+def policy_of(folder: Path) -> str | None:
+    """The policy of a run folder as the run itself says it: a folder's name may not hold it.
+
+    None where the run was killed before its first line. Raises BadInput on a damaged one.
+    """
+    first = next(stream_events(folder / names.EVENTS), None)
+    if first is None:
+        return None
+    if not isinstance(first, RunStarted):
+        raise BadInput(f"{folder / names.EVENTS}:1: damaged: a run begins with run_started")
+    return first.policy
 
 
 def load_run(path: Path) -> Run:
