@@ -26,12 +26,23 @@ class LineProblem:
 
 
 class TraceErrors(ValueError):
-    """A trace that cannot be read. ``problems`` are the first ones, ``found`` counts all."""
+    """A trace that cannot be read. ``problems`` are the first ones, ``found`` counts all.
 
-    def __init__(self, path: Path, problems: tuple[LineProblem, ...], found: int) -> None:
+    ``lines_alone``: nothing but single lines is wrong, and there are others.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        problems: tuple[LineProblem, ...],
+        found: int,
+        *,
+        lines_alone: bool = True,
+    ) -> None:
         self.path = path
         self.problems = problems
         self.found = found
+        self.lines_alone = lines_alone
         super().__init__(
             "; ".join(f"{path}:{p.line}:{p.column}: {p.message}" for p in problems)
             + (f"; and {found - len(problems):,} more" if found > len(problems) else "")
@@ -39,17 +50,31 @@ class TraceErrors(ValueError):
 
 
 class Complaints:
-    """Collects what is wrong with a file: the first problems whole, all of them counted."""
+    """Collects what is wrong with a file: the first problems whole, all of them counted.
+
+    ``of_lines``: so far it is wrong with single lines alone.
+    """
 
     def __init__(self, limit: int = PROBLEM_LIMIT) -> None:
         self.first: list[LineProblem] = []
         self.found = 0
+        self.of_lines = True
         self._limit = limit
 
     def add(self, line: int, column: int, message: str) -> None:
         self.found += 1
         if len(self.first) < self._limit:
             self.first.append(LineProblem(line, column, message))
+
+    def add_of_file(self, line: int, column: int, message: str) -> None:
+        """What no other line makes good: the file ends, or is of no known form, from there on."""
+        self.of_lines = False
+        self.add(line, column, message)
+
+    def errors(self, path: Path, kept: int) -> TraceErrors:
+        """All of it as an exception; ``kept`` is how many jobs could be read."""
+        alone = self.of_lines and kept > 0
+        return TraceErrors(path, tuple(self.first), self.found, lines_alone=alone)
 
 
 class CutOff(ValueError):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 from xml.parsers import expat
 
-from jobs.workload.lines import Complaints, CutOff, LineProblem, TraceErrors, opened
+from jobs.workload.lines import Complaints, CutOff, LineProblem, opened
 from jobs.workload.swf import shown
 
 LeaseKind = Literal["AR", "IM", "BE"]
@@ -65,14 +65,14 @@ def read_lwf(path: Path, *, lenient: bool = False) -> Lwf:
             lines.extend(source)
         except CutOff as damage:
             message = f"the compressed file is cut off or damaged here ({damage})"
-            complaints.add(len(lines) + 1, 1, message)
+            complaints.add_of_file(len(lines) + 1, 1, message)
     start = next((text.lstrip() for text in lines if text.strip()), "")
     read = _Xml(complaints).read if start.startswith("<") else _Lines(complaints).read
     leases = read(lines)
     if not leases and not complaints.found:
-        complaints.add(max(len(lines), 1), 1, "the file ends here and holds no lease")
+        complaints.add_of_file(max(len(lines), 1), 1, "the file ends here and holds no lease")
     if complaints.found and (not lenient or not leases):
-        raise TraceErrors(path, tuple(complaints.first), complaints.found)
+        raise complaints.errors(path, len(leases))
     return Lwf(path, tuple(leases), complaints.found, tuple(complaints.first))
 
 
@@ -181,11 +181,12 @@ class _Xml:
             self._parser.Parse("".join(lines).encode("latin-1"), True)  # noqa: FBT003 expat's own
         except _DocumentTypeError:
             line, column = self._place()
-            self._complaints.add(line, column, "a document type has no place in a lease workload")
+            said = "a document type has no place in a lease workload"
+            self._complaints.add_of_file(line, column, said)
         except expat.ExpatError as error:
             cut = "no element found" in str(error) or "unclosed" in str(error)
             said = "the file is cut off here" if cut else expat.ErrorString(error.code)
-            self._complaints.add(error.lineno, error.offset + 1, f"not XML: {said}")
+            self._complaints.add_of_file(error.lineno, error.offset + 1, f"not XML: {said}")
         return self._leases
 
     def _refuse_doctype(self, *_: object) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from jobs.workload.lines import Complaints, CutOff, LineProblem, TraceErrors, opened
+from jobs.workload.lines import Complaints, CutOff, LineProblem, opened
 
 FIELDS: tuple[tuple[str, str, type], ...] = (
     ("number", "job number", np.int64),
@@ -95,12 +95,12 @@ def read_swf(
             reading.take(lines)
         except CutOff as damage:
             message = f"the compressed file is cut off or damaged here ({damage})"
-            reading.complaints.add(reading.line + 1, 1, message)
+            reading.complaints.add_of_file(reading.line + 1, 1, message)
     complaints = reading.complaints
     if reading.kept == 0 and not complaints.found:
-        complaints.add(max(reading.line, 1), 1, "the file ends here and holds no job")
+        complaints.add_of_file(max(reading.line, 1), 1, "the file ends here and holds no job")
     if complaints.found and (not lenient or reading.kept == 0):
-        raise TraceErrors(path, tuple(complaints.first), complaints.found)
+        raise complaints.errors(path, reading.kept)
     return Swf(
         path,
         {key: tuple(values) for key, values in reading.header.items()},

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.workload.lines import Complaints, CutOff, LineProblem, TraceErrors, opened
+from jobs.workload.lines import Complaints, CutOff, LineProblem, opened
 from jobs.workload.swf import shown
 
 FIELDS = ("job", "submit time", "gap", "map input", "shuffle", "reduce output")
@@ -58,11 +58,11 @@ def read_swim(path: Path, *, lenient: bool = False) -> Swim:
                     known[job.name] = number
         except CutOff as damage:
             message = f"the compressed file is cut off or damaged here ({damage})"
-            complaints.add(number + 1, 1, message)
+            complaints.add_of_file(number + 1, 1, message)
     if not jobs and not complaints.found:
-        complaints.add(max(number, 1), 1, "the file ends here and holds no job")
+        complaints.add_of_file(max(number, 1), 1, "the file ends here and holds no job")
     if complaints.found and (not lenient or not jobs):
-        raise TraceErrors(path, tuple(complaints.first), complaints.found)
+        raise complaints.errors(path, len(jobs))
     return Swim(path, tuple(jobs), complaints.found, tuple(complaints.first))
 
 

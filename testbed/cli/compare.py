@@ -14,7 +14,7 @@ from testbed.cli.options import Json
 from testbed.errors import BadInput
 from testbed.results.compare import Comparison, JobPair
 from testbed.results.compare import compare as compare_runs
-from testbed.results.read import load_run, policy_folders
+from testbed.results.read import load_run, policy_folders, policy_of
 from testbed.units import human_duration, human_share
 
 FirstPath = Annotated[
@@ -59,14 +59,30 @@ def _pairs(first: Path, second: Path) -> list[tuple[Path, Path]]:
     ones, twos = policy_folders(first), policy_folders(second)
     if len(ones) == len(twos) == 1:
         return [(ones[0], twos[0])]
-    by_name = {path.name: path for path in twos}
-    pairs = [(path, by_name[path.name]) for path in ones if path.name in by_name]
+    left = _by_policy(twos)
+    pairs = [
+        # A policy that stands in both files twice is compared in order.
+        (path, left[policy].pop(0))
+        for policy, own in _by_policy(ones).items()
+        for path in own
+        if left.get(policy)
+    ]
     if not pairs:
         raise BadInput(
             f"{first} and {second} have no policy in common",
             f"name one policy's folder of each, as {ones[0]} {twos[0]}",
         )
     return pairs
+
+
+def _by_policy(folders: list[Path]) -> dict[str, list[Path]]:
+    """Folders by the policy that ran; without those that were killed before they said so."""
+    found: dict[str, list[Path]] = {}
+    for folder in folders:
+        policy = policy_of(folder)
+        if policy is not None:
+            found.setdefault(policy, []).append(folder)
+    return found
 
 
 def _show(found: Comparison, n_jobs: int) -> None:
@@ -114,7 +130,7 @@ def _metrics(found: Comparison) -> Table:
     ratios = [s.estimate_ratio for s in found.summaries]
     cells = ["–" if r is None else f"{r.median:.4f} (p95 {r.p95:.4f})" for r in ratios]
     table.add_row("measured/estimate", *cells)
-    table.add_row("validity", *(s.fidelity.verdict or "–" for s in found.summaries))
+    table.add_row("validity", *(Text(s.fidelity.verdict or "–") for s in found.summaries))
     return table
 
 
@@ -146,7 +162,7 @@ def _jobs(found: Comparison, pairs: list[JobPair]) -> Table:
     table.add_column("difference", justify="right")
     for pair in pairs:
         cells = [
-            outcome if taken is None else human_duration(taken)
+            Text(outcome if taken is None else human_duration(taken))
             for outcome, taken in zip(pair.outcomes, pair.measured_s, strict=True)
         ]
         away = pair.completion_difference

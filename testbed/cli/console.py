@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from testbed.errors import TestbedError
 from testbed.spec.problems import SpecErrors
 
+STANDARD_OUTPUT = "standard output"
 PIPED_WIDTH = 200
 """How wide a table may be where no terminal sets a limit."""
 
@@ -26,22 +27,32 @@ def out() -> Console:
     """The console of results: standard output."""
     piped = not sys.stdout.isatty()
     width = PIPED_WIDTH if piped else None
-    return Console(file=sys.stdout, highlight=False, soft_wrap=piped, width=width)
+    # No emoji: line 100 of a file is written ":100:".
+    return Console(file=sys.stdout, highlight=False, emoji=False, soft_wrap=piped, width=width)
 
 
 def err() -> Console:
     """The console of narration: standard error."""
-    return Console(file=sys.stderr, highlight=False, soft_wrap=not sys.stderr.isatty())
+    piped = not sys.stderr.isatty()
+    return Console(file=sys.stderr, highlight=False, emoji=False, soft_wrap=piped)
 
 
 def print_json(value: Any) -> None:
     """One JSON value on standard output, keys in the order given."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    _write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def print_text(text: str) -> None:
     """Text on standard output exactly as it is."""
-    sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+    _write(text if text.endswith("\n") else f"{text}\n")
+
+
+def _write(text: str) -> None:
+    """Raises OSError that names standard output."""
+    try:
+        sys.stdout.write(text)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, STANDARD_OUTPUT) from error
 
 
 def say(text: str) -> None:
@@ -62,8 +73,15 @@ def error_json(error: TestbedError) -> dict[str, Any]:
 def print_error(error: TestbedError, *, as_json: bool) -> None:
     """An error as every verb ends in it: one sentence and the mend."""
     if as_json:
-        print_json(error_json(error))
-        return
+        try:
+            print_json(error_json(error))
+        except BrokenPipeError:
+            raise
+        except OSError:
+            # Standard output is full: that may be the very error, and people are to hear of it.
+            pass
+        else:
+            return
     if isinstance(error, SpecErrors):
         for problem in error.problems:
             say(str(problem))
@@ -81,7 +99,7 @@ def progress(description: str, total: float | None = None) -> Generator[Progress
     """A progress bar with the time left; nothing at all where standard error is no terminal."""
     console = err()
     with Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.percentage:>3.0f} %"),
         TimeRemainingColumn(),

@@ -54,9 +54,10 @@ class Machine:
         run_simulated(experiment, folder, _unshown, self._command)
 
     def replayed(self, experiment: Experiment, live: Path, folder: RunFolder) -> str:
-        from testbed.runs.replayed import run_replayed
+        from testbed.runs.replayed import replay_sources, run_replayed
 
-        replay = run_replayed(experiment, live, folder, self._command)[0]
+        sources = replay_sources(experiment, live)
+        replay = run_replayed(experiment, sources, folder, self._command)[0]
         return "" if replay.same else replay.sentence()
 
 

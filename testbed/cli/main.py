@@ -7,8 +7,10 @@ failed; 130 interrupted and cleaned up.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import importlib.util
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -22,6 +24,7 @@ from testbed.cli import console
 from testbed.errors import BadInput, MachineCannot, TestbedError
 
 INTERRUPTED = 130
+ELSEWHERE = "make room there, or write to another place"
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # So a script's shell starts what it puts in the background. Asked to end, we clean up.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    raise SystemExit(run(sys.argv[1:] if arguments is None else arguments))
+    raise SystemExit(_written(run(sys.argv[1:] if arguments is None else arguments)))
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -83,11 +86,11 @@ def run(arguments: Sequence[str]) -> int:
         console.say("aborted")
         return INTERRUPTED
     except Exception as error:
-        usage = _usage_error(error)
-        if usage is None:
+        told = _usage_error(error) or _refused_by_the_system(error, arguments)
+        if told is None:
             raise
-        console.print_error(usage, as_json=as_json)
-        return usage.exit_code
+        console.print_error(told, as_json=as_json)
+        return told.exit_code
     return status if isinstance(status, int) else 0
 
 
@@ -162,6 +165,52 @@ def _usage_error(error: Exception) -> BadInput | None:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "testbed"
     return BadInput(str(format_message()).rstrip("."), f"see {command} --help")
+
+
+# What the verbs with --out write lies below it.
+_WITH_OUT = frozenset(("run", "profile", "simulate", "reproduce"))
+_NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+_NO_PLACE = _NO_ROOM | {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
+
+
+def _refused_by_the_system(error: Exception, arguments: Sequence[str]) -> BadInput | None:
+    """A file that cannot be read or written; None for any other exception.
+
+    Whoever reads our output may close it before its end: BrokenPipeError is not told here.
+    """
+    if not isinstance(error, OSError) or isinstance(error, BrokenPipeError):
+        return None
+    if error.filename is None and error.errno not in _NO_ROOM:
+        return None
+    why = error.strerror or type(error).__name__
+    said = why if error.filename is None else f"{os.fsdecode(error.filename)}: {why}"
+    verb = next((argument for argument in arguments if not argument.startswith("-")), "")
+    mend = None
+    if error.filename == console.STANDARD_OUTPUT:
+        mend = ELSEWHERE
+    elif verb in _WITH_OUT and error.errno in _NO_PLACE:
+        mend = "name a folder you may write to with --out"
+    elif isinstance(error, PermissionError):
+        mend = "change who may read and write there, or copy the folder to a place of your own"
+    elif error.errno in _NO_ROOM:
+        mend = ELSEWHERE
+    return BadInput(said, mend)
+
+
+def _written(code: int) -> int:
+    """The exit code when what was printed has left; 2 where there was no room for it."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        pass
+    except OSError as error:
+        if code != BadInput.exit_code:
+            why = f"{console.STANDARD_OUTPUT}: {error.strerror}"
+            console.print_error(BadInput(why, ELSEWHERE), as_json=False)
+        # Python flushes once more when it ends, and would say so in its own words.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BadInput.exit_code
+    return code
 
 
 if __name__ == "__main__":

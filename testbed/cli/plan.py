@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from testbed.cli import console
 from testbed.cli.options import ExperimentPath, Json, Lenient, Seed, Settings, overrides_of
+from testbed.errors import BadInput
 from testbed.runs.planned import Planned, planned
+from testbed.spec.experiment import Experiment
 from testbed.spec.load import load_experiment
 
 JobId = Annotated[str | None, typer.Option("--job", help="Only this job's text.")]
 NoNetwork = Annotated[
     bool, typer.Option("--tenants-only", help="Leave out what the network itself gets.")
 ]
+
+SHOWN_NAMES = 5
+ANNOUNCED_MB = 5.0
 
 
 def plan(
@@ -31,26 +37,47 @@ def plan(
     Placements are the simulator's: live ends that come earlier or later can move later jobs.
     """
     experiment = load_experiment(file, overrides_of(settings, seed, lenient=lenient))
-    plans = [planned(experiment, policy) for policy in experiment.policies]
+    if job is not None:
+        _require(job, experiment)
+    network = not tenants_only and job is None
+    plans = [planned(experiment, p).only(job, network=network) for p in experiment.policies]
+    _announce(plans)
     if as_json:
         console.print_json([one.to_json() for one in plans])
         return
     for one in plans:
-        console.print_text(_text(one, job, tenants_only=tenants_only))
+        console.print_text(_text(one, job))
 
 
-def _text(one: Planned, job: str | None, *, tenants_only: bool) -> str:
+def _require(job: str, experiment: Experiment) -> None:
+    """Raises BadInput where the experiment has no such job."""
+    names: list[str] = []
+    for each in experiment.jobs:
+        if each.id == job:
+            return
+        if len(names) < SHOWN_NAMES:
+            names.append(each.id)
+    hint = f"jobs are named as {', '.join(names)}" if names else None
+    raise BadInput(f"{experiment.path} has no job {job!r}", hint)
+
+
+def _announce(plans: Sequence[Planned]) -> None:
+    """Say what comes where it is more than anybody reads."""
+    megabytes = sum(one.n_characters for one in plans) / 1e6
+    if megabytes > ANNOUNCED_MB:
+        tenants = sum(len(one.tenants) for one in plans)
+        console.say(f"{megabytes:,.0f} MB of text for {tenants:,} tenants; --job NAME shows one")
+
+
+def _text(one: Planned, job: str | None) -> str:
     parts: list[str] = []
-    if not tenants_only and job is None:
+    if one.network_text is not None:
         parts.append(f"### policy {one.policy}: the network\n{one.network_text}")
-    parts += [
-        f"### policy {one.policy}: {tenant.summary}\n{tenant.text}"
-        for tenant in one.tenants
-        if job is None or tenant.job_id == job
-    ]
+    parts += [f"### policy {one.policy}: {tenant.summary}\n{tenant.text}" for tenant in one.tenants]
     parts += [
         f"### policy {one.policy}: {job_id} is rejected: {reason}\n"
         for job_id, reason in one.refused
-        if job is None or job_id == job
     ]
+    if job is not None and not parts:
+        parts.append(f"### policy {one.policy}: {job} does not start\n")
     return "\n".join(parts)

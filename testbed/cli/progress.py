@@ -46,10 +46,10 @@ class RunProgress:
         self._main: TaskID | None = None
         if console.is_terminal:
             self._bars = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 TextColumn("{task.percentage:>3.0f} %"),
-                TextColumn("{task.fields[note]}"),
+                TextColumn("{task.fields[note]}", markup=False),
                 console=console,
                 transient=True,
             )

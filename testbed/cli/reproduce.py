@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
@@ -95,6 +96,7 @@ def reproduce(
         _list(as_json=as_json)
         return
     wanted = _wanted(names or [], everything=everything, live=live, again=again)
+    _check_out(out)
     usable = len(os.sched_getaffinity(0))
     command = ["testbed", *sys.argv[1:]]
     records: list[dict[str, Any]] = []
@@ -133,6 +135,20 @@ def _wanted(
     if live:
         return list(LIVE_FIGURES.values()) if everything else live_figures(names)
     return list(FIGURES.values()) if everything else figures(names)
+
+
+def _check_out(out: Path) -> None:
+    """Before anything is computed. Raises BadInput where nothing can be written there."""
+    there = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
+    if not there.is_dir():
+        why = f"{there} is not a folder"
+    elif not os.access(there, os.W_OK | os.X_OK):
+        why = f"{there}: {os.strerror(errno.EACCES)}"
+    else:
+        return
+    raise BadInput(
+        f"nothing can be written into {out}: {why}", "name a folder you may write to with --out"
+    )
 
 
 def _one(figure: Figure, request: Request, *, as_json: bool) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from testbed import events
 from testbed.cli import console
 from testbed.cli.folders import new_run
 from testbed.cli.options import ExperimentPath, Json, Lenient, Out, Seed, Settings, overrides_of
+from testbed.errors import RunFailed
 from testbed.results.folder import RunFolder
 from testbed.runs.play import Sink
 from testbed.spec.experiment import Experiment
@@ -46,11 +47,12 @@ def simulate(
     from testbed.report.comparison import comparison_table
     from testbed.runs.simulated import run_simulated
 
-    top = new_run(experiment, out)
     if replay is not None:
-        _replay(experiment, replay, top, as_json=as_json)
+        _replay(experiment, replay, out, as_json=as_json)
         return
-    recorded = run_simulated(experiment, top, _progress, ["testbed", *sys.argv[1:]])
+    top = new_run(experiment, out)
+    with _told_as_failed(top):
+        recorded = run_simulated(experiment, top, _progress, ["testbed", *sys.argv[1:]])
     if as_json:
         console.print_json([one.to_json() for one in recorded])
     else:
@@ -63,10 +65,14 @@ def simulate(
         raise typer.Exit(1)
 
 
-def _replay(experiment: Experiment, live: Path, top: RunFolder, *, as_json: bool) -> None:
-    from testbed.runs.replayed import run_replayed
+def _replay(experiment: Experiment, live: Path, out: Path | None, *, as_json: bool) -> None:
+    from testbed.runs.replayed import replay_sources, run_replayed
 
-    replays = run_replayed(experiment, live, top, ["testbed", *sys.argv[1:]])
+    # Before a folder is made for it: there may be nothing to replay.
+    sources = replay_sources(experiment, live)
+    top = new_run(experiment, out)
+    with _told_as_failed(top):
+        replays = run_replayed(experiment, sources, top, ["testbed", *sys.argv[1:]])
     if as_json:
         console.print_json([one.to_json() for one in replays])
     else:
@@ -74,6 +80,17 @@ def _replay(experiment: Experiment, live: Path, top: RunFolder, *, as_json: bool
             console.print_text(f"{one.recorded.policy}: {one.sentence()}")
     if not all(one.same for one in replays):
         raise typer.Exit(1)
+
+
+@contextmanager
+def _told_as_failed(top: RunFolder) -> Generator[None, None, None]:
+    """What the system refuses a run that has begun is no bad input any more."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise RunFailed(f"the run stopped: {error}", f"see {top.path}") from error
 
 
 @contextmanager

@@ -77,6 +77,7 @@ def gantt_svg(rows: Sequence[JobRow], all_spans: Sequence[Span], span_s: float) 
     index_of = colours(rows)
     if len(index_of) <= len(SERIES):
         rows = sorted(rows, key=lambda row: index_of[row.application or row.kind])
+    all_spans = _of_known(all_spans, rows)
     lanes = {row.job_id: lane for lane, row in enumerate(rows)}
     application = {row.job_id: row.application or row.kind for row in rows}
     with figure(9.4, 1.5 + 0.27 * len(rows)) as made:
@@ -103,6 +104,12 @@ def gantt_svg(rows: Sequence[JobRow], all_spans: Sequence[Span], span_s: float) 
         return svg(made, "gantt")
 
 
+def _of_known(all_spans: Sequence[Span], rows: Sequence[JobRow]) -> list[Span]:
+    """Without jobs that were never submitted: a damaged folder has them, and the audit says so."""
+    known = {row.job_id for row in rows}
+    return [span for span in all_spans if span.job_id in known]
+
+
 def _marks(axes: Axes, rows: Sequence[JobRow], unit_s: float) -> None:
     for lane, row in enumerate(rows):
         if row.start_s is not None and row.estimate_s is not None:
@@ -113,7 +120,7 @@ def _marks(axes: Axes, rows: Sequence[JobRow], unit_s: float) -> None:
             if due <= axes.get_xlim()[1]:
                 axes.plot(due, lane, marker="d", markersize=5, color=MUTED, linestyle="none")
         if row.outcome != "finished" and row.end_s is not None:
-            marker, colour = _ENDS[row.outcome]
+            marker, colour = _ENDS.get(row.outcome, _ENDS["unfinished"])
             axes.plot(
                 row.end_s / unit_s, lane, marker=marker, markersize=7, color=colour,
                 linestyle="none", clip_on=False,
@@ -145,6 +152,7 @@ def occupancy_svg(
 ) -> str:
     """VM slots in use by application, and jobs waiting, as means over six hundred intervals."""
     index_of = colours(rows)
+    all_spans = _of_known(all_spans, rows)
     n_vms = {row.job_id: row.n_vms for row in rows}
     application = {row.job_id: row.application or row.kind for row in rows}
     step_s = span_s / POINTS if span_s > 0 else 1.0

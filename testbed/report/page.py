@@ -41,7 +41,7 @@ from testbed.results.folder import RunFolder
 from testbed.results.links import link_rows
 from testbed.results.metrics import LIVE, Summary
 from testbed.results.profiling import PROFILE_RECORD, ladder_from_json
-from testbed.results.read import Run, load_run, policy_folders, read_json
+from testbed.results.read import CHANGED, Run, load_run, policy_folders, read_json
 
 MAX_TABLE_ROWS = 200
 MAX_SHORT_TABLE = 24
@@ -138,14 +138,24 @@ def stored_verdicts(run: Run) -> Verdicts:
     """The verdicts of ``summary.json``; for an interrupted run, of its resolved experiment."""
     stored = (run.stored_summary or {}).get("expectations")
     if isinstance(stored, dict):
-        return verdicts_from_json(stored)
+        try:
+            return verdicts_from_json(stored)
+        except ValueError as error:
+            raise BadInput(f"{run.path / names.SUMMARY}: damaged: {error}", CHANGED) from error
     return evaluate(expectation_of(run), run.rows, run.summary.fidelity)
 
 
 def expectation_of(run: Run) -> Expectation:
     """The ``expect`` block that ``spec.resolved.json`` holds; an empty one where it has none."""
     block = (run.resolved or {}).get("expect")
-    return Expectation.from_json(block) if isinstance(block, dict) else Expectation()
+    if not isinstance(block, dict):
+        return Expectation()
+    try:
+        return Expectation.from_json(block)
+    except ValueError as error:
+        own, above = run.path / names.RESOLVED, run.path.parent / names.RESOLVED
+        where = own if own.is_file() else above
+        raise BadInput(f"{where}: damaged: expect: {error}", CHANGED) from error
 
 
 # ------------------------------------------------------------------------------------ pictures
@@ -326,14 +336,15 @@ def _provenance(run: Run) -> list[tuple[str, str]]:
     code, machine = _part(record, "code"), _part(record, "machine")
     kernel, tools = _part(record, "kernel"), _part(record, "tools")
     commit = code.get("commit")
-    changed = {True: " with uncommitted changes", False: "", None: ""}[code.get("dirty")]
-    memory = machine.get("memory_bytes")
+    changed = " with uncommitted changes" if code.get("dirty") is True else ""
+    memory, load = machine.get("memory_bytes"), machine.get("load_average")
+    loads = [x for x in load if isinstance(x, int | float)] if isinstance(load, list) else []
     out = [
         ("Written", record.get("written")),
         ("Seeds", ", ".join(f"{k} {v}" for k, v in _part(record, "seeds").items())),
         ("Code", f"{commit[:12]}{changed}" if isinstance(commit, str) else None),
         ("Processor", f"{machine.get('cpus')} × {machine.get('cpu_model') or 'unknown'}"),
-        ("Load average", ", ".join(f"{x:.2f}" for x in machine.get("load_average") or ())),
+        ("Load average", ", ".join(f"{x:.2f}" for x in loads)),
         ("Memory", f"{memory / 2**30:.1f} GiB" if isinstance(memory, int) else None),
         ("Virtualisation", machine.get("virtualisation")),
         ("System", kernel.get("distribution")),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_args
 
 from testbed.results.metrics import Fidelity
 from testbed.results.rows import JobRow
+from testbed.results.shape import require_all
 from testbed.spec.expectation import ApplicationExpectation, Band, Expectation
 
 __all__ = [
@@ -66,9 +67,21 @@ class Verdicts:
 
 
 def verdicts_from_json(record: Mapping[str, Any]) -> Verdicts:
-    """The inverse of :meth:`Verdicts.to_json`; raises TypeError or KeyError where it is not one."""
-    rows = tuple(Verdict(**row) for row in record["rows"])
-    return Verdicts(rows, tuple(str(text) for text in record["complaints"]))
+    """The inverse of :meth:`Verdicts.to_json`; raises ValueError where it is not one."""
+    require_all("expectations", record, _VERDICTS_FIELDS)
+    rows = tuple(_verdict_from_json(row) for row in record["rows"])
+    return Verdicts(rows, tuple(record["complaints"]))
+
+
+_VERDICTS_FIELDS = {"rows": "list[dict[str, Any]]", "complaints": "list[str]"}
+_VERDICT_FIELDS = {f.name: "str" if f.type == "Answer" else str(f.type) for f in fields(Verdict)}
+
+
+def _verdict_from_json(record: Mapping[str, Any]) -> Verdict:
+    require_all("expectations.rows", record, _VERDICT_FIELDS)
+    if record["verdict"] not in get_args(Answer):
+        raise ValueError(f"expectations.rows: verdict is {record['verdict']!r}")
+    return Verdict(**{name: record[name] for name in _VERDICT_FIELDS})
 
 
 def evaluate(expect: Expectation, rows: Iterable[JobRow], fidelity: Fidelity) -> Verdicts:

@@ -241,6 +241,9 @@ class RunFolder:
                 file.flush()
                 os.fsync(file.fileno())
             scratch.replace(target)
+        except OSError as error:
+            # Under the name that people know.
+            raise OSError(error.errno, error.strerror, str(target)) from error
         finally:
             scratch.unlink(missing_ok=True)
         return target

@@ -45,15 +45,28 @@ def capacity_bps(topology: dict[str, Any], directed_link: int) -> int:
     return int(topology["links"]["capacity_bps"][directed_link // 2])
 
 
+def known_links(topology: dict[str, Any]) -> frozenset[int]:
+    """The directed links that the arrays describe. Of another one, in a damaged folder, there is
+    nothing to show; the audit names it.
+    """
+    links, nodes = topology["links"], range(len(topology["names"]))
+    ends = zip(links["lower"], links["upper"], links["capacity_bps"], strict=False)
+    there = [n for n, (lower, upper, _) in enumerate(ends) if lower in nodes and upper in nodes]
+    return frozenset(2 * n + way for n in there for way in (0, 1))
+
+
 def sampled_rows(stream: Iterable[events.Event]) -> Iterator[LinkRow]:
     """The samples of a live run, in order."""
     topology: dict[str, Any] = {}
+    known: frozenset[int] = frozenset()
     for event in stream:
         if isinstance(event, events.RunStarted):
-            topology = event.topology
+            topology, known = event.topology, known_links(event.topology)
         elif isinstance(event, events.LinkSample):
             for directed, sent, reserved in event.links:
                 link = int(directed)
+                if link not in known:
+                    continue
                 name, capacity = link_name(topology, link), capacity_bps(topology, link)
                 yield LinkRow(event.t, name, link, sent, reserved, capacity)
 
@@ -77,7 +90,8 @@ def reservations(stream: Iterable[events.Event]) -> Iterator[Reservation]:
     def release(job_id: str) -> Iterator[Reservation]:
         start_s = since.pop(job_id, None)
         if start_s is not None and now_s > start_s:
-            for link, bps in links[job_id]:
+            # One that was never reserved, in a damaged folder, held nothing.
+            for link, bps in links.get(job_id, ()):
                 yield Reservation(link, start_s, now_s, bps)
 
     for event in stream:
@@ -106,6 +120,8 @@ def simulated_rows(
 
     At most MAX_INTERVALS intervals, fewer where many links would make over MAX_SIMULATED_ROWS rows.
     """
+    known = known_links(topology)
+    held = [r for r in held if r.directed_link in known]
     used = sorted({r.directed_link for r in held})
     if not used or span_s <= 0:
         return

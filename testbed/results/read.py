@@ -13,7 +13,12 @@ from testbed.events import Event, RunEnded, RunStarted, event_from_json
 from testbed.results import folder as names
 from testbed.results.metrics import Summary, Tally
 from testbed.results.rows import JobRow
-from testbed.results.shape import check_shape
+from testbed.results.shape import check_shape, require_where_there
+
+CHANGED = "the folder was changed after its run: run again"
+"""The mend of a damaged folder."""
+MADE = "name a folder that `testbed run` or `testbed simulate` made, such as runs/…"
+SHOWN_RUNS = 5
 
 
 @dataclass(frozen=True)
@@ -93,13 +98,19 @@ def _parse(path: Path, number: int, raw: bytes) -> Event | None:
     try:
         event = event_from_json(_object(raw))
         check_shape(event)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if not raw.endswith(b"\n"):
             return None
-        raise BadInput(
-            f"{path}:{number}: damaged: {error}", "the folder was changed after its run: run again"
-        ) from error
+        raise BadInput(f"{path}:{number}: damaged: {_why(error)}", CHANGED) from error
     return event
+
+
+def _why(error: ValueError | RecursionError) -> str:
+    """What is wrong with a text that is no JSON of ours."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    # Of a number with thousands of digits, Python goes on about its own settings.
+    return str(error).split("; use sys.", 1)[0]
 
 
 def _object(raw: bytes) -> dict[str, Any]:
@@ -120,19 +131,64 @@ _DECODER = json.JSONDecoder(parse_constant=_no_constant)
 def policy_folders(path: Path) -> list[Path]:
     """The folders with an ``events.jsonl``: ``path`` itself, or its policies by name.
 
-    Raises BadInput where ``path`` is no run folder.
+    Raises BadInput where ``path`` is no run folder, or holds several runs.
     """
-    if (path / names.EVENTS).is_file():
-        return [path]
-    if path.is_dir():
-        below = sorted(sub for sub in path.iterdir() if (sub / names.EVENTS).is_file())
-        if below:
-            return below
-        raise BadInput(
-            f"{path} is not a run folder: it has no {names.EVENTS}, nor has a folder in it",
-            "name a folder that `testbed run` or `testbed simulate` made, such as runs/…",
+    try:
+        if (path / names.EVENTS).is_file():
+            return [path]
+        below = (
+            sorted(sub for sub in path.iterdir() if (sub / names.EVENTS).is_file())
+            if path.is_dir()
+            else None
         )
-    raise BadInput(f"{path} is not a folder")
+    except OSError as error:
+        raise BadInput(
+            f"{error.filename or path}: {error.strerror}", f"see who may read it: ls -l {path}"
+        ) from error
+    if below is None:
+        raise BadInput(f"{path} is not a folder", MADE)
+    if not below:
+        raise BadInput(
+            f"{path} is not a run folder: it has no {names.EVENTS}, nor has a folder in it", MADE
+        )
+    _require_one_run(path, below)
+    return below
+
+
+def _require_one_run(path: Path, below: list[Path]) -> None:
+    """One run's policies agree in its name, seed and world. Raises BadInput where some do not.
+
+    A policy that was killed before its first line says nothing, and belongs to the others.
+    """
+    runs: dict[tuple[str, int, str], list[str]] = {}
+    for folder in below:
+        first = next(stream_events(folder / names.EVENTS), None)
+        if isinstance(first, RunStarted):
+            runs.setdefault((first.run, first.seed, first.backend), []).append(folder.name)
+    if len(runs) > 1:
+        found = [
+            f"{', '.join(own)} ({run}, {backend}, seed {seed})"
+            for (run, seed, backend), own in runs.items()
+        ]
+        more = f" and {len(found) - SHOWN_RUNS:,} more" if len(found) > SHOWN_RUNS else ""
+        raise BadInput(
+            f"{path} is not a run folder, it holds {len(found):,} runs:"
+            f" {'; '.join(found[:SHOWN_RUNS])}{more}",
+            f"name one of them, as {below[0]}",
+        )
+
+
+def policy_of(folder: Path) -> str | None:
+    """The policy of a run folder as the run itself says it: a folder's name may not hold it.
+
+    None where the run was killed before its first line. Raises BadInput on a damaged one.
+    """
+    first = next(stream_events(folder / names.EVENTS), None)
+    if first is None:
+        return None
+    if not isinstance(first, RunStarted):
+        raise BadInput(f"{folder / names.EVENTS}:1: damaged: a run begins with run_started")
+    return first.policy
 
 
 def load_run(path: Path) -> Run:
@@ -143,18 +199,15 @@ def load_run(path: Path) -> Run:
     tally = Tally()
     for line in file.lines:
         tally.feed(line.event)
-    stored = read_json(path / names.SUMMARY)
+    stored = _stored_summary(path / names.SUMMARY)
     above = path.parent
-    wall_s = stored.get("wall_s") if isinstance(stored, dict) else None
     return Run(
         path=path,
         file=file,
         started=file.lines[0].event,
         rows=tuple(tally.rows()),
-        summary=tally.summary(
-            name=stored.get("name") if isinstance(stored, dict) else None, wall_s=wall_s
-        ),
-        stored_summary=stored if isinstance(stored, dict) else None,
+        summary=tally.summary(**{key: (stored or {}).get(key) for key in _ONLY_STORED}),
+        stored_summary=stored,
         # Several policies share what belongs to the experiment: it lies one folder up.
         provenance=_first_object(path / names.PROVENANCE, above / names.PROVENANCE),
         spec_text=_first_text(path / names.SPEC, above / names.SPEC),
@@ -163,16 +216,33 @@ def load_run(path: Path) -> Run:
     )
 
 
+# What the events do not know: the experiment's name, and what the run took.
+_ONLY_STORED = {"name": "str | None", "wall_s": "float | None"}
+
+
+def _stored_summary(path: Path) -> dict[str, Any] | None:
+    stored = read_json(path)
+    if not isinstance(stored, dict):
+        return None
+    try:
+        require_where_there("summary", stored, _ONLY_STORED)
+    except ValueError as error:
+        raise BadInput(f"{path}: damaged: {error}", CHANGED) from error
+    return stored
+
+
 def read_json(path: Path) -> Any:
     """A JSON file's value; None where there is no such file. Raises BadInput on a damaged one."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return _DECODER.decode(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: {error}") from error
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from error
     except json.JSONDecodeError as error:
-        raise BadInput(f"{path}:{error.lineno}: damaged: {error.msg}") from error
+        raise BadInput(f"{path}:{error.lineno}: damaged: {error.msg}", CHANGED) from error
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: damaged: {_why(error)}", CHANGED) from error
 
 
 def _first_object(*paths: Path) -> dict[str, Any] | None:

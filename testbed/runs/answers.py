@@ -16,6 +16,7 @@ from jobs.request import JobRequest
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Backend, Completion, StartFailed
 from testbed.errors import BadInput, RunFailed
+from testbed.results.read import CHANGED
 from testbed.runs.ballast import Ballast
 from testbed.schedulers.actions import Tier
 
@@ -155,9 +156,13 @@ def read_answers(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise BadInput(
             f"{path}: {error.strerror}", "only live runs keep answers: testbed run writes them"
         ) from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: damaged: {error}", CHANGED) from error
     for number, line in enumerate(lines, 1):
         try:
             answer = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return  # cut short: the process was killed here
+        if not isinstance(answer, dict):
+            raise BadInput(f"{path}:{number}: damaged: not a JSON object", CHANGED)
         yield number, answer

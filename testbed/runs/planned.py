@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from testbed import events
@@ -33,12 +33,27 @@ class PlannedTenant:
 
 @dataclass(frozen=True)
 class Planned:
-    """Everything one policy would install, in order."""
+    """Everything one policy would install, in order. ``network_text`` None: it was left out."""
 
     policy: str
-    network_text: str
+    network_text: str | None
     tenants: tuple[PlannedTenant, ...]
     refused: tuple[tuple[str, str], ...]
+
+    def only(self, job_id: str | None, *, network: bool) -> Planned:
+        """The part about one job (None: about all of them), with the network's own or without."""
+        return replace(
+            self,
+            network_text=self.network_text if network else None,
+            tenants=tuple(t for t in self.tenants if job_id in (None, t.job_id)),
+            refused=tuple(r for r in self.refused if job_id in (None, r[0])),
+        )
+
+    @property
+    def n_characters(self) -> int:
+        """How long its texts are."""
+        texts = (self.network_text or "", *(tenant.text for tenant in self.tenants))
+        return sum(map(len, texts))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

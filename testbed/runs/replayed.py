@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import BadInput, RunFailed
-from testbed.events import RunStarted
+from testbed.events import Event
 from testbed.results.compare import Difference, decisions, first_difference
 from testbed.results.folder import EVENTS, RunFolder
-from testbed.results.read import policy_folders, read_events, stream_events
+from testbed.results.read import policy_folders, policy_of, read_events
 from testbed.runs.answers import ANSWERS, Replayed, read_answers
 from testbed.runs.play import play, tee
 from testbed.runs.record import Recorded, begin_folder, conclude_run
@@ -51,46 +51,53 @@ class Replay:
         }
 
 
-def run_replayed(
-    experiment: Experiment, live: Path, top: RunFolder, command: list[str]
-) -> list[Replay]:
-    """Every policy against the live run's folder of it. Raises BadInput."""
+@dataclass(frozen=True)
+class Source:
+    """One policy of the experiment, and what its live run left: everything a replay reads."""
+
+    policy: PolicySpec
+    path: Path
+    events: list[Event]
+    answers: list[tuple[int, dict[str, Any]]]
+
+
+def replay_sources(experiment: Experiment, live: Path) -> list[Source]:
+    """The live run's folder of every policy, read. Raises BadInput; makes nothing."""
     found = policy_folders(live)
     several = len(experiment.policies) > 1
-    by_policy = {_policy_of(path): path for path in found}
+    by_policy = {policy_of(path): path for path in found}
     out = []
     for policy in experiment.policies:
-        source = found[0] if len(found) == 1 and not several else by_policy.get(policy.label)
-        if source is None:
-            there = ", ".join(sorted(by_policy))
+        path = found[0] if len(found) == 1 and not several else by_policy.get(policy.label)
+        if path is None:
+            there = ", ".join(sorted(name for name in by_policy if name is not None))
             raise BadInput(
-                f"{live} holds no run of the policy {policy.label}, only of {there}",
+                f"{live} holds no run of the policy {policy.label}, only of {there or 'nothing'}",
                 "replay the file that was run, or choose with --set policies=[…]",
             )
-        folder = top.policy(policy.label) if several else top
-        out.append(_one(experiment, policy, source, folder, command))
+        answers, events = list(read_answers(path / ANSWERS)), read_events(path / EVENTS).events
+        if not events:
+            raise BadInput(f"{path / EVENTS} is empty: that run was killed before it began")
+        out.append(Source(policy, path, events, answers))
     return out
 
 
-def _policy_of(folder: Path) -> str:
-    """The policy of a run folder as the run itself says it: a folder's name may not hold it."""
-    first = next(stream_events(folder / EVENTS), None)
-    if not isinstance(first, RunStarted):
-        raise BadInput(f"{folder / EVENTS}:1: damaged: a run begins with run_started")
-    return first.policy
+def run_replayed(
+    experiment: Experiment, sources: Sequence[Source], top: RunFolder, command: list[str]
+) -> list[Replay]:
+    """Every policy against the live run of it, as :func:`replay_sources` found them."""
+    several = len(sources) > 1
+    return [
+        _one(experiment, source, top.policy(source.policy.label) if several else top, command)
+        for source in sources
+    ]
 
 
-def _one(
-    experiment: Experiment,
-    policy: PolicySpec,
-    source: Path,
-    folder: RunFolder,
-    command: list[str],
-) -> Replay:
+def _one(experiment: Experiment, source: Source, folder: RunFolder, command: list[str]) -> Replay:
     began = time.monotonic()
-    then = read_events(source / EVENTS).events
-    world = Replayed(read_answers(source / ANSWERS))
-    begin_folder(folder, experiment, policy, world.name, command, {"replay_of": str(source)})
+    policy, world = source.policy, Replayed(iter(source.answers))
+    facts = {"replay_of": str(source.path)}
+    begin_folder(folder, experiment, policy, world.name, command, facts)
     now: list[Any] = []
     stopped = None
     try:
@@ -100,4 +107,4 @@ def _one(
         stopped = error.message
     recorded = conclude_run(folder, experiment, policy, time.monotonic() - began)
     told: Sequence[Any] = decisions(now)
-    return Replay(recorded, len(told), first_difference(decisions(then), told), stopped)
+    return Replay(recorded, len(told), first_difference(decisions(source.events), told), stopped)

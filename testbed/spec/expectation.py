@@ -47,18 +47,42 @@ class Expectation:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Expectation:
-        """From its ``dataclasses.asdict`` form, as ``spec.resolved.json`` holds it."""
+        """From its ``dataclasses.asdict`` form, as ``spec.resolved.json`` holds it.
+
+        Raises ValueError where it is not one.
+        """
+        fidelity = record.get("fidelity")
+        if fidelity not in (None, "ok", "suspect", "invalid"):
+            raise ValueError(f"fidelity is {fidelity!r}")
+        applications = _mapping(record.get("applications"), "applications")
         return cls(
             _band(record.get("estimate_ratio")),
-            {
-                name: ApplicationExpectation(
-                    _band(own.get("estimate_ratio")), own.get("scaled_down_below")
-                )
-                for name, own in (record.get("applications") or {}).items()
-            },
-            record.get("fidelity"),
+            {name: _application(_mapping(own, name)) for name, own in applications.items()},
+            fidelity,
         )
 
 
-def _band(record: Mapping[str, float | None] | None) -> Band | None:
-    return None if record is None else Band(record.get("min"), record.get("max"))
+def _mapping(record: object, name: str) -> Mapping[str, Any]:
+    if not isinstance(record, Mapping | None):
+        raise ValueError(f"{name} is no object")  # noqa: TRY004 - so it is for any wrong record
+    return record or {}
+
+
+def _application(record: Mapping[str, Any]) -> ApplicationExpectation:
+    return ApplicationExpectation(
+        _band(record.get("estimate_ratio")), _limit(record, "scaled_down_below")
+    )
+
+
+def _band(record: object) -> Band | None:
+    if record is None:
+        return None
+    ends = _mapping(record, "estimate_ratio")
+    return Band(_limit(ends, "min"), _limit(ends, "max"))
+
+
+def _limit(record: Mapping[str, Any], name: str) -> float | None:
+    value = record.get(name)
+    if not isinstance(value, int | float | None):
+        raise ValueError(f"{name} is no number")  # noqa: TRY004
+    return value

@@ -31,9 +31,13 @@ def report_trace(
             Problem(Place(str(found), p.line, p.column), "", p.message) for p in error.problems
         )
         shown = f", the first {PROBLEM_LIMIT} are named" if error.found > PROBLEM_LIMIT else ""
-        mend = "" if lenient else "; lenient: true (or --lenient) leaves them out"
-        what = "line cannot" if error.found == 1 else "lines cannot"
-        document.report(path, f"{error.found:,} {what} be read{shown}{mend}")
+        # Where the file itself is cut off, empty or of another form there is little else to read.
+        offered = error.lines_alone and not lenient
+        mend = "; lenient: true (or --lenient) leaves them out" if offered else ""
+        what = "1 line" if error.found == 1 else f"{error.found:,} lines"
+        if error.found == 1 and not error.lines_alone:
+            what = "the trace"
+        document.report(path, f"{what} cannot be read{shown}{mend}")
     else:
         said = error.strerror if isinstance(error, OSError) else str(error)
         document.report(path, f"{str(found)!r} cannot be read: {said}")

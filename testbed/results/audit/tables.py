@@ -81,8 +81,12 @@ def jobs_csv(history: History) -> Iterator[Finding]:
     """One line a job, every figure as in the events."""
     with (history.folder / JOBS).open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
-        rows = [(reader.line_num, row) for row in reader]
-        columns = reader.fieldnames or ()
+        try:
+            rows = [(reader.line_num, row) for row in reader]
+            columns = reader.fieldnames or ()
+        except (UnicodeDecodeError, csv.Error) as error:
+            yield Finding(JOBS, reader.line_num, f"damaged: {error}")
+            return
     facts = _all_facts(history)
     seen: set[str] = set()
     for line, row in rows:
@@ -236,6 +240,9 @@ def _verdict_rows(facts: dict[str, _Facts], stored: dict[str, Any]) -> Iterator[
     """The verdicts were passed on the figures that the events hold."""
     block = stored.get("expectations")
     rows = block.get("rows", []) if isinstance(block, dict) else []
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        yield Finding(SUMMARY, None, "damaged: expectations.rows is not a list of verdicts")
+        return
     for row in rows:
         job = facts.get(str(row.get("job_id")))
         if job is None:

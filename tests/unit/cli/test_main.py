@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
+from rich.console import Console
 
+from testbed import events
 from testbed.cli import console, main
 from testbed.cli.options import Json
+from testbed.cli.progress import RunProgress
 from testbed.errors import BadInput, MachineCannot, RunFailed, TestbedError
 from testbed.spec.problems import Place, Problem, SpecErrors
 
@@ -70,6 +77,33 @@ def test_problems_of_a_file_are_listed(
     ]
 
 
+@pytest.mark.parametrize("place", [":100:", ":x:", ":1234:", "[red]:o:[/]"])
+def test_what_a_file_says_is_shown_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    """rich has emoji named 100, 1234, o and x; a place in a file is none of them."""
+
+    def fail() -> None:
+        raise BadInput(f"f.yaml{place}7 is wrong", f"see {place}")
+
+    verb_that(monkeypatch, fail)
+    assert main.run(["probe"]) == 2
+    assert capsys.readouterr().err == f"error: f.yaml{place}7 is wrong\nmend: see {place}\n"
+    console.out().print(place, markup=False)
+    assert capsys.readouterr().out == f"{place}\n"
+
+
+@pytest.mark.parametrize("name", ["a:x:b", "[red]a", "a[/]"])
+def test_a_jobs_name_is_no_markup_in_a_bar(name: str) -> None:
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=120, emoji=False)
+    with RunProgress(terminal, {name: 5.0}, label=name) as bar:
+        bar(events.JobReserved(0.0, name, 0.0, None, 5, 5.0, 0, [[0, 1]], []))
+        assert bar._bars is not None
+        terminal.print(bar._bars.get_renderable())
+    shown = cast(io.StringIO, terminal.file).getvalue()
+    assert shown.count(name) >= 3
+
+
 def test_an_interrupt_is_130(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,6 +141,77 @@ def test_wrong_usage_is_2(
     streams = capsys.readouterr()
     assert said in streams.err
     assert streams.out == ""
+
+
+NO_OUT = "change who may read and write there, or copy the folder to a place of your own"
+WITH_OUT = "name a folder you may write to with --out"
+
+
+@pytest.mark.parametrize(
+    ("verb", "code", "mend"),
+    [
+        ("report", errno.EACCES, NO_OUT),
+        ("simulate", errno.EACCES, WITH_OUT),
+        ("reproduce", errno.ENOTDIR, WITH_OUT),
+        ("report", errno.ENOSPC, main.ELSEWHERE),
+        ("report", errno.EIO, None),
+    ],
+)
+def test_a_file_that_cannot_be_read_or_written_is_2_with_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    verb: str,
+    code: int,
+    mend: str | None,
+) -> None:
+    def fail(as_json: Json = False) -> None:
+        raise OSError(code, os.strerror(code), "/there/jobs.csv")
+
+    monkeypatch.setattr(main, "_function", lambda _: fail)
+    assert main.run([verb]) == 2
+    said = f"error: /there/jobs.csv: {os.strerror(code)}\n"
+    assert capsys.readouterr().err == said + ("" if mend is None else f"mend: {mend}\n")
+    assert main.run([verb, "--json"]) == 2
+    assert json.loads(capsys.readouterr().out).get("mend") == mend
+
+
+def test_whoever_stops_reading_is_no_error_to_tell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe", "standard output")
+
+    verb_that(monkeypatch, fail)
+    before = sys.stdout, sys.stderr
+    with pytest.raises(SystemExit) as ended:
+        main.run(["probe"])
+    # typer puts others in their place.
+    sys.stdout, sys.stderr = before
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_an_error_that_no_file_has_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+    verb_that(monkeypatch, fail)
+    with pytest.raises(ConnectionRefusedError):
+        main.run(["probe"])
+
+
+@pytest.mark.parametrize("arguments", [["schema"], ["schema", "--json"], ["--version"], ["data"]])
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_standard_output_is_2(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "testbed.cli.main", *arguments],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+            cwd=EXAMPLES.parent,
+        )  # fmt: skip
+    assert done.returncode == 2
+    said = f"error: standard output: No space left on device\nmend: {main.ELSEWHERE}\n"
+    assert done.stderr == said
 
 
 def test_wrong_usage_with_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
+import os
 import re
 from pathlib import Path
 
@@ -161,3 +163,19 @@ def test_a_bad_file_is_refused_and_nothing_made(
     assert simulated(tmp_path, policies="{name: dcloud, gamma: 2}") == 2
     assert "gamma: must lie between 0 and 1" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_disk_that_is_full_is_a_run_that_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something has been made by then: it is no bad file any more."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("testbed.runs.simulated.play", full)
+    monkeypatch.setattr("testbed.runs.simulated.conclude_run", full)
+    assert simulated(tmp_path, policies="bl") == 4
+    shown = capsys.readouterr().err
+    assert "error: the run stopped: [Errno 28] No space left on device" in shown
+    assert f"mend: see {only_folder(tmp_path)}" in shown

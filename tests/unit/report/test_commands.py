@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,3 +80,179 @@ def test_report_prints_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixture
     assert run(["report", str(folder.path), "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record == {"report": path, "bytes": Path(path).stat().st_size}
+
+
+@pytest.mark.parametrize("event", ["job_submitted", "job_reserved", "job_started", "job_ended"])
+@pytest.mark.parametrize("many", [False, True])
+def test_a_run_that_lacks_a_line_has_a_report_that_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], event: str, many: bool
+) -> None:
+    """What was never submitted is not drawn, be it a job of few or one of many."""
+    stream = sample.simulated(70) if many else sample.preempting()
+    folder, _ = write_run(tmp_path, stream)
+    mutate(folder.path, lambda records: records.remove(one(records, event)))
+    assert run(["audit", str(folder.path)]) == 1
+    assert run(["report", str(folder.path)]) == 0
+    page = (folder.path / "report.html").read_text(encoding="utf-8")
+    assert "the audit found violations" in page.lower()
+    assert run(["compare", str(folder.path), str(folder.path)]) == 0
+    capsys.readouterr()
+
+
+def test_links_and_outcomes_that_do_not_exist_are_left_to_the_audit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def change(records: list[Record]) -> None:
+        one(records, "job_reserved", "early")["links"][0][0] = 99
+        one(records, "job_ended", "late")["outcome"] = "lost"
+
+    folder, _ = write_run(tmp_path, sample.sliding())
+    mutate(folder.path, change)
+    assert run(["report", str(folder.path)]) == 0
+    assert run(["audit", str(folder.path)]) == 1
+    assert "the outcome is 'lost'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("cores", None),
+        ("cores", "x"),
+        ("memory_mib", None),
+        ("memory_mib", "x"),
+        ("wanted_s", "x"),
+        ("estimate_s", "x"),
+        ("lease", []),
+        ("profile", {"options": []}),
+        ("profile", {"options": [["x", 1.0]]}),
+        ("n_vms", 10**400),
+        ("duration_s", 10**400),
+    ],
+)
+@pytest.mark.parametrize("verb", ["audit", "report"])
+def test_a_request_of_a_wrong_shape_is_exit_2_with_the_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str, key: str, value: object
+) -> None:
+    folder, _ = write_run(tmp_path, sample.flat())
+    mutate(folder.path, lambda records: records[1]["job"].update({key: value}))
+    assert run([verb, str(folder.path)]) == 2
+    assert f"events.jsonl:2: damaged: job: {key} is not" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("price", [None, "x", []])
+def test_a_price_that_is_none_is_exit_2_with_the_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], price: object
+) -> None:
+    folder, _ = write_run(tmp_path, sample.flat())
+    mutate(folder.path, lambda records: records[4]["detail"].update(price=price))
+    assert run(["report", str(folder.path)]) == 2
+    assert "events.jsonl:5: damaged: detail: price is not float" in capsys.readouterr().err
+
+
+DEEP = "[" * 100_000
+LONG = f'{{"x": {"9" * 5000}}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("summary.json", '{"expectations": {}}', "summary.json: damaged: expectations lacks rows"),
+        ("summary.json", '{"expectations": {"rows": "x"}}', "expectations lacks complaints"),
+        ("summary.json", '{"expectations": {"rows": "x", "complaints": []}}', "rows is not"),
+        ("summary.json", '{"expectations": {"rows": [{}], "complaints": []}}', "lacks job_id"),
+        ("summary.json", '{"wall_s": "x"}', "summary.json: damaged: summary: wall_s is not"),
+        ("summary.json", '{"name": 7}', "summary.json: damaged: summary: name is not"),
+        ("summary.json", '{"wall_s": NaN}', "summary.json: damaged: NaN is not a number"),
+        ("summary.json", DEEP, "summary.json: damaged: nested too deeply"),
+        ("summary.json", LONG, "summary.json: damaged: Exceeds the limit"),
+        ("provenance.json", LONG, "provenance.json: damaged: Exceeds the limit"),
+        ("spec.resolved.json", DEEP, "spec.resolved.json: damaged: nested too deeply"),
+        ("spec.resolved.json", '{"expect": {"applications": 3}}', "expect: applications is no"),
+        ("spec.resolved.json", '{"expect": {"estimate_ratio": 3}}', "estimate_ratio is no object"),
+        ("spec.resolved.json", '{"expect": {"estimate_ratio": {"min": "x"}}}', "min is no number"),
+        ("events.jsonl", f"{DEEP}\n", "events.jsonl:1: damaged: nested too deeply"),
+        ("events.jsonl", f"{LONG}\n", "events.jsonl:1: damaged: Exceeds the limit"),
+    ],
+)
+def test_a_damaged_file_is_exit_2_with_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, said: str
+) -> None:
+    folder, _ = write_run(tmp_path, sample.flat())
+    if name == "spec.resolved.json":
+        (folder.path / "summary.json").unlink()
+    (folder.path / name).write_text(text, encoding="utf-8")
+    assert run(["report", str(folder.path)]) == 2
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert "run again" in shown.err
+    assert "sys.set_int" not in shown.err
+    assert not (folder.path / "report.html").exists()
+
+
+def test_a_provenance_of_a_wrong_shape_is_left_out(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.flat())
+    machine = {"load_average": ["x", 1], "memory_bytes": "x"}
+    folder.write_json("provenance.json", {"code": {"dirty": []}, "machine": machine, "live": 3})
+    assert run(["report", str(folder.path)]) == 0
+
+
+@pytest.mark.parametrize(
+    "content", [b"job_id\n\xff\xfe\n", b"job_id\n" + b"x" * 200_000 + b"\n"], ids=["latin", "long"]
+)
+def test_a_table_that_cannot_be_read_is_a_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    folder, _ = write_run(tmp_path, sample.flat())
+    (folder.path / "jobs.csv").write_bytes(content)
+    assert run(["audit", str(folder.path)]) == 1
+    shown = capsys.readouterr().out
+    assert "FAILED jobs.csv" in shown
+    assert "damaged" in shown
+    assert run(["report", str(folder.path)]) == 0
+
+
+@pytest.mark.parametrize("rows", ["x", ["x"], {"a": 1}])
+def test_verdicts_of_a_wrong_shape_are_a_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: object
+) -> None:
+    folder, _ = write_run(tmp_path, sample.flat())
+    file = folder.path / "summary.json"
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    stored["expectations"]["rows"] = rows
+    folder.write_json("summary.json", stored)
+    assert run(["audit", str(folder.path)]) == 1
+    assert "expectations.rows is not a list of verdicts" in capsys.readouterr().out
+
+
+def test_a_folder_that_nobody_may_write_to_is_exit_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As root, whom nothing is refused, the refusal is played."""
+    folder, _ = write_run(tmp_path, sample.flat())
+
+    def refuse(path: Path, *_: Any) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("testbed.results.folder.os.open", refuse)
+        assert run(["report", str(folder.path)]) == 2
+    shown = capsys.readouterr().err
+    assert f"error: {folder.path / 'report.html'}: Permission denied\nmend: change who" in shown
+
+
+@pytest.mark.parametrize("name", ["jobs.csv", "summary.json"])
+def test_a_table_that_nobody_may_read_is_exit_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    folder, _ = write_run(tmp_path, sample.flat())
+    really = Path.open
+
+    def refuse(path: Path, *given: Any, **named: Any) -> Any:
+        if path.name == name:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return really(path, *given, **named)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    for verb in ("audit", "report"):
+        assert run([verb, str(folder.path)]) == 2
+        assert f"error: {folder.path / name}: Permission denied" in capsys.readouterr().err

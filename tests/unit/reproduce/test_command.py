@@ -168,3 +168,14 @@ def test_a_figure_whose_data_are_missing_does_not_stop_the_others(
     assert "made-fig0: no log is here" in shown.err
     assert "testbed data fetch" in shown.err
     assert (tmp_path / "out" / "made-fig2" / "results.json").exists()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_file_in_the_folders_place_is_2_before_anything_is_computed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").write_text("")
+    assert command(tmp_path, "made-fig1") == 2
+    shown = capsys.readouterr().err
+    assert f"{tmp_path / 'out'} is not a folder\nmend: name a folder you may write to" in shown
+    assert not Sum.computed

@@ -2,16 +2,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from testbed.cli.main import run as command
 from testbed.errors import BadInput
 from testbed.results.conclude import conclude
 from testbed.results.folder import RunFolder
-from testbed.results.read import load_run, policy_folders, read_events
+from testbed.results.read import load_run, policy_folders, policy_of, read_events
 from testbed.results.topology import topology_record
 from tests.unit.results import sample
-from tests.unit.results.written import FIG10, write_run
+from tests.unit.results.written import FIG10, mutate, write_run
 from topologies.tree import tree as tree_topology
 
 
@@ -81,3 +83,45 @@ def test_the_topologys_record_is_what_the_audit_reads() -> None:
     assert record["slots"] == [2] * 16
     assert len(record["links"]["capacity_bps"]) == 28
     assert record["names"][0] == "server 0"
+
+
+def test_two_unrelated_runs_are_not_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path, sample.flat(), name="one")
+    write_run(tmp_path, sample.sliding(), name="two")
+    with pytest.raises(BadInput, match=r"it holds 2 runs: .*-one-s7 \(flat, sim, seed 1\); .*-two"):
+        policy_folders(tmp_path)
+    for verb in ("report", "audit"):
+        assert command([verb, str(tmp_path)]) == 2
+        assert f"name one of them, as {tmp_path}" in capsys.readouterr().err
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize("change", [{"seed": 2}, {"backend": "live"}, {"run": "other"}])
+def test_policies_of_one_run_agree_in_name_seed_and_world(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    folders = [write_run(tmp_path, sample.flat(), name=name)[0].path for name in ("a", "b")]
+    assert policy_folders(tmp_path) == folders
+    mutate(folders[1], lambda records: records[0].update(policy="easy"))
+    assert policy_folders(tmp_path) == folders
+    assert [policy_of(folder) for folder in folders] == ["fcfs", "easy"]
+    mutate(folders[1], lambda records: records[0].update(change))
+    with pytest.raises(BadInput, match="it holds 2 runs"):
+        policy_folders(tmp_path)
+
+
+@pytest.mark.parametrize("left", [b"", b'{"t":0.0,"event":"run_st'])
+def test_a_policy_that_was_killed_before_its_first_line_belongs_to_the_run(
+    tmp_path: Path, left: bytes
+) -> None:
+    folders = [write_run(tmp_path, sample.flat(), name=name)[0].path for name in ("a", "b")]
+    (folders[1] / "events.jsonl").write_bytes(left)
+    assert policy_folders(tmp_path) == folders
+    assert policy_of(folders[1]) is None
+
+
+def test_what_is_no_folder_says_what_is(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nope"):
+        with pytest.raises(BadInput) as caught:
+            policy_folders(path)
+        assert "testbed simulate" in (caught.value.mend or "")

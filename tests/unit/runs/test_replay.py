@@ -161,3 +161,49 @@ def test_a_run_without_answers_says_who_keeps_them(
     (one,) = json.loads(capsys.readouterr().out)
     assert command(["simulate", file, "--out", str(tmp_path), "--replay", one["folder"]]) == 2
     assert "only live runs keep answers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("answers", [None, b"\xff\xfe", b"[1]\n"])
+def test_nothing_is_made_where_there_is_nothing_to_replay(
+    experiment: Experiment,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    answers: bytes | None,
+) -> None:
+    replay = ["simulate", str(experiment.path), "--out", str(tmp_path / "again"), "--replay"]
+    if answers is None:
+        live = tmp_path / "nope"
+    else:
+        assert command([*replay[:3], str(tmp_path / "sim"), "--json"]) == 0
+        live = Path(json.loads(capsys.readouterr().out)[0]["folder"])
+        (live / ANSWERS).write_bytes(answers)
+    assert command([*replay, str(live)]) == 2
+    shown = capsys.readouterr().err
+    assert str(live) in shown
+    assert "mend: " in shown
+    assert not (tmp_path / "again").exists()
+
+
+def test_runs_are_compared_by_the_policy_that_ran(
+    experiment: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One policy's run has the run's name, one of several bears the policy's."""
+    file, out = str(experiment.path), ["--out", str(tmp_path), "--json"]
+    assert command(["simulate", file, *out]) == 0
+    alone = Path(json.loads(capsys.readouterr().out)[0]["folder"])
+    assert command(["simulate", file, *out, "--set", "policies=[vc, dcloud, bl]"]) == 0
+    several = Path(json.loads(capsys.readouterr().out)[0]["folder"]).parent
+    for pair in ([alone, several], [several, alone]):
+        assert command(["compare", *map(str, pair), "--json"]) == 0
+        (found,) = json.loads(capsys.readouterr().out)
+        assert found["runs"] == ["dcloud, sim", "dcloud, sim"]
+        assert found["same_decisions"] is True
+    (several / "vc").rename(several / "other")
+    # One that was killed before it said what it was is left out.
+    (several / "bl" / EVENTS).write_bytes(b"")
+    assert command(["compare", str(several), str(several), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert sorted(one["runs"][0] for one in found) == ["dcloud, sim", "vc, sim"]
+    (several / "dcloud" / EVENTS).write_bytes(b"")
+    assert command(["compare", str(several), str(alone)]) == 2
+    assert "no policy in common" in capsys.readouterr().err

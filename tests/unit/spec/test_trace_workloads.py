@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -117,6 +119,39 @@ def test_all_that_is_wrong_with_a_log_is_named_by_its_own_lines(folder: Path) ->
             " lenient: true (or --lenient) leaves them out"
         ),
     ]
+
+
+def cut(folder: Path) -> bytes:
+    """A compressed log that ends in its middle."""
+    return gzip.compress((folder / "log.swf").read_bytes() * 50)[:-40]
+
+
+BROKEN_XML = b"<lease-workload><lease-requests><lease-request arrival='00:00:00.00'>"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("cut.swf.gz", cut),
+        ("cut.lwf", cut),
+        ("cut.tsv", cut),
+        ("empty.swf", lambda _: b""),
+        ("empty.lwf", lambda _: b""),
+        ("broken.lwf", lambda _: BROKEN_XML),
+        ("doctype.lwf", lambda _: b"<!DOCTYPE a><a></a>"),
+        ("nothing.swf", lambda _: b"1 2 3\n4 5 6\n"),
+    ],
+)
+def test_leaving_lines_out_is_offered_where_it_helps(
+    folder: Path, name: str, content: Callable[[Path], bytes]
+) -> None:
+    (folder / name).write_bytes(content(folder))
+    kind = {"swf": "swf", "lwf": "lwf", "tsv": "swim"}[name.split(".")[1]]
+    topology = FLAT if kind != "lwf" else FLAT.replace("10}", "10, memory_per_server: 8 GiB}")
+    said = errors(folder, f"kind: {kind}, path: {name}", topology)
+    assert any(f"{name}:" in text for text in said)
+    assert "cannot be read" in said[-1]
+    assert not any("lenient" in text for text in said)
 
 
 def test_lenient_on_the_command_line_leaves_wrong_lines_out_and_counts_them(
