@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +30,8 @@ def audit(run: RunPath, as_json: Json = False) -> None:
     else:
         for each in audits:
             _show(each)
+        good = all(each.passed for each in audits)
+        console.out().print(Text(closing(audits), style="bold green" if good else "bold red"))
     if not all(each.passed for each in audits):
         raise typer.Exit(1)
 
@@ -43,10 +46,22 @@ def _show(checked: Audit) -> None:
             out.print(Text(f"          {finding}", style="red"), soft_wrap=True)
         if result.n_findings > len(result.findings):
             out.print(Text(f"          and {result.n_findings - len(result.findings):,} more"))
-    failed = sum(result.status == "failed" for result in checked.results)
-    passed = sum(result.status == "passed" for result in checked.results)
-    verdict = f"{failed} checks failed" if failed else f"all {passed} applicable checks passed"
-    out.print(Text(verdict, style="bold red" if failed else "bold green"))
+
+
+def closing(audits: Sequence[Audit]) -> str:
+    """One sentence over all policies: how many checks failed, in whose run, how many passed."""
+    statuses = [result.status for each in audits for result in each.results]
+    failed, passed = statuses.count("failed"), statuses.count("passed")
+    # Of several policies the last audit is that of the list above them.
+    policies, above = (audits[:-1], audits[-1:]) if len(audits) > 1 else (audits, [])
+    if not failed:
+        where = f" in {len(policies)} policies and the list above them" if above else ""
+        return f"all {passed} applicable checks passed{where}"
+    wrong = [each.policy for each in policies if not each.passed]
+    places = [f"{len(wrong)} of {len(policies)} policies ({', '.join(wrong)})"] if wrong else []
+    places += [f"the list above the {len(policies)} policies" for a in above if not a.passed]
+    where = f" in {' and in '.join(places)}" if above else ""
+    return f"{failed} {'check' if failed == 1 else 'checks'} failed{where}, {passed} passed"
 
 
 def _line(result: Result) -> Text:

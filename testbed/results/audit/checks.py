@@ -9,7 +9,18 @@ from pathlib import Path
 
 from testbed import events
 from testbed.errors import BadInput
-from testbed.results.audit import backfilling, capacity, leases, life, promises, tables
+from testbed.results.audit import (
+    asked,
+    backfilling,
+    capacity,
+    figures,
+    leases,
+    life,
+    promises,
+    tables,
+    verdicts,
+    wires,
+)
 from testbed.results.audit.findings import Audit, Check, Finding, Result
 from testbed.results.audit.history import History
 from testbed.results.folder import SUMMARY
@@ -26,6 +37,9 @@ def _is_sampled(history: History) -> str | None:
 
 CHECKS: tuple[Check, ...] = (
     Check("stream", "one beginning, one end, time never runs backwards", life.stream),
+    Check("ending", "the run's status is a known one and fits its jobs", life.ending),
+    Check("notes", "every note on validity is of a known level", life.notes),
+    Check("experiment", "the resolved experiment is the one that was run", asked.experiment),
     Check("topology", "the arrays describe a data centre", life.topology),
     Check("lives", "each job's events are in order and end in one outcome", life.lives),
     Check("outcomes", "each outcome is a known one and fits what came before", life.outcomes),
@@ -44,7 +58,15 @@ CHECKS: tuple[Check, ...] = (
     Check("measured", "measured times fit into the jobs' stays", life.measured),
     Check("samples", "no sample above its link's capacity", promises.samples, _is_sampled),
     Check("jobs.csv", "the table says what the events say", tables.jobs_csv, tables.has_jobs_csv),
-    Check("summary", "the summary says what the events say", tables.summary, tables.has_summary),
+    Check(
+        "links.csv", "rates over time are what was sampled or reserved", wires.links_csv,
+        wires.has_links_csv,
+    ),
+    Check("summary", "the summary says what the events say", figures.summary, figures.has_summary),
+    Check(
+        "expectations", "every verdict is the one that is due", verdicts.verdicts,
+        figures.has_summary,
+    ),
     Check(
         "dcloud-deadline", "t' + p' ≤ d for all admitted", promises.within_deadline,
         promises.is_dcloud,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from testbed import events
+from testbed.results.audit.figures import LEVELS
 from testbed.results.audit.findings import Finding
 from testbed.results.audit.history import Dossier, History, about
+from testbed.results.audit.tables import is_number
 from testbed.results.folder import EVENTS
 
 _NEXT: dict[str, dict[str, str]] = {
@@ -33,6 +35,8 @@ _NEXT: dict[str, dict[str, str]] = {
 """What may happen to a job in each phase, and the phase it is in afterwards."""
 
 _OUTCOMES = ("finished", "rejected", "killed", "unfinished")
+_STATUSES = ("completed", "interrupted", "failed")
+_BACKENDS = ("live", "sim", "replay")
 
 
 def stream(history: History) -> Iterator[Finding]:
@@ -54,6 +58,42 @@ def stream(history: History) -> Iterator[Finding]:
         yield Finding(EVENTS, history.file.broken_line, "cut short: the run was killed here")
     elif not ends:
         yield Finding(EVENTS, last, "the run never ended: it was killed after this line")
+
+
+def ending(history: History) -> Iterator[Finding]:
+    """The status is a known one and fits: what did not complete says why, what did left nobody."""
+    for line, end in history.each(events.RunEnded):
+        if end.status not in _STATUSES:
+            yield Finding(EVENTS, line, f"the status is {end.status!r}")
+        elif end.status == "completed" and end.reason:
+            yield Finding(EVENTS, line, f"completed, and yet: {end.reason}")
+        elif end.status != "completed" and not end.reason:
+            yield Finding(EVENTS, line, f"{end.status} without a reason")
+        if end.status == "completed":
+            yield from _left_behind(history, line)
+
+
+def _left_behind(history: History, line: int) -> Iterator[Finding]:
+    for job in history.jobs.values():
+        ended = job.first(events.JobEnded)
+        started = job.first(events.JobStarted) is not None
+        if started and ended is not None and ended[1].outcome == "unfinished":
+            yield Finding(EVENTS, line, f"completed, and yet {job.job_id} was stopped half-way")
+
+
+def notes(history: History) -> Iterator[Finding]:
+    """Each note on validity is of a known level, and of a live run."""
+    live = history.started.backend == "live"
+    if history.started.backend not in _BACKENDS:
+        first = history.file.lines[0].number
+        yield Finding(EVENTS, first, f"the backend is {history.started.backend!r}")
+    for line, note in history.each(events.FidelityNoted):
+        if note.level not in LEVELS:
+            yield Finding(EVENTS, line, f"{note.check}: the level is {note.level!r}")
+        elif note.level != "ok" and not note.reason:
+            yield Finding(EVENTS, line, f"{note.check}: {note.level} without a reason")
+        if not live:
+            yield Finding(EVENTS, line, f"{note.check}: noted in a run that is not live")
 
 
 def topology(history: History) -> Iterator[Finding]:
@@ -95,6 +135,8 @@ def outcomes(history: History) -> Iterator[Finding]:
                 wrong = "it was rejected after it had started"
             elif ended.outcome != "finished" and not ended.reason:
                 wrong = f"it was {ended.outcome} without a reason"
+            elif not is_number(ended.detail.get("price", 0.0)):
+                wrong = f"it is charged {ended.detail['price']!r}"
             if wrong:
                 yield Finding(EVENTS, line, f"{job.job_id}: {wrong}")
 

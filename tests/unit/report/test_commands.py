@@ -25,7 +25,7 @@ def test_audit_of_a_good_run(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     folder, _ = write_run(tmp_path, sample.main_example(), FIG10)
     assert run(["audit", str(folder.path)]) == 0
     shown = capsys.readouterr()
-    assert "all 17 applicable checks passed" in shown.out
+    assert "all 22 applicable checks passed\n" in shown.out
     assert "FAILED" not in shown.out
     assert shown.err == ""
 
@@ -37,6 +37,7 @@ def test_audit_of_a_bad_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     shown = capsys.readouterr().out
     assert "FAILED estimates" in shown
     assert "sort-450: estimate 1 s, p·b/b' is 6.66667 s" in shown
+    assert shown.endswith("4 checks failed, 18 passed\n")
     assert run(["audit", str(folder.path), "--json"]) == 1
     (record,) = json.loads(capsys.readouterr().out)
     assert record["passed"] is False
@@ -45,14 +46,49 @@ def test_audit_of_a_bad_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert failed["findings"][0]["file"] == "events.jsonl"
 
 
+def several(base: Path) -> RunFolder:
+    above = RunFolder.create(base, "two", 7, now=NOW)
+    streams = (("main", sample.main_example()), ("flat", sample.flat()))
+    conclude_all(above, [write_run(above.path, stream, name=n)[1] for n, stream in streams])
+    return above
+
+
 def test_audit_of_several_policies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    above = RunFolder.create(tmp_path, "two", 7, now=NOW)
-    results = [write_run(above.path, sample.flat(), name=n)[1] for n in ("a", "b")]
-    conclude_all(above, results)
+    above = several(tmp_path)
     assert run(["audit", str(above.path), "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 3
+    assert run(["audit", str(above.path)]) == 0
+    shown = capsys.readouterr().out
+    passed = shown.count("\n  ok ")
+    said = f"all {passed} applicable checks passed in 2 policies and the list above them"
+    assert shown.splitlines()[-1] == said
+    assert shown.count("passed") == 1
+
+
+def test_one_bad_policy_of_several_is_in_the_last_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    above = several(tmp_path)
+    (main,) = above.path.glob("*-main-*")
+    mutate(main, wrong_estimate)
+    assert run(["audit", str(above.path)]) == 1
+    shown = capsys.readouterr().out
+    passed = shown.count("\n  ok ")
+    said = f"4 checks failed in 1 of 2 policies (scripted), {passed} passed"
+    assert shown.splitlines()[-1] == said
+    assert "all" not in shown.splitlines()[-1]
+
+
+def test_a_bad_list_above_good_policies_is_in_the_last_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    above = several(tmp_path)
     above.write_json("summary.json", [])
     assert run(["audit", str(above.path)]) == 1
+    shown = capsys.readouterr().out
+    passed = shown.count("\n  ok ")
+    said = f"1 check failed in the list above the 2 policies, {passed} passed"
+    assert shown.splitlines()[-1] == said
 
 
 @pytest.mark.parametrize("verb", ["audit", "report"])

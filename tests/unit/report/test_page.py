@@ -72,7 +72,6 @@ def report(
     tmp_path: Path, stream: list[events.Event], expect: Expectation | None = None
 ) -> tuple[Page, str, RunFolder]:
     folder, _ = write_run(tmp_path, stream, expect)
-    folder.write_json("spec.resolved.json", {"expect": asdict(expect or Expectation())})
     folder.write_text("spec.yaml", f"name: x # {EVIL}\n")
     path = write_report(folder)
     assert path == folder.path / "report.html"

@@ -193,7 +193,8 @@ def test_a_live_run_that_its_audit_refutes_is_told(tmp_path: Path) -> None:
     found = run(tmp_path, Scripted())
     assert verdicts(found)[2] == "did not"
     _, written = write_live(found, request(tmp_path))
-    assert [r["audit"] for r in written["runs"]] == [["estimates", "jobs.csv", "summary"], "passed"]
+    refuted = ["estimates", "jobs.csv", "summary", "expectations"]
+    assert [r["audit"] for r in written["runs"]] == [refuted, "passed"]
 
 
 def test_where_there_is_no_root_nothing_is_begun(

@@ -17,7 +17,7 @@ from testbed.results.folder import RunFolder
 from testbed.results.topology import topology_record
 from testbed.schedulers.easy import Easy
 from testbed.schedulers.slots import Slots
-from tests.unit.results.written import NOW
+from tests.unit.results.written import NOW, write_resolved
 from topologies.flat import flat
 
 
@@ -30,6 +30,7 @@ def audited(base: Path, policy: Easy, label: str, jobs: list[JobRequest], nodes:
     with folder.open_events() as log:
         for event in stream:
             log(event)
+    write_resolved(folder, stream)
     conclude(folder, wall_s=0.0)
     return audit(folder.path)
 

@@ -23,7 +23,7 @@ from testbed.results.topology import topology_record
 from testbed.runs.play import dry_run
 from testbed.schedulers.registry import build_policy
 from testbed.spec.load import load_experiment
-from tests.unit.results.written import NOW
+from tests.unit.results.written import NOW, write_resolved
 from tests.unit.workload.traces import skip_without_traces_of
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
@@ -38,6 +38,7 @@ def check(base: Path, stream: list[events.Event]) -> Audit:
     with folder.open_events() as log:
         for event in stream:
             log(event)
+    write_resolved(folder, stream)
     conclude(folder, wall_s=0.0)
     return audit(folder.path)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from testbed.events import Event
+from testbed.events import Event, JobSubmitted, RunStarted
 from testbed.results.conclude import Results, conclude
 from testbed.results.expectations import ApplicationExpectation, Band, Expectation
 from testbed.results.folder import RunFolder
@@ -36,7 +37,25 @@ def write_run(
     with folder.open_events() as log:
         for event in stream:
             log(event)
+    write_resolved(folder, stream, expect)
     return folder, conclude(folder, expect, wall_s=51.3)
+
+
+def write_resolved(
+    folder: RunFolder, stream: Sequence[Event], expect: Expectation | None = None
+) -> None:
+    """The resolved experiment of a run, as far as the run itself tells it."""
+    started = next(event for event in stream if isinstance(event, RunStarted))
+    jobs = [dict(event.job) for event in stream if isinstance(event, JobSubmitted)]
+    record = {
+        "name": started.run,
+        "seed": started.seed,
+        "jobs": jobs,
+        "expect": asdict(expect or Expectation()),
+        "overrides": {},
+        "policy": started.policy,
+    }
+    folder.write_json("spec.resolved.json", record)
 
 
 def mutate(path: Path, change: Mutation) -> None:

@@ -86,6 +86,8 @@ def audited(base: Path, experiment: Experiment) -> None:
     with folder.open_events() as log:
         for event in dry_run(experiment, experiment.policies[0]):
             log(event)
+    policy = experiment.policies[0].label
+    folder.write_json("spec.resolved.json", {**experiment.resolved, "policy": policy})
     summary = conclude(folder, wall_s=0.0).summary
     checked = audit(folder.path)
     assert [str(f) for result in checked.results for f in result.findings] == []
