@@ -22,7 +22,7 @@ def resolved(history: History) -> dict[str, Any] | str:
             value = json.loads((folder / RESOLVED).read_text(encoding="utf-8"))
         except FileNotFoundError:
             continue
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             return f"damaged: {error}"
         return value if isinstance(value, dict) else "is not an object"
     return "is missing: what was asked for cannot be told"

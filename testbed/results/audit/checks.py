@@ -139,13 +139,13 @@ def _list_findings(path: Path, folders: list[Path]) -> Iterator[Finding]:
     try:
         listed = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
         entries = {str(entry.pop("folder", None)): entry for entry in listed}
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, RecursionError, AttributeError, TypeError):
         yield Finding(SUMMARY, None, "is missing, damaged or not a list with one entry a policy")
         return
     for folder in folders:
         try:
             own = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             own = None
         if own is None or entries.pop(folder.name, None) != own:
             yield Finding(SUMMARY, None, f"does not hold what {folder.name}/{SUMMARY} says")

@@ -34,7 +34,7 @@ def stored_summary(history: History) -> dict[str, Any] | str:
     """What ``summary.json`` holds, or what is wrong with it."""
     try:
         stored = json.loads((history.folder / SUMMARY).read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return f"damaged: {error}"
     return stored if isinstance(stored, dict) else "is not an object"
 

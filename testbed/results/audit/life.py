@@ -8,7 +8,6 @@ from testbed import events
 from testbed.results.audit.figures import LEVELS
 from testbed.results.audit.findings import Finding
 from testbed.results.audit.history import Dossier, History, about
-from testbed.results.audit.tables import is_number
 from testbed.results.folder import EVENTS
 
 _NEXT: dict[str, dict[str, str]] = {
@@ -135,8 +134,6 @@ def outcomes(history: History) -> Iterator[Finding]:
                 wrong = "it was rejected after it had started"
             elif ended.outcome != "finished" and not ended.reason:
                 wrong = f"it was {ended.outcome} without a reason"
-            elif not is_number(ended.detail.get("price", 0.0)):
-                wrong = f"it is charged {ended.detail['price']!r}"
             if wrong:
                 yield Finding(EVENTS, line, f"{job.job_id}: {wrong}")
 

@@ -114,7 +114,10 @@ def _of_finished(
 
 
 def is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    # JSON's integers may be longer than any number that is computed with.
+    return isinstance(value, float) or abs(value) < 1 << 1000
 
 
 # ---------------------------------------------------------------------------------- jobs.csv

@@ -48,8 +48,8 @@ def test_audit_of_a_bad_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 def several(base: Path) -> RunFolder:
     above = RunFolder.create(base, "two", 7, now=NOW)
-    streams = (("main", sample.main_example()), ("flat", sample.flat()))
-    conclude_all(above, [write_run(above.path, stream, name=n)[1] for n, stream in streams])
+    results = [write_run(above.path, sample.main_example(), name=n)[1] for n in ("main", "other")]
+    conclude_all(above, results)
     return above
 
 
@@ -257,7 +257,7 @@ def test_verdicts_of_a_wrong_shape_are_a_finding(
     stored["expectations"]["rows"] = rows
     folder.write_json("summary.json", stored)
     assert run(["audit", str(folder.path)]) == 1
-    assert "expectations.rows is not a list of verdicts" in capsys.readouterr().out
+    assert "FAILED expectations" in capsys.readouterr().out
 
 
 def test_a_folder_that_nobody_may_write_to_is_exit_2(
@@ -292,3 +292,15 @@ def test_a_table_that_nobody_may_read_is_exit_2(
     for verb in ("audit", "report"):
         assert run([verb, str(folder.path)]) == 2
         assert f"error: {folder.path / name}: Permission denied" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"revenue": 1' + "0" * 400 + "}"], ids=["deep", "long number"]
+)
+def test_a_summary_beyond_measure_is_a_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    folder, _ = write_run(tmp_path, sample.flat())
+    (folder.path / "summary.json").write_text(text)
+    assert run(["audit", str(folder.path)]) == 1
+    assert "FAILED summary" in capsys.readouterr().out

@@ -146,10 +146,6 @@ def before_it_was_to_come(r: list[Record]) -> None:
     one(r, "job_submitted", SORT)["job"]["submit_s"] -= 1.0
 
 
-def no_amount(r: list[Record]) -> None:
-    one(r, "job_ended", SORT)["detail"]["price"] = "a lot"
-
-
 def link_to_nowhere(r: list[Record]) -> None:
     r[0]["topology"]["links"]["upper"][3] = 99
 
@@ -346,7 +342,6 @@ LIES: list[tuple[Mutation, str, str]] = [
     (finished_unmeasured, "outcomes", "measured time of None"),
     (rejected_after_start, "outcomes", "rejected after it had started"),
     (killed_without_reason, "outcomes", "killed without a reason"),
-    (no_amount, "outcomes", "it is charged 'a lot'"),
     (finished_unstarted, "outcomes", "finished without having started"),
     (no_outcome, "accounts", "10 jobs were submitted, but 9 finished"),
     (two_outcomes, "accounts", "10 jobs were submitted, but 11 finished"),
