@@ -46,6 +46,7 @@ def one_by_one(
     started, ended = [], []
     with network(tree([4, 2], [1_000_000_000] * 2, 1)) as world:
         backend = LiveBackend(world, Scale(), 1, lambda _: None)
+        backend.begin()
         placement = Placement(
             world.datacentre.trees[0].root, tuple((server, 1) for server in range(VMS))
         )

@@ -127,58 +127,138 @@ def preflight(
     return _graded(load, limits.load_suspect, limits.load_invalid, "preflight", reason, figures)
 
 
-def starved(samples: Sequence[ClassSample], limits: Thresholds = Thresholds()) -> Finding:
+class Starved:
     """A class that stays backlogged over consecutive samples, yet sends too little of its rate."""
-    run: dict[str, list[ClassSample]] = {}
-    worst: list[ClassSample] = []
-    for sample in samples:
-        streak = run.setdefault(sample.name, [])
+
+    def __init__(self, limits: Thresholds = Thresholds()) -> None:
+        self._limits = limits
+        self._streaks: dict[str, tuple[ClassSample, ...]] = {}
+        self._worst: tuple[ClassSample, ...] = ()
+
+    def take(self, sample: ClassSample) -> None:
+        """Judge one sample more; of earlier ones only those are kept that a next one needs."""
         if not sample.backlogged:
-            streak.clear()
-            continue
-        streak.append(sample)
-        if len(streak) >= limits.starved_samples:
-            recent = streak[-limits.starved_samples :]
-            if not worst or _share(recent) < _share(worst):
-                worst = list(recent)
-    if not worst:
-        return Finding("ok", "starved class", "no class stayed backlogged", {})
-    share = _share(worst)
-    level: Level = (
-        "ok" if share >= limits.starved_share else "suspect" if share >= 0.9 else "invalid"
-    )
-    reason = f"{worst[0].name} had a queue all the time and sent {share:.1%} of its rate"
-    return Finding(level, "starved class", reason, {"share": share})
+            self._streaks.pop(sample.name, None)
+            return
+        n = self._limits.starved_samples
+        recent = (*self._streaks.get(sample.name, ()), sample)[-n:]
+        self._streaks[sample.name] = recent
+        if len(recent) == n and (not self._worst or _share(recent) < _share(self._worst)):
+            self._worst = recent
+
+    def forget(self, names: Iterable[str]) -> None:
+        """These will not be seen again."""
+        for name in names:
+            self._streaks.pop(name, None)
+
+    def finding(self) -> Finding:
+        if not self._worst:
+            return Finding("ok", "starved class", "no class stayed backlogged", {})
+        share = _share(self._worst)
+        return _too_little("starved class", self._worst[0].name, share, self._limits)
 
 
-def _share(streak: Sequence[ClassSample]) -> float:
-    sent_bps = sum(s.sent_bps for s in streak) + max(s.packet_bps for s in streak)
-    return sent_bps / sum(s.rate_bps for s in streak)
+class HeldBack:
+    """A VM's cap that sends too little of its rate over all of a time in which it had a queue.
+
+    Its bucket holds 10 ms, so that it loses for good what a later timer would have sent: that is
+    worth what it is to the job, and nothing in a long one. A cap that is wrong is so all the time.
+    """
+
+    def __init__(self, limits: Thresholds = Thresholds()) -> None:
+        self._limits = limits
+        self._streaks: dict[str, _Streak] = {}
+        self._worst: tuple[float, str] | None = None
+
+    def take(self, sample: ClassSample) -> None:
+        """Judge one sample more; of earlier ones sums are kept."""
+        if not sample.backlogged:
+            self.forget([sample.name])
+            return
+        streak = self._streaks.setdefault(sample.name, _Streak())
+        streak.n += 1
+        streak.sent_bps += sample.sent_bps
+        streak.rate_bps += sample.rate_bps
+        streak.packet_bps = max(streak.packet_bps, sample.packet_bps)
+
+    def forget(self, names: Iterable[str]) -> None:
+        """These had a queue for the last time, or will not be seen again."""
+        for name in names:
+            streak = self._streaks.pop(name, None)
+            if streak is not None and streak.n >= self._limits.starved_samples:
+                found = (streak.share, name)
+                self._worst = found if self._worst is None else min(self._worst, found)
+
+    def finding(self) -> Finding:
+        self.forget(list(self._streaks))
+        if self._worst is None:
+            return Finding("ok", "starved VM", "no VM's cap stayed backlogged", {})
+        share, name = self._worst
+        return _too_little("starved VM", name, share, self._limits)
 
 
-def exceeding(samples: Sequence[ClassSample], limits: Thresholds = Thresholds()) -> Finding:
+@dataclass
+class _Streak:
+    """Sums over samples in a row."""
+
+    n: int = 0
+    sent_bps: float = 0.0
+    rate_bps: int = 0
+    packet_bps: float = 0.0
+
+    @property
+    def share(self) -> float:
+        return (self.sent_bps + self.packet_bps) / self.rate_bps
+
+
+class Exceeding:
     """A class that sends more than its rate: over two samples a bucket is worth three per cent."""
-    last: dict[str, ClassSample] = {}
-    worst, name = 0.0, ""
-    for sample in samples:
-        before = last.get(sample.name)
-        last[sample.name] = sample
+
+    def __init__(self, limits: Thresholds = Thresholds()) -> None:
+        self._limits = limits
+        self._last: dict[str, ClassSample] = {}
+        self._worst, self._name = 0.0, ""
+
+    def take(self, sample: ClassSample) -> None:
+        """Judge one sample more, with the one before it."""
+        before = self._last.get(sample.name)
+        self._last[sample.name] = sample
         if before is None:
-            continue
+            return
         most_bps = sum(s.most_bps or s.rate_bps for s in (before, sample))
         packet_bps = max(before.packet_bps, sample.packet_bps)
         share = (before.sent_bps + sample.sent_bps - packet_bps) / most_bps
-        if share > worst:
-            worst, name = share, sample.name
-    reason = f"{name} sent {worst:.1%} of its rate" if name else "no class was used for long"
-    return _graded(
-        worst,
-        limits.exceeded_suspect,
-        limits.exceeded_invalid,
-        "exceeded limit",
-        reason,
-        {"share": worst},
+        if share > self._worst:
+            self._worst, self._name = share, sample.name
+
+    def forget(self, names: Iterable[str]) -> None:
+        """These will not be seen again."""
+        for name in names:
+            self._last.pop(name, None)
+
+    def finding(self) -> Finding:
+        limits, worst = self._limits, self._worst
+        said = f"{self._name} sent {worst:.1%} of its rate"
+        return _graded(
+            worst,
+            limits.exceeded_suspect,
+            limits.exceeded_invalid,
+            "exceeded limit",
+            said if self._name else "no class was used for long",
+            {"share": worst},
+        )
+
+
+def _share(streak: Sequence[ClassSample]) -> float:
+    return sum(s.sent_bps for s in streak) / sum(s.rate_bps for s in streak)
+
+
+def _too_little(check: str, name: str, share: float, limits: Thresholds) -> Finding:
+    level: Level = (
+        "ok" if share >= limits.starved_share else "suspect" if share >= 0.9 else "invalid"
     )
+    reason = f"{name} had a queue all the time and sent {share:.1%} of its rate"
+    return Finding(level, check, reason, {"share": share})
 
 
 def processor(

@@ -13,12 +13,13 @@ from testbed.backends.emu.processors import Processors, Waiting
 from testbed.plan.network import TenantPlan
 from testbed.plan.validity import (
     ClassSample,
+    Exceeding,
     Finding,
-    exceeding,
+    HeldBack,
+    Starved,
     lateness,
     leaks,
     processor,
-    starved,
     switch,
 )
 from testbed.spec.experiment import Scale
@@ -60,7 +61,8 @@ class Watch:
         self._now_s = now_s
         self._next = 0.0
         self._last: tuple[float, dict[Limiter, Reading]] | None = None
-        self._classes: list[ClassSample] = []
+        self._starved, self._held_back, self._exceeding = Starved(), HeldBack(), Exceeding()
+        self._seen: set[str] = set()
         self._processors: Processors | None = None
         self._switch: Waiting | None = None
         self._waited: list[float] = []
@@ -138,6 +140,7 @@ class Watch:
         """Rates since the last sample, of limiters that were there then too."""
         sent: dict[int, float] = {}
         reserved: dict[int, int] = {}
+        seen: set[str] = set()
         for limiter, now in readings.items():
             what, tenant, where = limiter
             if what == "link":
@@ -155,17 +158,22 @@ class Watch:
                 # A VM's own TCP is held back by its cap, by drops too; between VMs none are due.
                 if drops > 0:
                     self._drops[name] = self._drops.get(name, 0) + drops
-            self._classes.append(
-                ClassSample(
-                    name,
-                    min(was.rate_bps, now.rate_bps),
-                    sent_bps,
-                    was.counters.backlog_bytes,
-                    now.counters.backlog_bytes,
-                    most_bps=max(was.rate_bps, now.rate_bps),
-                    packet_bps=0.0 if what == "link" else PACKET_BITS / interval_s,
-                )
+            sample = ClassSample(
+                name,
+                min(was.rate_bps, now.rate_bps),
+                sent_bps,
+                was.counters.backlog_bytes,
+                now.counters.backlog_bytes,
+                most_bps=max(was.rate_bps, now.rate_bps),
+                packet_bps=0.0 if what == "link" else PACKET_BITS / interval_s,
             )
+            (self._starved if what == "link" else self._held_back).take(sample)
+            self._exceeding.take(sample)
+            seen.add(name)
+        # A long run keeps nothing of tenants that have gone, and of a look left out no streak.
+        gone, self._seen = self._seen - seen, seen
+        for judge in (self._starved, self._held_back, self._exceeding):
+            judge.forget(gone)
         if reserved:
             rate = self._scale.rate
             links = [
@@ -177,8 +185,9 @@ class Watch:
     def findings(self) -> list[Finding]:
         """The judgement over everything sampled."""
         return [
-            starved(self._classes),
-            exceeding(self._classes),
+            self._starved.finding(),
+            self._held_back.finding(),
+            self._exceeding.finding(),
             *switch(self._waited),
             *processor(self._idle, self._steal),
             *lateness(self._late_s),

@@ -1,19 +1,21 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from testbed.plan.validity import (
     ClassSample,
+    Exceeding,
     Finding,
-    exceeding,
+    HeldBack,
+    Starved,
     lateness,
     leaks,
     preflight,
     processor,
     reasons,
-    starved,
     switch,
     verdict,
 )
@@ -23,6 +25,24 @@ RATE = 80_000_000
 
 def sample(sent_share: float, backlog: int = 200_000, name: str = "link") -> ClassSample:
     return ClassSample(name, RATE, sent_share * RATE, backlog, backlog)
+
+
+def judged(judge: Starved | HeldBack | Exceeding, samples: Sequence[ClassSample]) -> Finding:
+    for each in samples:
+        judge.take(each)
+    return judge.finding()
+
+
+def starved(samples: Sequence[ClassSample]) -> Finding:
+    return judged(Starved(), samples)
+
+
+def held_back(samples: Sequence[ClassSample]) -> Finding:
+    return judged(HeldBack(), samples)
+
+
+def exceeding(samples: Sequence[ClassSample]) -> Finding:
+    return judged(Exceeding(), samples)
 
 
 def test_the_verdict_is_the_worst_finding() -> None:
@@ -104,9 +124,9 @@ def test_unshaped_packets_are_invalid_and_drops_suspect_and_both_name_the_port()
 
 def test_a_packet_more_or_less_is_not_held_against_a_slow_class() -> None:
     slow = ClassSample("slow", 1_000_000, 965_000.0, 9_000, 9_000, packet_bps=72_000.0)
-    assert starved([slow, slow]).level == "ok"
-    assert starved([replace(slow, packet_bps=0.0)] * 2).level == "suspect"
-    assert starved([replace(slow, sent_bps=400_000.0)] * 2).level == "invalid"
+    assert held_back([slow, slow]).level == "ok"
+    assert held_back([replace(slow, packet_bps=0.0)] * 2).level == "suspect"
+    assert held_back([replace(slow, sent_bps=400_000.0)] * 2).level == "invalid"
     fast = replace(slow, sent_bps=1_075_000.0)
     assert exceeding([fast, fast]).level == "ok"
     assert exceeding([replace(fast, packet_bps=0.0)] * 2).level == "suspect"
@@ -125,3 +145,32 @@ def test_what_a_class_sends_over_its_rate() -> None:
     found = exceeding([sample(1.0, name="x"), sample(1.2, name="y"), sample(1.2, name="y")])
     assert found.figures["share"] == pytest.approx(1.2)
     assert found.reason == "y sent 120.0% of its rate"
+
+
+def test_a_vm_is_held_back_by_all_of_the_time_in_which_it_had_a_queue() -> None:
+    assert held_back([]).level == "ok"
+    assert held_back([sample(0.4)]).level == "ok"
+    assert held_back([sample(0.4), sample(0.4, backlog=0), sample(0.4)]).level == "ok"
+    assert held_back([sample(0.4, name="a"), sample(0.4, name="b")]).level == "ok"
+    stalled = [sample(0.95), *[sample(1.0)] * 9]
+    assert held_back(stalled).level == "ok"
+    assert held_back(stalled).figures["share"] == pytest.approx(0.995)
+    assert held_back([sample(0.95), sample(1.0)]).level == "suspect"
+    assert held_back([sample(0.4)] * 5).level == "invalid"
+    # The worst of several times, though others follow.
+    twice = [sample(0.5), sample(0.5), sample(1.0, backlog=0), *[sample(1.0)] * 9]
+    assert held_back(twice).figures["share"] == pytest.approx(0.5)
+    assert held_back([sample(1.0, name="x"), *[sample(0.6, name="y")] * 2]).reason.startswith("y")
+
+
+def test_who_has_gone_is_judged_and_forgotten() -> None:
+    back, over, short = HeldBack(), Exceeding(), Starved()
+    for judge in (back, over, short):
+        judge.take(sample(0.4))
+        judge.forget(["link", "never seen"])
+        judge.take(sample(0.4))
+    assert [judge.finding().level for judge in (back, over, short)] == ["ok"] * 3
+    back.take(sample(0.4))
+    back.take(sample(0.4))
+    back.forget(["link"])
+    assert back.finding().level == "invalid"
