@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from bench.figures import Result
 from bench.live import network, pair, transfer
-from jobs.live.protocol import CommandPlan
 from testbed.backends.emu.world import LiveWorld
 from testbed.embedding.placement import Placement
 from testbed.errors import RunFailed
@@ -50,7 +50,7 @@ def run(quick: bool) -> list[Result]:
             results.append(_row(f"{mbps} Mbit/s, alone", _kept(world, victim, repeats)))
             for name, templates in ATTACKS.items():
                 options = tuple(text.format(mbps=mbps) for text in templates)
-                with _attack(world, attacker, options):
+                with _attack(attacker, options):
                     before, began_s = _sent_bytes(world, attacker), time.monotonic()
                     kept = _kept(world, victim, repeats)
                     sent = _sent_bytes(world, attacker) - before
@@ -68,27 +68,27 @@ def _attacker(world: LiveWorld, link_bps: int) -> TenantPlan:
 
 
 @contextmanager
-def _attack(world: LiveWorld, attacker: TenantPlan, options: tuple[str, ...]) -> Iterator[None]:
-    """Two senders to two receivers until left, all as any application: inside their VMs."""
-    senders, receivers = attacker.vms[:2], attacker.vms[4:]
-    try:
-        for receiver in receivers:
-            _started(world, attacker, receiver, "-s")
+def _attack(attacker: TenantPlan, options: tuple[str, ...]) -> Iterator[None]:
+    """Two senders to two receivers, until left. Every process is ended by its own handle."""
+    with ExitStack() as processes:
+        for receiver in attacker.vms[4:]:
+            _started(processes, receiver, "-s")
         time.sleep(0.3)
-        for sender, receiver in zip(senders, receivers, strict=True):
-            _started(world, attacker, sender, "-c", str(receiver.ip), "-t", "120", *options)
+        for sender, receiver in zip(attacker.vms[:2], attacker.vms[4:], strict=True):
+            _started(processes, sender, "-c", str(receiver.ip), "-t", "120", *options)
         time.sleep(WARM_UP_S)
         yield
-    finally:
-        world.end_processes(attacker)
 
 
-def _started(world: LiveWorld, tenant: TenantPlan, vm: TenantVm, *arguments: str) -> None:
-    """An iperf3 in a VM, at once: its namespace and control group, unprivileged."""
-    now_ns = time.monotonic_ns()
-    ips = tuple(str(other.ip) for other in tenant.vms)
-    plan = CommandPlan(vm.index, str(vm.ip), ips, ("iperf3", *arguments), start_at_ns=now_ns)
-    world.spawn(f"{tenant.job_id}.{vm.index}.{now_ns}", vm.slot, plan)
+def _started(processes: ExitStack, vm: TenantVm, *arguments: str) -> None:
+    process = subprocess.Popen(
+        ["ip", "netns", "exec", vm.slot.netns, "iperf3", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    processes.callback(process.wait)
+    processes.callback(process.kill)
 
 
 def _kept(world: LiveWorld, victim: TenantPlan, repeats: int) -> list[float]:
