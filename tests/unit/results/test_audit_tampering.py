@@ -30,6 +30,9 @@ from tests.unit.results.written import FIG10, Record, write_run
 
 JOBS, LINKS, SUMMARY, SPEC = "jobs.csv", "links.csv", "summary.json", "spec.resolved.json"
 
+# Half a minute of sweeps; test_audit.py has the lies that matter most.
+pytestmark = pytest.mark.slow
+
 UNCHECKED = {"wall_s", "expectations.rows[].why", "expectations.complaints[]"}
 """Values of the summary that no event decides: the clock on the wall, and words.
 
