@@ -36,6 +36,7 @@ FILE_MODE = 0o644
 LOG_MODE = 0o600
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
+_A_RUNS = re.compile(r"\d{8}T\d{6}Z-.+-s-?\d+(-\d+)?")
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,11 @@ def folder_name(name: str, seed: int, now: datetime) -> str:
     """``20261120T141500Z-NAME-sSEED``; what a file name should not hold becomes ``-``."""
     safe = _UNSAFE.sub("-", name).strip("-.") or "run"
     return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{safe[:80]}-s{seed}"
+
+
+def is_a_runs(name: str) -> bool:
+    """Whether a folder is called as :func:`folder_name` calls a run's, and not as a policy's is."""
+    return _A_RUNS.fullmatch(name) is not None
 
 
 def as_json(value: object) -> str:

@@ -156,23 +156,26 @@ def policy_folders(path: Path) -> list[Path]:
 
 
 def _require_one_run(path: Path, below: list[Path]) -> None:
-    """One run's policies agree in its name, seed and world. Raises BadInput where some do not.
+    """One run's policies agree in its name, seed and world, and none is called as a run is.
 
-    A policy that was killed before its first line says nothing, and belongs to the others.
+    Raises BadInput where it is otherwise: then this is where somebody keeps runs. A policy that was
+    killed before its first line says nothing, and belongs to the others.
     """
     runs: dict[tuple[str, int, str], list[str]] = {}
     for folder in below:
         first = next(stream_events(folder / names.EVENTS), None)
         if isinstance(first, RunStarted):
             runs.setdefault((first.run, first.seed, first.backend), []).append(folder.name)
-    if len(runs) > 1:
+    kept = [folder.name for folder in below if names.is_a_runs(folder.name)]
+    if len(runs) > 1 or kept:
+        n_runs = max(len(runs), len(kept))
         found = [
             f"{', '.join(own)} ({run}, {backend}, seed {seed})"
             for (run, seed, backend), own in runs.items()
         ]
         more = f" and {len(found) - SHOWN_RUNS:,} more" if len(found) > SHOWN_RUNS else ""
         raise BadInput(
-            f"{path} is not a run folder, it holds {len(found):,} runs:"
+            f"{path} is not a run folder, it holds {n_runs:,} {'run' if n_runs == 1 else 'runs'}:"
             f" {'; '.join(found[:SHOWN_RUNS])}{more}",
             f"name one of them, as {below[0]}",
         )

@@ -48,7 +48,7 @@ def test_audit_of_a_bad_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 def several(base: Path) -> RunFolder:
     above = RunFolder.create(base, "two", 7, now=NOW)
-    results = [write_run(above.path, sample.main_example(), name=n)[1] for n in ("main", "other")]
+    results = [write_run(above, sample.main_example(), name=n)[1] for n in ("main", "other")]
     conclude_all(above, results)
     return above
 
@@ -69,7 +69,7 @@ def test_one_bad_policy_of_several_is_in_the_last_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     above = several(tmp_path)
-    (main,) = above.path.glob("*-main-*")
+    (main,) = above.path.glob("main")
     mutate(main, wrong_estimate)
     assert run(["audit", str(above.path)]) == 1
     shown = capsys.readouterr().out

@@ -302,7 +302,7 @@ def test_several_policies_get_a_page_each_and_one_above(tmp_path: Path) -> None:
     above = RunFolder.create(tmp_path, "two", 7, now=NOW)
     results = []
     for label in ("scripted", "vc & more"):
-        _, result = write_run(above.path, sample.main_example(), FIG10, name=label)
+        _, result = write_run(above, sample.main_example(), FIG10, name=label)
         results.append(result)
     conclude_all(above, results)
     path = write_report(above)

@@ -627,7 +627,7 @@ def _two_policies(base: Path) -> RunFolder:
     above = RunFolder.create(base, "two", 7, now=NOW)
     results = []
     for label in ("scripted", "dcloud-gamma=0.12"):
-        _, result = write_run(above.path, sample.main_example(), name=label)
+        _, result = write_run(above, sample.main_example(), name=label)
         results.append(result)
     conclude_all(above, results)
     return above

@@ -96,11 +96,20 @@ def test_two_unrelated_runs_are_not_one(tmp_path: Path, capsys: pytest.CaptureFi
     assert not (tmp_path / "report.html").exists()
 
 
+def test_one_run_twice_and_one_alone_are_no_policies(tmp_path: Path) -> None:
+    for said in ("it holds 1 run: ", "it holds 2 runs: "):
+        write_run(tmp_path, sample.flat())
+        with pytest.raises(BadInput, match=said):
+            policy_folders(tmp_path)
+
+
 @pytest.mark.parametrize("change", [{"seed": 2}, {"backend": "live"}, {"run": "other"}])
 def test_policies_of_one_run_agree_in_name_seed_and_world(
     tmp_path: Path, change: dict[str, Any]
 ) -> None:
-    folders = [write_run(tmp_path, sample.flat(), name=name)[0].path for name in ("a", "b")]
+    folders = [
+        write_run(RunFolder(tmp_path), sample.flat(), name=name)[0].path for name in ("a", "b")
+    ]
     assert policy_folders(tmp_path) == folders
     mutate(folders[1], lambda records: records[0].update(policy="easy"))
     assert policy_folders(tmp_path) == folders
@@ -114,7 +123,9 @@ def test_policies_of_one_run_agree_in_name_seed_and_world(
 def test_a_policy_that_was_killed_before_its_first_line_belongs_to_the_run(
     tmp_path: Path, left: bytes
 ) -> None:
-    folders = [write_run(tmp_path, sample.flat(), name=name)[0].path for name in ("a", "b")]
+    folders = [
+        write_run(RunFolder(tmp_path), sample.flat(), name=name)[0].path for name in ("a", "b")
+    ]
     (folders[1] / "events.jsonl").write_bytes(left)
     assert policy_folders(tmp_path) == folders
     assert policy_of(folders[1]) is None

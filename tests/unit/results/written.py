@@ -28,12 +28,16 @@ Mutation = Callable[[list[Record]], None]
 
 
 def write_run(
-    base: Path,
+    base: Path | RunFolder,
     stream: Sequence[Event],
     expect: Expectation | None = None,
     name: str = "bandwidth-scaling",
 ) -> tuple[RunFolder, Results]:
-    folder = RunFolder.create(base, name, 7, now=NOW)
+    """A run below ``base``; or, below a run's folder, one policy of it, called ``name``."""
+    if isinstance(base, RunFolder):
+        folder = base.policy(name)
+    else:
+        folder = RunFolder.create(base, name, 7, now=NOW)
     with folder.open_events() as log:
         for event in stream:
             log(event)
