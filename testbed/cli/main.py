@@ -186,7 +186,7 @@ def _refused_by_the_system(error: Exception, arguments: Sequence[str]) -> BadInp
     said = why if error.filename is None else f"{os.fsdecode(error.filename)}: {why}"
     verb = next((argument for argument in arguments if not argument.startswith("-")), "")
     mend = None
-    if error.filename == console.STANDARD_OUTPUT:
+    if error.filename in (None, console.STANDARD_OUTPUT):
         mend = ELSEWHERE
     elif verb in _WITH_OUT and error.errno in _NO_PLACE:
         mend = "name a folder you may write to with --out"

@@ -161,6 +161,9 @@ class Starved:
 class HeldBack:
     """A VM's cap that sends too little of its rate over all of a time in which it had a queue.
 
+    Of VMs that send without a pause and that nothing else holds: a queue at the ends of a sample
+    is then a queue in between.
+
     Its bucket holds 10 ms, so that it loses for good what a later timer would have sent: that is
     worth what it is to the job, and nothing in a long one. A cap that is wrong is so all the time.
     """

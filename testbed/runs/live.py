@@ -53,14 +53,18 @@ def run_live(
     """
     recorded: list[Recorded] = []
     try:
-        _run_policies(experiment, top, options, show, command, recorded)
-    except BaseException as error:
-        with suppress(OSError):
-            _conclude_several(experiment, top, recorded)
-        if isinstance(error, AgentPoolError):
-            raise RunFailed(str(error), f"see {top.path}") from error
-        raise
-    _conclude_several(experiment, top, recorded)
+        try:
+            _run_policies(experiment, top, options, show, command, recorded)
+        except BaseException:
+            # What stopped the run is what the caller must hear.
+            with suppress(OSError):
+                _conclude_several(experiment, top, recorded)
+            raise
+        _conclude_several(experiment, top, recorded)
+    except AgentPoolError as error:
+        raise RunFailed(str(error), f"see {top.path}") from error
+    except OSError as error:
+        raise RunFailed(f"the run stopped: {error}", f"see {top.path}") from error
     return recorded
 
 

@@ -156,7 +156,9 @@ class LiveBackend:
         if self._telling:
             running = [job for job in self._jobs.values() if job.since_ns is not None]
             tenants = [job.tenant for job in running if job.tenant is not None]
-            timeout_s = self.watch.tick(timeout_s, tenants)
+            held = [job.tenant for job in running if job.held_by_its_caps]
+            steady = {tenant.tenant_id for tenant in held if tenant is not None}
+            timeout_s = self.watch.tick(timeout_s, tenants, steady)
         asleep_s = time.monotonic()
         try:
             messages = self._world.agents.poll(timeout_s)

@@ -133,6 +133,17 @@ class LiveJob:
         if not self.begun:
             self.begun, self.first_begin_ns = True, progress_from_ns
 
+    @property
+    def held_by_its_caps(self) -> bool:
+        """Whether each VM sends to one, from one, without a pause, as fast as its own caps let it.
+
+        A command or a demand curve pauses; in a shuffle, or without a reservation, others' limits
+        may hold it: a queue seen now and then at a VM's cap says nothing of the time in between.
+        """
+        request = self.request
+        moves_bytes = request.kind == "transfer" and request.command is None
+        return moves_bytes and not self.best_effort and request.pattern != "all-to-all"
+
     def ends_by(self, at_ns: int) -> bool:
         """Whether it runs and, at its present pace, ends by then."""
         if self.since_ns is None or self.over:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from testbed import events
@@ -79,13 +79,19 @@ class Watch:
         self._next = time.monotonic() + SAMPLE_EVERY_S
         self._last = None
 
-    def tick(self, timeout_s: float, tenants: Sequence[TenantPlan]) -> float:
-        """Sample if it is time; returns how long the caller may wait at most."""
+    def tick(
+        self, timeout_s: float, tenants: Sequence[TenantPlan], steady: Collection[int]
+    ) -> float:
+        """Sample if it is time; returns how long the caller may wait at most.
+
+        ``steady``: tenants, by number, whose VMs' own caps are what holds them, without a pause.
+        """
         now = time.monotonic()
         if self._next and now >= self._next:
-            self._sample(tenants)
+            self._sample(tenants, steady)
+            # A second at the least: over less, one packet would be a rate.
             now = time.monotonic()
-            self._next = max(self._next + SAMPLE_EVERY_S, now)
+            self._next = now + SAMPLE_EVERY_S
         return max(0.0, min(timeout_s, self._next - now)) if self._next else timeout_s
 
     def slept(self, asked_s: float, took_s: float) -> None:
@@ -95,7 +101,7 @@ class Watch:
         if self._next and 0.0 < asked_s <= took_s:
             self._late_s.append(took_s - asked_s)
 
-    def _sample(self, tenants: Sequence[TenantPlan]) -> None:
+    def _sample(self, tenants: Sequence[TenantPlan], steady: Collection[int]) -> None:
         """Processors, then every tenant's limiters."""
         if self._processors is not None:
             use = self._processors.sample()
@@ -107,7 +113,7 @@ class Watch:
             self._waited.append(waited)
         now_s, readings = time.monotonic(), self._read(tenants)
         if self._last is not None:
-            self._compare(now_s, *self._last, readings)
+            self._compare(now_s, *self._last, readings, steady)
         self._last = (now_s, readings)
 
     def _read(self, tenants: Sequence[TenantPlan]) -> dict[Limiter, Reading]:
@@ -136,6 +142,7 @@ class Watch:
         before_s: float,
         before: dict[Limiter, Reading],
         readings: dict[Limiter, Reading],
+        steady: Collection[int],
     ) -> None:
         """Rates since the last sample, of limiters that were there then too."""
         sent: dict[int, float] = {}
@@ -167,7 +174,10 @@ class Watch:
                 most_bps=max(was.rate_bps, now.rate_bps),
                 packet_bps=0.0 if what == "link" else PACKET_BITS / interval_s,
             )
-            (self._starved if what == "link" else self._held_back).take(sample)
+            if what == "link":
+                self._starved.take(sample)
+            elif tenant in steady:
+                self._held_back.take(sample)
             self._exceeding.take(sample)
             seen.add(name)
         # A long run keeps nothing of tenants that have gone, and of a look left out no streak.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from jobs.request import JobRequest
+from dataclasses import replace
+
+from jobs.request import DemandCurve, JobRequest
 from testbed.backends.emu.live_job import LiveJob
 from testbed.embedding.placement import Placement
 
@@ -60,3 +62,20 @@ def test_what_a_start_took_is_not_told_of_a_later_one() -> None:
     job.pause(100 * MS)
     job.begin(500 * MS, 900 * MS)
     assert job.detail()["start_s_raw"] == 0.033
+
+
+def test_whose_caps_are_what_holds_it() -> None:
+    assert a_job().held_by_its_caps
+    curve = DemandCurve(((0.5, 1000), (1.0, 10)))
+    for other in (
+        {"pattern": "all-to-all"},
+        {"command": ("true",)},
+        {"kind": "demand", "demand": curve},
+        {"kind": "compute"},
+    ):
+        job = a_job()
+        job.request = replace(job.request, **other)  # type: ignore[arg-type]
+        assert not job.held_by_its_caps
+    job = a_job()
+    job.best_effort = True
+    assert not job.held_by_its_caps

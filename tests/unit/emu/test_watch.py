@@ -42,7 +42,7 @@ def test_a_sleep_that_a_message_cut_short_says_nothing() -> None:
 
 def test_what_this_process_does_between_two_samples_is_not_lateness() -> None:
     watch = watching()
-    watch.tick(5.0, [])  # comes when it comes, after whatever was done before
+    watch.tick(5.0, [], ())  # comes when it comes, after whatever was done before
     watch.slept(0.0, 0.2)  # did not mean to sleep at all
     assert lateness_s(watch) == []
 
@@ -79,13 +79,15 @@ class Kernel:
         return self._of("send cap")
 
 
-def judged(monkeypatch: pytest.MonkeyPatch, kernel: Kernel, n_looks: int = 6) -> list[Finding]:
-    """The findings after so many looks, a second apart."""
+def judged(
+    monkeypatch: pytest.MonkeyPatch, kernel: Kernel, steady: tuple[int, ...] = (1,)
+) -> list[Finding]:
+    """The findings after six looks, a second apart."""
     monkeypatch.setattr(watch_module, "time", SimpleNamespace(monotonic=lambda: kernel.looks + 0.0))
     world = cast(Any, SimpleNamespace(network=kernel, datacentre=PAIR))
     watch = Watch(world, Scale(1.0, 1.0), lambda _: None, lambda: 0.0)
-    for _ in range(n_looks):
-        watch._sample([TENANT])
+    for _ in range(6):
+        watch._sample([TENANT], steady)
     checks = ("starved class", "starved VM", "exceeded limit")
     return [f for f in watch.findings() if f.check in checks]
 
@@ -126,3 +128,19 @@ def test_a_look_that_took_long_is_no_look(monkeypatch: pytest.MonkeyPatch) -> No
 
     kernel.vm_counters = slow  # type: ignore[method-assign]
     assert judged(monkeypatch, kernel)[1].reason == "no VM's cap stayed backlogged"
+
+
+def test_a_tenant_that_pauses_is_not_held_back_by_its_caps(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = judged(monkeypatch, Kernel("send cap", {"send cap": 0.4}), steady=())
+    assert [f.level for f in found] == ["ok", "ok", "ok"]
+
+
+def test_two_looks_are_a_second_apart_at_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(watch_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    watch, looked = watching(), []
+    monkeypatch.setattr(watch, "_sample", lambda *_: looked.append(now[0]))
+    for step in (0.4, 0.7, 2.3, 0.1, 0.8, 0.2, 5.0, 0.1, 1.0):
+        now[0] = round(now[0] + step, 1)
+        watch.tick(1.0, [], ())
+    assert looked == [101.1, 103.4, 104.5, 109.5, 110.6]

@@ -108,6 +108,16 @@ def test_a_disk_that_is_full_before_the_first_event(
         run()
 
 
+@pytest.mark.parametrize("policies", ["fcfs", "fcfs, sbf"])
+def test_a_disk_that_is_full_when_all_is_to_be_written_down(
+    run: Run, monkeypatch: pytest.MonkeyPatch, policies: str
+) -> None:
+    """Jobs have run: this is a run that failed, not a bad file."""
+    monkeypatch.setattr(live, "conclude_run" if policies == "fcfs" else "conclude_all", full)
+    with pytest.raises(RunFailed, match=r"the run stopped: .*No space left"):
+        run(policies=policies)
+
+
 def test_a_fork_server_that_ends_between_two_polls(run: Run, top: RunFolder) -> None:
     def spoil(world: FakeWorld) -> None:
         spawn = world.spawn
