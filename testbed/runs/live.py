@@ -123,7 +123,7 @@ def _one_policy(
     command: list[str],
     recorded: list[Recorded],
 ) -> None:
-    """Raises RunFailed; what there is of the run is concluded and ``recorded`` all the same."""
+    """Raises RunFailed, OSError; what there is of the run is concluded and ``recorded`` anyway."""
     began = time.monotonic()
     expected = {e.job_id: e.t for e in plan if isinstance(e, events.JobEnded)}
     try:
@@ -139,12 +139,10 @@ def _one_policy(
             met = answered.Recorded(backend, answered.writer(answers, ballast))
             backend.begin()
             play(experiment, policy, met, _before_the_end(sink, backend, preflight_finding))
-    except BaseException as error:
+    except BaseException:
         # What stopped the run is what the caller must hear, whatever the folder still allows.
         with uninterrupted(), suppress(BadInput, OSError):
             recorded.append(conclude_run(folder, experiment, policy, time.monotonic() - began))
-        if isinstance(error, OSError):
-            raise RunFailed(f"the run stopped: {error}", f"see {folder.path}") from error
         raise
     # Whoever asks the run to end now is heard when it is written down.
     with uninterrupted():
