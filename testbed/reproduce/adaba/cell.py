@@ -11,7 +11,7 @@ from jobs.request import JobRequest
 from jobs.workload.hose_demand import CAP_BPS, HoseDemand
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.reproduce.adaba.workloads import LOGS, Demand, Log, Sizes, drawn, from_log
 from testbed.results.metrics import Tally

@@ -13,7 +13,7 @@ from jobs.workload.laws import Rule
 from jobs.workload.tenants import READINGS, Tenants
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.backends.sim.sharing import Sharing
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.reproduce.dcloud.meter import Meter
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent

@@ -11,7 +11,7 @@ from typing import Any
 from jobs.profile import Profile
 from jobs.request import JobRequest
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.reproduce.claims import Band, Check, Claim
 from testbed.reproduce.figure import Figure, Panel

@@ -11,7 +11,7 @@ from jobs.request import JobRequest, LeaseType
 from jobs.workload.leases import SIZES, LeaseMix, requests_of
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.mbfcbs import GREEDY, Mbfcbs
 from testbed.schedulers.policy import Policy

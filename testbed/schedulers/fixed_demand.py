@@ -1,25 +1,29 @@
-"""JSA's baselines with fixed demands: batches, one order, each job at B̄ or not yet.
+"""EDF, Oktopus in batches and PS-P: JSA's baselines, each job at its fixed demand B̄ or not yet.
 
-EDF, Oktopus and PS-P "use B̄ as predicted bandwidth demand" (JSA, Section V.A). They meet the same
-rounds as JSA does: whenever something arrives or ends, the jobs that wait are gone through in
-order and those that fit are started (docs/decisions/0433).
+They "use B̄ as predicted bandwidth demand" (JSA, Section V.A) and meet the same rounds as JSA does:
+whenever something arrives or ends, the jobs that wait are gone through in order and those that fit
+are started. EDF's order is the earliest deadline first; ``oktopus-batch`` embeds virtual clusters
+in order of arrival, and unlike ``vc`` lets those wait that do not fit; PS-P, in the same order,
+asks for slots alone and leaves the network to weighted sharing (FairCloud).
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from jobs.request import JobRequest
 from testbed.embedding.base import Embedder
 from testbed.embedding.placement import Placement, Residual
 from testbed.schedulers.actions import Action, PolicyEvent, Reject, Start, Woken
+from testbed.schedulers.bl import lowest_subtree
 from testbed.schedulers.jsa import explain
 from testbed.schedulers.jsa_phases import SLACK, Candidate, why_late
 from testbed.schedulers.jsa_room import Find, Room
 from testbed.schedulers.jsa_rounds import Rounds
-from testbed.schedulers.policy import View
-from testbed.schedulers.queueing import Rank
+from testbed.schedulers.policy import PolicyKind, SharingModel, View, parameter
+from testbed.schedulers.queueing import Rank, by_arrival
 from topologies.datacentre import DataCentre
 
 Late = Literal["drop", "run"]
@@ -49,6 +53,16 @@ def finder(embedder: Embedder) -> Find:
         return answer if isinstance(answer, Placement) else None
 
     return find
+
+
+def by_slots(
+    datacentre: DataCentre,
+    free: Residual,
+    n_vms: int,
+    rate_bps: int,  # noqa: ARG001
+) -> Placement | None:
+    """The lowest subtree with enough slots, whatever its links have left: PS-P's placement."""
+    return lowest_subtree(datacentre, free.free_slots, n_vms)
 
 
 class FixedDemand:
@@ -130,3 +144,43 @@ def is_late(candidate: Candidate, now_s: float) -> bool:
     """Whether a job that starts now at B̄ misses its deadline."""
     due_s = candidate.due_s
     return now_s + candidate.options[0][1] > due_s + SLACK * max(1.0, abs(due_s))
+
+
+@dataclass(frozen=True)
+class FixedDemandParameters:
+    late: Late = parameter(LATE[0], "what becomes of a job that is too late for B̄", choices=LATE)
+    queue: Queue = parameter(QUEUES[0], "jobs behind one that does not fit", choices=QUEUES)
+
+
+def _embedding(name: str, summary: str, rank: Rank) -> PolicyKind:
+    def build(embedder: Embedder, given: FixedDemandParameters) -> FixedDemand:
+        return FixedDemand(
+            name,
+            finder(embedder),
+            rank,
+            late=given.late,
+            queue=given.queue,
+            complete=embedder.name in COMPLETE,
+        )
+
+    return PolicyKind(
+        name, summary, build, FixedDemandParameters, embeds=True, claims=("no-preemption",)
+    )
+
+
+POLICIES = (
+    _embedding("edf", "earliest deadline first, at a fixed bandwidth", by_deadline),
+    _embedding(
+        "oktopus-batch", "Oktopus virtual clusters that wait, in order of arrival", by_arrival
+    ),
+    PolicyKind(
+        "ps-p",
+        "slots in order of arrival, links shared by weights (FairCloud's PS-P)",
+        lambda _, given: FixedDemand(
+            "ps-p", by_slots, by_arrival, late=given.late, queue=given.queue, reserves=False
+        ),
+        FixedDemandParameters,
+        sharing=SharingModel("lockstep", "proximate"),
+        claims=("no-preemption",),
+    ),
+)
