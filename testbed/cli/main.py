@@ -120,7 +120,7 @@ def _function(verb: Verb) -> Callable[..., Any]:
     except ModuleNotFoundError as error:
         if error.name == verb.module_name:
             raise BadInput(f"testbed {verb.name} is not part of this version") from None
-        if (error.name or "").split(".")[0] in ("testbed", "topologies", "jobs", "controller"):
+        if (error.name or "").split(".")[0] in ("testbed", "topologies", "jobs", "controller", "reproductions"):
             raise
         raise MachineCannot(
             f"testbed {verb.name} needs the Python package {error.name!r}, which is not installed",
