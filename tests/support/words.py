@@ -1,8 +1,8 @@
 """Retired words of the project, and a search for them over code, documentation and tests.
 
-``python -m tests.support.words [PATH…]`` prints every finding as ``file:line: word -> use``, and the
-number of findings per folder. Exit code 1 if there is any. ``tests/unit/test_words.py`` asks the same of
-the areas that are clean already.
+``python -m tests.support.words [PATH…]`` prints each finding as ``file:line: word -> use``, and
+the number of findings per folder. Exit code 1 if there is any. ``tests/unit/test_words.py`` asks
+the same of the areas that are clean already.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,10 +28,11 @@ SKIPPED = re.compile(
     r"|^tests/support/words\.py$|^tests/unit/test_words\.py$|^\.git"
 )
 
-# Spans that may hold a retired word: keys and values of experiment files, columns, event names, file formats.
+# Spans that may hold a retired word: keys and values of experiment files, columns, file formats.
 KEPT = re.compile(
     r"kind:? ?[\"']?ladder|[\"'`]ladder[\"'`]|workload[.:] ?ladder|\{ladder\b"
-    r"|coupling(?=[:=.`'\"]|\]| ?=)|[\"'`.]coupling[\"'`]?|[\"'`]lockstep[\"'`]|coupling: \w+|lockstep(?=[,}\]|])"
+    r"|coupling(?=[:=.`'\"]|\]| ?=)|[\"'`.]coupling[\"'`]?|[\"'`]lockstep[\"'`]|coupling: \w+"
+    r"|lockstep(?=[,}\]|])"
     r"|(?<=[\"'`.])reading(?=[\"'`=:])|\breading: (G|literal[\w-]*)|workload\.reading"
     r"|validity-cases|validity_cases"
     r"|[\"'`]instant[\"'`]|site-packages|ladder_\w+\.yaml"
@@ -43,9 +44,9 @@ KEPT = re.compile(
 class Retired:
     """A word that is not used any more, and the one in its place.
 
-    ``text`` is looked for everywhere, in prose and in code; ``names`` are compared with the parts of names
-    that Python code defines (``told_before`` has the parts ``told`` and ``before``); ``whole`` with whole
-    names. ``under`` limits the rule to paths that match.
+    ``text`` is looked for everywhere, in prose and in code; ``names`` are compared with the parts
+    of names that Python code defines (``told_before`` has the parts ``told`` and ``before``);
+    ``whole`` with whole names. ``under`` limits the rule to paths that match.
     """
 
     use: str
@@ -64,7 +65,10 @@ def _retired(
     return Retired(use, text, frozenset(names.split()), frozenset(whole.split()), under)
 
 
-_THE = r"(?:the|a|this|that|other|each|every|one|both|our|its|another|first|second|third|which|any|same|printed|'s)"
+_THE = (
+    r"(?:the|a|this|that|other|each|every|one|both|our|its|another|first|second|third|which|any|"
+    r"same|printed|'s)"
+)
 _EVALUATION = r"^reproductions/|^testbed/reproduce/|^tests/unit/reproduc|^docs/papers/"
 
 RULES = (
@@ -122,7 +126,8 @@ RULES = (
     _retired("best-effort jobs", r"\bguests?\b", names="guest guests"),
     _retired(
         "interpretation; validation",
-        rf"\breadings\b|\b{_THE} reading\b(?! (?:an?|the|it|them|back|of)\b)",
+        rf"\breadings\b|\b{_THE} reading\b"
+        r"(?! (?:(?:of )?(?:an?|the) (?:file|folder|log|trace|run)|it|them|back)\b)",
         names="readings",
     ),
     _retired("unreadable", r"\bpoisoned\b", names="poisoned"),
@@ -140,7 +145,7 @@ RULES = (
     _retired("sort key, event priority, MPI rank", whole="Rank"),
     _retired(
         "reproduced / not reproduced / inconclusive",
-        r"\bc(?:a|o)mes? out\b|\bcannot tell\b|\bcannot be told\b|[\"']did not[\"']",
+        r"\bc(?:a|o)mes? out\b|\bcannot tell\b(?! (?:the|them|an?|one)\b)|\bcannot be told\b|[\"']did not[\"']",
     ),
 )
 TEXTS = tuple((re.compile(rule.text), rule) for rule in RULES if rule.text)
@@ -184,9 +189,7 @@ def findings(path: str) -> list[Finding]:
         else []
     )
     if path.endswith(".py"):
-        visit = _Names(path)
-        visit.visit(ast.parse(text))
-        found += visit.found
+        found += _in_code(path, ast.parse(text))
     return sorted(set(found), key=lambda one: (one.line, one.found))
 
 
@@ -209,57 +212,22 @@ def _in_name(path: str, line: int, name: str, of: str = "") -> list[Finding]:
     ]
 
 
-@dataclass
-class _Names(ast.NodeVisitor):
+def _in_code(path: str, module: ast.Module) -> Iterator[Finding]:
     """Names that a module defines, and the first lines of its docstrings."""
-
-    path: str
-    found: list[Finding] = field(default_factory=list)
-
-    def _name(self, line: int, name: str) -> None:
-        self.found += _in_name(self.path, line, name)
-
-    def _docstring(
-        self, node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    ) -> None:
-        first = (ast.get_docstring(node) or "").split("\n")[0]
-        if match := OPENING.match(first):
-            line = node.body[0].lineno
-            self.found.append(
-                Finding(
-                    self.path, line, f'docstring "{match.group()} …"', "a noun phrase or a verb"
-                )
-            )
-
-    def visit_Module(self, node: ast.Module) -> None:
-        self._docstring(node)
-        self.generic_visit(node)
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        self._name(node.lineno, node.name)
-        self._docstring(node)
-        self.generic_visit(node)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        if not node.name.startswith("test_"):  # sentences
-            self._name(node.lineno, node.name)
-        self._docstring(node)
-        self.generic_visit(node)
-
-    visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]
-
-    def visit_arg(self, node: ast.arg) -> None:
-        self._name(node.lineno, node.arg)
-        self.generic_visit(node)
-
-    def visit_Name(self, node: ast.Name) -> None:
-        if isinstance(node.ctx, ast.Store):
-            self._name(node.lineno, node.id)
-
-    def visit_Attribute(self, node: ast.Attribute) -> None:
-        if isinstance(node.ctx, ast.Store):
-            self._name(node.lineno, node.attr)
-        self.generic_visit(node)
+    for node in ast.walk(module):
+        match node:
+            case ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield from _in_name(path, node.lineno, name)
+            case ast.Attribute(attr=name, ctx=ast.Store()):
+                yield from _in_name(path, node.lineno, name)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                if not name.startswith("test_"):  # sentences
+                    yield from _in_name(path, node.lineno, name)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = (ast.get_docstring(node) or "").split("\n")[0]
+            if match := OPENING.match(first):
+                found = f'docstring "{match.group()} …"'
+                yield Finding(path, node.body[0].lineno, found, "a noun phrase or a verb")
 
 
 def main(arguments: list[str] | None = None) -> int:

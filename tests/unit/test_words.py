@@ -1,4 +1,4 @@
-"""Retired words stay out of the areas that are clean; docstrings open with a noun phrase or a verb."""
+"""Retired words stay out of clean areas; docstrings open with a noun phrase or a verb."""
 
 from __future__ import annotations
 
