@@ -145,7 +145,8 @@ RULES = (
     _retired("sort key, event priority, MPI rank", whole="Rank"),
     _retired(
         "reproduced / not reproduced / inconclusive",
-        r"\bc(?:a|o)mes? out\b|\bcannot tell\b(?! (?:the|them|an?|one)\b)|\bcannot be told\b|[\"']did not[\"']",
+        r"\bc(?:a|o)mes? out\b|\bcannot be told\b|[\"']did not[\"']"
+        r"|\bcannot tell\b(?! (?:the|them|an?|one)\b)",
     ),
 )
 TEXTS = tuple((re.compile(rule.text), rule) for rule in RULES if rule.text)
