@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 
-from testbed.errors import BadInput
 from reproductions.adaba.figures import ADABA_FIGURES
 from reproductions.adaba.live import ADABA_LIVE
 from reproductions.cmbf.figures import CMBF_FIGURES
@@ -18,6 +17,7 @@ from reproductions.jsa.live import JSA_LIVE
 from reproductions.live.figure import LiveFigure
 from reproductions.mbfcbs.figures import MBFCBS_FIGURES
 from reproductions.mbfcbs.live import MBFCBS_LIVE
+from testbed.errors import BadInput
 
 FIGURES: dict[str, Figure] = {
     figure.name: figure

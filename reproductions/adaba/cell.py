@@ -9,11 +9,11 @@ from typing import Any
 
 from jobs.request import JobRequest
 from jobs.workload.hose_demand import CAP_BPS, HoseDemand
+from reproductions.adaba.workloads import LOGS, Demand, Log, Sizes, drawn, from_log
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.embedding.registry import embedder
 from testbed.engine.engine import Engine
-from reproductions.adaba.workloads import LOGS, Demand, Log, Sizes, drawn, from_log
 from testbed.results.metrics import Tally
 from testbed.results.topology import topology_record
 from testbed.schedulers.registry import build_policy

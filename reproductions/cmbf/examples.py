@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from testbed import events
 from reproductions.live.figure import Curve
 from reproductions.quantities import Measure
+from testbed import events
 from testbed.results.read import Run
 
 CMBF, AMBF, CMCBF, AMCBF = "CMBF", "AMBF", "CMCBF", "AMCBF"

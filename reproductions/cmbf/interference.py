@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from testbed import events
 from reproductions.quantities import Measure
+from testbed import events
 from testbed.results.read import Run
 from testbed.results.rows import JobRow
 

@@ -11,11 +11,11 @@ from jobs.request import JobRequest, Pattern
 from jobs.workload.arrivals import HOUR_S, Batch, DayAndNight
 from jobs.workload.laws import Rule
 from jobs.workload.tenants import READINGS, Tenants
+from reproductions.dcloud.meter import Meter
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.backends.sim.sharing import Sharing
 from testbed.embedding.registry import embedder
 from testbed.engine.engine import Engine
-from reproductions.dcloud.meter import Meter
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
 from testbed.schedulers.bl import Coupling
 from testbed.schedulers.policy import Policy, View

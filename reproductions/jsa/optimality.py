@@ -10,13 +10,13 @@ from typing import Any
 
 from jobs.profile import Profile
 from jobs.request import JobRequest
-from testbed.backends.sim.backend import SimulatedBackend
-from testbed.embedding.registry import embedder
-from testbed.engine.engine import Engine
 from reproductions.claims import Band, Check, Claim
 from reproductions.figure import Figure, Panel
 from reproductions.jsa.programme import SmallJob, best_reward
 from reproductions.quantities import Level, Measure
+from testbed.backends.sim.backend import SimulatedBackend
+from testbed.embedding.registry import embedder
+from testbed.engine.engine import Engine
 from testbed.schedulers.registry import build_policy
 from topologies.datacentre import DataCentre
 from topologies.tree import tree

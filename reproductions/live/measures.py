@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from testbed import events
 from reproductions.cell import Measures
 from reproductions.live.figure import Curve, Outcome
 from reproductions.quantities import Measure
+from testbed import events
 from testbed.results.metrics import Spread, spread
 from testbed.results.read import Run
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from testbed.errors import BadInput
 from reproductions.figure import Point, Reproduced
 from reproductions.live.draw import pictures
 from reproductions.live.figure import LiveFigure, Outcome
@@ -25,6 +24,7 @@ from reproductions.play import PICTURE, RESULTS, TABLE, Request
 from reproductions.quantities import Grid
 from reproductions.record import to_json, to_markdown
 from reproductions.sweep import Progress, Report
+from testbed.errors import BadInput
 from testbed.results.audit import audit
 from testbed.results.compare import compare
 from testbed.results.folder import PROVENANCE, RunFolder, caller

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from jobs.request import JobRequest
-from testbed import events
 from reproductions.cell import Measures
 from reproductions.claims import Band, Claim, more
 from reproductions.figure import Panel
@@ -16,6 +15,7 @@ from reproductions.live.trial import Trial
 from reproductions.mbfcbs.cell import LeaseMeter
 from reproductions.mbfcbs.cluster import ACCEPTED, BUSY, COUNTS, DEFAULT, MBFCBS, USE, USE_EARLY
 from reproductions.quantities import Measure
+from testbed import events
 from testbed.results.read import Run
 
 POLICIES = {

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reproductions.live.play import Advance
 from testbed import events
 from testbed.cli.live import require_root
-from reproductions.live.play import Advance
 from testbed.results.folder import RunFolder
 from testbed.runs.play import Sink
 from testbed.spec.experiment import Experiment

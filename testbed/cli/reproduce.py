@@ -16,11 +16,6 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from testbed.cli import console
-from testbed.cli.live_backends import Machine
-from testbed.cli.options import Json
-from testbed.cli.progress import clock
-from testbed.errors import BadInput, TestbedError
 from reproductions.claims import JudgedClaim
 from reproductions.figure import Figure, Reproduced
 from reproductions.live.figure import LiveFigure
@@ -29,6 +24,11 @@ from reproductions.play import Request, reproduce_figure, write
 from reproductions.record import points_rows
 from reproductions.registry import FIGURES, LIVE_FIGURES, figures, live_figures
 from reproductions.sweep import Progress, Report
+from testbed.cli import console
+from testbed.cli.live_backends import Machine
+from testbed.cli.options import Json
+from testbed.cli.progress import clock
+from testbed.errors import BadInput, TestbedError
 from testbed.results.folder import RunFolder
 
 DEFAULT_OUT = Path("reproduced")

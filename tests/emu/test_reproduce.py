@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from testbed.backends.emu.world import LiveOptions
-from testbed.cli.live_backends import Machine
 from reproductions.figure import Panel
 from reproductions.live import trial
 from reproductions.live.claims import replays_alike, worlds_agree
@@ -16,6 +14,8 @@ from reproductions.live.measures import MEDIAN, SUCCESS, WALL
 from reproductions.live.play import LiveReproduced, reproduce_live
 from reproductions.live.trial import Trial
 from reproductions.play import Request
+from testbed.backends.emu.world import LiveOptions
+from testbed.cli.live_backends import Machine
 from tests.emu.test_run import free_port
 
 EXAMPLE = """

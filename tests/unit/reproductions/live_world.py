@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from jobs.request import JobRequest
+from reproductions.live.play import Advance
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.cli.live_backends import Machine
 from testbed.embedding.placement import Placement
-from reproductions.live.play import Advance
 from testbed.results.folder import RunFolder
 from testbed.runs.answers import ANSWERS, Recorded, writer
 from testbed.runs.ballast import Ballast

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from jobs.workload.hose_demand import HoseDemand
-from testbed.errors import MachineCannot
 from reproductions.adaba.acceptance import EMBEDDERS
 from reproductions.adaba.cell import DrawnCell, LogsCell
 from reproductions.adaba.scheduling import POLICIES
 from reproductions.adaba.workloads import FILES, LOGS, Demand, Sizes, drawn, from_log
+from testbed.errors import MachineCannot
 from testbed.spec.files import find_file
 
 GBPS = 10**9

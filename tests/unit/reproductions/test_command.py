@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cli import main, reproduce
-from testbed.errors import MachineCannot
 from reproductions import play, registry
 from reproductions.claims import Claim, more
+from testbed.cli import main, reproduce
+from testbed.errors import MachineCannot
 from tests.unit.reproductions.made import YIELD, Sum, figure
 
 RIGHT = Claim("b is above a", "b > a", more(YIELD, "b", ("a",), [1.0, 2.0]))

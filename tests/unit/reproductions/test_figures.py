@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
-from testbed.errors import BadInput
 from reproductions.figure import Figure, Reproduced
 from reproductions.quantities import Grid
 from reproductions.registry import FIGURES, figures
+from testbed.errors import BadInput
 
 ALL = list(FIGURES.values())
 

@@ -8,10 +8,10 @@ import random
 
 import pytest
 
-from testbed.embedding.check import check_placement
-from testbed.embedding.placement import Placement, empty_residual
 from reproductions.jsa.optimality import random_case, reward_of
 from reproductions.jsa.programme import SmallJob, best_reward
+from testbed.embedding.check import check_placement
+from testbed.embedding.placement import Placement, empty_residual
 from topologies.datacentre import DataCentre
 from topologies.tree import tree
 

@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from testbed.cli import live, main
-from testbed.cli import reproduce as command
-from testbed.errors import MachineCannot
 from reproductions import published, registry
 from reproductions.claims import Claim, more
 from reproductions.figure import Panel
@@ -31,6 +28,9 @@ from reproductions.live.play import LiveReproduced, reproduce_live, write_live
 from reproductions.live.trial import Trial, digest
 from reproductions.play import Request
 from reproductions.sweep import Progress
+from testbed.cli import live, main
+from testbed.cli import reproduce as command
+from testbed.errors import MachineCannot
 from testbed.results.read import load_run
 from testbed.runs import record
 from tests.unit.reproductions.live_world import Scripted, example

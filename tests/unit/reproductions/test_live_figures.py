@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from jobs.request import JobRequest
-from testbed import events
 from reproductions.dcloud import live
 from reproductions.dcloud.live import deadline_over_finish
 from reproductions.jsa.live import REWARD, rewarded
 from reproductions.live.trial import EXAMPLES
 from reproductions.registry import LIVE_FIGURES
+from testbed import events
 from testbed.results.folder import EVENTS
 from testbed.results.read import Run, load_run
 from testbed.results.topology import topology_record

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from jobs.request import JobRequest
-from testbed import events
 from reproductions.mbfcbs.cell import LeaseCell, LeaseMeter
 from reproductions.mbfcbs.figures import MBFCBS_FIGURES
 from reproductions.mbfcbs.simulated import AR, FIGURE_7, IM, MBFCBS
 from reproductions.mbfcbs.types import BetweenTypes
 from reproductions.quantities import Grid
+from testbed import events
 
 CELL = LeaseCell("mbfcbs", 1, 60, hosts=4, load=1.5)
 
