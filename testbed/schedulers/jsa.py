@@ -18,9 +18,8 @@ from functools import cached_property
 import numpy as np
 
 from jobs.request import JobRequest
-from testbed.embedding.counts import Counts
+from testbed.embedding.counts import Counts, missed, refusal
 from testbed.embedding.placement import Placement, Residual, empty_residual
-from testbed.embedding.reasons import missed, refusal
 from testbed.embedding.vmplace import most_localized
 from testbed.reservation.footprint import footprint
 from testbed.schedulers.actions import Action, Ended, PolicyEvent, Reject, Start, Wait, Wake, Woken

@@ -94,7 +94,7 @@ def test_comparison(a: tuple[float, ...], b: tuple[float, ...], is_less: bool) -
     assert less(*scaled) is is_less
 
 
-RAGGED = custom(
+UNEVEN = custom(
     {
         "servers": [
             {"name": "near", "slots": 3},
@@ -116,7 +116,7 @@ CENTRES = {
     "uneven": tree([3, 2], [15, 10], [1, 2, 3, 4, 0, 6]),
     "fat-tree": fat_tree(4, 10, 2),
     "flat": flat(5, 3),
-    "ragged": RAGGED,
+    "uneven depth": UNEVEN,
 }
 
 
