@@ -65,7 +65,7 @@ def profile(
     if to is not None:
         check_target(to)
     require_live(prefix, f"testbed profile {app}")
-    from testbed.backends.emu.world import LiveOptions
+    from testbed.backends.emu.emulation import LiveOptions
     from testbed.report.profile import profile_table
     from testbed.runs.live import run_live
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.backends.emu.world import LiveOptions
+from testbed.backends.emu.emulation import LiveOptions
 from testbed.cli.live_worlds import Machine
 from testbed.reproduce.figure import Panel
 from testbed.reproduce.live import trial
