@@ -16,7 +16,7 @@ from testbed.reproduce.jsa.figures import REWARD
 from testbed.reproduce.jsa.live import JSA_LIVE
 from testbed.reproduce.live.figure import LiveFigure
 from testbed.reproduce.statistics import estimate
-from testbed.runs.play import play, simulated
+from testbed.runs.playing import play, simulated
 
 DRAWS = 60
 FIGURES = {figure.name.removeprefix("jsa-fig"): figure for figure in JSA_LIVE}

@@ -19,7 +19,7 @@ from rich.text import Text
 from testbed.cli import console
 from testbed.cli.live_worlds import Machine
 from testbed.cli.options import Json
-from testbed.cli.progress import clock
+from testbed.cli.run_progress import clock
 from testbed.errors import BadInput, TestbedError
 from testbed.reproduce.claims import JudgedClaim
 from testbed.reproduce.figure import Figure, Reproduced

@@ -15,7 +15,7 @@ from testbed.embedding.registry import embedder
 from testbed.engine.engine import Engine
 from testbed.reproduce.adaba.workloads import LOGS, Demand, Log, Sizes, drawn, from_log
 from testbed.results.metrics import Tally
-from testbed.results.topology import topology_record
+from testbed.results.tables import topology_record
 from testbed.schedulers.registry import build_policy
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import Network, fat_tree

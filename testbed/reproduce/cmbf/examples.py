@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from testbed import events
 from testbed.reproduce.live.figure import Curve
 from testbed.reproduce.quantities import Measure
-from testbed.results.read import Run
+from testbed.results.reading import Run
 
 CMBF, AMBF, CMCBF, AMCBF = "CMBF", "AMBF", "CMCBF", "AMCBF"
 MIN_S = 60.0

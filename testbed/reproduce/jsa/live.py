@@ -31,7 +31,7 @@ from testbed.reproduce.live.measures import (
 )
 from testbed.reproduce.live.trial import Trial
 from testbed.reproduce.quantities import Measure
-from testbed.results.read import Run
+from testbed.results.reading import Run
 
 RESERVING = (JSA, EDF, OKTOPUS)
 RELAX = 0.12

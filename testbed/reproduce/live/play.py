@@ -26,10 +26,10 @@ from testbed.reproduce.quantities import Grid
 from testbed.reproduce.record import to_json, to_markdown
 from testbed.reproduce.sweep import Progress, Report
 from testbed.results.audit import audit
-from testbed.results.compare import compare
+from testbed.results.comparison import compare
 from testbed.results.folder import PROVENANCE, RunFolder, caller
 from testbed.results.provenance import provenance
-from testbed.results.read import Run, load_run
+from testbed.results.reading import Run, load_run
 from testbed.spec.experiment import Experiment
 
 RUNS = "live"

@@ -16,7 +16,7 @@ from testbed.reproduce.live.trial import Trial
 from testbed.reproduce.mbfcbs.cell import LeaseMeter
 from testbed.reproduce.mbfcbs.cluster import ACCEPTED, BUSY, COUNTS, DEFAULT, MBFCBS, USE, USE_EARLY
 from testbed.reproduce.quantities import Measure
-from testbed.results.read import Run
+from testbed.results.reading import Run
 
 POLICIES = {
     MBFCBS: "mbfcbs",

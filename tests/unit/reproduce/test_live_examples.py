@@ -13,15 +13,15 @@ from testbed.reproduce.live.figure import LiveFigure
 from testbed.reproduce.live.play import LiveReproduced, reproduce_live
 from testbed.reproduce.play import Request
 from testbed.reproduce.registry import LIVE_FIGURES
-from testbed.runs import record
+from testbed.runs import playing
 from tests.unit.reproduce.live_world import Scripted
 
 
 @pytest.fixture(autouse=True)
 def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(play, "pictures", lambda *_: {})
-    monkeypatch.setattr(record, "write_report", lambda *_: None)
-    monkeypatch.setattr(record, "provenance", lambda **_: {"code": {"commit": "abc"}})
+    monkeypatch.setattr(playing, "write_report", lambda *_: None)
+    monkeypatch.setattr(playing, "provenance", lambda **_: {"code": {"commit": "abc"}})
 
 
 def run(tmp_path: Path, figure: LiveFigure, slow: float = 1.0) -> LiveReproduced:
