@@ -25,7 +25,7 @@ from testbed.results.folder import DiskReserve, EventLog, RunFolder, Sink
 from testbed.results.tables import conclude_all
 from testbed.runs.backend_trace import ANSWERS, TracingBackend, writer
 from testbed.runs.playing import Recorded, begin_folder, conclude_run, dry_run, play, tee
-from testbed.schedulers.registry import POLICIES
+from testbed.schedulers.registry import policy_kind
 from testbed.spec.experiment import Experiment, PolicySpec
 
 Narrate = Callable[[str], None]
@@ -131,7 +131,7 @@ def _one_policy(
             show.progress(expected, experiment.scale.time, policy.label) as bar,
         ):
             sink = tee(reserve.guarded(log), bar)
-            weighted = POLICIES[policy.name].weighs
+            weighted = policy_kind(policy.name).sharing_of({}).weights == "proximate"
             backend = LiveBackend(world, experiment.scale, experiment.seed, sink, weighted=weighted)
             traced = TracingBackend(backend, writer(answers, reserve))
             backend.begin()

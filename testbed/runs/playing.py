@@ -10,8 +10,8 @@ from typing import Any
 
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.backends.sim.sharing import Sharing, Weights
-from testbed.embedding.registry import embedder
+from testbed.backends.sim.sharing import Sharing
+from testbed.embedding.base import embedder
 from testbed.engine.backend import Backend
 from testbed.engine.engine import Engine
 from testbed.report.page import write_report
@@ -20,8 +20,7 @@ from testbed.results.audit import Audit, audit
 from testbed.results.folder import RunFolder, Sink
 from testbed.results.provenance import provenance
 from testbed.results.tables import Results, conclude, conclude_all, topology_record
-from testbed.schedulers.bl import COUPLINGS
-from testbed.schedulers.registry import POLICIES, build_policy
+from testbed.schedulers.registry import build_policy, policy_kind
 from testbed.spec.experiment import Experiment, PolicySpec
 
 
@@ -68,11 +67,8 @@ def dry_run(experiment: Experiment, policy: PolicySpec) -> list[events.Event]:
 
 def simulated(experiment: Experiment, policy: PolicySpec) -> SimulatedBackend:
     """The experiment's simulated world, where best-effort jobs compete as the policy says."""
-    kind = POLICIES[policy.name]
-    coupling = {**kind.parameters, **dict(policy.parameters)}.get("coupling")
-    chosen = next((known for known in COUPLINGS if known == coupling), COUPLINGS[0])
-    weights: Weights = "proximate" if kind.weighs else "equal"
-    sharing = Sharing(chosen, weights=weights)
+    assumed = policy_kind(policy.name).sharing_of(dict(policy.parameters))
+    sharing = Sharing(assumed.flow_dependency, weights=assumed.weights)
     return SimulatedBackend(
         experiment.datacentre,
         sharing,
@@ -183,7 +179,9 @@ def begin_folder(
 ) -> None:
     """Spec as given, spec as resolved, and where all that follows comes from."""
     folder.write_text(names.SPEC, experiment.source_text)
-    folder.write_json(names.RESOLVED, {**experiment.resolved, "policy": policy.label})
+    claims = policy_kind(policy.name).claims_of(dict(policy.parameters))
+    resolved = {**experiment.resolved, "policy": policy.label, "claims": list(claims)}
+    folder.write_json(names.RESOLVED, resolved)
     folder.write_json(
         names.PROVENANCE,
         provenance(seeds={"seed": experiment.seed}, command=command, backend=backend, extra=facts),

@@ -1,0 +1,206 @@
+"""Digests of everything that the policies decide: every example and every figure's runs.
+
+    python -m tests.support.decisions record [FILE]   write the digests (default: decisions.json)
+    python -m tests.support.decisions check [FILE]    exit 1 and name what differs from them
+
+Recorded with one seed at quick size. For a run of an example: SHA-256 of ``events.jsonl`` and of
+``jobs.csv``. For a point of a figure: the digest of each engine run's events, and the values of
+the figure's measures to nine digits, stopwatches left out. ``--only PREFIX`` restricts both.
+Figures that need a trace of TESTBED_DATA are recorded as missing where it is not there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import io
+import json
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+RECORD = Path(__file__).with_name("decisions.json")
+STOPWATCHES = ("cpu_s", "allocation_", "wall_s", "start_s", "_time_s", "decision_")
+"""Parts of names of measures that are times of this machine."""
+
+
+def digest(lines: list[str]) -> str:
+    """SHA-256 of the lines; where the checkout lies does not count (commands name files in it)."""
+    return hashlib.sha256("\n".join(lines).replace(str(ROOT), "").encode()).hexdigest()[:32]
+
+
+@contextmanager
+def engine_digests(found: list[str]) -> Iterator[None]:
+    """Adds the digest of the events of every engine that ends meanwhile to ``found``."""
+    from testbed.engine import engine as module
+
+    begin, run = module.Engine.__init__, module.Engine.run
+
+    def listening(self: Any, *args: Any, **kwargs: Any) -> None:
+        lines: list[str] = []
+        self.test_lines = lines
+        names = ("datacentre", "jobs", "policy", "backend", "sink", "after_step")
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        sink = given.get("sink")
+
+        def tee(event: Any) -> None:
+            lines.append(json.dumps(event.to_json(), default=_plain))
+            if sink is not None:
+                sink(event)
+
+        begin(self, **{**given, "sink": tee})
+
+    def running(self: Any) -> None:
+        run(self)
+        found.append(digest(self.test_lines))
+
+    module.Engine.__init__, module.Engine.run = listening, running  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        module.Engine.__init__, module.Engine.run = begin, run  # type: ignore[method-assign]
+
+
+def _plain(value: Any) -> Any:
+    """Numpy's numbers, and job records that are made when they are looked at."""
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    return value.item() if hasattr(value, "item") else list(value)
+
+
+# -- examples -------------------------------------------------------------------------------------
+
+
+def examples() -> list[str]:
+    return sorted(
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "examples").glob("*.yaml")
+        if "workload:" in path.read_text("utf-8")
+    )
+
+
+def of_example(file: str) -> dict[str, Any]:
+    """Every policy of an example through ``testbed simulate``."""
+    from testbed.cli.main import run
+
+    with tempfile.TemporaryDirectory() as folder:
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            code = run(["simulate", str(ROOT / file), "--out", folder])
+        if code not in (0, 1):
+            return {"missing": f"exit code {code}"}
+        [out] = Path(folder).iterdir()
+        return {
+            str(path.relative_to(out)): digest(path.read_text("utf-8").splitlines())
+            for path in sorted(out.rglob("*"))
+            if path.name in ("events.jsonl", "jobs.csv")
+        }
+
+
+# -- figures --------------------------------------------------------------------------------------
+
+
+def figure_points() -> list[tuple[str, str, float]]:
+    from reproductions.registry import FIGURES, LIVE_FIGURES
+
+    simulated = [(f"figure:{f.name}", s, x) for f in FIGURES.values() for s, x in f.points]
+    live = [(f"live:{f.name}", s, x) for f in LIVE_FIGURES.values() for s, x in f.points]
+    return [*simulated, *live]
+
+
+def of_point(name: str, series: str, x: float) -> dict[str, Any]:
+    """One point of a figure: its engine runs, and what was measured of them."""
+    from testbed.errors import MachineCannot
+
+    kind, _, figure = name.partition(":")
+    found: list[str] = []
+    try:
+        with engine_digests(found):
+            measures = (_simulated if kind == "figure" else _live)(figure, series, x)
+    except MachineCannot as error:
+        return {"missing": str(error)}
+    return {"runs": found, "measures": measures}
+
+
+def _simulated(name: str, series: str, x: float) -> dict[str, float | None]:
+    from reproductions.quantities import Grid
+    from reproductions.registry import FIGURES
+
+    figure = FIGURES[name]
+    [cell] = figure.cells(1, quick=True)[series, x]
+    grid = Grid({(series, x): (cell.run(),)}, figure.exact)
+    out: dict[str, float | None] = {}
+    for panel in figure.tables:
+        if not any(part in panel.measure.name for part in STOPWATCHES):
+            [value] = grid.values(panel.measure, series, x)
+            out[panel.measure.name] = _rounded(value)
+    return out
+
+
+def _live(name: str, series: str, x: float) -> dict[str, float | None]:
+    """The live figure's experiment in the simulator."""
+    from reproductions.registry import LIVE_FIGURES
+    from testbed.runs.playing import dry_run
+
+    experiment = LIVE_FIGURES[name].trial(series, x, True).experiment(1)  # noqa: FBT003
+    for policy in experiment.policies:
+        dry_run(experiment, policy)
+    return {}
+
+
+def _rounded(value: float) -> float | None:
+    return float(f"{value:.9g}") if math.isfinite(value) else None
+
+
+# -- the command ----------------------------------------------------------------------------------
+
+
+def collect(only: str = "", processes: int = 2) -> dict[str, Any]:
+    """All of it, as ``{"examples/x.yaml": …, "figure:NAME|SERIES|X": …}``."""
+    tasks: dict[str, tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]] = {}
+    for file in examples():
+        tasks[file] = (of_example, (file,))
+    for name, series, x in figure_points():
+        tasks[f"{name}|{series}|{x:g}"] = (of_point, (name, series, x))
+    wanted = {key: task for key, task in tasks.items() if key.startswith(only)}
+    found: dict[str, Any] = {}
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        futures = {pool.submit(f, *args): key for key, (f, args) in wanted.items()}
+        for done, future in enumerate(as_completed(futures), 1):
+            found[futures[future]] = future.result()
+            if sys.stderr.isatty() or done % 25 == 0:
+                print(f"{done} of {len(futures)}", file=sys.stderr)
+    return dict(sorted(found.items()))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("what", choices=("record", "check"))
+    parser.add_argument("file", nargs="?", type=Path, default=RECORD)
+    parser.add_argument("--only", default="", metavar="PREFIX")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    given = parser.parse_args()
+    found = collect(given.only, given.processes)
+    if given.what == "record":
+        rows = [f" {json.dumps(key)}: {json.dumps(found[key], sort_keys=True)}" for key in found]
+        given.file.write_text("{\n" + ",\n".join(rows) + "\n}\n", "utf-8")
+        print(f"{len(found)} entries recorded in {given.file}")
+        return 0
+    known = json.loads(given.file.read_text("utf-8"))
+    known = {key: value for key, value in known.items() if key.startswith(given.only)}
+    differ = [key for key in sorted(known | found) if known.get(key) != found.get(key)]
+    for key in differ:
+        print(f"differs: {key}\n  recorded {known.get(key)}\n  now      {found.get(key)}")
+    print(f"{len(found) - len(differ)} of {len(known)} entries are as recorded")
+    return 1 if differ else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,304 @@
+"""Size and shape of the product, as figures with budgets.
+
+    python -m tests.support.shape            print all figures
+    python -m tests.support.shape --check    exit 1 where one is above its budget
+    python -m tests.support.shape --json
+
+Lines are those of Python files. *The way of a job* is every module, outside the audit and the
+report, in which a function takes or returns one of the values in which a job travels (document,
+experiment, request, job state, action, event, completion, table row), traced while
+``testbed simulate`` plays an experiment of one job. The live way (``--live``, needs root and
+Open vSwitch) counts the modules that ``testbed run`` adds to it in the command's own process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import io
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import networkx as nx
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = ("testbed", "controller", "jobs", "topologies", "examples", "reproductions", "bench")
+APART = ("reproductions", "bench")
+"""Parts of the product that the budget of lines leaves out."""
+MAY_REPEAT = ("__init__", "__main__", "base")
+SMALL_LINES = 60
+ASIDE = ("testbed/results/audit", "testbed/report")
+"""Folders beside the way of a job: they read what a run has left."""
+
+EXPERIMENT = """\
+name: one-job
+seed: 1
+topology: {kind: tree, fanout: [2, 2], links: [1 Gbit/s, 1 Gbit/s], slots_per_server: 2}
+scale: {rate: 0.1}
+policies: [vc]
+workload:
+  kind: jobs
+  jobs:
+    - {id: a, at: 0 s, vms: 3, bandwidth: 100 Mbit/s, duration: 3 s}
+"""
+
+TRAVELS = frozenset(
+    [
+        "Document",
+        "Experiment",
+        "JobRequest",
+        "JobState",
+        "Start",
+        "Arrived",
+        "Ended",
+        "Completion",
+        "JobRow",
+    ]
+)
+"""Names of the classes in which a job travels; of events the base class ``Event`` counts."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure, and the most that it may be (None: no budget)."""
+
+    name: str
+    value: int | float
+    budget: int | float | None = None
+    detail: tuple[str, ...] = ()
+
+    @property
+    def good(self) -> bool:
+        return self.budget is None or self.value <= self.budget
+
+
+# -- what is written ------------------------------------------------------------------------------
+
+
+@cache
+def files() -> tuple[Path, ...]:
+    """The product's Python files, tracked or about to be."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *PRODUCT],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    return tuple(
+        Path(name)
+        for name in sorted(set(listed))
+        if name.endswith(".py") and (ROOT / name).is_file()
+    )
+
+
+@cache
+def source(path: Path) -> str:
+    return (ROOT / path).read_text("utf-8")
+
+
+def lines(path: Path) -> int:
+    return source(path).count("\n")
+
+
+def counted() -> tuple[Path, ...]:
+    return tuple(path for path in files() if path.parts[0] not in APART)
+
+
+def repeated_names() -> list[str]:
+    """Module names that occur more than once."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in files():
+        if path.stem not in MAY_REPEAT:
+            places[path.stem].append(str(path.parent))
+    return [
+        f"{name}: {', '.join(where)}" for name, where in sorted(places.items()) if len(where) > 1
+    ]
+
+
+def function_lengths() -> list[int]:
+    """Lines of every function and method, shortest first."""
+    found = []
+    for path in counted():
+        found += [
+            (node.end_lineno or node.lineno) - node.lineno + 1
+            for node in ast.walk(ast.parse(source(path)))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+    return sorted(found)
+
+
+def comment_share() -> float:
+    """Percentage of lines that are comments alone."""
+    all_lines = [line.strip() for path in counted() for line in source(path).splitlines()]
+    comments = [line for line in all_lines if line.startswith("#") and not line.startswith("# --")]
+    return 100.0 * len(comments) / max(1, len(all_lines))
+
+
+# -- who imports whom -----------------------------------------------------------------------------
+
+
+@cache
+def import_graph() -> nx.DiGraph:
+    """Imports at the top of modules; those for type checkers alone do not count."""
+    modules = {_dotted(path): path for path in files() if path.parts[0] != "examples"}
+    graph = nx.DiGraph()
+    graph.add_nodes_from(modules)
+    for name, path in modules.items():
+        for imported in _imports(ast.parse(source(path)).body, modules):
+            if imported != name:
+                graph.add_edge(name, imported)
+    return graph
+
+
+def _dotted(path: Path) -> str:
+    parts = path.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imports(body: list[ast.stmt], modules: dict[str, Path]) -> set[str]:
+    found: set[str] = set()
+    for node in body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name in modules}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found |= {inner if inner in modules else node.module} & set(modules)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" not in ast.dump(node.test):
+            found |= _imports(node.body, modules) | _imports(node.orelse, modules)
+    return found
+
+
+def longest_chain() -> list[str]:
+    """The longest chain of imports; a circle counts as one."""
+    circles = nx.condensation(import_graph())
+    return [min(circles.nodes[node]["members"]) for node in nx.dag_longest_path(circles)]
+
+
+def imported_once() -> list[str]:
+    graph = import_graph()
+    return [name for name in graph if graph.in_degree(name) == 1]
+
+
+# -- the way of one job ---------------------------------------------------------------------------
+
+
+class _Way:
+    """A profiler that notes modules through which the job passes."""
+
+    def __init__(self) -> None:
+        self.passed: Counter[str] = Counter()
+        self.called: set[str] = set()
+
+    def __call__(self, frame: Any, kind: str, argument: Any) -> None:
+        name = frame.f_code.co_filename
+        if kind not in ("call", "return") or not name.startswith(str(ROOT)) or ".venv" in name:
+            return
+        module = str(Path(name).relative_to(ROOT))
+        aside = module.startswith((*ASIDE, "tests"))
+        if frame.f_code.co_name == "<module>" or aside:
+            return
+        self.called.add(module)
+        if kind == "return":
+            values = [argument]
+        else:
+            code = frame.f_code
+            names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            values = [frame.f_locals[each] for each in names if each in frame.f_locals]
+        if any(map(_carries_the_job, values)):
+            self.passed[module] += 1
+
+
+def _carries_the_job(value: object) -> bool:
+    if isinstance(value, tuple | list) and value and type(value).__name__ not in TRAVELS:
+        value = value[0]
+    bases = {base.__name__ for base in type(value).__mro__}
+    return type(value).__name__ in TRAVELS or "Event" in bases
+
+
+def way(verb: str) -> _Way:
+    """Plays one job with ``testbed VERB`` in this process and returns what it passed."""
+    from testbed.cli.main import run
+
+    seen = _Way()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "one-job.yaml"
+        file.write_text(EXPERIMENT, "utf-8")
+        silent = io.StringIO()
+        with contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
+            for profiler in (None, seen):  # once before, so that lazy imports are done
+                sys.setprofile(profiler)
+                code = run([verb, str(file), "--out", f"{folder}/{profiler is None}"])
+                sys.setprofile(None)
+        if code != 0:
+            raise SystemExit(f"testbed {verb} ended with {code}:\n{silent.getvalue()}")
+    return seen
+
+
+# -- the command ----------------------------------------------------------------------------------
+
+
+def figures(*, live: bool = False) -> list[Figure]:
+    """All figures, in the order in which they are printed."""
+    size = Counter[str]()
+    for path in files():
+        size[path.parts[0]] += lines(path)
+    lengths, chain, repeated = function_lengths(), longest_chain(), repeated_names()
+    small = [str(p) for p in counted() if lines(p) < SMALL_LINES and p.stem not in MAY_REPEAT]
+    simulated = way("simulate")
+    found = [
+        Figure("lines without bench and reproductions", sum(map(lines, counted())), 36_000),
+        *(Figure(f"lines in {part}", size[part]) for part in PRODUCT),
+        Figure("files", len(files())),
+        Figure("module names that repeat", len(repeated), 0, tuple(repeated)),
+        Figure("import depth", len(chain), 14, tuple(chain)),
+        Figure(f"modules under {SMALL_LINES} lines", len(small), None, tuple(small)),
+        Figure("modules with one importer", len(imported_once())),
+        Figure("function length, median", median(lengths), 7),
+        Figure("function length, 90th percentile", lengths[int(0.9 * len(lengths))], 20),
+        Figure("lines that are comments [%]", round(comment_share(), 1)),
+        Figure(
+            "modules on the simulated way",
+            len(simulated.passed),
+            20,
+            tuple(sorted(simulated.passed)),
+        ),
+        Figure("modules called meanwhile", len(simulated.called)),
+    ]
+    if live:
+        more = sorted(set(way("run").passed) - set(simulated.passed))
+        found.append(Figure("modules that the live way adds", len(more), 16, tuple(more)))
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Size and shape of the product.")
+    parser.add_argument("--check", action="store_true", help="exit 1 above a budget")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--live", action="store_true", help="the live way too (root, Open vSwitch)")
+    given = parser.parse_args()
+    found = figures(live=given.live)
+    if given.json:
+        print(json.dumps([vars(one) for one in found], indent=1))
+    else:
+        for one in found:
+            budget = (
+                ""
+                if one.budget is None
+                else f"  (at most {one.budget:,}){'' if one.good else '  ABOVE'}"
+            )
+            print(f"{one.name:44} {one.value:>8,}{budget}")
+            for line in one.detail:
+                print(f"    {line}")
+    return 1 if given.check and not all(one.good for one in found) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
