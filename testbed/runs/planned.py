@@ -18,7 +18,7 @@ from testbed.plan.network_plan import (
     tenant_plan,
 )
 from testbed.plan.peak_load import berths
-from testbed.runs.play import dry_run
+from testbed.runs.playing import dry_run
 from testbed.spec.experiment import Experiment, PolicySpec
 
 
