@@ -28,7 +28,7 @@ from testbed.runs.answers import ANSWERS
 from testbed.runs.ballast import Ballast
 from testbed.runs.play import Sink, dry_run, play, tee
 from testbed.runs.record import Recorded, begin_folder, conclude_run
-from testbed.schedulers.registry import POLICIES
+from testbed.schedulers.registry import policy_kind
 from testbed.spec.experiment import Experiment, PolicySpec
 
 Narrate = Callable[[str], None]
@@ -134,7 +134,7 @@ def _one_policy(
             show.progress(expected, experiment.scale.time, policy.label) as bar,
         ):
             sink = tee(ballast.guarded(log), bar)
-            weighted = POLICIES[policy.name].weighs
+            weighted = policy_kind(policy.name).sharing_of({}).weights == "proximate"
             backend = LiveBackend(world, experiment.scale, experiment.seed, sink, weighted=weighted)
             met = answered.Recorded(backend, answered.writer(answers, ballast))
             backend.begin()

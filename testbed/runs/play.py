@@ -6,13 +6,12 @@ from collections.abc import Callable
 
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.backends.sim.sharing import Sharing, Weights
-from testbed.embedding.registry import embedder
+from testbed.backends.sim.sharing import Sharing
+from testbed.embedding.base import embedder
 from testbed.engine.backend import Backend
 from testbed.engine.engine import Engine
 from testbed.results.topology import topology_record
-from testbed.schedulers.bl import COUPLINGS
-from testbed.schedulers.registry import POLICIES, build_policy
+from testbed.schedulers.registry import build_policy, policy_kind
 from testbed.spec.experiment import Experiment, PolicySpec
 
 Sink = Callable[[events.Event], None]
@@ -61,11 +60,8 @@ def dry_run(experiment: Experiment, policy: PolicySpec) -> list[events.Event]:
 
 def simulated(experiment: Experiment, policy: PolicySpec) -> SimulatedBackend:
     """The experiment's simulated world, where best-effort jobs compete as the policy says."""
-    kind = POLICIES[policy.name]
-    coupling = {**kind.parameters, **dict(policy.parameters)}.get("coupling")
-    chosen = next((known for known in COUPLINGS if known == coupling), COUPLINGS[0])
-    weights: Weights = "proximate" if kind.weighs else "equal"
-    sharing = Sharing(chosen, weights=weights)
+    assumed = policy_kind(policy.name).sharing_of(dict(policy.parameters))
+    sharing = Sharing(assumed.flow_dependency, weights=assumed.weights)
     return SimulatedBackend(
         experiment.datacentre,
         sharing,

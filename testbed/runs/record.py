@@ -12,6 +12,7 @@ from testbed.results.audit import Audit, audit
 from testbed.results.conclude import Results, conclude
 from testbed.results.folder import RunFolder
 from testbed.results.provenance import provenance
+from testbed.schedulers.registry import policy_kind
 from testbed.spec.experiment import Experiment, PolicySpec
 
 SHOWN_COMPLAINTS = 10
@@ -70,7 +71,9 @@ def begin_folder(
 ) -> None:
     """Spec as given, spec as resolved, and where all that follows comes from."""
     folder.write_text(names.SPEC, experiment.source_text)
-    folder.write_json(names.RESOLVED, {**experiment.resolved, "policy": policy.label})
+    claims = policy_kind(policy.name).claims_of(dict(policy.parameters))
+    resolved = {**experiment.resolved, "policy": policy.label, "claims": list(claims)}
+    folder.write_json(names.RESOLVED, resolved)
     folder.write_json(
         names.PROVENANCE,
         provenance(seeds={"seed": experiment.seed}, command=command, backend=backend, extra=facts),

@@ -16,8 +16,8 @@ from pydantic import Field
 from jobs.estimate import estimated_duration_s, modelled_duration_s
 from jobs.profile import RATIOS
 from jobs.request import JobRequest, Pattern
+from testbed.embedding.base import embedder, embedder_names
 from testbed.embedding.placement import Refusal, empty_residual
-from testbed.embedding.registry import embedder, embedder_names
 from testbed.spec.document import Document
 from testbed.spec.job_list import DemandStep, JobEntry, Word, check_entry, requests, suffixes
 from testbed.spec.problems import Path

@@ -69,7 +69,7 @@ _THE = (
     r"(?:the|a|this|that|other|each|every|one|both|our|its|another|first|second|third|which|any|"
     r"same|printed|'s)"
 )
-_EVALUATION = r"^reproductions/|^testbed/reproduce/|^tests/unit/reproduc|^docs/papers/"
+_EVALUATION = r"^reproductions/|^reproductions/|^tests/unit/reproduc|^docs/papers/"
 
 RULES = (
     _retired("namespaces per server", r"\bberths?\b", names="berth berths"),

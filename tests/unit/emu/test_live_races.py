@@ -11,8 +11,8 @@ from jobs.live.client import AgentDone
 from jobs.request import JobRequest
 from testbed.backends.emu import backend as emu
 from testbed.backends.emu.backend import LiveBackend
+from testbed.embedding.base import embedder
 from testbed.embedding.placement import Placement
-from testbed.embedding.registry import embedder
 from testbed.engine.backend import StartFailed
 from testbed.engine.engine import Engine
 from testbed.events import Event, JobEnded

@@ -9,7 +9,7 @@ import pytest
 
 from jobs.request import JobRequest, JobStream
 from testbed import events
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.runs.play import dry_run, simulated
 from testbed.schedulers.registry import build_policy

@@ -11,7 +11,7 @@ from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.cli.main import run
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.errors import BadInput
 from testbed.results.explain import Overtaker, explain

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.results.audit import Audit, audit
 from testbed.results.conclude import conclude

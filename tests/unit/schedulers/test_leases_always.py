@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jobs.request import JobRequest, LeaseType
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.results.topology import topology_record
 from testbed.schedulers.mbfcbs import GREEDY, Mbfcbs, Settings

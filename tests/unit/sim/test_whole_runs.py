@@ -18,7 +18,7 @@ from jobs.workload.laws import Law
 from jobs.workload.tenants import READINGS
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.results.audit import audit
 from testbed.results.conclude import conclude
