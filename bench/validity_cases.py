@@ -36,10 +36,9 @@ from testbed.backends.emu.world import LiveOptions
 from testbed.plan import limits
 from testbed.plan.limits import HtbClass
 from testbed.plan.network import NetworkPlan, TenantPlan
-from testbed.results.folder import RunFolder
-from testbed.runs.live import LiveRun, run_live
-from testbed.runs.play import Sink
-from testbed.runs.record import Recorded
+from testbed.results.folder import RunFolder, Sink
+from testbed.runs.live_run import LiveRun, run_live
+from testbed.runs.playing import Recorded
 from testbed.spec.load import load_experiment
 
 EXPERIMENT = """

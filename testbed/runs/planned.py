@@ -18,7 +18,7 @@ from testbed.plan.network import (
     tenant_plan,
 )
 from testbed.plan.text import network_text, tenant_text
-from testbed.runs.play import dry_run
+from testbed.runs.playing import dry_run
 from testbed.spec.experiment import Experiment, PolicySpec
 
 

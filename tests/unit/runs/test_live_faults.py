@@ -23,8 +23,8 @@ from testbed.backends.emu.ledger import Ledger, Netns
 from testbed.backends.emu.world import LiveOptions
 from testbed.errors import RunFailed
 from testbed.results.folder import RunFolder
-from testbed.runs import live
-from testbed.runs.record import Recorded
+from testbed.runs import live_run
+from testbed.runs.playing import Recorded
 from testbed.spec.load import load_experiment
 from tests.unit.emu.fake_live import SCALE_RATE, FakeWorld
 
@@ -65,9 +65,9 @@ def run(tmp_path: Path, top: RunFolder, monkeypatch: pytest.MonkeyPatch) -> Run:
             prepare(world)
             yield world
 
-        monkeypatch.setattr(live, "live_world", fake)
-        show = live.LiveRun(lambda _: None, lambda *_: nullcontext(lambda _: None))
-        return live.run_live(load_experiment(path), top, LiveOptions(), show, ["testbed"])
+        monkeypatch.setattr(live_run, "live_world", fake)
+        show = live_run.LiveRun(lambda _: None, lambda *_: nullcontext(lambda _: None))
+        return live_run.run_live(load_experiment(path), top, LiveOptions(), show, ["testbed"])
 
     return play
 
@@ -113,7 +113,7 @@ def test_a_disk_that_is_full_when_all_is_to_be_written_down(
     run: Run, monkeypatch: pytest.MonkeyPatch, policies: str
 ) -> None:
     """Jobs have run: this is a run that failed, not a bad file."""
-    monkeypatch.setattr(live, "conclude_run" if policies == "fcfs" else "conclude_all", full)
+    monkeypatch.setattr(live_run, "conclude_run" if policies == "fcfs" else "conclude_all", full)
     with pytest.raises(RunFailed, match=r"the run stopped: .*No space left"):
         run(policies=policies)
 
@@ -139,7 +139,7 @@ def test_a_fork_server_that_ends_between_two_polls(run: Run, top: RunFolder) -> 
 def test_what_asks_again_to_end_is_heard_when_all_is_written_down(
     run: Run, top: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    conclude = live.conclude_run
+    conclude = live_run.conclude_run
     asked: list[int] = []
 
     def interrupted(*more: Any) -> Recorded:
@@ -147,7 +147,7 @@ def test_what_asks_again_to_end_is_heard_when_all_is_written_down(
         os.kill(os.getpid(), signal.SIGTERM)
         return conclude(*more)
 
-    monkeypatch.setattr(live, "conclude_run", interrupted)
+    monkeypatch.setattr(live_run, "conclude_run", interrupted)
 
     def spoil(world: FakeWorld) -> None:
         def ended(tenant: Any) -> None:

@@ -14,9 +14,8 @@ from itertools import zip_longest
 from typing import Any
 
 from testbed import events
-from testbed.results.metrics import Spread, Summary, spread
-from testbed.results.read import Run
-from testbed.results.rows import JobRow
+from testbed.results.metrics import JobRow, Spread, Summary, spread
+from testbed.results.reading import Run
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,10 @@ from testbed.plan.network import check_reachable
 from testbed.plan.peak import peak
 from testbed.plan.validity import Finding
 from testbed.results import folder as names
-from testbed.results.conclude import conclude_all
-from testbed.results.folder import EventLog, RunFolder
-from testbed.runs import answers as answered
-from testbed.runs.answers import ANSWERS
-from testbed.runs.ballast import Ballast
-from testbed.runs.play import Sink, dry_run, play, tee
-from testbed.runs.record import Recorded, begin_folder, conclude_run
+from testbed.results.folder import DiskReserve, EventLog, RunFolder, Sink
+from testbed.results.tables import conclude_all
+from testbed.runs.backend_trace import ANSWERS, TracingBackend, writer
+from testbed.runs.playing import Recorded, begin_folder, conclude_run, dry_run, play, tee
 from testbed.schedulers.registry import policy_kind
 from testbed.spec.experiment import Experiment, PolicySpec
 
@@ -128,17 +125,17 @@ def _one_policy(
     expected = {e.job_id: e.t for e in plan if isinstance(e, events.JobEnded)}
     try:
         with (
-            Ballast(folder.path) as ballast,
-            _begun(folder, experiment, policy, command, world, ballast) as log,
+            DiskReserve(folder.path) as reserve,
+            _begun(folder, experiment, policy, command, world, reserve) as log,
             (folder.path / ANSWERS).open("x", encoding="utf-8") as answers,
             show.progress(expected, experiment.scale.time, policy.label) as bar,
         ):
-            sink = tee(ballast.guarded(log), bar)
+            sink = tee(reserve.guarded(log), bar)
             weighted = policy_kind(policy.name).sharing_of({}).weights == "proximate"
             backend = LiveBackend(world, experiment.scale, experiment.seed, sink, weighted=weighted)
-            met = answered.Recorded(backend, answered.writer(answers, ballast))
+            traced = TracingBackend(backend, writer(answers, reserve))
             backend.begin()
-            play(experiment, policy, met, _before_the_end(sink, backend, preflight_finding))
+            play(experiment, policy, traced, _before_the_end(sink, backend, preflight_finding))
     except BaseException:
         # What stopped the run is what the caller must hear, whatever the folder still allows.
         with uninterrupted(), suppress(BadInput, OSError):
@@ -155,10 +152,10 @@ def _begun(
     policy: PolicySpec,
     command: list[str],
     world: LiveWorld,
-    ballast: Ballast,
+    reserve: DiskReserve,
 ) -> EventLog:
     """The folder with all that is known before the first event. Raises RunFailed, OSError."""
-    with ballast.guarding():
+    with reserve.guarding():
         begin_folder(folder, experiment, policy, "live", command, world.facts())
         world.write_plans_to(folder.write_text)
         return folder.open_events()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from testbed import events
-from testbed.results.audit.figures import LEVELS
-from testbed.results.audit.findings import Finding
-from testbed.results.audit.history import Dossier, History, about
+from testbed.results.audit.history import Dossier, Finding, History, about
+from testbed.results.audit.summary_check import LEVELS
 from testbed.results.folder import EVENTS
 
 _NEXT: dict[str, dict[str, str]] = {

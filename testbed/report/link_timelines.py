@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from testbed.report.ink import INK, MUTED, SERIES, figure, svg, time_axis
-from testbed.results.links import LinkRow
+from testbed.report.plot_style import INK, MUTED, SERIES, figure, svg, time_axis
+from testbed.results.tables import LinkRow
 from testbed.units import human_bandwidth
 
 if TYPE_CHECKING:

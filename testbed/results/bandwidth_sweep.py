@@ -13,7 +13,7 @@ from typing import Any
 
 from jobs.profile import Profile, measured_profile
 from testbed.errors import RunFailed
-from testbed.results.rows import JobRow
+from testbed.results.metrics import JobRow
 from testbed.spec.profile import profile_text
 from testbed.spec.sourced import Ladder
 from testbed.units import format_share, human_bandwidth

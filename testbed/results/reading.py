@@ -11,8 +11,7 @@ from typing import Any
 from testbed.errors import BadInput
 from testbed.events import Event, RunEnded, RunStarted, event_from_json
 from testbed.results import folder as names
-from testbed.results.metrics import Summary, Tally
-from testbed.results.rows import JobRow
+from testbed.results.metrics import JobRow, Summary, Tally
 from testbed.results.shape import check_shape, require_where_there
 
 CHANGED = "the folder was changed after its run: run again"

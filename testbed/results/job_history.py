@@ -65,7 +65,7 @@ class Explanation:
         return asdict(self)
 
 
-def explain(stream: Iterable[events.Event], job_id: str) -> Explanation:
+def explained(stream: Iterable[events.Event], job_id: str) -> Explanation:
     """One pass over a run's events. Raises BadInput where no such job was submitted.
 
     Memory: two figures for every later job that is there at a time.

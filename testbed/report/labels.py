@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from testbed.results.audit import Audit
-from testbed.results.expectations import Verdicts
 from testbed.results.metrics import LIVE, Summary
+from testbed.results.tables import Verdicts
 from testbed.units import human_bandwidth, human_duration
 
 Mood = Literal["good", "doubt", "bad", "open"]
