@@ -15,7 +15,7 @@ from testbed.backends.sim.backend import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.results.metrics import Tally
-from testbed.results.topology import topology_record
+from testbed.results.tables import topology_record
 from testbed.schedulers.registry import build_policy
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import Network, fat_tree

@@ -16,7 +16,7 @@ from reproductions.mbfcbs.cell import LeaseMeter
 from reproductions.mbfcbs.cluster import ACCEPTED, BUSY, COUNTS, DEFAULT, MBFCBS, USE, USE_EARLY
 from reproductions.quantities import Measure
 from testbed import events
-from testbed.results.read import Run
+from testbed.results.reading import Run
 
 POLICIES = {
     MBFCBS: "mbfcbs",

@@ -12,7 +12,7 @@ import pytest
 import testbed.schedulers
 from testbed.errors import BadInput
 from testbed.results.folder import RESOLVED, RunFolder
-from testbed.runs.record import begin_folder
+from testbed.runs.playing import begin_folder
 from testbed.schedulers.policy import CLAIMS, Parameter, PolicyKind
 from testbed.schedulers.registry import by_name, known_policies, policy_kind
 from testbed.spec.load import parse_experiment

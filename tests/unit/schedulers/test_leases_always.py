@@ -14,7 +14,7 @@ from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
-from testbed.results.topology import topology_record
+from testbed.results.tables import topology_record
 from testbed.schedulers.mbfcbs import GREEDY, Mbfcbs, Settings
 from testbed.schedulers.policy import Policy
 from testbed.schedulers.registry import build_policy
