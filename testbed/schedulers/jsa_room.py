@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from testbed.embedding.placement import Placement, Residual, empty_residual
-from testbed.reservation.footprint import footprint
+from testbed.reservation.ledger import footprint
 from topologies.datacentre import DataCentre, IntArray
 
 Find = Callable[[DataCentre, Residual, int, int], Placement | None]
