@@ -1,6 +1,6 @@
 # `make check` before every commit (under a minute, no root); `make test` is everything.
 PYTHON ?= .venv/bin/python
-PACKAGES = topologies jobs controller testbed bench
+PACKAGES = topologies jobs controller testbed reproductions bench
 WORKERS ?= auto
 
 .PHONY: help check format lint types layers unit test lock bench clean

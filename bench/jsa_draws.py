@@ -11,12 +11,12 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import combinations
 
 from bench.figures import Result
-from testbed.reproduce.jsa.cell import Reward
-from testbed.reproduce.jsa.figures import REWARD
-from testbed.reproduce.jsa.live import JSA_LIVE
-from testbed.reproduce.live.figure import LiveFigure
-from testbed.reproduce.statistics import estimate
-from testbed.runs.play import play, simulated
+from reproductions.jsa.cell import Reward
+from reproductions.jsa.figures import REWARD
+from reproductions.jsa.live import JSA_LIVE
+from reproductions.live.figure import LiveFigure
+from reproductions.statistics import estimate
+from testbed.runs.playing import play, simulated
 
 DRAWS = 60
 FIGURES = {figure.name.removeprefix("jsa-fig"): figure for figure in JSA_LIVE}

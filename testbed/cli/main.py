@@ -24,6 +24,7 @@ from testbed.cli import console
 from testbed.errors import BadInput, MachineCannot, TestbedError
 
 INTERRUPTED = 130
+PACKAGES = ("testbed", "topologies", "jobs", "controller", "reproductions")
 ELSEWHERE = "make room there, or write to another place"
 
 
@@ -120,7 +121,7 @@ def _function(verb: Verb) -> Callable[..., Any]:
     except ModuleNotFoundError as error:
         if error.name == verb.module_name:
             raise BadInput(f"testbed {verb.name} is not part of this version") from None
-        if (error.name or "").split(".")[0] in ("testbed", "topologies", "jobs", "controller"):
+        if (error.name or "").split(".")[0] in PACKAGES:
             raise
         raise MachineCannot(
             f"testbed {verb.name} needs the Python package {error.name!r}, which is not installed",

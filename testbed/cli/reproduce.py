@@ -16,19 +16,19 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from reproductions.claims import JudgedClaim
+from reproductions.figure import Figure, Reproduced
+from reproductions.live.figure import LiveFigure
+from reproductions.live.play import reproduce_live, write_live
+from reproductions.play import Request, reproduce_figure, write
+from reproductions.record import points_rows
+from reproductions.registry import FIGURES, LIVE_FIGURES, figures, live_figures
+from reproductions.sweep import Progress, Report
 from testbed.cli import console
-from testbed.cli.live_worlds import Machine
+from testbed.cli.live_backends import Machine
 from testbed.cli.options import Json
-from testbed.cli.progress import clock
+from testbed.cli.run_progress import clock
 from testbed.errors import BadInput, TestbedError
-from testbed.reproduce.claims import JudgedClaim
-from testbed.reproduce.figure import Figure, Reproduced
-from testbed.reproduce.live.figure import LiveFigure
-from testbed.reproduce.live.play import reproduce_live, write_live
-from testbed.reproduce.play import Request, reproduce_figure, write
-from testbed.reproduce.record import points_rows
-from testbed.reproduce.registry import FIGURES, LIVE_FIGURES, figures, live_figures
-from testbed.reproduce.sweep import Progress, Report
 from testbed.results.folder import RunFolder
 
 DEFAULT_OUT = Path("reproduced")

@@ -27,7 +27,7 @@ from testbed.schedulers.actions import (
 from testbed.schedulers.calendar_queue import Use
 from testbed.schedulers.lease_book import Lease, LeaseBook
 from testbed.schedulers.lease_reasons import never_fits, no_room_at, no_room_now
-from testbed.schedulers.policy import View
+from testbed.schedulers.policy import PolicyKind, View, parameter
 
 SLOT_S = 600.0
 DEPTH = 100
@@ -41,10 +41,14 @@ class Settings:
     looked at when something ends, and behind how many a newcomer waits unseen.
     """
 
-    preemption: bool = True
-    earliest: bool = True
-    slot_s: float = SLOT_S
-    depth: int = DEPTH
+    preemption: bool = parameter(default=True, help="best effort leaves for AR and IM")
+    earliest: bool = parameter(default=True, help="best effort starts as early as it can")
+    slot_s: float = parameter(
+        SLOT_S, "α, the calendar's bucket", unit="s", limits=(1.0, 1_000_000.0)
+    )
+    depth: int = parameter(
+        DEPTH, "waiting best-effort leases that are looked at", limits=(1.0, 1_000_000.0)
+    )
 
 
 class Mbfcbs:
@@ -225,3 +229,15 @@ class Mbfcbs:
 
 GREEDY = Settings(preemption=False, earliest=False, depth=1)
 """The default of Haizea as Section 5.1 describes it: greedy, without preemption and EAT."""
+
+
+POLICIES = (
+    PolicyKind(
+        "mbfcbs",
+        "leases: best fit by capacity; best effort gives way once to AR and IM",
+        lambda _, settings: Mbfcbs(settings),
+        Settings,
+        leases=True,
+        claims=("best-effort-preempted-once",),
+    ),
+)

@@ -33,9 +33,10 @@ from testbed.schedulers.actions import (
 )
 from testbed.schedulers.lease_book import Lease, LeaseBook
 from testbed.schedulers.lease_reasons import never_fits
-from testbed.schedulers.policy import View
+from testbed.schedulers.policy import PolicyKind, View, parameter
 
 DEPTH = 100
+_WHOLE = (1.0, 1_000_000.0)
 
 
 def priority_vector(priorities: Sequence[float]) -> npt.NDArray[np.float64]:
@@ -53,9 +54,9 @@ def priority_vector(priorities: Sequence[float]) -> npt.NDArray[np.float64]:
 class Priorities:
     """The predetermined priorities of the three types, on any scale."""
 
-    advance: int = 3
-    immediate: int = 2
-    best_effort: int = 1
+    advance: int = parameter(3, "priority of advance reservations", limits=_WHOLE)
+    immediate: int = parameter(2, "priority of immediate leases", limits=_WHOLE)
+    best_effort: int = parameter(1, "priority of best-effort leases", limits=_WHOLE)
 
     def of(self, lease: Lease) -> int:
         if lease.type == "advance":
@@ -258,3 +259,19 @@ def _room(cores: int, memory_mib: int, lease: Lease) -> int:
     """How many of a lease's VMs fit."""
     fit = cores // lease.each.cores
     return min(fit, memory_mib // lease.each.memory_mib) if lease.each.memory_mib else fit
+
+
+@dataclass(frozen=True)
+class PriorityParameters(Priorities):
+    depth: int = parameter(DEPTH, "waiting leases that are looked at", limits=(1.0, 1_000_000.0))
+
+
+POLICIES = (
+    PolicyKind(
+        "priority",
+        "leases: the highest priority first, lower ones preempted as often as it takes",
+        lambda _, given: Priority(given, given.depth),
+        PriorityParameters,
+        leases=True,
+    ),
+)

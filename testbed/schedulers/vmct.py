@@ -23,7 +23,7 @@ from testbed.schedulers.actions import (
 )
 from testbed.schedulers.lease_book import Lease, LeaseBook
 from testbed.schedulers.lease_reasons import never_fits
-from testbed.schedulers.policy import View
+from testbed.schedulers.policy import PolicyKind, View
 
 SLOT_S = 600
 
@@ -102,3 +102,14 @@ class Vmct:
         book.freed.clear()
         while self._coming and self._coming[0][0] <= book.now_s:
             self._assign(book, heapq.heappop(self._coming)[2])
+
+
+POLICIES = (
+    PolicyKind(
+        "v-mct",
+        "leases: each to the host that completes it first, nothing preempted",
+        lambda _, __: Vmct(),
+        leases=True,
+        claims=("no-preemption",),
+    ),
+)

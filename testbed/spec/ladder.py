@@ -16,8 +16,8 @@ from pydantic import Field
 from jobs.demand import Pattern
 from jobs.job_profile import RATIOS
 from jobs.request import JobRequest
+from testbed.embedding.base import embedder, embedder_names
 from testbed.embedding.placement import Refusal, empty_residual
-from testbed.embedding.registry import embedder, embedder_names
 from testbed.spec.document import Document
 from testbed.spec.job_list import DemandStep, JobEntry, Word, check_entry, requests, suffixes
 from testbed.spec.problems import Path

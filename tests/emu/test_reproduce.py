@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from testbed.backends.emu.world import LiveOptions
-from testbed.cli.live_worlds import Machine
-from testbed.reproduce.figure import Panel
-from testbed.reproduce.live import trial
-from testbed.reproduce.live.claims import replays_alike, worlds_agree
-from testbed.reproduce.live.figure import LiveFigure
-from testbed.reproduce.live.measures import MEDIAN, SUCCESS, WALL
-from testbed.reproduce.live.play import LiveReproduced, reproduce_live
-from testbed.reproduce.live.trial import Trial
-from testbed.reproduce.play import Request
+from reproductions.figure import Panel
+from reproductions.live import trial
+from reproductions.live.claims import replays_alike, worlds_agree
+from reproductions.live.figure import LiveFigure
+from reproductions.live.measures import MEDIAN, SUCCESS, WALL
+from reproductions.live.play import LiveReproduced, reproduce_live
+from reproductions.live.trial import Trial
+from reproductions.play import Request
+from testbed.backends.emu.emulation import LiveOptions
+from testbed.cli.live_backends import Machine
 from tests.emu.test_run import free_port
 
 EXAMPLE = """

@@ -108,7 +108,7 @@ def of_example(file: str) -> dict[str, Any]:
 
 
 def figure_points() -> list[tuple[str, str, float]]:
-    from testbed.reproduce.registry import FIGURES, LIVE_FIGURES
+    from reproductions.registry import FIGURES, LIVE_FIGURES
 
     simulated = [(f"figure:{f.name}", s, x) for f in FIGURES.values() for s, x in f.points]
     live = [(f"live:{f.name}", s, x) for f in LIVE_FIGURES.values() for s, x in f.points]
@@ -130,8 +130,8 @@ def of_point(name: str, series: str, x: float) -> dict[str, Any]:
 
 
 def _simulated(name: str, series: str, x: float) -> dict[str, float | None]:
-    from testbed.reproduce.quantities import Grid
-    from testbed.reproduce.registry import FIGURES
+    from reproductions.quantities import Grid
+    from reproductions.registry import FIGURES
 
     figure = FIGURES[name]
     [cell] = figure.cells(1, quick=True)[series, x]
@@ -146,8 +146,8 @@ def _simulated(name: str, series: str, x: float) -> dict[str, float | None]:
 
 def _live(name: str, series: str, x: float) -> dict[str, float | None]:
     """The live figure's experiment in the simulator."""
-    from testbed.reproduce.registry import LIVE_FIGURES
-    from testbed.runs.play import dry_run
+    from reproductions.registry import LIVE_FIGURES
+    from testbed.runs.playing import dry_run
 
     experiment = LIVE_FIGURES[name].trial(series, x, True).experiment(1)  # noqa: FBT003
     for policy in experiment.policies:

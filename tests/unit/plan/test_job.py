@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from jobs.demand import DemandCurve, Transfer
 from jobs.job_profile import linear_profile
-from jobs.live.protocol import ComputePlan, TransferPlan
+from jobs.live.agent_protocol import ComputePlan, TransferPlan
 from jobs.request import JobRequest
 from jobs.wire import ideal_transfer_s
 from testbed.embedding.placement import Placement
-from testbed.plan.job import agent_plans, volume_payload_bytes
-from testbed.plan.network import TenantPlan, network_plan, scaled_bps, tenant_plan
+from testbed.plan.agent_plans import agent_plans, volume_payload_bytes
+from testbed.plan.network_plan import TenantPlan, network_plan, scaled_bps, tenant_plan
 from testbed.spec.experiment import Scale
 from topologies.tree import tree
 

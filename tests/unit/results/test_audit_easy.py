@@ -13,9 +13,8 @@ from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.engine.engine import Engine
 from testbed.results.audit import Audit, audit
-from testbed.results.conclude import conclude
 from testbed.results.folder import RunFolder
-from testbed.results.topology import topology_record
+from testbed.results.tables import conclude, topology_record
 from testbed.schedulers.easy import Easy
 from testbed.schedulers.slots import Slots
 from tests.unit.results.written import NOW, write_resolved

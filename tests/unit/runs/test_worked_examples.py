@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from testbed import events
-from testbed.results.compare import decisions
-from testbed.runs.play import dry_run
+from testbed.results.comparison import decisions
+from testbed.runs.playing import dry_run
 from testbed.spec.load import load_experiment
 from tests.unit.workload.traces import skip_without_traces_of
 

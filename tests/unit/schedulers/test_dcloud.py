@@ -12,7 +12,7 @@ from jobs.demand import Compute, DemandCurve
 from jobs.request import SERVICE_TAG, JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.dcloud import DCloud
 from testbed.schedulers.policy import Policy

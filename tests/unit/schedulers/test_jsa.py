@@ -12,7 +12,7 @@ from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.backends.sim.sharing import Sharing
-from testbed.embedding.registry import embedder, embedder_names
+from testbed.embedding.base import embedder, embedder_names
 from testbed.engine.engine import Engine
 from testbed.schedulers.registry import build_policy
 from topologies.datacentre import DataCentre

@@ -13,9 +13,9 @@ from jobs.demand import Lease, LeaseType
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
-from testbed.results.topology import topology_record
+from testbed.results.tables import topology_record
 from testbed.schedulers.mbfcbs import GREEDY, Mbfcbs, Settings
 from testbed.schedulers.policy import Policy
 from testbed.schedulers.registry import build_policy

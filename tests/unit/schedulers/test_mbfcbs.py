@@ -11,7 +11,7 @@ from jobs.demand import Lease
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.mbfcbs import GREEDY, Mbfcbs, Settings
 from testbed.schedulers.policy import Policy

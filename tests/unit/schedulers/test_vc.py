@@ -10,8 +10,7 @@ from jobs.demand import Compute
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.embedding.base import Embedder
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import Embedder, embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.vc import VirtualCluster
 from topologies.datacentre import DataCentre

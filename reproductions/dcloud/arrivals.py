@@ -1,0 +1,230 @@
+"""DCloud's Figures 8 and 9: the rate at which jobs arrive, and all of them at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reproductions.claims import (
+    NEGATIVE,
+    Band,
+    Check,
+    Claim,
+    about,
+    falls,
+    gain_about,
+    more,
+    mostly,
+    rises,
+)
+from reproductions.dcloud.cell import DCloudCell
+from reproductions.dcloud.grid import (
+    ALSO,
+    BL,
+    BL_LEVEL,
+    BS,
+    DCLOUD,
+    FULL,
+    LINK_USE,
+    QUICK,
+    REVENUE,
+    SLOWEST,
+    SUCCESS,
+    THREE,
+    TS,
+    VC,
+    VM_USE,
+    cell,
+    jobs_share,
+    panels,
+)
+from reproductions.figure import Figure, Panel
+from reproductions.quantities import Change, Difference, Gain, LeastStep, Level
+
+# -- Figure 8 -------------------------------------------------------------------------------------
+
+RATES = (20.0, 40.0, 80.0, 120.0, 160.0, 200.0, 250.0)
+BUSY = tuple(rate for rate in RATES if rate >= 80.0)
+
+
+def _arriving(series: str, per_hour: float, seed: int, quick: bool) -> DCloudCell:
+    share = jobs_share(quick=quick)
+    return replace(cell(series, seed, quick=quick), per_hour=per_hour * share)
+
+
+RATE_PUBLISHED = {SUCCESS: {(DCLOUD, 80.0): 100.0, (VC, 80.0): 60.0, (BL, 80.0): 10.0}}
+
+FIGURE_8 = Figure(
+    name="dcloud-fig8",
+    title="The job arrival rate",
+    source="DCloud, Fig. 8",
+    x_label="jobs per hour by day, λ (8,000 servers)",
+    xs=RATES,
+    series=THREE,
+    cell=_arriving,
+    panels=panels(RATE_PUBLISHED),
+    claims=(
+        Claim(
+            "Fewer jobs succeed at higher rates, under all three",
+            "all fall",
+            tuple(check for series in THREE for check in falls(SUCCESS, series, RATES)),
+        ),
+        Claim(
+            "λ = 80: DCloud accepts almost all jobs",
+            "almost 100 %",
+            (Check(Level(SUCCESS, DCLOUD, 80.0), Band(95.0, 100.0)),),
+        ),
+        Claim(
+            "λ = 80: VC rejects 40 % of the jobs",
+            "60 % succeed",
+            about(Level(SUCCESS, VC, 80.0), 60.0, 5.0),
+        ),
+        Claim(
+            "λ = 80: BL violates about 90 % of the deadlines",
+            "10 % succeed",
+            about(Level(SUCCESS, BL, 80.0), 10.0, 5.0),
+            remark=BL_LEVEL,
+        ),
+        Claim(
+            "VM use grows with the rate",
+            "all rise",
+            tuple(check for series in THREE for check in rises(VM_USE, series, RATES)),
+        ),
+        Claim(
+            "BL has the highest VM use",
+            "BL > DCloud, VC",
+            more(VM_USE, BL, (DCLOUD, VC), RATES),
+        ),
+        Claim(
+            "From λ = 80 on DCloud uses about 40 % more VMs than VC",
+            "+40 %",
+            tuple(Check(Difference(VM_USE, DCLOUD, VC, x), Band(30.0, 50.0)) for x in BUSY),
+            reading="40 points, as in Fig. 5; ± 10",
+        ),
+        Claim(
+            "Link use grows with the rate",
+            "all rise",
+            tuple(check for series in THREE for check in rises(LINK_USE, series, RATES)),
+        ),
+        Claim(
+            "From λ = 80 on DCloud uses the servers' links more than VC and BL",
+            "DCloud > VC, BL",
+            more(LINK_USE, DCLOUD, (VC, BL), BUSY),
+        ),
+        Claim(
+            "DCloud earns most",
+            "DCloud > VC, BL",
+            more(REVENUE, DCLOUD, (VC, BL), RATES[1:]),
+            reading="from λ = 40 on: where all accept everything the discount alone tells",
+        ),
+        Claim(
+            "The revenues of DCloud and VC grow with the rate",
+            "rise",
+            rises(REVENUE, DCLOUD, RATES) + rises(REVENUE, VC, RATES),
+        ),
+        Claim(
+            "BL's revenue falls with the rate in some cases",
+            "falls somewhere",
+            (Check(LeastStep(REVENUE, BL, RATES), NEGATIVE),),
+            remark=BL_LEVEL,
+        ),
+        Claim(
+            "In most scenarios DCloud completes more than twice VC's jobs",
+            "> +100 %",
+            mostly([Gain(SUCCESS, DCLOUD, VC, x) for x in RATES], 100.0),
+        ),
+        Claim(
+            "In most scenarios DCloud earns more than 50 % more than VC",
+            "> +50 %",
+            mostly([Gain(REVENUE, DCLOUD, VC, x) for x in RATES], 50.0),
+        ),
+        Claim(
+            "DCloud allocates a job in less than a second",
+            "< 1,000 ms",
+            tuple(Check(Level(SLOWEST, DCLOUD, x), Band(0.0, 1000.0)) for x in RATES),
+            reading="processor time of the slowest allocation of a run, on this machine",
+        ),
+    ),
+    also=ALSO,
+    size=FULL.words,
+    quick_size=QUICK.words,
+)
+
+# -- Figure 9 -------------------------------------------------------------------------------------
+
+BATCHES = (50.0, 100.0, 200.0, 300.0, 400.0, 500.0)
+LARGE = tuple(count for count in BATCHES if count > 200.0)
+
+
+def _at_once(series: str, count: float, seed: int, quick: bool) -> DCloudCell:
+    return replace(cell(series, seed, quick=quick), batch=round(count * jobs_share(quick=quick)))
+
+
+FIGURE_9 = Figure(
+    name="dcloud-fig9",
+    title="Batch processing: all jobs arrive at once",
+    source="DCloud, Fig. 9",
+    x_label="jobs in the batch (8,000 servers)",
+    xs=BATCHES,
+    series=(*THREE, TS, BS),
+    cell=_at_once,
+    panels=(Panel(SUCCESS), Panel(REVENUE)),
+    claims=(
+        Claim(
+            "DCloud accepts significantly more jobs than VC and BL",
+            "DCloud ≫ VC, BL",
+            more(SUCCESS, DCLOUD, (VC, BL), LARGE, by=20.0),
+            reading="by over 20 points in batches above 200 jobs",
+        ),
+        Claim(
+            "Time sliding and bandwidth scaling each accept more jobs than VC",
+            "TS > VC, BS > VC",
+            more(SUCCESS, TS, (VC,), LARGE) + more(SUCCESS, BS, (VC,), LARGE),
+        ),
+        Claim(
+            "Together they accept more jobs than either alone",
+            "DCloud > TS, BS",
+            more(SUCCESS, DCLOUD, (TS, BS), LARGE),
+        ),
+        Claim(
+            "Time sliding contributes more than bandwidth scaling",
+            "TS > BS",
+            more(SUCCESS, TS, (BS,), LARGE) + more(REVENUE, TS, (BS,), LARGE),
+        ),
+        Claim("DCloud's revenue grows with the batch", "rises", rises(REVENUE, DCLOUD, BATCHES)),
+        *(
+            Claim(
+                f"{series} earns no more above 200 jobs",
+                "flat",
+                (
+                    Check(
+                        Change(REVENUE, series, 200.0, 500.0, relative=True), Band(-15.0, 15.0), 5.0
+                    ),
+                ),
+                reading="from 200 to 500 jobs at most ± 15 %",
+            )
+            for series in (VC, BL)
+        ),
+        Claim(
+            "Bandwidth scaling alone earns 176 % more than VC",
+            "+176 %",
+            gain_about(REVENUE, BS, VC, 500.0, 176.0),
+            reading="at the largest batch, 500 jobs",
+        ),
+        Claim(
+            "Bandwidth scaling alone earns 68.2 % more than BL",
+            "+68.2 %",
+            gain_about(REVENUE, BS, BL, 500.0, 68.2),
+            reading="at the largest batch, 500 jobs",
+            remark=BL_LEVEL,
+        ),
+        Claim(
+            "Bandwidth scaling alone earns more than VC and BL",
+            "BS > VC, BL",
+            more(REVENUE, BS, (VC, BL), LARGE),
+            remark=BL_LEVEL,
+        ),
+    ),
+    also=ALSO,
+    size=FULL.words,
+    quick_size=QUICK.words,
+)

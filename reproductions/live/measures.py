@@ -1,0 +1,160 @@
+"""What is measured of a trial: in its live run, in its simulated one, and between the two.
+
+An *invalid* live run has measured nothing: its figures, and what follows from them, are
+not-a-number, so that no claim is decided by them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from reproductions.cell import Measures
+from reproductions.live.figure import Curve, Outcome
+from reproductions.quantities import Measure
+from testbed import events
+from testbed.results.metrics import Spread, spread
+from testbed.results.reading import Run
+
+SUCCESS = Measure("success", "jobs within deadline", "%", 100.0)
+ACCEPTED = Measure("accepted", "jobs accepted", "%", 100.0)
+SLOTS = Measure("slots", "VM slots in use", "%", 100.0)
+MEDIAN = Measure("ratio_median", "measured/estimate, median", digits=4)
+P95 = Measure("ratio_p95", "measured/estimate, 95th percentile", digits=4)
+WORST = Measure("ratio_max", "measured/estimate, greatest", digits=4)
+START_UP = Measure("start_s", "placement decided to first byte, median", "ms", 1000.0)
+
+FIDELITY = Measure("fidelity", "validity (0 ok, 1 suspect, 2 invalid)", digits=0)
+POINTS = Measure("points", "simulated less live: jobs within deadline", "points", 1.0, 2)
+COMPLETION = Measure("completion", "simulated/live running time, median distance", "%", 100.0, 2)
+REPLAY = Measure("replay", "jobs accepted by live run or replay alone", digits=0)
+REPLAYED = Measure("replayed", "replays with another decision", digits=0)
+AUDIT = Measure("audit", "checks that the live run's audit found violated", digits=0)
+WALL = Measure("wall_s", "wall time of the live run", "s", 1.0, 0)
+
+SIMULATED = "_sim"
+LEVELS = {"ok": 0.0, "suspect": 1.0, "invalid": 2.0}
+KEPT_OF_INVALID = (FIDELITY.name, AUDIT.name, WALL.name)
+
+
+def simulated(measure: Measure) -> Measure:
+    """The same measure of the simulated run."""
+    return replace(measure, name=measure.name + SIMULATED, label=f"{measure.label}, simulated")
+
+
+def measured(outcome: Outcome, own: Callable[[Run], Measures] | None = None) -> dict[str, float]:
+    """All of a trial's measures, ``own`` among them."""
+    live, beside = of_run(outcome.live), of_run(outcome.simulated)
+    if own is not None:
+        live, beside = {**live, **own(outcome.live)}, {**beside, **own(outcome.simulated)}
+    wall_s = outcome.live.summary.wall_s
+    found = {
+        **live,
+        POINTS.name: _number(outcome.comparison.success_points),
+        COMPLETION.name: _number(outcome.comparison.median_difference),
+        REPLAY.name: float(len(outcome.accepted_differ)),
+        REPLAYED.name: float(bool(outcome.replay_differs)),
+        FIDELITY.name: level_of(outcome.live),
+        AUDIT.name: float(len(outcome.audit_failed)),
+        WALL.name: _number(wall_s),
+    }
+    if found[FIDELITY.name] == LEVELS["invalid"]:
+        found = {k: v if k in KEPT_OF_INVALID else math.nan for k, v in found.items()}
+    return {**found, **{name + SIMULATED: value for name, value in beside.items()}}
+
+
+def level_of(run: Run) -> float:
+    """The validity verdict as a number; a run on which there is none is not to be believed."""
+    return LEVELS.get(run.summary.fidelity.verdict or "invalid", LEVELS["invalid"])
+
+
+def of_run(run: Run) -> dict[str, float]:
+    """What either world's run came to. Not-a-number where there is nothing to average."""
+    summary, ratios = run.summary, promises(run)
+    return {
+        SUCCESS.name: _number(summary.success_rate),
+        ACCEPTED.name: _number(summary.acceptance_rate),
+        SLOTS.name: mean_until(slots_in_use(run), last_arrival_s(run)),
+        MEDIAN.name: math.nan if ratios is None else ratios.median,
+        P95.name: math.nan if ratios is None else ratios.p95,
+        WORST.name: math.nan if ratios is None else ratios.max,
+        START_UP.name: _start_up_s(run),
+    }
+
+
+def promises(run: Run) -> Spread | None:
+    """Measured over estimate of the network-limited jobs that had a reservation.
+
+    A job of one VM moves nothing, and one with a demand curve or a computation is limited by more
+    than the network. What a policy charges for going on after a preemption is its own, not the
+    network's: it is taken off.
+    """
+    paid = costs_of_going_on_s(run)
+    return spread(
+        row.ratio * (1.0 - paid.get(row.job_id, 0.0) / row.measured_s)
+        for row in run.rows
+        if row.ratio is not None and row.measured_s and row.kind == "transfer" and row.n_vms > 1
+    )
+
+
+def costs_of_going_on_s(run: Run) -> dict[str, float]:
+    """By job, what its policy charged for resuming and migrating it."""
+    paid: dict[str, float] = {}
+    for event in run.file.events:
+        if isinstance(event, events.JobResumed | events.JobMigrated):
+            paid[event.job_id] = paid.get(event.job_id, 0.0) + event.cost_s
+    return paid
+
+
+def _start_up_s(run: Run) -> float:
+    """From the decision to the first byte at a receiver, in wall seconds."""
+    stamps = [
+        float(event.detail["start_s_raw"])
+        for event in run.file.events
+        if isinstance(event, events.JobEnded) and event.detail.get("start_s_raw") is not None
+    ]
+    found = spread(stamps)
+    return math.nan if found is None else found.median
+
+
+def last_arrival_s(run: Run) -> float:
+    """When the last job was submitted."""
+    return max((row.submit_s for row in run.rows), default=0.0)
+
+
+def slots_in_use(run: Run) -> Curve:
+    """The share of all VM slots that running jobs hold, from every change on."""
+    total = sum(run.started.topology["slots"]) or 1
+    holds = {row.job_id: row.n_vms for row in run.rows}
+    running: set[str] = set()
+    points = [(0.0, 0.0)]
+    for event in run.file.events:
+        match event:
+            case (
+                events.JobStarted(job_id=job_id)
+                | events.JobResumed(job_id=job_id)
+                | events.JobMigrated(job_id=job_id)
+            ):
+                running.add(job_id)
+            case events.JobPreempted(job_id=job_id) | events.JobEnded(job_id=job_id):
+                running.discard(job_id)
+            case _:
+                continue
+        share = sum(holds[job_id] for job_id in running) / total
+        if share != points[-1][1]:
+            points.append((event.t, share))
+    return points
+
+
+def mean_until(curve: Curve, end_s: float) -> float:
+    """The mean of a step function from 0 to ``end_s``."""
+    if end_s <= 0:
+        return math.nan
+    ends = [*(x for x, _ in curve[1:]), end_s]
+    steps = ((x, end, y) for (x, y), end in zip(curve, ends, strict=True))
+    return sum(max(0.0, min(end, end_s) - x) * y for x, end, y in steps if x < end_s) / end_s
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)

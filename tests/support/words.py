@@ -1,0 +1,262 @@
+"""Retired words of the project, and a search for them over code, documentation and tests.
+
+``python -m tests.support.words [PATH…]`` prints each finding as ``file:line: word -> use``, and
+the number of findings per folder. Exit code 1 if there is any. ``tests/unit/test_words.py`` asks
+the same of the areas that are clean already.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SUFFIXES = (".py", ".md", ".yaml", ".yml", ".toml", ".sh", ".html", ".j2", ".css", ".txt")
+NAMED = ("provision.sh", "Vagrantfile", "Makefile", "tests/vm/run")
+SKIPPED = re.compile(
+    r"(^|/)vendor(ed)?/"  # other people's text
+    r"|^tests/unit/spec/bad/"  # messages that are compared byte for byte
+    r"|^requirements/"
+    r"|^LICENSE|^docs/decisions/\.|^docs/reproduction"
+    r"|^tests/support/words\.py$|^tests/unit/test_words\.py$|^\.git"
+)
+
+# Spans that may hold a retired word: keys and values of experiment files, columns, file formats.
+KEPT = re.compile(
+    r"kind:? ?[\"']?ladder|[\"'`]ladder[\"'`]|workload[.:] ?ladder|\{ladder\b"
+    r"|coupling(?=[:=.`'\"]|\]| ?=)|[\"'`.]coupling[\"'`]?|[\"'`]lockstep[\"'`]|coupling: \w+"
+    r"|lockstep(?=[,}\]|])"
+    r"|(?<=[\"'`.])reading(?=[\"'`=:])|\breading: (G|literal[\w-]*)|workload\.reading"
+    r"|validity-cases|validity_cases"
+    r"|[\"'`]instant[\"'`]|site-packages|ladder_\w+\.yaml"
+    r"|\bstrip\("
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """A word that is not used any more, and the one in its place.
+
+    ``text`` is looked for everywhere, in prose and in code; ``names`` are compared with the parts
+    of names that Python code defines (``told_before`` has the parts ``told`` and ``before``);
+    ``whole`` with whole names. ``under`` limits the rule to paths that match.
+    """
+
+    use: str
+    text: str = ""
+    names: frozenset[str] = frozenset()
+    whole: frozenset[str] = frozenset()
+    under: str = ""
+
+    def applies(self, path: str) -> bool:
+        return not self.under or re.search(self.under, path) is not None
+
+
+def _retired(
+    use: str, text: str = "", names: str = "", whole: str = "", under: str = ""
+) -> Retired:
+    return Retired(use, text, frozenset(names.split()), frozenset(whole.split()), under)
+
+
+_THE = (
+    r"(?:the|a|this|that|other|each|every|one|both|our|its|another|first|second|third|which|any|"
+    r"same|printed|'s)"
+)
+_EVALUATION = r"^reproductions/|^reproductions/|^tests/unit/reproduc|^docs/papers/"
+
+RULES = (
+    _retired("namespaces per server", r"\bberths?\b", names="berth berths"),
+    _retired("raise priority; expedited RCU", r"\bhast(?:e|ens?|ened)\b", names="haste hasten"),
+    _retired("tier reservations", r"\bthe books\b", names="books"),
+    _retired("slot counters", r"\b(?:OpenEnded|OneSlotEach)\b"),
+    _retired("backend", r"\bworlds?\b", names="world worlds"),
+    _retired(
+        "backend trace, TracingBackend, ReplayBackend", whole="Recorded Replayed answers Answers"
+    ),
+    _retired("recorded, notified; last wait reason; observed", names="told said", whole="met"),
+    _retired("preflight load test", r"\brehears\w+", names="rehearse rehearsal rehearsed"),
+    _retired(
+        "bandwidth sweep, point", r"\b(?:ladders?|rungs?)\b", names="ladder ladders rung rungs"
+    ),
+    _retired("plot style, link timelines, labels", names="ink strips", whole="words"),
+    _retired(
+        "recompute rates", r"\bsettl(?:es?|ed|ing)\b", names="settle settles settled settling"
+    ),
+    _retired("flow-dependency model", r"\bcouplings?\b", whole="Coupling COUPLINGS"),
+    _retired("coupled flows", r"\b(?:in )?lockstep\b"),
+    _retired("synthetic, generated", whole="drawn"),
+    _retired("distributions", r"\blaws?\b", names="law laws"),
+    _retired("stratified sampling", r"\bstrat(?:a|um)\b", names="strata stratum"),
+    _retired("loaded workload", r"\bsourced\b", names="sourced"),
+    _retired("topology context", names="site"),
+    _retired("load context", r"\bcircumstances\b", names="circumstances"),
+    _retired("scripted test policy", r"\bpuppets?\b", names="puppet puppets"),
+    _retired("SCHED_IDLE; is preempted", r"\bg(?:ives?|ave|iving) way\b", names="gives"),
+    _retired("default class", r"\bunclaimed\b", names="unclaimed"),
+    _retired("allow borrowing", r"\bopen(?:s|ed|ing)? links?\b"),
+    _retired("cap-limited", r"\bheld back\b|\bholds back\b", names="steady"),
+    _retired("completion window", r"\bscale\.instant\b"),
+    _retired("fidelity", r"\bvalidity\b", names="validity"),
+    _retired("time tolerance", r"\btogether_s\b|\bTOGETHER_S\b"),
+    _retired(
+        "cleanup journal",
+        r"\b[Ll]edgers?\b",
+        names="ledger",
+        under=r"^testbed/backends/emu/|^tests/(emu|netns)/",
+    ),
+    _retired("ownership tag, cleanup journal", r"\blisted and marked\b"),
+    _retired("foreground", r"\bin front\b(?! of\b)", names="front"),
+    _retired("background", names="behind"),
+    _retired(
+        "resumes, continues",
+        r"\bgo(?:es|ing)? on\b(?! (?:\w+ )?(?:nodes?|servers?|its?|the|different))|\bwent on\b",
+    ),
+    _retired("hint; repair", r"\bmend(?:s|ed|ing)?\b", names="mend mends mended"),
+    _retired("disk reserve", r"\bballast\b", names="ballast"),
+    _retired("bottom-up pass", r"\bclimb(?:s|ed|ing)?\b", names="climb climbs"),
+    _retired("uneven", r"\bragged\b", names="ragged"),
+    _retired("uniform depth", r"\blevelled\b", names="levelled"),
+    _retired("best-effort jobs", r"\bguests?\b", names="guest guests"),
+    _retired(
+        "interpretation; validation",
+        rf"\breadings\b|\b{_THE} reading\b"
+        r"(?! (?:(?:of )?(?:an?|the) (?:file|folder|log|trace|run)|it|them|back)\b)",
+        names="readings",
+    ),
+    _retired("unreadable", r"\bpoisoned\b", names="poisoned"),
+    _retired("job history", r"\bdossiers?\b", names="dossier"),
+    _retired("run configuration", names="cell cells", under=_EVALUATION),
+    _retired("figure", r"\bexhibits?\b", names="exhibit exhibits"),
+    _retired("style", names="looks", whole="look Look"),
+    _retired("run", r"\btrials?\b", names="trial trials"),
+    _retired("run; segment", names="piece pieces"),
+    _retired("checkpointed", r"\bparked\b|\bparking\b", names="parked"),
+    _retired("summed port load", r"\bcrossings?\b", names="crossings crossing"),
+    _retired("unconnected", whole="apart"),
+    _retired("more_at_this_time", r"\b(?:Ended|event|ended)\.more\b"),
+    _retired("estimate", r"\bpromis(?:es?|ed|ing)\b", names="promise promises promised"),
+    _retired("sort key, event priority, MPI rank", whole="Rank"),
+    _retired(
+        "reproduced / not reproduced / inconclusive",
+        r"\bc(?:a|o)mes? out\b|\bcannot be told\b|[\"']did not[\"']"
+        r"|\bcannot tell\b(?! (?:the|them|an?|one)\b)",
+    ),
+)
+TEXTS = tuple((re.compile(rule.text), rule) for rule in RULES if rule.text)
+OPENING = re.compile(r"(?:What|Who|Whose|How|Whether)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    path: str
+    line: int
+    found: str
+    use: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.found} -> {self.use}"
+
+
+def files(paths: Iterable[str] = ()) -> list[str]:
+    """Files of the project below ``paths`` (all without), as git lists them, new ones included."""
+    asked = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *paths]
+    listed = subprocess.run(
+        asked, cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    return sorted(
+        path
+        for path in set(listed)
+        if (path.endswith(SUFFIXES) or path in NAMED)
+        and not SKIPPED.search(path)
+        and (ROOT / path).is_file()
+    )
+
+
+def findings(path: str) -> list[Finding]:
+    """Retired words in a file (path relative to the project), by line."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    found = list(_in_text(path, text))
+    stem = Path(path).stem
+    found += (
+        _in_name(path, 1, stem, "module " if path.endswith(".py") else "file ")
+        if "/decisions/" not in path
+        else []
+    )
+    if path.endswith(".py"):
+        found += _in_code(path, ast.parse(text))
+    return sorted(set(found), key=lambda one: (one.line, one.found))
+
+
+def _in_text(path: str, text: str) -> Iterator[Finding]:
+    for number, line in enumerate(text.splitlines(), 1):
+        kept = [(match.start(), match.end()) for match in KEPT.finditer(line)]
+        for pattern, rule in TEXTS:
+            if rule.applies(path):
+                for match in pattern.finditer(line):
+                    if not any(start < match.end() and match.start() < end for start, end in kept):
+                        yield Finding(path, number, match.group(), rule.use)
+
+
+def _in_name(path: str, line: int, name: str, of: str = "") -> list[Finding]:
+    parts = set(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace("-", "_").split("_"))
+    return [
+        Finding(path, line, f"{of}{name}", rule.use)
+        for rule in RULES
+        if (name in rule.whole or parts & rule.names) and rule.applies(path)
+    ]
+
+
+def _in_code(path: str, module: ast.Module) -> Iterator[Finding]:
+    """Names that a module defines, and the first lines of its docstrings."""
+    for node in ast.walk(module):
+        match node:
+            case ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield from _in_name(path, node.lineno, name)
+            case ast.Attribute(attr=name, ctx=ast.Store()):
+                yield from _in_name(path, node.lineno, name)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                if not name.startswith("test_"):  # sentences
+                    yield from _in_name(path, node.lineno, name)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = (ast.get_docstring(node) or "").split("\n")[0]
+            if match := OPENING.match(first):
+                found = f'docstring "{match.group()} …"'
+                yield Finding(path, node.body[0].lineno, found, "a noun phrase or a verb")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.support.words", description="Search for retired words."
+    )
+    parser.add_argument(
+        "paths", nargs="*", metavar="PATH", help="files or folders (default: the whole project)"
+    )
+    parser.add_argument(
+        "--count", action="store_true", help="only the numbers per folder and per word"
+    )
+    options = parser.parse_args(arguments)
+    found = [one for path in files(options.paths) for one in findings(path)]
+    if not options.count:
+        for one in found:
+            print(one)
+    for title, counted in (
+        ("folder", Counter("/".join(Path(one.path).parts[:-1][:3]) or "." for one in found)),
+        ("instead", Counter(one.use for one in found)),
+    ):
+        print(
+            f"\n{title}",
+            *(f"  {number:5} {name}" for name, number in counted.most_common()),
+            sep="\n",
+        )
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

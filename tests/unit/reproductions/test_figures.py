@@ -1,0 +1,76 @@
+"""The registered figures: whole, sound, and of the shape that is published."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from reproductions.figure import Figure, Reproduced
+from reproductions.quantities import Grid
+from reproductions.registry import FIGURES, figures
+from testbed.errors import BadInput
+
+ALL = list(FIGURES.values())
+
+
+@pytest.mark.parametrize("figure", ALL, ids=lambda figure: figure.name)
+def test_every_claim_can_be_judged_from_the_figure_s_own_points(figure: Figure) -> None:
+    class Anything(dict[str, float]):
+        def __missing__(self, _: str) -> float:
+            return 0.5
+
+    points = {point: (Anything(), Anything()) for point in figure.points}
+    for claim in figure.claims:
+        assert claim.text
+        assert claim.published
+        assert claim.checks
+        assert claim.judge(Grid(points)).verdict in ("came out", "did not", "cannot tell")
+    texts = Counter(claim.text for claim in figure.claims)
+    assert max(texts.values()) == 1, texts.most_common(1)
+    for panel in figure.panels:
+        assert set(panel.published) <= set(figure.points)
+
+
+@pytest.mark.parametrize("figure", ALL, ids=lambda figure: figure.name)
+def test_cells_are_plain_values_that_differ(figure: Figure) -> None:
+    for quick in (False, True):
+        cells = [cell for own in figure.cells(2, quick=quick).values() for cell in own]
+        texts = {(type(cell), json.dumps(cell.to_json(), sort_keys=True)) for cell in cells}
+        assert len(texts) == len(set(cells))
+        assert len(cells) == len(figure.points) * (1 if figure.exact else 2)
+        assert all(cell.cost() > 0 for cell in cells)
+
+
+def test_seeds_are_common_to_all_series() -> None:
+    cells = FIGURES["dcloud-fig5"].cells(3, quick=False)
+    requests = {}
+    for (_, x), own in cells.items():
+        for cell in own:
+            plain = {k: v for k, v in cell.to_json().items() if k != "policy"}
+            requests.setdefault((x, plain["seed"]), []).append(plain)
+    for same in requests.values():
+        assert len(same) == 3
+        assert all(one == same[0] for one in same)
+
+
+def test_names_in_the_order_given_and_each_once() -> None:
+    wanted = figures(["dcloud-fig9", "dcloud-fig4", "dcloud-fig9"])
+    assert [figure.name for figure in wanted] == ["dcloud-fig9", "dcloud-fig4"]
+
+
+def test_unknown_names_are_all_told_with_the_known() -> None:
+    with pytest.raises(BadInput) as caught:
+        figures(["dcloud-fig5", "dcloud-fg6", "nothing"])
+    assert "dcloud-fg6, nothing" in caught.value.message
+    assert "did you mean dcloud-fig6?" in caught.value.message
+    assert caught.value.mend is not None
+    assert all(name in caught.value.mend for name in FIGURES)
+
+
+def test_a_strategic_tenant_gains_nothing_but_what_the_paper_grants() -> None:
+    figure = FIGURES["dcloud-charging"]
+    cells = {cell for own in figure.cells(1, quick=False).values() for cell in own}
+    done = Reproduced.of(figure, 1, {cell: cell.run() for cell in cells}, quick=False)
+    assert [j.claim.text for j in done.judged if j.verdict != "came out"] == []

@@ -1,0 +1,268 @@
+"""Live reproductions, with a scripted world in place of the live network."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reproductions import published, registry
+from reproductions.claims import Claim, more
+from reproductions.figure import Panel
+from reproductions.live import play, trial
+from reproductions.live.claims import audited, promises_kept, replays_alike, sound, worlds_agree
+from reproductions.live.figure import Curves, LiveFigure
+from reproductions.live.measures import (
+    FIDELITY,
+    SLOTS,
+    SUCCESS,
+    WALL,
+    mean_until,
+    simulated,
+    slots_in_use,
+)
+from reproductions.live.play import LiveReproduced, reproduce_live, write_live
+from reproductions.live.trial import Trial, digest
+from reproductions.play import Request
+from reproductions.sweep import Progress
+from testbed.cli import main, options
+from testbed.cli import reproduce as command
+from testbed.errors import MachineCannot
+from testbed.results.reading import load_run
+from testbed.runs import playing
+from tests.unit.reproductions.live_world import Scripted, example
+
+VC, BL = "VC", "BL"
+XS = (1.0,)
+
+
+def figure(series: tuple[str, ...] = (VC, BL)) -> LiveFigure:
+    def played(series: str, x: float, quick: bool) -> Trial:
+        settings = (("workload.jobs[2].vms", "3"),) if quick else ()
+        return Trial("made.yaml", series.lower(), settings)
+
+    return LiveFigure(
+        name="made-live",
+        title="Three jobs",
+        source="Nobody, Fig. 2",
+        x_label="x",
+        xs=XS,
+        series=series,
+        trial=played,
+        curves=(Curves("use", "time [s]", slots_in_use, XS[0]),),
+        panels=(Panel(SUCCESS, {(VC, 1.0): 50.0}), Panel(simulated(SUCCESS))),
+        claims=(
+            Claim("BL meets more deadlines", "BL > VC", more(SUCCESS, BL, (VC,), XS)),
+            sound(series, XS),
+            audited(series, XS),
+            promises_kept((VC,), XS, 0.12),
+            worlds_agree(series, XS),
+            replays_alike(series, XS),
+        ),
+        also=(SLOTS, FIDELITY, WALL),
+        size="three jobs",
+        seeds=1,
+    )
+
+
+@pytest.fixture(autouse=True)
+def _examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    example(tmp_path)
+    monkeypatch.setattr(trial, "EXAMPLES", tmp_path)
+    # Reports and the list of installed packages take longer than all that is tested here.
+    monkeypatch.setattr(playing, "write_report", lambda *_: None)
+    monkeypatch.setattr(playing, "provenance", lambda **_: {"code": {"commit": "abc"}})
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures take half a second each, and say nothing about what these tests are about."""
+    monkeypatch.setattr(play, "pictures", lambda *_: {})
+
+
+def request(tmp_path: Path, seeds: int = 1) -> Request:
+    return Request(tmp_path / "out", seeds, quick=False, processes=1, command=["testbed"])
+
+
+def run(
+    tmp_path: Path, world: Scripted, *, again: bool = False, one: LiveFigure | None = None
+) -> LiveReproduced:
+    told: list[Progress] = []
+    found = reproduce_live(one or figure(), request(tmp_path), world, told.append, again=again)
+    assert told[-1].done == told[-1].of
+    assert [now.cost for now in told] == sorted(now.cost for now in told)
+    return found
+
+
+def verdicts(found: LiveReproduced) -> list[str]:
+    return [judged.verdict for judged in found.done.judged]
+
+
+def test_what_was_run_is_judged_and_written(tmp_path: Path) -> None:
+    world = Scripted()
+    found = run(tmp_path, world)
+    assert world.played == ["vc", "bl"]
+    assert verdicts(found) == ["came out"] * 6
+    assert found.done.grid.values(SUCCESS, VC, 1.0) == pytest.approx([200 / 3])
+    assert found.done.grid.values(SUCCESS, BL, 1.0) == pytest.approx([100.0])
+    folder, written = write_live(found, request(tmp_path))
+    assert (folder.path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert "three jobs" in (folder.path / "table.md").read_text()
+    assert [r["verdict"] for r in written["runs"]] == ["ok", "ok"]
+    assert written["runs"][0]["replay"] == "every decision the same"
+    assert Path(written["runs"][0]["folder"], "jobs.csv").is_file()
+    assert written["runs"][0]["commit"] == "abc"
+
+
+def test_a_live_run_that_is_there_is_not_run_again(tmp_path: Path) -> None:
+    run(tmp_path, Scripted())
+    second = Scripted()
+    found = run(tmp_path, second)
+    assert second.played == []
+    assert verdicts(found) == ["came out"] * 6
+
+
+def test_another_text_is_another_run(tmp_path: Path) -> None:
+    run(tmp_path, Scripted())
+    path = tmp_path / "made.yaml"
+    path.write_text(path.read_text().replace("duration: 6 s", "duration: 7 s"))
+    second = Scripted()
+    run(tmp_path, second)
+    assert second.played == ["vc", "bl"]
+
+
+def test_a_remark_in_the_file_is_not(tmp_path: Path) -> None:
+    first = digest(Trial("made.yaml", "vc").experiment(1))
+    path = tmp_path / "made.yaml"
+    path.write_text("# a remark\n" + path.read_text())
+    assert digest(Trial("made.yaml", "vc").experiment(1)) == first
+    assert digest(Trial("made.yaml", "vc").experiment(2)) != first
+    assert digest(Trial("made.yaml", "bl").experiment(1)) != first
+
+
+def test_an_interrupted_run_is_run_again_and_the_whole_ones_are_kept(tmp_path: Path) -> None:
+    first = Scripted(stops_at=1)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, first)
+    assert first.played == ["vc", "bl"]
+    second = Scripted()
+    found = run(tmp_path, second)
+    assert second.played == ["bl"]
+    assert verdicts(found) == ["came out"] * 6
+
+
+def test_an_invalid_run_decides_nothing(tmp_path: Path) -> None:
+    found = run(tmp_path, Scripted(levels=("ok", "invalid")))
+    assert math.isnan(found.done.grid.values(SUCCESS, BL, 1.0)[0])
+    assert verdicts(found) == ["cannot tell", "did not"] + ["came out"] * 2 + ["cannot tell"] * 2
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("level", ["suspect", "invalid"])
+def test_a_run_that_is_not_ok_is_run_again_if_so_asked_and_the_tries_are_told(
+    tmp_path: Path, level: str
+) -> None:
+    run(tmp_path, Scripted(levels=("ok", level)))
+    second = Scripted()
+    found = run(tmp_path, second, again=True)
+    assert second.played == ["bl"]
+    assert verdicts(found) == ["came out"] * 6
+    _, written = write_live(found, request(tmp_path))
+    assert [r["attempts"] for r in written["runs"]] == [1, 2]
+
+
+def test_a_world_that_is_slow_is_found_out_by_all_but_the_replay(tmp_path: Path) -> None:
+    world = Scripted()
+    world.slow = 1.25
+    found = run(tmp_path, world)
+    assert verdicts(found) == ["came out"] * 3 + ["did not"] * 2 + ["came out"]
+
+
+def test_a_live_run_that_its_audit_refutes_is_told(tmp_path: Path) -> None:
+    found = run(tmp_path, Scripted())
+    path = found.outcomes[(VC, 1.0)][0].live.path / "events.jsonl"
+    lines = path.read_text().splitlines()
+    number = next(k for k, line in enumerate(lines) if '"job_reserved"' in line)
+    reserved = json.loads(lines[number])
+    lines[number] = json.dumps(reserved | {"estimate_s": reserved["estimate_s"] + 1.0})
+    path.write_text("\n".join(lines) + "\n")
+    found = run(tmp_path, Scripted())
+    assert verdicts(found)[2] == "did not"
+    _, written = write_live(found, request(tmp_path))
+    refuted = ["estimates", "jobs.csv", "summary", "expectations"]
+    assert [r["audit"] for r in written["runs"]] == [refuted, "passed"]
+
+
+def test_where_there_is_no_root_nothing_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(options.os, "geteuid", lambda: 1000)
+    for module in (registry, command):
+        monkeypatch.setattr(module, "LIVE_FIGURES", {"made-live": figure()})
+    out = str(tmp_path / "out")
+    assert main.run(["reproduce", "made-live", "--live", "--out", out]) == 3
+    shown = capsys.readouterr().err
+    assert "needs root" in shown
+    assert "sudo testbed reproduce made-live --live" in shown
+    assert not list((tmp_path / "out").rglob("live/*/live"))
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_command_prints_runs_and_claims(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in (registry, command):
+        monkeypatch.setattr(module, "LIVE_FIGURES", {"made-live": figure()})
+    monkeypatch.setattr(command, "Machine", lambda *_: Scripted(levels=("ok", "suspect")))
+    arguments = ["reproduce", "made-live", "--live", "--out", str(tmp_path / "out")]
+    assert main.run(arguments) == 0
+    shown = capsys.readouterr()
+    assert "made up to be suspect" in shown.out
+    assert "BL meets more deadlines" in shown.out
+    assert main.run([*arguments, "--json", "--strict"]) == 1
+    printed: Any = json.loads(capsys.readouterr().out)[0]
+    assert [r["verdict"] for r in printed["runs"]] == ["ok", "suspect"]
+
+
+def test_a_live_figure_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["reproduce", "dcloud-fig11"]) == 2
+    assert "sudo testbed reproduce dcloud-fig11 --live" in capsys.readouterr().err
+    assert main.run(["reproduce", "dcloud-fig5", "--live"]) == 2
+    assert "only simulated" in capsys.readouterr().err
+    assert main.run(["reproduce", "dcloud-fig5", "--again"]) == 2
+    assert "--again is for --live" in capsys.readouterr().err
+    assert main.run(["reproduce", "--list", "--json"]) == 0
+    worlds = {row["name"]: row["world"] for row in json.loads(capsys.readouterr().out)}
+    assert worlds["dcloud-fig11"] == "live"
+    assert worlds["dcloud-fig5"] == "simulated"
+
+
+def test_the_page_takes_live_results_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = run(tmp_path, Scripted(levels=("ok", "invalid")))
+    write_live(found, request(tmp_path))
+    monkeypatch.setattr(published, "FIGURES", {})
+    monkeypatch.setattr(published, "LIVE_FIGURES", {"made-live": figure()})
+    page = tmp_path / "page.md"
+    assert published.take_in(tmp_path / "out", page) == ["made-live-live"]
+    text = published.results_text(page)
+    assert "| BL at 1 | 5 | invalid: made up to be invalid | 1 s | 1 |" in text
+    assert "`sudo testbed reproduce made-live --seeds 1 --live`" in text
+    assert "wall time of its live runs" in text
+
+
+def test_an_example_that_is_not_here_is_the_machines_shortcoming() -> None:
+    with pytest.raises(MachineCannot, match="is not here"):
+        Trial("nowhere.yaml", "vc").experiment(1)
+
+
+def test_use_of_slots_is_that_of_running_jobs(tmp_path: Path) -> None:
+    found = run(tmp_path, Scripted())
+    curve = slots_in_use(load_run(found.outcomes[VC, 1.0][0].live.path))
+    # Job a holds 4 of 8 slots for 6 s, job c 2 of them for 4 s from 20 s on.
+    assert dict(curve) == pytest.approx({0.0: 0.5, 6.0: 0.0, 20.0: 0.25, 24.0: 0.0})
+    assert mean_until(curve, 24.0) == pytest.approx((6 * 0.5 + 4 * 0.25) / 24)
+    assert mean_until(curve, 3.0) == pytest.approx(0.5)

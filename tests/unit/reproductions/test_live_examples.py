@@ -1,0 +1,71 @@
+"""The live figures of papers' examples, with the simulator in place of the live network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reproductions.cmbf.examples import AMBF, CMBF, LATE, MOVED, end_of
+from reproductions.cmbf.interference import IDLE_USED, LOSS
+from reproductions.live import play
+from reproductions.live.figure import LiveFigure
+from reproductions.live.play import LiveReproduced, reproduce_live
+from reproductions.play import Request
+from reproductions.registry import LIVE_FIGURES
+from testbed.runs import playing
+from tests.unit.reproductions.live_world import Scripted
+
+
+@pytest.fixture(autouse=True)
+def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(play, "pictures", lambda *_: {})
+    monkeypatch.setattr(playing, "write_report", lambda *_: None)
+    monkeypatch.setattr(playing, "provenance", lambda **_: {"code": {"commit": "abc"}})
+
+
+def run(tmp_path: Path, figure: LiveFigure, slow: float = 1.0) -> LiveReproduced:
+    world = Scripted()
+    world.slow = slow
+    request = Request(tmp_path, 1, quick=False, processes=1, command=["testbed"])
+    return reproduce_live(figure, request, world, lambda _: None)
+
+
+def verdicts(found: LiveReproduced) -> list[str]:
+    return [judged.verdict for judged in found.done.judged]
+
+
+@pytest.mark.parametrize("name", ["cmbf-fig1", "cmcbf-fig2"])
+def test_the_examples_come_out_where_nothing_takes_time(tmp_path: Path, name: str) -> None:
+    found = run(tmp_path, LIVE_FIGURES[name])
+    assert set(verdicts(found)) == {"came out"}
+
+
+def test_a_slow_world_has_the_moves_but_not_the_times(tmp_path: Path) -> None:
+    found = run(tmp_path, LIVE_FIGURES["cmbf-fig1"], slow=1.06)
+    grid = found.done.grid
+    assert [*grid.values(MOVED, CMBF, 6.0), *grid.values(MOVED, AMBF, 6.0)] == [0.0, 0.0]
+    assert grid.values(LATE, CMBF, 6.0) == pytest.approx([6.0])
+    assert grid.values(end_of("J3"), CMBF, 6.0) == pytest.approx([1.06])
+    assert verdicts(found) == ["came out"] * 2 + ["did not"] + ["came out"] * 3
+
+
+def test_the_study_reads_off_what_the_model_has(tmp_path: Path) -> None:
+    figure = LIVE_FIGURES["cmbf-interference"]
+    few = LiveFigure(**{**vars(figure), "xs": (30.0,), "series": figure.series[:1], "claims": ()})
+    grid = run(tmp_path, few).done.grid
+    series = few.series[0]
+    assert 0.0 <= grid.values(LOSS, series, 30.0)[0] <= 3.7
+    # One process behind another: eff is uniform in 80 to 100 %, and 70 % of the CPU is idle.
+    assert 80.0 <= grid.values(IDLE_USED, series, 30.0)[0] <= 100.0
+
+
+def test_leases_have_their_claims(tmp_path: Path) -> None:
+    figure = LIVE_FIGURES["mbfcbs-leases"]
+    few = LiveFigure(**{**vars(figure), "xs": figure.xs[-1:], "claims": ()})
+    found = run(tmp_path, few)
+    for series in few.series:
+        (run_,) = found.done.grid.runs[series, 40.0]
+        assert run_["late_s"] == run_["twice"] == run_["killed"] == 0.0
+        assert 0.0 < run_["use"] < 1.0
+        assert run_["accepted"] == run_["success"] * 40

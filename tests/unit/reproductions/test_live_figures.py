@@ -1,0 +1,86 @@
+"""The live figures themselves: what they play is there, and their curves say what they mean."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from jobs.request import JobRequest
+from reproductions.dcloud import live
+from reproductions.dcloud.live import deadline_over_finish
+from reproductions.jsa.live import REWARD, rewarded
+from reproductions.live.trial import EXAMPLES
+from reproductions.registry import LIVE_FIGURES
+from testbed import events
+from testbed.results.folder import EVENTS
+from testbed.results.reading import Run, load_run
+from testbed.results.tables import topology_record
+from topologies.tree import tree
+
+TOPOLOGY = topology_record(tree([2], [10**9], 2))
+
+
+def job(name: str, value: float) -> events.JobSubmitted:
+    request = JobRequest(name, 10.0, 2, 1, 5.0, deadline_s=40.0, value=value)
+    return events.JobSubmitted(10.0, asdict(request))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Of three jobs due 40 s after they came one takes 20 s, one 50 s, one is turned away."""
+    told: list[events.Event] = [
+        events.RunStarted(0.0, "r", "p", "live", 1, TOPOLOGY),
+        *(job(name, value) for name, value in (("a", 2.0), ("b", 3.0), ("c", 5.0))),
+        events.JobEnded(10.0, "c", "rejected", "no room", None, {}),
+        events.JobStarted(10.0, "a", 1, "foreground"),
+        events.JobStarted(10.0, "b", 1, "foreground"),
+        events.JobEnded(30.0, "a", "finished", "", 20.0, {}),
+        events.JobEnded(60.0, "b", "finished", "", 50.0, {}),
+        events.RunEnded(60.0, "completed", ""),
+    ]  # fmt: skip
+    with (tmp_path / EVENTS).open("w") as file:
+        for event in told:
+            file.write(json.dumps(event.to_json()) + "\n")
+    return load_run(tmp_path)
+
+
+@pytest.mark.parametrize("name", LIVE_FIGURES)
+def test_every_point_has_its_example(name: str) -> None:
+    figure = LIVE_FIGURES[name]
+    for quick in (False, True):
+        for series, x in figure.points:
+            trial = figure.trial(series, x, quick)
+            assert (EXAMPLES / trial.file).is_file()
+            assert trial.policy
+
+
+def test_claims_are_about_points_that_the_figure_has() -> None:
+    for figure in LIVE_FIGURES.values():
+        names = {panel.measure.name for panel in figure.tables}
+        for claim in figure.claims:
+            for check in claim.checks:
+                assert check.quantity.measure.name in names
+
+
+def test_deadline_over_finish_is_zero_for_who_never_finished(run: Run) -> None:
+    curve = deadline_over_finish(run)
+    assert [x for x, _ in curve] == pytest.approx([0.0, 0.8, 2.0])
+    assert [y for _, y in curve] == pytest.approx([100 / 3, 200 / 3, 100.0])
+
+
+def test_reward_is_that_of_jobs_on_time(run: Run) -> None:
+    assert math.isclose(rewarded(run)[REWARD.name], 0.2)
+
+
+def test_use_by_hour_is_each_hours_mean(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    # A quarter of the first hour all slots, from 1.5 h on half of them.
+    steps = [(0.0, 1.0), (900.0, 0.0), (5400.0, 0.5)]
+    monkeypatch.setattr(live, "slots_in_use", lambda _: steps)
+    curve = dict(live.slots_by_hour(run))
+    assert [curve[hour] for hour in (0.0, 1.0, 2.0, 24.0)] == pytest.approx(
+        [25.0, 25.0, 50.0, 50.0]
+    )
