@@ -12,10 +12,10 @@ from jobs.workload.hose_demand import CAP_BPS, HoseDemand
 from reproductions.adaba.workloads import LOGS, Demand, Log, Sizes, drawn, from_log
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.results.metrics import Tally
-from testbed.results.topology import topology_record
+from testbed.results.tables import topology_record
 from testbed.schedulers.registry import build_policy
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import Network, fat_tree

@@ -30,7 +30,7 @@ from reproductions.live.measures import (
 )
 from reproductions.live.trial import Trial
 from reproductions.quantities import Measure
-from testbed.results.read import Run
+from testbed.results.reading import Run
 
 BGMBF, SDF, FCFS = "BgMBF", "BgMBF-SDF", "FCFS"
 POLICIES = {

@@ -12,7 +12,7 @@ from jobs.workload.models import Model
 from jobs.workload.parallel import ParallelJobs, Requests
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.cmbf import MIGRATION_COST_S
 from testbed.schedulers.registry import build_policy

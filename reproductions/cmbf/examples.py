@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from reproductions.live.figure import Curve
 from reproductions.quantities import Measure
 from testbed import events
-from testbed.results.read import Run
+from testbed.results.reading import Run
 
 CMBF, AMBF, CMCBF, AMCBF = "CMBF", "AMBF", "CMCBF", "AMCBF"
 MIN_S = 60.0

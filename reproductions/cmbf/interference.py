@@ -13,8 +13,8 @@ from typing import Any
 
 from reproductions.quantities import Measure
 from testbed import events
-from testbed.results.read import Run
-from testbed.results.rows import JobRow
+from testbed.results.metrics import JobRow
+from testbed.results.reading import Run
 
 LOSS = Measure("loss", "what the process in front loses", "%", 100.0, 2)
 SHARE = Measure("share", "what one behind it gets of the CPU", "%", 100.0, 1)

@@ -7,14 +7,15 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from jobs.request import JobRequest, Pattern
+from jobs.demand import Pattern
+from jobs.request import JobRequest
 from jobs.workload.arrivals import HOUR_S, Batch, DayAndNight
 from jobs.workload.laws import Rule
 from jobs.workload.tenants import READINGS, Tenants
 from reproductions.dcloud.meter import Meter
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.backends.sim.sharing import Sharing
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
 from testbed.schedulers.bl import Coupling

@@ -25,8 +25,8 @@ from reproductions.live.measures import (
     slots_in_use,
 )
 from reproductions.live.trial import Trial
-from testbed.results.read import Run
-from testbed.results.rows import JobRow
+from testbed.results.metrics import JobRow
+from testbed.results.reading import Run
 
 DCLOUD, VC, BL = "DCloud", "VC", "BL"
 # Live, every flow of a job goes on by itself: so it must in the simulator.

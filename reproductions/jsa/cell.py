@@ -16,7 +16,7 @@ from jobs.workload.swim import Swim, read_swim
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.backends.sim.sharing import Sharing
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.errors import MachineCannot
 from testbed.schedulers.registry import build_policy

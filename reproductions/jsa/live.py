@@ -31,7 +31,7 @@ from reproductions.live.measures import (
 )
 from reproductions.live.trial import Trial
 from reproductions.quantities import Measure
-from testbed.results.read import Run
+from testbed.results.reading import Run
 
 RESERVING = (JSA, EDF, OKTOPUS)
 RELAX = 0.12

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from reproductions.cell import Measures
 from reproductions.figure import Exhibit, Panel
 from reproductions.live.trial import Trial
-from testbed.results.compare import Comparison
-from testbed.results.read import Run
+from testbed.results.comparison import Comparison
+from testbed.results.reading import Run
 
 
 @dataclass(frozen=True)

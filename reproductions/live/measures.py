@@ -15,7 +15,7 @@ from reproductions.live.figure import Curve, Outcome
 from reproductions.quantities import Measure
 from testbed import events
 from testbed.results.metrics import Spread, spread
-from testbed.results.read import Run
+from testbed.results.reading import Run
 
 SUCCESS = Measure("success", "jobs within deadline", "%", 100.0)
 ACCEPTED = Measure("accepted", "jobs accepted", "%", 100.0)

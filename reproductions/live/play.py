@@ -26,10 +26,10 @@ from reproductions.record import to_json, to_markdown
 from reproductions.sweep import Progress, Report
 from testbed.errors import BadInput
 from testbed.results.audit import audit
-from testbed.results.compare import compare
+from testbed.results.comparison import compare
 from testbed.results.folder import PROVENANCE, RunFolder, caller
 from testbed.results.provenance import provenance
-from testbed.results.read import Run, load_run
+from testbed.results.reading import Run, load_run
 from testbed.spec.experiment import Experiment
 
 RUNS = "live"

@@ -50,3 +50,6 @@ class AdaBa:
             return sorted(subtree.servers, key=lambda s: -weight(free[s], slots, rate_bps, largest))
 
         return pack_in_order(packing, heaviest_first) or packing.refusal()
+
+
+EMBEDDERS = (AdaBa,)

@@ -33,3 +33,6 @@ class BestFit:
             return sorted(subtree.servers, key=packing.free_slots.__getitem__)
 
         return pack_in_order(packing, fullest_first) or packing.refusal()
+
+
+EMBEDDERS = (BestFit,)

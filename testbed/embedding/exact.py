@@ -253,3 +253,6 @@ def _place(
         amounts = np.append(dealt, held)
         before, edge = int(chains.before[before]), int(chains.edge[before])
     return placement_below(datacentre, found.node, nodes, amounts)
+
+
+EMBEDDERS = (Exact,)

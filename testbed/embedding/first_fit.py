@@ -23,3 +23,6 @@ class FirstFit:
     ) -> Placement | Refusal:
         packing = Packing(datacentre, residual, n_vms, rate_bps)
         return pack_in_order(packing, lambda subtree: subtree.servers) or packing.refusal()
+
+
+EMBEDDERS = (FirstFit,)

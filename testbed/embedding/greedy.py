@@ -80,3 +80,6 @@ def _fill(packing: Packing, occupation: _Occupation, subtree: Subtree) -> bool:
         packing.take(server, count, subtree.paths[server])
         offers.remove(server)
     return True
+
+
+EMBEDDERS = (Greedy,)

@@ -116,3 +116,6 @@ def _allocate(counts: Counts, subtree: int) -> _Greedy:
         datacentre, subtree, np.concatenate(servers), np.concatenate(placed)
     )
     return _Greedy(subtree, placement, sound)
+
+
+EMBEDDERS = (Oktopus,)

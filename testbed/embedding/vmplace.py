@@ -48,3 +48,6 @@ def most_localized(
     O(nodes of the levels tried) in numpy.
     """
     return least_bandwidth(datacentre, residual, n_vms, rate_bps, lowest=True)
+
+
+EMBEDDERS = (VMPlace,)

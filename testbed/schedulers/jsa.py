@@ -20,7 +20,7 @@ from testbed.schedulers.jsa_phases import (
 )
 from testbed.schedulers.jsa_room import Room
 from testbed.schedulers.jsa_rounds import Rounds
-from testbed.schedulers.policy import View
+from testbed.schedulers.policy import PolicyKind, View
 from testbed.units import human_bandwidth
 
 
@@ -91,3 +91,19 @@ def explain(room: Room, waiting: list[tuple[Candidate, int]], told: set[str]) ->
         why = refusal(counts) if room.complete else missed(counts)
         out.append(Wait(job.id, why.reason))
     return out
+
+
+POLICIES = (
+    PolicyKind(
+        "jsa",
+        "JSA: elastic bandwidth, most reward per time left first",
+        lambda _, __: JSA(),
+        claims=("options-within-deadline", "no-preemption"),
+    ),
+    PolicyKind(
+        "simple-jsa",
+        "JSA at the least bandwidth that meets the deadline",
+        lambda _, __: JSA("simple-jsa", speeds_up=False),
+        claims=("options-within-deadline", "no-preemption"),
+    ),
+)

@@ -64,8 +64,8 @@ class Admitted:
 
 def options_of(job: JobRequest) -> tuple[tuple[int, float], ...]:
     """A job's profile; without one its own bandwidth is the only option."""
-    if job.profile is not None:
-        return job.profile.options
+    if job.demand.profile is not None:
+        return job.demand.profile.options
     return ((job.bandwidth_bps, job.duration_s),)
 
 

@@ -147,7 +147,7 @@ def _simulated(name: str, series: str, x: float) -> dict[str, float | None]:
 def _live(name: str, series: str, x: float) -> dict[str, float | None]:
     """The live figure's experiment in the simulator."""
     from reproductions.registry import LIVE_FIGURES
-    from testbed.runs.play import dry_run
+    from testbed.runs.playing import dry_run
 
     experiment = LIVE_FIGURES[name].trial(series, x, True).experiment(1)  # noqa: FBT003
     for policy in experiment.policies:

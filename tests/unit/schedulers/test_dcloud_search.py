@@ -14,7 +14,7 @@ from jobs.workload.laws import Law
 from jobs.workload.tenants import reading_g
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.compiled import numba_available
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
 from testbed.schedulers.dcloud import DCloud

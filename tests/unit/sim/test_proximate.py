@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from jobs.demand import Transfer
 from jobs.request import JobRequest
 from testbed.backends.sim.sharing import SharedNetwork, Sharing
 from testbed.embedding.placement import Placement
@@ -183,7 +184,7 @@ def rates_of(
     network = SharedNetwork(dc, sharing, 1)
     for name, vms_on in placed.items():
         n = sum(count for _, count in vms_on)
-        job = JobRequest(name, 0.0, n, 900, 10.0, pattern="all-to-all")
+        job = JobRequest(name, 0.0, n, 900, 10.0, demand=Transfer(pattern="all-to-all"))
         network.join(job, Placement(dc.trees[0].root, vms_on))
     return network.settle()
 
