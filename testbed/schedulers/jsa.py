@@ -21,7 +21,7 @@ from jobs.request import JobRequest
 from testbed.embedding.counts import Counts, missed, refusal
 from testbed.embedding.placement import Placement, Residual, empty_residual
 from testbed.embedding.vmplace import most_localized
-from testbed.reservation.footprint import footprint
+from testbed.reservation.ledger import footprint
 from testbed.schedulers.actions import Action, Ended, PolicyEvent, Reject, Start, Wait, Wake, Woken
 from testbed.schedulers.policy import PolicyKind, View
 from testbed.units import human_bandwidth
@@ -159,8 +159,8 @@ class Admitted:
 
 def options_of(job: JobRequest) -> tuple[tuple[int, float], ...]:
     """A job's profile; without one its own bandwidth is the only option."""
-    if job.profile is not None:
-        return job.profile.options
+    if job.demand.profile is not None:
+        return job.demand.profile.options
     return ((job.bandwidth_bps, job.duration_s),)
 
 

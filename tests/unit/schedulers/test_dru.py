@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.embedding.placement import Placement
-from testbed.reservation.footprint import footprint
-from testbed.reservation.ledger import Ledger, OverCommit
+from testbed.reservation.ledger import Ledger, OverCommit, footprint
 from testbed.schedulers.dru import Candidate, Utilisation, increases, integral, less
 from topologies.custom import custom
 from topologies.datacentre import DataCentre
