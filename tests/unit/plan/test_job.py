@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.live.agent_protocol import ComputePlan, TransferPlan
+from jobs.live.compute import ComputePlan
+from jobs.live.transfer_plan import TransferPlan
 from jobs.profile import linear_profile
 from jobs.request import DemandCurve, JobRequest
 from jobs.wire import ideal_transfer_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from testbed.plan import hosts, limits
+from testbed.plan import limits
 
 PAGE = Path(__file__).parents[3] / "docs" / "limits.md"
 ROW = re.compile(r"^\| `([A-Z_]+)` \| (\S+) \|", re.MULTILINE)
