@@ -16,7 +16,7 @@ from annotated_types import Len
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from jobs.profile import Profile, measured_profile
+from jobs.job_profile import Profile, measured_profile
 from testbed.errors import RunFailed
 from testbed.events import Int, Number
 from testbed.results.metrics import JobRow
@@ -151,7 +151,7 @@ class MeasuredSweep:
 def measured_sweep(
     application: str, tolerance: float, points: Sequence[SweepPoint]
 ) -> MeasuredSweep:
-    """The profile in what was measured, by :func:`jobs.profile.measured_profile`."""
+    """The profile in what was measured, by :func:`jobs.job_profile.measured_profile`."""
     ordered = tuple(sorted(points, key=lambda point: point.bandwidth_bps))
     times = [(point.bandwidth_bps, point.median_s) for point in ordered]
     profile, _ = measured_profile(times, tolerance)

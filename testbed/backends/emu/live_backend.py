@@ -18,17 +18,17 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from jobs.live.agent_pool import AgentExited, AgentPoolError, AgentProgress, AgentRefused, Message
-from jobs.live.agent_protocol import Plan
+from jobs.live.agent_pool import AgentPoolError, AgentProgress, Message
+from jobs.live.agent_protocol import AgentExited, AgentRefused, Plan
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.emu.emulation import LiveWorld
-from testbed.backends.emu.live_job import LiveJob, volume_bytes
+from testbed.backends.emu.live_job import LiveJob
 from testbed.backends.emu.sampling import Watch
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
 from testbed.errors import RunFailed
-from testbed.plan.agent_plans import agent_plans, moved, remaining, time_limit_s
+from testbed.plan.agent_plans import agent_plans, remaining, time_limit_s
 from testbed.plan.network_plan import (
     Slot,
     TenantPlan,
@@ -197,7 +197,7 @@ class LiveBackend:
         if job.limit_s is not None and job.ran_until_ns(now_ns) > job.limit_s * 1e9:
             job.fail(f"not done after {job.limit_s:g} s of wall time, several times its estimate")
         stalled_s = (now_ns - max(job.moved_ns, job.begin_ns)) / 1e9
-        if job.volume_bytes and not job.request.demand and stalled_s > STALL_S:
+        if job.volume_bytes and not job.request.demand.pauses and stalled_s > STALL_S:
             job.fail(f"nothing has arrived at any of its VMs for {stalled_s:.0f} s of wall time")
 
     def _tell(self, event: events.Event) -> None:
@@ -219,7 +219,7 @@ class LiveBackend:
     # -- starting ---------------------------------------------------------------------------
 
     def start(self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier) -> None:
-        best_effort = rate_bps == 0 and job.bandwidth_bps > 0 and job.kind != "compute"
+        best_effort = job.is_best_effort(rate_bps)
         limit_s = None
         if not best_effort and tier == "foreground":
             limit_s = time_limit_s(job, rate_bps, self._scale)
@@ -236,7 +236,7 @@ class LiveBackend:
             raise StartFailed(str(error)) from error
         finally:
             self._telling = False
-        live.volume_bytes = volume_bytes(live.plans)
+        live.volume_bytes = sum(plan.receives_bytes for plan in live.plans)
 
     def _bring_in(
         self, live: LiveJob, rest: Iterable[Plan] | None, since_ns: int, cost_ns: int = 0
@@ -253,14 +253,15 @@ class LiveBackend:
             granted_bps = 0 if live.best_effort else live.rate_bps
             live.plans = agent_plans(live.request, tenant, self._scale, self._seed, granted_bps)
         else:
-            live.plans = moved(tuple(rest), [str(vm.ip) for vm in tenant.vms])
+            ips = [str(vm.ip) for vm in tenant.vms]
+            live.plans = tuple(plan.readdressed(ips) for plan in rest)
         suffix = f":{live.generation}" if live.generation else ""
         live.agents = tuple(f"{live.request.id}.{vm.index}{suffix}" for vm in tenant.vms)
         live.waiting_for = set(live.agents)
         for name, vm, plan in zip(live.agents, tenant.vms, live.plans, strict=True):
             self._owner[name] = live.request.id
             self._alive.add(name)
-            self._world.spawn(name, vm.slot, plan, live.request.cores)
+            self._world.spawn(name, vm.slot, plan, live.request.demand.cores)
         self._until_ready(live)
         self._world.prefer(tenant, live.tier)
         at_ns = max(time.monotonic_ns() + START_MARGIN_NS, since_ns + cost_ns)
@@ -362,7 +363,7 @@ class LiveBackend:
         live.stopping = True
         running = self._alive.intersection(live.agents)
         silent = {name for name in running if name not in live.reports}
-        graceful = silent if live.request.command is not None or not by_force else set()
+        graceful = silent if live.request.demand.own_program or not by_force else set()
         for name in sorted(silent):
             number = signal.SIGTERM if name in graceful else signal.SIGKILL
             self._world.agents.signal(name, number)
@@ -371,17 +372,17 @@ class LiveBackend:
             # a command has started is found by its group, and stays in it until it is killed.
             with suppress(OSError):
                 self._world.prefer(live.tenant, "foreground")
-                if live.request.command is None:
+                if not live.request.demand.own_program:
                     self._world.hasten(live.tenant)
         if running and live.tenant is not None and live.frozen:
             # Who has reported may have been stopped short of its exit.
             self._world.freeze(live.tenant, frozen=False)
         live.frozen = False
         if graceful or not silent:
-            stubborn = live.request.command is not None
+            stubborn = live.request.demand.own_program
             self._until_ended(live, GRACE_S if stubborn else EXIT_TIMEOUT_S)
         lingering = self._alive.intersection(live.agents)
-        if live.tenant is not None and (live.request.command is not None or silent or lingering):
+        if live.tenant is not None and (live.request.demand.own_program or silent or lingering):
             self._world.end_processes(live.tenant)
         self._until_ended(live, EXIT_TIMEOUT_S)
         if left := self._alive.intersection(live.agents):

@@ -7,18 +7,10 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from jobs.live.agent_pool import (
-    AgentDone,
-    AgentExited,
-    AgentProgress,
-    AgentReady,
-    AgentRefused,
-    Message,
-)
-from jobs.live.agent_protocol import AgentReport, ComputePlan, Plan, Progress, TransferPlan
+from jobs.live.agent_pool import AgentDone, AgentProgress, AgentReady, Message
+from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentReport, Plan, Progress
 from jobs.request import JobRequest
 from testbed.embedding.placement import Placement
-from testbed.plan.agent_plans import produces_last
 from testbed.plan.network_plan import TenantPlan
 from testbed.schedulers.actions import Tier
 
@@ -140,9 +132,7 @@ class LiveJob:
         A command or a demand curve pauses; in a shuffle, or without a reservation, others' limits
         may hold it: a queue seen now and then at a VM's cap says nothing of the time in between.
         """
-        request = self.request
-        moves_bytes = request.kind == "transfer" and request.command is None
-        return moves_bytes and not self.best_effort and request.pattern != "all-to-all"
+        return self.request.demand.cap_limited and not self.best_effort
 
     def ends_by(self, at_ns: int) -> bool:
         """Whether it runs and, at its present pace, ends by then."""
@@ -179,7 +169,7 @@ class LiveJob:
 
     def _agent_end_ns(self, report: AgentReport) -> int:
         last_ns = report.last_byte_ns
-        if last_ns is None or produces_last(self.request):
+        if last_ns is None or self.request.demand.ends_computing:
             return report.end_ns
         return last_ns
 
@@ -237,16 +227,6 @@ class LiveJob:
         return out
 
 
-def volume_bytes(plans: tuple[Plan, ...]) -> int:
-    """Payload that these agents are to receive."""
-    return sum(
-        flow.size_bytes
-        for plan in plans
-        if isinstance(plan, TransferPlan)
-        for flow in plan.receives
-    )
-
-
 # ---------------------------------------------------------------------------------------- pace
 
 
@@ -263,7 +243,7 @@ class Pace:
 
     def hear(self, progress: Progress) -> None:
         """Take in a sample."""
-        share = _share(self.plans[progress.index], progress)
+        share = self.plans[progress.index].done_share(progress)
         if share is not None:
             seen = self._seen.setdefault(progress.index, deque(maxlen=SAMPLES))
             seen.append((progress.at_ns, share))
@@ -283,13 +263,3 @@ class Pace:
             (from_ns, had), (at_ns, has) = seen[0], seen[-1]
             latest = max(latest, at_ns + (1.0 - has) * (at_ns - from_ns) / (has - had))
         return latest
-
-
-def _share(plan: Plan, progress: Progress) -> float | None:
-    """How much of a plan is done; None of what nobody knows the end of."""
-    match plan:
-        case ComputePlan(cpu_s=cpu_s):
-            return progress.cpu_s / cpu_s
-        case TransferPlan(receives=receives) if receives:
-            return progress.received_bytes / sum(flow.size_bytes for flow in receives)
-    return None
