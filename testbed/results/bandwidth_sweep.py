@@ -21,8 +21,8 @@ from testbed.errors import RunFailed
 from testbed.events import Int, Number
 from testbed.results.metrics import JobRow
 from testbed.results.reading import checked
-from testbed.spec.profile import profile_text
-from testbed.spec.sourced import Ladder
+from testbed.spec.experiment import BandwidthSweep
+from testbed.spec.job_entries import profile_text
 from testbed.units import format_share, human_bandwidth
 
 PROFILE = "profile.yaml"
@@ -158,11 +158,11 @@ def measured_sweep(
     return MeasuredSweep(application, tolerance, ordered, profile)
 
 
-def sweep_of_rows(ladder: Ladder, rows: Sequence[JobRow]) -> MeasuredSweep:
+def sweep_of_rows(sweep: BandwidthSweep, rows: Sequence[JobRow]) -> MeasuredSweep:
     """The profile in a run's jobs. Raises RunFailed where one of them did not finish."""
-    own = [row for row in rows if row.application == ladder.application]
+    own = [row for row in rows if row.application == sweep.application]
     failed = [row for row in own if row.outcome != "finished" or row.measured_s is None]
-    missing = len(ladder.bandwidths_bps) * ladder.repetitions - len(own)
+    missing = len(sweep.bandwidths_bps) * sweep.repetitions - len(own)
     if failed or missing:
         said = [f"{row.job_id} {row.outcome}: {row.reason}" for row in failed[:SHOWN_REASONS]]
         more = len(failed) - SHOWN_REASONS
@@ -170,11 +170,11 @@ def sweep_of_rows(ladder: Ladder, rows: Sequence[JobRow]) -> MeasuredSweep:
         said += [f"{missing} were never started"] if missing else []
         raise RunFailed(f"no profile: {'; '.join(said)}")
     points = []
-    for bps in ladder.bandwidths_bps:
+    for bps in sweep.bandwidths_bps:
         there = [row for row in own if row.requested_bps == bps]
-        model_s = there[0].estimate_s if ladder.modelled else None
+        model_s = there[0].estimate_s if sweep.modelled else None
         points.append(SweepPoint(bps, tuple(row.measured_s or 0.0 for row in there), model_s))
-    return measured_sweep(ladder.application, ladder.tolerance, points)
+    return measured_sweep(sweep.application, sweep.tolerance, points)
 
 
 class _StoredPoint(TypedDict):
