@@ -48,7 +48,7 @@ VERBS = (
     Verb("simulate", "Run an experiment in the simulator."),
     Verb("validate", "Check experiment files; creates nothing."),
     Verb("plan", "Show the flows and tc text of an experiment; needs no root."),
-    Verb("doctor", "Say what this machine can do, and the command that mends what it cannot."),
+    Verb("doctor", "Say what this machine can do, and the command that changes what it cannot."),
     Verb("clean", "Remove what an interrupted run left behind, and nothing else."),
     Verb("audit", "Prove a run's invariants from its events."),
     Verb("explain", "Say why a job waited, what stood in its way, and who overtook it."),
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """One command; its exit code. Errors of the testbed end here, as one sentence and the mend."""
+    """One command; its exit code. Errors of the testbed end here, as one sentence and the hint."""
     as_json = "--json" in arguments
     if not arguments:
         run(["--help"])
@@ -115,7 +115,7 @@ def application(arguments: Sequence[str]) -> Callable[..., Any]:
 
 
 def _function(verb: Verb) -> Callable[..., Any]:
-    """What a verb does. A missing library is the machine's shortcoming, and says its mend."""
+    """What a verb does. A missing library is the machine's shortcoming, and says its hint."""
     try:
         module = importlib.import_module(verb.module_name)
     except ModuleNotFoundError as error:
@@ -186,16 +186,16 @@ def _refused_by_the_system(error: Exception, arguments: Sequence[str]) -> BadInp
     why = error.strerror or type(error).__name__
     said = why if error.filename is None else f"{os.fsdecode(error.filename)}: {why}"
     verb = next((argument for argument in arguments if not argument.startswith("-")), "")
-    mend = None
+    hint = None
     if error.filename in (None, console.STANDARD_OUTPUT):
-        mend = ELSEWHERE
+        hint = ELSEWHERE
     elif verb in _WITH_OUT and error.errno in _NO_PLACE:
-        mend = "name a folder you may write to with --out"
+        hint = "name a folder you may write to with --out"
     elif isinstance(error, PermissionError):
-        mend = "change who may read and write there, or copy the folder to a place of your own"
+        hint = "change who may read and write there, or copy the folder to a place of your own"
     elif error.errno in _NO_ROOM:
-        mend = ELSEWHERE
-    return BadInput(said, mend)
+        hint = ELSEWHERE
+    return BadInput(said, hint)
 
 
 def _written(code: int) -> int:

@@ -27,7 +27,7 @@ from testbed.results import folder as names
 from testbed.results.metrics import JobRow, Summary, Tally
 
 CHANGED = "the folder was changed after its run: run again"
-"""The mend of a damaged folder."""
+"""The hint of a damaged folder."""
 MADE = "name a folder that `testbed run` or `testbed simulate` made, such as runs/…"
 SHOWN_RUNS = 5
 

@@ -58,7 +58,7 @@ def test_an_error_is_one_sentence_and_its_mend(
     assert streams.err == f"error: {error.message}\nmend: do x\n"
     assert main.run(["probe", "--json"]) == code
     streams = capsys.readouterr()
-    assert json.loads(streams.out) == {"error": error.message, "exit_code": code, "mend": "do x"}
+    assert json.loads(streams.out) == {"error": error.message, "exit_code": code, "hint": "do x"}
     assert streams.err == ""
 
 
@@ -148,7 +148,7 @@ WITH_OUT = "name a folder you may write to with --out"
 
 
 @pytest.mark.parametrize(
-    ("verb", "code", "mend"),
+    ("verb", "code", "hint"),
     [
         ("report", errno.EACCES, NO_OUT),
         ("simulate", errno.EACCES, WITH_OUT),
@@ -162,7 +162,7 @@ def test_a_file_that_cannot_be_read_or_written_is_2_with_its_name(
     capsys: pytest.CaptureFixture[str],
     verb: str,
     code: int,
-    mend: str | None,
+    hint: str | None,
 ) -> None:
     def fail(as_json: Json = False) -> None:
         raise OSError(code, os.strerror(code), "/there/jobs.csv")
@@ -170,9 +170,9 @@ def test_a_file_that_cannot_be_read_or_written_is_2_with_its_name(
     monkeypatch.setattr(main, "_function", lambda _: fail)
     assert main.run([verb]) == 2
     said = f"error: /there/jobs.csv: {os.strerror(code)}\n"
-    assert capsys.readouterr().err == said + ("" if mend is None else f"mend: {mend}\n")
+    assert capsys.readouterr().err == said + ("" if hint is None else f"hint: {hint}\n")
     assert main.run([verb, "--json"]) == 2
-    assert json.loads(capsys.readouterr().out).get("mend") == mend
+    assert json.loads(capsys.readouterr().out).get("hint") == hint
 
 
 def test_whoever_stops_reading_is_no_error_to_tell(

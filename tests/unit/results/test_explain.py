@@ -79,7 +79,7 @@ def test_waiting_after_a_preemption_counts_too() -> None:
 def test_an_unknown_job_is_bad_input() -> None:
     with pytest.raises(BadInput, match="no job 'z'") as caught:
         explained(history(Easy(), JOBS, 3), "z")
-    assert caught.value.mend == "jobs are named as a, b, c, d, e"
+    assert caught.value.hint == "jobs are named as a, b, c, d, e"
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

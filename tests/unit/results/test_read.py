@@ -134,4 +134,4 @@ def test_what_is_no_folder_says_what_is(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nope"):
         with pytest.raises(BadInput) as caught:
             policy_folders(path)
-        assert "testbed simulate" in (caught.value.mend or "")
+        assert "testbed simulate" in (caught.value.hint or "")

@@ -114,7 +114,7 @@ def test_a_run_cut_short_gives_no_profile_and_says_where_to_look(
     cut = replace(recorded, results=results, folder=RunFolder(tmp_path))
     with pytest.raises(RunFailed, match="never started") as caught:
         profiled(climbed.experiment, cut, None)
-    assert str(tmp_path) in str(caught.value.mend)
+    assert str(tmp_path) in str(caught.value.hint)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -142,4 +142,4 @@ def test_without_root_it_says_how(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert main.run(["profile", str(application), "--json"]) == 3
-    assert "sudo testbed profile" in json.loads(capsys.readouterr().out)["mend"]
+    assert "sudo testbed profile" in json.loads(capsys.readouterr().out)["hint"]

@@ -182,7 +182,7 @@ def test_nothing_is_made_where_there_is_nothing_to_replay(
     assert command([*replay, str(live)]) == 2
     shown = capsys.readouterr().err
     assert str(live) in shown
-    assert "mend: " in shown
+    assert "hint: " in shown
     assert not (tmp_path / "again").exists()
 
 
