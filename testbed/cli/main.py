@@ -87,11 +87,11 @@ def run(arguments: Sequence[str]) -> int:
         console.say("aborted")
         return INTERRUPTED
     except Exception as error:
-        told = _usage_error(error) or _refused_by_the_system(error, arguments)
-        if told is None:
+        shown = _usage_error(error) or _refused_by_the_system(error, arguments)
+        if shown is None:
             raise
-        console.print_error(told, as_json=as_json)
-        return told.exit_code
+        console.print_error(shown, as_json=as_json)
+        return shown.exit_code
     return status if isinstance(status, int) else 0
 
 
@@ -115,7 +115,7 @@ def application(arguments: Sequence[str]) -> Callable[..., Any]:
 
 
 def _function(verb: Verb) -> Callable[..., Any]:
-    """What a verb does. A missing library is the machine's shortcoming, and says its hint."""
+    """Function of a verb. Raises MachineCannot where a library it needs is missing."""
     try:
         module = importlib.import_module(verb.module_name)
     except ModuleNotFoundError as error:
@@ -177,14 +177,14 @@ _NO_PLACE = _NO_ROOM | {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, e
 def _refused_by_the_system(error: Exception, arguments: Sequence[str]) -> BadInput | None:
     """A file that cannot be read or written; None for any other exception.
 
-    Whoever reads our output may close it before its end: BrokenPipeError is not told here.
+    Whoever reads our output may close it before its end: BrokenPipeError is not shown here.
     """
     if not isinstance(error, OSError) or isinstance(error, BrokenPipeError):
         return None
     if error.filename is None and error.errno not in _NO_ROOM:
         return None
     why = error.strerror or type(error).__name__
-    said = why if error.filename is None else f"{os.fsdecode(error.filename)}: {why}"
+    message = why if error.filename is None else f"{os.fsdecode(error.filename)}: {why}"
     verb = next((argument for argument in arguments if not argument.startswith("-")), "")
     hint = None
     if error.filename in (None, console.STANDARD_OUTPUT):
@@ -195,7 +195,7 @@ def _refused_by_the_system(error: Exception, arguments: Sequence[str]) -> BadInp
         hint = "change who may read and write there, or copy the folder to a place of your own"
     elif error.errno in _NO_ROOM:
         hint = ELSEWHERE
-    return BadInput(said, hint)
+    return BadInput(message, hint)
 
 
 def _written(code: int) -> int:
