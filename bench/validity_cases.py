@@ -32,10 +32,10 @@ import psutil
 from bench.figures import Result
 from testbed import events
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
-from testbed.backends.emu.world import LiveOptions
+from testbed.backends.emu.emulation import LiveOptions
 from testbed.plan import limits
 from testbed.plan.limits import HtbClass
-from testbed.plan.network import NetworkPlan, TenantPlan
+from testbed.plan.network_plan import NetworkPlan, TenantPlan
 from testbed.results.folder import RunFolder, Sink
 from testbed.runs.live_run import LiveRun, run_live
 from testbed.runs.playing import Recorded

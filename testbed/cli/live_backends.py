@@ -14,7 +14,7 @@ from testbed.results.folder import RunFolder, Sink
 from testbed.spec.experiment import Experiment
 
 if TYPE_CHECKING:
-    from testbed.backends.emu.world import LiveOptions
+    from testbed.backends.emu.emulation import LiveOptions
 
 
 class Machine:
@@ -33,7 +33,7 @@ class Machine:
         require_root(self._again)
 
     def live(self, experiment: Experiment, folder: RunFolder, advance: Advance) -> None:
-        from testbed.backends.emu.world import LiveOptions
+        from testbed.backends.emu.emulation import LiveOptions
         from testbed.runs.live_run import LiveRun, run_live
 
         @contextmanager

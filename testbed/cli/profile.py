@@ -69,7 +69,7 @@ def profile(
     if to is not None:
         check_target(to)
     require_live(prefix, f"testbed profile {app}")
-    from testbed.backends.emu.world import LiveOptions
+    from testbed.backends.emu.emulation import LiveOptions
     from testbed.report.result_tables import profile_table
     from testbed.runs.live_run import run_live
 

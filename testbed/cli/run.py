@@ -47,7 +47,7 @@ def run(
     """
     experiment = load_experiment(file, overrides_of(settings, seed, lenient=lenient))
     require_live(prefix, f"testbed run {file}")
-    from testbed.backends.emu.world import LiveOptions
+    from testbed.backends.emu.emulation import LiveOptions
     from testbed.report.result_tables import verdict_table
     from testbed.runs.live_run import run_live
 

@@ -9,17 +9,16 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 
-from jobs.live.client import AgentPoolError
+from jobs.live.agent_pool import AgentPoolError
 from testbed import events
-from testbed.backends.emu.backend import LiveBackend
-from testbed.backends.emu.clean import uninterrupted
-from testbed.backends.emu.rehearse import rehearse
-from testbed.backends.emu.world import LiveOptions, LiveWorld, live_world
+from testbed.backends.emu.cleanup import uninterrupted
+from testbed.backends.emu.emulation import LiveOptions, LiveWorld, live_world
+from testbed.backends.emu.live_backend import LiveBackend
+from testbed.backends.emu.preflight import rehearse
 from testbed.errors import BadInput, RunFailed
-from testbed.plan.berths import berths
-from testbed.plan.network import check_reachable
-from testbed.plan.peak import peak
-from testbed.plan.validity import Finding
+from testbed.plan.fidelity import Finding
+from testbed.plan.network_plan import check_reachable
+from testbed.plan.peak_load import berths, peak
 from testbed.results import folder as names
 from testbed.results.folder import DiskReserve, EventLog, RunFolder, Sink
 from testbed.results.tables import conclude_all

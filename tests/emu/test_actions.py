@@ -9,7 +9,7 @@ import pytest
 
 from jobs.request import JobRequest
 from testbed import events
-from testbed.backends.emu.world import LiveWorld
+from testbed.backends.emu.emulation import LiveWorld
 from testbed.schedulers.actions import (
     Action,
     Kill,
@@ -24,7 +24,7 @@ from testbed.schedulers.actions import (
 )
 from testbed.schedulers.policy import View
 from testbed.spec.experiment import Scale
-from tests.emu.puppets import Does, Puppet, at, begun, ended, on, play, small_world
+from tests.support.scripted_run import Does, Puppet, at, begun, ended, on, play, small_world
 from topologies.tree import tree
 
 MBIT = 10**6

@@ -9,7 +9,7 @@ import pytest
 from jobs.request import JobRequest
 from testbed.schedulers.actions import Start
 from testbed.spec.experiment import Scale
-from tests.emu.puppets import Puppet, ended, on, play, small_world
+from tests.support.scripted_run import Puppet, ended, on, play, small_world
 from topologies.flat import flat
 
 CLUSTER = 2  # the notional switch of two servers

@@ -56,7 +56,7 @@ def traffic(datacentre: DataCentre, job: JobRequest, placement: Placement, seed:
     if job.pattern == "ring":
         receiver = np.roll(np.arange(n), -1)
     else:
-        # The same draw as the live world's (testbed.plan.job).
+        # The same draw as the live world's (testbed.plan.agent_plans).
         drawn = permutation(n, 1, Random(f"{seed}/{job.id}"))  # noqa: S311 - no secret
         receiver = np.array([transfer.receiver for transfer in drawn], dtype=np.int64)
     start, links = paths(datacentre, placement.root, servers, servers[receiver])

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from jobs.live.client import AgentDone
+from jobs.live.agent_pool import AgentDone
 from jobs.request import JobRequest
-from testbed.backends.emu import backend as emu
-from testbed.backends.emu.backend import LiveBackend
+from testbed.backends.emu import live_backend as emu
+from testbed.backends.emu.live_backend import LiveBackend
 from testbed.embedding.base import embedder
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import StartFailed
@@ -18,7 +18,7 @@ from testbed.engine.engine import Engine
 from testbed.events import Event, JobEnded
 from testbed.schedulers.registry import build_policy
 from testbed.spec.experiment import Scale
-from tests.unit.emu.fake_live import SCALE_RATE, FakeWorld
+from tests.support.fake_emulation import SCALE_RATE, FakeWorld
 from topologies.tree import tree
 
 MBPS = 1_000_000

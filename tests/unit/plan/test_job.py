@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.live.protocol import ComputePlan, TransferPlan
+from jobs.live.agent_protocol import ComputePlan, TransferPlan
 from jobs.profile import linear_profile
 from jobs.request import DemandCurve, JobRequest
 from jobs.wire import ideal_transfer_s
 from testbed.embedding.placement import Placement
-from testbed.plan.job import agent_plans, produces_last, volume_payload_bytes
-from testbed.plan.network import TenantPlan, network_plan, scaled_bps, tenant_plan
+from testbed.plan.agent_plans import agent_plans, produces_last, volume_payload_bytes
+from testbed.plan.network_plan import TenantPlan, network_plan, scaled_bps, tenant_plan
 from testbed.spec.experiment import Scale
 from topologies.tree import tree
 

@@ -9,9 +9,15 @@ from jobs.request import JobRequest
 from testbed.embedding.oktopus import Oktopus
 from testbed.embedding.placement import Placement, empty_residual, hose_bps, tree_of
 from testbed.errors import BadInput
-from testbed.plan.fabric import controller_switches, controller_tenant
-from testbed.plan.network import check_reachable, network_plan, tenant_plan, tenant_prefix
-from testbed.plan.text import tenant_text
+from testbed.plan.installation import tenant_text
+from testbed.plan.network_plan import (
+    check_reachable,
+    controller_switches,
+    controller_tenant,
+    network_plan,
+    tenant_plan,
+    tenant_prefix,
+)
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.flat import flat

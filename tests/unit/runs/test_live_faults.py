@@ -1,6 +1,7 @@
 """A live run that something stops: exit 4 or 130, a word why, and a folder as whole as it can be.
 
-The world is :mod:`tests.unit.emu.fake_live`; what the real one does is tests/emu/test_faults.py's.
+The world is :mod:`tests.support.fake_emulation`;
+what the real one does is tests/emu/test_faults.py's.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from typing import Any
 
 import pytest
 
-from jobs.live.client import AgentPoolError
-from testbed.backends.emu import backend as emu
-from testbed.backends.emu import clean, settings
-from testbed.backends.emu.ledger import Ledger, Netns
-from testbed.backends.emu.world import LiveOptions
+from jobs.live.agent_pool import AgentPoolError
+from testbed.backends.emu import cleanup, cleanup_journal
+from testbed.backends.emu import live_backend as emu
+from testbed.backends.emu.cleanup_journal import Ledger, Netns
+from testbed.backends.emu.emulation import LiveOptions
 from testbed.errors import RunFailed
 from testbed.results.folder import RunFolder
 from testbed.runs import live_run
 from testbed.runs.playing import Recorded
 from testbed.spec.load import load_experiment
-from tests.unit.emu.fake_live import SCALE_RATE, FakeWorld
+from tests.support.fake_emulation import SCALE_RATE, FakeWorld
 
 FILE = """
 name: faults
@@ -194,12 +195,12 @@ def test_a_network_goes_though_its_ledgers_disk_is_full(
     grace = tmp_path / "rcu"
     grace.write_text("0")
     removed: list[str] = []
-    monkeypatch.setattr(settings, "RCU_EXPEDITED", grace)
+    monkeypatch.setattr(cleanup_journal, "RCU_EXPEDITED", grace)
     monkeypatch.setattr(
-        clean, "_remove_listed", lambda entries, *_, **__: removed.extend(e.name for e in entries)
+        cleanup, "_remove_listed", lambda entries, *_, **__: removed.extend(e.name for e in entries)
     )
     monkeypatch.setattr(os, "write", full)
-    clean.remove_network(ledger)
+    cleanup.remove_network(ledger)
     assert removed == ["nobody-s0v0"]
     assert grace.read_text() == "0"
     assert not ledger.entries
