@@ -15,7 +15,7 @@ from testbed.cli import main
 from testbed.schedulers.policy import CLAIMS
 from testbed.schedulers.registry import known_policies
 
-PAGE = (Path(__file__).parents[2] / "docs" / "writing-a-policy.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "writing-a-policy.md").read_text(encoding="utf-8")
 
 
 def block(language: str) -> str:
