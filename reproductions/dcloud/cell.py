@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from jobs.request import JobRequest, Pattern
+from jobs.demand import Pattern
+from jobs.request import JobRequest
 from jobs.workload.arrivals import HOUR_S, Batch, DayAndNight
 from jobs.workload.laws import Rule
 from jobs.workload.tenants import READINGS, Tenants

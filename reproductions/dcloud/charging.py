@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from jobs.request import DemandCurve, JobRequest
+from jobs.demand import DemandCurve
+from jobs.request import JobRequest
 from jobs.workload.arrivals import HOUR_S
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
@@ -117,7 +118,6 @@ class ChargingCell:
                 bandwidth_bps=part.b_bps,
                 duration_s=part.p_s,
                 deadline_s=part.d_s,
-                kind="demand",
                 demand=APPLICATION,
                 true_duration_s=part.true_s,
             )

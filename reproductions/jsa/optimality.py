@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
-from jobs.profile import Profile
+from jobs.demand import Transfer
+from jobs.job_profile import Profile
 from jobs.request import JobRequest
 from reproductions.claims import Band, Check, Claim
 from reproductions.figure import Figure, Panel
@@ -73,7 +74,7 @@ def _request(number: int, job: SmallJob) -> JobRequest:
         duration_s=float(took),
         deadline_s=float(job.due),
         value=job.value,
-        profile=Profile(tuple((bps, float(slots)) for bps, slots in job.options)),
+        demand=Transfer(profile=Profile(tuple((bps, float(slots)) for bps, slots in job.options))),
     )
 
 

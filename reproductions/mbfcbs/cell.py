@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from jobs.request import JobRequest, LeaseType
+from jobs.demand import LeaseType
+from jobs.request import JobRequest
 from jobs.workload.leases import SIZES, LeaseMix, requests_of
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
@@ -115,7 +116,7 @@ class LeaseMeter:
         if since_s is None:
             return
         job, early_s = self._jobs[job_id], self._arrivals_end_s
-        cores = job.cores * job.n_vms
+        cores = job.demand.cores * job.n_vms
         self._core_s += cores * (at_s - since_s)
         self._core_early_s += cores * (min(at_s, early_s) - min(since_s, early_s))
 
@@ -124,7 +125,7 @@ class LeaseMeter:
         makespan_s = max(self._finished.values(), default=0.0)
         count = len(self._jobs)
         waits = [
-            end_s - (job.submit_s if job.wanted_s is None else job.wanted_s)
+            end_s - (job.submit_s if job.demand.wanted_s is None else job.demand.wanted_s)
             for job_id, end_s in self._finished.items()
             for job in (self._jobs[job_id],)
         ]
@@ -144,5 +145,5 @@ class LeaseMeter:
 
     def _success(self, kind: LeaseType) -> float:
         """The share of a type's leases that succeeded; 1 where there are none."""
-        mine = [job_id for job_id, job in self._jobs.items() if job.lease == kind]
+        mine = [job_id for job_id, job in self._jobs.items() if job.demand.lease_type == kind]
         return sum(job_id in self._finished for job_id in mine) / len(mine) if mine else 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from jobs.demand import Lease
 from jobs.request import JobRequest
 from reproductions.cell import Measures
 from reproductions.claims import Band, Claim, more
@@ -42,9 +43,9 @@ def measures(run: Run) -> Measures:
         if isinstance(event, events.JobStarted):
             started.setdefault(event.job_id, event.t)
     late = [
-        started[lease.id] - lease.wanted_s
+        started[lease.id] - lease.demand.wanted_s
         for lease in leases
-        if lease.wanted_s is not None and lease.id in started
+        if lease.demand.wanted_s is not None and lease.id in started
     ]
     found = meter.measures()
     return {
@@ -63,10 +64,7 @@ def request_of(job: dict[str, Any]) -> JobRequest:
         job["n_vms"],
         job["bandwidth_bps"],
         job["duration_s"],
-        kind=job["kind"],
-        cores=job["cores"],
-        lease=job["lease"],
-        wanted_s=job["wanted_s"],
+        demand=Lease(cores=job["cores"], lease_type=job["lease"], wanted_s=job["wanted_s"]),
     )
 
 

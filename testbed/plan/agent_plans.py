@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
-from jobs.estimate import granted_volume_bits_per_vm, modelled_duration_s
+from jobs.demand import Command, DemandCurve
 from jobs.live.agent_protocol import (
     AgentReport,
     CommandPlan,
@@ -41,7 +41,7 @@ ALL_OF_IT = 0.99
 
 def volume_payload_bytes(job: JobRequest, scale: Scale, granted_bps: int = 0) -> int:
     """Payload that one VM of the job sends on the emulated wire; 0: nothing is reserved for it."""
-    return payload_bytes(granted_volume_bits_per_vm(job, granted_bps) * scale.rate / scale.time)
+    return payload_bytes(job.demand.volume_bits(job, granted_bps) * scale.rate / scale.time)
 
 
 def time_limit_s(
@@ -50,8 +50,8 @@ def time_limit_s(
     """The wall time on its nodes after which a job at ``rate_bps`` is given up; ``least_s`` at
     least.
     """
-    slower = max(1.0, job.bandwidth_bps / max(1, rate_bps)) if job.kind != "compute" else 1.0
-    true_s = max(job.duration_s, job.true_duration_s or 0.0)
+    slower = max(1.0, job.bandwidth_bps / max(1, rate_bps)) if job.demand.network else 1.0
+    true_s = max(job.duration_s, job.true_s)
     limit_s = max(TIMEOUT_FLOOR_S, TIMEOUT_FACTOR * true_s * slower / scale.time)
     return limit_s if least_s is None else max(least_s, limit_s)
 
@@ -65,14 +65,14 @@ def _burners(
     A process that uses all of its processor is not paced: its node's quota is what it gets, and
     who else is on the node makes the difference. Jobs that have nobody to talk to idle along.
     """
-    true_s = job.duration_s if job.true_duration_s is None else job.true_duration_s
-    if job.profile is not None and granted_bps > 0:
-        true_s = modelled_duration_s(job, granted_bps)
-    own = job.cpu_share or (1.0 if job.kind == "compute" else IDLE_SHARE)
-    uses = job.cpu_uses if job.kind == "compute" else (1.0,) * job.n_vms
+    demand, true_s = job.demand, job.true_s
+    if demand.profile is not None and granted_bps > 0:
+        true_s = demand.duration_s(job, granted_bps)
+    own = demand.cpu_share or (IDLE_SHARE if demand.network else 1.0)
+    uses = (1.0,) * job.n_vms if demand.network else job.cpu_uses
     plans = []
     for vm, use in zip(tenant.vms, uses, strict=True):
-        share = min(1.0, own * use * scale.cpu * job.cores)
+        share = min(1.0, own * use * scale.cpu * demand.cores)
         paced = share if own * use < ALL_OF_IT else 1.0
         cpu_s = share * true_s / scale.time
         plans.append(ComputePlan(vm.index, cpu_s, paced, timeout_s=PATIENCE_S))
@@ -85,17 +85,19 @@ def agent_plans(
     """One plan a VM, by index. ``granted_bps`` is what is reserved for each, in the experiment's
     units: 0 where nothing is.
     """
-    if job.command is not None:
-        return _commands(job, tenant)
-    if job.kind == "compute" or job.n_vms == 1:
+    demand = job.demand
+    if isinstance(demand, Command):
+        return _commands(job, demand, tenant)
+    if not demand.network or job.n_vms == 1:
         return _burners(job, tenant, scale, granted_bps)
     stream = Random(f"{seed}/{job.id}")  # noqa: S311 reproducible, not secret
-    flows = transfers(job.pattern, job.n_vms, volume_payload_bytes(job, scale, granted_bps), stream)
-    demand: tuple[tuple[float, int], ...] = ()
-    if job.demand is not None:
-        demand = tuple(
+    size_bytes = volume_payload_bytes(job, scale, granted_bps)
+    flows = transfers(demand.pattern, job.n_vms, size_bytes, stream)
+    curve: tuple[tuple[float, int], ...] = ()
+    if isinstance(demand, DemandCurve):
+        curve = tuple(
             (x_end, payload_rate_bps(scaled_bps(bps, scale.rate)) if bps else 0)
-            for x_end, bps in job.demand.steps
+            for x_end, bps in demand.steps
         )
     return tuple(
         TransferPlan(
@@ -110,8 +112,8 @@ def agent_plans(
             receives=tuple(
                 Incoming(f.sender, f.size_bytes) for f in flows if f.receiver == vm.index
             ),
-            demand=demand,
-            cpu_share=min(1.0, job.cpu_share * scale.cpu) if job.demand is not None else 0.0,
+            demand=curve,
+            cpu_share=min(1.0, demand.cpu_share * scale.cpu) if curve else 0.0,
             timeout_s=PATIENCE_S,
             stall_timeout_s=PATIENCE_S,
         )
@@ -119,18 +121,11 @@ def agent_plans(
     )
 
 
-def _commands(job: JobRequest, tenant: TenantPlan) -> tuple[AgentPlan, ...]:
+def _commands(job: JobRequest, demand: Command, tenant: TenantPlan) -> tuple[AgentPlan, ...]:
     """The application's own command in every VM; it has its rank and peers by its environment."""
     peers = tuple(str(vm.ip) for vm in tenant.vms)
     told = (("HOSENET_JOB", job.id), ("HOSENET_BANDWIDTH_BPS", str(tenant.rate_bps)))
-    return tuple(
-        CommandPlan(vm.index, str(vm.ip), peers, job.command or (), told) for vm in tenant.vms
-    )
-
-
-def produces_last(job: JobRequest) -> bool:
-    """Whether the application still computes after its last byte (its curve ends at 0)."""
-    return job.demand is not None and job.demand.steps[-1][1] == 0
+    return tuple(CommandPlan(vm.index, str(vm.ip), peers, demand.words, told) for vm in tenant.vms)
 
 
 # ------------------------------------------------------------------------------------- restart

@@ -154,7 +154,7 @@ def check_reachable(datacentre: DataCentre, jobs: Iterable[JobRequest]) -> None:
     if datacentre.kind != "flat":
         return
     for job in jobs:
-        if job.n_vms > 1 and job.kind != "compute":
+        if job.n_vms > 1 and job.demand.network:
             raise BadInput(
                 f"job {job.id} moves data between VMs, and a {datacentre.kind} topology has no "
                 "network to emulate",

@@ -115,7 +115,6 @@ def shares_bps(
         np.array([link for link, _ in loads], dtype=np.int64),
         np.array([vms for _, vms in loads], dtype=np.float64),
         np.array([wanted[job_id] for job_id in units], dtype=np.float64),
-        compile_loops=False,
     )
     return {job_id: floor(rate + _ROUNDING) for job_id, rate in zip(units, rates, strict=True)}
 

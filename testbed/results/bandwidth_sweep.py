@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from jobs.profile import Profile, measured_profile
+from jobs.job_profile import Profile, measured_profile
 from testbed.errors import RunFailed
 from testbed.results.metrics import JobRow
 from testbed.spec.profile import profile_text
@@ -139,7 +139,7 @@ class MeasuredLadder:
 
 
 def measured_ladder(application: str, tolerance: float, rungs: Sequence[Rung]) -> MeasuredLadder:
-    """The profile in what was measured, by :func:`jobs.profile.measured_profile`."""
+    """The profile in what was measured, by :func:`jobs.job_profile.measured_profile`."""
     ordered = tuple(sorted(rungs, key=lambda rung: rung.bandwidth_bps))
     points = [(rung.bandwidth_bps, rung.median_s) for rung in ordered]
     profile, _ = measured_profile(points, tolerance)

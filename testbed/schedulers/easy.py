@@ -75,7 +75,7 @@ class Easy:
     def _arrive(self, view: View, slots: Slots, job_id: str) -> list[Action]:
         job = view.job(job_id)
         n, now_s = job.n_vms, view.now_s
-        if n > slots.total or job.bandwidth_bps or job.cores != 1 or job.memory_mib:
+        if n > slots.total or job.bandwidth_bps or job.demand.cores != 1 or job.demand.memory_mib:
             # Something to look at more closely.
             wrong = slots.objection(job)
             if wrong is not None:

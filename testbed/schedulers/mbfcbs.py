@@ -100,9 +100,9 @@ class Mbfcbs:
         refusal = never_fits(self.book, lease, view.datacentre.n_links)
         if refusal is not None:
             self._actions.append(Reject(job.id, refusal))
-        elif job.lease == "advance":
+        elif job.demand.lease_type == "advance":
             self._advance(lease)
-        elif job.lease == "immediate":
+        elif job.demand.lease_type == "immediate":
             self._immediate(lease)
         elif len(self._queue) >= self.settings.depth:
             self._wait(lease, f"it waits behind {len(self._queue)} best-effort leases")
@@ -138,7 +138,7 @@ class Mbfcbs:
 
     def _advance(self, lease: Lease) -> None:
         """Lines 13 to 19: at its own start, in place of best-effort leases if need be."""
-        start_s = lease.request.wanted_s
+        start_s = lease.request.demand.wanted_s
         if start_s is None or start_s < self.book.now_s:
             self._actions.append(Reject(lease.id, f"its start, {start_s} s, has passed"))
         elif self.book.place_at(lease, start_s) or self._take(lease, start_s):

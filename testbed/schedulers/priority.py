@@ -59,9 +59,9 @@ class Priorities:
     best_effort: int = parameter(1, "priority of best-effort leases", limits=_WHOLE)
 
     def of(self, lease: Lease) -> int:
-        if lease.request.lease == "advance":
+        if lease.type == "advance":
             return self.advance
-        return self.immediate if lease.request.lease == "immediate" else self.best_effort
+        return self.immediate if lease.type == "immediate" else self.best_effort
 
 
 @dataclass
@@ -125,7 +125,7 @@ class Priority:
 
     def _arrive(self, book: LeaseBook, lease: Lease, view: View) -> None:
         refusal = never_fits(book, lease, view.datacentre.n_links)
-        wanted_s = lease.request.wanted_s
+        wanted_s = lease.request.demand.wanted_s
         if refusal is not None:
             self._actions.append(Reject(lease.id, refusal))
         elif wanted_s is not None and wanted_s > self._now_s:
@@ -153,7 +153,7 @@ class Priority:
                 continue
             if self._place(lease) or self._place_over(lease):
                 self._start(lease)
-            elif lease.request.lease in ("advance", "immediate"):
+            elif lease.type in ("advance", "immediate"):
                 said = f"{lease.asks} asked now, and leases of its priority or above hold too many"
                 self._actions.append(Reject(lease.id, said))
             else:
@@ -208,11 +208,11 @@ class Priority:
 
     def _put_off(self, victim: Lease, by: Lease) -> None:
         """A best-effort lease waits again; an immediate one cannot, and has failed."""
-        if victim.request.lease == "immediate":
+        if victim.type == "immediate":
             said = f"preempted by lease {by.id}: an immediate lease cannot wait"
             self._actions.append(Kill(victim.id, said))
         else:
-            self._actions.append(Preempt(victim.id, f"{by.request.lease} lease {by.id}"))
+            self._actions.append(Preempt(victim.id, f"{by.type} lease {by.id}"))
             victim.remaining_s -= self._now_s - victim.start_s
             self._waiting[victim.id] = victim
         del self._leases[victim.id]

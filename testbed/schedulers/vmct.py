@@ -61,7 +61,7 @@ class Vmct:
 
     def _arrive(self, book: LeaseBook, lease: Lease, view: View) -> None:
         refusal = never_fits(book, lease, view.datacentre.n_links)
-        wanted_s = lease.request.wanted_s
+        wanted_s = lease.request.demand.wanted_s
         if refusal is not None:
             self._actions.append(Reject(lease.id, refusal))
         elif wanted_s is not None and wanted_s > book.now_s:
@@ -73,11 +73,11 @@ class Vmct:
 
     def _assign(self, book: LeaseBook, lease: Lease) -> None:
         """To the host that completes it first: the same duration everywhere, so starts it first."""
-        timed = lease.request.lease in ("advance", "immediate")
+        timed = lease.type in ("advance", "immediate")
         if not book.place_earliest(lease):
             self._actions.append(Reject(lease.id, f"{lease.asks} asked; no host will have them"))
             return
-        due_s = lease.request.wanted_s
+        due_s = lease.request.demand.wanted_s
         if timed and lease.start_s > (book.now_s if due_s is None else due_s):
             said = f"{lease.asks} asked; {book.name(min(lease.on))} completes it first and has no"
             self._actions.append(Reject(lease.id, f"{said} room before {lease.start_s:.6g} s"))

@@ -197,7 +197,7 @@ class LiveBackend:
         if job.limit_s is not None and job.ran_until_ns(now_ns) > job.limit_s * 1e9:
             job.fail(f"not done after {job.limit_s:g} s of wall time, several times its estimate")
         stalled_s = (now_ns - max(job.moved_ns, job.begin_ns)) / 1e9
-        if job.volume_bytes and not job.request.demand and stalled_s > STALL_S:
+        if job.volume_bytes and not job.request.demand.pauses and stalled_s > STALL_S:
             job.fail(f"nothing has arrived at any of its VMs for {stalled_s:.0f} s of wall time")
 
     def _tell(self, event: events.Event) -> None:
@@ -219,7 +219,7 @@ class LiveBackend:
     # -- starting ---------------------------------------------------------------------------
 
     def start(self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier) -> None:
-        best_effort = rate_bps == 0 and job.bandwidth_bps > 0 and job.kind != "compute"
+        best_effort = job.is_best_effort(rate_bps)
         limit_s = None
         if not best_effort and tier == "foreground":
             limit_s = time_limit_s(job, rate_bps, self._scale)
@@ -260,7 +260,7 @@ class LiveBackend:
         for name, vm, plan in zip(live.agents, tenant.vms, live.plans, strict=True):
             self._owner[name] = live.request.id
             self._alive.add(name)
-            self._world.spawn(name, vm.slot, plan, live.request.cores)
+            self._world.spawn(name, vm.slot, plan, live.request.demand.cores)
         self._until_ready(live)
         self._world.prefer(tenant, live.tier)
         at_ns = max(time.monotonic_ns() + START_MARGIN_NS, since_ns + cost_ns)
@@ -362,7 +362,7 @@ class LiveBackend:
         live.stopping = True
         running = self._alive.intersection(live.agents)
         silent = {name for name in running if name not in live.reports}
-        graceful = silent if live.request.command is not None or not by_force else set()
+        graceful = silent if live.request.demand.own_program or not by_force else set()
         for name in sorted(silent):
             number = signal.SIGTERM if name in graceful else signal.SIGKILL
             self._world.agents.signal(name, number)
@@ -371,17 +371,17 @@ class LiveBackend:
             # a command has started is found by its group, and stays in it until it is killed.
             with suppress(OSError):
                 self._world.prefer(live.tenant, "foreground")
-                if live.request.command is None:
+                if not live.request.demand.own_program:
                     self._world.hasten(live.tenant)
         if running and live.tenant is not None and live.frozen:
             # Who has reported may have been stopped short of its exit.
             self._world.freeze(live.tenant, frozen=False)
         live.frozen = False
         if graceful or not silent:
-            stubborn = live.request.command is not None
+            stubborn = live.request.demand.own_program
             self._until_ended(live, GRACE_S if stubborn else EXIT_TIMEOUT_S)
         lingering = self._alive.intersection(live.agents)
-        if live.tenant is not None and (live.request.command is not None or silent or lingering):
+        if live.tenant is not None and (live.request.demand.own_program or silent or lingering):
             self._world.end_processes(live.tenant)
         self._until_ended(live, EXIT_TIMEOUT_S)
         if left := self._alive.intersection(live.agents):

@@ -18,7 +18,6 @@ from jobs.live.agent_pool import (
 from jobs.live.agent_protocol import AgentReport, ComputePlan, Plan, Progress, TransferPlan
 from jobs.request import JobRequest
 from testbed.embedding.placement import Placement
-from testbed.plan.agent_plans import produces_last
 from testbed.plan.network_plan import TenantPlan
 from testbed.schedulers.actions import Tier
 
@@ -140,9 +139,7 @@ class LiveJob:
         A command or a demand curve pauses; in a shuffle, or without a reservation, others' limits
         may hold it: a queue seen now and then at a VM's cap says nothing of the time in between.
         """
-        request = self.request
-        moves_bytes = request.kind == "transfer" and request.command is None
-        return moves_bytes and not self.best_effort and request.pattern != "all-to-all"
+        return self.request.demand.cap_limited and not self.best_effort
 
     def ends_by(self, at_ns: int) -> bool:
         """Whether it runs and, at its present pace, ends by then."""
@@ -179,7 +176,7 @@ class LiveJob:
 
     def _agent_end_ns(self, report: AgentReport) -> int:
         last_ns = report.last_byte_ns
-        if last_ns is None or produces_last(self.request):
+        if last_ns is None or self.request.demand.ends_computing:
             return report.end_ns
         return last_ns
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jobs.demand import Compute
 from jobs.live.agent_pool import AgentDone
 from jobs.request import JobRequest
 from testbed.backends.emu import live_backend as emu
@@ -112,7 +113,7 @@ def test_two_that_end_a_moment_apart_while_the_head_of_the_queue_waits(policy: s
 
     def request(name: str, at_s: float, n_vms: int) -> JobRequest:
         if policy == "cmbf":
-            return JobRequest(name, at_s, n_vms, 0, 5.0, kind="compute", cpu_share=1.0)
+            return JobRequest(name, at_s, n_vms, 0, 5.0, demand=Compute())
         return JobRequest(name, at_s, n_vms, 100 * MBPS, 5.0)
 
     told: list[Event] = []

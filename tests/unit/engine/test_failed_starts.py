@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from jobs.demand import Compute
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
@@ -89,7 +90,7 @@ def test_under_every_policy_a_failed_start_costs_that_job_alone(name: str) -> No
 
     def request(job_id: str, at_s: float, n_vms: int) -> JobRequest:
         if name in OF_NODES_ALONE:
-            return JobRequest(job_id, at_s, n_vms, 0, 10.0, kind="compute", cpu_share=1.0)
+            return JobRequest(job_id, at_s, n_vms, 0, 10.0, demand=Compute())
         return JobRequest(job_id, at_s, n_vms, 400_000_000, 10.0, deadline_s=500.0)
 
     requests = [request("first", 0.0, 4)]

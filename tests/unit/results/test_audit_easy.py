@@ -7,6 +7,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from jobs.demand import Compute
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
@@ -35,7 +36,7 @@ def audited(base: Path, policy: Easy, label: str, jobs: list[JobRequest], nodes:
 
 
 def job(name: str, nodes: int, runs_s: float, at: float = 0.0, **more: object) -> JobRequest:
-    return JobRequest(name, at, nodes, 0, runs_s, kind="compute", **more)  # type: ignore[arg-type]
+    return JobRequest(name, at, nodes, 0, runs_s, demand=Compute(), **more)  # type: ignore[arg-type]
 
 
 class Reckless(Easy):

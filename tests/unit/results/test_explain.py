@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.demand import Compute
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
@@ -25,7 +26,7 @@ from topologies.flat import flat
 
 
 def job(name: str, nodes: int, runs_s: float, at: float = 0.0) -> JobRequest:
-    return JobRequest(name, at, nodes, 0, runs_s, kind="compute")
+    return JobRequest(name, at, nodes, 0, runs_s, demand=Compute())
 
 
 def history(policy: Policy, jobs: list[JobRequest], nodes: int) -> list[events.Event]:
@@ -98,7 +99,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.parametrize("name", ["fcfs", "sbf", "bgmbf", "easy", "cmbf", "ambf", "cmcbf", "amcbf"])
 def test_every_queueing_policy_says_why_a_job_waits(name: str) -> None:
-    jobs = [JobRequest(f"j{k}", float(k), 3, 0, 20.0, kind="compute") for k in range(3)]
+    jobs = [JobRequest(f"j{k}", float(k), 3, 0, 20.0, demand=Compute()) for k in range(3)]
     told = explained(history(build_policy(name, embedder("oktopus"), {}), jobs, 4), "j2")
     if told.waited_s:
         reasons = [step.says for step in told.steps if step.event == "job_waits"]
