@@ -33,9 +33,7 @@ def named(cell: str) -> list[str]:
 
 
 def test_every_file_is_described(tmp_path: Path) -> None:
-    described = {
-        name.rstrip("/") for row in rows(None) for name in named(row[0])
-    }
+    described = {name.rstrip("/") for row in rows(None) for name in named(row[0])}
     constants = {
         folder.SPEC, folder.RESOLVED, folder.PROVENANCE, folder.EVENTS, folder.JOBS, folder.LINKS,
         folder.SUMMARY, folder.REPORT, folder.PLAN, folder.LOGS,
@@ -45,9 +43,7 @@ def test_every_file_is_described(tmp_path: Path) -> None:
 
 
 def test_every_event_and_its_fields_are_described() -> None:
-    described = {
-        named(row[0])[0]: named(row[1]) for row in rows("events.jsonl")
-    }
+    described = {named(row[0])[0]: named(row[1]) for row in rows("events.jsonl")}
     existing = {
         name: [f.name for f in fields(kind) if f.name != "t"] for name, kind in EVENTS.items()
     }
@@ -55,17 +51,13 @@ def test_every_event_and_its_fields_are_described() -> None:
 
 
 def test_every_column_is_described_in_order() -> None:
-    assert [named(row[0])[0] for row in rows("jobs.csv")] == list(
-        JOB_COLUMNS
-    )
+    assert [named(row[0])[0] for row in rows("jobs.csv")] == list(JOB_COLUMNS)
     text = PAGE.read_text(encoding="utf-8")
     assert f"`{', '.join(tables.LINK_COLUMNS)}`" in text
 
 
 def test_every_key_of_the_summary_is_described(tmp_path: Path) -> None:
-    described = [
-        name for row in rows("summary.json") for name in named(row[0])
-    ]
+    described = [name for row in rows("summary.json") for name in named(row[0])]
     _, results = write_run(tmp_path, sample.flat())
     assert sorted(described) == sorted(results.to_json())
     assert set(tally([]).summary().to_json()) < set(described)
