@@ -111,3 +111,9 @@ def test_commands_that_are_named_exist() -> None:
     for page in PAGES:
         named = set(shown.findall(page.read_text("utf-8")))
         assert named <= known, (page.name, named - known)
+
+
+def test_the_controllers_modules_are_described() -> None:
+    table = (DOCS / "controller.md").read_text("utf-8").split("## What it is made of", 1)[1]
+    named = set(re.findall(r"`(\w+\.py)`", table))
+    assert named == {path.name for path in (ROOT / "controller").glob("*.py")} - {"__init__.py"}
