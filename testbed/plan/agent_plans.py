@@ -13,6 +13,7 @@ from jobs.demand import Command, DemandCurve
 from jobs.live.agent_protocol import AgentReport, Plan
 from jobs.live.command import CommandPlan
 from jobs.live.compute import ComputePlan
+from jobs.live.patterns import Transfer as Flow
 from jobs.live.patterns import transfers
 from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 from jobs.request import JobRequest
@@ -96,14 +97,8 @@ def agent_plans(
             index=vm.index,
             ip=str(vm.ip),
             port=AGENT_PORT,
-            sends=tuple(
-                Outgoing(f.receiver, str(tenant.vms[f.receiver].ip), AGENT_PORT, f.size_bytes)
-                for f in flows
-                if f.sender == vm.index
-            ),
-            receives=tuple(
-                Incoming(f.sender, f.size_bytes) for f in flows if f.receiver == vm.index
-            ),
+            sends=_sends(tenant, vm.index, flows),
+            receives=_receives(vm.index, flows),
             demand=curve,
             cpu_share=min(1.0, demand.cpu_share * scale.cpu) if curve else 0.0,
             timeout_s=PATIENCE_S,
@@ -111,6 +106,18 @@ def agent_plans(
         )
         for vm in tenant.vms
     )
+
+
+def _sends(tenant: TenantPlan, index: int, flows: Sequence[Flow]) -> tuple[Outgoing, ...]:
+    return tuple(
+        Outgoing(f.receiver, str(tenant.vms[f.receiver].ip), AGENT_PORT, f.size_bytes)
+        for f in flows
+        if f.sender == index
+    )
+
+
+def _receives(index: int, flows: Sequence[Flow]) -> tuple[Incoming, ...]:
+    return tuple(Incoming(f.sender, f.size_bytes) for f in flows if f.receiver == index)
 
 
 def _commands(job: JobRequest, demand: Command, tenant: TenantPlan) -> tuple[Plan, ...]:
