@@ -189,7 +189,7 @@ def _cell_is(cell: str, value: Value) -> bool:
 
 COLUMNS = ["time_s", "link", "directed_link", "sent_bps", "reserved_bps", "capacity_bps"]
 MOST_ROWS, MOST_INTERVALS = 200_000, 200
-"""How finely the means of a run without samples are cut (docs/run-folder.md)."""
+"""How finely the means of a run without samples are cut (docs/runs-and-fidelity.md)."""
 
 
 @dataclass(frozen=True)
