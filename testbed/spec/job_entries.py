@@ -262,16 +262,17 @@ def _check_kind(here: Location, entry: Section) -> None:
     if not entry.is_readable("kind"):
         return
     given, kind = entry.model_fields_set, _kind(entry)
+    a_job = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} job"
     for key in KINDS[kind].refused:
         if key in given:
-            here.report(f"means nothing to a {kind} job", key, at_key=True)
+            here.report(f"means nothing to {a_job}", key, at_key=True)
     if entry["cpu"] == 0 and not KINDS[kind].network:
-        here.report(f"must be above 0 for a {kind} job", "cpu")
+        here.report(f"must be above 0 for {a_job}", "cpu")
     for key in KINDS[kind].required:
         unknown = (name for name in here.value if name not in type(entry).model_fields)
         # A misspelt key has been reported already.
         if key not in given and not any(near(name, (key,)) for name in unknown):
-            here.report(f"is required for a {kind} job", key)
+            here.report(f"is required for {a_job}", key)
     if "demand" in given and "demand" not in KINDS[kind].required:
         message = f"belongs to jobs of kind demand, this one's is {kind}"
         here.report(message, "demand", at_key=True)
