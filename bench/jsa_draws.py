@@ -1,6 +1,6 @@
 """JSA's Figure 5 simulated from sixty draws of jobs: which of its orders are there, by how much.
 
-Live a draw is minutes a point, so there are three at most. What three cannot tell, sixty can; the
+Live a draw is minutes a point, so there are three at most. What three leave open, sixty decide; the
 trace is looked for along TESTBED_DATA.
 """
 
@@ -48,7 +48,7 @@ def _rows(
 
 
 def _reward(cell: tuple[str, str, float, int]) -> float:
-    """One simulated run's system reward ratio in per cent: the live figure's own trial."""
+    """One simulated run's system reward ratio in per cent: as the live figure has it."""
     name, series, x, draw = cell
     whole = False  # not the quick one
     experiment = FIGURES[name].trial(series, x, whole).experiment(draw)

@@ -34,17 +34,17 @@ def network(datacentre: DataCentre, prefix: str = "hb") -> Iterator[LiveWorld]:
     """The data centre live, at its real rates, taken down at the end."""
     with TemporaryDirectory(prefix="hosenet-bench-") as logs:
         options = LiveOptions(prefix=prefix)
-        with live_world(datacentre, Scale(), options, Path(logs), "benchmark") as world:
-            yield world
+        with live_world(datacentre, Scale(), options, Path(logs), "benchmark") as live:
+            yield live
 
 
-def pair(world: LiveWorld, tenant_id: int, slot: int, rate_bps: int) -> TenantPlan:
+def pair(live: LiveWorld, tenant_id: int, slot: int, rate_bps: int) -> TenantPlan:
     """A tenant of two VMs, one on each server, in the given slot of both."""
-    by_server = world.plan.slots_of_server
+    by_server = live.plan.slots_of_server
     slots = (by_server[0][slot], by_server[1][slot])
-    placement = Placement(world.datacentre.trees[0].root, ((0, 1), (1, 1)))
+    placement = Placement(live.datacentre.trees[0].root, ((0, 1), (1, 1)))
     return tenant_plan(
-        world.datacentre, world.plan, placement, slots, tenant_id, f"pair{tenant_id}", rate_bps
+        live.datacentre, live.plan, placement, slots, tenant_id, f"pair{tenant_id}", rate_bps
     )
 
 
@@ -62,7 +62,7 @@ class Transfer:
         return self.measured_s / self.ideal_s
 
 
-def transfer(world: LiveWorld, tenants: Sequence[TenantPlan], duration_s: float) -> list[Transfer]:
+def transfer(live: LiveWorld, tenants: Sequence[TenantPlan], duration_s: float) -> list[Transfer]:
     """All tenants send for ``duration_s`` at their rates, starting at one instant."""
     sizes = {t.tenant_id: payload_bytes(t.rate_bps * duration_s) for t in tenants}
     names: list[str] = []
@@ -75,9 +75,9 @@ def transfer(world: LiveWorld, tenants: Sequence[TenantPlan], duration_s: float)
         )
         for vm, plan in zip(tenant.vms, plans, strict=True):
             name = f"{tenant.job_id}.{vm.index}"
-            world.spawn(name, vm.slot, plan)
+            live.spawn(name, vm.slot, plan)
             names.append(name)
-    reports, begin_ns = _collect(world, names, 20 * duration_s + 30)
+    reports, begin_ns = _collect(live, names, 20 * duration_s + 30)
     out = []
     for tenant in tenants:
         received = reports[f"{tenant.job_id}.1"]
@@ -91,7 +91,7 @@ def transfer(world: LiveWorld, tenants: Sequence[TenantPlan], duration_s: float)
 
 
 def _collect(
-    world: LiveWorld, names: Sequence[str], timeout_s: float
+    live: LiveWorld, names: Sequence[str], timeout_s: float
 ) -> tuple[dict[str, AgentReport], int]:
     """Start all agents together once they are ready; their reports and the start instant."""
     unready, alive = set(names), set(names)
@@ -99,7 +99,7 @@ def _collect(
     begin_ns = 0
     give_up = time.monotonic() + timeout_s
     while alive and time.monotonic() < give_up:
-        for message in world.agents.poll(0.5):
+        for message in live.agents.poll(0.5):
             match message:
                 case AgentReady(agent_id=name):
                     unready.discard(name)
@@ -113,7 +113,7 @@ def _collect(
                     pass
         if not unready and not begin_ns:
             begin_ns = time.monotonic_ns() + 3_000_000
-            world.agents.begin(names, begin_ns)
+            live.agents.begin(names, begin_ns)
     missing = sorted(set(names) - set(reports))
     if missing:
         raise RunFailed(f"no report from {', '.join(missing)}")

@@ -1,4 +1,4 @@
-"""Who can never be served: a job that does not fit in the empty data centre is refused at once."""
+"""Admission: a job that does not fit in the empty data centre is refused at once."""
 
 from __future__ import annotations
 
