@@ -17,8 +17,7 @@ from testbed.backends.sim.sharing import Sharing
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
-from testbed.schedulers.bl import Coupling
-from testbed.schedulers.policy import Policy, View
+from testbed.schedulers.policy import FlowDependency, Policy, View
 from testbed.schedulers.registry import build_policy
 from topologies.datacentre import DataCentre
 from topologies.tree import tree
@@ -50,7 +49,7 @@ class DCloudCell:
     ratio: float = 10.0
     ratio_rule: Rule = "redraw"
     pattern: Pattern = "permutation"
-    coupling: Coupling = "slowest"
+    coupling: FlowDependency = "slowest"
     per_hour: float = 160.0
     hours: float = 24.0
     batch: int = 0

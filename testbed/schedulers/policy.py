@@ -133,6 +133,8 @@ FLOW_DEPENDENCIES: tuple[FlowDependency, ...] = get_args(FlowDependency)
 FlowWeights = Literal["equal", "proximate"]
 """Weights of flows on a shared link: all alike, as with TCP, or FairCloud's PS-P."""
 
+FLOW_WEIGHTS: tuple[FlowWeights, ...] = get_args(FlowWeights)
+
 
 @dataclass(frozen=True)
 class SharingModel:
