@@ -23,7 +23,7 @@ from testbed.schedulers.jsa_phases import SLACK, Candidate, why_late
 from testbed.schedulers.jsa_room import Find, Room
 from testbed.schedulers.jsa_rounds import Rounds
 from testbed.schedulers.policy import PolicyKind, SharingModel, View, parameter
-from testbed.schedulers.queueing import Rank, by_arrival
+from testbed.schedulers.queues import SortKey, by_arrival
 from topologies.datacentre import DataCentre
 
 Late = Literal["drop", "run"]
@@ -75,7 +75,7 @@ class FixedDemand:
         self,
         name: str,
         find: Find,
-        rank: Rank,
+        rank: SortKey,
         *,
         late: Late = "drop",
         queue: Queue = "skip",
@@ -152,7 +152,7 @@ class FixedDemandParameters:
     queue: Queue = parameter(QUEUES[0], "jobs behind one that does not fit", choices=QUEUES)
 
 
-def _embedding(name: str, summary: str, rank: Rank) -> PolicyKind:
+def _embedding(name: str, summary: str, rank: SortKey) -> PolicyKind:
     def build(embedder: Embedder, given: FixedDemandParameters) -> FixedDemand:
         return FixedDemand(
             name,
