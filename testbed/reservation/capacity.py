@@ -214,23 +214,15 @@ def _add(
 
 @dataclass(slots=True)
 class Shadow:
-    """A reservation at ``at_s``, when enough nodes will be free, with ``extra`` ones left over.
+    """The reservation of the first in a queue: the earliest time by the planned ends.
 
-    ``limit_s`` is the latest end that counts as at that time (sums of floats).
+    From ``at_s`` on it has its nodes and leaves ``extra`` ones. ``limit_s`` is the latest end that
+    counts as at that time (sums of floats).
     """
 
     at_s: float
     limit_s: float
     extra: int
-
-    def admits(self, n: int, end_s: float) -> bool:
-        """True where ``n`` nodes until ``end_s`` do not delay it; extra nodes are used up then."""
-        if end_s <= self.limit_s:
-            return True
-        if n > self.extra:
-            return False
-        self.extra -= n
-        return True
 
 
 class NodeCapacity:
@@ -252,6 +244,8 @@ class NodeCapacity:
         self._networked = bool(len(datacentre.link_capacity_bps))
         self._memory = datacentre.memory_mib is not None
         self._placed = 0
+        self._reserved = (0, 0.0)
+        self._shadow: Shadow | None = None
 
     def never(self, job: JobRequest, *, any_bandwidth: bool = False) -> str | None:
         """The reason why a job can never run here; None where it can."""
@@ -311,9 +305,29 @@ class NodeCapacity:
             other.give_back(job_id)
         return other
 
-    def shadow(self, n: int, now_s: float) -> Shadow:
-        """Finds when ``n`` nodes will be free if every holder ends at its key. O(holders)."""
-        free, running = len(self.free), iter(self.holders)
+    def reserve(self, n: int, now_s: float) -> None:
+        """Reserves ``n`` nodes at the earliest time; looked up when it is first asked about."""
+        self._reserved, self._shadow = (n, now_s), None
+
+    def admits(self, n: int, end_s: float) -> bool:
+        """True where ``n`` nodes until ``end_s`` do not delay the reservation.
+
+        The nodes that they need of its extra ones are used up then.
+        """
+        shadow = self._shadow or self.shadow
+        if end_s <= shadow.limit_s:
+            return True
+        if n > shadow.extra:
+            return False
+        shadow.extra -= n
+        return True
+
+    @property
+    def shadow(self) -> Shadow:
+        """The reservation, if every holder gives its nodes back at its key. O(holders)."""
+        if self._shadow is not None:
+            return self._shadow
+        (n, now_s), free, running = self._reserved, len(self.free), iter(self.holders)
         for end_s, _, nodes, _ in running:
             free += nodes
             if free >= n:
@@ -327,7 +341,8 @@ class NodeCapacity:
             if end_s > limit_s:
                 break
             free += nodes
-        return Shadow(at_s, limit_s, free - n)
+        self._shadow = Shadow(at_s, limit_s, free - n)
+        return self._shadow
 
     def placement(self, nodes: Sequence[int]) -> Placement:
         """Process ``p`` on node ``nodes[p]``."""

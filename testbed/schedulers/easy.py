@@ -3,8 +3,7 @@
 The first in the queue has a reservation at its *shadow time*: when, by the stated running times,
 enough nodes will be free. A later job starts at once if it fits and either ends by the shadow time
 or needs no more than the *extra* nodes that the first leaves then (Lifka; Mu'alem and Feitelson,
-Section 2.2). O(1) for an arrival that does not fit behind a job that waits, as whoever could not
-start after the last decision cannot start now; else O(waiting + running).
+Section 2.2). An arrival that does not fit costs O(1), anything else O(waiting + running).
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jobs.request import JobRequest
-from testbed.reservation.capacity import Shadow
 from testbed.schedulers.actions import Action, Start, Wait
 from testbed.schedulers.policy import Claim, PolicyKind, View, parameter
 from testbed.schedulers.queues import NodeQueue
@@ -22,8 +20,7 @@ CLAIM_WITH: dict[str, Claim] = {
     "accurate": "head-not-delayed",
     "user": "head-not-delayed-by-user-estimates",
 }
-Entry = tuple[int, float, int, str]
-"""A waiting job: nodes, planned running time, bandwidth, identity."""
+Entry = tuple[int, float, int, str]  # of a waiting job: nodes, planned time, bit/s, identity
 
 
 @dataclass(frozen=True)
@@ -39,35 +36,38 @@ class Easy(NodeQueue[Entry]):
             raise ValueError(f"estimates are one of {', '.join(CLAIM_WITH)}, not {estimates!r}")
         super().__init__("easy")
         self._stated = estimates == "user"
-        self._shadow = Shadow(0.0, 0.0, 0)
 
     def arrive(self, view: View, job: JobRequest) -> list[Action]:
         planned_s = job.stated_s if self._stated else job.duration_s
         entry = (job.n_vms, planned_s, job.bandwidth_bps, job.id)
+        if not self.queue and job.n_vms <= len(self.nodes.free):
+            return [self._start(view.now_s, entry)]
         self.queue.append(entry)
         # The shadow moves with the time while somebody runs longer than planned.
         if len(self.queue) == 1 or self.nodes.holders[0][0] < view.now_s:
             return self.schedule(view)
-        started = self._jump(view.now_s, (entry,)) if self.nodes.free else []
-        return started or ([self._waits(entry)] if view.listening else [])
+        if job.n_vms <= len(self.nodes.free) and (jumped := self._jump(view.now_s, (entry,))):
+            return jumped
+        return [self._waits(entry)] if view.listening else []
 
     def schedule(self, view: View) -> list[Action]:
-        now_s, nodes, queue, out = view.now_s, self.nodes, self.queue, list[Action]()
+        out: list[Action] = []
+        now_s, nodes, queue = view.now_s, self.nodes, self.queue
         while queue and queue[0][0] <= len(nodes.free):
             out.append(self._start(now_s, queue.pop(0)))
         if queue and (nodes.free or view.listening):
-            self._shadow = nodes.shadow(queue[0][0], now_s)
-            out += self._jump(now_s, queue[1:] if nodes.free else ())
+            nodes.reserve(queue[0][0], now_s)
+            out += self._jump(now_s, queue[1:]) if nodes.free else []
             if view.listening:
-                out += self.first_waits((queue[0][3], self._shadow.at_s), self._waits)
+                out += self.first_waits((queue[0][3], nodes.shadow.at_s), self._waits)
         return out
 
     def _jump(self, now_s: float, later: Iterable[Entry]) -> list[Action]:
         """Starts the jobs that fit and do not delay the first, in order of arrival."""
         out: list[Action] = []
-        free = len(self.nodes.free)
+        nodes, free = self.nodes, len(self.nodes.free)
         for entry in later:
-            if entry[0] <= free and self._shadow.admits(entry[0], now_s + entry[1]):
+            if entry[0] <= free and nodes.admits(entry[0], now_s + entry[1]):
                 self.queue.remove(entry)
                 out.append(self._start(now_s, entry))
                 free -= entry[0]
@@ -79,7 +79,7 @@ class Easy(NodeQueue[Entry]):
 
     def _waits(self, entry: Entry) -> Wait:
         (n, planned_s, _, job_id), first, free = entry, self.queue[0], len(self.nodes.free)
-        reason, shadow = f"{n} nodes asked, {free} free", self._shadow
+        reason, shadow = f"{n} nodes asked, {free} free", self.nodes.shadow
         if entry is first:
             behind = tuple(run[3] for run in self.nodes.holders if run[0] <= shadow.limit_s)
             return Wait(job_id, f"first in the queue: {reason}", behind, shadow.at_s)

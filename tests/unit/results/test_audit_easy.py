@@ -44,7 +44,7 @@ class Reckless(Easy):
     """Lets anybody jump who fits."""
 
     def _jump(self, now_s: float, later: Iterable[Entry]) -> list[Action]:
-        self._shadow.extra = 1000
+        self.nodes.shadow.extra = 1000
         return super()._jump(now_s, later)
 
 
