@@ -27,7 +27,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Thresholds of the checks. The documentation says what each was set from."""
+    """Thresholds of the checks. ``docs/runs-and-fidelity.md`` says what each was set from."""
 
     load_suspect: float = 0.9
     load_invalid: float = 1.1

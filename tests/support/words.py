@@ -34,7 +34,7 @@ KEPT = re.compile(
     r"|coupling(?=[:=.`'\"]|\]| ?=)|[\"'`.]coupling[\"'`]?|[\"'`]lockstep[\"'`]|coupling: \w+"
     r"|lockstep(?=[,}\]|])"
     r"|(?<=[\"'`.])reading(?=[\"'`=:])|\breading: (G|literal[\w-]*)|workload\.reading"
-    r"|validity-cases|validity_cases"
+    r"|validity-cases|validity_cases|\"mended\""
     r"|[\"'`]instant[\"'`]|site-packages|ladder_\w+\.yaml"
     r"|\bstrip\("
 )
@@ -72,12 +72,8 @@ _THE = (
 _EVALUATION = r"^reproductions/|^reproductions/|^tests/unit/reproduc|^docs/papers/"
 
 RULES = (
-    _retired("namespaces per server", r"\bberths?\b", names="berth namespaces_per_server"),
-    _retired(
-        "raise priority; expedited_rcu RCU",
-        r"\bhast(?:e|ens?|ened)\b",
-        names="haste raise_priority",
-    ),
+    _retired("namespaces per server", r"\bberths?\b", names="berth berths"),
+    _retired("raise priority; expedited RCU", r"\bhast(?:e|ens?|ened)\b", names="haste hasten"),
     _retired("tier reservations", r"\bthe books\b", names="books"),
     _retired("slot counters", r"\b(?:OpenEnded|OneSlotEach)\b"),
     _retired("backend", r"\bworlds?\b", names="world worlds"),
@@ -85,9 +81,7 @@ RULES = (
         "backend trace, TracingBackend, ReplayBackend", whole="Recorded Replayed answers Answers"
     ),
     _retired("recorded, notified; last wait reason; observed", names="told said", whole="met"),
-    _retired(
-        "preflight load test", r"\brehears\w+", names="preflight_load_test rehearsal rehearsed"
-    ),
+    _retired("preflight load test", r"\brehears\w+", names="rehearse rehearsal rehearsed"),
     _retired(
         "bandwidth sweep, point", r"\b(?:ladders?|rungs?)\b", names="ladder ladders rung rungs"
     ),
@@ -107,7 +101,7 @@ RULES = (
     _retired("SCHED_IDLE; is preempted", r"\bg(?:ives?|ave|iving) way\b", names="gives"),
     _retired("default class", r"\bunclaimed\b", names="unclaimed"),
     _retired("allow borrowing", r"\bopen(?:s|ed|ing)? links?\b"),
-    _retired("cap-limited", r"\bheld back\b|\bholds back\b", names="cap_limited"),
+    _retired("cap-limited", r"\bheld back\b|\bholds back\b", names="steady"),
     _retired("completion window", r"\bscale\.instant\b"),
     _retired("fidelity", r"\bvalidity\b", names="validity"),
     _retired("time tolerance", r"\btogether_s\b|\bTOGETHER_S\b"),
