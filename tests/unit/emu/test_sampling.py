@@ -24,7 +24,7 @@ def watching() -> Watch:
 
 
 def lateness_s(watch: Watch) -> list[float]:
-    return [f.figures["max_s"] for f in watch.findings() if f.check == "lateness"]
+    return [f.metrics["max_s"] for f in watch.findings() if f.check == "lateness"]
 
 
 def test_a_sleep_that_lasted_too_long_was_late_by_the_rest() -> None:

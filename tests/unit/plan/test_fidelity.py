@@ -79,7 +79,7 @@ def test_a_switch_that_waits_for_a_processor_is_doubted_by_its_worst_tenth() -> 
     assert [f.level for f in switch([0.2] * 10)] == ["ok"]
     assert [f.level for f in switch([0.2] * 9 + [0.6])] == ["ok"]
     (doubtful,) = switch([0.2] * 8 + [0.6] * 2)
-    assert (doubtful.level, doubtful.figures["waited_p90"]) == ("suspect", 0.6)
+    assert (doubtful.level, doubtful.metrics["waited_p90"]) == ("suspect", 0.6)
     assert "60% of the time" in doubtful.reason
     assert [f.level for f in switch([0.2] * 8 + [0.95] * 2)] == ["invalid"]
 
@@ -92,7 +92,7 @@ def test_preflight_says_which_scale_would_fit() -> None:
     easy = preflight(3e9, 1.0, 0.3, 0.1)
     assert easy.level == "ok"
     assert "scale.rate" not in easy.reason
-    assert easy.figures["capable_bps"] == pytest.approx(1e10)
+    assert easy.metrics["capable_bps"] == pytest.approx(1e10)
 
 
 def test_a_rehearsal_that_delivers_nothing_is_invalid_and_does_not_divide_by_zero() -> None:
