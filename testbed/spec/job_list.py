@@ -273,15 +273,16 @@ def _check_kind(document: Document, path: Path, known: Known) -> None:
     if "kind" not in known:
         return
     entry, kind = document.at(path), _kind(known)
+    a_job = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} job"
     for key in KINDS[kind].refused:
         if key in entry:
-            document.report((*path, key), f"means nothing to a {kind} job", at_key=True)
+            document.report((*path, key), f"means nothing to {a_job}", at_key=True)
     if known.get("cpu") == 0 and not KINDS[kind].network:
-        document.report((*path, "cpu"), f"must be above 0 for a {kind} job")
+        document.report((*path, "cpu"), f"must be above 0 for {a_job}")
     for key in KINDS[kind].required:
         meant = (near(name, (key,)) for name in entry if name not in JobEntry.model_fields)
         if key not in entry and not any(meant):  # a misspelt key has been named already
-            message = f"is required for a {kind} job"
+            message = f"is required for {a_job}"
             where = Problem(document.place(path), dotted((*path, key)), message)
             document.problems.append(where)
     if "demand" in entry and "demand" not in KINDS[kind].required:
