@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.reproductions.emulate import Scripted, example
 
 from reproductions import published, registry
 from reproductions.claims import Claim, more
@@ -34,6 +33,7 @@ from testbed.cli import reproduce as command
 from testbed.errors import MachineCannot
 from testbed.results.reading import load_run
 from testbed.runs import playing
+from tests.unit.reproductions.live_world import Scripted, example
 
 VC, BL = "VC", "BL"
 XS = (1.0,)

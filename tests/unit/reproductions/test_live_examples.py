@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.reproductions.emulate import Scripted
 
 from reproductions.cmbf.examples import AMBF, CMBF, LATE, MOVED, end_of
 from reproductions.cmbf.interference import IDLE_USED, LOSS
@@ -15,6 +14,7 @@ from reproductions.live.play import LiveReproduced, reproduce_live
 from reproductions.play import Request
 from reproductions.registry import LIVE_FIGURES
 from testbed.runs import playing
+from tests.unit.reproductions.live_world import Scripted
 
 
 @pytest.fixture(autouse=True)
