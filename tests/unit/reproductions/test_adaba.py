@@ -94,5 +94,5 @@ def test_a_log_that_is_not_there_is_named_with_its_origin(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(MachineCannot, match=r"no NASA-iPSC-1993-3\.1-cln") as caught:
         from_log("nasa", 7, 0.5, 432, HoseDemand(GBPS, 54), 1)
-    assert caught.value.mend is not None
-    assert "Parallel Workloads Archive" in caught.value.mend
+    assert caught.value.hint is not None
+    assert "Parallel Workloads Archive" in caught.value.hint

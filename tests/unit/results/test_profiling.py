@@ -1,4 +1,4 @@
-"""A ladder's runs as a profile: medians, the threshold, and what is said of it."""
+"""A ladder's runs as a profile: medians, the threshold, and what is message of it."""
 
 from __future__ import annotations
 
