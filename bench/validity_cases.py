@@ -39,7 +39,7 @@ from testbed.plan.network_plan import NetworkPlan, TenantPlan
 from testbed.results.folder import RunFolder, Sink
 from testbed.runs.live_run import LiveRun, run_live
 from testbed.runs.playing import RunRecord
-from testbed.spec.load import load_experiment
+from testbed.spec.experiment_file import load_experiment
 
 EXPERIMENT = """
 name: validity

@@ -9,13 +9,13 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from jobs.workload.hose_demand import HoseDemand
+from jobs.workload.parallel_jobs import HoseDemand
 from reproductions.adaba.acceptance import EMBEDDERS
 from reproductions.adaba.cell import DrawnCell, LogsCell
 from reproductions.adaba.scheduling import POLICIES
 from reproductions.adaba.workloads import FILES, LOGS, Demand, Sizes, drawn, from_log
 from testbed.errors import MachineCannot
-from testbed.spec.files import find_file
+from testbed.spec.document import find_file
 
 GBPS = 10**9
 SMALL = DrawnCell("adaba", 3, 500e6, jobs=60)

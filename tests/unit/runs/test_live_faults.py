@@ -26,7 +26,7 @@ from testbed.errors import RunFailed
 from testbed.results.folder import RunFolder
 from testbed.runs import live_run
 from testbed.runs.playing import RunRecord
-from testbed.spec.load import load_experiment
+from testbed.spec.experiment_file import load_experiment
 from tests.support.fake_emulation import SCALE_RATE, FakeWorld
 
 FILE = """
