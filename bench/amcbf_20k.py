@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from bench.figures import Result
+from bench.samples import Result
 from jobs.workload.feitelson import FeitelsonStyle
-from jobs.workload.parallel import ParallelJobs, Requests
+from jobs.workload.parallel_jobs import ParallelJobs, Requests
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.engine.engine import Engine
 from testbed.results.metrics import Tally

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import combinations
 
-from bench.figures import Result
+from bench.samples import Result
 from reproductions.jsa.cell import Reward
 from reproductions.jsa.figures import REWARD
 from reproductions.jsa.live import JSA_LIVE

@@ -3,7 +3,7 @@
 The *estimate* knows nothing of the application: p' = p·b/b' (DCloud, Section III.B, the inversely
 proportional rule), an upper bound. The *model* is what happens: p·b/b' of what the network limits,
 the profile's time of an elastic job (JSA, Section II.C), DCloud's Eq. 1 of a demand curve. A new
-kind of job is a class here, with its plan for the live network in :mod:`testbed.plan.job`.
+kind of job is a class here, with its plan for the live network in :mod:`testbed.plan.agent_plans`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, cast
 from jobs.job_profile import Profile
 
 Pattern = Literal["ring", "permutation", "all-to-all"]
-JobKind = Literal["transfer", "demand", "compute"]
+JobKind = Literal["transfer", "demand", "compute", "iperf3"]
 LeaseType = Literal["advance", "immediate", "best-effort"]
 CpuUse = float | tuple[float, ...]
 """The share of a node's CPU that a process uses alone: one for all processes, or one each."""
@@ -51,7 +51,8 @@ def scaled_duration_s(duration_s: float, bandwidth_bps: float, granted_bps: floa
 class Demand:
     """Base of all kinds: network-limited, progress proportional to time, p·b/b' at every rate.
 
-    ``kind`` is the word for it in files and tables. ``network``: whether it sends anything.
+    ``kind`` is the word for it in files and tables, ``summary`` its help there. ``network``:
+    whether it sends; ``timed``: for its duration, whatever its rate, instead of a volume.
     ``pattern``: who sends to whom. ``cpu_share``: the share of a core that each VM burns while it
     produces data. ``cpu_use``: see :data:`CpuUse`; ``cpu_estimate`` is what schedulers read in its
     place where they are not given the truth. ``profile``: the running time at every bandwidth that
@@ -64,7 +65,9 @@ class Demand:
 
     __slots__ = ()
     kind: JobKind = "transfer"
+    summary: str = ""
     network: bool = True
+    timed: bool = False
     pattern: Pattern = "ring"
     cpu_share: float = 0.0
     cpu_use: CpuUse = 1.0
@@ -151,6 +154,8 @@ class Entry:
 class Transfer(Demand):
     """A fixed volume p·b per VM; with a ``profile`` the job is elastic."""
 
+    summary = "limited by the network (default)"
+
     pattern: Pattern = "ring"
     cpu_share: float = 0.0
     profile: Profile | None = None
@@ -207,6 +212,7 @@ class DemandCurve(Demand):
     cpu_use: CpuUse = 1.0
     cpu_estimate: CpuUse | None = None
     kind = "demand"
+    summary = "limited by the curve in 'demand' too (default where there is one)"
     pauses = True
     required = ("bandwidth", "demand")
 
@@ -298,6 +304,7 @@ class Compute(Demand):
     cpu_use: CpuUse = 1.0
     cpu_estimate: CpuUse | None = None
     kind = "compute"
+    summary = "moves nothing"
     network = False
     cpu_share = 1.0
     required = ()
@@ -367,10 +374,45 @@ class Command(Transfer):
         return scaled_duration_s(job.duration_s, job.bandwidth_bps, bandwidth_bps)
 
 
+@dataclass(frozen=True, slots=True)
+class Iperf3(Demand):
+    """iperf3 between the VMs for the job's duration; its volume is what its rate gives."""
+
+    pattern: Pattern = "ring"
+    cpu_use: CpuUse = 1.0
+    cpu_estimate: CpuUse | None = None
+    kind = "iperf3"
+    summary = "iperf3 for its duration, at what bandwidth it gets"
+    timed = True
+    own_program = True
+    refused = ("command", "cpu", "profile", "speedup")
+
+    @classmethod
+    def from_entry(cls, entry: Entry) -> Demand:
+        return cls(entry.pattern or "ring")
+
+    @property
+    def cap_limited(self) -> bool:
+        return self.pattern != "all-to-all"
+
+    def profiled_s(self, job: Profiled, bandwidth_bps: float) -> float:  # noqa: ARG002 - see Demand
+        return job.duration_s
+
+    def duration_s(self, job: Profiled, granted_bps: float) -> float:  # noqa: ARG002 - see Demand
+        return job.true_s
+
+    def volume_bits(self, job: Profiled, granted_bps: float = 0.0) -> float:
+        return job.true_s * (granted_bps or job.bandwidth_bps)
+
+    def remaining_s(self, job: Profiled, done: float, rate_bps: float) -> float:  # noqa: ARG002 - see Demand
+        return max(0.0, 1.0 - done) * job.true_s
+
+
 KINDS: Mapping[JobKind, type[Demand]] = {
     "transfer": Transfer,
     "demand": DemandCurve,
     "compute": Compute,
+    "iperf3": Iperf3,
 }
 """What an entry's ``kind`` in a file means."""
 

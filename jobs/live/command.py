@@ -23,15 +23,42 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
 
 from jobs import linux
 from jobs.live.agent import AgentFailure, Channel, Stopwatch, wait_for_start
-from jobs.live.agent_protocol import AgentReport, CommandPlan, Progress, Ready
+from jobs.live.agent_protocol import AgentReport, Plan, Progress, Ready
+from jobs.live.json_decoding import Check, Positive, Text
 
 OUTPUT_LIMIT_BYTES = 4 << 20
 _LAST_LINE_BYTES = 300
 _READ_BYTES = 65536
 _CUT = b"\n[the rest of the output is not kept]\n"
+
+
+@dataclass(frozen=True)
+class CommandPlan(Plan):
+    """The agent of VM ``index`` runs an application: ``argv``, one process tree per VM.
+
+    ``ip`` is the VM's address, ``peers`` are those of all VMs by rank, its own included.
+    ``environment`` is added to what every command gets. ``grace_s`` is how long the command may
+    continue after SIGTERM before it is killed. A command that migrates starts from its beginning.
+    """
+
+    kind: ClassVar[str] = "command"
+    pinned: ClassVar[bool] = True
+    ip: Text
+    peers: tuple[str, ...]
+    argv: Annotated[tuple[str, ...], Check("a list of at least 1 texts", bool)]
+    environment: tuple[tuple[str, str], ...] = ()
+    start_at_ns: int | None = None
+    grace_s: Positive = 2.0
+    progress_every_s: Positive = 0.2
+
+    def readdressed(self, ips: Sequence[str]) -> CommandPlan:
+        return replace(self, ip=ips[self.index], peers=tuple(ips))
 
 
 class CommandAgent:
@@ -43,7 +70,7 @@ class CommandAgent:
         self._watch = Stopwatch()
         self._kept_bytes = 0
         self._tail = b""
-        self._cpu_before_s = _children_cpu_s()
+        self._cpu_before_s = children_cpu_s()
 
     def run(self) -> None:
         """Run the command to its end; raises AgentFailure with what it said last if it fails."""
@@ -62,17 +89,9 @@ class CommandAgent:
             raise AgentFailure(self._how(child.returncode))
 
     def report(self, error: str | None) -> AgentReport:
-        """How long it took and what CPU time it used."""
-        return AgentReport(
-            index=self._plan.index,
-            start_ns=self._watch.start_ns,
-            end_ns=time.monotonic_ns(),
-            received=(),
-            sent=(),
-            cpu_s=self._cpu_s(),
-            congestion_control=None,
-            error=error,
-        )
+        """Its duration and the CPU time it used."""
+        start_ns, end_ns = self._watch.start_ns, time.monotonic_ns()
+        return AgentReport(self._plan.index, start_ns, end_ns, cpu_s=self._cpu_s(), error=error)
 
     def _started(self, home: str) -> subprocess.Popen[bytes]:
         plan = self._plan
@@ -98,7 +117,7 @@ class CommandAgent:
                 bufsize=0,
                 start_new_session=True,
                 # Before exec, in a process without threads: it ends with its agent.
-                preexec_fn=_tie_to_agent,  # noqa: PLW1509
+                preexec_fn=tie_to_agent,  # noqa: PLW1509
             )
         except OSError as error:
             raise AgentFailure(f"cannot run {plan.argv[0]!r}: {error.strerror}") from None
@@ -147,10 +166,10 @@ class CommandAgent:
     def _end(self, child: subprocess.Popen[bytes]) -> None:
         """Whatever is left of it: a word first, then by force."""
         if child.poll() is None:
-            _signal_group(child.pid, signal.SIGTERM)
+            signal_group(child.pid, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(self._plan.grace_s)
-        _signal_group(child.pid, signal.SIGKILL)
+        signal_group(child.pid, signal.SIGKILL)
         child.wait()
 
     def _sample(self) -> None:
@@ -161,7 +180,7 @@ class CommandAgent:
     def _cpu_s(self) -> float:
         if self._watch.start_ns is None:
             return 0.0
-        return self._watch.cpu_s() + _children_cpu_s() - self._cpu_before_s
+        return self._watch.cpu_s() + children_cpu_s() - self._cpu_before_s
 
     def _how(self, code: int) -> str:
         name = os.path.basename(self._plan.argv[0])  # noqa: PTH119 - a command, not a path
@@ -170,17 +189,20 @@ class CommandAgent:
         return f"{name} ended with {how}" + (f": {lines[-1].strip()}" if lines else "")
 
 
-def _tie_to_agent() -> None:
+def tie_to_agent() -> None:
+    """In a child before exec: it ends with its agent, and on the signals that end one."""
     linux.set_parent_death_signal(signal.SIGKILL)
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, signal.SIG_DFL)
 
 
-def _signal_group(group: int, signum: int) -> None:
+def signal_group(group: int, signum: int) -> None:
+    """Signals a process group that may have ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signum)
 
 
-def _children_cpu_s() -> float:
+def children_cpu_s() -> float:
+    """User and system time of this process's ended children so far, in seconds (getrusage)."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime

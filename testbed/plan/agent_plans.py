@@ -1,4 +1,4 @@
-"""A placed job as the plans of its agents: who sends how much to whom, on the emulated wire. Pure.
+"""Plans of a placed job's agents, with volumes on the emulated wire. Pure.
 
 Scales (design, "Scales"): ``scale_rate`` divides bandwidths, ``scale_time`` compresses time;
 volumes follow, so that a job of p seconds at b lasts p / scale_time wall seconds at b·scale_rate.
@@ -6,23 +6,18 @@ volumes follow, so that a job of p seconds at b lasts p / scale_time wall second
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from itertools import pairwise
 from random import Random
 
-from jobs.demand import Command, DemandCurve
-from jobs.live.agent_protocol import (
-    AgentReport,
-    CommandPlan,
-    ComputePlan,
-    Incoming,
-    Outgoing,
-    Plan,
-    TransferPlan,
-)
-from jobs.live.agent_protocol import Plan as AgentPlan
+from jobs.demand import Command, DemandCurve, Iperf3
+from jobs.live.agent_protocol import AgentReport, Plan
+from jobs.live.command import CommandPlan
+from jobs.live.compute import ComputePlan
+from jobs.live.iperf3 import Iperf3Plan
+from jobs.live.patterns import Transfer as Flow
 from jobs.live.patterns import transfers
+from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 from jobs.request import JobRequest
 from jobs.wire import payload_bytes, payload_rate_bps
 from testbed.plan.network_plan import TenantPlan, scaled_bps
@@ -36,6 +31,7 @@ TIMEOUT_FLOOR_S = 60.0
 # which knows who is preempted.
 PATIENCE_S = 7 * 24 * 3600.0
 IDLE_SHARE = 0.01
+ROUNDING_S = 1e-6
 ALL_OF_IT = 0.99
 
 
@@ -58,12 +54,12 @@ def time_limit_s(
 
 def _burners(
     job: JobRequest, tenant: TenantPlan, scale: Scale, granted_bps: int
-) -> tuple[AgentPlan, ...]:
-    """What each VM burns: its use of a processor, ``scale.cpu`` of one of this machine's each.
+) -> tuple[Plan, ...]:
+    """Compute plans: each VM uses ``scale.cpu`` of one of this machine's processors a core.
 
     A VM of several cores burns as many times as much, one processor of this machine's at most.
     A process that uses all of its processor is not paced: its node's quota is what it gets, and
-    who else is on the node makes the difference. Jobs that have nobody to talk to idle along.
+    the node's other VMs make the difference. Jobs of a single VM without CPU work sleep.
     """
     demand, true_s = job.demand, job.true_s
     if demand.profile is not None and granted_bps > 0:
@@ -81,7 +77,7 @@ def _burners(
 
 def agent_plans(
     job: JobRequest, tenant: TenantPlan, scale: Scale, seed: int, granted_bps: int = 0
-) -> tuple[AgentPlan, ...]:
+) -> tuple[Plan, ...]:
     """One plan a VM, by index. ``granted_bps`` is what is reserved for each, in the experiment's
     units: 0 where nothing is.
     """
@@ -93,6 +89,8 @@ def agent_plans(
     stream = Random(f"{seed}/{job.id}")  # noqa: S311 reproducible, not secret
     size_bytes = volume_payload_bytes(job, scale, granted_bps)
     flows = transfers(demand.pattern, job.n_vms, size_bytes, stream)
+    if isinstance(demand, Iperf3):
+        return _measurements(job, tenant, scale, flows)
     curve: tuple[tuple[float, int], ...] = ()
     if isinstance(demand, DemandCurve):
         curve = tuple(
@@ -104,14 +102,8 @@ def agent_plans(
             index=vm.index,
             ip=str(vm.ip),
             port=AGENT_PORT,
-            sends=tuple(
-                Outgoing(f.receiver, str(tenant.vms[f.receiver].ip), AGENT_PORT, f.size_bytes)
-                for f in flows
-                if f.sender == vm.index
-            ),
-            receives=tuple(
-                Incoming(f.sender, f.size_bytes) for f in flows if f.receiver == vm.index
-            ),
+            sends=_sends(tenant, vm.index, flows),
+            receives=_receives(vm.index, flows),
             demand=curve,
             cpu_share=min(1.0, demand.cpu_share * scale.cpu) if curve else 0.0,
             timeout_s=PATIENCE_S,
@@ -121,96 +113,55 @@ def agent_plans(
     )
 
 
-def _commands(job: JobRequest, demand: Command, tenant: TenantPlan) -> tuple[AgentPlan, ...]:
+def _sends(tenant: TenantPlan, index: int, flows: Sequence[Flow]) -> tuple[Outgoing, ...]:
+    return tuple(
+        Outgoing(f.receiver, str(tenant.vms[f.receiver].ip), AGENT_PORT, f.size_bytes)
+        for f in flows
+        if f.sender == index
+    )
+
+
+def _receives(index: int, flows: Sequence[Flow]) -> tuple[Incoming, ...]:
+    return tuple(Incoming(f.sender, f.size_bytes) for f in flows if f.receiver == index)
+
+
+def _measurements(
+    job: JobRequest, tenant: TenantPlan, scale: Scale, flows: Sequence[Flow]
+) -> tuple[Plan, ...]:
+    """iperf3 in place of the flows, for the job's time rounded up to iperf3's whole seconds."""
+    seconds = max(1, math.ceil(job.true_s / scale.time - ROUNDING_S))
+    return tuple(
+        Iperf3Plan(
+            index=vm.index,
+            ip=str(vm.ip),
+            port=AGENT_PORT,
+            seconds=seconds,
+            sends=tuple((order.peer, order.ip) for order in _sends(tenant, vm.index, flows)),
+            receives=tuple(flow.peer for flow in _receives(vm.index, flows)),
+        )
+        for vm in tenant.vms
+    )
+
+
+def _commands(job: JobRequest, demand: Command, tenant: TenantPlan) -> tuple[Plan, ...]:
     """The application's own command in every VM; it has its rank and peers by its environment."""
     peers = tuple(str(vm.ip) for vm in tenant.vms)
-    told = (("HOSENET_JOB", job.id), ("HOSENET_BANDWIDTH_BPS", str(tenant.rate_bps)))
-    return tuple(CommandPlan(vm.index, str(vm.ip), peers, demand.words, told) for vm in tenant.vms)
-
-
-# ------------------------------------------------------------------------------------- restart
-
-
-Curve = tuple[tuple[float, int], ...]
-
-# Less CPU than this is nobody's work; a plan wants something above 0.
-LEAST_CPU_S = 1e-6
+    environment = (("HOSENET_JOB", job.id), ("HOSENET_BANDWIDTH_BPS", str(tenant.rate_bps)))
+    return tuple(
+        CommandPlan(vm.index, str(vm.ip), peers, demand.words, environment) for vm in tenant.vms
+    )
 
 
 def remaining(plans: Sequence[Plan], reports: Mapping[int, AgentReport]) -> tuple[Plan, ...]:
-    """Every VM's plan for the rest, by index. A VM without a report has done nothing that counts.
+    """The rest of a job that was stopped, for agents that resume it elsewhere, by VM.
 
-    Addresses are still the old ones: see :func:`moved`.
+    A job that migrates is ended where it is, each agent reporting what it has done: what a
+    receiver has counted is not sent again, CPU time that was used is not used again. A VM without a
+    report has done nothing that counts. Addresses are still the old ones.
     """
     arrived = {
         (flow.peer, index): flow.size_bytes
         for index, report in reports.items()
         for flow in report.received
     }
-    return tuple(_rest(plan, reports.get(plan.index), arrived) for plan in plans)
-
-
-def moved(plans: Sequence[Plan], ips: Sequence[str]) -> tuple[Plan, ...]:
-    """The same plans for VMs that have the addresses ``ips`` now, by index."""
-    return tuple(_moved(plan, ips) for plan in plans)
-
-
-def _moved(plan: Plan, ips: Sequence[str]) -> Plan:
-    match plan:
-        case TransferPlan():
-            sends = tuple(replace(order, ip=ips[order.peer]) for order in plan.sends)
-            return replace(plan, ip=ips[plan.index], sends=sends)
-        case CommandPlan():
-            return replace(plan, ip=ips[plan.index], peers=tuple(ips))
-        case ComputePlan():
-            return plan
-
-
-def _rest(
-    plan: Plan,
-    report: AgentReport | None,
-    arrived: Mapping[tuple[int, int], int],
-) -> Plan:
-    if isinstance(plan, CommandPlan):
-        return plan
-    if isinstance(plan, ComputePlan):
-        burnt_s = 0.0 if report is None else report.cpu_s
-        return replace(plan, cpu_s=max(LEAST_CPU_S, plan.cpu_s - burnt_s))
-    sends, receives = [], []
-    for order in plan.sends:
-        left = order.size_bytes - arrived.get((plan.index, order.peer), 0)
-        if left > 0:
-            sends.append(replace(order, size_bytes=left))
-    for source in plan.receives:
-        left = source.size_bytes - arrived.get((source.peer, plan.index), 0)
-        if left > 0:
-            receives.append(Incoming(source.peer, left))
-    total = sum(order.size_bytes for order in plan.sends)
-    done = total - sum(order.size_bytes for order in sends)
-    return replace(
-        plan,
-        sends=tuple(sends),
-        receives=tuple(receives),
-        demand=curve_after(plan.demand, done / total) if plan.demand and sends else (),
-    )
-
-
-def curve_after(curve: Curve, sent_share: float) -> Curve:
-    """The demand curve from where ``sent_share`` of all bytes are sent, stretched to 0..1 again.
-
-    With τ and the total both reduced in proportion, the rest takes as long as it would have.
-    """
-    starts = [0.0, *(end for end, _ in curve)]
-    areas = [(b - a) * rate for (a, b), (_, rate) in zip(pairwise(starts), curve, strict=True)]
-    done = sent_share * sum(areas)
-    x0 = 0.0
-    for start, (end, rate), area in zip(starts, curve, areas, strict=False):
-        if done < area:
-            x0 = start + done / rate
-            break
-        if area and done == area:
-            x0 = end
-            break
-        done -= area
-    rest = [((end - x0) / (1.0 - x0), rate) for end, rate in curve if end > x0]
-    return (*rest[:-1], (1.0, rest[-1][1]))
+    return tuple(plan.remaining(reports.get(plan.index), arrived) for plan in plans)

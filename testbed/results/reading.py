@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypeVar
+
+from annotated_types import Len
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from testbed.errors import BadInput
-from testbed.events import Event, RunEnded, RunStarted, event_from_json
+from testbed.events import (
+    EVENTS,
+    Event,
+    Int,
+    JobEnded,
+    JobSubmitted,
+    Number,
+    RunEnded,
+    RunStarted,
+)
 from testbed.results import folder as names
 from testbed.results.metrics import JobRow, Summary, Tally
-from testbed.results.shape import check_shape, require_where_there
 
 CHANGED = "the folder was changed after its run: run again"
-"""The mend of a damaged folder."""
+"""The hint of a damaged folder."""
 MADE = "name a folder that `testbed run` or `testbed simulate` made, such as runs/…"
 SHOWN_RUNS = 5
 
@@ -30,7 +42,7 @@ class Line:
 
 @dataclass(frozen=True)
 class EventFile:
-    """What ``events.jsonl`` holds. ``broken_line``: the last, cut short by a killed process."""
+    """Content of ``events.jsonl``. ``broken_line``: the last, cut short by a killed process."""
 
     path: Path
     lines: tuple[Line, ...]
@@ -42,7 +54,7 @@ class EventFile:
 
     @property
     def complete(self) -> bool:
-        """Whether the run came to its end and said so."""
+        """True where the run recorded its end."""
         return bool(self.lines) and isinstance(self.lines[-1].event, RunEnded)
 
 
@@ -60,6 +72,125 @@ class Run:
     spec_text: str | None
     resolved: dict[str, Any] | None
     files: tuple[str, ...] = field(default=())
+
+
+T = TypeVar("T")
+
+
+class _Profile(TypedDict):
+    options: Annotated[list[Annotated[list[Number], Len(2, 2)]], Len(1)]
+
+
+class _Request(TypedDict):
+    """Fields of a request's record that are read; each kind of demand has others of its own."""
+
+    id: str
+    submit_s: Number
+    n_vms: Int
+    bandwidth_bps: Int
+    duration_s: Number
+    deadline_s: Number | None
+    kind: str
+    application: str | None
+    value: Number
+    # Not every request has them, nor had the first run folders.
+    cores: NotRequired[Int]
+    memory_mib: NotRequired[Int]
+    lease: NotRequired[str | None]
+    wanted_s: NotRequired[Number | None]
+    estimate_s: NotRequired[Number | None]
+    profile: NotRequired[_Profile | None]
+
+
+class _Detail(TypedDict):
+    price: NotRequired[Number]
+
+
+class _Links(TypedDict):
+    lower: list[Int]
+    upper: list[Int]
+    capacity_bps: list[Int]
+
+
+class _Tree(TypedDict):
+    root: Int
+    parent: list[Int]
+    uplink: list[Int]
+
+
+class _Topology(TypedDict):
+    names: list[str]
+    slots: list[Int]
+    links: _Links
+    trees: list[_Tree]
+    memory_mib: NotRequired[list[Int]]
+
+
+_EVENT = {name: TypeAdapter(kind).validator.validate_python for name, kind in EVENTS.items()}
+_REQUEST = TypeAdapter(_Request)
+_DETAIL = TypeAdapter(_Detail)
+_TOPOLOGY = TypeAdapter(_Topology)
+
+
+def event_from_json(record: Mapping[str, Any]) -> Event:
+    """The inverse of :meth:`Event.to_json`; ValueError names what is wrong with the record."""
+    given = dict(record)
+    name = given.pop("event", None)
+    if name not in EVENTS:
+        raise ValueError(f"unknown event {name!r}")
+    where = name
+    try:
+        event: Event = _EVENT[name](given)
+        match event:
+            case JobSubmitted():
+                where = "job"
+                _REQUEST.validate_python(event.job)
+            case JobEnded():
+                where = "detail"
+                _DETAIL.validate_python(event.detail)
+            case RunStarted():
+                where = "topology"
+                _TOPOLOGY.validate_python(event.topology)
+    except ValidationError as error:
+        raise ValueError(first_fault(error, where)) from None
+    return event
+
+
+def checked(kind: TypeAdapter[T], record: object, path: Path, where: str) -> T:
+    """A stored record as its type. Raises BadInput naming the file and what is wrong there."""
+    try:
+        return kind.validate_python(record)
+    except ValidationError as error:
+        raise BadInput(f"{path}: damaged: {first_fault(error, where)}", CHANGED) from error
+
+
+def first_fault(error: ValidationError, where: str) -> str:
+    """The first thing wrong with a record, missing fields first: ``job: n_vms is not int``."""
+    fault = min(error.errors(include_url=False), key=lambda one: one["type"] != "missing")
+    *above, name = [part for part in fault["loc"] if isinstance(part, str)] or ["it"]
+    place = ".".join([where, *above])
+    if fault["type"] == "missing":
+        return f"{place} lacks {name}"
+    message = _FAULTS.get(fault["type"], "is {input!r}").format_map(fault)
+    return f"{place}: {name} {message}"
+
+
+_FAULTS = {
+    "int_type": "is not int",
+    "float_type": "is not float",
+    "float_parsing": "is no number",
+    "string_type": "is not str",
+    "list_type": "is not list",
+    "tuple_type": "is not list",
+    "dict_type": "is not dict",
+    "mapping_type": "is not dict",
+    "dataclass_type": "is no object",
+    "unexpected_keyword_argument": "is unknown",
+    "too_short": "is not as long as it must be",
+    "too_long": "is not as short as it must be",
+    "less_than": "is not a number that can be counted with",
+    "greater_than": "is not a number that can be counted with",
+}
 
 
 def read_events(path: Path) -> EventFile:
@@ -96,7 +227,6 @@ def _parse(path: Path, number: int, raw: bytes) -> Event | None:
     """The event on a line; None for a last line that a killed process cut short."""
     try:
         event = event_from_json(_object(raw))
-        check_shape(event)
     except (ValueError, RecursionError) as error:
         if not raw.endswith(b"\n"):
             return None
@@ -105,10 +235,10 @@ def _parse(path: Path, number: int, raw: bytes) -> Event | None:
 
 
 def _why(error: ValueError | RecursionError) -> str:
-    """What is wrong with a text that is no JSON of ours."""
+    """Fault of a text that is no JSON of ours."""
     if isinstance(error, RecursionError):
         return "nested too deeply"
-    # Of a number with thousands of digits, Python goes on about its own settings.
+    # Of a number with thousands of digits, Python's message names its own settings.
     return str(error).split("; use sys.", 1)[0]
 
 
@@ -155,7 +285,7 @@ def policy_folders(path: Path) -> list[Path]:
 
 
 def _require_one_run(path: Path, below: list[Path]) -> None:
-    """One run's policies agree in its name, seed and world, and none is called as a run is.
+    """One run's policies agree in its name, seed and backend, and none is called as a run is.
 
     Raises BadInput where it is otherwise: then this is where somebody keeps runs. A policy that was
     killed before its first line says nothing, and belongs to the others.
@@ -208,7 +338,7 @@ def load_run(path: Path) -> Run:
         file=file,
         started=file.lines[0].event,
         rows=tuple(tally.rows()),
-        summary=tally.summary(**{key: (stored or {}).get(key) for key in _ONLY_STORED}),
+        summary=tally.summary(**{key: (stored or {}).get(key) for key in _Stored.__annotations__}),
         stored_summary=stored,
         # Several policies share what belongs to the experiment: it lies one folder up.
         provenance=_first_object(path / names.PROVENANCE, above / names.PROVENANCE),
@@ -219,17 +349,19 @@ def load_run(path: Path) -> Run:
 
 
 # What the events do not know: the experiment's name, and what the run took.
-_ONLY_STORED = {"name": "str | None", "wall_s": "float | None"}
+class _Stored(TypedDict, total=False):
+    name: str | None
+    wall_s: Number | None
+
+
+_STORED = TypeAdapter(_Stored)
 
 
 def _stored_summary(path: Path) -> dict[str, Any] | None:
     stored = read_json(path)
     if not isinstance(stored, dict):
         return None
-    try:
-        require_where_there("summary", stored, _ONLY_STORED)
-    except ValueError as error:
-        raise BadInput(f"{path}: damaged: {error}", CHANGED) from error
+    checked(_STORED, stored, path, "summary")
     return stored
 
 

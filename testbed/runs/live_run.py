@@ -12,18 +12,18 @@ from types import FrameType
 from jobs.live.agent_pool import AgentPoolError
 from testbed import events
 from testbed.backends.emu.cleanup import uninterrupted
-from testbed.backends.emu.emulation import LiveOptions, LiveWorld, live_world
+from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.live_backend import LiveBackend
-from testbed.backends.emu.preflight import rehearse
+from testbed.backends.emu.preflight import preflight_load_test
 from testbed.errors import BadInput, RunFailed
 from testbed.plan.fidelity import Finding
 from testbed.plan.network_plan import check_reachable
-from testbed.plan.peak_load import berths, peak
+from testbed.plan.peak_load import namespaces_per_server, peak
 from testbed.results import folder as names
 from testbed.results.folder import DiskReserve, EventLog, RunFolder, Sink
 from testbed.results.tables import conclude_all
-from testbed.runs.backend_trace import ANSWERS, TracingBackend, writer
-from testbed.runs.playing import Recorded, begin_folder, conclude_run, dry_run, play, tee
+from testbed.runs.backend_trace import TRACE, TracingBackend, writer
+from testbed.runs.playing import RunRecord, begin_folder, conclude_run, dry_run, play, tee
 from testbed.schedulers.registry import policy_kind
 from testbed.spec.experiment import Experiment, PolicySpec
 
@@ -33,7 +33,7 @@ Progress = Callable[[dict[str, float], float, str], AbstractContextManager[Sink]
 
 @dataclass(frozen=True)
 class LiveRun:
-    """What a caller shows while it runs: sentences, and a progress bar around each policy."""
+    """Output while it runs: sentences, and a progress bar around each policy."""
 
     narrate: Narrate
     progress: Progress
@@ -41,13 +41,13 @@ class LiveRun:
 
 def run_live(
     experiment: Experiment, top: RunFolder, options: LiveOptions, show: LiveRun, command: list[str]
-) -> list[Recorded]:
+) -> list[RunRecord]:
     """Every policy of the experiment on the live network, one after another.
 
     Raises BadInput and MachineCannot before anything is made, RunFailed when the run could not go
     on; the folder is complete in either case once jobs had begun.
     """
-    recorded: list[Recorded] = []
+    recorded: list[RunRecord] = []
     try:
         try:
             _run_policies(experiment, top, options, show, command, recorded)
@@ -64,7 +64,7 @@ def run_live(
     return recorded
 
 
-def _conclude_several(experiment: Experiment, top: RunFolder, recorded: list[Recorded]) -> None:
+def _conclude_several(experiment: Experiment, top: RunFolder, recorded: list[RunRecord]) -> None:
     """The summary above several policies, of those that there are."""
     if len(experiment.policies) > 1 and recorded:
         with uninterrupted():
@@ -77,7 +77,7 @@ def _run_policies(
     options: LiveOptions,
     show: LiveRun,
     command: list[str],
-    recorded: list[Recorded],
+    recorded: list[RunRecord],
 ) -> None:
     """Adds to ``recorded`` policy by policy: whatever stops the run, those are there."""
     check_reachable(experiment.datacentre, experiment.jobs)
@@ -86,25 +86,25 @@ def _run_policies(
     slots = [int(count) for count in experiment.datacentre.slots]
     with (
         terminated_as_interrupt(),
-        live_world(
+        emulate(
             experiment.datacentre,
             experiment.scale,
             options,
             top.path / names.LOGS,
             experiment.name,
             show.narrate,
-            berths(plans, slots),
-        ) as world,
+            namespaces_per_server(plans, slots),
+        ) as emulation,
     ):
         for policy, plan in zip(experiment.policies, plans, strict=True):
             folder = top.policy(policy.label) if several else top
-            world.network.close_links()
-            show.narrate("preflight: rehearsing the plan's busiest instant")
-            found = rehearse(
-                world, experiment.scale, experiment.seed, peak(plan, experiment.datacentre)
+            emulation.network.forbid_borrowing()
+            show.narrate("preflight: load test at the plan's busiest instant")
+            found = preflight_load_test(
+                emulation, experiment.scale, experiment.seed, peak(plan, experiment.datacentre)
             )
             show.narrate(f"preflight: {found.level}: {found.reason}")
-            _one_policy(experiment, policy, plan, found, world, folder, show, command, recorded)
+            _one_policy(experiment, policy, plan, found, emulation, folder, show, command, recorded)
         show.narrate("taking the network down")
 
 
@@ -113,11 +113,11 @@ def _one_policy(
     policy: PolicySpec,
     plan: list[events.Event],
     preflight_finding: Finding,
-    world: LiveWorld,
+    emulation: Emulation,
     folder: RunFolder,
     show: LiveRun,
     command: list[str],
-    recorded: list[Recorded],
+    recorded: list[RunRecord],
 ) -> None:
     """Raises RunFailed, OSError; what there is of the run is concluded and ``recorded`` anyway."""
     began = time.monotonic()
@@ -125,14 +125,16 @@ def _one_policy(
     try:
         with (
             DiskReserve(folder.path) as reserve,
-            _begun(folder, experiment, policy, command, world, reserve) as log,
-            (folder.path / ANSWERS).open("x", encoding="utf-8") as answers,
+            _begun(folder, experiment, policy, command, emulation, reserve) as log,
+            (folder.path / TRACE).open("x", encoding="utf-8") as trace,
             show.progress(expected, experiment.scale.time, policy.label) as bar,
         ):
             sink = tee(reserve.guarded(log), bar)
             weighted = policy_kind(policy.name).sharing_of({}).weights == "proximate"
-            backend = LiveBackend(world, experiment.scale, experiment.seed, sink, weighted=weighted)
-            traced = TracingBackend(backend, writer(answers, reserve))
+            backend = LiveBackend(
+                emulation, experiment.scale, experiment.seed, sink, weighted=weighted
+            )
+            traced = TracingBackend(backend, writer(trace, reserve))
             backend.begin()
             play(experiment, policy, traced, _before_the_end(sink, backend, preflight_finding))
     except BaseException:
@@ -150,25 +152,25 @@ def _begun(
     experiment: Experiment,
     policy: PolicySpec,
     command: list[str],
-    world: LiveWorld,
+    emulation: Emulation,
     reserve: DiskReserve,
 ) -> EventLog:
     """The folder with all that is known before the first event. Raises RunFailed, OSError."""
     with reserve.guarding():
-        begin_folder(folder, experiment, policy, "live", command, world.facts())
-        world.write_plans_to(folder.write_text)
+        begin_folder(folder, experiment, policy, "live", command, emulation.facts())
+        emulation.write_plans_to(folder.write_text)
         return folder.open_events()
 
 
 def _before_the_end(sink: Sink, backend: LiveBackend, first: Finding) -> Sink:
-    """Note what was found about validity just before ``run_ended``."""
+    """Note the fidelity checks just before ``run_ended``."""
 
     def passed(event: events.Event) -> None:
         if isinstance(event, events.RunEnded):
             for found in [first, *backend.watch.findings()]:
                 sink(
                     events.FidelityNoted(
-                        event.t, found.level, found.check, found.reason, found.figures
+                        event.t, found.level, found.check, found.reason, found.metrics
                     )
                 )
         sink(event)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from jobs.request import JobRequest
+from testbed.embedding.counts import servers_below
 from testbed.embedding.placement import Placement
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent, Reject, Start
 from testbed.schedulers.charging import is_service, job_price, no_discount
@@ -70,11 +71,7 @@ def lowest_subtree(datacentre: DataCentre, free: IntArray, n_vms: int) -> Placem
 
 def _fill(datacentre: DataCentre, free: IntArray, switch: int, n_vms: int) -> Placement:
     """The servers below a switch, by id, each as full as it can be."""
-    inside = np.zeros(datacentre.n_nodes, dtype=np.bool_)
-    inside[switch] = True
-    for layer in reversed(datacentre.layers):
-        inside[layer.child[inside[layer.switches][layer.owner]]] = True
-    servers = np.flatnonzero(inside[: datacentre.n_servers])
+    servers = np.flatnonzero(servers_below(datacentre, switch))
     before = np.cumsum(free[servers]) - free[servers]
     counts = np.minimum(free[servers], np.maximum(n_vms - before, 0))
     used = counts > 0

@@ -18,10 +18,7 @@ from testbed.embedding.base import Embedder
 from testbed.embedding.placement import Placement, Residual
 from testbed.schedulers.actions import Action, PolicyEvent, Reject, Start, Woken
 from testbed.schedulers.bl import lowest_subtree
-from testbed.schedulers.jsa import explain
-from testbed.schedulers.jsa_phases import SLACK, Candidate, why_late
-from testbed.schedulers.jsa_room import Find, Room
-from testbed.schedulers.jsa_rounds import Rounds
+from testbed.schedulers.jsa import SLACK, Candidate, Find, Room, Rounds, explain, why_late
 from testbed.schedulers.policy import PolicyKind, SharingModel, View, parameter
 from testbed.schedulers.queues import SortKey, by_arrival
 from topologies.datacentre import DataCentre

@@ -1,4 +1,6 @@
-"""What each job holds and when: replayed from its events, twice, in two independent ways.
+"""Capacity: placements, hoses and estimates; slots, memory and links never beyond what there is.
+
+What a job holds is replayed from its events in two independent ways.
 
 *Occupied*: what runs, in the order of the file. *Booked*: the calendar of reservations, future
 ones included, as half-open intervals of time. Both must fit at every instant.
@@ -11,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from testbed import events
-from testbed.results.audit.history import Dossier, Finding, History, about
+from testbed.results.audit.history import Finding, History, JobHistory, about
 from testbed.results.folder import EVENTS
 
 Pairs = Sequence[Sequence[int]]
@@ -89,7 +91,7 @@ def occupied(history: History) -> Iterator[Change]:
 def _changed(
     now: Booking, event: events.JobRescaled | events.JobTierSwitched, line: int
 ) -> Booking:
-    """What a running job holds after it got another rate or tier."""
+    """A running job's booking after a change of its rate or tier."""
     if isinstance(event, events.JobRescaled):
         return replace(now, start_s=event.t, line=line, links=event.links)
     return replace(now, start_s=event.t, end_s=None, line=line, tier=event.tier)
@@ -101,7 +103,7 @@ def bookings(history: History) -> list[Booking]:
     return sorted(out, key=lambda booking: booking.line)
 
 
-def _bookings(job: Dossier) -> Iterator[Booking]:
+def _bookings(job: JobHistory) -> Iterator[Booking]:
     """One job's intervals: each begins with a reservation or a change and ends at the next one."""
     now: Booking | None = None
 
@@ -140,7 +142,7 @@ def _bookings(job: Dossier) -> Iterator[Booking]:
         yield now
 
 
-# ---- What was reserved against what the hose needs, and what policies of a family promise.
+# -- reservations against hoses, estimates, samples
 
 
 SAMPLE_SLACK = 0.05
@@ -156,7 +158,7 @@ def placements(history: History) -> Iterator[Finding]:
         for entry in job.lines:
             event = entry.event
             if isinstance(event, events.JobReserved | events.JobMigrated):
-                for wrong in history.world.misplaced(event.root, event.vms_on, request["n_vms"]):
+                for wrong in history.topology.misplaced(event.root, event.vms_on, request["n_vms"]):
                     yield Finding(EVENTS, entry.number, f"{job.job_id}: {wrong}")
 
 
@@ -166,7 +168,7 @@ def hoses(history: History) -> Iterator[Finding]:
         yield from _hose_findings(history, job)
 
 
-def _hose_findings(history: History, job: Dossier) -> Iterator[Finding]:
+def _hose_findings(history: History, job: JobHistory) -> Iterator[Finding]:
     root, rate_bps = -1, 0
     vms: Pairs = ()
     for entry in job.lines:
@@ -180,23 +182,23 @@ def _hose_findings(history: History, job: Dossier) -> Iterator[Finding]:
                 rate_bps = event.rate_bps
             case events.JobStarted():
                 if event.rate_bps != rate_bps:
-                    said = f"starts at {event.rate_bps} bit/s, reserved are {rate_bps}"
-                    yield Finding(EVENTS, entry.number, f"{job.job_id} {said}")
+                    message = f"starts at {event.rate_bps} bit/s, reserved are {rate_bps}"
+                    yield Finding(EVENTS, entry.number, f"{job.job_id} {message}")
                 continue
             case _:
                 continue
         # A placement that makes no sense has its own finding.
         request = job.request
-        if request is None or history.world.misplaced(root, vms, request["n_vms"]):
+        if request is None or history.topology.misplaced(root, vms, request["n_vms"]):
             continue
-        need = history.world.hose(root, vms, rate_bps)
+        need = history.topology.hose(root, vms, rate_bps)
         yield from _compare(history, job.job_id, entry.number, event.links, need)
 
 
 def _compare(
     history: History, job_id: str, line: int, links: Pairs, need: dict[int, int]
 ) -> Iterator[Finding]:
-    world = history.world
+    topology = history.topology
     given: dict[int, int] = {}
     for directed, bps in links:
         if directed in given:
@@ -205,16 +207,16 @@ def _compare(
     for directed in sorted({*given, *need}):
         has, wants = given.get(directed, 0), need.get(directed, 0)
         if has != wants:
-            known = 0 <= directed < world.n_directed
-            name = world.link(directed) if known else f"directed link {directed}"
-            said = f"{has} bit/s reserved on {name}, its hose needs {wants}"
-            yield Finding(EVENTS, line, f"{job_id}: {said}")
+            known = 0 <= directed < topology.n_directed
+            name = topology.link(directed) if known else f"directed link {directed}"
+            message = f"{has} bit/s reserved on {name}, its hose needs {wants}"
+            yield Finding(EVENTS, line, f"{job_id}: {message}")
 
 
 def estimates(history: History) -> Iterator[Finding]:
     """The estimate is p·b/b', p where nothing was scaled down, and none for best effort.
 
-    A job with a profile is promised the time of the option it is given.
+    A job with a profile has the time of the option it is given as its estimate.
     """
     for job in history.jobs.values():
         request = job.request
@@ -225,17 +227,17 @@ def estimates(history: History) -> Iterator[Finding]:
             best_effort = granted == 0 and asked > 0 and request["kind"] != "compute"
             if best_effort or event.estimate_s is None:
                 if not (best_effort and event.estimate_s is None):
-                    said = f"estimate {event.estimate_s} s at {granted} bit/s of {asked}"
-                    yield Finding(EVENTS, line, f"{job.job_id}: {said}")
+                    message = f"estimate {event.estimate_s} s at {granted} bit/s of {asked}"
+                    yield Finding(EVENTS, line, f"{job.job_id}: {message}")
                 continue
             factor = asked / granted if 0 < granted < asked else 1.0
-            promise_s = request["duration_s"] * factor
+            due_s = request["duration_s"] * factor
             if request.get("profile"):
-                promise_s = _of_profile(request["profile"]["options"], granted)
-            if not (about(event.estimate_s, promise_s) and about(promise_s, event.estimate_s)):
+                due_s = _of_profile(request["profile"]["options"], granted)
+            if not (about(event.estimate_s, due_s) and about(due_s, event.estimate_s)):
                 rule = "its profile's time" if request.get("profile") else "p·b/b'"
-                said = f"estimate {event.estimate_s:.6g} s, {rule} is {promise_s:.6g} s"
-                yield Finding(EVENTS, line, f"{job.job_id}: {said}")
+                message = f"estimate {event.estimate_s:.6g} s, {rule} is {due_s:.6g} s"
+                yield Finding(EVENTS, line, f"{job.job_id}: {message}")
 
 
 def _of_profile(options: list[list[float]], granted: float) -> float:
@@ -251,22 +253,24 @@ def _of_profile(options: list[list[float]], granted: float) -> float:
 
 def samples(history: History) -> Iterator[Finding]:
     """Every sample is of a link that exists and shows no more than the link can carry."""
-    world = history.world
+    topology = history.topology
     for line, event in history.each(events.LinkSample):
         if event.interval_s <= 0:
             yield Finding(EVENTS, line, f"a sample over {event.interval_s} s")
         for directed, sent, reserved in event.links:
             number = int(directed)
-            if not 0 <= number < world.n_directed:
+            if not 0 <= number < topology.n_directed:
                 yield Finding(EVENTS, line, f"directed link {number} does not exist")
                 continue
-            capacity = world.capacity_bps[number // 2]
+            capacity = topology.capacity_bps[number // 2]
             if reserved > capacity or reserved < 0:
-                said = f"{reserved:.0f} bit/s reserved on {world.link(number)}, capacity {capacity}"
-                yield Finding(EVENTS, line, said)
+                message = (
+                    f"{reserved:.0f} bit/s reserved on {topology.link(number)}, capacity {capacity}"
+                )
+                yield Finding(EVENTS, line, message)
             if not 0 <= sent <= capacity * (1 + SAMPLE_SLACK):
-                said = f"{sent:.0f} bit/s sent on {world.link(number)}, capacity {capacity}"
-                yield Finding(EVENTS, line, said)
+                message = f"{sent:.0f} bit/s sent on {topology.link(number)}, capacity {capacity}"
+                yield Finding(EVENTS, line, message)
 
 
 # ---- Slots, memory and directed links within capacity at every instant, and all of it back.
@@ -328,23 +332,23 @@ def slots(history: History) -> Iterator[Finding]:
     """The VMs of each tier against the servers' slots; a lease's VM takes one for each core."""
     each = {job_id: job.slots_per_vm for job_id, job in history.jobs.items()}
     what = "VMs" if all(n == 1 for n in each.values()) else "VM slots"
-    yield from _on_servers(history, history.world.slots, each, what, "slots")
+    yield from _on_servers(history, history.topology.slots, each, what, "slots")
 
 
 def memory(history: History) -> Iterator[Finding]:
     """The memory of all VMs against the servers'."""
     each = {job_id: job.memory_per_vm_mib for job_id, job in history.jobs.items()}
-    yield from _on_servers(history, history.world.memory_mib or [], each, "MiB", "MiB")
+    yield from _on_servers(history, history.topology.memory_mib or [], each, "MiB", "MiB")
 
 
 def has_memory(history: History) -> str | None:
-    return None if history.world.memory_mib is not None else "memory limits nothing here"
+    return None if history.topology.memory_mib is not None else "memory limits nothing here"
 
 
 def _on_servers(
     history: History, has: Sequence[int], each: Mapping[str, int], taken: str, unit: str
 ) -> Iterator[Finding]:
-    world = history.world
+    topology = history.topology
 
     def capacity(server: int) -> int:
         return has[server] if 0 <= server < len(has) else 0
@@ -352,7 +356,7 @@ def _on_servers(
     def say(word: str) -> Callable[[int, int, int], str]:
         return lambda server, amount, room: (
             f"{amount} {taken} {word} "
-            f"{world.node(server) if 0 <= server < world.n_nodes else server}, "
+            f"{topology.node(server) if 0 <= server < topology.n_nodes else server}, "
             f"which has {room} {unit}"
         )
 
@@ -368,15 +372,15 @@ def _on_servers(
 
 
 def links(history: History) -> Iterator[Finding]:
-    world = history.world
+    topology = history.topology
 
     def capacity(directed: int) -> int:
-        return world.capacity_bps[directed // 2] if 0 <= directed < world.n_directed else 0
+        return topology.capacity_bps[directed // 2] if 0 <= directed < topology.n_directed else 0
 
     def say(word: str) -> Callable[[int, int, int], str]:
         return lambda directed, taken, has: (
             f"{taken} bit/s are {word} on "
-            f"{world.link(directed) if 0 <= directed < world.n_directed else directed}, "
+            f"{topology.link(directed) if 0 <= directed < topology.n_directed else directed}, "
             f"which carries {has} bit/s"
         )
 

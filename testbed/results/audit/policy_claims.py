@@ -1,41 +1,22 @@
-"""Claims of policies."""
+"""Claims that policies declare, and the start of leases, proved from the events.
+
+When the head of EASY's queue was due is worked out here from the events alone: when, by the planned
+running times, enough nodes would have been free for it had no job been backfilled after it came
+there. Where a job runs longer than planned, what was due at that moment is void.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from testbed import events
-from testbed.results.audit.history import Dossier, Finding, History, about
+from testbed.results.audit.history import Check, Finding, History, JobHistory, about
 from testbed.results.folder import EVENTS
 
-# ------------------------------------------------------------------------------- by policy
 
-
-def is_dcloud(history: History) -> str | None:
-    # A label is the name, and the parameters after it.
-    if history.policy.startswith("dcloud"):
-        return None
-    return f"the policy is {history.policy}, not of the dcloud family"
-
-
-def is_vc(history: History) -> str | None:
-    own = history.policy == "vc" or history.policy.startswith("vc-")
-    return None if own else f"the policy is {history.policy}, not vc"
-
-
-def is_fcfs(history: History) -> str | None:
-    own = history.policy == "fcfs" or history.policy.startswith("fcfs-")
-    return None if own else f"the policy is {history.policy}, not fcfs"
-
-
-def is_jsa(history: History) -> str | None:
-    own = history.policy in ("jsa", "simple-jsa")
-    return None if own else f"the policy is {history.policy}, not jsa"
-
-
-def options_in_time(history: History) -> Iterator[Finding]:
+def options_within_deadline(history: History) -> Iterator[Finding]:
     """JSA gives a job an option of its profile, and one that ends by its deadline."""
     for job in history.jobs.values():
         request = job.request
@@ -45,8 +26,8 @@ def options_in_time(history: History) -> Iterator[Finding]:
         offered = profile["options"] if profile else [[request["bandwidth_bps"], 0.0]]
         for line, event in job.all(events.JobReserved):
             if all(event.rate_bps != bandwidth_bps for bandwidth_bps, _ in offered):
-                said = f"{event.rate_bps} bit/s is none of its options"
-                yield Finding(EVENTS, line, f"{job.job_id}: {said}")
+                message = f"{event.rate_bps} bit/s is none of its options"
+                yield Finding(EVENTS, line, f"{job.job_id}: {message}")
     yield from within_deadline(history)
 
 
@@ -62,40 +43,46 @@ def within_deadline(history: History) -> Iterator[Finding]:
                 event.start_s + (event.estimate_s or 0.0) if event.end_s is None else event.end_s
             )
             if not about(end_s, due_s):
-                said = f"admitted until {end_s:.6g} s, its deadline is {due_s:.6g} s"
-                yield Finding(EVENTS, line, f"{job.job_id}: {said}")
+                message = f"admitted until {end_s:.6g} s, its deadline is {due_s:.6g} s"
+                yield Finding(EVENTS, line, f"{job.job_id}: {message}")
 
 
-def asked_is_granted(history: History) -> Iterator[Finding]:
+def granted_as_asked(history: History) -> Iterator[Finding]:
     """VC reserves what was asked for, from the arrival on, or rejects."""
     for job in history.jobs.values():
         request = job.request
         for line, event in job.all(events.JobReserved):
             if request is not None and event.rate_bps != request["bandwidth_bps"]:
-                said = f"{event.rate_bps} bit/s granted, {request['bandwidth_bps']} asked for"
-                yield Finding(EVENTS, line, f"{job.job_id}: {said}")
+                message = f"{event.rate_bps} bit/s granted, {request['bandwidth_bps']} asked for"
+                yield Finding(EVENTS, line, f"{job.job_id}: {message}")
 
 
-def first_come_first_served(history: History) -> Iterator[Finding]:
+def in_order_of_arrival(history: History) -> Iterator[Finding]:
     """Jobs start in the order in which they were submitted."""
     order = {event.job["id"]: n for n, (_, event) in enumerate(history.each(events.JobSubmitted))}
     latest, by = -1, ""
     for line, event in history.each(events.JobStarted):
         place = order.get(event.job_id, -1)
         if 0 <= place < latest:
-            said = f"{event.job_id} starts after {by}, which arrived later"
-            yield Finding(EVENTS, line, said)
+            message = f"{event.job_id} starts after {by}, which arrived later"
+            yield Finding(EVENTS, line, message)
         elif place > latest:
             latest, by = place, event.job_id
 
 
-# ---- What leases are promised: their start, and at most one preemption.
+def no_preemption(history: History) -> Iterator[Finding]:
+    """A running job stays as and where it is until it ends."""
+    moved = (events.JobPreempted, events.JobMigrated, events.JobTierSwitched)
+    for job in history.jobs.values():
+        for entry in job.lines:
+            if isinstance(entry.event, moved):
+                yield Finding(EVENTS, entry.number, f"{entry.event.name} of {job.job_id}")
 
 
 TIMED = ("advance", "immediate")
 
 
-def _type(job: Dossier) -> str | None:
+def _type(job: JobHistory) -> str | None:
     return (job.request or {}).get("lease")
 
 
@@ -105,15 +92,11 @@ def has_leases(history: History) -> str | None:
     return "no advance or immediate lease was asked for"
 
 
-def is_mbfcbs(history: History) -> str | None:
-    return None if history.policy == "mbfcbs" else f"the policy is {history.policy}, not mbfcbs"
-
-
-def starts(history: History) -> Iterator[Finding]:
+def lease_starts(history: History) -> Iterator[Finding]:
     """An advance lease starts when it wanted to, an immediate one when it comes; or never.
 
     Never is a rejection. One whose time had not come when a run was stopped has neither. In a live
-    world it has started when its VMs have, late by a moment and never early (docs/decisions/0466).
+    run it has started when its VMs have: a moment late, never early.
     """
     for job in history.jobs.values():
         request, submitted = job.request, job.first(events.JobSubmitted)
@@ -126,44 +109,42 @@ def starts(history: History) -> Iterator[Finding]:
             if not (
                 about(started[1].t, due_s, history.live_slack_s) and about(due_s, started[1].t)
             ):
-                said = f"starts at {started[1].t:.6g} s, was to start at {due_s:.6g} s"
-                yield Finding(EVENTS, started[0], f"{_type(job)} lease {job.job_id} {said}")
+                message = f"starts at {started[1].t:.6g} s, was to start at {due_s:.6g} s"
+                yield Finding(EVENTS, started[0], f"{_type(job)} lease {job.job_id} {message}")
         elif ended is not None and ended[1].outcome != "rejected":
             accepted = job.first(events.JobReserved) is not None
             if ended[1].t > due_s or not (accepted or ended[1].outcome == "unfinished"):
-                said = f"was {ended[1].outcome} and never started at {due_s:.6g} s"
-                yield Finding(EVENTS, ended[0], f"{_type(job)} lease {job.job_id} {said}")
+                message = f"was {ended[1].outcome} and never started at {due_s:.6g} s"
+                yield Finding(EVENTS, ended[0], f"{_type(job)} lease {job.job_id} {message}")
         elif ended is not None and job.first(events.JobReserved) is not None:
-            said = "was rejected after it had been accepted"
-            yield Finding(EVENTS, ended[0], f"{_type(job)} lease {job.job_id} {said}")
+            message = "was rejected after it had been accepted"
+            yield Finding(EVENTS, ended[0], f"{_type(job)} lease {job.job_id} {message}")
 
 
-def preemptions(history: History) -> Iterator[Finding]:
+def best_effort_preempted_once(history: History) -> Iterator[Finding]:
     """Advance and immediate leases are never preempted, best-effort ones once at most."""
     for job in history.jobs.values():
         allowed = 0 if _type(job) in TIMED else 1
         for line, event in job.all(events.JobPreempted)[allowed:]:
-            said = "a second time" if allowed else f"though it is {_type(job)}"
-            yield Finding(EVENTS, line, f"{job.job_id} is preempted {said}, at {event.t:.6g} s")
+            message = "a second time" if allowed else f"though it is {_type(job)}"
+            yield Finding(EVENTS, line, f"{job.job_id} is preempted {message}, at {event.t:.6g} s")
 
 
-# ---- EASY's promise: whoever comes to the head of the queue is never delayed by a backfilled job.
+# -- EASY: the head of the queue is never delayed by a backfilled job
 
 
-def is_easy(history: History) -> str | None:
-    return None if history.policy == "easy" else f"the policy is {history.policy}, not easy"
-
-
-def head_in_time(history: History) -> Iterator[Finding]:
+def head_not_delayed(history: History) -> Iterator[Finding]:
     """Nobody at the head of the queue starts later than was due when it came there."""
-    queue = _Queue(sum(history.world.slots), "estimates=user" in history.started.policy)
-    settled_s = 0.0
+    queue = _Queue(
+        sum(history.topology.slots), "head-not-delayed-by-user-estimates" in history.claims
+    )
+    instant_s = 0.0
     for entry in history.file.lines:
         event = entry.event
-        if event.t > settled_s:
+        if event.t > instant_s:
             # All that happened at one instant is in: who is the head now, and what is due to it?
-            queue.look(settled_s)
-            settled_s = event.t
+            queue.advance(instant_s)
+            instant_s = event.t
         late = queue.follow(event)
         if late is not None:
             yield Finding(EVENTS, entry.number, late)
@@ -171,7 +152,7 @@ def head_in_time(history: History) -> Iterator[Finding]:
 
 @dataclass
 class _Queue:
-    """Who waits, in order, and who runs, with nodes and planned ends."""
+    """Waiting jobs in order, and running ones with their nodes and planned ends."""
 
     nodes: int
     by_user: bool
@@ -180,7 +161,7 @@ class _Queue:
     head: str | None = None
     due_s: float | None = None
 
-    def look(self, now_s: float) -> None:
+    def advance(self, now_s: float) -> None:
         head = next(iter(self.waiting), None)
         if head == self.head:
             return
@@ -225,3 +206,32 @@ class _Queue:
             case _:
                 pass
         return None
+
+
+def _claim(says: str, find: Callable[[History], Iterator[Finding]], *claims: str) -> Check:
+    return Check(claims[0], says, find, claims=claims)
+
+
+CLAIM_CHECKS = (
+    _claim("every job has the bandwidth it asked for", granted_as_asked, "granted-as-asked"),
+    _claim("every reservation ends by its deadline", within_deadline, "within-deadline"),
+    _claim(
+        "every job has an option of its profile that meets the deadline",
+        options_within_deadline,
+        "options-within-deadline",
+    ),
+    _claim("jobs start in the order of their arrival", in_order_of_arrival, "in-order-of-arrival"),
+    _claim(
+        "no head of the queue starts later than was due",
+        head_not_delayed,
+        "head-not-delayed",
+        "head-not-delayed-by-user-estimates",
+    ),
+    _claim(
+        "only best-effort leases are preempted, each once at most",
+        best_effort_preempted_once,
+        "best-effort-preempted-once",
+    ),
+    _claim("no running job is preempted or moved", no_preemption, "no-preemption"),
+)
+"""Checks by the claims that policies declare, each called as its (first) claim."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from testbed import events
 from testbed.results.audit.capacity_check import occupied
-from testbed.results.audit.history import Dossier, Finding, History, World, about
+from testbed.results.audit.history import Finding, History, JobHistory, Topology, about
 from testbed.results.folder import JOBS, LINKS
 
 Value = str | float | int | bool | None
@@ -25,10 +25,6 @@ STOPPED = "the run stopped before its end"
 """The reason of a job whose end no event tells."""
 
 
-def has_jobs_csv(history: History) -> str | None:
-    return None if (history.folder / JOBS).is_file() else f"the run never wrote {JOBS}"
-
-
 def facts(history: History) -> dict[str, Cells]:
     """Every submitted job's cells, in order of submission."""
     out = {}
@@ -39,7 +35,7 @@ def facts(history: History) -> dict[str, Cells]:
     return out
 
 
-def _cells(job: Dossier, request: Mapping[str, Any], policy: str) -> Cells:
+def _cells(job: JobHistory, request: Mapping[str, Any], policy: str) -> Cells:
     found, started = job.first(events.JobEnded), job.first(events.JobStarted)
     ended = None if found is None else found[1]
     booked = job.all(events.JobReserved)
@@ -82,7 +78,7 @@ def _met(request: Mapping[str, Any], ended: events.JobEnded | None) -> bool | No
 
 
 def _price(ended: events.JobEnded | None) -> float | None:
-    """What the policy charged; None where the event holds something that is no amount."""
+    """Price that the policy charged; None where the event holds no amount."""
     charged = 0.0 if ended is None else ended.detail.get("price", 0.0)
     return float(charged) if is_number(charged) else None
 
@@ -98,7 +94,7 @@ def _class(request: Mapping[str, Any]) -> str | None:
 def _of_finished(
     submit_s: float, ended: events.JobEnded | None, estimate_s: float | None
 ) -> dict[str, float | None]:
-    """What only a job that finished has."""
+    """Columns that only a finished job has."""
     names = ("ratio", "response_s", "queued_s", "slowdown", "bounded_slowdown")
     out: dict[str, float | None] = dict.fromkeys(names)
     if ended is None or ended.outcome != "finished":
@@ -152,8 +148,8 @@ def jobs_csv(history: History) -> Iterator[Finding]:
         for column, value in known[job_id].items():
             cell = row.get(column)
             if cell is not None and not _cell_is(cell, value):
-                said = f"{column} is {cell!r}, by the events {_shown(value)!r}"
-                yield Finding(JOBS, line, f"{job_id}: {said}")
+                message = f"{column} is {cell!r}, by the events {_shown(value)!r}"
+                yield Finding(JOBS, line, f"{job_id}: {message}")
     for job_id in known:
         if job_id not in seen:
             yield Finding(JOBS, None, f"{job_id} is missing")
@@ -193,11 +189,7 @@ def _cell_is(cell: str, value: Value) -> bool:
 
 COLUMNS = ["time_s", "link", "directed_link", "sent_bps", "reserved_bps", "capacity_bps"]
 MOST_ROWS, MOST_INTERVALS = 200_000, 200
-"""How finely the means of a run without samples are cut (docs/run-folder.md)."""
-
-
-def has_links_csv(history: History) -> str | None:
-    return None if (history.folder / LINKS).is_file() else f"the run never wrote {LINKS}"
+"""How finely the means of a run without samples are cut (docs/runs-and-fidelity.md)."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +205,7 @@ class _Row:
 def links_csv(history: History) -> Iterator[Finding]:
     """Row for row what was sampled; without samples the means of what was reserved."""
     sampled = next(history.each(events.LinkSample), None) is not None
-    named = _named(history.world)
+    named = _named(history.topology)
     due = _sampled(history) if sampled else _means(history)
     try:
         with (history.folder / LINKS).open(encoding="utf-8", newline="") as file:
@@ -233,16 +225,16 @@ def links_csv(history: History) -> Iterator[Finding]:
         yield Finding(LINKS, None, f"damaged: {error}")
 
 
-def _named(world: World) -> list[tuple[str, str, str]]:
+def _named(topology: Topology) -> list[tuple[str, str, str]]:
     """The cells that tell which directed link it is, and what it carries."""
     return [
-        (world.link(directed), str(directed), str(world.capacity_bps[directed // 2]))
-        for directed in range(world.n_directed)
+        (topology.link(directed), str(directed), str(topology.capacity_bps[directed // 2]))
+        for directed in range(topology.n_directed)
     ]
 
 
 def _wrong(named: Sequence[tuple[str, str, str]], cells: Sequence[str], row: _Row) -> str:
-    """What of a line is not as it is due; empty where all is."""
+    """First cell of a line that is not as it is due; empty where all are."""
     if not 0 <= row.directed < len(named):
         return f"directed link {row.directed} does not exist"
     if len(cells) != len(COLUMNS):

@@ -14,8 +14,9 @@ from jobs.request import JobRequest
 from testbed.embedding.check import check_placement
 from testbed.embedding.placement import Placement, Residual, hose_bps, tree_of
 from testbed.embedding.vmplace import most_localized
-from testbed.schedulers.jsa_phases import (
+from testbed.schedulers.jsa import (
     Candidate,
+    Room,
     Scheduled,
     admit,
     by_reward,
@@ -24,7 +25,6 @@ from testbed.schedulers.jsa_phases import (
     raise_all,
     shorten_longest,
 )
-from testbed.schedulers.jsa_room import Room
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree

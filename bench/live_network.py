@@ -1,0 +1,128 @@
+"""A live network for benchmarks: tenants placed by hand, transfers one way, receiver-timed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from jobs.live.agent_pool import AgentDone, AgentReady
+from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentReport
+from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
+from jobs.wire import ideal_transfer_s, payload_bytes
+from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
+from testbed.embedding.placement import Placement
+from testbed.errors import RunFailed
+from testbed.plan.network_plan import TenantPlan, tenant_plan
+from testbed.spec.experiment import Scale
+from topologies.datacentre import DataCentre
+from topologies.tree import tree
+
+PORT = 5001
+
+
+def five_switches(link_bps: int, slots: int) -> DataCentre:
+    """Two servers of ``slots`` VMs, five switches apart: server, rack, core, rack, server."""
+    return tree([2, 1], [link_bps, link_bps], slots)
+
+
+@contextmanager
+def network(datacentre: DataCentre, prefix: str = "hb") -> Iterator[Emulation]:
+    """The data centre live, at its real rates, taken down at the end."""
+    with TemporaryDirectory(prefix="hosenet-bench-") as logs:
+        options = LiveOptions(prefix=prefix)
+        with emulate(datacentre, Scale(), options, Path(logs), "benchmark") as emulation:
+            yield emulation
+
+
+def pair(emulation: Emulation, tenant_id: int, slot: int, rate_bps: int) -> TenantPlan:
+    """A tenant of two VMs, one on each server, in the given slot of both."""
+    by_server = emulation.plan.slots_of_server
+    slots = (by_server[0][slot], by_server[1][slot])
+    placement = Placement(emulation.datacentre.trees[0].root, ((0, 1), (1, 1)))
+    return tenant_plan(
+        emulation.datacentre,
+        emulation.plan,
+        placement,
+        slots,
+        tenant_id,
+        f"pair{tenant_id}",
+        rate_bps,
+    )
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One way from the tenant's VM 0 to VM 1: measured over ideal time."""
+
+    rate_bps: int
+    ideal_s: float
+    measured_s: float
+    retransmits: int
+
+    @property
+    def ratio(self) -> float:
+        return self.measured_s / self.ideal_s
+
+
+def transfer(
+    emulation: Emulation, tenants: Sequence[TenantPlan], duration_s: float
+) -> list[Transfer]:
+    """All tenants send for ``duration_s`` at their rates, starting at one instant."""
+    sizes = {t.tenant_id: payload_bytes(t.rate_bps * duration_s) for t in tenants}
+    names: list[str] = []
+    for tenant in tenants:
+        size = sizes[tenant.tenant_id]
+        sender, receiver = tenant.vms
+        plans = (
+            TransferPlan(0, str(sender.ip), PORT, (Outgoing(1, str(receiver.ip), PORT, size),), ()),
+            TransferPlan(1, str(receiver.ip), PORT, (), (Incoming(0, size),)),
+        )
+        for vm, plan in zip(tenant.vms, plans, strict=True):
+            name = f"{tenant.job_id}.{vm.index}"
+            emulation.spawn(name, vm.slot, plan)
+            names.append(name)
+    reports, begin_ns = _collect(emulation, names, 20 * duration_s + 30)
+    out = []
+    for tenant in tenants:
+        received = reports[f"{tenant.job_id}.1"]
+        last_ns = received.last_byte_ns
+        if last_ns is None:
+            raise RunFailed(f"{tenant.job_id}: {received.error}")
+        ideal_s = ideal_transfer_s(sizes[tenant.tenant_id], tenant.rate_bps)
+        again = sum(flow.retransmits for flow in reports[f"{tenant.job_id}.0"].sent)
+        out.append(Transfer(tenant.rate_bps, ideal_s, (last_ns - begin_ns) / 1e9, again))
+    return out
+
+
+def _collect(
+    emulation: Emulation, names: Sequence[str], timeout_s: float
+) -> tuple[dict[str, AgentReport], int]:
+    """Start all agents together once they are ready; their reports and the start instant."""
+    unready, alive = set(names), set(names)
+    reports: dict[str, AgentReport] = {}
+    begin_ns = 0
+    give_up = time.monotonic() + timeout_s
+    while alive and time.monotonic() < give_up:
+        for message in emulation.agents.poll(0.5):
+            match message:
+                case AgentReady(agent_id=name):
+                    unready.discard(name)
+                case AgentDone(agent_id=name, report=report):
+                    reports[name] = report
+                case AgentExited(agent_id=name):
+                    alive.discard(name)
+                case AgentRefused(reason=reason):
+                    raise RunFailed(f"an agent was refused: {reason}")
+                case _:
+                    pass
+        if not unready and not begin_ns:
+            begin_ns = time.monotonic_ns() + 3_000_000
+            emulation.agents.begin(names, begin_ns)
+    missing = sorted(set(names) - set(reports))
+    if missing:
+        raise RunFailed(f"no report from {', '.join(missing)}")
+    return reports, begin_ns

@@ -1,0 +1,106 @@
+"""``vmplace`` for jobs of 100 VMs, in data centres that JSA has filled, 1,600 and 8,000 machines.
+
+A state is what was free when a round of a JSA run began, where that were 100 slots or more: fewer
+are refused at a glance. The job asks for 10 to 200 Mbit/s per VM.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import cycle
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from bench.own_process import measured
+from bench.samples import Result, summary
+from jobs.workload.elastic import ElasticJobs
+from reproductions.jsa.cell import JsaCell, trace
+from testbed.backends.sim.backend import SimulatedBackend
+from testbed.embedding.base import embedder
+from testbed.embedding.placement import Placement, Residual
+from testbed.engine.engine import Engine
+from testbed.schedulers.actions import Action, PolicyEvent, Woken
+from testbed.schedulers.jsa import JSA
+from testbed.schedulers.policy import View
+from topologies.datacentre import IntArray
+
+SIZES = {1_600: ((2, 20, 40), 1.0), 8_000: ((2, 100, 40), 5.0)}
+"""Machines; fan-out and limit in ms."""
+
+N_VMS = 100
+RATES_BPS = (10_000_000, 25_000_000, 50_000_000, 100_000_000, 200_000_000)
+MOST_STATES = 200
+
+
+class _Noted(JSA):
+    """JSA beside which the states that its rounds begin in are written down."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.met: list[tuple[IntArray, IntArray]] = []
+
+    def decide(self, view: View, event: PolicyEvent) -> list[Action]:
+        free = view.residual(view.now_s, None)
+        roomy = int(free.free_slots.sum()) >= N_VMS
+        if isinstance(event, Woken) and view.running() and roomy:
+            self.met.append((free.free_slots.copy(), free.free_bps.copy()))
+        return super().decide(view, event)
+
+
+def take(machines: int, path: str) -> int:
+    """Play a run of as many jobs as fill the data centre, and save the states it met."""
+    fanout = SIZES[machines][0]
+    cell = JsaCell("jsa", 1, jobs=2500 * machines // 1600, fanout=fanout)
+    law = ElasticJobs(count=cell.jobs)
+    noted = _Noted()
+    jobs = law.requests(trace(), 1)[0]
+    Engine(cell.data_centre(), jobs, noted, SimulatedBackend(), lambda _: None).run()
+    step = -(-len(noted.met) // MOST_STATES)
+    slots, bps = zip(*noted.met[::step], strict=True)
+    np.savez(path, slots=np.stack(slots), bps=np.stack(bps))
+    return len(slots)
+
+
+def embed_all(machines: int, path: str, repeats: int) -> dict[str, Any]:
+    """Milliseconds in every state, the best of ``repeats``."""
+    saved = np.load(path)
+    datacentre = JsaCell("jsa", 1, fanout=SIZES[machines][0]).data_centre()
+    chosen = embedder("vmplace")
+    took_ms, placed = [], 0
+    for slots, bps, rate_bps in zip(saved["slots"], saved["bps"], cycle(RATES_BPS), strict=False):
+        residual = Residual(slots, bps)
+        took_s = []
+        for _ in range(repeats):
+            began = time.perf_counter()
+            chosen.embed(datacentre, residual, N_VMS, rate_bps)
+            took_s.append(time.perf_counter() - began)
+        placed += isinstance(chosen.embed(datacentre, residual, N_VMS, rate_bps), Placement)
+        took_ms.append(1e3 * min(took_s))
+    used = 1.0 - float(saved["slots"].sum(axis=1).mean()) / datacentre.total_slots
+    return {"ms": took_ms, "placed": placed, "slots_used": round(used, 3)}
+
+
+def run(quick: bool) -> list[Result]:
+    """Both sizes; ``quick`` the smaller one alone, once in every state."""
+    rows = []
+    with TemporaryDirectory() as folder:
+        for machines in (1_600,) if quick else SIZES:
+            path = str(Path(folder, f"{machines}.npz"))
+            measured(take, {"machines": machines, "path": path})
+            asking = {"machines": machines, "path": path, "repeats": 1 if quick else 3}
+            found = measured(embed_all, asking).returned
+            samples, limit_ms = tuple(found["ms"]), SIZES[machines][1]
+            rows.append(
+                Result(
+                    f"{machines:,} machines, N={N_VMS}",
+                    "ms",
+                    samples,
+                    f"median at most {limit_ms:g} ms",
+                    summary(samples)["median"] <= limit_ms,
+                    {"placed": found["placed"], "slots_used": found["slots_used"]},
+                )
+            )
+    return rows
