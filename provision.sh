@@ -38,7 +38,7 @@ Usage: sudo ./provision.sh VERB
              (--with-tests: the test tools too)
   run        install, then `testbed run examples/bandwidth-scaling.yaml`
   test       install with the test tools, then run all checks and tests
-  doctor     what this machine can and cannot do, and the command that repairs it
+  doctor     what this machine can and cannot do, and the command for what is missing
   uninstall  remove what install put on this machine outside the checkout, and .venv
   help       this text
 
@@ -49,7 +49,7 @@ TEXT
 }
 
 say()  { printf '%s\n' "provision: $*" >&2; }
-fail() { say "$1"; [ $# -lt 2 ] || say "hint: $2"; exit "$EXIT_MACHINE"; }
+fail() { say "$1"; [ $# -lt 2 ] || say "what to do: $2"; exit "$EXIT_MACHINE"; }
 
 # quietly WHAT HINT COMMAND...: one line that says what is done; a failure shows the output's tail.
 quietly() {
