@@ -1,46 +1,35 @@
-"""All reproductions by name. A paper joins with its figures' tuple, and nothing else changes."""
+"""All reproductions by name. A paper is a package here whose ``__init__`` lists its figures."""
 
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Mapping, Sequence
 
-from reproductions.adaba.figures import ADABA_FIGURES
-from reproductions.adaba.live import ADABA_LIVE
-from reproductions.cmbf.figures import CMBF_FIGURES
-from reproductions.cmbf.live import CMBF_LIVE
-from reproductions.dcloud.figures import DCLOUD_FIGURES
-from reproductions.dcloud.live import DCLOUD_LIVE
-from reproductions.figure import Exhibit, Figure
-from reproductions.jsa.figures import JSA_FIGURES
-from reproductions.jsa.live import JSA_LIVE
-from reproductions.live.figure import LiveFigure
-from reproductions.mbfcbs.figures import MBFCBS_FIGURES
-from reproductions.mbfcbs.live import MBFCBS_LIVE
+from reproductions.live_figure import LiveFigure
+from reproductions.published_figure import AnyFigure, Figure
 from testbed.errors import BadInput
 
+PAPERS = ("dcloud", "jsa", "adaba", "cmbf", "mbfcbs")
+
+_MODULES = {paper: importlib.import_module(f"reproductions.{paper}") for paper in PAPERS}
+
 FIGURES: dict[str, Figure] = {
-    figure.name: figure
-    for figure in (
-        *DCLOUD_FIGURES,
-        *JSA_FIGURES,
-        *ADABA_FIGURES,
-        *CMBF_FIGURES,
-        *MBFCBS_FIGURES,
-    )
+    figure.name: figure for module in _MODULES.values() for figure in module.FIGURES
 }
-
-
 LIVE_FIGURES: dict[str, LiveFigure] = {
-    figure.name: figure
-    for figure in (*DCLOUD_LIVE, *JSA_LIVE, *ADABA_LIVE, *CMBF_LIVE, *MBFCBS_LIVE)
+    figure.name: figure for module in _MODULES.values() for figure in module.LIVE_FIGURES
 }
-"""Those that are measured on the live network. A name may be in both."""
+"""The figures that are measured on the live network. A name may be in both."""
 
 
-def exhibits() -> dict[str, Exhibit]:
-    """All of them, simulated ones first; of a name in both the simulated one."""
-    return {**LIVE_FIGURES, **FIGURES}
+def paper_of(figure: AnyFigure) -> str:
+    """The paper that a figure is of."""
+    return next(
+        paper
+        for paper, module in _MODULES.items()
+        if figure in module.FIGURES or figure in module.LIVE_FIGURES
+    )
 
 
 def figures(names: Sequence[str]) -> list[Figure]:
@@ -51,26 +40,27 @@ def figures(names: Sequence[str]) -> list[Figure]:
             f"{', '.join(live_only)}: measured on the live network only",
             f"sudo testbed reproduce {' '.join(live_only)} --live",
         )
-    _known(names, FIGURES, "no reproduction")
+    _require_known(names, FIGURES, "no reproduction")
     return [FIGURES[name] for name in dict.fromkeys(names)]
 
 
 def live_figures(names: Sequence[str]) -> list[LiveFigure]:
-    """The same of the live ones."""
+    """The named live figures, likewise."""
     simulated = [name for name in names if name in FIGURES and name not in LIVE_FIGURES]
     if simulated:
         raise BadInput(
             f"{', '.join(simulated)}: only simulated, so leave --live away",
             f"live are {', '.join(LIVE_FIGURES)}",
         )
-    _known(names, LIVE_FIGURES, "no live reproduction")
+    _require_known(names, LIVE_FIGURES, "no live reproduction")
     return [LIVE_FIGURES[name] for name in dict.fromkeys(names)]
 
 
-def _known(names: Sequence[str], known: Mapping[str, Exhibit], nothing: str) -> None:
+def _require_known(names: Sequence[str], known: Mapping[str, AnyFigure], nothing: str) -> None:
     unknown = [name for name in names if name not in known]
     if unknown:
-        near = [m for name in unknown for m in difflib.get_close_matches(name, exhibits(), 1)]
+        every = {**LIVE_FIGURES, **FIGURES}
+        near = [match for name in unknown for match in difflib.get_close_matches(name, every, 1)]
         hint = f" (did you mean {', '.join(dict.fromkeys(near))}?)" if near else ""
         raise BadInput(
             f"{nothing} is called {', '.join(unknown)}{hint}", f"known are {', '.join(known)}"

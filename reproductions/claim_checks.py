@@ -3,12 +3,12 @@
 A claim is one or more *checks*: a quantity computed from the grid seed by seed, and the band it
 must lie in. Its 95 % confidence interval decides:
 
-- the whole interval inside the band: the check came out;
-- the whole interval outside: it did not;
-- otherwise it cannot be told.
+- the whole interval inside the band: *reproduced*;
+- the whole interval outside: *not reproduced*;
+- otherwise *inconclusive*.
 
-One seed has no interval; in its place stands the quantity ± the check's ``resolution``. A claim
-came out if all its checks did, did not if one did not, and otherwise cannot be told.
+One seed has no interval; in its place stands the quantity ± the check's ``resolution``. A claim is
+reproduced if all its checks are, not reproduced if one is not, and otherwise inconclusive.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from reproductions.quantities import (
+from reproductions.grid_quantities import (
     Change,
     Difference,
+    Estimate,
     Gain,
     Grid,
     LeastStep,
@@ -28,29 +29,29 @@ from reproductions.quantities import (
     Quantity,
     ShareOf,
     Spread,
+    estimate,
 )
-from reproductions.statistics import Estimate, estimate
 
-Verdict = Literal["came out", "did not", "cannot tell"]
+Verdict = Literal["reproduced", "not reproduced", "inconclusive"]
 
 
 @dataclass(frozen=True)
 class Band:
-    """From ``low`` to ``high``; with ``strictly`` the ends do not belong to it."""
+    """An interval from ``low`` to ``high``; with ``strictly`` the ends do not belong to it."""
 
     low: float = -math.inf
     high: float = math.inf
     strictly: bool = False
 
     def verdict(self, low: float, high: float) -> Verdict:
-        """What an interval says."""
+        """The verdict of an interval."""
         if self.strictly:
             inside = low > self.low and high < self.high
             outside = high <= self.low or low >= self.high
         else:
             inside = low >= self.low and high <= self.high
             outside = high < self.low or low > self.high
-        return "came out" if inside else "did not" if outside else "cannot tell"
+        return "reproduced" if inside else "not reproduced" if outside else "inconclusive"
 
     def __str__(self) -> str:
         if self.low == -math.inf:
@@ -70,7 +71,7 @@ NEGATIVE = Band(high=0.0, strictly=True)
 
 @dataclass(frozen=True)
 class Check:
-    """One quantity and its band. ``resolution``: how far one seed alone is to be trusted."""
+    """A quantity and its band. ``resolution``: half the interval in place of one seed's."""
 
     quantity: Quantity
     band: Band
@@ -83,13 +84,13 @@ class Check:
         if half is None:
             half = 0.0 if grid.exact else self.resolution
         if math.isnan(found.mean):
-            return Judged(self, found, "cannot tell")
+            return Judged(self, found, "inconclusive")
         return Judged(self, found, self.band.verdict(found.mean - half, found.mean + half))
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A check, what was found, and what follows."""
+    """A check with the value found and its verdict."""
 
     check: Check
     found: Estimate
@@ -107,14 +108,14 @@ class Judged:
 class Claim:
     """A sentence or figure of a paper. ``published`` is the value or ordering it gives.
 
-    ``reading`` says how an ambiguous sentence was taken; ``remark`` what is known of why it does
-    not come out.
+    ``interpretation`` is how an ambiguous sentence was taken; ``remark`` what is known of why it
+    is not reproduced.
     """
 
     text: str
     published: str
     checks: tuple[Check, ...]
-    reading: str = ""
+    interpretation: str = ""
     remark: str = ""
 
     def judge(self, grid: Grid) -> JudgedClaim:
@@ -122,7 +123,7 @@ class Claim:
 
     @property
     def rule(self) -> str:
-        """When it comes out, in words."""
+        """The rule by which it is judged, in words."""
         rules: dict[str, list[str]] = {}
         for check in self.checks:
             rules.setdefault(f"{check.quantity.subject} # {check.band}", []).append(
@@ -146,22 +147,22 @@ class JudgedClaim:
 
     @property
     def deciding(self) -> tuple[Judged, ...]:
-        """The checks that the verdict hangs on: all, or those that share the claim's verdict."""
-        if self.verdict == "came out":
+        """The checks that decide: all, or those that share the claim's verdict."""
+        if self.verdict == "reproduced":
             return self.checks
         return tuple(judged for judged in self.checks if judged.verdict == self.verdict)
 
     @property
     def ours(self) -> str:
-        """Our figures, those that decided alone where something is amiss."""
+        """Our values; those of the deciding checks alone where not all are reproduced."""
         by_subject: dict[str, list[Judged]] = {}
         for judged in self.deciding:
             by_subject.setdefault(judged.check.quantity.subject, []).append(judged)
-        return "; ".join(_figures(subject, own) for subject, own in by_subject.items())
+        return "; ".join(_values(subject, own) for subject, own in by_subject.items())
 
 
-def _figures(subject: str, own: Sequence[Judged]) -> str:
-    """One subject's figures: one, or the least and the greatest of several."""
+def _values(subject: str, own: Sequence[Judged]) -> str:
+    """One subject's values: one, or the least and the greatest of several."""
     places = _places([judged.check.quantity.place for judged in own])
     if len(own) == 1:
         return f"{subject} at {places}: {own[0].ours}"
@@ -174,10 +175,10 @@ def _places(places: Sequence[str]) -> str:
 
 
 def combined(verdicts: Sequence[Verdict]) -> Verdict:
-    """Of a conjunction."""
-    if "did not" in verdicts:
-        return "did not"
-    return "came out" if all(v == "came out" for v in verdicts) else "cannot tell"
+    """The verdict of a conjunction."""
+    if "not reproduced" in verdicts:
+        return "not reproduced"
+    return "reproduced" if all(v == "reproduced" for v in verdicts) else "inconclusive"
 
 
 # -- checks as papers need them -------------------------------------------------------------------
@@ -219,20 +220,22 @@ def falls(
     )
 
 
-def steady(measure: Measure, series: str, xs: Sequence[float], within: float) -> tuple[Check, ...]:
+def constant(
+    measure: Measure, series: str, xs: Sequence[float], within: float
+) -> tuple[Check, ...]:
     """A series hardly depends on x: its values differ by at most ``within``."""
     return (Check(Spread(measure, series, tuple(xs)), Band(high=within), within / 2),)
 
 
 def about(quantity: Quantity, published: float, within: float) -> tuple[Check, ...]:
-    """A figure comes out at the published value ± ``within``."""
+    """A quantity is the published value ± ``within``."""
     return (Check(quantity, Band(published - within, published + within), within / 4),)
 
 
 def gain_about(
     measure: Measure, series: str, other: str, x: float, published: float, within: float = 0.15
 ) -> tuple[Check, ...]:
-    """A published "+P %" comes out where the ratio of the two is the published one ± a share."""
+    """A published "+P %": the ratio of the two is the published one ± a share."""
     ratio = 1.0 + published / 100.0
     low, high = (100.0 * (ratio * (1.0 + sign * within) - 1.0) for sign in (-1.0, 1.0))
     gain = Gain(measure, series, other, x)

@@ -1,33 +1,204 @@
-"""What a reproduction computes: cells, of whatever kind a paper needs."""
+"""Run configurations: an experiment file with values in place of its own, a policy and a seed.
+
+Every simulated figure's points are such runs, loaded and played as ``testbed simulate --set`` does;
+live figures play the same configurations on the live network.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
-Measures = Mapping[str, float]
-"""What a run came to, by name, in plain units (shares, seconds, dollars)."""
+from jobs.workload.known import published
+from reproductions.grid_quantities import Measures
+from testbed.errors import MachineCannot
+from testbed.results.metrics import Summary, Tally
+from testbed.results.occupancy import Occupancy
+from testbed.results.rows import JobRow
+from testbed.runs.play import play, simulated, tee, unchanged
+from testbed.schedulers.actions import Action, Arrived, PolicyEvent
+from testbed.schedulers.policy import Policy, View
+from testbed.spec.experiment import Experiment
+from testbed.spec.files import find_file
+from testbed.spec.load import load_experiment
+
+FOLDER = Path(__file__).parent
+"""The experiment files are installed with this package."""
+
+Settings = tuple[tuple[str, str], ...]
 
 
-class Cell(Protocol):
-    """One run: a point of an evaluation's grid, for one series and one seed.
+def settings(**values: object) -> Settings:
+    """Values by key of the workload section, as in ``settings(load=0.5)``."""
+    return tuple((f"workload.{key}", str(value)) for key, value in values.items())
 
-    An implementation is a frozen dataclass of plain values, so that it can be hashed, pickled and
-    written down. ``run`` is pure but for stopwatches: equal cells give equal results. What it
-    computes with is found by following the imports of the module that defines the class
-    (:mod:`reproductions.sources`).
+
+@dataclass(frozen=True)
+class Variant:
+    """An experiment file of this package, one entry for its ``policies``, and values by dotted key.
+
+    ``policy`` is read as an entry of the file's ``policies``: a name, or ``{name: dcloud, …}``.
     """
 
-    def run(self) -> Measures:
-        """Play it and measure. Always the same names."""
-        ...
+    file: str
+    policy: str
+    settings: Settings = ()
 
-    def cost(self) -> float:
-        """Roughly how long it takes, in any unit that all cells of its kind share."""
-        ...
+    def experiment(self, seed: int | None = None) -> Experiment:
+        """The experiment, by default under the file's own seed.
+
+        Raises SpecErrors where file or settings are wrong.
+        """
+        values = {**dict(self.settings), "policies": f"[{self.policy}]"}
+        if seed is not None:
+            values["seed"] = str(seed)
+        return load_experiment(FOLDER / self.file, values)
+
+    def repetition(self, number: int) -> Experiment:
+        """The experiment under the file's seed for the first repetition, then the ones after it."""
+        first = self.experiment()
+        return first if number == 1 else self.experiment(first.seed + number - 1)
+
+
+def require_trace(name: str) -> None:
+    """Raises MachineCannot, naming its origin, where a published trace is not on this machine."""
+    if find_file(name, FOLDER) is None:
+        trace = published(name)
+        origin = trace.origin if trace is not None else "a public archive"
+        raise MachineCannot(
+            f"there is no {name} here, along TESTBED_DATA or in the cache",
+            f"it is public: {origin}; testbed data check tells whether a copy is the right one",
+        )
+
+
+@dataclass(frozen=True)
+class PlayedRun:
+    """A finished simulated run with its common metrics.
+
+    ``cpu_used_s`` are the CPU seconds that jobs kept nodes busy, ``decisions_s`` the processor
+    seconds that the policy took for each arrival (empty unless asked for).
+    """
+
+    experiment: Experiment
+    tally: Tally
+    occupancy: Occupancy
+    cpu_used_s: float
+    decisions_s: tuple[float, ...] = ()
+
+    @cached_property
+    def rows(self) -> tuple[JobRow, ...]:
+        return tuple(self.tally.rows())
+
+    @cached_property
+    def summary(self) -> Summary:
+        return self.tally.summary()
+
+
+@dataclass(frozen=True)
+class Extractor:
+    """The measures that are taken from a run; what they need beside its table of jobs.
+
+    ``occupancy``: use over time; ``decisions``: the policy's computing time.
+    """
+
+    measures: Callable[[PlayedRun], Measures]
+    occupancy: bool = False
+    decisions: bool = False
+
+
+@dataclass(frozen=True)
+class RunConfiguration:
+    """A simulated run of a variant under a seed. ``trace`` is a published file that it needs."""
+
+    variant: Variant
+    seed: int
+    extractor: Extractor
+    weight: float = 1.0
+    trace: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """All that goes in, as JSON."""
-        ...
+        measures = self.extractor.measures
+        return {
+            "file": self.variant.file,
+            "policy": self.variant.policy,
+            "settings": dict(self.variant.settings),
+            "seed": self.seed,
+            "measures": f"{measures.__module__}.{measures.__qualname__}",
+        }
 
-    def __hash__(self) -> int: ...
+    def cost(self) -> float:
+        return self.weight
+
+    def run(self) -> Measures:
+        """Plays the run and takes its measures; ``cpu_s`` is the processor time of it all."""
+        began_s = time.process_time()
+        measures = self.extractor.measures(self.played())
+        return {**measures, "cpu_s": time.process_time() - began_s}
+
+    def experiment(self) -> Experiment:
+        """The experiment under this configuration's seed."""
+        if self.trace:
+            require_trace(self.trace)
+        return self.variant.experiment(self.seed)
+
+    def played(self) -> PlayedRun:
+        """The run, by the same way as ``testbed simulate``."""
+        experiment = self.experiment()
+        (policy,) = experiment.policies
+        tally, occupancy, watch = Tally(), Occupancy(), Stopwatch()
+        wants = self.extractor
+        backend = simulated(experiment, policy, occupancy.sent if wants.occupancy else None)
+        sink = tee(tally, occupancy) if wants.occupancy else tally
+        play(experiment, policy, backend, sink, watch.around if wants.decisions else unchanged)
+        return PlayedRun(experiment, tally, occupancy, backend.cpu_s, tuple(watch.took_s))
+
+
+@dataclass(frozen=True)
+class Together:
+    """Several runs that one point shows, each under a prefix of its measures' names."""
+
+    parts: tuple[tuple[str, RunConfiguration], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {prefix: part.to_json() for prefix, part in self.parts}
+
+    def cost(self) -> float:
+        return sum(part.cost() for _, part in self.parts)
+
+    def run(self) -> Measures:
+        """All measures as ``PREFIX_NAME``; the processor times are added up."""
+        found = {prefix: part.run() for prefix, part in self.parts}
+        own = {f"{prefix}_{k}": v for prefix, part in found.items() for k, v in part.items()}
+        return {**own, "cpu_s": sum(part["cpu_s"] for part in found.values())}
+
+
+class Stopwatch:
+    """Processor seconds that a policy takes for each arrival."""
+
+    def __init__(self) -> None:
+        self.took_s: list[float] = []
+
+    def around(self, policy: Policy) -> Policy:
+        """The policy, observed."""
+        return _Timed(policy, self.took_s)
+
+
+class _Timed:
+    """A policy whose answers to arrivals are timed."""
+
+    def __init__(self, policy: Policy, took_s: list[float]) -> None:
+        self.name = policy.name
+        self._policy = policy
+        self._took_s = took_s
+        self.price = policy.price
+
+    def decide(self, view: View, event: PolicyEvent) -> list[Action]:
+        began_s = time.thread_time()
+        answer = self._policy.decide(view, event)
+        if isinstance(event, Arrived):
+            self._took_s.append(time.thread_time() - began_s)
+        return answer

@@ -1,4 +1,4 @@
-"""What claims are about: numbers computed from a figure's grid, one per seed.
+"""Quantities that claims are about: numbers computed from a figure's grid, one per seed.
 
 Comparisons are made within each seed, where all series met the same requests (common random
 numbers), so that the interval around them is that of paired differences.
@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import fmean, stdev
 
-from reproductions.cell import Measures
+Measures = Mapping[str, float]
+"""The values measured in one run, by name, in plain units (shares, seconds, dollars)."""
 
 Values = tuple[float, ...]
+CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure of the cells as people read it: ``factor`` times the cell's figure, in ``unit``."""
+    """A measure of runs as people read it: ``factor`` times the run's value, in ``unit``."""
 
     name: str
     label: str
@@ -33,9 +36,9 @@ class Measure:
 
 @dataclass(frozen=True)
 class Grid:
-    """Everything a figure's cells came to: by series and x, one per seed, in the seeds' order.
+    """The measures of all runs of a figure, by series and x, in the order of seeds.
 
-    ``exact``: nothing random is in it, and one seed says all.
+    ``exact``: nothing random is in it, so that one seed is enough.
     """
 
     runs: Mapping[tuple[str, float], tuple[Measures, ...]]
@@ -108,7 +111,7 @@ class _Pair(Quantity):
     x: float
 
     def pairs(self, grid: Grid) -> Iterator[tuple[float, float]]:
-        """What both came to, seed by seed."""
+        """The values of both, seed by seed."""
         ones = grid.values(self.measure, self.series, self.x)
         return zip(ones, grid.values(self.measure, self.other, self.x), strict=True)
 
@@ -119,7 +122,7 @@ class _Pair(Quantity):
 
 @dataclass(frozen=True)
 class Difference(_Pair):
-    """How much more one series has than another at the same x."""
+    """The difference of two series at the same x."""
 
     def values(self, grid: Grid) -> Values:
         return tuple(a - b for a, b in self.pairs(grid))
@@ -135,7 +138,7 @@ class Difference(_Pair):
 
 @dataclass(frozen=True)
 class Gain(_Pair):
-    """How many percent more one series has than another: 100·(a/b − 1)."""
+    """The gain of one series over another in percent: 100·(a/b − 1)."""
 
     def values(self, grid: Grid) -> Values:
         return tuple(percent_more(a, b) for a, b in self.pairs(grid))
@@ -155,7 +158,7 @@ class Gain(_Pair):
 
 @dataclass(frozen=True)
 class Change(Quantity):
-    """How a series changes from one x to another; ``relative``: in percent of the first."""
+    """The change of a series from one x to another; ``relative``: in percent of the first."""
 
     series: str
     start: float
@@ -189,7 +192,7 @@ class Change(Quantity):
 
 @dataclass(frozen=True)
 class GainGrowth(Quantity):
-    """By how many points one series' gain over another grows from one x to another."""
+    """The growth of one series' gain over another from one x to another, in points."""
 
     series: str
     other: str
@@ -269,7 +272,7 @@ class LeastStep(_Curve):
 
 @dataclass(frozen=True)
 class ShareOf(Quantity):
-    """In how many percent of the scenarios a quantity exceeds ``threshold``."""
+    """The share of scenarios in which a quantity exceeds ``threshold``, in percent."""
 
     scenarios: tuple[Quantity, ...]
     threshold: float
@@ -297,8 +300,104 @@ class ShareOf(Quantity):
         return f"{self.scenarios[0].place} … {self.scenarios[-1].place}"
 
 
+@dataclass(frozen=True)
+class BetweenMeasures(Quantity):
+    """The difference of two measures of the same series at the same x."""
+
+    other: Measure
+    series: str
+    x: float
+
+    def values(self, grid: Grid) -> Values:
+        pairs = zip(
+            grid.values(self.measure, self.series, self.x),
+            grid.values(self.other, self.series, self.x),
+            strict=True,
+        )
+        return tuple(a - b for a, b in pairs)
+
+    @property
+    def unit(self) -> str:
+        return " points"
+
+    @property
+    def subject(self) -> str:
+        return f"{self.measure} − {self.other}"
+
+    @property
+    def place(self) -> str:
+        return f"{self.x:g}"
+
+
+@dataclass(frozen=True)
+class Largest(Quantity):
+    """The largest of several quantities, seed by seed."""
+
+    of: tuple[Quantity, ...]
+
+    def values(self, grid: Grid) -> Values:
+        return tuple(max(each) for each in zip(*(q.values(grid) for q in self.of), strict=True))
+
+    @property
+    def unit(self) -> str:
+        return self.of[0].unit
+
+    @property
+    def digits(self) -> int:
+        return self.of[0].digits
+
+    @property
+    def subject(self) -> str:
+        return f"the largest {self.of[0].subject}"
+
+    @property
+    def place(self) -> str:
+        return f"{self.of[0].place} … {self.of[-1].place}"
+
+
 def percent_more(a: float, b: float) -> float:
     """100·(a/b − 1); infinite over nothing, 0 where both are nothing."""
     if b == 0:
         return 0.0 if a == 0 else math.copysign(math.inf, a)
     return 100.0 * (a / b - 1.0)
+
+
+# -- intervals over seeds -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over ``n`` seeds and half the width of its interval; None with one seed."""
+
+    mean: float
+    half_width: float | None
+    n: int
+
+    def show(self, digits: int = 1) -> str:
+        """``79.3 ± 0.4``; a dash where there is no number."""
+        if math.isnan(self.mean):
+            return "–"
+        if math.isinf(self.mean):
+            return "∞" if self.mean > 0 else "-∞"
+        text = f"{self.mean:,.{digits}f}"
+        return text if self.half_width is None else f"{text} ± {self.half_width:,.{digits}f}"
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """Student's interval around the mean of independent values.
+
+    Of paired differences it is the paired t interval: policies that met the same requests differ
+    far less than their means vary from seed to seed.
+    """
+    if not values:
+        return Estimate(math.nan, None, 0)
+    endless = [value for value in values if not math.isfinite(value)]
+    if endless:
+        # A ratio to nothing, for one: no interval around it.
+        return Estimate(endless[0], None, len(values))
+    if len(values) == 1:
+        return Estimate(values[0], None, 1)
+    from scipy.stats import t
+
+    quantile = float(t.ppf((1 + CONFIDENCE) / 2, len(values) - 1))
+    return Estimate(fmean(values), quantile * stdev(values) / math.sqrt(len(values)), len(values))

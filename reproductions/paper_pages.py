@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from reproductions.figure import Exhibit, Reproduced
+from reproductions.grid_quantities import Grid
 from reproductions.live.figure import LiveFigure
 from reproductions.play import PICTURE, RESULTS
-from reproductions.quantities import Grid
 from reproductions.record import MARKS, claims_table, points_table
 from reproductions.registry import FIGURES, LIVE_FIGURES
 

@@ -1,37 +1,58 @@
-"""A published figure as data: what is swept, for whom, what is measured, what is claimed."""
+"""A published figure as data: its sweep, series, measures and claims."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from reproductions.cell import Cell, Measures
-from reproductions.claims import Claim, JudgedClaim
-from reproductions.quantities import Grid, Measure
-from reproductions.statistics import Estimate, estimate
+from reproductions.claim_checks import Claim, JudgedClaim
+from reproductions.grid_quantities import Estimate, Grid, Measure, Measures, estimate
 
 Point = tuple[str, float]
 """A series and an x."""
+
+
+class Configuration(Protocol):
+    """One computation behind a point of a figure, for one series and one seed.
+
+    An implementation is a frozen dataclass of plain values, so that it can be hashed, pickled and
+    written down. ``run`` is pure but for stopwatches: equal configurations give equal results.
+    """
+
+    def run(self) -> Measures:
+        """Computes the measures, always under the same names."""
+        ...
+
+    def cost(self) -> float:
+        """An estimate of the computing time, in a unit that a figure's configurations share."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything that the result depends on but the sources."""
+        ...
+
+    def __hash__(self) -> int: ...
 
 
 @dataclass(frozen=True)
 class Panel:
     """One of a figure's plots: a measure, and the values that the paper's text gives for it.
 
-    ``drawn``: the series in the picture, by default all, and ``subject`` what these have in
+    ``shown``: the series in the picture, by default all, and ``subject`` what these have in
     common. ``limits``: the ends of the y axis.
     """
 
     measure: Measure
     published: Mapping[Point, float] = field(default_factory=dict)
-    drawn: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
     limits: tuple[float, float] | None = None
     subject: str = ""
 
 
 @dataclass(frozen=True)
-class Look:
-    """How a series is drawn: number of its colour and mark, and of its line; name in legends."""
+class SeriesStyle:
+    """A series' number of colour and mark, its number of line, and its name in legends."""
 
     colour: int
     line: int
@@ -39,14 +60,14 @@ class Look:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exhibit:
-    """What a published figure shows and what its paper says of it, however its points come about.
+class AnyFigure:
+    """A published figure and its paper's claims, however its points come about.
 
     Series go by their labels. ``exact``: nothing random is in it, so that one seed says all.
-    ``size`` and ``quick_size`` say in words what is run. ``also``: measures that are written down
-    and not drawn; ``printed``: those whose values the command shows beside the claims. ``seeds``:
-    how many runs are meant where nobody says (in full size). ``looks``: how series are drawn, by
-    default each in a colour of its own.
+    ``size`` and ``quick_size``: what is run, in words. ``also``: measures that are written down and
+    not plotted; ``printed``: those whose values the command shows beside the claims. ``seeds``: the
+    default number of runs in full size. ``styles`` of series:
+    by default each has a colour of its own.
     """
 
     name: str
@@ -63,11 +84,11 @@ class Exhibit:
     quick_size: str = ""
     exact: bool = False
     seeds: int = 3
-    looks: Mapping[str, Look] = field(default_factory=dict)
+    styles: Mapping[str, SeriesStyle] = field(default_factory=dict)
 
     @property
     def tables(self) -> tuple[Panel, ...]:
-        """Everything that is written down, each measure once: what is drawn, then what is not."""
+        """Everything that is written down, each measure once: the plotted ones first."""
         shown: dict[str, Panel] = {}
         for panel in (*self.panels, *(Panel(measure) for measure in self.also)):
             shown.setdefault(panel.measure.name, panel)
@@ -79,35 +100,35 @@ class Exhibit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure(Exhibit):
-    """A simulated one. ``cell(series, x, seed, quick)`` is the run behind one point."""
+class Figure(AnyFigure):
+    """A simulated figure. ``configuration(series, x, seed, quick)`` is the run behind a point."""
 
-    cell: Callable[[str, float, int, bool], Cell]
+    configuration: Callable[[str, float, int, bool], Configuration]
 
-    def cells(self, seeds: int, *, quick: bool) -> dict[Point, tuple[Cell, ...]]:
-        """The cells behind every point, one for each of the seeds 1 … ``seeds``."""
+    def configurations(self, seeds: int, *, quick: bool) -> dict[Point, tuple[Configuration, ...]]:
+        """The runs behind every point, one for each of the seeds 1 … ``seeds``."""
         used = range(1, (1 if self.exact else seeds) + 1)
         return {
-            (series, x): tuple(self.cell(series, x, seed, quick) for seed in used)
+            (series, x): tuple(self.configuration(series, x, seed, quick) for seed in used)
             for series, x in self.points
         }
 
 
 @dataclass(frozen=True)
 class Reproduced:
-    """A figure with everything its cells came to."""
+    """A figure with the measures of all its runs."""
 
-    figure: Exhibit
+    figure: AnyFigure
     seeds: int
     quick: bool
     grid: Grid
 
     @classmethod
     def of(
-        cls, figure: Figure, seeds: int, results: Mapping[Cell, Measures], *, quick: bool
+        cls, figure: Figure, seeds: int, results: Mapping[Configuration, Measures], *, quick: bool
     ) -> Reproduced:
-        cells = figure.cells(seeds, quick=quick)
-        runs = {point: tuple(results[cell] for cell in own) for point, own in cells.items()}
+        points = figure.configurations(seeds, quick=quick)
+        runs = {point: tuple(results[one] for one in own) for point, own in points.items()}
         n = 1 if figure.exact else seeds
         return cls(figure, n, quick, Grid(runs, figure.exact))
 
@@ -120,5 +141,5 @@ class Reproduced:
 
     @property
     def cpu_s(self) -> float:
-        """Processor time of all its cells, where they measure it as ``cpu_s``."""
+        """Processor time of all its runs, where they measure it as ``cpu_s``."""
         return sum(run.get("cpu_s", 0.0) for own in self.grid.runs.values() for run in own)

@@ -1,4 +1,4 @@
-"""A reproduction in words and numbers: results as JSON, and as a table in Markdown."""
+"""Reproduced figures as JSON and as Markdown tables."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from reproductions.claims import JudgedClaim
-from reproductions.figure import Panel, Reproduced
-from reproductions.statistics import Estimate
+from reproductions.claim_checks import JudgedClaim
+from reproductions.grid_quantities import Estimate
+from reproductions.published_figure import Panel, Reproduced
 
-FORMAT = 1
+FORMAT = 2
 MOST_COLUMNS = 6
-MARKS = {"came out": "yes", "did not": "**no**", "cannot tell": "cannot tell"}
+MARKS = {
+    "reproduced": "reproduced",
+    "not reproduced": "**not reproduced**",
+    "inconclusive": "inconclusive",
+}
 
 
 def to_json(done: Reproduced, command: list[str], where: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,7 +69,7 @@ def _claim(judged: JudgedClaim) -> dict[str, Any]:
         "ours": judged.ours,
         "verdict": judged.verdict,
         "rule": judged.claim.rule,
-        "reading": judged.claim.reading,
+        "interpretation": judged.claim.interpretation,
         "remark": judged.claim.remark,
         "checks": [
             {
@@ -86,7 +90,7 @@ def _estimate(found: Estimate) -> dict[str, Any]:
 
 
 def _finite(value: float) -> float | None:
-    """JSON knows no infinity; nine digits say all there is to say."""
+    """Nine digits of a value; JSON has no infinity."""
     return float(f"{value:.9g}") if math.isfinite(value) else None
 
 
@@ -103,16 +107,16 @@ def to_markdown(done: Reproduced) -> str:
 
 def claims_table(done: Reproduced) -> str:
     """One line per claim."""
-    lines = ["| claim | published | ours | came out? |", "|---|---|---|---|"]
+    lines = ["| claim | published | ours | verdict |", "|---|---|---|---|"]
     for judged in done.judged:
-        reading = f" ({judged.claim.reading})" if judged.claim.reading else ""
-        cells = (
-            judged.claim.text + reading,
+        meant = f" ({judged.claim.interpretation})" if judged.claim.interpretation else ""
+        texts = (
+            judged.claim.text + meant,
             judged.claim.published,
             judged.ours,
             MARKS[judged.verdict],
         )
-        lines.append(f"| {' | '.join(cell.replace('|', '∣') for cell in cells)} |")
+        lines.append(f"| {' | '.join(text.replace('|', '∣') for text in texts)} |")
     return "\n".join(lines)
 
 

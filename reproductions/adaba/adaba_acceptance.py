@@ -1,21 +1,23 @@
-"""AdaBa's Figures 4 and 5: how many jobs are accepted where nobody waits."""
+"""AdaBa's Figures 4 and 5: the jobs accepted where none waits."""
 
 from __future__ import annotations
 
-from reproductions.adaba.cell import DrawnCell, LogsCell
-from reproductions.adaba.grid import (
+from reproductions.adaba.adaba_setup import (
     ACCEPTED,
     CPU,
     FULL,
     KTH,
     NASA,
     QUICK,
+    both_logs,
     jobs_of,
+    random_jobs,
     size_words,
 )
-from reproductions.claims import NEGATIVE, POSITIVE, Band, Check, Claim, more, mostly
-from reproductions.figure import Figure, Panel
-from reproductions.quantities import Change, Difference, Gain, GainGrowth
+from reproductions.claim_checks import NEGATIVE, POSITIVE, Band, Check, Claim, more, mostly
+from reproductions.configuration import RunConfiguration, Together
+from reproductions.grid_quantities import Change, Difference, Gain, GainGrowth
+from reproductions.published_figure import Figure, Panel
 
 ADABA, BEST, OKTOPUS, GREEDY = "AdaBa", "best fit", "Oktopus", "greedy"
 EMBEDDERS = {ADABA: "adaba", BEST: "best-fit", OKTOPUS: "oktopus", GREEDY: "greedy"}
@@ -36,8 +38,8 @@ ALIKE = (
 MEANS = (50.0, 100.0, 200.0, 300.0, 400.0, 500.0, 600.0, 700.0)
 
 
-def _drawn(series: str, mean_mbps: float, seed: int, quick: bool) -> DrawnCell:
-    return DrawnCell(EMBEDDERS[series], seed, mean_bps=mean_mbps * 1e6, jobs=jobs_of(quick=quick))
+def _random(series: str, mean_mbps: float, seed: int, quick: bool) -> RunConfiguration:
+    return random_jobs(EMBEDDERS[series], seed, mean_mbps, jobs=jobs_of(quick=quick))
 
 
 FIGURE_4 = Figure(
@@ -47,7 +49,7 @@ FIGURE_4 = Figure(
     x_label="mean bandwidth per VM [Mbit/s]",
     xs=MEANS,
     series=SERIES,
-    cell=_drawn,
+    configuration=_random,
     panels=(Panel(ACCEPTED),),
     claims=(
         Claim(
@@ -64,7 +66,7 @@ FIGURE_4 = Figure(
                 for other in OTHERS
                 for x in MEANS
             ),
-            reading="a weaker reading: ours, not the paper's",
+            interpretation="weaker than the text: ours, not the paper's",
         ),
         Claim(
             "The higher the mean bandwidth the more AdaBa is ahead",
@@ -81,7 +83,7 @@ FIGURE_4 = Figure(
                 Check(Gain(ACCEPTED, ADABA, other, 700.0), Band(10.0, 20.0))
                 for other in (OKTOPUS, GREEDY)
             ),
-            reading="± 5, over Oktopus and greedy",
+            interpretation="± 5, over Oktopus and greedy",
             remark="see the first claim",
         ),
         Claim(
@@ -98,7 +100,7 @@ FIGURE_4 = Figure(
                 Check(GainGrowth(ACCEPTED, ADABA, other, 400.0, MEANS[-1]), POSITIVE)
                 for other in OTHERS
             ),
-            reading="its gain over each grows from 400 to 700 Mbit/s",
+            interpretation="its gain over each grows from 400 to 700 Mbit/s",
         ),
         Claim(
             "Best fit is better than Oktopus and greedy in most cases",
@@ -120,8 +122,8 @@ KTH_ACCEPTED = KTH.measure("acceptance", "accepted jobs", "%", 100.0)
 NASA_ACCEPTED = NASA.measure("acceptance", "accepted jobs", "%", 100.0)
 
 
-def _logs(series: str, load: float, seed: int, quick: bool) -> LogsCell:
-    return LogsCell("vc", EMBEDDERS[series], seed, load, jobs=jobs_of(quick=quick))
+def _logs(series: str, load: float, seed: int, quick: bool) -> Together:
+    return both_logs("vc", EMBEDDERS[series], seed, load, jobs=jobs_of(quick=quick))
 
 
 def _claims_5() -> tuple[Claim, ...]:
@@ -133,7 +135,7 @@ def _claims_5() -> tuple[Claim, ...]:
                 f"{log.label}: AdaBa is better than the others at most loads",
                 "AdaBa > best fit, Oktopus, greedy",
                 mostly(ahead, 0.0),
-                reading="in over half of the comparisons with one other at one load",
+                interpretation="in over half of the comparisons with one other at one load",
                 remark="as in adaba-fig4: with loopback all four place nearly alike",
             ),
             Claim(
@@ -164,7 +166,7 @@ FIGURE_5 = Figure(
     x_label="system load",
     xs=LOADS,
     series=SERIES,
-    cell=_logs,
+    configuration=_logs,
     panels=(Panel(KTH_ACCEPTED), Panel(NASA_ACCEPTED)),
     claims=_claims_5(),
     also=(CPU,),

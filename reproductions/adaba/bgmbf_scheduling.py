@@ -2,40 +2,49 @@
 
 from __future__ import annotations
 
-from reproductions.adaba.cell import LogsCell
-from reproductions.adaba.grid import CPU, FULL, KTH, NASA, QUICK, OfLog, jobs_of
-from reproductions.claims import Band, Check, Claim, more, mostly
-from reproductions.figure import Figure, Panel
-from reproductions.quantities import Difference, Gain, Level, Measure
+from reproductions.adaba.adaba_setup import (
+    CPU,
+    FULL,
+    KTH,
+    LOGS,
+    NASA,
+    QUICK,
+    Log,
+    both_logs,
+    jobs_of,
+)
+from reproductions.claim_checks import Band, Check, Claim, more, mostly
+from reproductions.configuration import Together
+from reproductions.grid_quantities import Difference, Gain, Level, Measure
+from reproductions.published_figure import Figure, Panel
 
 FCFS, SBF, SDF, BGMBF, BGMBF_SDF = "FCFS", "SBF", "SDF", "BgMBF", "BgMBF-SDF"
 POLICIES = {FCFS: "fcfs", SBF: "sbf", SDF: "sdf", BGMBF: "bgmbf", BGMBF_SDF: "bgmbf-sdf"}
 FIVE = tuple(POLICIES)
 LOADS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-LOG_PAIR = (KTH, NASA)
 
 HOURS = 1 / 3600
 
 
-def _waiting(log: OfLog) -> Measure:
+def _waiting(log: Log) -> Measure:
     return log.measure("queued_s", "mean waiting", "h", HOURS, 2)
 
 
-def _slowdown(log: OfLog) -> Measure:
+def _slowdown(log: Log) -> Measure:
     return log.measure("slowdown", "mean bounded slowdown")
 
 
-def _migrations(log: OfLog) -> Measure:
+def _migrations(log: Log) -> Measure:
     return log.measure("migrations", "migrations", digits=0)
 
 
-def _restoring(log: OfLog) -> Measure:
+def _restoring(log: Log) -> Measure:
     return log.measure("restoring_share", "20 s a migration over the mean waiting", "%", 100.0, 0)
 
 
 ALSO = tuple(
     measure
-    for log in LOG_PAIR
+    for log in LOGS
     for measure in (
         log.measure("wait_s", "mean waiting before the first start", "h", HOURS, 2),
         log.measure("response_s", "mean time from arrival to end", "h", HOURS, 2),
@@ -46,12 +55,12 @@ ALSO = tuple(
 )
 
 
-def _cell(series: str, load: float, seed: int, quick: bool) -> LogsCell:
-    return LogsCell(POLICIES[series], "adaba", seed, load, jobs=jobs_of(quick=quick))
+def _logs(series: str, load: float, seed: int, quick: bool) -> Together:
+    return both_logs(POLICIES[series], "adaba", seed, load, jobs=jobs_of(quick=quick))
 
 
-def _outperforms(measure: Measure, log: OfLog, what: str) -> tuple[Claim, ...]:
-    """What Figs. 6 and 7 claim alike of waiting and slowdown."""
+def _outperforms(measure: Measure, log: Log, what: str) -> tuple[Claim, ...]:
+    """The claims of Figs. 6 and 7, alike of waiting and slowdown."""
     return (
         Claim(
             f"{log.label}: BgMBF significantly outperforms FCFS and SBF on {what}",
@@ -61,7 +70,7 @@ def _outperforms(measure: Measure, log: OfLog, what: str) -> tuple[Claim, ...]:
                 for other in (FCFS, SBF)
                 for x in LOADS
             ),
-            reading="at most half of it at every load",
+            interpretation="at most half of it at every load",
         ),
         Claim(
             f"{log.label}: BgMBF-SDF always performs better than BgMBF on {what}",
@@ -72,7 +81,7 @@ def _outperforms(measure: Measure, log: OfLog, what: str) -> tuple[Claim, ...]:
             f"{log.label}: SBF cannot improve {what} over FCFS",
             "SBF ≥ FCFS",
             mostly([Difference(measure, SBF, FCFS, x) for x in LOADS], 0.0),
-            reading="SBF is worse at most loads",
+            interpretation="SBF is worse at most loads",
         ),
         Claim(
             f"{log.label}: BgMBF-SDF, SDF and BgMBF differ little in {what}",
@@ -82,7 +91,7 @@ def _outperforms(measure: Measure, log: OfLog, what: str) -> tuple[Claim, ...]:
                 for series in (SDF, BGMBF_SDF)
                 for x in LOADS
             ),
-            reading="all three stay below FCFS",
+            interpretation="all three stay below FCFS",
         ),
     )
 
@@ -106,7 +115,7 @@ def _figure_6_claims() -> tuple[Claim, ...]:
             "The mean waiting is of the order of 10,000 s",
             "10⁴ s",
             tuple(Check(Level(kth, BGMBF, x), Band(1e3 * HOURS, 1e5 * HOURS)) for x in LOADS),
-            reading="BgMBF on KTH, from 1,000 to 100,000 s",
+            interpretation="BgMBF on KTH, from 1,000 to 100,000 s",
         ),
     )
 
@@ -118,8 +127,8 @@ FIGURE_6 = Figure(
     x_label="system load",
     xs=LOADS,
     series=FIVE,
-    cell=_cell,
-    panels=tuple(Panel(_waiting(log)) for log in LOG_PAIR),
+    configuration=_logs,
+    panels=tuple(Panel(_waiting(log)) for log in LOGS),
     claims=_figure_6_claims(),
     also=(*ALSO, CPU),
     size=FULL,
@@ -133,11 +142,9 @@ FIGURE_7 = Figure(
     x_label="system load",
     xs=LOADS,
     series=FIVE,
-    cell=_cell,
-    panels=tuple(Panel(_slowdown(log)) for log in LOG_PAIR),
-    claims=tuple(
-        claim for log in LOG_PAIR for claim in _outperforms(_slowdown(log), log, "slowdown")
-    ),
+    configuration=_logs,
+    panels=tuple(Panel(_slowdown(log)) for log in LOGS),
+    claims=tuple(claim for log in LOGS for claim in _outperforms(_slowdown(log), log, "slowdown")),
     also=(CPU,),
     size=FULL,
     quick_size=QUICK,
@@ -164,17 +171,17 @@ def _figure_8_claims() -> tuple[Claim, ...]:
             "BgMBF-SDF migrates fewer jobs than BgMBF in most cases",
             "fewer",
             mostly(fewer[: len(LOADS)], 0.0) + mostly(fewer[len(LOADS) :], 0.0),
-            reading="at most loads, on either log",
+            interpretation="at most loads, on either log",
         ),
         Claim(
             "All migrations together, at 20 s each, cost far less than the mean waiting",
             "o(10³) ≪ o(10⁴) s",
             tuple(
                 Check(Level(_restoring(log), BGMBF, x), Band(high=50.0))
-                for log in LOG_PAIR
+                for log in LOGS
                 for x in LOADS
             ),
-            reading="their sum is at most half of one job's mean waiting, BgMBF",
+            interpretation="their sum is at most half of one job's mean waiting, BgMBF",
         ),
     )
 
@@ -186,10 +193,10 @@ FIGURE_8 = Figure(
     x_label="system load",
     xs=LOADS,
     series=(BGMBF, BGMBF_SDF),
-    cell=_cell,
-    panels=tuple(Panel(_migrations(log)) for log in LOG_PAIR),
+    configuration=_logs,
+    panels=tuple(Panel(_migrations(log)) for log in LOGS),
     claims=_figure_8_claims(),
-    also=(*(_restoring(log) for log in LOG_PAIR), *ALSO, CPU),
+    also=(*(_restoring(log) for log in LOGS), *ALSO, CPU),
     size=FULL,
     quick_size=QUICK,
 )

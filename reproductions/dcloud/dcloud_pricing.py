@@ -1,13 +1,128 @@
-"""What would a strategic tenant pay? The table and the claims of DCloud's Sections III.E and VI."""
+"""DCloud's pricing (Sections III.E and VI): price and outcome of a strategic tenant's requests.
+
+The tenant's application produces up to 250 Mbit/s on each of 120 VMs, takes an hour at that, and
+its result is of use until d. What it asks for is its strategy; what happens then is simulated in an
+otherwise empty data centre, with profiles as Eq. 1 gives them for the bandwidth asked for.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
+from typing import Any
 
-from reproductions.claims import NEGATIVE, Band, Check, Claim, more
-from reproductions.dcloud.charging import STRATEGIES, ChargingCell
-from reproductions.figure import Figure, Panel
-from reproductions.quantities import Change, Difference, Level, Measure
+from jobs.workload.arrivals import HOUR_S
+from reproductions.claim_checks import NEGATIVE, Band, Check, Claim, more
+from reproductions.configuration import RunConfiguration, Variant
+from reproductions.extractors import BILL_METRICS
+from reproductions.grid_quantities import Change, Difference, Level, Measure, Measures
+from reproductions.published_figure import Figure, Panel
+from testbed.schedulers.charging import no_discount, request_price
+
+N_VMS, MOST_BPS, SHORTEST_S = 120, 250_000_000, HOUR_S
+SLACK = 1e-9
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request ⟨n, b, p, d⟩ and how long the job truly takes at b."""
+
+    n: int
+    b_bps: int
+    p_s: float
+    d_s: float
+    true_s: float
+
+
+Strategy = Callable[[Asked], tuple[Asked, ...]]
+
+
+def _smallest_bandwidth(truth: Asked) -> tuple[Asked, ...]:
+    times = truth.d_s / truth.p_s
+    b_bps = -(-truth.b_bps * truth.p_s // truth.d_s)
+    return (replace(truth, b_bps=int(b_bps), p_s=truth.d_s, true_s=truth.true_s * times),)
+
+
+def _half_bandwidth(truth: Asked) -> tuple[Asked, ...]:
+    return (replace(truth, b_bps=truth.b_bps // 2, p_s=2 * truth.p_s, true_s=2 * truth.true_s),)
+
+
+STRATEGIES: dict[str, Strategy] = {
+    "the truth": lambda truth: (truth,),
+    "20 % more VMs": lambda truth: (replace(truth, n=truth.n * 6 // 5),),
+    "20 % more bandwidth": lambda truth: (replace(truth, b_bps=truth.b_bps * 6 // 5),),
+    "half the bandwidth": _half_bandwidth,
+    "the least bandwidth (p = d)": _smallest_bandwidth,
+    "20 % longer": lambda truth: (replace(truth, p_s=min(1.2 * truth.p_s, truth.d_s)),),
+    "10 % shorter": lambda truth: (replace(truth, p_s=0.9 * truth.p_s),),
+    "20 % shorter": lambda truth: (replace(truth, p_s=0.8 * truth.p_s),),
+    "no room (d = p)": lambda truth: (replace(truth, d_s=truth.p_s),),
+    "a deadline twice as late": lambda truth: (replace(truth, d_s=2 * truth.d_s),),
+    "two jobs of half the VMs": lambda truth: (replace(truth, n=truth.n // 2),) * 2,
+    "two jobs of half the time": lambda truth: (
+        (replace(truth, p_s=truth.p_s / 2, d_s=truth.d_s / 2, true_s=truth.true_s / 2),) * 2
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Bargain:
+    """A strategy at a deadline of ``ratio`` times the duration, beside the truth."""
+
+    strategy: str
+    ratio: float
+    policy: str = "dcloud"
+    gamma: float = 0.12
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def cost(self) -> float:
+        return 0.1
+
+    def run(self) -> Measures:
+        """``price`` in dollars for all that was asked; ``done`` is 1 if it all ended by d.
+
+        ``over_truth``: the price as a share above what the truth costs. ``discount``: the price
+        over that of the truth without any discount.
+        """
+        truth = Asked(N_VMS, MOST_BPS, SHORTEST_S, self.ratio * SHORTEST_S, SHORTEST_S)
+        bill = self.configuration(STRATEGIES[self.strategy](truth), truth.d_s).run()
+        honest = self.configuration((truth,), truth.d_s).run()
+        undiscounted = request_price(
+            truth.n, truth.b_bps, truth.p_s, truth.d_s, discount=no_discount
+        )
+        return {
+            "price": bill["price"],
+            "done": float(bill["end_s"] <= truth.d_s * (1 + SLACK)),
+            "over_truth": bill["price"] / honest["price"] - 1.0,
+            "discount": bill["price"] / undiscounted,
+        }
+
+    def configuration(self, asked: tuple[Asked, ...], wanted_by_s: float) -> RunConfiguration:
+        """The requests as jobs. Parts in time follow each other: each has its share of d, and
+        arrives when that of the one before is over.
+        """
+        in_turn = sum(part.d_s for part in asked) <= wanted_by_s * (1 + SLACK)
+        jobs = [_entry(k, part, part.d_s * k if in_turn else 0.0) for k, part in enumerate(asked)]
+        policy = f"{{name: {self.policy}, gamma: {self.gamma}}}"
+        variant = Variant(
+            "dcloud/dcloud-pricing.yaml", policy, (("workload.jobs", f"[{', '.join(jobs)}]"),)
+        )
+        return RunConfiguration(variant, 0, BILL_METRICS)
+
+
+def _entry(number: int, part: Asked, at_s: float) -> str:
+    """An entry of the file's jobs."""
+    return (
+        f"{{id: part-{number}, kind: demand, at: {at_s} s, vms: {part.n},"
+        f" bandwidth: {part.b_bps} bit/s, duration: {part.p_s} s, deadline: {part.d_s} s,"
+        f" demand: [{{until: 100 %, at: {MOST_BPS} bit/s}}], true_duration: {part.true_s} s}}"
+    )
+
+
+# -- the table and its claims ---------------------------------------------------------------------
 
 RATIOS = (1.0, 2.0, 5.0, 10.0, 20.0)
 ROOM = RATIOS[1:]
@@ -20,7 +135,7 @@ OVER = Measure("over_truth", "paid above what the truth costs", "%", 100.0)
 DONE = Measure("done", "done by the true deadline (1: yes)", "", 1.0, 0)
 DISCOUNT = Measure("discount", "price over the price without discount", "", 1.0, 3)
 
-DRAWN = (
+SHOWN = (
     "half the bandwidth",
     "20 % more VMs",
     "20 % longer",
@@ -30,11 +145,11 @@ DRAWN = (
 )
 
 
-def _paid(strategy: str, ratio: float, seed: int, quick: bool) -> ChargingCell:
+def _paid(strategy: str, ratio: float, seed: int, quick: bool) -> Bargain:
     del seed, quick
     if strategy in ALLOCATIONS:
-        return ChargingCell(TRUTH, ratio, ALLOCATIONS[strategy])
-    return ChargingCell(strategy, ratio)
+        return Bargain(TRUTH, ratio, ALLOCATIONS[strategy])
+    return Bargain(strategy, ratio)
 
 
 def _never(strategy: str) -> tuple[Check, ...]:
@@ -52,8 +167,8 @@ CHARGING = Figure(
     x_label="true deadline over true duration, d/p",
     xs=RATIOS,
     series=(*STRATEGIES, *ALLOCATIONS),
-    cell=_paid,
-    panels=(Panel(OVER, drawn=DRAWN, limits=(-15.0, 65.0)),),
+    configuration=_paid,
+    panels=(Panel(OVER, shown=SHOWN, limits=(-15.0, 65.0)),),
     claims=(
         Claim(
             "Requirement 1: the price does not depend on what is allocated",
@@ -63,7 +178,7 @@ CHARGING = Figure(
                 for way in ALLOCATIONS
                 for x in RATIOS
             ),
-            reading="the same request under DCloud, DCloud-TS and DCloud-BS",
+            interpretation="the same request under DCloud, DCloud-TS and DCloud-BS",
         ),
         Claim(
             "Requirement 2: asking for more VMs or bandwidth than are needed costs more",
@@ -86,7 +201,7 @@ CHARGING = Figure(
             "more",
             more(PRICE, "half the bandwidth", (TRUTH,), ROOM)
             + more(PRICE, "the least bandwidth (p = d)", (TRUTH,), ROOM),
-            reading="where p ≤ d still holds",
+            interpretation="where p ≤ d still holds",
         ),
         Claim(
             "The longer a tenant can wait, the less the job costs",
@@ -108,7 +223,7 @@ CHARGING = Figure(
                 *_always("10 % shorter"),
                 *(Check(Difference(PRICE, "10 % shorter", TRUTH, x), NEGATIVE) for x in ROOM),
             ),
-            reading="Section VI grants it: γ is a service that speculative tenants may exploit",
+            interpretation="Section VI grants it: γ is a service that tenants may exploit",
         ),
         Claim(
             "Understating it beyond γ: killed when the reservation ends",
@@ -123,7 +238,7 @@ CHARGING = Figure(
                 for way in ("two jobs of half the VMs", "two jobs of half the time")
                 for x in RATIOS
             ),
-            reading="not in the paper: the price is linear in n, and in p at equal d/p",
+            interpretation="not in the paper: the price is linear in n, and in p at equal d/p",
         ),
     ),
     size="one job of 120 VMs at 250 Mbit/s for 1 h, 1,000 servers",

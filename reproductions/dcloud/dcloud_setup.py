@@ -1,17 +1,20 @@
-"""What DCloud's figures have in common: sizes, series, measures, and the cell behind a point."""
+"""DCloud's simulations in common: sizes, series, measures, and the run behind a point."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from reproductions.dcloud.cell import DCloudCell
-from reproductions.figure import Panel, Point
-from reproductions.quantities import Measure
+from reproductions.configuration import RunConfiguration, Variant, settings
+from reproductions.extractors import DAY_METRICS
+from reproductions.grid_quantities import Measure
+from reproductions.published_figure import Panel, Point
 
 DCLOUD, TS, BS, VC, BL = "DCloud", "DCloud-TS", "DCloud-BS", "VC", "BL"
 POLICIES = {DCLOUD: "dcloud", TS: "dcloud-ts", BS: "dcloud-bs", VC: "vc", BL: "bl"}
 THREE = (DCLOUD, VC, BL)
+SECONDS_A_JOB = {BL: 0.006, VC: 0.0003}
+"""Processor time of a job in 8,000 servers, about; 5.5 ms for the variants of DCloud."""
 
 SUCCESS = Measure("success", "jobs within deadline", "%", 100.0)
 VM_USE = Measure("vm_use", "VM use", "%", 100.0)
@@ -52,23 +55,47 @@ QUICK = Size(
     0.1,
     "400 servers, 1,600 VM slots, 60 VMs a job on average, a tenth of the jobs",
 )
+PER_HOUR = 160.0
+DAY_AND_NIGHT = 24 * 0.6
+"""Hours of arrivals at the day's rate that a day and its night amount to."""
 
 
-def cell(series: str, seed: int, *, quick: bool) -> DCloudCell:
-    """The default cell of a series; a figure replaces in it what it sweeps."""
+def configuration(
+    series: str,
+    seed: int,
+    *,
+    quick: bool,
+    per_hour: float = PER_HOUR,
+    batch: float = 0.0,
+    splits: tuple[float, float] = (4.0, 2.0),
+    parameters: str = "",
+    **workload: object,
+) -> RunConfiguration:
+    """The default run of a series with what a figure sweeps in it.
+
+    ``per_hour`` and ``batch`` are for 8,000 servers; ``splits`` the racks' and the aggregation
+    switches' oversubscription; ``workload`` values by key of that section, ``__`` for a dot.
+    """
     size = QUICK if quick else FULL
-    return DCloudCell(
-        policy=POLICIES[series],
-        seed=seed,
-        fanout=size.fanout,
-        vms=size.vms,
-        per_hour=DCloudCell.per_hour * size.jobs,
+    jobs = round(batch * size.jobs)
+    values = {"vms.mean": size.vms, **{k.replace("__", "."): v for k, v in workload.items()}}
+    values |= {"jobs": jobs} if batch else {"per_hour": per_hour * size.jobs}
+    racks, aggregation = splits
+    topology = (
+        ("topology.fanout", str(list(size.fanout))),
+        ("topology.oversubscription", f"[{aggregation:g}, {racks:g}]"),
     )
-
-
-def jobs_share(*, quick: bool) -> float:
-    """What to multiply a published number of jobs by."""
-    return (QUICK if quick else FULL).jobs
+    name = POLICIES[series]
+    given = parameters or ("gamma: 0.12" if name.startswith("dcloud") else "")
+    variant = Variant(
+        "dcloud/dcloud-batch.yaml" if batch else "dcloud/dcloud-day.yaml",
+        f"{{name: {name}, {given}}}" if given else name,
+        (*topology, *settings(**values)),
+    )
+    servers = size.fanout[0] * size.fanout[1] * size.fanout[2]
+    count = jobs if batch else per_hour * size.jobs * DAY_AND_NIGHT
+    cost = count * servers / 8000 * SECONDS_A_JOB.get(series, 0.0055)
+    return RunConfiguration(variant, seed, DAY_METRICS, cost)
 
 
 def panels(published: Mapping[Measure, Mapping[Point, float]] | None = None) -> tuple[Panel, ...]:

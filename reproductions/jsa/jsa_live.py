@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from reproductions.cell import Measures
-from reproductions.claims import Claim
-from reproductions.figure import Panel
-from reproductions.jsa.figures import (
+from reproductions.claim_checks import Claim
+from reproductions.configuration import Variant
+from reproductions.grid_quantities import Measure, Measures
+from reproductions.jsa.jsa_rewards import (
     EDF,
     FOUR,
     JSA,
@@ -20,22 +20,25 @@ from reproductions.jsa.figures import (
     of_sizes,
     of_speedups,
 )
-from reproductions.live.claims import audited, promises_kept, replays_alike, sound, worlds_agree
-from reproductions.live.figure import LiveFigure
-from reproductions.live.measures import (
+from reproductions.live_figure import (
     MEDIAN,
     START_UP,
     SUCCESS,
     WALL,
+    LiveFigure,
+    audited,
+    backends_agree,
+    estimates_kept,
+    replays_alike,
     simulated,
+    sound,
 )
-from reproductions.live.trial import Trial
-from reproductions.quantities import Measure
+from reproductions.published_figure import Panel
 from testbed.results.read import Run
 
 RESERVING = (JSA, EDF, OKTOPUS)
 RELAX = 0.12
-FILE = "jsa-fig5.yaml"
+FILE = "jsa/jsa-fig5.yaml"
 
 SIZE = "24 machines of one VM slot in 4 racks, 1.2 and 0.48 Gbit/s above them; 5 batches, live"
 REDUCED = (
@@ -57,8 +60,8 @@ def rewarded(run: Run) -> Measures:
 
 
 def policy(series: str) -> str:
-    """An entry of the file's ``policies``: EDF keeps to its order (decision 0469), PS-P's flows go
-    on by themselves in either world.
+    """An entry of the file's ``policies``: EDF keeps to its order, as on few machines it must to be
+    behind Oktopus; PS-P's flows are independent of each other on either backend.
     """
     own = {EDF: "{name: edf, queue: block}", PSP: "{name: ps-p, coupling: independent}"}
     return own.get(series, POLICIES[series])
@@ -75,14 +78,14 @@ def _figure(
     shown: Measure = SUCCESS,
     seeds: int = 1,
 ) -> LiveFigure:
-    """One of the four; ``setting`` is what is set to x, a # in place of it."""
+    """One of the four; ``setting`` is ``KEY=VALUE`` with a # for x."""
     key, _, value = setting.partition("=")
 
-    def trial(one: str, x: float, quick: bool) -> Trial:
+    def variant(one: str, x: float, quick: bool) -> Variant:
         less = (("workload.jobs", "25"),) if quick else ()
-        return Trial(FILE, policy(one), ((key, value.replace("#", f"{x:g}")), *less))
+        return Variant(FILE, policy(one), ((key, value.replace("#", f"{x:g}")), *less))
 
-    promised = tuple(one for one in series if one != PSP)
+    reserving = tuple(one for one in series if one != PSP)
     return LiveFigure(
         name=f"jsa-fig5{letter}",
         title=title,
@@ -90,20 +93,15 @@ def _figure(
         x_label=x_label,
         xs=xs,
         series=series,
-        trial=trial,
+        variant=variant,
         own=rewarded,
-        panels=(
-            Panel(REWARD),
-            Panel(shown),
-            Panel(simulated(REWARD)),
-            Panel(simulated(shown)),
-        ),
+        panels=(Panel(REWARD), Panel(shown), Panel(simulated(REWARD)), Panel(simulated(shown))),
         claims=(
             *claims,
             sound(series, xs),
             audited(series, xs),
-            promises_kept(promised, xs, RELAX),
-            worlds_agree(series, xs),
+            estimates_kept(reserving, xs, RELAX),
+            backends_agree(series, xs),
             replays_alike(series, xs),
         ),
         also=(MEDIAN, START_UP, WALL),
@@ -158,5 +156,3 @@ FIGURE_5D = _figure(
     (JSA, SIMPLE),
     RAN,
 )
-
-JSA_LIVE = (FIGURE_5A, FIGURE_5B, FIGURE_5C, FIGURE_5D)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
-from reproductions.claims import Check, Claim, alike, falls, more, rises
-from reproductions.figure import Figure, Panel
-from reproductions.jsa.cell import JsaCell
-from reproductions.jsa.optimality import OPTIMALITY
-from reproductions.quantities import Measure
+from reproductions.claim_checks import Check, Claim, alike, falls, more, rises
+from reproductions.configuration import RunConfiguration, Variant, settings
+from reproductions.extractors import REWARD_METRICS
+from reproductions.grid_quantities import Measure
+from reproductions.published_figure import Figure, Panel
 
 JSA, SIMPLE, EDF, OKTOPUS, PSP = "JSA", "SimpleJSA", "EDF", "Oktopus", "PS-P"
 POLICIES = {JSA: "jsa", SIMPLE: "simple-jsa", EDF: "edf", OKTOPUS: "oktopus-batch", PSP: "ps-p"}
@@ -18,6 +18,8 @@ FOUR = (JSA, EDF, OKTOPUS, PSP)
 Trend = Callable[[Measure, str, tuple[float, ...]], tuple[Check, ...]]
 
 PUBLISHED_RUNS = 20
+TRACE = "FB-2009_samples_24_times_1hr_0.tsv.gz"
+JOBS = 2500.0
 
 REWARD = Measure("reward", "system reward ratio", "%", 100.0)
 MET = Measure("met", "jobs within deadline", "%", 100.0)
@@ -37,14 +39,23 @@ FULL = Size((2, 20, 40), 1.0, "1,600 machines, 6,400 VM slots, 5:1 at racks and 
 QUICK = Size((2, 5, 40), 0.25, "400 machines, 1,600 VM slots, a quarter of the jobs; 5 batches")
 
 
-def _cell(series: str, seed: int, *, quick: bool) -> JsaCell:
+def _run(
+    series: str, seed: int, *, quick: bool, jobs: float = JOBS, **workload: object
+) -> RunConfiguration:
+    """The run of a series with values of the workload section in place of the file's."""
     size = QUICK if quick else FULL
-    jobs = round(JsaCell.jobs * size.jobs)
-    return JsaCell(POLICIES[series], seed, jobs=jobs, fanout=size.fanout)
+    count = round(jobs * size.jobs)
+    variant = Variant(
+        "jsa/jsa-simulations.yaml",
+        POLICIES[series],
+        (("topology.fanout", str(list(size.fanout))), *settings(jobs=count, **workload)),
+    )
+    seconds = 3.0 * (2.0 if series == PSP else 1.0) * count / JOBS
+    return RunConfiguration(variant, seed, REWARD_METRICS, seconds, TRACE)
 
 
 def order(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
-    """Who has a higher reward ratio than whom, the same in Figures 4 and 5 (a) to (c)."""
+    """The order of the policies, the same in Figures 4 and 5 (a) to (c)."""
     return (
         Claim(
             "JSA has a higher reward ratio than PS-P, Oktopus and EDF",
@@ -55,13 +66,13 @@ def order(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
             "Oktopus and PS-P perform similarly",
             "Oktopus ≈ PS-P",
             alike(reward, OKTOPUS, PSP, xs, 5.0),
-            reading="within 5 points",
+            interpretation="within 5 points",
         ),
         Claim(
             "PS-P, Oktopus and EDF perform similarly",
             "Oktopus ≈ PS-P ≈ EDF",
             alike(reward, EDF, OKTOPUS, xs, 5.0) + alike(reward, EDF, PSP, xs, 5.0),
-            reading="EDF within 5 points of the other two",
+            interpretation="EDF within 5 points of the other two",
         ),
         Claim(
             "EDF has a lower reward ratio than Oktopus and PS-P",
@@ -76,7 +87,7 @@ def order(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
 def _trend(
     claim: str, published: str, trend: Trend, reward: Measure, xs: tuple[float, ...]
 ) -> Claim:
-    """What the reward ratio does along a curve, under all four."""
+    """The trend of the reward ratio along a curve, under all four."""
     checks = tuple(check for series in FOUR for check in trend(reward, series, xs))
     return Claim(f"{claim}, under all four", published, checks)
 
@@ -119,9 +130,8 @@ _simulated = partial(Figure, size=FULL.words, quick_size=QUICK.words, seeds=PUBL
 COUNTS = (500.0, 1000.0, 1500.0, 2000.0, 2500.0)
 
 
-def _counted(series: str, x: float, seed: int, quick: bool) -> JsaCell:
-    share = (QUICK if quick else FULL).jobs
-    return replace(_cell(series, seed, quick=quick), jobs=round(x * share))
+def _counted(series: str, x: float, seed: int, quick: bool) -> RunConfiguration:
+    return _run(series, seed, quick=quick, jobs=x)
 
 
 FIGURE_4A = _simulated(
@@ -131,7 +141,7 @@ FIGURE_4A = _simulated(
     x_label="jobs (1,600 machines)",
     xs=COUNTS,
     series=FOUR,
-    cell=_counted,
+    configuration=_counted,
     panels=(Panel(REWARD), Panel(MET)),
     claims=of_counts(REWARD, COUNTS, COUNTS[2:]),
     also=(RAN,),
@@ -140,8 +150,8 @@ FIGURE_4A = _simulated(
 MEAN_VMS = (15.0, 20.0, 25.0, 30.0, 35.0)
 
 
-def _sized(series: str, x: float, seed: int, quick: bool) -> JsaCell:
-    return replace(_cell(series, seed, quick=quick), vms=x)
+def _sized(series: str, x: float, seed: int, quick: bool) -> RunConfiguration:
+    return _run(series, seed, quick=quick, vms=x)
 
 
 FIGURE_4B = _simulated(
@@ -151,7 +161,7 @@ FIGURE_4B = _simulated(
     x_label="VMs per job on average",
     xs=MEAN_VMS,
     series=FOUR,
-    cell=_sized,
+    configuration=_sized,
     panels=(Panel(REWARD), Panel(MET)),
     claims=of_sizes(REWARD, MEAN_VMS),
     also=(RAN,),
@@ -160,8 +170,8 @@ FIGURE_4B = _simulated(
 BOUNDS = (3.0, 4.0, 5.0, 6.0, 7.0)
 
 
-def _due(series: str, x: float, seed: int, quick: bool) -> JsaCell:
-    return replace(_cell(series, seed, quick=quick), deadline_high=x)
+def _due(series: str, x: float, seed: int, quick: bool) -> RunConfiguration:
+    return _run(series, seed, quick=quick, deadline_factor=f"[2, {x:g}]")
 
 
 FIGURE_4C = _simulated(
@@ -171,7 +181,7 @@ FIGURE_4C = _simulated(
     x_label="deadline factor, at most (at least 2)",
     xs=BOUNDS,
     series=FOUR,
-    cell=_due,
+    configuration=_due,
     panels=(Panel(REWARD), Panel(MET)),
     claims=of_deadlines(REWARD, BOUNDS),
     also=(RAN,),
@@ -180,8 +190,8 @@ FIGURE_4C = _simulated(
 ALPHAS = (0.01, 0.04, 0.07, 0.10, 0.13)
 
 
-def _sped(series: str, x: float, seed: int, quick: bool) -> JsaCell:
-    return replace(_cell(series, seed, quick=quick), alpha=x)
+def _sped(series: str, x: float, seed: int, quick: bool) -> RunConfiguration:
+    return _run(series, seed, quick=quick, speedup=f"[{x}, {x}]")
 
 
 FIGURE_4D = _simulated(
@@ -191,10 +201,8 @@ FIGURE_4D = _simulated(
     x_label="speed-up ratio α of every job",
     xs=ALPHAS,
     series=(JSA, SIMPLE),
-    cell=_sped,
+    configuration=_sped,
     panels=(Panel(REWARD), Panel(RAN)),
     claims=of_speedups(REWARD, RAN, ALPHAS),
     also=(MET,),
 )
-
-JSA_FIGURES = (FIGURE_4A, FIGURE_4B, FIGURE_4C, FIGURE_4D, OPTIMALITY)

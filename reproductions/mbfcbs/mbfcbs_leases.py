@@ -1,16 +1,112 @@
-"""MBFCBS's Figures 6 to 11: 50 hosts of 6 cores (Section 5.2)."""
+"""MBFCBS's Figures 4 to 11: a small cluster beside Haizea's default, and 50 hosts of 6 cores."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from reproductions.claims import NEGATIVE, POSITIVE, Band, Check, Claim, falls, more, steady
-from reproductions.figure import Figure, Panel
-from reproductions.mbfcbs.cell import LeaseCell
-from reproductions.mbfcbs.types import BetweenTypes
-from reproductions.quantities import Change, Difference, Measure
+from reproductions.claim_checks import (
+    NEGATIVE,
+    POSITIVE,
+    Band,
+    Check,
+    Claim,
+    constant,
+    falls,
+    more,
+    mostly,
+)
+from reproductions.configuration import RunConfiguration, Variant, settings
+from reproductions.extractors import LEASE_METRICS
+from reproductions.grid_quantities import BetweenMeasures, Change, Difference, Measure
+from reproductions.published_figure import Figure, Panel
 
-MBFCBS, VMCT, PRIORITY = "MBFCBS", "V-MCT", "priority"
+# -- Figures 4 and 5: the small cluster (Section 5.1) ---------------------------------------------
+
+MBFCBS, DEFAULT = "MBFCBS", "Haizea's default"
+SMALL_POLICIES = {
+    MBFCBS: "mbfcbs",
+    DEFAULT: "{name: mbfcbs, preemption: false, earliest: false, depth: 1}",
+}
+SMALL_COUNTS = (10.0, 20.0, 30.0, 40.0)
+SMALL_BUSY = SMALL_COUNTS[1:]
+"""Ten leases are a load of 0.4: everything fits."""
+
+ACCEPTED = Measure("accepted", "accepted leases", digits=1)
+USE = Measure("use", "core use until the last end", "%", 100.0)
+USE_EARLY = Measure("use_early", "core use while leases arrive", "%", 100.0)
+
+SMALL_SIZE = (
+    "4 hosts of 4 cores, leases of 1, 2 and 4 cores, 1 h on average; 40 leases are a load of 1.6"
+)
+
+
+def _few(series: str, count: float, seed: int, quick: bool) -> RunConfiguration:
+    del quick  # it takes a second as it is
+    values = settings(jobs=int(count), load=0.04 * count)
+    variant = Variant("mbfcbs/mbfcbs-small.yaml", SMALL_POLICIES[series], values)
+    return RunConfiguration(variant, seed, LEASE_METRICS, _cost_ms(count))
+
+
+def _cost_ms(leases: float) -> float:
+    """Processor time of a run, about."""
+    return 0.8 * leases + 20.0
+
+
+_small = partial(
+    Figure,
+    x_label="leases",
+    xs=SMALL_COUNTS,
+    series=tuple(SMALL_POLICIES),
+    configuration=_few,
+    size=SMALL_SIZE,
+    quick_size=SMALL_SIZE,
+)
+
+FIGURE_4 = _small(
+    name="mbfcbs-fig4",
+    title="Accepted requests in a small cluster",
+    source="MBFCBS, Fig. 4",
+    panels=(Panel(ACCEPTED),),
+    claims=(
+        Claim(
+            "MBFCBS accepts more requests than Haizea's default",
+            "more",
+            more(ACCEPTED, MBFCBS, (DEFAULT,), SMALL_BUSY),
+            interpretation="from 20 leases on: ten are a load of 0.4",
+        ),
+        Claim(
+            "MBFCBS accepts more at most numbers of requests",
+            "more",
+            mostly([Difference(ACCEPTED, MBFCBS, DEFAULT, x) for x in SMALL_COUNTS], 0.0),
+            interpretation="weaker than the text: ours, not the paper's",
+        ),
+    ),
+)
+
+FIGURE_5 = _small(
+    name="mbfcbs-fig5",
+    title="Utilisation of a small cluster",
+    source="MBFCBS, Fig. 5",
+    panels=(Panel(USE), Panel(USE_EARLY)),
+    claims=(
+        Claim(
+            "MBFCBS uses the cluster better than Haizea's default",
+            "more",
+            more(USE, MBFCBS, (DEFAULT,), SMALL_BUSY),
+            interpretation="from 20 leases on",
+        ),
+        Claim(
+            "While leases arrive too",
+            "more",
+            more(USE_EARLY, MBFCBS, (DEFAULT,), SMALL_BUSY),
+            interpretation="use up to the last arrival alone, from 20 leases on",
+        ),
+    ),
+)
+
+# -- Figures 6 to 11 (Section 5.2) ----------------------------------------------------------------
+
+VMCT, PRIORITY = "V-MCT", "priority"
 POLICIES = {MBFCBS: "mbfcbs", VMCT: "v-mct", PRIORITY: "priority"}
 OTHERS = (VMCT, PRIORITY)
 
@@ -18,8 +114,6 @@ SUCCESS = Measure("success", "success rate", "%", 100.0)
 AR = Measure("success_ar", "success rate of AR", "%", 100.0)
 IM = Measure("success_im", "success rate of IM", "%", 100.0)
 BE = Measure("success_be", "success rate of BE", "%", 100.0)
-USE = Measure("use", "core use until the last end", "%", 100.0)
-USE_EARLY = Measure("use_early", "core use while leases arrive", "%", 100.0)
 COMPLETION = Measure("completion_h", "mean time to completion", "h", digits=2)
 MAKESPAN = Measure("makespan_h", "makespan", "h", digits=2)
 
@@ -35,11 +129,13 @@ SIZE = f"50 hosts of 6 cores; {_WORDS}"
 QUICK_SIZE = f"10 hosts of 6 cores, a fifth of the leases; {_WORDS}"
 
 
-def _cell(series: str, count: float, seed: int, quick: bool) -> LeaseCell:
+def _many(series: str, count: float, seed: int, quick: bool) -> RunConfiguration:
     share = 5 if quick else 1
-    return LeaseCell(
-        POLICIES[series], seed, int(count) // share, hosts=50 // share, load=0.0015 * count
-    )
+    leases = int(count) // share
+    values = settings(jobs=leases, load=0.0015 * count)
+    hosts = (("topology.nodes", str(50 // share)),)
+    variant = Variant("mbfcbs/mbfcbs-large.yaml", POLICIES[series], (*hosts, *values))
+    return RunConfiguration(variant, seed, LEASE_METRICS, _cost_ms(leases))
 
 
 # -- Figure 6 -------------------------------------------------------------------------------------
@@ -47,18 +143,14 @@ def _cell(series: str, count: float, seed: int, quick: bool) -> LeaseCell:
 SHARES = (10.0, 20.0, 30.0, 40.0, 50.0, 60.0)
 
 
-def _shares(series: str, advance: float, seed: int, quick: bool) -> LeaseCell:
+def _shares(series: str, advance: float, seed: int, quick: bool) -> RunConfiguration:
     del quick
     share = advance / 100.0
-    return LeaseCell(
-        POLICIES[series],
-        seed,
-        100,
-        hosts=5,
-        advance=share,
-        immediate=(1.0 - share) / 2.0,
-        load=1.5,
+    values = settings(jobs=100, load=1.5, advance=share, immediate=(1.0 - share) / 2.0)
+    variant = Variant(
+        "mbfcbs/mbfcbs-large.yaml", POLICIES[series], (("topology.nodes", "5"), *values)
     )
+    return RunConfiguration(variant, seed, LEASE_METRICS, _cost_ms(100))
 
 
 _FIGURE_6_SIZE = "5 hosts of 6 cores; 100 leases of 1 to 6 cores, a load of 1.5; IM and BE alike"
@@ -70,20 +162,20 @@ FIGURE_6 = Figure(
     x_label="share of advance reservations [%]",
     xs=SHARES,
     series=(MBFCBS,),
-    cell=_shares,
+    configuration=_shares,
     panels=(Panel(AR), Panel(IM), Panel(BE)),
     claims=(
         Claim(
             "The success rate of IM falls drastically with more AR requests",
             "falls",
             (Check(Change(IM, MBFCBS, SHARES[0], SHARES[-1]), Band(high=-15.0)),),
-            reading="by 15 points or more from 10 to 60 % AR",
+            interpretation="by 15 points or more from 10 to 60 % AR",
         ),
         Claim(
             "The success rate of IM falls with more AR requests",
             "falls",
             (Check(Change(IM, MBFCBS, SHARES[0], SHARES[-1]), NEGATIVE),),
-            reading="by any amount",
+            interpretation="by any amount",
         ),
     ),
     size=_FIGURE_6_SIZE,
@@ -91,7 +183,7 @@ FIGURE_6 = Figure(
 )
 
 _by_leases = partial(
-    Figure, x_label="leases", xs=COUNTS, cell=_cell, size=SIZE, quick_size=QUICK_SIZE
+    Figure, x_label="leases", xs=COUNTS, configuration=_many, size=SIZE, quick_size=QUICK_SIZE
 )
 
 # -- Figure 7 -------------------------------------------------------------------------------------
@@ -106,27 +198,27 @@ FIGURE_7 = _by_leases(
         Claim(
             "A higher success rate of AR than of IM requests",
             "AR > IM",
-            tuple(Check(BetweenTypes(AR, IM, MBFCBS, x), POSITIVE) for x in MANY),
-            reading="at 800 and 1,000 leases, where MBFCBS rejects some",
+            tuple(Check(BetweenMeasures(AR, IM, MBFCBS, x), POSITIVE) for x in MANY),
+            interpretation="at 800 and 1,000 leases, where MBFCBS rejects some",
         ),
         Claim(
             "The success rate of BE is greater than that of IM requests",
             "BE > IM",
-            tuple(Check(BetweenTypes(BE, IM, MBFCBS, x), POSITIVE) for x in MANY),
-            reading="at 800 and 1,000 leases",
+            tuple(Check(BetweenMeasures(BE, IM, MBFCBS, x), POSITIVE) for x in MANY),
+            interpretation="at 800 and 1,000 leases",
         ),
         Claim(
             "AR has the highest success rate",
             "AR > BE",
-            tuple(Check(BetweenTypes(AR, BE, MBFCBS, x), POSITIVE) for x in MANY),
-            reading="at 800 and 1,000 leases",
+            tuple(Check(BetweenMeasures(AR, BE, MBFCBS, x), POSITIVE) for x in MANY),
+            interpretation="at 800 and 1,000 leases",
             remark="runs end when every lease has ended: best effort waits and then succeeds",
         ),
         Claim(
             "AR requests get guaranteed service",
             "high",
-            steady(AR, MBFCBS, COUNTS, 5.0),
-            reading="their success differs by at most 5 points over all numbers of leases",
+            constant(AR, MBFCBS, COUNTS, 5.0),
+            interpretation="their success differs by at most 5 points over all numbers of leases",
         ),
     ),
 )
@@ -144,7 +236,7 @@ FIGURE_8 = _by_leases(
             "MBFCBS has the highest success rate",
             "MBFCBS > V-MCT, priority",
             more(SUCCESS, MBFCBS, OTHERS, BUSY),
-            reading="from 600 leases on, where some are rejected",
+            interpretation="from 600 leases on, where some are rejected",
         ),
         Claim(
             "MBFCBS is at no number of leases worse than the others",
@@ -154,19 +246,17 @@ FIGURE_8 = _by_leases(
                 for other in OTHERS
                 for x in COUNTS
             ),
-            reading="by half a point at most",
+            interpretation="by half a point at most",
         ),
         Claim(
             "Priority has the lowest success rate",
             "V-MCT > priority",
             more(SUCCESS, VMCT, (PRIORITY,), BUSY),
             remark="preempting lets more advance reservations start than V-MCT's order does; what "
-            "fails in turn are immediate leases alone, best effort goes on later",
+            "fails in turn are immediate leases alone, best effort resumes later",
         ),
         Claim(
-            "V-MCT's success rate falls with more requests",
-            "falls",
-            falls(SUCCESS, VMCT, COUNTS),
+            "V-MCT's success rate falls with more requests", "falls", falls(SUCCESS, VMCT, COUNTS)
         ),
     ),
 )
@@ -182,13 +272,13 @@ FIGURE_9 = _by_leases(
             "MBFCBS uses more of the cores than V-MCT",
             "MBFCBS > V-MCT",
             more(USE, MBFCBS, (VMCT,), BUSY),
-            reading="from 600 leases on",
+            interpretation="from 600 leases on",
         ),
         Claim(
             "MBFCBS has the highest utilisation",
             "MBFCBS > V-MCT, priority",
             more(USE, MBFCBS, OTHERS, BUSY),
-            reading="from 600 leases on",
+            interpretation="from 600 leases on",
             remark="priority reserves nothing ahead, so no core is kept free for a reservation",
         ),
         Claim(
@@ -211,13 +301,13 @@ FIGURE_10 = _by_leases(
             "Completion takes longer under MBFCBS than under V-MCT when there are many requests",
             "MBFCBS > V-MCT",
             more(COMPLETION, MBFCBS, (VMCT,), MANY),
-            reading="at 800 and 1,000 leases",
+            interpretation="at 800 and 1,000 leases",
         ),
         Claim(
             "Completion takes longest under priority",
             "priority > MBFCBS, V-MCT",
             more(COMPLETION, PRIORITY, (MBFCBS, VMCT), MANY),
-            reading="at 800 and 1,000 leases",
+            interpretation="at 800 and 1,000 leases",
             remark="the time that computing its vectors takes is not published, and not added",
         ),
     ),
@@ -234,14 +324,14 @@ FIGURE_11 = _by_leases(
             "The makespan is longer under MBFCBS than under V-MCT when there are many requests",
             "MBFCBS > V-MCT",
             more(MAKESPAN, MBFCBS, (VMCT,), MANY),
-            reading="at 800 and 1,000 leases",
+            interpretation="at 800 and 1,000 leases",
             remark="the last end is mostly that of a late advance reservation, the same for all",
         ),
         Claim(
             "The makespan is longest under priority",
             "priority > MBFCBS, V-MCT",
             more(MAKESPAN, PRIORITY, (MBFCBS, VMCT), MANY),
-            reading="at 800 and 1,000 leases",
+            interpretation="at 800 and 1,000 leases",
             remark="the time that computing its vectors takes is not published, and not added",
         ),
     ),

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from jobs.request import JobRequest
-from reproductions.cell import Measures
-from reproductions.claims import Band, Claim, more
-from reproductions.figure import Panel
-from reproductions.live.claims import OURS, audited, held, replays_alike, sound, worlds_agree
-from reproductions.live.figure import LiveFigure
-from reproductions.live.measures import FIDELITY, SUCCESS, WALL, simulated
-from reproductions.live.trial import Trial
-from reproductions.mbfcbs.cell import LeaseMeter
-from reproductions.mbfcbs.cluster import ACCEPTED, BUSY, COUNTS, DEFAULT, MBFCBS, USE, USE_EARLY
-from reproductions.quantities import Measure
+from reproductions.claim_checks import Band, Claim, more
+from reproductions.configuration import Variant, settings
+from reproductions.extractors import lease_measures
+from reproductions.grid_quantities import Measure, Measures
+from reproductions.live_figure import (
+    FIDELITY,
+    OURS,
+    SUCCESS,
+    WALL,
+    LiveFigure,
+    audited,
+    backends_agree,
+    held,
+    replays_alike,
+    simulated,
+    sound,
+)
+from reproductions.mbfcbs.mbfcbs_leases import (
+    ACCEPTED,
+    DEFAULT,
+    MBFCBS,
+    SMALL_BUSY,
+    SMALL_COUNTS,
+    SMALL_POLICIES,
+    USE,
+    USE_EARLY,
+)
+from reproductions.published_figure import Panel
 from testbed import events
+from testbed.results.occupancy import Occupancy
 from testbed.results.read import Run
 
-POLICIES = {
-    MBFCBS: "mbfcbs",
-    DEFAULT: "{name: mbfcbs, preemption: false, earliest: false, depth: 1}",
-}
-SERIES = tuple(POLICIES)
+SERIES = tuple(SMALL_POLICIES)
 MARGIN_MIN = 3.0
 
 LATE = Measure("late_s", "greatest delay of an advance lease's start", "min", 1 / 60.0, 2)
@@ -32,21 +44,20 @@ NOTHING = Band(high=0.0)
 
 
 def measures(run: Run) -> Measures:
-    """What was accepted and used; what must not be."""
-    submitted = [event for event in run.file.events if isinstance(event, events.JobSubmitted)]
-    leases = [request_of(event.to_json()["job"]) for event in submitted]
-    meter = LeaseMeter(leases, sum(run.started.topology["slots"]))
-    started: dict[str, float] = {}
+    """Acceptance and use; delays, second preemptions and kills, of which there must be none."""
+    held_slots = Occupancy()
+    records = {}
     for event in run.file.events:
-        meter(event)
-        if isinstance(event, events.JobStarted):
-            started.setdefault(event.job_id, event.t)
+        held_slots(event)
+        if isinstance(event, events.JobSubmitted):
+            records[str(event.job["id"])] = event.job
+    cores = sum(run.started.topology["slots"])
+    found = lease_measures(run.rows, records, held_slots, cores)
     late = [
-        started[lease.id] - lease.wanted_s
-        for lease in leases
-        if lease.wanted_s is not None and lease.id in started
+        row.start_s - records[row.job_id]["wanted_s"]
+        for row in run.rows
+        if row.start_s is not None and records[row.job_id]["wanted_s"] is not None
     ]
-    found = meter.measures()
     return {
         **{measure.name: found[measure.name] for measure in (ACCEPTED, USE, USE_EARLY)},
         LATE.name: max(late, default=0.0),
@@ -55,28 +66,9 @@ def measures(run: Run) -> Measures:
     }
 
 
-def request_of(job: dict[str, Any]) -> JobRequest:
-    """What of a lease's record counts here."""
-    return JobRequest(
-        job["id"],
-        job["submit_s"],
-        job["n_vms"],
-        job["bandwidth_bps"],
-        job["duration_s"],
-        kind=job["kind"],
-        cores=job["cores"],
-        lease=job["lease"],
-        wanted_s=job["wanted_s"],
-    )
-
-
-def _trial(series: str, x: float, quick: bool) -> Trial:  # noqa: ARG001 - one size
-    settings = (
-        ("workload.jobs", f"{x:g}"),
-        ("workload.load", f"{0.04 * x:g}"),
-        ("workload.shortest", "1 min"),  # as in the simulated figures
-    )
-    return Trial("leases-live.yaml", POLICIES[series], settings)
+def _variant(series: str, x: float, quick: bool) -> Variant:  # noqa: ARG001 - one size
+    values = settings(jobs=int(x), load=f"{0.04 * x:g}", shortest="1 min")  # as simulated
+    return Variant("mbfcbs/leases-live.yaml", SMALL_POLICIES[series], values)
 
 
 LEASES = LiveFigure(
@@ -84,45 +76,60 @@ LEASES = LiveFigure(
     title="Leases on four hosts",
     source="MBFCBS, Figs. 4 and 5",
     x_label="leases",
-    xs=COUNTS,
+    xs=SMALL_COUNTS,
     series=SERIES,
-    trial=_trial,
+    variant=_variant,
     own=measures,
-    panels=(
-        Panel(ACCEPTED),
-        Panel(USE),
-        Panel(simulated(ACCEPTED)),
-        Panel(simulated(USE)),
-    ),
+    panels=(Panel(ACCEPTED), Panel(USE), Panel(simulated(ACCEPTED)), Panel(simulated(USE))),
     claims=(
-        Claim("MBFCBS accepts more leases than Haizea's default", "more",
-              more(ACCEPTED, MBFCBS, (DEFAULT,), BUSY),
-              reading="from 20 leases on: ten are a load of 0.4",
-              remark="sets of leases differ by more than the policies do on one of them; over ten,"
-              " simulated, it comes out (mbfcbs-fig4), and each live run accepts what its simulated"
-              " one does"),
-        Claim("MBFCBS uses the cluster better", "more",
-              more(USE, MBFCBS, (DEFAULT,), BUSY), reading="from 20 leases on",
-              remark="not over ten sets either, simulated (mbfcbs-fig5): with few leases the use is"
-              " that of whatever ends last"),
-        Claim("No advance lease starts later than it was booked for, but for what a start takes",
-              OURS, held(LATE, Band(high=MARGIN_MIN), SERIES, COUNTS),
-              reading="three minutes are a quarter of a second of wall time"),
-        Claim("A best-effort lease gives way once at most", "once",
-              held(TWICE, NOTHING, SERIES, COUNTS)),
-        Claim("No lease is cut short", OURS, held(KILLED, NOTHING, SERIES, COUNTS)),
-        sound(SERIES, COUNTS),
-        audited(SERIES, COUNTS),
-        worlds_agree(SERIES, COUNTS),
-        replays_alike(SERIES, COUNTS),
+        Claim(
+            "MBFCBS accepts more leases than Haizea's default",
+            "more",
+            more(ACCEPTED, MBFCBS, (DEFAULT,), SMALL_BUSY),
+            interpretation="from 20 leases on: ten are a load of 0.4",
+            remark="sets of leases differ by more than the policies do on one of them; over ten,"
+            " simulated, it is reproduced (mbfcbs-fig4), and live runs accept what their simulated"
+            " ones do",
+        ),
+        Claim(
+            "MBFCBS uses the cluster better",
+            "more",
+            more(USE, MBFCBS, (DEFAULT,), SMALL_BUSY),
+            interpretation="from 20 leases on",
+            remark="not over ten sets either, simulated (mbfcbs-fig5): with few leases the use is"
+            " that of whatever ends last",
+        ),
+        Claim(
+            "No advance lease starts later than it was booked for, but for what a start takes",
+            OURS,
+            held(LATE, Band(high=MARGIN_MIN), SERIES, SMALL_COUNTS),
+            interpretation="three minutes are a quarter of a second of wall time",
+        ),
+        Claim(
+            "A best-effort lease is preempted once at most",
+            "once",
+            held(TWICE, NOTHING, SERIES, SMALL_COUNTS),
+        ),
+        Claim("No lease is cut short", OURS, held(KILLED, NOTHING, SERIES, SMALL_COUNTS)),
+        sound(SERIES, SMALL_COUNTS),
+        audited(SERIES, SMALL_COUNTS),
+        backends_agree(SERIES, SMALL_COUNTS),
+        replays_alike(SERIES, SMALL_COUNTS),
     ),
-    also=(USE_EARLY, simulated(USE_EARLY), SUCCESS, simulated(SUCCESS), LATE, TWICE, KILLED,
-          FIDELITY, WALL),
+    also=(
+        USE_EARLY,
+        simulated(USE_EARLY),
+        SUCCESS,
+        simulated(SUCCESS),
+        LATE,
+        TWICE,
+        KILLED,
+        FIDELITY,
+        WALL,
+    ),
     printed=(ACCEPTED, simulated(ACCEPTED), USE, simulated(USE), LATE, FIDELITY),
     size="4 hosts of 4 cores of a twentieth of a processor, an hour in 5 s, live",
     quick_size="the same",
     reduced="Three sets of leases, where the simulated figures have ten.",
     seeds=3,
-)  # fmt: skip
-
-MBFCBS_LIVE = (LEASES,)
+)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.backend import Meter, SimulatedBackend
 from testbed.backends.sim.sharing import Sharing, Weights
 from testbed.embedding.registry import embedder
 from testbed.engine.backend import Backend
 from testbed.engine.engine import Engine
 from testbed.results.topology import topology_record
 from testbed.schedulers.bl import COUPLINGS
+from testbed.schedulers.policy import Policy
 from testbed.schedulers.registry import POLICIES, build_policy
 from testbed.spec.experiment import Experiment, PolicySpec
 
@@ -28,8 +29,22 @@ def tee(*sinks: Sink) -> Sink:
     return to_all
 
 
-def play(experiment: Experiment, policy: PolicySpec, backend: Backend, sink: Sink) -> None:
-    """Run one policy to its end. Whatever stops it, the stream ends in ``run_ended`` saying so."""
+def unchanged(policy: Policy) -> Policy:
+    """The policy as it is built."""
+    return policy
+
+
+def play(
+    experiment: Experiment,
+    policy: PolicySpec,
+    backend: Backend,
+    sink: Sink,
+    around: Callable[[Policy], Policy] = unchanged,
+) -> None:
+    """Run one policy to its end. Whatever stops it, the stream ends in ``run_ended`` saying so.
+
+    ``around`` puts an observer, such as a stopwatch, between engine and policy.
+    """
     sink(
         events.RunStarted(
             0.0,
@@ -41,7 +56,7 @@ def play(experiment: Experiment, policy: PolicySpec, backend: Backend, sink: Sin
         )
     )
     built = build_policy(policy.name, embedder(experiment.embedder), dict(policy.parameters))
-    engine = Engine(experiment.datacentre, experiment.jobs, built, backend, sink)
+    engine = Engine(experiment.datacentre, experiment.jobs, around(built), backend, sink)
     try:
         engine.run()
     except KeyboardInterrupt:
@@ -59,8 +74,13 @@ def dry_run(experiment: Experiment, policy: PolicySpec) -> list[events.Event]:
     return history
 
 
-def simulated(experiment: Experiment, policy: PolicySpec) -> SimulatedBackend:
-    """The experiment's simulated world, where best-effort jobs compete as the policy says."""
+def simulated(
+    experiment: Experiment, policy: PolicySpec, meter: Meter | None = None
+) -> SimulatedBackend:
+    """The experiment's simulated backend, where best-effort jobs compete as the policy says.
+
+    ``meter`` hears what they send up the servers' links.
+    """
     kind = POLICIES[policy.name]
     coupling = {**kind.parameters, **dict(policy.parameters)}.get("coupling")
     chosen = next((known for known in COUPLINGS if known == coupling), COUPLINGS[0])
@@ -70,5 +90,6 @@ def simulated(experiment: Experiment, policy: PolicySpec) -> SimulatedBackend:
         experiment.datacentre,
         sharing,
         experiment.seed,
-        interference=experiment.interference,
+        meter,
+        experiment.interference,
     )
