@@ -9,7 +9,7 @@ from __future__ import annotations
 from bench.dcloud_setting import Setting, allocation_times
 from bench.figures import Result, summary
 from bench.variants import Measured, measured, variants
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.schedulers.dcloud import DCloud
 
 MEAN_MS = 10.0

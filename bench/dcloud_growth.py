@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.dcloud_setting import CENTRES, PER_HOUR, Setting, allocation_times
 from bench.figures import Result, summary
 from bench.variants import measured, variants
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.schedulers.dcloud import DCloud
 
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "dcloud-growth.png"

@@ -19,9 +19,8 @@ from bench.figures import Result, summary
 from bench.variants import measured, variants
 from jobs.request import JobRequest
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.embedding.base import Embedder
+from testbed.embedding.base import Embedder, embedder
 from testbed.embedding.placement import Placement, Residual
-from testbed.embedding.registry import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
 from testbed.schedulers.dcloud import DCloud

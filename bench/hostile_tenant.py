@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from bench.figures import Result
 from bench.live import network, pair, transfer
-from testbed.backends.emu.world import LiveWorld
+from testbed.backends.emu.emulation import LiveWorld
 from testbed.embedding.placement import Placement
 from testbed.errors import RunFailed
-from testbed.plan.network import TenantPlan, TenantVm, tenant_plan
+from testbed.plan.network_plan import TenantPlan, TenantVm, tenant_plan
 from topologies.datacentre import up
 from topologies.tree import tree
 

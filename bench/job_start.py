@@ -17,8 +17,8 @@ import psutil
 from bench.figures import Result
 from bench.live import network
 from jobs.request import JobRequest
-from testbed.backends.emu.backend import LiveBackend
-from testbed.backends.emu.world import LiveWorld
+from testbed.backends.emu.emulation import LiveWorld
+from testbed.backends.emu.live_backend import LiveBackend
 from testbed.embedding.placement import Placement
 from testbed.spec.experiment import Scale
 from topologies.tree import tree

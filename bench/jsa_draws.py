@@ -16,7 +16,7 @@ from reproductions.jsa.figures import REWARD
 from reproductions.jsa.live import JSA_LIVE
 from reproductions.live.figure import LiveFigure
 from reproductions.statistics import estimate
-from testbed.runs.play import play, simulated
+from testbed.runs.playing import play, simulated
 
 DRAWS = 60
 FIGURES = {figure.name.removeprefix("jsa-fig"): figure for figure in JSA_LIVE}

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from jobs.live.client import AgentDone, AgentExited, AgentReady, AgentRefused
-from jobs.live.protocol import AgentReport, Incoming, Outgoing, TransferPlan
+from jobs.live.agent_pool import AgentDone, AgentExited, AgentReady, AgentRefused
+from jobs.live.agent_protocol import AgentReport, Incoming, Outgoing, TransferPlan
 from jobs.wire import ideal_transfer_s, payload_bytes
-from testbed.backends.emu.world import LiveOptions, LiveWorld, live_world
+from testbed.backends.emu.emulation import LiveOptions, LiveWorld, live_world
 from testbed.embedding.placement import Placement
 from testbed.errors import RunFailed
-from testbed.plan.network import TenantPlan, tenant_plan
+from testbed.plan.network_plan import TenantPlan, tenant_plan
 from testbed.spec.experiment import Scale
 from topologies.datacentre import DataCentre
 from topologies.tree import tree

@@ -18,13 +18,11 @@ from tempfile import TemporaryDirectory
 from bench.figures import Result
 from controller.process import start_controller
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout
-from testbed.backends.emu.clean import clean_leftovers, remove_run
-from testbed.backends.emu.daemon import switch_pid
-from testbed.backends.emu.ledger import Cgroup, Ledger
-from testbed.backends.emu.lock import MachineLock
-from testbed.backends.emu.network import Network
-from testbed.plan.fabric import controller_switches
-from testbed.plan.network import NetworkPlan, network_plan
+from testbed.backends.emu.cleanup import clean_leftovers, remove_run
+from testbed.backends.emu.cleanup_journal import Cgroup, Ledger, MachineLock
+from testbed.backends.emu.emulated_network import Network
+from testbed.backends.emu.open_vswitch import switch_pid
+from testbed.plan.network_plan import NetworkPlan, controller_switches, network_plan
 from topologies.fat_tree import fat_tree
 
 PREFIX = "hb"

@@ -7,7 +7,7 @@ import time
 from bench.figures import Result
 from bench.live import network
 from testbed.embedding.placement import Placement
-from testbed.plan.network import tenant_plan
+from testbed.plan.network_plan import tenant_plan
 from topologies.fat_tree import fat_tree
 
 VMS = 32

@@ -32,14 +32,13 @@ import psutil
 from bench.figures import Result
 from testbed import events
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
-from testbed.backends.emu.world import LiveOptions
+from testbed.backends.emu.emulation import LiveOptions
 from testbed.plan import limits
 from testbed.plan.limits import HtbClass
-from testbed.plan.network import NetworkPlan, TenantPlan
-from testbed.results.folder import RunFolder
-from testbed.runs.live import LiveRun, run_live
-from testbed.runs.play import Sink
-from testbed.runs.record import Recorded
+from testbed.plan.network_plan import NetworkPlan, TenantPlan
+from testbed.results.folder import RunFolder, Sink
+from testbed.runs.live_run import LiveRun, run_live
+from testbed.runs.playing import Recorded
 from testbed.spec.load import load_experiment
 
 EXPERIMENT = """

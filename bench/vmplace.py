@@ -19,8 +19,8 @@ from bench.variants import measured, variants
 from jobs.workload.elastic import ElasticJobs
 from reproductions.jsa.cell import JsaCell, trace
 from testbed.backends.sim.backend import SimulatedBackend
+from testbed.embedding.base import embedder
 from testbed.embedding.placement import Placement, Residual
-from testbed.embedding.registry import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.actions import Action, PolicyEvent, Woken
 from testbed.schedulers.jsa import JSA

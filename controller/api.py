@@ -8,13 +8,15 @@ answers written in one piece.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hmac
 import json
 import logging
 import re
 import socket
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -24,7 +26,6 @@ from pydantic import ConfigDict
 
 from controller.control_plane import ControlPlane, Outcome
 from controller.flows import desired_flows, tenant_flows
-from controller.listening import connections
 from controller.values import (
     Conflict,
     InvalidValues,
@@ -345,3 +346,22 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
         LOG.debug("API: %s", format % args)
+
+
+_PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
+"""Errors that say something about this moment or this peer and nothing about the listener."""
+_PAUSE_S = 0.1
+
+
+def connections(listener: socket.socket) -> Iterator[tuple[socket.socket, tuple[str, int]]]:
+    """Every connection that comes, with its peer's address. Ends with the listener's own error."""
+    while True:
+        try:
+            connection, address = listener.accept()
+        except OSError as error:
+            if error.errno not in _PASSING:
+                raise
+            LOG.warning("a connection could not be accepted: %s", error)
+            time.sleep(_PAUSE_S)
+            continue
+        yield connection, address

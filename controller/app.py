@@ -1,37 +1,59 @@
 """The OpenFlow application: hands what switches say to the control plane, and back.
 
 A shim. It runs unchanged on Ryu (green threads) and on os-ken (native threads); all decisions are
-the control plane's, all bytes of rules are `wire`'s.
+the control plane's, all bytes of rules are `openflow13`'s. Nothing else in the project imports
+either library: which one is decided by `library.choose_library` when this module is imported, and
+whoever runs Ryu for good calls `library.prepare` before that.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import socket
 from collections.abc import Sequence
 from typing import Any
 
-from controller import wire
+from controller import openflow13
+from controller.api import connections
 from controller.control_plane import ControlPlane
-from controller.listening import connections
-from controller.openflow import (
-    Application,
-    app_manager,
-    configuration,
-    controller,
-    handler,
-    hub,
-    ofp_event,
-    ofp_handler,
-    ofproto,
-)
-from controller.state import Change
+from controller.flows import Change
+from controller.library import PACKAGES, choose_library
 
 LOG = logging.getLogger(__name__)
 
 
-class SwitchConnection(controller.Datapath):  # type: ignore[misc]
+LIBRARY = choose_library()
+_PACKAGE = PACKAGES[LIBRARY]
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"{_PACKAGE}.{name}")
+
+
+if LIBRARY == "ryu":
+    # Ryu's application manager imports its own web server, which asks eventlet for a name that
+    # eventlet gave up in 0.30.3. The server is never started.
+    _wsgi: Any = importlib.import_module("eventlet.wsgi")
+    if not hasattr(_wsgi, "ALREADY_HANDLED"):
+        _wsgi.ALREADY_HANDLED = object()
+
+# os-ken: the application manager has to come first, or its modules import each other in a circle.
+app_manager = _module("base.app_manager")
+configuration = _module("cfg").CONF
+_Datapath: Any = _module("controller.controller").Datapath
+handler = _module("controller.handler")
+hub = _module("lib.hub")
+ofp_event = _module("controller.ofp_event")
+_Handshake: Any = _module("controller.ofp_handler").OFPHandler
+ofproto = _module("ofproto.ofproto_v1_3")
+
+Application: Any = app_manager.RyuApp if LIBRARY == "ryu" else app_manager.OSKenApp
+"""What an OpenFlow application derives from."""
+
+
+class SwitchConnection(_Datapath):  # type: ignore[misc]
     """One switch's connection: the library's, with an outbox of its own.
 
     The library's outbox holds 16 messages, and whoever sends a 17th waits: one switch that does not
@@ -53,12 +75,12 @@ class SwitchConnection(controller.Datapath):  # type: ignore[misc]
 
     def request_flows(self, ticket: int) -> None:
         """See `control_plane.Channel`."""
-        self.send(wire.encode_flow_stats_request(ticket))
+        self.send(openflow13.encode_flow_stats_request(ticket))
 
     def send_batch(self, changes: Sequence[Change], ticket: int) -> None:
         """See `control_plane.Channel`."""
         self._bundles += 1
-        self.send(wire.encode_batch(changes, self._bundles, ticket))
+        self.send(openflow13.encode_batch(changes, self._bundles, ticket))
 
     def hang_up(self) -> None:
         """See `control_plane.Channel`."""
@@ -102,7 +124,7 @@ class SwitchConnection(controller.Datapath):  # type: ignore[misc]
             self.socket.shutdown(socket.SHUT_RDWR)
 
 
-class Listener(ofp_handler.OFPHandler):  # type: ignore[misc]
+class Listener(_Handshake):  # type: ignore[misc]
     """The library's handshake, on a socket that is bound already.
 
     The library would bind one itself, to all addresses and with a backlog of 50; a network of two
@@ -115,7 +137,7 @@ class Listener(ofp_handler.OFPHandler):  # type: ignore[misc]
 
     def start(self) -> Any:
         """Start accepting switches."""
-        super(ofp_handler.OFPHandler, self).start()
+        super(_Handshake, self).start()
         return hub.spawn(self._accept_all)
 
     def _accept_all(self) -> None:
@@ -158,7 +180,7 @@ class HosenetApplication(Application):  # type: ignore[misc]
     def on_flow_stats(self, event: Any) -> None:
         """A switch tells its rules."""
         message = event.msg
-        report = wire.decode_flow_stats_reply(bytes(message.buf))
+        report = openflow13.decode_flow_stats_reply(bytes(message.buf))
         more = bool(message.flags & ofproto.OFPMPF_REPLY_MORE)
         self._plane.reported(message.datapath, message.xid, report, more=more)
 

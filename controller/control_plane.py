@@ -20,17 +20,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from controller.flows import COOKIE_TAG, COOKIE_TAG_MASK, Flow, base_flows, tenant_flows
-from controller.state import (
+from controller.flows import (
+    COOKIE_TAG,
+    COOKIE_TAG_MASK,
     AddFlow,
     Change,
+    Flow,
     FlowReport,
     RemoveByCookie,
     added,
+    base_flows,
     difference,
     removed,
+    tenant_flows,
 )
-from controller.store import StateStore
+from controller.saved_state import StateStore
 from controller.values import Conflict, DesiredState, Switch, Tenant
 
 _BASE = 0

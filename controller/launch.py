@@ -25,7 +25,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
-from controller import privileges
 from controller.library import (
     LibraryMissing,
     LibraryName,
@@ -33,9 +32,11 @@ from controller.library import (
     library_version,
     prepare,
 )
+from jobs import linux
 
 if TYPE_CHECKING:
     from controller.control_plane import ControlPlane
+from collections.abc import Mapping
 
 LOOPBACK = "127.0.0.1"
 OPENFLOW_PORT = 6653
@@ -128,7 +129,7 @@ def _serve(options: Options) -> None:
 def _plane_of_somebody_unprivileged(options: Options) -> tuple[ControlPlane, str]:
     """Open the state directory, give up root, and start from what was saved. The user's name."""
     from controller.control_plane import ControlPlane
-    from controller.store import StateStore
+    from controller.saved_state import StateStore
     from controller.values import InvalidValues
 
     user = _unprivileged_user() if os.geteuid() == 0 else None
@@ -176,10 +177,10 @@ def _allow_many_connections() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _unprivileged_user() -> privileges.User:
+def _unprivileged_user() -> User:
     try:
-        return privileges.unprivileged_user(os.environ)
-    except privileges.NoUnprivilegedUser as error:
+        return unprivileged_user(os.environ)
+    except NoUnprivilegedUser as error:
         raise CannotStart(EXIT_MACHINE_CANNOT, "no-user", str(error)) from None
 
 
@@ -190,16 +191,16 @@ def _own_name() -> str:
         return str(os.getuid())
 
 
-def _give_up_root(user: privileges.User | None, parent_pid: int | None) -> None:
+def _give_up_root(user: User | None, parent_pid: int | None) -> None:
     """Become `user` if there is one to become. From here on there are no privileges to lose."""
     if user:
-        privileges.become(user)
-    privileges.forbid_new_privileges()
+        become(user)
+    linux.set_no_new_privileges()
     if parent_pid is not None:
-        privileges.end_with_parent(parent_pid)
+        end_with_parent(parent_pid)
 
 
-def _hand_over(descriptor: int, directory: Path, user: privileges.User) -> None:
+def _hand_over(descriptor: int, directory: Path, user: User) -> None:
     """Make the state directory and what is in it the user's, and closed to everybody else."""
     if os.fstat(descriptor).st_uid not in (0, user.uid):
         raise CannotStart(
@@ -338,6 +339,62 @@ def _token_in(path: Path) -> str:
             return file.read().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise CannotStart(EXIT_BAD_INPUT, "token", f"token file: {error}") from None
+
+
+# ---------------------------------------------------------------------------------- privileges
+
+
+@dataclass(frozen=True)
+class User:
+    """An unprivileged user."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+class NoUnprivilegedUser(RuntimeError):
+    """There is nobody to become."""
+
+
+def unprivileged_user(environment: Mapping[str, str]) -> User:
+    """The user who called sudo; `nobody` if that was root, or if there was no sudo."""
+    try:
+        uid, gid = int(environment.get("SUDO_UID", "0")), int(environment.get("SUDO_GID", "0"))
+    except ValueError:
+        uid = gid = 0
+    if uid > 0 and gid > 0:
+        try:
+            return User(pwd.getpwuid(uid).pw_name, uid, gid)
+        except KeyError:
+            return User(str(uid), uid, gid)
+    try:
+        entry = pwd.getpwnam("nobody")
+    except KeyError:
+        raise NoUnprivilegedUser(
+            "there is no user 'nobody' to run the controller as; start it as a user other than root"
+        ) from None
+    return User(entry.pw_name, entry.pw_uid, entry.pw_gid)
+
+
+def become(user: User) -> None:
+    """Turn this process, which is root's, into `user`'s: all ids, no other groups, no way back."""
+    os.setgroups([])
+    os.setresgid(user.gid, user.gid, user.gid)
+    os.setresuid(user.uid, user.uid, user.uid)
+    if os.getresuid() != (user.uid,) * 3 or os.getresgid() != (user.gid,) * 3:
+        raise PermissionError(f"could not become {user.name}")
+
+
+def end_with_parent(parent_pid: int) -> None:
+    """Have the kernel send SIGTERM when the parent ends; at once if it has ended already.
+
+    To be called after `become`, as the kernel forgets the request when the user changes. "Parent"
+    is to the kernel the *thread* that started this process: start it from one that stays.
+    """
+    linux.set_parent_death_signal(signal.SIGTERM)
+    if os.getppid() != parent_pid:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from controller.client import ControllerClient
+from controller.api_client import ControllerClient
 from controller.launch import API_PORT, OPENFLOW_PORT, TOKEN_VARIABLE
 
 START_TIMEOUT_S = 180.0

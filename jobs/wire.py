@@ -7,7 +7,8 @@ Reservations and limits count what ``tc`` counts on an Ethernet interface: the f
 
 so a rate of B on the wire carries B * 1448/1514 of payload. Job volumes are payload. Frames that
 the kernel hands over in one piece (segmentation offload) are counted by ``tc`` as the segments
-they will become. Acknowledgements are not in the fraction; :mod:`jobs.live.tcp` keeps them small.
+they will become. Acknowledgements are not in the fraction;
+:mod:`jobs.live.connections` keeps them small.
 """
 
 from __future__ import annotations

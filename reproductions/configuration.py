@@ -16,10 +16,9 @@ from typing import Any
 from jobs.workload.known import published
 from reproductions.grid_quantities import Measures
 from testbed.errors import MachineCannot
-from testbed.results.metrics import Summary, Tally
+from testbed.results.metrics import JobRow, Summary, Tally
 from testbed.results.occupancy import Occupancy
-from testbed.results.rows import JobRow
-from testbed.runs.play import play, simulated, tee, unchanged
+from testbed.runs.playing import play, simulated, tee, unchanged
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
 from testbed.schedulers.policy import Policy, View
 from testbed.spec.experiment import Experiment
@@ -98,6 +97,34 @@ class PlayedRun:
         return self.tally.summary()
 
 
+class Stopwatch:
+    """Processor seconds that a policy takes for each arrival."""
+
+    def __init__(self) -> None:
+        self.took_s: list[float] = []
+
+    def around(self, policy: Policy) -> Policy:
+        """The policy, observed."""
+        return _Timed(policy, self.took_s)
+
+
+class _Timed:
+    """A policy whose answers to arrivals are timed."""
+
+    def __init__(self, policy: Policy, took_s: list[float]) -> None:
+        self.name = policy.name
+        self._policy = policy
+        self._took_s = took_s
+        self.price = policy.price
+
+    def decide(self, view: View, event: PolicyEvent) -> list[Action]:
+        began_s = time.thread_time()
+        answer = self._policy.decide(view, event)
+        if isinstance(event, Arrived):
+            self._took_s.append(time.thread_time() - began_s)
+        return answer
+
+
 @dataclass(frozen=True)
 class Extractor:
     """The measures that are taken from a run; what they need beside its table of jobs.
@@ -108,6 +135,17 @@ class Extractor:
     measures: Callable[[PlayedRun], Measures]
     occupancy: bool = False
     decisions: bool = False
+
+
+def measured(experiment: Experiment, extractor: Extractor) -> Measures:
+    """The measures of an experiment of one policy, played as ``testbed simulate`` does."""
+    (policy,) = experiment.policies
+    tally, occupancy, watch = Tally(), Occupancy(), Stopwatch()
+    backend = simulated(experiment, policy, occupancy.sent if extractor.occupancy else None)
+    sink = tee(tally, occupancy) if extractor.occupancy else tally
+    play(experiment, policy, backend, sink, watch.around if extractor.decisions else unchanged)
+    run = PlayedRun(experiment, tally, occupancy, backend.cpu_s, tuple(watch.took_s))
+    return extractor.measures(run)
 
 
 @dataclass(frozen=True)
@@ -136,7 +174,7 @@ class RunConfiguration:
     def run(self) -> Measures:
         """Plays the run and takes its measures; ``cpu_s`` is the processor time of it all."""
         began_s = time.process_time()
-        measures = self.extractor.measures(self.played())
+        measures = measured(self.experiment(), self.extractor)
         return {**measures, "cpu_s": time.process_time() - began_s}
 
     def experiment(self) -> Experiment:
@@ -145,16 +183,6 @@ class RunConfiguration:
             require_trace(self.trace)
         return self.variant.experiment(self.seed)
 
-    def played(self) -> PlayedRun:
-        """The run, by the same way as ``testbed simulate``."""
-        experiment = self.experiment()
-        (policy,) = experiment.policies
-        tally, occupancy, watch = Tally(), Occupancy(), Stopwatch()
-        wants = self.extractor
-        backend = simulated(experiment, policy, occupancy.sent if wants.occupancy else None)
-        sink = tee(tally, occupancy) if wants.occupancy else tally
-        play(experiment, policy, backend, sink, watch.around if wants.decisions else unchanged)
-        return PlayedRun(experiment, tally, occupancy, backend.cpu_s, tuple(watch.took_s))
 
 
 @dataclass(frozen=True)
@@ -174,31 +202,3 @@ class Together:
         found = {prefix: part.run() for prefix, part in self.parts}
         own = {f"{prefix}_{k}": v for prefix, part in found.items() for k, v in part.items()}
         return {**own, "cpu_s": sum(part["cpu_s"] for part in found.values())}
-
-
-class Stopwatch:
-    """Processor seconds that a policy takes for each arrival."""
-
-    def __init__(self) -> None:
-        self.took_s: list[float] = []
-
-    def around(self, policy: Policy) -> Policy:
-        """The policy, observed."""
-        return _Timed(policy, self.took_s)
-
-
-class _Timed:
-    """A policy whose answers to arrivals are timed."""
-
-    def __init__(self, policy: Policy, took_s: list[float]) -> None:
-        self.name = policy.name
-        self._policy = policy
-        self._took_s = took_s
-        self.price = policy.price
-
-    def decide(self, view: View, event: PolicyEvent) -> list[Action]:
-        began_s = time.thread_time()
-        answer = self._policy.decide(view, event)
-        if isinstance(event, Arrived):
-            self._took_s.append(time.thread_time() - began_s)
-        return answer

@@ -9,8 +9,8 @@ from typing import Any
 from jobs.workload.arrivals import HOUR_S
 from reproductions.configuration import Extractor, PlayedRun
 from reproductions.grid_quantities import Measures
+from testbed.results.metrics import SLOWDOWN_BOUND_S, JobRow
 from testbed.results.occupancy import Occupancy
-from testbed.results.rows import SLOWDOWN_BOUND_S, JobRow
 
 DAY_S = 24 * HOUR_S
 UNDISTURBED = 1.001

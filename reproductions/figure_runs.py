@@ -23,10 +23,10 @@ from reproductions.result_cache import Progress, Report, ResultCache, compute
 from reproductions.result_tables import to_json, to_markdown
 from testbed.errors import BadInput
 from testbed.results.audit import audit
-from testbed.results.compare import compare
+from testbed.results.comparison import compare
 from testbed.results.folder import PROVENANCE, RunFolder, caller
 from testbed.results.provenance import provenance
-from testbed.results.read import Run, load_run
+from testbed.results.reading import Run, load_run
 from testbed.spec.experiment import Experiment
 
 CACHE = "computed"

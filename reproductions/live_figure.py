@@ -18,9 +18,9 @@ from reproductions.configuration import Variant
 from reproductions.grid_quantities import Level, Measure, Measures
 from reproductions.published_figure import AnyFigure, Panel
 from testbed import events
-from testbed.results.compare import Comparison
+from testbed.results.comparison import Comparison
 from testbed.results.metrics import Spread, spread
-from testbed.results.read import Run
+from testbed.results.reading import Run
 from testbed.spec.experiment import Experiment
 
 DIGITS = 12

@@ -251,7 +251,7 @@ class DataCentre:
         return _layers(self)
 
     @cached_property
-    def levelled(self) -> bool:
+    def uniform_depth(self) -> bool:
         """Whether every edge spans exactly one level, so that all servers are equally deep."""
         return all(bool(np.all(self.level[k.child] == k.level - 1)) for k in self.layers)
 

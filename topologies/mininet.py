@@ -17,7 +17,7 @@ MININET_MAX_BPS = 1000 * MBIT_BPS
 
 
 class PortLike(Protocol):
-    """A port of a bridge (as :class:`testbed.plan.network.Port`)."""
+    """A port of a bridge (as :class:`testbed.plan.network_plan.Port`)."""
 
     @property
     def bridge(self) -> str: ...
@@ -59,7 +59,7 @@ class SlotLike(Protocol):
 
 
 class PlanLike(Protocol):
-    """What :func:`testbed.plan.network.network_plan` returns."""
+    """What :func:`testbed.plan.network_plan.network_plan` returns."""
 
     @property
     def bridges(self) -> Sequence[BridgeLike]: ...

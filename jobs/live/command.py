@@ -24,10 +24,9 @@ import subprocess
 import tempfile
 import time
 
-from jobs.live import linux
-from jobs.live.agent import AgentFailure, Stopwatch, wait_for_start
-from jobs.live.channel import Channel
-from jobs.live.protocol import AgentReport, CommandPlan, Progress, Ready
+from jobs import linux
+from jobs.live.agent import AgentFailure, Channel, Stopwatch, wait_for_start
+from jobs.live.agent_protocol import AgentReport, CommandPlan, Progress, Ready
 
 OUTPUT_LIMIT_BYTES = 4 << 20
 _LAST_LINE_BYTES = 300

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import select
 import time
 
-from jobs.live.agent import AgentFailure, Stopwatch, wait_for_start
-from jobs.live.burn import SLICE_NS, burn_until
-from jobs.live.channel import Channel
-from jobs.live.protocol import AgentReport, ComputePlan, Progress, Ready
+from jobs.live.agent import AgentFailure, Channel, Stopwatch, wait_for_start
+from jobs.live.agent_protocol import AgentReport, ComputePlan, Progress, Ready
 
 # The share is kept over periods of this length; a backlog beyond the limit (a frozen or throttled
 # VM) is not caught up at more than the share.
@@ -67,3 +66,18 @@ class ComputeAgent:
                 f"burnt {self._watch.cpu_s():.3f} of {plan.cpu_s} CPU seconds"
                 f" when the time of {plan.timeout_s} s was over"
             )
+
+
+# ---------------------------------------------------------------------------------------- burn
+
+
+SLICE_NS = 1_000_000
+_BLOCK = bytes(range(256)) * 64
+
+
+def burn_until(cpu_ns: int, slice_ns: int = SLICE_NS) -> None:
+    """Hash until this thread's CPU time reaches ``cpu_ns``, for one slice at most."""
+    digest = hashlib.sha256()
+    end_ns = min(cpu_ns, time.thread_time_ns() + slice_ns)
+    while time.thread_time_ns() < end_ns:
+        digest.update(_BLOCK)

@@ -6,7 +6,8 @@ process handle per living agent, and does what the caller asks: start an agent, 
 close. It acts on its own children alone, and it does not outlive its caller: agents, server and
 caller are chained by parent-death signals and by the ends of their sockets.
 
-Started as ``python -m jobs.live.forkserver FD PARENT_PID`` by :class:`jobs.live.client.AgentPool`.
+Started as ``python -m jobs.live.forkserver FD PARENT_PID``
+by :class:`jobs.live.agent_pool.AgentPool`.
 """
 
 from __future__ import annotations
@@ -22,25 +23,27 @@ import sys
 import time
 from dataclasses import dataclass
 
-from jobs.live import linux
-from jobs.live.agent import EXIT_FAILED, TERMINATING, Agent, run_to_report, terminate
-from jobs.live.channel import Channel
-from jobs.live.command import CommandAgent
-from jobs.live.compute import ComputeAgent
-from jobs.live.protocol import AgentReport, CommandPlan, ProtocolError, TransferPlan
-from jobs.live.requests import (
+from jobs import linux
+from jobs.live.agent import EXIT_FAILED, TERMINATING, Agent, Channel, run_to_report, terminate
+from jobs.live.agent_protocol import (
     PACKET_LIMIT_BYTES,
+    AgentReport,
     Answer,
     CloseRequest,
+    CommandPlan,
     ExitAnswer,
+    ProtocolError,
     RefusedAnswer,
     Request,
     SignalRequest,
     SpawnRequest,
     StartedAnswer,
+    TransferPlan,
     decode_request,
     encode_answer,
 )
+from jobs.live.command import CommandAgent
+from jobs.live.compute import ComputeAgent
 from jobs.live.transfer import TransferAgent
 
 _REAP_TIMEOUT_S = 5.0

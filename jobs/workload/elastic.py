@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from jobs.profile import STEEPEST, linear_profile
-from jobs.request import JobRequest, Pattern
+from jobs.demand import Pattern, Transfer
+from jobs.job_profile import STEEPEST, linear_profile
+from jobs.request import JobRequest
 from jobs.workload.strata import Sample, stratified
 from jobs.workload.streams import stream
 from jobs.workload.swim import BLOCK_BYTES, Swim, SwimJob
@@ -99,6 +100,7 @@ class ElasticJobs:
         n_vms = job.tasks(self.block_bytes)
         took_s = self.start_s + bytes_per_vm(job, n_vms) / self.vm_bytes_per_s
         bandwidth_bps = int(drawn.bandwidth_bps[row])
+        profile = linear_profile(bandwidth_bps, took_s, float(drawn.speedup[row]))
         return JobRequest(
             id=name,
             submit_s=batch * self.spacing_s,
@@ -106,10 +108,9 @@ class ElasticJobs:
             bandwidth_bps=bandwidth_bps,
             duration_s=took_s,
             deadline_s=float(drawn.deadline[row]) * took_s,
-            pattern=self.pattern,
             value=float(drawn.value[row]),
             tags=(("batch", str(batch + 1)),),
-            profile=linear_profile(bandwidth_bps, took_s, float(drawn.speedup[row])),
+            demand=Transfer(self.pattern, profile=profile),
         )
 
 

@@ -12,8 +12,10 @@ from typing import Literal
 
 import numpy as np
 
-from jobs.request import JobRequest, LeaseType
-from jobs.workload.lwf import Lease, LeaseKind
+from jobs.demand import Lease, LeaseType
+from jobs.request import JobRequest
+from jobs.workload.lwf import Lease as LeaseRecord
+from jobs.workload.lwf import LeaseKind
 from jobs.workload.streams import stream
 
 SIZES: dict[str, tuple[int, int]] = {
@@ -48,7 +50,7 @@ class LeaseMix:
     mean_lead_s: float = 7200.0
     shortest_s: float = 60.0
 
-    def draw(self, seed: int, slots: int, load: float) -> tuple[Lease, ...]:
+    def draw(self, seed: int, slots: int, load: float) -> tuple[LeaseRecord, ...]:
         """The leases in order of arrival: Σ(cores · duration) / (slots · span) is ``load``."""
         count = self.count
         gaps = stream(seed, _NAME, "gap").standard_exponential(count)
@@ -73,7 +75,7 @@ class LeaseMix:
 
     def _lease(
         self, name: str, arrival_s: float, duration_s: float, lead_s: float, size: int, drawn: float
-    ) -> Lease:
+    ) -> LeaseRecord:
         cores, memory_mb = SIZES[self.sizes[size]]
         kind: LeaseKind = "BE"
         if drawn < self.advance:
@@ -81,13 +83,13 @@ class LeaseMix:
         elif drawn < self.advance + self.immediate:
             kind = "IM"
         start_s = {"AR": arrival_s + lead_s, "IM": arrival_s, "BE": None}[kind]
-        return Lease(
+        return LeaseRecord(
             name, kind, arrival_s, start_s, duration_s, 1, cores, memory_mb, None, kind == "BE"
         )
 
 
 def requests_of(
-    leases: Sequence[Lease], *, memory: bool = True, margin_s: float = 0.0
+    leases: Sequence[LeaseRecord], *, memory: bool = True, margin_s: float = 0.0
 ) -> tuple[JobRequest, ...]:
     """Leases as requests: each node a VM that computes; ``memory`` False asks for none.
 
@@ -101,14 +103,14 @@ def requests_of(
             n_vms=lease.nodes,
             bandwidth_bps=0,
             duration_s=lease.duration_s,
-            kind="compute",
-            cpu_share=1.0,
+            demand=Lease(
+                cores=lease.cores,
+                memory_mib=lease.memory_mb if memory else 0,
+                lease_type=_TYPES[lease.kind],
+                wanted_s=lease.start_s if lease.kind == "AR" else None,
+            ),
             true_duration_s=lease.real_s,
             estimate_s=lease.duration_s + margin_s if margin_s else None,
-            cores=lease.cores,
-            memory_mib=lease.memory_mb if memory else 0,
-            lease=_TYPES[lease.kind],
-            wanted_s=lease.start_s if lease.kind == "AR" else None,
         )
         for lease in leases
     )

@@ -14,7 +14,8 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
-from jobs.request import JobRequest, JobStream, Pattern
+from jobs.demand import Compute, Pattern, Transfer
+from jobs.request import JobRequest, JobStream
 from jobs.workload.streams import stream
 
 Floats = npt.NDArray[np.float64]
@@ -169,21 +170,21 @@ class Requests(JobStream):
             jobs.number, jobs.submit_s, jobs.processes, jobs.run_s, jobs.stated_s,
             jobs.bandwidth_bps, jobs.user, jobs.queue,
         )  # fmt: skip
+        moving, still = Transfer(self.pattern), Compute()
         rows = zip(*(column[part].tolist() for column in columns), strict=True)
         for number, submit_s, n, run_s, stated_s, bandwidth_bps, user, queue in rows:
-            still = bandwidth_bps == 0
+            use, estimate = next(uses) or 1.0, next(told)
+            demand: Transfer | Compute = moving if bandwidth_bps else still
+            if use != 1.0 or estimate is not None:
+                demand = replace(demand, cpu_use=use, cpu_estimate=estimate)
             yield JobRequest(
                 id=f"{self.prefix}-{number:0{digits}}",
                 submit_s=submit_s,
                 n_vms=n,
                 bandwidth_bps=bandwidth_bps,
                 duration_s=run_s,
-                kind="compute" if still else "transfer",
-                pattern=self.pattern,
-                cpu_share=1.0 if still else 0.0,
+                demand=demand,
                 estimate_s=None if math.isnan(stated_s) else stated_s,
-                cpu_use=next(uses) or 1.0,
-                cpu_estimate=next(told),
                 user=None if user < 0 else str(user),
                 queue=None if queue < 0 else str(queue),
             )

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jobs.request import SERVICE_TAG, JobRequest, Pattern
+from jobs.demand import Pattern, Transfer
+from jobs.request import SERVICE_TAG, JobRequest
 from jobs.workload.arrivals import HOUR_S, Batch, DayAndNight
 from jobs.workload.laws import Law
 from jobs.workload.streams import stream
@@ -69,6 +70,7 @@ class Tenants:
         true_s = self._true_durations(seed, duration.tolist())
         service = stream(seed, "services").random(count) < self.service_share
         digits = max(5, len(str(max(0, count - 1))))
+        demand = Transfer(self.pattern)
         return tuple(
             JobRequest(
                 id=f"{prefix}-{k:0{digits}}",
@@ -77,7 +79,7 @@ class Tenants:
                 bandwidth_bps=max(1, int(bandwidth[k])),
                 duration_s=float(duration[k]),
                 deadline_s=float(duration[k] * (1.0 if service[k] else ratio[k])),
-                pattern=self.pattern,
+                demand=demand,
                 true_duration_s=true_s[k],
                 tags=(SERVICE_TAG,) if service[k] else (),
             )

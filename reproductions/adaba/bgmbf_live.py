@@ -29,7 +29,7 @@ from reproductions.live_figure import (
     sound,
 )
 from reproductions.published_figure import Panel
-from testbed.results.read import Run
+from testbed.results.reading import Run
 
 BGMBF, SDF, FCFS = "BgMBF", "BgMBF-SDF", "FCFS"
 POLICIES = {

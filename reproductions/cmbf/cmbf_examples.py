@@ -25,7 +25,7 @@ from reproductions.live_figure import (
 )
 from reproductions.published_figure import Panel
 from testbed import events
-from testbed.results.read import Run
+from testbed.results.reading import Run
 
 MIN_S = 60.0
 

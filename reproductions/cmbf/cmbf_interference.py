@@ -26,8 +26,8 @@ from reproductions.live_figure import (
 )
 from reproductions.published_figure import Panel
 from testbed import events
-from testbed.results.read import Run
-from testbed.results.rows import JobRow
+from testbed.results.metrics import JobRow
+from testbed.results.reading import Run
 
 LOSS = Measure("loss", "loss of the foreground process", "%", 100.0, 2)
 SHARE = Measure("share", "CPU share of the background process", "%", 100.0, 1)

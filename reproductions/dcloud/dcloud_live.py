@@ -31,8 +31,8 @@ from reproductions.live_figure import (
     sound,
 )
 from reproductions.published_figure import Panel
-from testbed.results.read import Run
-from testbed.results.rows import JobRow
+from testbed.results.metrics import JobRow
+from testbed.results.reading import Run
 
 DCLOUD, VC, BL = "DCloud", "VC", "BL"
 # On the wire the flows of a job are independent of each other: so they must be in the simulator.

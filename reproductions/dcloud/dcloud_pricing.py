@@ -12,15 +12,18 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from jobs.demand import DemandCurve
+from jobs.request import JobRequest
 from jobs.workload.arrivals import HOUR_S
 from reproductions.claim_checks import NEGATIVE, Band, Check, Claim, more
-from reproductions.configuration import RunConfiguration, Variant
+from reproductions.configuration import Variant, measured
 from reproductions.extractors import BILL_METRICS
 from reproductions.grid_quantities import Change, Difference, Level, Measure, Measures
 from reproductions.published_figure import Figure, Panel
 from testbed.schedulers.charging import no_discount, request_price
 
 N_VMS, MOST_BPS, SHORTEST_S = 120, 250_000_000, HOUR_S
+APPLICATION = DemandCurve(((1.0, MOST_BPS),))
 SLACK = 1e-9
 
 
@@ -88,37 +91,43 @@ class Bargain:
         over that of the truth without any discount.
         """
         truth = Asked(N_VMS, MOST_BPS, SHORTEST_S, self.ratio * SHORTEST_S, SHORTEST_S)
-        bill = self.configuration(STRATEGIES[self.strategy](truth), truth.d_s).run()
-        honest = self.configuration((truth,), truth.d_s).run()
+        file = Variant("dcloud/dcloud-pricing.yaml", f"{{name: {self.policy}, gamma: {self.gamma}}}")
+        experiment = file.experiment()
+
+        def bill(asked: tuple[Asked, ...]) -> Measures:
+            return measured(replace(experiment, jobs=_jobs(asked, truth.d_s)), BILL_METRICS)
+
+        asked, honest = bill(STRATEGIES[self.strategy](truth)), bill((truth,))
         undiscounted = request_price(
             truth.n, truth.b_bps, truth.p_s, truth.d_s, discount=no_discount
         )
         return {
-            "price": bill["price"],
-            "done": float(bill["end_s"] <= truth.d_s * (1 + SLACK)),
-            "over_truth": bill["price"] / honest["price"] - 1.0,
-            "discount": bill["price"] / undiscounted,
+            "price": asked["price"],
+            "done": float(asked["end_s"] <= truth.d_s * (1 + SLACK)),
+            "over_truth": asked["price"] / honest["price"] - 1.0,
+            "discount": asked["price"] / undiscounted,
         }
 
-    def configuration(self, asked: tuple[Asked, ...], wanted_by_s: float) -> RunConfiguration:
-        """The requests as jobs. Parts in time follow each other: each has its share of d, and
-        arrives when that of the one before is over.
-        """
-        in_turn = sum(part.d_s for part in asked) <= wanted_by_s * (1 + SLACK)
-        jobs = [_entry(k, part, part.d_s * k if in_turn else 0.0) for k, part in enumerate(asked)]
-        policy = f"{{name: {self.policy}, gamma: {self.gamma}}}"
-        variant = Variant(
-            "dcloud/dcloud-pricing.yaml", policy, (("workload.jobs", f"[{', '.join(jobs)}]"),)
+
+def _jobs(asked: tuple[Asked, ...], wanted_by_s: float) -> tuple[JobRequest, ...]:
+    """The requests as jobs in place of the file's one.
+
+    Parts in time follow each other: each has its share of d, and arrives when that of the one
+    before is over. Set here and not in the file, which refuses d < p.
+    """
+    in_turn = sum(part.d_s for part in asked) <= wanted_by_s * (1 + SLACK)
+    return tuple(
+        JobRequest(
+            id=f"part-{k}",
+            submit_s=part.d_s * k if in_turn else 0.0,
+            n_vms=part.n,
+            bandwidth_bps=part.b_bps,
+            duration_s=part.p_s,
+            deadline_s=part.d_s,
+            demand=APPLICATION,
+            true_duration_s=part.true_s,
         )
-        return RunConfiguration(variant, 0, BILL_METRICS)
-
-
-def _entry(number: int, part: Asked, at_s: float) -> str:
-    """An entry of the file's jobs."""
-    return (
-        f"{{id: part-{number}, kind: demand, at: {at_s} s, vms: {part.n},"
-        f" bandwidth: {part.b_bps} bit/s, duration: {part.p_s} s, deadline: {part.d_s} s,"
-        f" demand: [{{until: 100 %, at: {MOST_BPS} bit/s}}], true_duration: {part.true_s} s}}"
+        for k, part in enumerate(asked)
     )
 
 

@@ -261,7 +261,7 @@ FIGURE_6 = Figure(
             "DCloud's link use slowly decreases with larger bandwidths",
             "falls",
             (Check(Change(LINK_USE, DCLOUD, 250.0, 500.0), NEGATIVE),),
-            interpretation="from 250 Mbit/s on: below, demand and not the network is what limits it",
+            interpretation="from 250 Mbit/s on: below, demand is the limit and not the network",
         ),
         *(
             Claim(
@@ -370,7 +370,7 @@ FIGURE_7 = Figure(
             "BL's VM use reaches 100 % at larger ratios",
             "BL = 100 %",
             tuple(Check(Level(VM_USE, BL, x), Band(90.0, 110.0)) for x in TIMES[2:]),
-            interpretation="90 to 110 % from 4:1 on; over 100 % because work after the 24 hours counts",
+            interpretation="90 to 110 % from 4:1 on; work after the 24 hours counts too",
         ),
         Claim(
             "DCloud's VM use grows from 1:1 to 2:1",

@@ -34,7 +34,7 @@ from reproductions.live_figure import (
     sound,
 )
 from reproductions.published_figure import Panel
-from testbed.results.read import Run
+from testbed.results.reading import Run
 
 RESERVING = (JSA, EDF, OKTOPUS)
 RELAX = 0.12

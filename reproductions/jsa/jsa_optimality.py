@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from jobs.profile import Profile
+from jobs.demand import Transfer
+from jobs.job_profile import Profile
 from jobs.request import JobRequest
 from reproductions.claim_checks import Band, Check, Claim
 from reproductions.grid_quantities import Level, Measure
 from reproductions.published_figure import Figure, Panel
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.registry import build_policy
 from topologies.datacentre import DataCentre
@@ -232,7 +233,7 @@ def _request(number: int, job: SmallJob) -> JobRequest:
         duration_s=float(took),
         deadline_s=float(job.due),
         value=job.value,
-        profile=Profile(tuple((bps, float(slots)) for bps, slots in job.options)),
+        demand=Transfer(profile=Profile(tuple((bps, float(slots)) for bps, slots in job.options))),
     )
 
 

@@ -32,7 +32,7 @@ from reproductions.mbfcbs.mbfcbs_leases import (
 from reproductions.published_figure import Panel
 from testbed import events
 from testbed.results.occupancy import Occupancy
-from testbed.results.read import Run
+from testbed.results.reading import Run
 
 SERIES = tuple(SMALL_POLICIES)
 MARGIN_MIN = 3.0

@@ -19,7 +19,7 @@ def clean(dry_run: DryRun = False, as_json: Json = False) -> None:
     """Remove exactly what the ledgers of dead runs list. Exit code 3 while a run is alive."""
     if os.geteuid() != 0:
         raise MachineCannot("removing namespaces and bridges needs root", "sudo testbed clean")
-    from testbed.backends.emu.clean import clean as remove_leftovers
+    from testbed.backends.emu.cleanup import clean as remove_leftovers
 
     removed = remove_leftovers(dry_run=dry_run)
     if as_json:

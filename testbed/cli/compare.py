@@ -12,9 +12,9 @@ from rich.text import Text
 from testbed.cli import console
 from testbed.cli.options import Json
 from testbed.errors import BadInput
-from testbed.results.compare import Comparison, JobPair
-from testbed.results.compare import compare as compare_runs
-from testbed.results.read import load_run, policy_folders, policy_of
+from testbed.results.comparison import Comparison, JobPair
+from testbed.results.comparison import compare as compare_runs
+from testbed.results.reading import load_run, policy_folders, policy_of
 from testbed.units import human_duration, human_share
 
 FirstPath = Annotated[

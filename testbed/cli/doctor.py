@@ -16,7 +16,7 @@ MARKS = {"ok": "[green]ok[/]  ", "warn": "[yellow]warn[/]", "fail": "[bold red]f
 
 def doctor(as_json: Json = False) -> None:
     """Try everything a live run needs. Exit code 3 if this machine cannot run one."""
-    from testbed.backends.emu.probe import examine, verdict
+    from testbed.backends.emu.machine_checks import examine, verdict
 
     checks = examine()
     able, sentence = verdict(checks)

@@ -10,10 +10,9 @@ from rich.text import Text
 
 from testbed.cli import console
 from testbed.cli.options import Json
-from testbed.results import explain as why
-from testbed.results.explain import Explanation
 from testbed.results.folder import EVENTS
-from testbed.results.read import policy_folders, stream_events
+from testbed.results.job_history import Explanation, explained
+from testbed.results.reading import policy_folders, stream_events
 from testbed.units import human_duration
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as runs/2026….")]
@@ -28,7 +27,7 @@ def explain(run: RunPath, job: JobId, as_json: Json = False) -> None:
     With several policies in the run, one after another. Exit codes: 0 good, 2 not a run folder, or
     no such job.
     """
-    found = [why.explain(stream_events(folder / EVENTS), job) for folder in policy_folders(run)]
+    found = [explained(stream_events(folder / EVENTS), job) for folder in policy_folders(run)]
     if as_json:
         console.print_json([each.to_json() for each in found])
         return

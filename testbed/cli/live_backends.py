@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from reproductions.live.play import Advance
 from testbed import events
-from testbed.cli.live import require_root
-from testbed.results.folder import RunFolder
-from testbed.runs.play import Sink
+from testbed.cli.options import require_root
+from testbed.results.folder import RunFolder, Sink
 from testbed.spec.experiment import Experiment
 
 if TYPE_CHECKING:
-    from testbed.backends.emu.world import LiveOptions
+    from testbed.backends.emu.emulation import LiveOptions
 
 
 class Machine:
@@ -34,8 +33,8 @@ class Machine:
         require_root(self._again)
 
     def live(self, experiment: Experiment, folder: RunFolder, advance: Advance) -> None:
-        from testbed.backends.emu.world import LiveOptions
-        from testbed.runs.live import LiveRun, run_live
+        from testbed.backends.emu.emulation import LiveOptions
+        from testbed.runs.live_run import LiveRun, run_live
 
         @contextmanager
         def progress(
@@ -49,12 +48,12 @@ class Machine:
         run_live(experiment, folder, options, LiveRun(_nothing, progress), self._command)
 
     def simulated(self, experiment: Experiment, folder: RunFolder) -> None:
-        from testbed.runs.simulated import run_simulated
+        from testbed.runs.playing import run_simulated
 
         run_simulated(experiment, folder, _unshown, self._command)
 
     def replayed(self, experiment: Experiment, live: Path, folder: RunFolder) -> str:
-        from testbed.runs.replayed import replay_sources, run_replayed
+        from testbed.runs.backend_trace import replay_sources, run_replayed
 
         sources = replay_sources(experiment, live)
         replay = run_replayed(experiment, sources, folder, self._command)[0]

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.errors import BadInput
+from testbed.cli import console
+from testbed.errors import BadInput, MachineCannot
+from testbed.results.folder import RunFolder
+from testbed.spec.experiment import Experiment
+
+if TYPE_CHECKING:
+    pass
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on standard output.")]
 """``as_json: Json = False``."""
@@ -56,3 +64,50 @@ def overrides_of(
     if lenient:
         overrides["workload.lenient"] = "true"
     return overrides
+
+
+# ---- What the verbs that build the live network share: their options, and what they show.
+
+
+OpenFlowPort = Annotated[
+    int, typer.Option(min=1, max=65535, help="Where the controller listens for switches.")
+]
+ApiPort = Annotated[int, typer.Option(min=1, max=65535, help="Where the controller's API listens.")]
+Prefix = Annotated[
+    str,
+    typer.Option(help="What the names of bridges and namespaces begin with (1 to 4 letters)."),
+]
+Library = Annotated[
+    str | None, typer.Option("--controller", help="ryu or os-ken (default: ryu if installed).")
+]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Exit 1 unless the run's validity verdict is ok.")
+]
+
+
+def require_live(prefix: str, command: str) -> None:
+    """Raises BadInput for a prefix that names nothing, MachineCannot without root."""
+    if not re.fullmatch(r"[a-z][a-z0-9]{0,3}", prefix):
+        raise BadInput(f"--prefix {prefix}: 1 to 4 lower-case letters or digits, a letter first")
+    require_root(command)
+
+
+def require_root(command: str) -> None:
+    """Raises MachineCannot, with the command that has it."""
+    if os.geteuid() != 0:
+        raise MachineCannot("the live network needs root", f"sudo {command}")
+
+
+# ---- Where a verb that runs an experiment puts what it leaves.
+
+
+DEFAULT_OUT = Path("runs")
+
+
+def new_run(experiment: Experiment, out: Path | None) -> RunFolder:
+    """A run folder under ``out``; says where it is, and what is to be known of the workload."""
+    top = RunFolder.create(out or DEFAULT_OUT, experiment.name, experiment.seed)
+    console.say(f"run folder: {top.path}")
+    for note in experiment.workload_notes:
+        console.say(note)
+    return top

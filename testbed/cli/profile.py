@@ -9,17 +9,21 @@ from typing import Annotated
 import typer
 
 from testbed.cli import console
-from testbed.cli.folders import new_run
-from testbed.cli.live import (
+from testbed.cli.options import (
     ApiPort,
+    Json,
     Library,
     OpenFlowPort,
+    Out,
     Prefix,
+    Seed,
+    Settings,
     Strict,
+    new_run,
+    overrides_of,
     require_live,
-    shown,
 )
-from testbed.cli.options import Json, Out, Seed, Settings, overrides_of
+from testbed.cli.run_progress import shown
 from testbed.errors import BadInput
 from testbed.spec.load import load_experiment
 
@@ -65,9 +69,9 @@ def profile(
     if to is not None:
         check_target(to)
     require_live(prefix, f"testbed profile {app}")
-    from testbed.backends.emu.world import LiveOptions
-    from testbed.report.profile import profile_table
-    from testbed.runs.live import run_live
+    from testbed.backends.emu.emulation import LiveOptions
+    from testbed.report.result_tables import profile_table
+    from testbed.runs.live_run import run_live
 
     options = LiveOptions(prefix, openflow_port, api_port, controller)
     top = new_run(experiment, out)

@@ -27,7 +27,7 @@ from reproductions.sweep import Progress, Report
 from testbed.cli import console
 from testbed.cli.live_backends import Machine
 from testbed.cli.options import Json
-from testbed.cli.progress import clock
+from testbed.cli.run_progress import clock
 from testbed.errors import BadInput, TestbedError
 from testbed.results.folder import RunFolder
 

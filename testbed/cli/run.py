@@ -7,17 +7,23 @@ import sys
 import typer
 
 from testbed.cli import console
-from testbed.cli.folders import new_run
-from testbed.cli.live import (
+from testbed.cli.options import (
     ApiPort,
+    ExperimentPath,
+    Json,
+    Lenient,
     Library,
     OpenFlowPort,
+    Out,
     Prefix,
+    Seed,
+    Settings,
     Strict,
+    new_run,
+    overrides_of,
     require_live,
-    shown,
 )
-from testbed.cli.options import ExperimentPath, Json, Lenient, Out, Seed, Settings, overrides_of
+from testbed.cli.run_progress import shown
 from testbed.spec.load import load_experiment
 
 
@@ -41,9 +47,9 @@ def run(
     """
     experiment = load_experiment(file, overrides_of(settings, seed, lenient=lenient))
     require_live(prefix, f"testbed run {file}")
-    from testbed.backends.emu.world import LiveOptions
-    from testbed.report.table import verdict_table
-    from testbed.runs.live import run_live
+    from testbed.backends.emu.emulation import LiveOptions
+    from testbed.report.result_tables import verdict_table
+    from testbed.runs.live_run import run_live
 
     options = LiveOptions(prefix, openflow_port, api_port, controller)
     top = new_run(experiment, out)

@@ -12,11 +12,18 @@ import typer
 
 from testbed import events
 from testbed.cli import console
-from testbed.cli.folders import new_run
-from testbed.cli.options import ExperimentPath, Json, Lenient, Out, Seed, Settings, overrides_of
+from testbed.cli.options import (
+    ExperimentPath,
+    Json,
+    Lenient,
+    Out,
+    Seed,
+    Settings,
+    new_run,
+    overrides_of,
+)
 from testbed.errors import RunFailed
-from testbed.results.folder import RunFolder
-from testbed.runs.play import Sink
+from testbed.results.folder import RunFolder, Sink
 from testbed.spec.experiment import Experiment
 from testbed.spec.load import load_experiment
 
@@ -44,8 +51,8 @@ def simulate(
     4 the run failed, 130 interrupted.
     """
     experiment = load_experiment(file, overrides_of(settings, seed, lenient=lenient))
-    from testbed.report.comparison import comparison_table
-    from testbed.runs.simulated import run_simulated
+    from testbed.report.result_tables import comparison_table
+    from testbed.runs.playing import run_simulated
 
     if replay is not None:
         _replay(experiment, replay, out, as_json=as_json)
@@ -66,7 +73,7 @@ def simulate(
 
 
 def _replay(experiment: Experiment, live: Path, out: Path | None, *, as_json: bool) -> None:
-    from testbed.runs.replayed import replay_sources, run_replayed
+    from testbed.runs.backend_trace import replay_sources, run_replayed
 
     # Before a folder is made for it: there may be nothing to replay.
     sources = replay_sources(experiment, live)

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from testbed.embedding.packing import Packing, pack_in_order
-from testbed.embedding.placement import Placement, Refusal, Residual
-from testbed.embedding.subtree import Subtree
-from topologies.datacentre import DataCentre
+from testbed.embedding.packing import InOrder, Packing
 
 
 def weight(free_slots: int, slots: int, rate_bps: int, largest_bps: int) -> int:
@@ -23,7 +20,7 @@ def weight(free_slots: int, slots: int, rate_bps: int, largest_bps: int) -> int:
     return 2 * slots * rate_bps * free_slots - free_slots**2 * max(largest_bps, 1)
 
 
-class AdaBa:
+class AdaBa(InOrder):
     """Algorithm 1: the lowest switch below which servers in order of weight take all VMs.
 
     ``largest_bps`` is B_max before this request. Servers of equal weight come by id; L is the
@@ -32,21 +29,9 @@ class AdaBa:
 
     name = "adaba"
 
-    def embed(
-        self,
-        datacentre: DataCentre,
-        residual: Residual,
-        n_vms: int,
-        rate_bps: int,
-        *,
-        largest_bps: int = 0,
-    ) -> Placement | Refusal:
-        packing = Packing(datacentre, residual, n_vms, rate_bps)
-        largest = max(largest_bps, rate_bps)
-        slots = int(datacentre.slots.max(initial=0))
-        free = packing.free_slots
+    def order(self, packing: Packing, servers: tuple[int, ...], largest_bps: int) -> Iterable[int]:
+        free, slots, rate_bps = packing.free_slots, packing.most_slots, packing.rate_bps
+        return sorted(servers, key=lambda s: -weight(free[s], slots, rate_bps, largest_bps))
 
-        def heaviest_first(subtree: Subtree) -> Iterable[int]:
-            return sorted(subtree.servers, key=lambda s: -weight(free[s], slots, rate_bps, largest))
 
-        return pack_in_order(packing, heaviest_first) or packing.refusal()
+EMBEDDERS = (AdaBa,)

@@ -1,10 +1,20 @@
-"""What an embedder is: a pure function from a residual data centre to a placement or a reason."""
+"""Embedder protocol, and the embedders by the names that experiment files use.
+
+An embedder is a pure function from a residual data centre to a placement or a reason. One becomes
+known by standing in the ``EMBEDDERS`` of a module of this package; nothing else has to be edited.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, Protocol
 
 from testbed.embedding.placement import Placement, Refusal, Residual
+from testbed.errors import BadInput
 from topologies.datacentre import DataCentre
 
 
@@ -12,7 +22,7 @@ class Embedder(Protocol):
     """Places a hose ⟨n, b⟩; deterministic; never over-commits a slot or a link.
 
     ``largest_bps`` is the most that any job so far has asked for per VM: what embedders that look
-    ahead weigh a request against (AdaBa's B_max; docs/decisions/0410). The others do not read it.
+    ahead weigh a request against (AdaBa's B_max). The others do not read it.
     """
 
     name: str
@@ -26,3 +36,32 @@ class Embedder(Protocol):
         *,
         largest_bps: int = 0,
     ) -> Placement | Refusal: ...
+
+
+def declared(package: str, attribute: str) -> Iterator[Any]:
+    """What the modules of a package list under a name, module by module in order of their names."""
+    for module in iter_modules(import_module(package).__path__, f"{package}."):
+        yield from getattr(import_module(module.name), attribute, ())
+
+
+@cache
+def _embedders() -> Mapping[str, Callable[[], Embedder]]:
+    return {kind.name: kind for kind in declared("testbed.embedding", "EMBEDDERS")}
+
+
+def embedder_names() -> tuple[str, ...]:
+    """All known names, sorted."""
+    return tuple(sorted(_embedders()))
+
+
+def embedder(name: str) -> Embedder:
+    """The embedder of that name; BadInput lists the known ones for any other."""
+    known = _embedders()
+    try:
+        return known[name]()
+    except KeyError:
+        close = get_close_matches(name, known, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise BadInput(
+            f"unknown embedder {name!r}{hint}; known: {', '.join(embedder_names())}"
+        ) from None

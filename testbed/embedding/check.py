@@ -1,4 +1,4 @@
-"""The independent capacity check: is a placement what it says, and does it fit?
+"""Independent capacity check of a placement.
 
 It walks the data centre's links by itself and uses nothing that an embedder uses, so that a
 mistake there does not hide itself here.
@@ -52,7 +52,7 @@ def check_placement(
     upper_end: dict[int, int] = {}
     link_above: dict[int, int] = {}
     for server, _ in placement.vms_on:
-        problems += _climb(datacentre, tree, server, upper_end, link_above)
+        problems += _path_up(datacentre, tree, server, upper_end, link_above)
     if problems:
         return problems
     below = _count_below(placement, upper_end)
@@ -101,7 +101,7 @@ def _check_servers(
     return problems
 
 
-def _climb(
+def _path_up(
     datacentre: DataCentre,
     tree: Tree,
     server: int,
@@ -126,7 +126,7 @@ def _climb(
 
 
 def _count_below(placement: Placement, upper_end: dict[int, int]) -> dict[int, int]:
-    """VMs that each node would cut off from the root, by search of the graph that was climbed."""
+    """VMs that each node would cut off from the root, by search of the graph of the paths up."""
     lower_ends: dict[int, list[int]] = {}
     for node, above in sorted(upper_end.items()):
         lower_ends.setdefault(above, []).append(node)

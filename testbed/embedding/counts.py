@@ -1,8 +1,9 @@
-"""Counts of VMs on subtrees: what embedders reckon with, level by level in numpy.
+"""Counts of VMs on subtrees, level by level in numpy, and the reasons that follow from them.
 
 A link with residual R lets a hose ⟨N, B⟩ have X VMs below it when X ≤ a or X ≥ N-a, a = ⌊R/B⌋.
 An *edge* is a switch together with one of its children (see :class:`topologies.datacentre.Layer`);
-arrays over edges have the shape of ``layer.child``.
+arrays over edges have the shape of ``layer.child``. Where a hose fits nowhere, the reason is the
+binding constraint of the tree that comes nearest.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
-from testbed.embedding.placement import Placement, Residual
+from testbed.embedding.placement import Placement, Refusal, Residual
+from testbed.units import human_bandwidth
 from topologies.datacentre import DataCentre, IntArray, Layer
 
 
@@ -38,7 +41,7 @@ class Counts:
     ``below[v]`` VMs fit below node v as far as links inside it go; ``most[h][e]`` of them pass the
     uplink of layer h's edge e, ``allowed[h][e]`` being the edge's a and ``per_link[l]`` link l's.
     That recurrence takes only the largest count of each child, which is enough to tell whether a
-    subtree can hold the hose (docs/decisions/0101).
+    subtree can hold the hose.
     """
 
     def __init__(
@@ -54,8 +57,8 @@ class Counts:
         self.allowed: list[IntArray] = []
         self.per_link = link_counts(residual, n_vms, rate_bps)
 
-    def climb(self) -> Iterator[tuple[Layer, IntArray]]:
-        """Counts the layers not yet counted; yields each with the totals of its switches."""
+    def bottom_up(self) -> Iterator[tuple[Layer, IntArray]]:
+        """Bottom-up pass over the layers not yet counted; yields each with its switches' totals."""
         for layer in self.datacentre.layers[len(self.most) :]:
             a = edge_counts(layer, self.per_link, self.n_vms)
             most = self._pass(self.below[layer.child_index], a)
@@ -127,3 +130,100 @@ def placement_below(
         root=int(datacentre.first_root[node]),
         vms_on=tuple(zip(servers[order].tolist(), counts[order].tolist(), strict=True)),
     )
+
+
+def servers_below(datacentre: DataCentre, switch: int) -> npt.NDArray[np.bool_]:
+    """Servers that hang below a switch, as a mask of shape ``(n_servers,)``."""
+    inside = np.zeros(datacentre.n_nodes, dtype=np.bool_)
+    inside[switch] = True
+    for layer in reversed(datacentre.layers):
+        inside[layer.child[inside[layer.switches][layer.owner]]] = True
+    return inside[: datacentre.n_servers]
+
+
+# -- why a hose does not fit --------------------------------------------------------------------
+
+
+def refusal(counts: Counts) -> Refusal:
+    """The reason for a hose that fits nowhere.
+
+    Too few slots are named first, then a rate that no server's links can carry, then the link that
+    shuts out the most VMs in the tree that could hold the most. Put together when it is read.
+    """
+    return Refusal(lambda: _reason(counts))
+
+
+def missed(counts: Counts) -> Refusal:
+    """The reason for a hose that an incomplete embedder placed nowhere, though it may fit.
+
+    :func:`refusal`'s where it fits nowhere. Put together when it is read.
+    """
+    return Refusal(lambda: _missed(counts))
+
+
+def _missed(counts: Counts) -> str:
+    for _ in counts.bottom_up():
+        pass
+    if max(counts.below[tree.root] for tree in counts.datacentre.trees) < counts.n_vms:
+        return _reason(counts)
+    return (
+        "filling servers in this embedder's order overloads a link wherever it is tried"
+        f" ({counts.n_vms} VMs; placements do exist)"
+    )
+
+
+def _reason(counts: Counts) -> str:
+    datacentre, slots = counts.datacentre, counts.residual.free_slots
+    free = int(slots.sum())
+    if free < counts.n_vms:
+        return f"not enough slots: {counts.n_vms} asked, {free} free"
+    widest = int(datacentre.nic_bps.max(initial=0))
+    if counts.rate_bps > widest and datacentre.n_links:
+        return (
+            f"{human_bandwidth(counts.rate_bps)} per VM is above every server's NIC"
+            f" ({human_bandwidth(widest)}), and no server has {counts.n_vms} slots free"
+            f" (the most is {int(slots.max())})"
+        )
+    return _tightest_link(counts)
+
+
+def _tightest_link(counts: Counts) -> str:
+    for _ in counts.bottom_up():
+        pass
+    datacentre, n_vms = counts.datacentre, counts.n_vms
+    fits = [int(counts.below[tree.root]) for tree in datacentre.trees]
+    best = int(np.argmax(fits))
+    tree_name = datacentre.names[datacentre.trees[best].root]
+    missing = n_vms - fits[best]
+    if missing <= 0:
+        raise ValueError(f"⟨{n_vms}, {counts.rate_bps}⟩ fits below {tree_name}: nothing to explain")
+    shut_out, passed, link = _most_shut_out(counts, best)
+    if shut_out == 0:
+        return f"not enough slots below {tree_name}: {n_vms} asked, {fits[best]} free"
+    wanted = passed + min(missing, shut_out)
+    asked_bps = min(wanted, n_vms - wanted) * counts.rate_bps
+    up_bps, down_bps = counts.residual.free_bps[2 * link : 2 * link + 2].tolist()
+    directed = 2 * link + int(down_bps < up_bps)
+    return (
+        f"{datacentre.link_name(directed)}: {human_bandwidth(asked_bps)} asked,"
+        f" {human_bandwidth(min(up_bps, down_bps))} free"
+    )
+
+
+def _most_shut_out(counts: Counts, tree: int) -> tuple[int, int, int]:
+    """The link of a tree with the most VMs that fit below it but do not pass it.
+
+    Returns how many, how many do pass, and the link. Of equals the one nearest the root, which
+    concerns the most servers; of those the one of the lowest child.
+    """
+    trees = counts.datacentre.trees
+    found = (0, 0, -1)
+    for layer, most in zip(reversed(counts.datacentre.layers), reversed(counts.most), strict=True):
+        shut_out = np.minimum(counts.below[layer.child_index], counts.n_vms) - most
+        if len(trees) > 1:
+            above = trees[tree].parent[layer.child_index]
+            shut_out[above != layer.switches[layer.owner]] = 0
+        worst = int(np.argmax(shut_out))
+        if shut_out[worst] > found[0]:
+            found = (int(shut_out[worst]), int(most[worst]), int(layer.link[worst]))
+    return found

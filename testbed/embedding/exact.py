@@ -1,6 +1,6 @@
 """Exact hose embedding: feasible iff any placement is, with the least reserved bandwidth.
 
-The argument (docs/decisions/0102), for a hose ⟨N, B⟩ on a data centre whose servers are all
+The argument, for a hose ⟨N, B⟩ on a data centre whose servers are all
 equally deep. Call a node *heavy* when more than N/2 of the VMs are below it, otherwise *light*.
 
 - A link above x VMs carries min(x, N-x) = x - max(0, 2x-N) times B. Summed over one level that is
@@ -12,8 +12,8 @@ equally deep. Call a node *heavy* when more than N/2 of the VMs are below it, ot
   then, going up, what the chain's child holds plus all that its light siblings can.
 
 Every chain is grown from its lowest node upward, all chains of a level at once, until it holds N.
-Ragged data centres, where servers differ in depth, go through a dynamic programme instead
-(:mod:`testbed.embedding.ragged`).
+Uneven data centres, where servers differ in depth, go through a dynamic programme over (node,
+count) instead (:func:`least_bandwidth_uneven`).
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ from testbed.embedding.counts import (
     edges_up,
     link_counts,
     placement_below,
+    refusal,
     share_out,
 )
 from testbed.embedding.placement import Placement, Refusal, Residual
-from testbed.embedding.ragged import least_bandwidth_ragged
-from testbed.embedding.reasons import refusal
 from topologies.datacentre import DataCentre, IntArray, Layer
+
+# Far above any sum of link costs, far below where two of them would overflow.
+_NEVER = np.int64(2**60)
 
 
 class Exact:
@@ -46,6 +48,7 @@ class Exact:
     """
 
     name = "exact"
+    _lowest = False
 
     def embed(
         self,
@@ -56,7 +59,7 @@ class Exact:
         *,
         largest_bps: int = 0,  # noqa: ARG002
     ) -> Placement | Refusal:
-        placement = least_bandwidth(datacentre, residual, n_vms, rate_bps)
+        placement = least_bandwidth(datacentre, residual, n_vms, rate_bps, lowest=self._lowest)
         if placement is not None:
             return placement
         return refusal(Counts(datacentre, residual, n_vms, rate_bps))
@@ -75,8 +78,8 @@ def least_bandwidth(
     ``lowest`` puts the level of the lowest common node before the bandwidth
     (:mod:`testbed.embedding.vmplace`).
     """
-    if not datacentre.levelled:
-        return least_bandwidth_ragged(datacentre, residual, n_vms, rate_bps, lowest=lowest)
+    if not datacentre.uniform_depth:
+        return least_bandwidth_uneven(datacentre, residual, n_vms, rate_bps, lowest=lowest)
     if int(residual.free_slots.max(initial=0)) >= n_vms:
         server = int(np.argmax(residual.free_slots >= n_vms))
         return placement_below(datacentre, server, np.array([server]), np.array([n_vms]))
@@ -253,3 +256,116 @@ def _place(
         amounts = np.append(dealt, held)
         before, edge = int(chains.before[before]), int(chains.edge[before])
     return placement_below(datacentre, found.node, nodes, amounts)
+
+
+# -- servers of different depth: a dynamic programme over (node, count) -------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """``cost[x]``: the least cost of x VMs below a switch; ``steps``: how its children share them.
+
+    A step is ``(child, split)``, ``split[x]`` being what the child takes of x VMs shared among it
+    and the children before it.
+    """
+
+    cost: IntArray
+    steps: tuple[tuple[int, IntArray], ...]
+
+
+def least_bandwidth_uneven(
+    datacentre: DataCentre,
+    residual: Residual,
+    n_vms: int,
+    rate_bps: int,
+    *,
+    lowest: bool = False,
+) -> Placement | None:
+    """The placement with the least reserved bandwidth where servers differ in depth, or None.
+
+    Cost is counted in units of the rate B: a link with x VMs below it costs min(x, N-x) in each
+    direction. Meant for custom data centres of some thousand nodes; O(nodes · N²) in numpy.
+
+    ``lowest``: of those whose lowest common node is on the lowest level that has any.
+
+    Ties go to the lowest common node on the lowest level, then with the smallest id; a switch's
+    children, by id, take as few as the least cost allows from the last one on.
+    """
+    n = n_vms
+    weight = 1 if rate_bps and datacentre.n_links else 0
+    per_link = link_counts(residual, n, rate_bps)
+    slots = np.minimum(residual.free_slots, n)
+    if int(slots.max(initial=0)) >= n:
+        server = int(np.argmax(slots >= n))
+        return placement_below(datacentre, server, np.array([server]), np.array([n]))
+    tables: dict[int, _Table] = {}
+    best, best_cost = -1, int(_NEVER)
+    for layer in datacentre.layers:
+        for at, switch in enumerate(layer.switches.tolist()):
+            edges = range(int(layer.start[at]), int(layer.start[at + 1]))
+            table = _Table(np.zeros(1, np.int64), ())
+            for edge in edges:
+                child, link = int(layer.child[edge]), int(layer.link[edge])
+                below = tables[child].cost if child in tables else _server(int(slots[child]))
+                upward = _upward(below, int(per_link[link]) if link >= 0 else n, n, weight)
+                table = _with_child(table, child, upward, n)
+            tables[switch] = table
+            if len(table.cost) > n and int(table.cost[n]) < best_cost:
+                best, best_cost = switch, int(table.cost[n])
+        if lowest and best >= 0:
+            break
+    if best < 0:
+        return None
+    servers, counts = _walk(tables, best, n)
+    return placement_below(datacentre, best, np.array(servers), np.array(counts))
+
+
+def _server(slots: int) -> IntArray:
+    return np.zeros(slots + 1, dtype=np.int64)
+
+
+def _upward(below: IntArray, a: int, n_vms: int, weight: int) -> IntArray:
+    """Costs of a subtree seen from above its uplink, which lets x ≤ a and x ≥ N-a through."""
+    x = np.arange(len(below))
+    crossing = np.minimum(x, n_vms - x)
+    cost = np.where(crossing <= a, below + weight * crossing, _NEVER)
+    return np.asarray(np.minimum(cost, _NEVER))
+
+
+def _with_child(table: _Table, child: int, upward: IntArray, n_vms: int) -> _Table:
+    """Min-plus convolution: one more child shares the VMs."""
+    size = min(n_vms, len(table.cost) + len(upward) - 2) + 1
+    cost = np.full(size, _NEVER)
+    split = np.zeros(size, dtype=np.int64)
+    for taken in range(min(len(upward), size)):
+        if upward[taken] >= _NEVER:
+            continue
+        reach = min(len(table.cost), size - taken)
+        offer = table.cost[:reach] + upward[taken]
+        window = cost[taken : taken + reach]
+        better = offer < window
+        window[better] = offer[better]
+        split[taken : taken + reach][better] = taken
+    return _Table(np.minimum(cost, _NEVER), (*table.steps, (child, split)))
+
+
+def _walk(tables: dict[int, _Table], switch: int, n_vms: int) -> tuple[list[int], list[int]]:
+    servers: list[int] = []
+    counts: list[int] = []
+    waiting = [(switch, n_vms)]
+    while waiting:
+        node, amount = waiting.pop()
+        if amount == 0:
+            continue
+        if node not in tables:
+            servers.append(node)
+            counts.append(amount)
+            continue
+        for child, split in reversed(tables[node].steps):
+            taken = int(split[amount])
+            waiting.append((child, taken))
+            amount -= taken
+    return servers, counts
+
+
+EMBEDDERS = (Exact,)

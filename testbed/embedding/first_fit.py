@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from testbed.embedding.packing import Packing, pack_in_order
-from testbed.embedding.placement import Placement, Refusal, Residual
-from topologies.datacentre import DataCentre
+from collections.abc import Iterable
+
+from testbed.embedding.packing import InOrder, Packing
 
 
-class FirstFit:
+class FirstFit(InOrder):
     """AdaBa's search with servers in order of id."""
 
     name = "first-fit"
 
-    def embed(
-        self,
-        datacentre: DataCentre,
-        residual: Residual,
-        n_vms: int,
-        rate_bps: int,
-        *,
-        largest_bps: int = 0,  # noqa: ARG002
-    ) -> Placement | Refusal:
-        packing = Packing(datacentre, residual, n_vms, rate_bps)
-        return pack_in_order(packing, lambda subtree: subtree.servers) or packing.refusal()
+    def order(self, packing: Packing, servers: tuple[int, ...], largest_bps: int) -> Iterable[int]:
+        del packing, largest_bps
+        return servers
+
+
+EMBEDDERS = (FirstFit,)

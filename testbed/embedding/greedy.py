@@ -1,14 +1,13 @@
 """Greedy: the server that leads to the least maximum link occupation (Li et al. 2018, Section 1).
 
 "This strategy tries to assign the VMs to the servers that leads to the minimum value of maximum
-link occupation". Reading: docs/decisions/0411.
+link occupation".
 """
 
 from __future__ import annotations
 
-from testbed.embedding.packing import Packing
+from testbed.embedding.packing import Packing, Subtree
 from testbed.embedding.placement import Placement, Refusal, Residual
-from testbed.embedding.subtree import Subtree
 from topologies.datacentre import DataCentre
 
 
@@ -80,3 +79,6 @@ def _fill(packing: Packing, occupation: _Occupation, subtree: Subtree) -> bool:
         packing.take(server, count, subtree.paths[server])
         offers.remove(server)
     return True
+
+
+EMBEDDERS = (Greedy,)

@@ -2,7 +2,7 @@
 
 ``published`` is Algorithm 1 of that paper: the lowest subtree that can hold the hose, found by
 counts alone, then filled greedily. The counts decide correctly *whether* a subtree fits, but the
-greedy filling may over-commit a link (docs/decisions/0101). :class:`Oktopus` therefore checks what
+greedy filling may over-commit a link. :class:`Oktopus` therefore checks what
 the greedy did and, where it over-commits, places the hose correctly in the same subtree.
 """
 
@@ -12,12 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from testbed.embedding.counts import Counts, placement_below, share_out
+from testbed.embedding.counts import Counts, placement_below, refusal, servers_below, share_out
 from testbed.embedding.exact import least_bandwidth
 from testbed.embedding.placement import Placement, Refusal, Residual
-from testbed.embedding.reasons import refusal
 from topologies.datacentre import DataCentre, IntArray
 
 
@@ -44,7 +42,7 @@ class Oktopus:
         for found in _candidates(counts):
             if found.sound:
                 return found.placement
-            inside = _servers_below(datacentre, found.subtree)
+            inside = servers_below(datacentre, found.subtree)
             only_here = Residual(np.where(inside, residual.free_slots, 0), residual.free_bps)
             repaired = least_bandwidth(datacentre, only_here, n_vms, rate_bps)
             if repaired is not None:
@@ -58,15 +56,6 @@ def published(
     """Algorithm 1 as printed, over-committing where it does; None where no subtree fits."""
     found = next(_candidates(Counts(datacentre, residual, n_vms, rate_bps)), None)
     return None if found is None else found.placement
-
-
-def _servers_below(datacentre: DataCentre, subtree: int) -> npt.NDArray[np.bool_]:
-    """Which servers hang below a switch, shape ``(n_servers,)``."""
-    inside = np.zeros(datacentre.n_nodes, dtype=np.bool_)
-    inside[subtree] = True
-    for layer in reversed(datacentre.layers):
-        inside[layer.child[inside[layer.switches][layer.owner]]] = True
-    return inside[: datacentre.n_servers]
 
 
 @dataclass(frozen=True)
@@ -86,7 +75,7 @@ def _candidates(counts: Counts) -> Iterator[_Greedy]:
         server = int(np.argmax(slots >= n_vms))
         alone = placement_below(datacentre, server, np.array([server]), np.array([n_vms]))
         yield _Greedy(server, alone, sound=True)
-    for layer, total in counts.climb():
+    for layer, total in counts.bottom_up():
         if int(total.max()) >= n_vms:
             for subtree in layer.switches[total >= n_vms].tolist():
                 yield _allocate(counts, subtree)
@@ -116,3 +105,6 @@ def _allocate(counts: Counts, subtree: int) -> _Greedy:
         datacentre, subtree, np.concatenate(servers), np.concatenate(placed)
     )
     return _Greedy(subtree, placement, sound)
+
+
+EMBEDDERS = (Oktopus,)

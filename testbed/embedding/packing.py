@@ -4,18 +4,88 @@ Every switch of a level is tried, in order of id, from the edge up (Li et al., "
 Resource Allocation and Scheduling for Parallel Jobs in Cloud Data Center", 2018, Section 4.1).
 Below it servers come in an order that the embedder chooses; each takes as many of the VMs that are
 left as its free slots and the links up to the switch let it. The printed algorithm cannot succeed
-and looks at each server by itself; how it is read here is docs/decisions/0410.
+and looks at each server by itself; here the links up to the switch carry all VMs placed so far.
+
+A search that goes server by server reads a few numbers at a time; plain lists, kept per data
+centre, serve it ten times as fast as arrays do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from weakref import WeakKeyDictionary
 
-from testbed.embedding.counts import Counts
+import numpy as np
+
+from testbed.embedding.counts import Counts, missed, servers_below
 from testbed.embedding.placement import Placement, Refusal, Residual
-from testbed.embedding.reasons import missed
-from testbed.embedding.subtree import Subtree, subtrees
 from topologies.datacentre import DataCentre
+
+
+@dataclass(frozen=True, eq=False)
+class Subtree:
+    """A switch with everything below it.
+
+    ``servers`` by id; ``paths[s]`` the links from server s up to ``switch``, bottom up (none where
+    a flat cluster has no links); ``root`` names the first tree that holds the switch.
+    """
+
+    switch: int
+    root: int
+    servers: tuple[int, ...]
+    paths: dict[int, tuple[int, ...]]
+
+
+class Subtrees:
+    """The subtrees of one data centre, each made when it is first asked for.
+
+    It does not hold on to the data centre, so that the two can go together.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[int, Subtree] = {}
+        self._uplinks: dict[int, tuple[list[int], list[int]]] = {}
+
+    def below(self, datacentre: DataCentre, switch: int) -> Subtree:
+        """The subtree of a switch; O(servers below it · levels) the first time."""
+        made = self._made.get(switch)
+        if made is None:
+            made = self._made[switch] = self._make(datacentre, switch)
+        return made
+
+    def _make(self, datacentre: DataCentre, switch: int) -> Subtree:
+        servers = np.flatnonzero(servers_below(datacentre, switch)).tolist()
+        root = int(datacentre.first_root[switch])
+        parent, uplink = self._tree(datacentre, root)
+        paths = {}
+        for server in servers:
+            node, path = server, []
+            while node != switch:
+                path.append(uplink[node])
+                node = parent[node]
+            paths[server] = tuple(link for link in path if link >= 0)
+        return Subtree(switch, root, tuple(servers), paths)
+
+    def _tree(self, datacentre: DataCentre, root: int) -> tuple[list[int], list[int]]:
+        """Parent and uplink of every node in the tree below ``root``."""
+        found = self._uplinks.get(root)
+        if found is None:
+            tree = datacentre.tree_by_root[root]
+            found = self._uplinks[root] = (tree.parent.tolist(), tree.uplink.tolist())
+        return found
+
+
+_KEPT: WeakKeyDictionary[DataCentre, Subtrees] = WeakKeyDictionary()
+
+
+def subtrees(datacentre: DataCentre) -> Subtrees:
+    """The subtrees of a data centre, kept for as long as it lives."""
+    kept = _KEPT.get(datacentre)
+    if kept is None:
+        kept = _KEPT[datacentre] = Subtrees()
+    return kept
 
 
 class Packing:
@@ -42,14 +112,19 @@ class Packing:
     def candidates(self) -> Iterator[Subtree]:
         """The subtrees that can hold the hose at all, lowest level first, then by id.
 
-        What is passed over has no placement, whatever the order of servers (decision 0101).
+        What is passed over has no placement, whatever the order of servers.
         """
         if sum(self.free_slots) < self.n_vms:
             return
         kept = subtrees(self.datacentre)
-        for layer, total in self.counts.climb():
+        for layer, total in self.counts.bottom_up():
             for switch in layer.switches[total >= self.n_vms].tolist():
                 yield kept.below(self.datacentre, switch)
+
+    @cached_property
+    def most_slots(self) -> int:
+        """Slots of the largest server, were it idle."""
+        return int(self.datacentre.slots.max(initial=0))
 
     def clear(self) -> None:
         """Take back what was placed (line 26)."""
@@ -85,15 +160,39 @@ class Packing:
         return missed(self.counts)
 
 
-def pack_in_order(packing: Packing, order: Callable[[Subtree], Iterable[int]]) -> Placement | None:
-    """Fill servers in the given order below each candidate, until one takes all VMs."""
-    for subtree in packing.candidates():
-        packing.clear()
-        for server in order(subtree):
-            path = subtree.paths[server]
-            count = packing.most(server, path)
-            if count:
-                packing.take(server, count, path)
-                if not packing.left:
-                    return Placement(subtree.root, tuple(sorted(packing.taken)))
-    return None
+class InOrder:
+    """Embedder that fills servers, in an order of its own, below each candidate in turn.
+
+    The first candidate that takes all VMs is the placement.
+    """
+
+    name: str
+
+    def order(self, packing: Packing, servers: tuple[int, ...], largest_bps: int) -> Iterable[int]:
+        """The servers below one switch, given by id, in the order in which they are filled.
+
+        ``largest_bps`` is the most that any job has asked for per VM, this one included.
+        """
+        raise NotImplementedError
+
+    def embed(
+        self,
+        datacentre: DataCentre,
+        residual: Residual,
+        n_vms: int,
+        rate_bps: int,
+        *,
+        largest_bps: int = 0,
+    ) -> Placement | Refusal:
+        packing = Packing(datacentre, residual, n_vms, rate_bps)
+        largest_bps = max(largest_bps, rate_bps)
+        for subtree in packing.candidates():
+            packing.clear()
+            for server in self.order(packing, subtree.servers, largest_bps):
+                path = subtree.paths[server]
+                count = packing.most(server, path)
+                if count:
+                    packing.take(server, count, path)
+                    if not packing.left:
+                        return Placement(subtree.root, tuple(sorted(packing.taken)))
+        return packing.refusal()

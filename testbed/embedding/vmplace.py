@@ -5,39 +5,24 @@ every node which counts of VMs fit below it, and stops at the first level on whi
 holds them all. That programme is the one behind ``exact`` (:mod:`testbed.embedding.exact`), which
 keeps the counts that matter as chains of heavy nodes; only the order of what is better differs:
 here the level of the subtree comes first, and the reserved bandwidth decides among the subtrees and
-placements of that level (docs/decisions/0431).
+placements of that level.
 """
 
 from __future__ import annotations
 
-from testbed.embedding.counts import Counts
-from testbed.embedding.exact import least_bandwidth
-from testbed.embedding.placement import Placement, Refusal, Residual
-from testbed.embedding.reasons import refusal
+from testbed.embedding.exact import Exact, least_bandwidth
+from testbed.embedding.placement import Placement, Residual
 from topologies.datacentre import DataCentre
 
 
-class VMPlace:
+class VMPlace(Exact):
     """The most localized placement; of the equally localized the one that reserves least.
 
     Finds one exactly when there is one. Ties as in :class:`testbed.embedding.exact.Exact`.
     """
 
     name = "vmplace"
-
-    def embed(
-        self,
-        datacentre: DataCentre,
-        residual: Residual,
-        n_vms: int,
-        rate_bps: int,
-        *,
-        largest_bps: int = 0,  # noqa: ARG002
-    ) -> Placement | Refusal:
-        placement = most_localized(datacentre, residual, n_vms, rate_bps)
-        if placement is not None:
-            return placement
-        return refusal(Counts(datacentre, residual, n_vms, rate_bps))
+    _lowest = True
 
 
 def most_localized(
@@ -48,3 +33,6 @@ def most_localized(
     O(nodes of the levels tried) in numpy.
     """
     return least_bandwidth(datacentre, residual, n_vms, rate_bps, lowest=True)
+
+
+EMBEDDERS = (VMPlace,)

@@ -261,8 +261,9 @@ class Books:
     ) -> None:
         """Check a placement independently, then reserve it. Raises RunFailed where it is wrong."""
         job_id, n_vms, size = job.id, job.n_vms, ONE_SLOT
-        if job.cores != 1 or job.memory_mib:
-            size = VmSize(job.cores, job.memory_mib)
+        demand = job.demand
+        if demand.cores != 1 or demand.memory_mib:
+            size = VmSize(demand.cores, demand.memory_mib)
         elif end_s is None and start_s == self.now_s and tier == "foreground":
             # The common case of long traces, in as few steps as it takes.
             count = self._front.count

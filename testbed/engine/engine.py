@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from jobs.estimate import promised_duration_s
 from jobs.request import JobRequest
 from testbed import events
 from testbed.embedding.placement import Placement, hose_bps, tree_of
@@ -200,7 +199,7 @@ class Engine:
         self._arrived += 1
         if request.submit_s != self.now_s:
             request = replace(request, submit_s=self.now_s)
-        open_book = request.true_duration_s is None and request.cpu_estimate is None
+        open_book = request.true_duration_s is None and request.demand.cpu_estimate is None
         visible = request if open_book else visible_of(request)
         self.jobs[request.id] = JobState(request, visible, self._arrived)
         self.waiting[request.id] = None
@@ -322,14 +321,14 @@ class Engine:
     def _reserved(self, job: JobState, start_s: float, end_s: float | None) -> events.JobReserved:
         """What a job has been promised."""
         request, rate_bps, placement = job.request, job.rate_bps, job.placed()
-        best_effort = rate_bps == 0 and request.bandwidth_bps > 0 and request.kind != "compute"
+        best_effort = request.is_best_effort(rate_bps)
         return events.JobReserved(
             self.now_s,
             request.id,
             start_s,
             end_s,
             rate_bps,
-            None if best_effort else promised_duration_s(request, rate_bps),
+            None if best_effort else request.demand.estimate_s(request, rate_bps),
             placement.root,
             list(map(list, placement.vms_on)),
             self._links(placement, rate_bps),

@@ -57,8 +57,8 @@ class JobState:
 
 def visible_of(request: JobRequest) -> JobRequest:
     """The request as policies may know it: the truth behind its estimates stays hidden."""
-    if request.cpu_estimate is not None:
-        request = replace(request, cpu_use=request.cpu_estimate, cpu_estimate=None)
+    if request.demand.cpu_estimate is not None:
+        request = replace(request, demand=request.demand.as_estimated())
     if request.true_duration_s is not None:
         request = replace(request, true_duration_s=None)
     return request

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Literal
 
-from testbed.plan.network import MIN_WIRE_BPS, NetworkPlan, TenantPlan
+from testbed.plan.network_plan import MIN_WIRE_BPS, NetworkPlan, TenantPlan
 
 Mode = Literal["hard", "work-conserving"]
 Verb = Literal["add", "change", "del"]

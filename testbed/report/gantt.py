@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from testbed import events
-from testbed.report.ink import BAD, INK, MUTED, SERIES, figure, series_colour, svg, time_axis
-from testbed.results.rows import JobRow
+from testbed.report.plot_style import BAD, INK, MUTED, SERIES, figure, series_colour, svg, time_axis
+from testbed.results.metrics import JobRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

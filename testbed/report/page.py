@@ -14,11 +14,16 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 
 from testbed.errors import BadInput
 from testbed.events import FidelityNoted, JobEnded
-from testbed.report import words
+from testbed.report import labels
+from testbed.report.bandwidth_charts import (
+    applications,
+    profile_alt,
+    profile_svg,
+    scaling_alt,
+    scaling_svg,
+)
 from testbed.report.gantt import MAX_LANES, gantt_alt, gantt_svg, occupancy_svg, spans
-from testbed.report.profile import profile_alt, profile_svg
-from testbed.report.scaling import applications, scaling_alt, scaling_svg
-from testbed.report.strips import (
+from testbed.report.link_timelines import (
     MAX_HEAT_LINKS,
     MAX_PANELS,
     alike,
@@ -27,21 +32,15 @@ from testbed.report.strips import (
     links_alt,
     panels_svg,
 )
-from testbed.report.table import in_order
+from testbed.report.result_tables import in_order
 from testbed.results import folder as names
 from testbed.results.audit import Audit, audit, audit_all
-from testbed.results.expectations import (
-    ApplicationExpectation,
-    Expectation,
-    Verdicts,
-    evaluate,
-    verdicts_from_json,
-)
+from testbed.results.bandwidth_sweep import PROFILE_RECORD, ladder_from_json
 from testbed.results.folder import RunFolder
-from testbed.results.links import link_rows
 from testbed.results.metrics import LIVE, Summary
-from testbed.results.profiling import PROFILE_RECORD, ladder_from_json
-from testbed.results.read import CHANGED, Run, load_run, policy_folders, read_json
+from testbed.results.reading import CHANGED, Run, load_run, policy_folders, read_json
+from testbed.results.tables import Verdicts, evaluate, link_rows, verdicts_from_json
+from testbed.spec.expectation import ApplicationExpectation, Expectation
 
 MAX_TABLE_ROWS = 200
 MAX_SHORT_TABLE = 24
@@ -91,10 +90,10 @@ def run_page(run: Run, checked: Audit | None = None) -> str:
     files = [(name, quote(name)) for name in run.files if name != names.REPORT]
     context = {
         "style": _style(),
-        "words": words,
+        "labels": labels,
         "run": run,
         "summary": run.summary,
-        "headline": words.headline(run.summary, verdicts, checked),
+        "headline": labels.headline(run.summary, verdicts, checked),
         "verdicts": verdicts,
         "table": in_order(verdicts.rows, MAX_TABLE_ROWS)[:MAX_TABLE_ROWS],
         "long_table": len(verdicts.rows) > MAX_SHORT_TABLE,
@@ -121,11 +120,11 @@ def overview_page(path: Path, runs: Sequence[Run]) -> str:
     entries = []
     for run in runs:
         verdicts = stored_verdicts(run)
-        headline = words.headline(run.summary, verdicts, audits[str(run.path)])
+        headline = labels.headline(run.summary, verdicts, audits[str(run.path)])
         entries.append((run, headline, quote(f"{run.path.name}/{names.REPORT}")))
     context = {
         "style": _style(),
-        "words": words,
+        "labels": labels,
         "name": runs[0].summary.name,
         "seed": runs[0].summary.seed,
         "entries": entries,
@@ -252,7 +251,7 @@ def _jobs_picture(run: Run, span_s: float) -> Picture:
         "The data centre over time",
         f"VM slots in use by application, and how many jobs waited, if any did "
         f"({len(run.rows):,} jobs).",
-        f"On average {words.share_text(run.summary.vm_utilisation)} of {slots:,} VM slots were "
+        f"On average {labels.share_text(run.summary.vm_utilisation)} of {slots:,} VM slots were "
         f"in use; {run.summary.finished:,} jobs finished, {run.summary.rejected:,} were rejected.",
     )
 
@@ -289,18 +288,18 @@ def _figures(summary: Summary) -> list[tuple[str, str]]:
         ("Rejected", f"{summary.rejected:,}"),
         ("Killed", f"{summary.killed:,}"),
         ("Unfinished", f"{summary.unfinished:,}"),
-        ("Success rate", words.share_text(summary.success_rate)),
-        ("VM slots used", words.share_text(summary.vm_utilisation)),
-        ("Bandwidth reserved", words.share_text(summary.link_utilisation)),
+        ("Success rate", labels.share_text(summary.success_rate)),
+        ("VM slots used", labels.share_text(summary.vm_utilisation)),
+        ("Bandwidth reserved", labels.share_text(summary.link_utilisation)),
     ]
     if summary.link_utilisation_measured is not None:
-        out.append(("Bandwidth sent", words.share_text(summary.link_utilisation_measured)))
+        out.append(("Bandwidth sent", labels.share_text(summary.link_utilisation_measured)))
     if ratio is not None:
         spread = f"{ratio.median:.4f} ({ratio.min:.4f} – {ratio.max:.4f})"
         out.append(("Measured / estimate, median (range)", spread))
     out += [
-        ("Mean wait", words.seconds_text(summary.wait_mean_s)),
-        ("Mean response", words.seconds_text(summary.response_mean_s)),
+        ("Mean wait", labels.seconds_text(summary.wait_mean_s)),
+        ("Mean response", labels.seconds_text(summary.response_mean_s)),
     ]
     if summary.preemptions or summary.migrations:
         out += [
@@ -312,11 +311,11 @@ def _figures(summary: Summary) -> list[tuple[str, str]]:
     out.append(
         (
             "Time simulated" if summary.backend != LIVE else "Length",
-            words.seconds_text(summary.span_s),
+            labels.seconds_text(summary.span_s),
         )
     )
     if summary.wall_s is not None:
-        out.append(("Wall-clock time", words.seconds_text(summary.wall_s)))
+        out.append(("Wall-clock time", labels.seconds_text(summary.wall_s)))
     return out
 
 

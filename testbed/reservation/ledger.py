@@ -5,8 +5,8 @@ Every policy's reservations are in it, in simulation and on the live network. In
 half-open ``[start, end)``; at equal times ends come before starts. Slots, MiB and bit/s are
 integers, so whatever was reserved comes back exactly.
 
-Cost, with S servers, L links and C changes on the timeline: ``reserve``, ``release``, ``move`` and
-``rerate`` move O(C) numbers and look at the reservations on the servers and links concerned, where
+Cost, with S servers, L links and C changes on the timeline: ``reserve``, ``release`` and ``rerate``
+move O(C) numbers and look at the reservations on the servers and links concerned, where
 those are few, or else sweep the changes inside the interval; ``residual`` copies O(S + L) and
 sweeps. Where all reservations are open-ended there is nothing to sweep.
 """
@@ -20,11 +20,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from testbed.embedding.placement import ONE_SLOT, Placement, Residual, VmSize
-from testbed.reservation.footprint import Footprint, capacities, concerned, footprint
-from testbed.reservation.timeline import FEW, Timeline
+from testbed.embedding.placement import ONE_SLOT, Placement, Residual, VmSize, tree_of
+from testbed.reservation.timeline import FEW, Footprint, Timeline
 from testbed.units import human_bandwidth
-from topologies.datacentre import DataCentre, IntArray, down, up
+from topologies.datacentre import DataCentre, IntArray, Tree, down, up
 
 
 class OverCommit(ValueError):
@@ -96,10 +95,10 @@ class FreeThere:
 class Ledger:
     """Slots and directed link bandwidth of one data centre over time."""
 
-    def __init__(self, datacentre: DataCentre, *, compile_loops: bool = True) -> None:
+    def __init__(self, datacentre: DataCentre) -> None:
         self._datacentre = datacentre
         self._capacity = capacities(datacentre)
-        self._timeline = Timeline(self._capacity, compile_loops=compile_loops)
+        self._timeline = Timeline(self._capacity)
         self._holdings: dict[str, Holding] = {}
         # Intervals that no job holds any more (cut short, or over) and their job, for check().
         self._former: dict[int, Holding] = {}
@@ -158,11 +157,20 @@ class Ledger:
 
     def rerate(self, job_id: str, at_s: float, rate_bps: int) -> dict[int, int]:
         """From ``at_s`` on the job holds ``rate_bps`` per VM. Raises as :meth:`reserve` does."""
-        return self._change(self._holdings[job_id], at_s, rate_bps=rate_bps)
-
-    def move(self, job_id: str, at_s: float, placement: Placement) -> dict[int, int]:
-        """From ``at_s`` on the job holds another placement. Raises as :meth:`reserve` does."""
-        return self._change(self._holdings[job_id], at_s, placement=placement)
+        old = self._holdings[job_id]
+        self._not_forgotten(at_s)
+        if at_s >= old.until_s:
+            raise ValueError(f"job {job_id}: its reservation ended at {old.until_s:g} s")
+        print_ = footprint(self._datacentre, old.placement, rate_bps, old.size)
+        begin_s = max(at_s, old.start_s)
+        # What the job itself gives back in that interval is there for it to take.
+        own = self.held(job_id)
+        self._require_room(job_id, print_, begin_s, old.until_s, own)
+        self._cut(old, at_s)
+        number = self._timeline.add(print_, begin_s, old.until_s)
+        self._holdings[job_id] = replace(old, rate_bps=rate_bps, start_s=begin_s, number=number)
+        self._job_of[number] = job_id
+        return self._links(print_)
 
     def shorten(self, job_id: str, end_s: float) -> None:
         """A job's reservation ends at ``end_s``; ValueError unless that is inside of it."""
@@ -234,12 +242,12 @@ class Ledger:
 
     def held(self, job_id: str) -> Footprint:
         """What a job's reservation takes: views, not to be written. KeyError where it has none."""
-        return Footprint(*self._timeline.footprint(self._holdings[job_id].number))
+        return Footprint(*self._timeline.pool.footprint(self._holdings[job_id].number))
 
     def check(self) -> None:
         """Derive everything anew from the list of reservations; LedgerBroken where it differs."""
         booked = [*self._holdings.values(), *self._former.values()]
-        prints = [self._timeline.footprint(h.number) for h in booked]
+        prints = [self._timeline.pool.footprint(h.number) for h in booked]
         for holding, (objects, amounts) in zip(booked, prints, strict=True):
             afresh = footprint(self._datacentre, holding.placement, holding.rate_bps, holding.size)
             if not (
@@ -267,45 +275,16 @@ class Ledger:
     ) -> None:
         """Every server and link knows the reservations on it, and no others."""
         known: dict[int, list[tuple[float, float, int]]] = {
-            place: [] for place in self._timeline.places()
+            place: [] for place in self._timeline.pool.places()
         }
         for holding, (objects, amounts) in zip(booked, prints, strict=True):
             for place, amount in zip(objects.tolist(), amounts.tolist(), strict=True):
                 known.setdefault(place, []).append((holding.start_s, holding.until_s, amount))
         for place, own in known.items():
-            if sorted(own) != sorted(self._timeline.taking_of(place)):
+            if sorted(own) != sorted(self._timeline.pool.taking_of(place)):
                 raise LedgerBroken(f"{self._place(place)} knows other reservations than there are")
 
     # -- inside -----------------------------------------------------------------------------
-
-    def _change(
-        self,
-        old: Holding,
-        at_s: float,
-        *,
-        placement: Placement | None = None,
-        rate_bps: int | None = None,
-    ) -> dict[int, int]:
-        """Another footprint from ``at_s`` on, for as long as the old one was held."""
-        self._not_forgotten(at_s)
-        if at_s >= old.until_s:
-            raise ValueError(f"job {old.job_id}: its reservation ended at {old.until_s:g} s")
-        new_placement = old.placement if placement is None else placement
-        new_rate_bps = old.rate_bps if rate_bps is None else rate_bps
-        print_ = footprint(self._datacentre, new_placement, new_rate_bps, old.size)
-        begin_s = max(at_s, old.start_s)
-        # What the job itself gives back in that interval is there for it to take.
-        own_objects, own_amounts = self._timeline.footprint(old.number)
-        self._require_room(
-            old.job_id, print_, begin_s, old.until_s, Footprint(own_objects, own_amounts)
-        )
-        self._cut(old, at_s)
-        number = self._timeline.add(print_, begin_s, old.until_s)
-        self._holdings[old.job_id] = Holding(
-            old.job_id, new_placement, new_rate_bps, begin_s, old.end_s, number, old.size
-        )
-        self._job_of[number] = old.job_id
-        return self._links(print_)
 
     def _cut(self, holding: Holding, at_s: float) -> None:
         """End a holding's interval at ``at_s``; it is former from then on, or never was."""
@@ -388,3 +367,88 @@ def _amounts_of(print_: Footprint, objects: IntArray) -> IntArray:
     at = np.searchsorted(print_.objects, objects)
     at[at == len(print_.objects)] = 0
     return np.where(print_.objects[at] == objects, print_.amounts[at], 0)
+
+
+def capacities(datacentre: DataCentre) -> IntArray:
+    """Capacity of every object: slots, bit/s, and MiB where memory counts."""
+    kinds = [datacentre.slots, datacentre.link_capacity_bps]
+    if datacentre.memory_mib is not None:
+        kinds.append(datacentre.memory_mib)
+    return np.concatenate(kinds)
+
+
+def footprint(
+    datacentre: DataCentre, placement: Placement, rate_bps: int, size: VmSize = ONE_SLOT
+) -> Footprint:
+    """Slots, memory, and min(X, N-X)·B on every link with X of the N VMs below it.
+
+    Raises KeyError when no tree has the placement's root, ValueError when a server is not in it.
+    """
+    tree = tree_of(datacentre, placement.root)
+    pairs = np.array(placement.vms_on, dtype=np.int64).reshape(-1, 2)
+    servers, counts = pairs[:, 0], pairs[:, 1]
+    total = int(counts.sum())
+    objects, amounts = [servers], [counts * size.slots]
+    if datacentre.memory_mib is not None and size.memory_mib:
+        objects.append(servers + datacentre.n_servers + datacentre.n_links)
+        amounts.append(counts * size.memory_mib)
+    if not datacentre.n_links:
+        _require_below(datacentre, tree, servers)
+        return Footprint(np.concatenate(objects), np.concatenate(amounts))
+    nodes, below = servers, counts
+    for level in range(datacentre.n_levels):
+        # A switch stands above all its children: at its level all counts below it are in.
+        here = tree.level[nodes] == level
+        low, at_low = nodes[here], below[here]
+        links, need = tree.uplink[low], np.minimum(at_low, total - at_low) * rate_bps
+        used = (links >= 0) & (need > 0)
+        objects.append(links[used] + datacentre.n_servers)
+        amounts.append(need[used])
+        parents = tree.parent[low]
+        _require_below(datacentre, tree, low)
+        rising = parents >= 0
+        nodes, below = _together(
+            np.concatenate((nodes[~here], parents[rising])),
+            np.concatenate((below[~here], at_low[rising])),
+        )
+    everything = np.concatenate(objects)
+    order = np.argsort(everything, kind="stable")
+    return Footprint(everything[order], np.concatenate(amounts)[order])
+
+
+def concerned(datacentre: DataCentre, placement: Placement) -> IntArray:
+    """Every object that a placement could take of: its servers, and all links above them.
+
+    Of one that is wrong those that there are: what is wrong with it is for others to say.
+    """
+    named = [server for server, _ in placement.vms_on if 0 <= server < datacentre.n_servers]
+    servers = np.array(named, dtype=np.int64)
+    objects = [servers]
+    if datacentre.memory_mib is not None:
+        objects.append(servers + datacentre.n_servers + datacentre.n_links)
+    tree = datacentre.tree_by_root.get(placement.root)
+    if datacentre.n_links and tree is not None:
+        nodes = servers
+        while len(nodes := np.unique(nodes[nodes != tree.root])):
+            links = tree.uplink[nodes]
+            objects.append(links[links >= 0] + datacentre.n_servers)
+            nodes = tree.parent[nodes]
+            nodes = nodes[nodes >= 0]
+    return np.concatenate(objects)
+
+
+def _require_below(datacentre: DataCentre, tree: Tree, nodes: IntArray) -> None:
+    stray = nodes[(tree.parent[nodes] < 0) & (nodes != tree.root)]
+    if len(stray):
+        names = datacentre.names
+        raise ValueError(f"{names[int(stray[0])]} is not below {names[tree.root]}")
+
+
+def _together(nodes: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
+    """Counts summed by node, nodes by number."""
+    if not len(nodes):
+        return nodes, counts
+    order = np.argsort(nodes, kind="stable")
+    nodes, counts = nodes[order], counts[order]
+    first = np.flatnonzero(np.concatenate(([True], nodes[1:] != nodes[:-1])))
+    return nodes[first], np.add.reduceat(counts, first)

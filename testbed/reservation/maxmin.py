@@ -1,4 +1,4 @@
-"""Max-min fair rates by water-filling, in numpy: what long TCP flows settle at. Pure.
+"""Max-min fair rates by water-filling, the steady state of long TCP flows. Pure.
 
 Unit u wants at most ``cap[u]``; link l carries Σ weight·rate of the units over it, at most its
 capacity. In the max-min fair allocation no unit's rate can rise without that of one no faster
@@ -6,7 +6,7 @@ falling (Bertsekas and Gallager, "Data Networks", 6.5.2).
 
 A unit may count for more on one link than on another (``priority``): then a link that is full gives
 its units rates in proportion to their priorities there, as weighted fair queueing would, but for
-those that some other link or their cap holds to less (docs/decisions/0434).
+those that some other link or their cap limits to less (FairCloud's PS-P needs it).
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from testbed.compiled import compiled, numba_available
+from testbed.compiled import LazyLoop
 from topologies.datacentre import IntArray
 
 FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
 
 
 def max_min_rates(
@@ -27,66 +28,112 @@ def max_min_rates(
     weight: FloatArray,
     cap: FloatArray,
     priority: FloatArray | None = None,
-    *,
-    compile_loops: bool = True,
 ) -> FloatArray:
     """Rates of all units, shape ``cap``.
 
     Unit u loads ``link[e]`` with ``weight[e]`` (above 0) times its rate, for e from ``start[u]``
     to ``start[u + 1] - 1``, and has ``priority[e]`` (above 0; by default 1) there.
 
-    A link's *share* is what is left of it over weight times priority of the units not settled yet;
-    it offers a unit its priority times that. Shares only rise as units settle, so in every round
-    all units settle that are at their cap, and all that cross a link which is the tightest for
-    every unit on it. Each round works on the entries not settled yet; a dozen rounds are usual.
+    A link's *share* is what is left of it over weight times priority of the units without a rate;
+    it offers a unit its priority times that. Shares only rise as rates are fixed, so in every round
+    all units get theirs that are at their cap, and all that cross a bottleneck: a link which is the
+    tightest for every unit on it. Each round works on the units left; a dozen rounds are usual.
 
-    With equal priorities some link is always the tightest for all its units. Otherwise links may
-    hold each other up; then the unit with the least offer settles at it, the first of equal ones.
-    No unit ever gets less than the least that its links offer it at the start.
+    With equal priorities there is always a bottleneck. Otherwise links may wait for each other;
+    then the unit with the least offer gets it, the first of equal ones. No unit ever gets less than
+    the least that its links offer it at the start.
     """
     if priority is None:
         priority = np.ones(len(link))
-    if compile_loops and numba_available():
-        from testbed.reservation.fill_loop import fill_loop
-
-        fill = compiled(fill_loop)
-        if fill is not None:
-            rates: FloatArray = fill(capacity, start, link, weight, cap, priority)
-            return rates
-    return _fill_vectors(capacity, start, link, weight, cap, priority)
+    rates: FloatArray = FILL(12 * len(link), capacity, start, link, weight, cap, priority)
+    return rates
 
 
-def _fill_vectors(
-    capacity: FloatArray,
-    start: IntArray,
-    link: IntArray,
-    weight: FloatArray,
-    cap: FloatArray,
+def fill_loop(
+    capacity: FloatArray, start: IntArray, link: IntArray, weight: FloatArray, cap: FloatArray,
     priority: FloatArray,
-) -> FloatArray:
-    unit = np.repeat(np.arange(len(cap)), np.diff(start))
-    rate = np.where(np.diff(start) > 0, -1.0, cap)
-    left = capacity.copy()
-    while len(unit):
-        load = np.bincount(link, weight * priority, minlength=len(left))
-        share = np.full(len(left), np.inf)
-        np.divide(np.maximum(left, 0.0), load, out=share, where=load > 0)
-        offer = share[link] * priority
-        first = np.flatnonzero(np.concatenate(([True], unit[1:] != unit[:-1])))
-        tightest = np.minimum.reduceat(offer, first)
-        width = np.diff(np.append(first, len(unit)))
-        # A link settles when none of its units is held back more elsewhere (by a link or its cap).
-        level = np.minimum(tightest, cap[unit[first]])
-        elsewhere = np.repeat(level, width) < offer
-        held_back = np.bincount(link[elsewhere], minlength=len(left)) > 0
-        at_link = np.logical_or.reduceat(~held_back[link], first)
-        settled = at_link | (cap[unit[first]] <= tightest)
-        if not settled.any():
-            settled[int(np.argmin(level))] = True
-        rate[unit[first][settled]] = level[settled]
-        gone = np.repeat(settled, width)
-        used = weight[gone] * np.repeat(level, width)[gone]
-        left -= np.bincount(link[gone], used, minlength=len(left))
-        unit, link = unit[~gone], link[~gone]
-        weight, priority = weight[~gone], priority[~gone]
+) -> FloatArray:  # fmt: skip
+    """Runs :func:`max_min_rates` number by number."""
+    rate = np.empty(len(cap))
+    active = np.empty(len(cap), dtype=np.int64)
+    n_active = 0
+    for unit in range(len(cap)):
+        if start[unit + 1] > start[unit]:
+            active[n_active] = unit
+            n_active += 1
+        else:
+            rate[unit] = cap[unit]
+    left, share = capacity.copy(), np.empty(len(capacity))
+    level, at_cap = np.empty(len(cap)), np.empty(len(cap), dtype=np.bool_)
+    slack = np.empty(len(capacity), dtype=np.bool_)
+    while n_active > 0:
+        units = active[:n_active]
+        _shares(units, start, link, weight, priority, left, share)
+        slack[:] = False
+        _levels(units, start, link, cap, priority, share, level, at_cap, slack)
+        n_active = _fix_rates(units, start, link, weight, level, at_cap, slack, left, rate)
+        if n_active == len(units):
+            # Links wait for each other: the unit with the least offer is fixed alone.
+            least = 0
+            for place in range(1, n_active):
+                if level[units[place]] < level[units[least]]:
+                    least = place
+            at_cap[units[least]] = True
+            slack[:] = True
+            n_active = _fix_rates(units, start, link, weight, level, at_cap, slack, left, rate)
     return rate
+
+
+def _shares(
+    units: IntArray, start: IntArray, link: IntArray, weight: FloatArray, priority: FloatArray,
+    left: FloatArray, share: FloatArray,
+) -> None:  # fmt: skip
+    """Computes every link's share: what it has left over the weight of its active units."""
+    load = np.zeros(len(left))
+    for unit in units:
+        for e in range(start[unit], start[unit + 1]):
+            load[link[e]] += weight[e] * priority[e]
+    for here in range(len(left)):
+        share[here] = max(left[here], 0.0) / load[here] if load[here] > 0 else np.inf
+
+
+def _levels(
+    units: IntArray, start: IntArray, link: IntArray, cap: FloatArray, priority: FloatArray,
+    share: FloatArray, level: FloatArray, at_cap: BoolArray, slack: BoolArray,
+) -> None:  # fmt: skip
+    """Computes each unit's best rate now, and the links with slack: those not used up by it."""
+    for unit in units:
+        tightest = np.inf
+        for e in range(start[unit], start[unit + 1]):
+            tightest = min(tightest, share[link[e]] * priority[e])
+        level[unit] = min(tightest, cap[unit])
+        at_cap[unit] = cap[unit] <= tightest
+        for e in range(start[unit], start[unit + 1]):
+            if level[unit] < share[link[e]] * priority[e]:
+                slack[link[e]] = True
+
+
+def _fix_rates(
+    units: IntArray, start: IntArray, link: IntArray, weight: FloatArray, level: FloatArray,
+    at_cap: BoolArray, slack: BoolArray, left: FloatArray, rate: FloatArray,
+) -> int:  # fmt: skip
+    """Fixes units at their cap or at a bottleneck; returns how many stay active, the first ones."""
+    used = np.zeros(len(left))
+    kept = 0
+    for unit in units:
+        fixed = at_cap[unit]
+        for e in range(start[unit], start[unit + 1]):
+            fixed = fixed or not slack[link[e]]
+        if fixed:
+            rate[unit] = level[unit]
+            for e in range(start[unit], start[unit + 1]):
+                used[link[e]] += weight[e] * level[unit]
+        else:
+            units[kept] = unit
+            kept += 1
+    for here in range(len(left)):
+        left[here] -= used[here]
+    return kept
+
+
+FILL = LazyLoop(fill_loop, _shares, _levels, _fix_rates)

@@ -1,12 +1,12 @@
-"""Changes of what is free, in time order, as flat arrays that a loop can sweep.
+"""Changes of free capacity in time order, as flat arrays that a loop can sweep.
 
 The record of DCloud (Section III.D: "time-varying resource utilization record", RUR) turned on its
 side. The paper keeps a list of pieces per server and link; here one sorted list of *changes*
 (a reservation begins, a reservation ends) serves all of them, each change with the reservation's
 footprint in a common pool. Inserting costs a binary search and a move of a few hundred numbers;
 the least that is free in a window is one sweep over the changes inside it, and windows with the
-same start share the sweep (running minima). What is asked about a few objects alone goes by their
-own intervals (docs/decisions/0461).
+same start share the sweep (running minima). A question about a few objects alone goes by their
+own intervals, through a chain of pool entries per object.
 
 Intervals are half-open; at equal times ends stand before starts. All amounts are integers: going
 back and forth in time is exact.
@@ -15,22 +15,32 @@ back and forth in time is exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from testbed.compiled import compiled
-from testbed.reservation.footprint import Footprint
-from testbed.reservation.pool import FloatArray, Pool
+from testbed.compiled import LazyLoop
 from topologies.datacentre import IntArray
 
+FloatArray = npt.NDArray[np.float64]
 Number = TypeVar("Number", np.float64, np.int64)
 
 _ROOM = 64
-# Of more objects than these a sweep over time tells as quickly.
+# Of more objects than these a sweep over time is as quick.
 FEW = 16
+# An object with more intervals than this is better looked up by a sweep over time.
+LONGEST = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Footprint:
+    """``amounts[k]`` (above 0) of object ``objects[k]``; objects by number, each once."""
+
+    objects: IntArray
+    amounts: IntArray
 
 
 class Record(NamedTuple):
@@ -56,12 +66,10 @@ class Timeline:
     ``free`` is what is free at :attr:`cursor_s`, which moves to wherever is asked about.
     """
 
-    def __init__(self, capacity: IntArray, *, compile_loops: bool = True) -> None:
+    def __init__(self, capacity: IntArray) -> None:
         self._capacity = np.array(capacity, dtype=np.int64)
         self.free = self._capacity.copy()
         self.cursor_s = -math.inf
-        self._sweep: Callable[..., None] | None = None
-        self._compile_loops = compile_loops
         # Changes, sorted: time, which interval, and whether it begins (+1) or ends (-1). They stand
         # from _first to _n - 1; what is before was forgotten, and room to move into.
         self._time: FloatArray = np.empty(_ROOM)
@@ -70,7 +78,7 @@ class Timeline:
         self._first = 0
         self._n = 0
         self._past = 0  # the first change after the cursor
-        self._pool = Pool(len(self.free), compile_loops=compile_loops)
+        self.pool = Pool(len(self.free))
 
     # -- intervals --------------------------------------------------------------------------
 
@@ -79,7 +87,7 @@ class Timeline:
 
         Checks nothing: whoever calls has seen that it fits.
         """
-        number = self._pool.store(footprint, start_s, end_s)
+        number = self.pool.store(footprint, start_s, end_s)
         self._insert(start_s, number, +1)
         if end_s < math.inf:
             self._insert(end_s, number, -1)
@@ -90,26 +98,14 @@ class Timeline:
         if end_s < math.inf:
             self._remove(end_s, number, -1)
         self._insert(at_s, number, -1)
-        self._pool.end_at(number, at_s)
+        self.pool.end_at(number, at_s)
 
     def drop(self, number: int, start_s: float, end_s: float) -> None:
         """Take an interval out as if it had never been."""
         if end_s < math.inf:
             self._remove(end_s, number, -1)
         self._remove(start_s, number, +1)
-        self._pool.discard(number)
-
-    def footprint(self, number: int) -> tuple[IntArray, IntArray]:
-        """Objects and amounts of an interval: views, not to be written."""
-        return self._pool.footprint(number)
-
-    def places(self) -> list[int]:
-        """The objects that an interval was ever on: for checks."""
-        return self._pool.places()
-
-    def taking_of(self, place: int) -> list[tuple[float, float, int]]:
-        """Begin, end and amount of every interval on an object: for checks."""
-        return self._pool.taking_of(place)
+        self.pool.discard(number)
 
     def record(self) -> Record:
         """Everything as arrays: views, to be read before the next change and not to be written."""
@@ -118,10 +114,10 @@ class Timeline:
             self._time[:n],
             self._what[:n],
             self._sign[:n],
-            self._pool.start,
-            self._pool.length,
-            self._pool.objects,
-            self._pool.amounts,
+            self.pool.start,
+            self.pool.length,
+            self.pool.objects,
+            self.pool.amounts,
         )
 
     def upcoming(self, end_s: float = math.inf) -> tuple[int, int]:
@@ -176,7 +172,7 @@ class Timeline:
         if start_s >= self.cursor_s and self._before(end_s) <= self._past:
             return self.free[objects]  # nothing changes from the cursor to the window's end
         if len(objects) <= FEW:
-            low = self._pool.least_free(self._capacity, objects, start_s, end_s)
+            low = self.pool.least_free(self._capacity, objects, start_s, end_s)
             if low is not None:
                 return low
         return self.least_free(start_s, end_s)[objects]
@@ -186,10 +182,9 @@ class Timeline:
 
         With ``low`` the same array as ``state`` there are no minima to keep.
         """
-        if self._sweep is None:
-            fast = compiled(sweep_loop) if self._compile_loops else None
-            self._sweep = fast or _sweep_vectors
-        self._sweep(self.record(), state, low, first, last)
+        record = self.record()
+        entries = int(self.pool.length[self._what[first:last]].sum())
+        SWEEP(entries, record, state, low, first, last)
 
     def forget_before(self, at_s: float) -> list[int]:
         """Drop changes at or before ``at_s``; the numbers of intervals that were over by then."""
@@ -198,7 +193,7 @@ class Timeline:
         over: list[int] = self._what[gone][self._sign[gone] < 0].tolist()
         self._first = self._past
         for number in over:
-            self._pool.discard(number)
+            self.pool.discard(number)
         return over
 
     # -- inside -----------------------------------------------------------------------------
@@ -216,7 +211,7 @@ class Timeline:
         )
 
     def _apply(self, k: int, direction: int) -> None:
-        objects, amounts = self.footprint(int(self._what[k]))
+        objects, amounts = self.pool.footprint(int(self._what[k]))
         if int(self._sign[k]) * direction > 0:
             self.free[objects] -= amounts
         else:
@@ -281,7 +276,7 @@ def _moved(array: npt.NDArray[Number], first: int, n: int) -> npt.NDArray[Number
 
 
 def sweep_loop(record: Record, state: IntArray, low: IntArray, first: int, last: int) -> None:
-    """:meth:`Timeline.sweep`, number by number: what is compiled."""
+    """Runs :meth:`Timeline.sweep` number by number."""
     for k in range(first, last):
         lo = record.start[record.what[k]]
         hi = lo + record.length[record.what[k]]
@@ -296,14 +291,198 @@ def sweep_loop(record: Record, state: IntArray, low: IntArray, first: int, last:
                 low[here] = min(low[here], left)
 
 
-def _sweep_vectors(record: Record, state: IntArray, low: IntArray, first: int, last: int) -> None:
-    for k in range(first, last):
-        lo = int(record.start[record.what[k]])
-        hi = lo + int(record.length[record.what[k]])
-        objects, amounts = record.objects[lo:hi], record.amounts[lo:hi]
-        if record.sign[k] < 0:
-            state[objects] += amounts
-        else:
-            left = state[objects] - amounts
-            state[objects] = left
-            low[objects] = np.minimum(low[objects], left)
+class Chains(NamedTuple):
+    """The pool as arrays (compiled loops take it whole).
+
+    Per object the first entry that takes of it, -1: none. Per entry its amount, its interval and
+    the next entry of the same object. Per interval the place and number of its entries and when it
+    begins and ends. An entry outside its interval's place is of one that is gone.
+    """
+
+    head: IntArray
+    amount: IntArray
+    owner: IntArray
+    following: IntArray
+    start: IntArray
+    length: IntArray
+    begin_s: FloatArray
+    until_s: FloatArray
+
+
+class Pool:
+    """Intervals by number, with their footprints.
+
+    ``store`` moves as many numbers as the footprint has objects (amortised: gaps are closed when
+    the pool is full); ``least_free`` compares the k intervals on each object asked about (k²).
+    """
+
+    def __init__(self, n_objects: int) -> None:
+        self.start: IntArray = np.zeros(_ROOM, dtype=np.int64)
+        self.length: IntArray = np.zeros(_ROOM, dtype=np.int64)
+        self.objects: IntArray = np.empty(16 * _ROOM, dtype=np.int64)
+        self.amounts: IntArray = np.empty(16 * _ROOM, dtype=np.int64)
+        self._owner: IntArray = np.empty(16 * _ROOM, dtype=np.int64)
+        self._following: IntArray = np.empty(16 * _ROOM, dtype=np.int64)
+        self._head: IntArray = np.full(n_objects, -1, dtype=np.int64)
+        self._begin_s: FloatArray = np.zeros(_ROOM)
+        self._until_s: FloatArray = np.zeros(_ROOM)
+        self._unused = list(range(_ROOM - 1, -1, -1))
+        self._end = 0
+        self._used = 0
+
+    def store(self, footprint: Footprint, begin_s: float, until_s: float) -> int:
+        """Keep a footprint in ``[begin_s, until_s)``; the interval's number."""
+        if not self._unused:
+            self._more_numbers()
+        number, size = self._unused.pop(), len(footprint.objects)
+        self._make_room(size)
+        lo, hi = self._end, self._end + size
+        self.objects[lo:hi] = footprint.objects
+        self.amounts[lo:hi] = footprint.amounts
+        self._owner[lo:hi] = number
+        self._following[lo:hi] = self._head[footprint.objects]
+        self._head[footprint.objects] = np.arange(lo, hi)
+        self.start[number], self.length[number] = lo, size
+        self._begin_s[number], self._until_s[number] = begin_s, until_s
+        self._end = hi
+        self._used += size
+        return number
+
+    def end_at(self, number: int, until_s: float) -> None:
+        """The interval ends at ``until_s`` instead."""
+        self._until_s[number] = until_s
+
+    def discard(self, number: int) -> None:
+        """Forget an interval; its number is free for another."""
+        self._used -= int(self.length[number])
+        self.length[number] = 0
+        self._unused.append(number)
+
+    def footprint(self, number: int) -> tuple[IntArray, IntArray]:
+        """Objects and amounts of an interval: views, not to be written."""
+        lo = int(self.start[number])
+        hi = lo + int(self.length[number])
+        return self.objects[lo:hi], self.amounts[lo:hi]
+
+    def places(self) -> list[int]:
+        """The objects that have a chain."""
+        found: list[int] = np.flatnonzero(self._head >= 0).tolist()
+        return found
+
+    def taking_of(self, place: int) -> list[tuple[float, float, int]]:
+        """Begin, end and amount of every interval on an object, along its chain."""
+        out = []
+        entry = int(self._head[place])
+        while entry >= 0:
+            number = int(self._owner[entry])
+            if 0 <= entry - self.start[number] < self.length[number]:
+                taken = int(self.amounts[entry])
+                out.append((float(self._begin_s[number]), float(self._until_s[number]), taken))
+            entry = int(self._following[entry])
+        return out
+
+    def least_free(
+        self, capacity: IntArray, objects: IntArray, start_s: float, end_s: float
+    ) -> IntArray | None:
+        """The least that is free of each of ``objects`` in ``[start_s, end_s)``.
+
+        None where one of them has so many intervals that a sweep over time is the better way.
+        """
+        low = capacity[objects]
+        steps = LONGEST * len(objects)
+        return low if LEAST(steps, self._chains(), objects, start_s, end_s, low) else None
+
+    def _chains(self) -> Chains:
+        return Chains(
+            self._head,
+            self.amounts,
+            self._owner,
+            self._following,
+            self.start,
+            self.length,
+            self._begin_s,
+            self._until_s,
+        )
+
+    def _more_numbers(self) -> None:
+        size = len(self.start)
+        self._unused = list(range(2 * size - 1, size - 1, -1))
+        self.start = np.concatenate((self.start, np.zeros_like(self.start)))
+        self.length = np.concatenate((self.length, np.zeros_like(self.length)))
+        self._begin_s = np.concatenate((self._begin_s, np.zeros_like(self._begin_s)))
+        self._until_s = np.concatenate((self._until_s, np.zeros_like(self._until_s)))
+
+    def _make_room(self, size: int) -> None:
+        """Room for ``size`` more entries: first by closing gaps, then by growing."""
+        if self._end + size <= len(self.objects):
+            return
+        room = max(2 * (self._used + size), 16 * _ROOM)
+        objects, amounts = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64)
+        owner = np.empty(room, dtype=np.int64)
+        end = 0
+        for number in np.flatnonzero(self.length):
+            lo, length = int(self.start[number]), int(self.length[number])
+            objects[end : end + length] = self.objects[lo : lo + length]
+            amounts[end : end + length] = self.amounts[lo : lo + length]
+            owner[end : end + length] = number
+            self.start[number] = end
+            end += length
+        self.objects, self.amounts, self._owner, self._end = objects, amounts, owner, end
+        self._link_anew(room)
+
+    def _link_anew(self, room: int) -> None:
+        """All chains from the entries that are left."""
+        self._following = np.full(room, -1, dtype=np.int64)
+        self._head.fill(-1)
+        order = np.argsort(self.objects[: self._end], kind="stable")
+        sorted_objects = self.objects[order]
+        same = sorted_objects[1:] == sorted_objects[:-1]
+        self._following[order[1:][same]] = order[:-1][same]
+        last = np.concatenate((~same, np.ones(min(1, len(order)), dtype=bool)))
+        self._head[sorted_objects[last]] = order[last]
+
+
+def least_loop(
+    chains: Chains, objects: IntArray, start_s: float, end_s: float, low: IntArray
+) -> bool:
+    """:meth:`Pool.least_free`: ``low`` holds capacities and gets what is free. False: too many.
+
+    Use is greatest at the window's start or where an interval begins inside it. Entries of
+    intervals that are gone are taken out on the way.
+    """
+    begins, untils = np.empty(LONGEST), np.empty(LONGEST)
+    taken = np.empty(LONGEST, dtype=np.int64)
+    for k in range(len(objects)):
+        here = objects[k]
+        n, before, entry = 0, -1, chains.head[here]
+        while entry >= 0:
+            number, next_entry = chains.owner[entry], chains.following[entry]
+            place = entry - chains.start[number]
+            if place < 0 or place >= chains.length[number]:
+                if before < 0:
+                    chains.head[here] = next_entry
+                else:
+                    chains.following[before] = next_entry
+                entry = next_entry
+                continue
+            if chains.begin_s[number] < end_s and chains.until_s[number] > start_s:
+                if n == LONGEST:
+                    return False
+                begins[n], untils[n] = chains.begin_s[number], chains.until_s[number]
+                taken[n] = chains.amount[entry]
+                n += 1
+            before, entry = entry, next_entry
+        most = 0
+        for i in range(n):
+            at_s = max(begins[i], start_s)
+            together = 0
+            for j in range(n):
+                if begins[j] <= at_s < untils[j]:
+                    together += taken[j]
+            most = max(most, together)
+        low[k] -= most
+    return True
+
+
+SWEEP = LazyLoop(sweep_loop)
+LEAST = LazyLoop(least_loop)

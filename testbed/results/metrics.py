@@ -10,7 +10,139 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from testbed import events
-from testbed.results.rows import Group, JobRow, by_class, group
+
+SLOWDOWN_BOUND_S = 10.0
+"""Γ of the bounded slowdown: shorter jobs count as this long (AdaBa/BgMBF, CMBF)."""
+
+OUTCOMES = ("finished", "rejected", "killed", "unfinished")
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """One line of ``jobs.csv``; None is an empty field. Times are experiment seconds."""
+
+    job_id: str
+    policy: str
+    kind: str
+    submit_s: float
+    start_s: float | None
+    end_s: float | None
+    outcome: str
+    reason: str
+    n_vms: int
+    requested_bps: int
+    granted_bps: int | None
+    estimate_s: float | None
+    measured_s: float | None
+    deadline_s: float | None
+    met_deadline: bool | None
+    preemptions: int
+    migrations: int
+    value: float
+    price: float
+    application: str | None
+    duration_s: float
+    ratio: float | None
+    job_class: str | None
+
+    @property
+    def wait_s(self) -> float | None:
+        """From submission to the first start."""
+        return None if self.start_s is None else self.start_s - self.submit_s
+
+    @property
+    def response_s(self) -> float | None:
+        """From submission to the end, for finished jobs."""
+        if self.outcome != "finished" or self.end_s is None:
+            return None
+        return self.end_s - self.submit_s
+
+    @property
+    def queued_s(self) -> float | None:
+        """All waiting: the response but for the time on nodes, for finished jobs."""
+        if self.response_s is None or self.measured_s is None:
+            return None
+        # Rounding of a sum of floats makes nobody wait less than nothing.
+        return max(0.0, self.response_s - self.measured_s)
+
+    @property
+    def slowdown(self) -> float | None:
+        """Response over running time, for finished jobs."""
+        if self.response_s is None or not self.measured_s:
+            return None
+        return self.response_s / self.measured_s
+
+    @property
+    def bounded_slowdown(self) -> float | None:
+        """Response over max(Γ, running time), for finished jobs."""
+        if self.response_s is None or self.measured_s is None:
+            return None
+        return self.response_s / max(SLOWDOWN_BOUND_S, self.measured_s)
+
+
+@dataclass(frozen=True)
+class Group:
+    """What some jobs came to. None where there is nothing to average."""
+
+    jobs: int
+    finished: int
+    rejected: int
+    killed: int
+    unfinished: int
+    met_deadline: int
+    success_rate: float | None
+    acceptance_rate: float | None
+    wait_mean_s: float | None
+    queued_mean_s: float | None
+    response_mean_s: float | None
+    slowdown_mean: float | None
+    bounded_slowdown_mean: float | None
+    preemptions: int
+    migrations: int
+
+
+def group(rows: Sequence[JobRow]) -> Group:
+    """One group of rows."""
+    n = len(rows)
+    count = {outcome: sum(r.outcome == outcome for r in rows) for outcome in OUTCOMES}
+    good = sum(r.outcome == "finished" and r.met_deadline is not False for r in rows)
+    return Group(
+        jobs=n,
+        **count,
+        met_deadline=sum(r.met_deadline is True for r in rows),
+        success_rate=good / n if n else None,
+        acceptance_rate=1.0 - count["rejected"] / n if n else None,
+        wait_mean_s=mean(r.wait_s for r in rows),
+        queued_mean_s=mean(r.queued_s for r in rows),
+        response_mean_s=mean(r.response_s for r in rows),
+        slowdown_mean=mean(r.slowdown for r in rows),
+        bounded_slowdown_mean=mean(r.bounded_slowdown for r in rows),
+        preemptions=sum(r.preemptions for r in rows),
+        migrations=sum(r.migrations for r in rows),
+    )
+
+
+def by_class(rows: Sequence[JobRow]) -> dict[str, Group]:
+    """The jobs of each class that is named, classes by name; jobs without one are in none."""
+    members: dict[str, list[JobRow]] = {}
+    for row in rows:
+        if row.job_class is not None:
+            members.setdefault(row.job_class, []).append(row)
+    return {name: group(own) for name, own in sorted(members.items())}
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Of those that are there; None where there are none."""
+    total, count = 0.0, 0
+    for value in values:
+        if value is not None:
+            total += value
+            count += 1
+    return total / count if count else None
+
+
+# ---- Events to ``jobs.csv`` rows and ``summary.json``: one pass, memory per job and not per event.
+
 
 LIVE = "live"
 """The backend whose runs depend on the machine they ran on, and need a verdict on it."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from testbed import events
 from testbed.embedding.placement import Placement
-from testbed.plan.berths import berths
-from testbed.plan.network import (
+from testbed.plan.installation import network_text, tenant_text
+from testbed.plan.network_plan import (
     NetworkPlan,
     Slot,
     TenantPlan,
@@ -17,8 +17,8 @@ from testbed.plan.network import (
     scaled_bps,
     tenant_plan,
 )
-from testbed.plan.text import network_text, tenant_text
-from testbed.runs.play import dry_run
+from testbed.plan.peak_load import berths
+from testbed.runs.playing import dry_run
 from testbed.spec.experiment import Experiment, PolicySpec
 
 

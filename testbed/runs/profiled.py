@@ -9,9 +9,9 @@ from typing import Any
 
 from testbed.errors import BadInput, RunFailed
 from testbed.report.page import write_report
+from testbed.results.bandwidth_sweep import PROFILE, PROFILE_RECORD, MeasuredLadder, ladder_of_rows
 from testbed.results.folder import RunFolder, caller
-from testbed.results.profiling import PROFILE, PROFILE_RECORD, MeasuredLadder, ladder_of_rows
-from testbed.runs.record import Recorded
+from testbed.runs.playing import Recorded
 from testbed.spec.experiment import Experiment
 
 

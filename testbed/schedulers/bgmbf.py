@@ -9,6 +9,7 @@ docs/decisions/0413.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from jobs.request import JobRequest
@@ -17,7 +18,7 @@ from testbed.embedding.placement import Placement, Refusal
 from testbed.schedulers.actions import Action, Arrived, Ended, PolicyEvent
 from testbed.schedulers.admission import Admission
 from testbed.schedulers.planning import Pass, Refused
-from testbed.schedulers.policy import View
+from testbed.schedulers.policy import PolicyKind, View, parameter
 
 Evict = Literal["all", "needed"]
 """Whom a head evicts: every backfilled job, as printed, or as few as it takes."""
@@ -118,3 +119,36 @@ class BgMBF:
             fresh = isinstance(event, Arrived) and event.job_id == job.id
             if refusal is not None and fresh:
                 plan.wait(job, refusal.reason, (head.id,))
+
+
+@dataclass(frozen=True)
+class BgMBFParameters:
+    evict: Evict = parameter(EVICT[0], "jobs that the head of the queue evicts", choices=EVICT)
+    migration_cost_s: float = parameter(
+        0.0, "time that a suspended job takes to be restored", unit="s"
+    )
+
+
+def _kind(name: str, summary: str, *, shortest_first: bool) -> PolicyKind:
+    return PolicyKind(
+        name,
+        summary,
+        lambda embedder, given: BgMBF(
+            embedder,
+            shortest_first=shortest_first,
+            evict=given.evict,
+            cost_s=given.migration_cost_s,
+        ),
+        BgMBFParameters,
+        embeds=True,
+    )
+
+
+POLICIES = (
+    _kind(
+        "bgmbf",
+        "fcfs with bandwidth-guaranteed backfilling; the first in the queue evicts later ones",
+        shortest_first=False,
+    ),
+    _kind("bgmbf-sdf", "bgmbf that backfills the shortest first", shortest_first=True),
+)

@@ -7,21 +7,24 @@ is killed then.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
 import numpy as np
 
 from jobs.request import JobRequest
+from testbed.embedding.counts import servers_below
 from testbed.embedding.placement import Placement
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent, Reject, Start
 from testbed.schedulers.charging import is_service, job_price, no_discount
-from testbed.schedulers.policy import View
+from testbed.schedulers.policy import (
+    FLOW_DEPENDENCIES,
+    FlowDependency,
+    PolicyKind,
+    SharingModel,
+    View,
+)
 from topologies.datacentre import DataCentre, IntArray
 
-Coupling = Literal["slowest", "lockstep", "independent"]
-"""How the flows of one job hang together (docs/decisions/0402): what the simulated network does."""
-
-COUPLINGS: tuple[Coupling, ...] = get_args(Coupling)
+Coupling = FlowDependency
+COUPLINGS = FLOW_DEPENDENCIES
 
 
 class Baseline:
@@ -68,13 +71,20 @@ def lowest_subtree(datacentre: DataCentre, free: IntArray, n_vms: int) -> Placem
 
 def _fill(datacentre: DataCentre, free: IntArray, switch: int, n_vms: int) -> Placement:
     """The servers below a switch, by id, each as full as it can be."""
-    inside = np.zeros(datacentre.n_nodes, dtype=np.bool_)
-    inside[switch] = True
-    for layer in reversed(datacentre.layers):
-        inside[layer.child[inside[layer.switches][layer.owner]]] = True
-    servers = np.flatnonzero(inside[: datacentre.n_servers])
+    servers = np.flatnonzero(servers_below(datacentre, switch))
     before = np.cumsum(free[servers]) - free[servers]
     counts = np.minimum(free[servers], np.maximum(n_vms - before, 0))
     used = counts > 0
     pairs = zip(servers[used].tolist(), counts[used].tolist(), strict=True)
     return Placement(int(datacentre.first_root[switch]), tuple(pairs))
+
+
+POLICIES = (
+    PolicyKind(
+        "bl",
+        "no guarantees: lowest subtree with free slots, TCP shares the network",
+        lambda _, __: Baseline(),
+        sharing=SharingModel(),
+        claims=("no-preemption",),
+    ),
+)

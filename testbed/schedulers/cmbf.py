@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from testbed.schedulers.actions import (
     Action,
@@ -26,7 +27,7 @@ from testbed.schedulers.actions import (
     Start,
     Wait,
 )
-from testbed.schedulers.policy import View
+from testbed.schedulers.policy import PolicyKind, View, parameter
 from testbed.schedulers.slots import Slots
 
 MIGRATION_COST_S = 20.0
@@ -180,3 +181,25 @@ def victims(later: Sequence[Entry], needs: int) -> list[Entry]:
             collected.remove(entry)
             have -= entry[2]
     return collected
+
+
+@dataclass(frozen=True)
+class CmbfParameters:
+    migration_cost_s: float = parameter(
+        MIGRATION_COST_S, "time that it costs a preempted job to resume", unit="s"
+    )
+
+
+def _kind(name: str, summary: str, *, head_only: bool) -> PolicyKind:
+    return PolicyKind(
+        name,
+        summary,
+        lambda _, given: Cmbf(name, head_only=head_only, cost_s=given.migration_cost_s),
+        CmbfParameters,
+    )
+
+
+POLICIES = (
+    _kind("cmbf", "CMBF: backfills all, earlier jobs preempt later", head_only=False),
+    _kind("ambf", "AMBF: CMBF where the head of the queue preempts", head_only=True),
+)

@@ -12,6 +12,7 @@ Readings of the text are in docs/decisions/0422.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from dataclasses import dataclass
 
 from testbed.schedulers.actions import (
     Action,
@@ -26,8 +27,8 @@ from testbed.schedulers.actions import (
     Tier,
     Wait,
 )
-from testbed.schedulers.cmbf import MIGRATION_COST_S, Entry, victims
-from testbed.schedulers.policy import View
+from testbed.schedulers.cmbf import MIGRATION_COST_S, CmbfParameters, Entry, victims
+from testbed.schedulers.policy import PolicyKind, View, parameter
 from testbed.schedulers.slots import Slots
 from testbed.schedulers.tiers import TwoTiers
 
@@ -284,3 +285,25 @@ def _holds(entries: list[Entry], entry: Entry) -> bool:
 
 def _remove(entries: list[Entry], entry: Entry) -> None:
     del entries[bisect_left(entries, entry)]
+
+
+@dataclass(frozen=True)
+class CmcbfParameters(CmbfParameters):
+    cpu: str = parameter(CPU[0], "CPU use of the VMs, to match by", choices=CPU)
+
+
+def _kind(name: str, summary: str, *, head_only: bool) -> PolicyKind:
+    return PolicyKind(
+        name,
+        summary,
+        lambda _, given: Cmcbf(
+            name, head_only=head_only, cpu=given.cpu, cost_s=given.migration_cost_s
+        ),
+        CmcbfParameters,
+    )
+
+
+POLICIES = (
+    _kind("cmcbf", "CMCBF: CMBF with background VMs on every node", head_only=False),
+    _kind("amcbf", "AMCBF: AMBF with background VMs on every node", head_only=True),
+)

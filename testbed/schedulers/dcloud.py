@@ -8,13 +8,15 @@ not ended when its reservation does is killed (docs/decisions/0320, 0321).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from jobs.request import JobRequest
 from testbed.embedding.base import Embedder
 from testbed.embedding.placement import Refusal
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent, Reject, Reserve, Start
 from testbed.schedulers.charging import deadline_discount, is_service, job_price
 from testbed.schedulers.dcloud_search import Choice, Search, place
-from testbed.schedulers.policy import View
+from testbed.schedulers.policy import PolicyKind, View, parameter
 from testbed.schedulers.reshaping import Reshaping, Shape, relaxed_s, shapes
 from topologies.datacentre import DataCentre
 
@@ -108,3 +110,26 @@ def _action(now_s: float, job: JobRequest, choice: Choice) -> Action:
     if start_s <= now_s:
         return Start(job.id, choice.placement, shape.rate_bps, end_s, kill_at_end=True)
     return Reserve(job.id, choice.placement, shape.rate_bps, start_s, end_s, kill_at_end=True)
+
+
+@dataclass(frozen=True)
+class DCloudParameters:
+    gamma: float = parameter(GAMMA, "profiling relax index γ", unit="share", limits=(0.0, 1.0))
+
+
+def _kind(name: str, summary: str, reshaping: Reshaping) -> PolicyKind:
+    return PolicyKind(
+        name,
+        summary,
+        lambda embedder, given: DCloud(embedder, given.gamma, reshaping, name),
+        DCloudParameters,
+        embeds=True,
+        claims=("within-deadline", "no-preemption"),
+    )
+
+
+POLICIES = (
+    _kind("dcloud", "DCloud: slides jobs in time and scales their bandwidth", Reshaping()),
+    _kind("dcloud-ts", "DCloud with time sliding alone", Reshaping(scales=False)),
+    _kind("dcloud-bs", "DCloud with bandwidth scaling alone", Reshaping(slides=False)),
+)

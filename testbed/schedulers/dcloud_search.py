@@ -17,8 +17,7 @@ from testbed.compiled import numba_available
 from testbed.embedding.base import Embedder
 from testbed.embedding.oktopus import Oktopus
 from testbed.embedding.placement import Placement, Refusal
-from testbed.reservation.footprint import footprint
-from testbed.reservation.ledger import Ledger
+from testbed.reservation.ledger import Ledger, footprint
 from testbed.schedulers.dru import Candidate, FloatArray, Utilisation, increases, less
 from testbed.schedulers.reshaping import Shape
 from testbed.schedulers.tree_arrays import TreeArrays, is_one_tree, tree_arrays

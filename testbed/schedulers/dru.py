@@ -24,8 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.embedding.counts import edges_up
-from testbed.reservation.footprint import Footprint
-from testbed.reservation.timeline import Timeline
+from testbed.reservation.timeline import Footprint, Timeline
 from topologies.datacentre import DataCentre, IntArray
 
 FloatArray = npt.NDArray[np.float64]

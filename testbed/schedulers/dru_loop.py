@@ -268,7 +268,7 @@ def _increase(
     for k in range(lo, hi):
         server, count = points.servers[k], points.counts[k]
         _rise(tree, pieces, points, point, server, count, count, risen, out)
-    # Children stand before their parents: by level, for servers differ in depth in ragged trees.
+    # Children stand before their parents: by level, for servers differ in depth in uneven trees.
     for level in range(1, tree.n_levels):
         for k in range(n_above):
             if tree.level[above[k]] == level:

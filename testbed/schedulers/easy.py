@@ -13,10 +13,11 @@ last decision cannot start now either.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from testbed.schedulers.actions import Action, Arrived, Ended, PolicyEvent, Reject, Start, Wait
-from testbed.schedulers.policy import View
+from testbed.schedulers.policy import PolicyKind, View, parameter
 from testbed.schedulers.slots import Slots
 from testbed.units import together_s
 
@@ -74,7 +75,7 @@ class Easy:
     def _arrive(self, view: View, slots: Slots, job_id: str) -> list[Action]:
         job = view.job(job_id)
         n, now_s = job.n_vms, view.now_s
-        if n > slots.total or job.bandwidth_bps or job.cores != 1 or job.memory_mib:
+        if n > slots.total or job.bandwidth_bps or job.demand.cores != 1 or job.demand.memory_mib:
             # Something to look at more closely.
             wrong = slots.objection(job)
             if wrong is not None:
@@ -191,3 +192,26 @@ class Easy:
                 f" which has them from {self._shadow_s:g} s"
             )
         return Wait(entry[0], reason, (head,))
+
+
+@dataclass(frozen=True)
+class EasyParameters:
+    estimates: str = parameter(
+        ESTIMATES[0], "running times that the plan is made with", choices=ESTIMATES
+    )
+
+
+POLICIES = (
+    PolicyKind(
+        "easy",
+        "EASY: backfills whoever does not delay the first in the queue",
+        lambda _, given: Easy(given.estimates),
+        EasyParameters,
+        claims=lambda given: (
+            "head-not-delayed"
+            if given.estimates == "accurate"
+            else "head-not-delayed-by-user-estimates",
+            "no-preemption",
+        ),
+    ),
+)

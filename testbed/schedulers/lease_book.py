@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from jobs.demand import LeaseType
 from jobs.request import JobRequest
 from testbed.embedding.placement import Placement
 from testbed.schedulers.actions import Action, Migrate, Preempt, Reserve, Shorten, Start
@@ -57,7 +58,7 @@ class Lease:
 
     def __post_init__(self) -> None:
         self.remaining_s = self.request.stated_s
-        if self.request.lease not in ("advance", "immediate"):
+        if self.type not in ("advance", "immediate"):
             self.flag = PREEMPTIBLE
 
     @property
@@ -65,9 +66,13 @@ class Lease:
         return self.request.id
 
     @property
+    def type(self) -> LeaseType | None:
+        return self.request.demand.lease_type
+
+    @property
     def each(self) -> Use:
         """What one of its VMs takes."""
-        return Use(self.request.cores, self.request.memory_mib)
+        return Use(self.request.demand.cores, self.request.demand.memory_mib)
 
     @property
     def asks(self) -> str:
@@ -315,7 +320,7 @@ class LeaseBook:
             self._unplan(lease)
         self._leave_hosts(lease)
         lease.state = "waiting"
-        return [Preempt(lease.id, f"{to.request.lease} lease {to.id}")] if running else []
+        return [Preempt(lease.id, f"{to.type} lease {to.id}")] if running else []
 
     def paused(self, lease: Lease) -> None:
         """It has been preempted at the time that it was shortened to."""
@@ -386,7 +391,7 @@ class LeaseBook:
             count * each.cores,
             count * each.memory_mib if self._limited else 0,
             lease.flag,
-            self._reserves and lease.request.lease == "advance",
+            self._reserves and lease.type == "advance",
         )
         self._enter(host, booking)
 

@@ -27,7 +27,7 @@ from testbed.schedulers.actions import (
 from testbed.schedulers.calendar_queue import Use
 from testbed.schedulers.lease_book import Lease, LeaseBook
 from testbed.schedulers.lease_reasons import never_fits, no_room_at, no_room_now
-from testbed.schedulers.policy import View
+from testbed.schedulers.policy import PolicyKind, View, parameter
 
 SLOT_S = 600.0
 DEPTH = 100
@@ -41,10 +41,14 @@ class Settings:
     looked at when something ends, and behind how many a newcomer waits unseen.
     """
 
-    preemption: bool = True
-    earliest: bool = True
-    slot_s: float = SLOT_S
-    depth: int = DEPTH
+    preemption: bool = parameter(default=True, help="best effort leaves for AR and IM")
+    earliest: bool = parameter(default=True, help="best effort starts as early as it can")
+    slot_s: float = parameter(
+        SLOT_S, "α, the calendar's bucket", unit="s", limits=(1.0, 1_000_000.0)
+    )
+    depth: int = parameter(
+        DEPTH, "waiting best-effort leases that are looked at", limits=(1.0, 1_000_000.0)
+    )
 
 
 class Mbfcbs:
@@ -96,9 +100,9 @@ class Mbfcbs:
         refusal = never_fits(self.book, lease, view.datacentre.n_links)
         if refusal is not None:
             self._actions.append(Reject(job.id, refusal))
-        elif job.lease == "advance":
+        elif job.demand.lease_type == "advance":
             self._advance(lease)
-        elif job.lease == "immediate":
+        elif job.demand.lease_type == "immediate":
             self._immediate(lease)
         elif len(self._queue) >= self.settings.depth:
             self._wait(lease, f"it waits behind {len(self._queue)} best-effort leases")
@@ -134,7 +138,7 @@ class Mbfcbs:
 
     def _advance(self, lease: Lease) -> None:
         """Lines 13 to 19: at its own start, in place of best-effort leases if need be."""
-        start_s = lease.request.wanted_s
+        start_s = lease.request.demand.wanted_s
         if start_s is None or start_s < self.book.now_s:
             self._actions.append(Reject(lease.id, f"its start, {start_s} s, has passed"))
         elif self.book.place_at(lease, start_s) or self._take(lease, start_s):
@@ -225,3 +229,15 @@ class Mbfcbs:
 
 GREEDY = Settings(preemption=False, earliest=False, depth=1)
 """The default of Haizea as Section 5.1 describes it: greedy, without preemption and EAT."""
+
+
+POLICIES = (
+    PolicyKind(
+        "mbfcbs",
+        "leases: best fit by capacity; best effort gives way once to AR and IM",
+        lambda _, settings: Mbfcbs(settings),
+        Settings,
+        leases=True,
+        claims=("best-effort-preempted-once",),
+    ),
+)

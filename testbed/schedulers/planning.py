@@ -14,7 +14,8 @@ from jobs.request import JobRequest
 from testbed.embedding.base import Embedder
 from testbed.embedding.exact import least_bandwidth
 from testbed.embedding.placement import Placement, Refusal, Residual
-from testbed.reservation.footprint import Footprint, footprint
+from testbed.reservation.ledger import footprint
+from testbed.reservation.timeline import Footprint
 from testbed.schedulers.actions import Action, Migrate, Preempt, Resume, Start, Wait
 from testbed.schedulers.policy import View
 from topologies.datacentre import DataCentre

@@ -1,11 +1,19 @@
-"""A policy is pure: ``decide(view, event) -> list[Action]``. The engine does the rest."""
+"""Policy protocol, and the declaration by which a policy becomes known.
+
+A policy is pure: ``decide(view, event) -> list[Action]``. The engine does the rest.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from jobs.request import JobRequest
+from testbed.embedding.base import Embedder, embedder, embedder_names
 from testbed.embedding.placement import Placement, Residual
+from testbed.errors import BadInput
 from testbed.reservation.ledger import Ledger
 from testbed.schedulers.actions import Action, PolicyEvent, Tier
 from topologies.datacentre import DataCentre
@@ -86,3 +94,161 @@ class Policy(Protocol):
     name: str
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]: ...
+
+
+# -- how a policy describes itself ------------------------------------------------------------
+
+Claim = Literal[
+    "granted-as-asked",
+    "within-deadline",
+    "options-within-deadline",
+    "in-order-of-arrival",
+    "head-not-delayed",
+    "head-not-delayed-by-user-estimates",
+    "best-effort-preempted-once",
+    "no-preemption",
+    "every-job-starts",
+]
+
+CLAIMS: Mapping[Claim, str] = {
+    "granted-as-asked": "every job that starts has the bandwidth it asked for",
+    "within-deadline": "every reservation ends by its job's deadline: t' + p' ≤ d",
+    "options-within-deadline": "a job gets an option of its profile that ends by its deadline",
+    "in-order-of-arrival": "no job starts before one that arrived earlier",
+    "head-not-delayed": "backfilling never delays the head of the queue, by real running times",
+    "head-not-delayed-by-user-estimates": "the same, by the running times that users stated",
+    "best-effort-preempted-once": "only best-effort leases are preempted, each at most once",
+    "no-preemption": "no running job is preempted, migrated or moved to another tier",
+    "every-job-starts": "no job is refused: a rejection is a failure of the experiment",
+}
+"""Invariants that a policy may declare. A run's own are written into its folder, as data, and the
+audit, which shares no code with policies, holds the run to them."""
+
+FlowDependency = Literal["slowest", "lockstep", "independent"]
+"""Flow-dependency model of a best-effort job in the simulated network: the job advances with its
+slowest flow; with coupled flows, none faster than the slowest; or each flow ends by itself."""
+
+FLOW_DEPENDENCIES: tuple[FlowDependency, ...] = get_args(FlowDependency)
+
+FlowWeights = Literal["equal", "proximate"]
+"""Weights of flows on a shared link: all alike, as with TCP, or FairCloud's PS-P."""
+
+
+@dataclass(frozen=True)
+class SharingModel:
+    """The network that a policy assumes for jobs without a reservation.
+
+    The simulator follows it; a file may choose another flow-dependency model (key ``coupling``).
+    """
+
+    flow_dependency: FlowDependency = "slowest"
+    weights: FlowWeights = "equal"
+
+
+@dataclass(frozen=True)
+class NoParameters:
+    """The parameters of a policy that has none."""
+
+
+def parameter(
+    default: bool | float | str,
+    help: str,  # noqa: A002 - the word that command lines and schemas use
+    *,
+    unit: Literal["", "s", "share"] = "",
+    choices: tuple[str, ...] = (),
+    limits: tuple[float, float] | None = None,
+) -> Any:
+    """Field of a policy's parameter dataclass, with all that files, schema and help say of it.
+
+    ``unit``: ``s`` is a duration, written with a unit in files, in a field whose name ends in
+    ``_s`` (the key does not); ``share`` a fraction that may be a percentage. ``limits`` include
+    both ends.
+    """
+    told = {"help": help, "unit": unit, "choices": choices, "limits": limits}
+    return field(default=default, metadata=told)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One key that a policy takes in a file; see :func:`parameter`."""
+
+    key: str
+    default: bool | float | str
+    help: str = ""
+    unit: str = ""
+    choices: tuple[str, ...] = ()
+    limits: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, declared: Field[Any]) -> Parameter:
+        """The key that a field of a parameter dataclass stands for."""
+        default: Any = declared.default
+        told = declared.metadata
+        key = declared.name.removesuffix("_s") if told.get("unit") == "s" else declared.name
+        return cls(key, default, **told)
+
+    def objection(self, value: object) -> str | None:
+        """Why a value of the right type is not allowed; None where it is."""
+        if self.choices and value not in self.choices:
+            return f"must be one of {', '.join(self.choices)}, not {value!r}"
+        if self.limits is not None and isinstance(value, int | float):
+            low, high = self.limits
+            if not low <= value <= high:
+                return f"must lie between {low:g} and {high:g}, not at {value:g}"
+        return None
+
+
+@dataclass(frozen=True)
+class PolicyKind:
+    """Declaration of a policy, beside it in a module's ``POLICIES``.
+
+    ``build`` takes an embedder and an instance of ``parameters``, a frozen dataclass whose fields
+    are made by :func:`parameter`. A policy that ``embeds`` takes the key ``embedder``, in place of
+    the experiment's; one that ``leases`` schedules VMs with cores, memory and start times.
+    ``sharing``: its jobs reserve no bandwidth and share the network so. ``claims`` may depend on
+    the parameters.
+    """
+
+    name: str
+    summary: str
+    build: Callable[[Embedder, Any], Policy]
+    parameters: type[Any] = NoParameters
+    embeds: bool = False
+    leases: bool = False
+    sharing: SharingModel | None = None
+    claims: tuple[Claim, ...] | Callable[[Any], tuple[Claim, ...]] = ()
+
+    @cached_property
+    def takes(self) -> Mapping[str, Parameter]:
+        """All keys that the policy takes in a file, by name."""
+        found = [Parameter.of(each) for each in fields(self.parameters)]
+        if self.sharing is not None:
+            default, what = self.sharing.flow_dependency, "flow-dependency model of the simulator"
+            found.append(Parameter("coupling", default, what, choices=FLOW_DEPENDENCIES))
+        if self.embeds:
+            names = embedder_names()
+            found.append(Parameter("embedder", "adaba", "in place of the file's", choices=names))
+        return {each.key: each for each in found}
+
+    def given(self, values: Mapping[str, Any]) -> Any:
+        """The parameter dataclass with a file's values; what is the simulator's is left out."""
+        by_key = {Parameter.of(each).key: each.name for each in fields(self.parameters)}
+        own = {by_key[key]: value for key, value in values.items() if key in by_key}
+        return self.parameters(**own)
+
+    def make(self, default_embedder: Embedder, values: Mapping[str, Any]) -> Policy:
+        """The policy with a file's values; BadInput where it does not take one of them."""
+        unknown = sorted(set(values) - set(self.takes))
+        if unknown:
+            raise BadInput(f"policy {self.name} has no parameter {', '.join(unknown)}")
+        own = values.get("embedder")
+        return self.build(default_embedder if own is None else embedder(own), self.given(values))
+
+    def claims_of(self, values: Mapping[str, Any]) -> tuple[Claim, ...]:
+        """What the audit may hold a run with these values to."""
+        return self.claims(self.given(values)) if callable(self.claims) else self.claims
+
+    def sharing_of(self, values: Mapping[str, Any]) -> SharingModel:
+        """The sharing model for jobs without a reservation, with a file's ``coupling``."""
+        model = self.sharing or SharingModel()
+        return replace(model, flow_dependency=values.get("coupling", model.flow_dependency))

@@ -33,9 +33,10 @@ from testbed.schedulers.actions import (
 )
 from testbed.schedulers.lease_book import Lease, LeaseBook
 from testbed.schedulers.lease_reasons import never_fits
-from testbed.schedulers.policy import View
+from testbed.schedulers.policy import PolicyKind, View, parameter
 
 DEPTH = 100
+_WHOLE = (1.0, 1_000_000.0)
 
 
 def priority_vector(priorities: Sequence[float]) -> npt.NDArray[np.float64]:
@@ -53,14 +54,14 @@ def priority_vector(priorities: Sequence[float]) -> npt.NDArray[np.float64]:
 class Priorities:
     """The predetermined priorities of the three types, on any scale."""
 
-    advance: int = 3
-    immediate: int = 2
-    best_effort: int = 1
+    advance: int = parameter(3, "priority of advance reservations", limits=_WHOLE)
+    immediate: int = parameter(2, "priority of immediate leases", limits=_WHOLE)
+    best_effort: int = parameter(1, "priority of best-effort leases", limits=_WHOLE)
 
     def of(self, lease: Lease) -> int:
-        if lease.request.lease == "advance":
+        if lease.type == "advance":
             return self.advance
-        return self.immediate if lease.request.lease == "immediate" else self.best_effort
+        return self.immediate if lease.type == "immediate" else self.best_effort
 
 
 @dataclass
@@ -124,7 +125,7 @@ class Priority:
 
     def _arrive(self, book: LeaseBook, lease: Lease, view: View) -> None:
         refusal = never_fits(book, lease, view.datacentre.n_links)
-        wanted_s = lease.request.wanted_s
+        wanted_s = lease.request.demand.wanted_s
         if refusal is not None:
             self._actions.append(Reject(lease.id, refusal))
         elif wanted_s is not None and wanted_s > self._now_s:
@@ -152,7 +153,7 @@ class Priority:
                 continue
             if self._place(lease) or self._place_over(lease):
                 self._start(lease)
-            elif lease.request.lease in ("advance", "immediate"):
+            elif lease.type in ("advance", "immediate"):
                 said = f"{lease.asks} asked now, and leases of its priority or above hold too many"
                 self._actions.append(Reject(lease.id, said))
             else:
@@ -207,11 +208,11 @@ class Priority:
 
     def _put_off(self, victim: Lease, by: Lease) -> None:
         """A best-effort lease waits again; an immediate one cannot, and has failed."""
-        if victim.request.lease == "immediate":
+        if victim.type == "immediate":
             said = f"preempted by lease {by.id}: an immediate lease cannot wait"
             self._actions.append(Kill(victim.id, said))
         else:
-            self._actions.append(Preempt(victim.id, f"{by.request.lease} lease {by.id}"))
+            self._actions.append(Preempt(victim.id, f"{by.type} lease {by.id}"))
             victim.remaining_s -= self._now_s - victim.start_s
             self._waiting[victim.id] = victim
         del self._leases[victim.id]
@@ -258,3 +259,19 @@ def _room(cores: int, memory_mib: int, lease: Lease) -> int:
     """How many of a lease's VMs fit."""
     fit = cores // lease.each.cores
     return min(fit, memory_mib // lease.each.memory_mib) if lease.each.memory_mib else fit
+
+
+@dataclass(frozen=True)
+class PriorityParameters(Priorities):
+    depth: int = parameter(DEPTH, "waiting leases that are looked at", limits=(1.0, 1_000_000.0))
+
+
+POLICIES = (
+    PolicyKind(
+        "priority",
+        "leases: the highest priority first, lower ones preempted as often as it takes",
+        lambda _, given: Priority(given, given.depth),
+        PriorityParameters,
+        leases=True,
+    ),
+)

@@ -8,13 +8,14 @@ all others; with ``skip`` those behind it are tried as well, which is another po
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from jobs.request import JobRequest
 from testbed.embedding.base import Embedder
 from testbed.schedulers.actions import Action, Arrived, Ended, PolicyEvent
 from testbed.schedulers.admission import Admission
 from testbed.schedulers.planning import Pass, Refused
-from testbed.schedulers.policy import View
+from testbed.schedulers.policy import PolicyKind, View, parameter
 
 Rank = Callable[[JobRequest], float]
 """What a queue is sorted by, smallest first; equal ones by arrival."""
@@ -77,3 +78,32 @@ class Queueing:
         """The waiting jobs in order, each looked up when it is its turn."""
         jobs = map(view.job, view.waiting())
         return jobs if self._rank is by_arrival else sorted(jobs, key=self._rank)
+
+
+@dataclass(frozen=True)
+class SortedQueueParameters:
+    skip: bool = parameter(default=False, help="tries those behind one that does not fit")
+
+
+def _sorted(name: str, summary: str, rank: Rank) -> PolicyKind:
+    return PolicyKind(
+        name,
+        summary,
+        lambda embedder, given: Queueing(name, embedder, rank, skip=given.skip),
+        SortedQueueParameters,
+        embeds=True,
+        claims=("no-preemption",),
+    )
+
+
+POLICIES = (
+    PolicyKind(
+        "fcfs",
+        "a queue in order of arrival; the first waits until it fits, all others wait",
+        lambda embedder, _: Queueing("fcfs", embedder, by_arrival),
+        embeds=True,
+        claims=("in-order-of-arrival", "no-preemption"),
+    ),
+    _sorted("sbf", "as fcfs, the smallest bandwidth first", by_bandwidth),
+    _sorted("sdf", "as fcfs, the shortest first", by_duration),
+)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from jobs.estimate import estimated_duration_s
+from jobs.demand import scaled_duration_s
 
 STEPS = 10
 """Bins of either range: 11 starting times, and for each 11 bandwidths (Algorithm 1)."""
@@ -60,7 +60,7 @@ def shapes(
             Shape(
                 delay_s=float(Fraction(i * room, n * scale)) if i else 0.0,
                 rate_bps=rate,
-                duration_s=estimated_duration_s(relaxed, bandwidth_bps, rate),
+                duration_s=scaled_duration_s(relaxed, bandwidth_bps, rate),
             )
             for rate in _rates(bandwidth_bps, p_ticks * n, d_ticks * n - i * room, reshaping)
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from testbed.embedding.base import Embedder
 from testbed.embedding.placement import Refusal
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent, Reject, Start
-from testbed.schedulers.policy import View
+from testbed.schedulers.policy import PolicyKind, View
 
 
 class Scripted:
@@ -32,3 +32,14 @@ class Scripted:
         if isinstance(answer, Refusal):
             return [Reject(job.id, answer.reason)]
         return [Start(job.id, answer, rate_bps)]
+
+
+POLICIES = (
+    PolicyKind(
+        "scripted",
+        "starts given jobs at given bandwidths",
+        lambda embedder, _: Scripted(embedder),
+        embeds=True,
+        claims=("every-job-starts", "no-preemption"),
+    ),
+)

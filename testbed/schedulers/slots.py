@@ -54,9 +54,9 @@ class Slots:
         """Why a job can never run here; None where it can."""
         if job.n_vms > self.total:
             return f"{job.n_vms} nodes asked, the machine has {self.total}"
-        if job.bandwidth_bps and job.kind != "compute" and (any_bandwidth or self._networked):
+        if job.bandwidth_bps and job.demand.network and (any_bandwidth or self._networked):
             return "it asks for bandwidth, which this policy cannot reserve"
-        if job.cores != 1 or (job.memory_mib and self._memory):
+        if job.demand.cores != 1 or (job.demand.memory_mib and self._memory):
             return "it asks for several cores or memory, which this policy does not count"
         return None
 

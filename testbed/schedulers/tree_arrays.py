@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from testbed.reservation.footprint import capacities
+from testbed.reservation.ledger import capacities
 from testbed.schedulers.dru import FloatArray, Utilisation
 from topologies.datacentre import DataCentre, IntArray
 

@@ -11,7 +11,7 @@ from testbed.embedding.base import Embedder
 from testbed.embedding.placement import Refusal
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent, Reject, Start
 from testbed.schedulers.charging import job_price, no_discount
-from testbed.schedulers.policy import View
+from testbed.schedulers.policy import PolicyKind, View
 
 
 class VirtualCluster:
@@ -45,3 +45,14 @@ class VirtualCluster:
     def price(self, job: JobRequest, ran_s: float) -> float:
         """What the tenant pays for a job that met its deadline: no discount."""
         return job_price(job, ran_s, no_discount)
+
+
+POLICIES = (
+    PolicyKind(
+        "vc",
+        "Oktopus virtual clusters: on arrival, as asked for, or not at all",
+        lambda embedder, _: VirtualCluster(embedder),
+        embeds=True,
+        claims=("granted-as-asked", "no-preemption"),
+    ),
+)

@@ -23,7 +23,7 @@ from testbed.schedulers.actions import (
 )
 from testbed.schedulers.lease_book import Lease, LeaseBook
 from testbed.schedulers.lease_reasons import never_fits
-from testbed.schedulers.policy import View
+from testbed.schedulers.policy import PolicyKind, View
 
 SLOT_S = 600
 
@@ -61,7 +61,7 @@ class Vmct:
 
     def _arrive(self, book: LeaseBook, lease: Lease, view: View) -> None:
         refusal = never_fits(book, lease, view.datacentre.n_links)
-        wanted_s = lease.request.wanted_s
+        wanted_s = lease.request.demand.wanted_s
         if refusal is not None:
             self._actions.append(Reject(lease.id, refusal))
         elif wanted_s is not None and wanted_s > book.now_s:
@@ -73,11 +73,11 @@ class Vmct:
 
     def _assign(self, book: LeaseBook, lease: Lease) -> None:
         """To the host that completes it first: the same duration everywhere, so starts it first."""
-        timed = lease.request.lease in ("advance", "immediate")
+        timed = lease.type in ("advance", "immediate")
         if not book.place_earliest(lease):
             self._actions.append(Reject(lease.id, f"{lease.asks} asked; no host will have them"))
             return
-        due_s = lease.request.wanted_s
+        due_s = lease.request.demand.wanted_s
         if timed and lease.start_s > (book.now_s if due_s is None else due_s):
             said = f"{lease.asks} asked; {book.name(min(lease.on))} completes it first and has no"
             self._actions.append(Reject(lease.id, f"{said} room before {lease.start_s:.6g} s"))
@@ -102,3 +102,14 @@ class Vmct:
         book.freed.clear()
         while self._coming and self._coming[0][0] <= book.now_s:
             self._assign(book, heapq.heappop(self._coming)[2])
+
+
+POLICIES = (
+    PolicyKind(
+        "v-mct",
+        "leases: each to the host that completes it first, nothing preempted",
+        lambda _, __: Vmct(),
+        leases=True,
+        claims=("no-preemption",),
+    ),
+)

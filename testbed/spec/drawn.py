@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from jobs.request import JobRequest, Pattern
+from jobs.demand import Pattern
+from jobs.request import JobRequest
 from jobs.workload.arrivals import HOUR_S, Batch, DayAndNight
 from jobs.workload.laws import Law, Rule
 from jobs.workload.tenants import READINGS, ProfilingError, Tenants

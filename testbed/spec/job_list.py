@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from jobs.request import DemandCurve, JobKind, JobRequest, Pattern
+from jobs.demand import KINDS, Entry, JobKind, Pattern, demand_of
+from jobs.request import JobRequest
 from testbed.spec.document import Document
 from testbed.spec.problems import Path, Problem, did_you_mean, dotted, near
 from testbed.spec.profile import Profiles
@@ -209,8 +210,15 @@ def requests(
     granted = [entry.granted] if entry.sweep is None else list(entry.sweep.granted)
     kind = _kind(_known(entry))
     follows = [None if entry.after is None else last.get(entry.after, entry.after), *ids]
-    curve = (
-        DemandCurve(tuple((step.until, step.at) for step in entry.demand)) if entry.demand else None
+    demand = demand_of(
+        Entry(
+            kind=kind,
+            pattern=entry.pattern,
+            cpu=entry.cpu,
+            steps=tuple((step.until, step.at) for step in entry.demand or ()),
+            profile=profiles.of(_known(entry)),
+            command=_command(entry, beside),
+        )
     )
     return [
         JobRequest(
@@ -220,17 +228,11 @@ def requests(
             bandwidth_bps=entry.bandwidth or 0,
             duration_s=entry.duration,
             deadline_s=entry.deadline,
-            kind=kind,
-            pattern=entry.pattern or "ring",
-            demand=curve,
-            cpu_share=1.0 if kind == "compute" else entry.cpu or 0.0,
-            cpu_use=(entry.cpu or 1.0) if kind == "compute" else 1.0,
+            demand=demand,
             granted_bps=rate,
             application=_application(_known(entry)),
             after=after,
-            command=_command(entry, beside),
             value=entry.reward or 0.0,
-            profile=profiles.of(_known(entry)),
         )
         for job_id, rate, after in zip(ids, granted, follows, strict=False)
     ]
@@ -255,13 +257,6 @@ def check_entry(document: Document, path: Path, known: Known, site: Site) -> Non
             document.report((*path, "vms"), f"{vms} VMs, but the data centre has {slots} slots")
 
 
-_NEEDED: dict[JobKind, tuple[str, ...]] = {
-    "transfer": ("bandwidth",),
-    "demand": ("bandwidth", "demand"),
-    "compute": (),
-}
-
-
 def _check_command(document: Document, path: Path, known: Known) -> None:
     """A command's files exist; what it runs is its own affair, so no pattern and no curve."""
     command: list[str] = known.get("command") or []
@@ -279,19 +274,18 @@ def _check_kind(document: Document, path: Path, known: Known) -> None:
     if "kind" not in known:
         return
     entry, kind = document.at(path), _kind(known)
-    if kind == "compute":
-        for key in ("granted", "sweep", "pattern"):
-            if key in entry:
-                document.report((*path, key), "means nothing to a compute job", at_key=True)
-        if known.get("cpu") == 0:
-            document.report((*path, "cpu"), "must be above 0 for a compute job")
-    for key in _NEEDED[kind]:
+    for key in KINDS[kind].refused:
+        if key in entry:
+            document.report((*path, key), f"means nothing to a {kind} job", at_key=True)
+    if known.get("cpu") == 0 and not KINDS[kind].network:
+        document.report((*path, "cpu"), f"must be above 0 for a {kind} job")
+    for key in KINDS[kind].required:
         meant = (near(name, (key,)) for name in entry if name not in JobEntry.model_fields)
         if key not in entry and not any(meant):  # a misspelt key has been named already
             message = f"is required for a {kind} job"
             where = Problem(document.place(path), dotted((*path, key)), message)
             document.problems.append(where)
-    if kind != "demand" and "demand" in entry:
+    if "demand" in entry and "demand" not in KINDS[kind].required:
         message = f"belongs to jobs of kind demand, this one's is {kind}"
         document.report((*path, "demand"), message, at_key=True)
 

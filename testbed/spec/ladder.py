@@ -13,11 +13,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from jobs.estimate import estimated_duration_s, modelled_duration_s
-from jobs.profile import RATIOS
-from jobs.request import JobRequest, Pattern
+from jobs.demand import Pattern
+from jobs.job_profile import RATIOS
+from jobs.request import JobRequest
+from testbed.embedding.base import embedder, embedder_names
 from testbed.embedding.placement import Refusal, empty_residual
-from testbed.embedding.registry import embedder, embedder_names
 from testbed.spec.document import Document
 from testbed.spec.job_list import DemandStep, JobEntry, Word, check_entry, requests, suffixes
 from testbed.spec.problems import Path
@@ -119,7 +119,11 @@ def read_ladder(document: Document, path: Path, site: Site, placed_by: str) -> W
         (request.id,),
         notes=notes,
         ladder=Ladder(
-            request.id, rungs, section.repetitions, section.tolerance, request.command is None
+            request.id,
+            rungs,
+            section.repetitions,
+            section.tolerance,
+            not request.demand.own_program,
         ),
     )
 
@@ -130,12 +134,7 @@ def at_bandwidth(request: JobRequest, bandwidth_bps: int) -> JobRequest:
     A transfer moves the same bytes, faster too; a curve's work is the same by DCloud's Eq. 1; of a
     command nothing is known, so that p·b/b' stands, and p where there is more bandwidth.
     """
-    if request.command is not None:
-        time_s = estimated_duration_s(request.duration_s, request.bandwidth_bps, bandwidth_bps)
-    elif request.demand is not None:
-        time_s = modelled_duration_s(request, bandwidth_bps)
-    else:
-        time_s = request.duration_s * request.bandwidth_bps / bandwidth_bps
+    time_s = request.demand.profiled_s(request, bandwidth_bps)
     return replace(request, bandwidth_bps=bandwidth_bps, duration_s=time_s)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, WithJsonSchema
 
 from jobs.interference import Interference
-from testbed.embedding.registry import embedder_names
+from testbed.embedding.base import embedder_names
 from testbed.spec.document import Document, read_document, read_text
 from testbed.spec.expectation import ApplicationExpectation, Band, Expectation
 from testbed.spec.experiment import Experiment, Scale

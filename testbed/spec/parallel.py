@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from jobs.request import Pattern
+from jobs.demand import Pattern
 from jobs.workload.hose_demand import CAP_BPS, MEAN_OF_MAX, HoseDemand, Rule
 from jobs.workload.parallel import NoSpan, ParallelJobs, Requests
 from testbed.spec.document import Document

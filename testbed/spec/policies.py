@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from testbed.schedulers.registry import POLICIES, PolicyKind
+from testbed.schedulers.policy import PolicyKind
+from testbed.schedulers.registry import known_policies
 from testbed.spec.document import Document
 from testbed.spec.experiment import PolicySpec, Scalar
 from testbed.spec.problems import Path, Problem, did_you_mean, dotted, unknown_name
@@ -40,8 +41,8 @@ def read_policies(document: Document, path: Path, workload: str) -> tuple[Policy
     found: list[PolicySpec] = []
     for index in range(len(given)):
         policy = _read_policy(document, (*path, index))
-        if policy is not None and leases and not POLICIES[policy.name].leases:
-            able = ", ".join(sorted(name for name, kind in POLICIES.items() if kind.leases))
+        if policy is not None and leases and not known_policies()[policy.name].leases:
+            able = ", ".join(name for name, kind in known_policies().items() if kind.leases)
             message = f"{policy.name} schedules no leases, with cores and start times: {able} do"
             document.report((*path, index), message)
         if policy is not None and workload == LADDER_WORKLOAD and policy not in LADDER_POLICIES:
@@ -85,17 +86,17 @@ def _read_mapping(document: Document, path: Path, entry: Mapping[str, Any]) -> P
 
 
 def _known(document: Document, path: Path, name: str) -> bool:
-    if name in POLICIES:
+    if name in known_policies():
         return True
-    document.report(path, unknown_name("policy", name, sorted(POLICIES)))
+    document.report(path, unknown_name("policy", name, list(known_policies())))
     return False
 
 
 def _accepted(document: Document, path: Path, policy: str) -> Scalar | None:
     """A parameter's value, if the policy takes it."""
-    kind = POLICIES[policy]
+    kind = known_policies()[policy]
     value = _parameter(document, path, kind)
-    objection = None if value is None else kind.objection(str(path[-1]), value)
+    objection = None if value is None else kind.takes[str(path[-1])].objection(value)
     if objection is not None:
         document.report(path, objection)
         return None
@@ -105,19 +106,19 @@ def _accepted(document: Document, path: Path, policy: str) -> Scalar | None:
 def _parameter(document: Document, path: Path, kind: PolicyKind) -> Scalar | None:
     """A parameter's value, of the type of its default; shares may be percentages."""
     key, value = str(path[-1]), document.at(path)
-    if key not in kind.keys:
-        known = ", ".join(kind.keys) or "none"
-        hint = did_you_mean(key, list(kind.keys)) or f"; it takes: {known}"
+    takes = kind.takes.get(key)
+    if takes is None:
+        known = ", ".join(kind.takes) or "none"
+        hint = did_you_mean(key, list(kind.takes)) or f"; it takes: {known}"
         document.report(path, f"is no parameter of {kind.name}{hint}", at_key=True)
         return None
-    default = kind.parameters.get(key, "adaba")
-    if isinstance(default, float) and (key in kind.times or not isinstance(value, bool)):
+    if takes.unit == "s" or (takes.unit == "share" and not isinstance(value, bool)):
         try:
-            return parse_duration(value) if key in kind.times else parse_share(value)
+            return parse_duration(value) if takes.unit == "s" else parse_share(value)
         except UnitError as error:
             document.report(path, str(error))
             return None
-    if type(value) is not type(default) or not isinstance(value, bool | int | str):
-        document.report(path, f"must be like {default!r}, not {kind_of(value)}")
+    if type(value) is not type(takes.default) or not isinstance(value, bool | int | str):
+        document.report(path, f"must be like {takes.default!r}, not {kind_of(value)}")
         return None
     return value

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from jobs.profile import STEEPEST, Profile, linear_profile, objections
+from jobs.job_profile import STEEPEST, Profile, linear_profile, objections
 from testbed.errors import BadInput
 from testbed.spec.document import Document, read_document, read_text
 from testbed.spec.files import find_file

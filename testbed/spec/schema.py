@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from testbed.embedding.registry import embedder_names
-from testbed.schedulers.registry import POLICIES
+from testbed.embedding.base import embedder_names
+from testbed.schedulers.policy import Parameter, PolicyKind
+from testbed.schedulers.registry import known_policies
 from testbed.spec.load import (
     DEFAULT_EMBEDDER,
     DEFAULT_SEED,
@@ -63,27 +64,34 @@ def _one_of(models: list[type[SpecModel]], definitions: dict[str, Any]) -> dict[
 
 
 def _policies_schema() -> dict[str, Any]:
-    names = sorted(POLICIES)
-    by_name = [
-        {
-            "type": "object",
-            "description": POLICIES[name].summary,
-            "properties": {
-                "name": {"const": name},
-                **{key: {"default": value} for key, value in POLICIES[name].parameters.items()},
-                **({"embedder": {"enum": list(embedder_names())}} if POLICIES[name].embeds else {}),
-            },
-            "required": ["name"],
-            "additionalProperties": False,
-        }
-        for name in names
-    ]
+    kinds = known_policies()
     return {
         "type": "array",
         "minItems": 1,
-        "items": {"anyOf": [{"enum": names}, *by_name]},
+        "items": {"anyOf": [{"enum": list(kinds)}, *map(_policy_schema, kinds.values())]},
         "default": ["vc"],
     }
+
+
+def _policy_schema(kind: PolicyKind) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": kind.summary,
+        "properties": {
+            "name": {"const": kind.name},
+            **{key: _parameter_schema(takes) for key, takes in kind.takes.items()},
+        },
+        "required": ["name"],
+        "additionalProperties": False,
+    }
+
+
+def _parameter_schema(takes: Parameter) -> dict[str, Any]:
+    schema: dict[str, Any] = {"description": takes.help}
+    # Without an embedder of its own a policy takes the experiment's.
+    if takes.key != "embedder":
+        schema["default"] = takes.default
+    return {**schema, "enum": list(takes.choices)} if takes.choices else schema
 
 
 def _without_null(schema: Any) -> Any:

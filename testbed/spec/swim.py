@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from jobs.request import JobRequest, Pattern
+from jobs.demand import Pattern
+from jobs.request import JobRequest
 from jobs.workload.elastic import ElasticJobs
 from jobs.workload.known import published
 from jobs.workload.lines import CutOff, TraceErrors, checksum

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from jobs.demand import Command, Compute
 from jobs.request import JobRequest
 from testbed import events
-from testbed.backends.emu.world import LiveWorld
+from testbed.backends.emu.emulation import LiveWorld
 from testbed.schedulers.actions import (
     Action,
     Kill,
@@ -24,7 +25,7 @@ from testbed.schedulers.actions import (
 )
 from testbed.schedulers.policy import View
 from testbed.spec.experiment import Scale
-from tests.emu.puppets import Does, Puppet, at, begun, ended, on, play, small_world
+from tests.support.scripted_run import Does, Puppet, at, begun, ended, on, play, small_world
 from topologies.tree import tree
 
 MBIT = 10**6
@@ -176,9 +177,6 @@ def test_an_advance_start_keeps_its_time_and_the_deadline_kills(world: LiveWorld
     assert asked[0] + 3.0 <= end.t <= ended(told["two"]).t
 
 
-BURNER = {"kind": "compute", "cpu_share": 1.0}
-
-
 def test_a_background_vm_gets_what_the_foreground_leaves_until_they_change_places(
     world: LiveWorld,
 ) -> None:
@@ -218,8 +216,8 @@ def test_a_background_vm_gets_what_the_foreground_leaves_until_they_change_place
         since="behind",
     )
     jobs = [
-        JobRequest("ahead", 0.0, 1, 0, 300.0, **BURNER),  # type: ignore[arg-type]
-        JobRequest("behind", 0.0, 1, 0, 300.0, **BURNER),  # type: ignore[arg-type]
+        JobRequest("ahead", 0.0, 1, 0, 300.0, demand=Compute()),
+        JobRequest("behind", 0.0, 1, 0, 300.0, demand=Compute()),
     ]
     told = play(world, jobs, puppet, Scale(rate=0.02, cpu=0.5))
     assert ended(told["ahead"]).reason == "its time is over"
@@ -244,8 +242,8 @@ def test_a_job_behind_another_is_done_when_that_one_is(world: LiveWorld) -> None
         },
     )
     jobs = [
-        JobRequest("ahead", 0.0, 1, 0, 2.0, **BURNER),  # type: ignore[arg-type]
-        JobRequest("behind", 0.0, 1, 0, 1.0, **BURNER),  # type: ignore[arg-type]
+        JobRequest("ahead", 0.0, 1, 0, 2.0, demand=Compute()),
+        JobRequest("behind", 0.0, 1, 0, 1.0, demand=Compute()),
     ]
     told = play(world, jobs, puppet, Scale(rate=0.02, cpu=0.5))
     assert ended(told["ahead"]).outcome == ended(told["behind"]).outcome == "finished"
@@ -276,7 +274,9 @@ sys.exit(heard != list(range(len(peers))))
 
 
 def command(name: str, script: str, n_vms: int = 3) -> JobRequest:
-    return JobRequest(name, 0.0, n_vms, 500 * MBIT, 2.0, command=("/usr/bin/python3", "-c", script))
+    return JobRequest(
+        name, 0.0, n_vms, 500 * MBIT, 2.0, demand=Command(words=("/usr/bin/python3", "-c", script))
+    )
 
 
 def test_an_application_finds_its_peers_by_rank(world: LiveWorld) -> None:

@@ -21,12 +21,12 @@ from pathlib import Path
 
 import pytest
 
-from controller.client import ControllerClient, SwitchesRefused
-from controller.fake_switch import Packet, tagged
-from controller.fake_world import Slot, World, mac_of
+from controller.api_client import ControllerClient, SwitchesRefused
 from controller.flows import COOKIE_TAG, desired_flows, tenant_flows, text_of_dumped_flow
 from controller.process import ControllerProcess, start_controller
 from controller.values import DesiredState, Switch, Tenant, TenantVm, TreeEdge
+from tests.support.fake_datacentre import Slot, World, mac_of
+from tests.support.fake_switch import Packet, tagged
 
 LIBRARIES = [
     pytest.param("ryu", marks=pytest.mark.needs("ryu")),

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from testbed.backends.emu.daemon import SEND_BUFFER_BYTES, switch_pid
-from testbed.backends.emu.ovs import datapath_type
+from testbed.backends.emu.open_vswitch import SEND_BUFFER_BYTES, datapath_type, switch_pid
+from tests.support import own_switch
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = Path(__file__).with_name("own_switch.py")
+PROGRAM = Path(own_switch.__file__)
 SETTINGS = ("/proc/sys/net/core/wmem_default", "/proc/sys/net/core/rmem_default")
 
 

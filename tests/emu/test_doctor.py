@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.backends.emu.ledger import STATE_VARIABLE, File, Ledger
-from testbed.backends.emu.lock import MachineLock
-from testbed.backends.emu.probe import examine, verdict
+from testbed.backends.emu.cleanup_journal import STATE_VARIABLE, File, Ledger, MachineLock
+from testbed.backends.emu.machine_checks import examine, verdict
 
 ROOT = Path(__file__).parents[2]
 

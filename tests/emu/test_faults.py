@@ -14,11 +14,11 @@ import pytest
 
 from jobs.request import JobRequest
 from testbed import events
-from testbed.backends.emu.world import LiveWorld
+from testbed.backends.emu.emulation import LiveWorld
 from testbed.schedulers.actions import Start
 from testbed.schedulers.policy import View
-from tests.emu.puppets import Puppet, ended, on, play, small_world
 from tests.emu.test_run import Testbed, testbed  # noqa: F401 - a fixture
+from tests.support.scripted_run import Puppet, ended, on, play, small_world
 from topologies.tree import tree
 
 MBIT = 10**6

@@ -18,15 +18,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from testbed.backends.emu.clean import clean, devices_in_group
-from testbed.backends.emu.ledger import STATE_VARIABLE, boot_id, ledgers
+from testbed.backends.emu.cleanup import clean, devices_in_group
+from testbed.backends.emu.cleanup_journal import STATE_VARIABLE, boot_id, ledgers
 from testbed.backends.emu.namespaces import NETNS_DIR
-from testbed.backends.emu.ovs import RUN_KEY, rows
+from testbed.backends.emu.open_vswitch import RUN_KEY, rows
 from testbed.errors import MachineCannot
+from tests.support import killed_run
 
 KILLS = int(os.environ.get("HOSENET_KILLS", "8"))
 ROOT = Path(__file__).parents[2]
-PROGRAM = Path(__file__).with_name("killed.py")
+PROGRAM = Path(killed_run.__file__)
 # A round of building and removing takes a few tenths of a second here; later moments fall into
 # later rounds.
 LONGEST_S = 2.5
@@ -53,7 +54,7 @@ def environment() -> dict[str, str]:
 
 
 class Run:
-    """The program of killed.py, started and known by its mark."""
+    """The program of killed_run.py, started and known by its mark."""
 
     def __init__(self, prefix: str, folder: Path) -> None:
         # A file, not a pipe: its children outlive it and would keep a pipe open.
@@ -217,7 +218,7 @@ def test_a_clean_that_was_killed_is_finished_by_the_next(
         run = Run(prefix, tmp_path)
         run.end(signal.SIGKILL, 0.9)
         cleaner = subprocess.Popen(
-            [sys.executable, "-c", "from testbed.backends.emu.clean import clean; clean()"],
+            [sys.executable, "-c", "from testbed.backends.emu.cleanup import clean; clean()"],
             env=environment(),
         )
         time.sleep(0.3 + after_s / 3)
@@ -238,7 +239,7 @@ def test_while_a_run_is_alive_nothing_is_cleaned_and_no_other_begins(
         ):
             clean()
         second = subprocess.run(
-            [sys.executable, str(Path(__file__).with_name("killed.py")), prefix],
+            [sys.executable, str(Path(killed_run.__file__)), prefix],
             capture_output=True, text=True, timeout=60, check=False,
             env=environment(),
         )  # fmt: skip

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from jobs.live.tcp import VM_SYSCTLS
-from testbed.backends.emu import network as network_module
-from testbed.backends.emu.clean import Removed, clean_leftovers, devices_in_group, remove_run
-from testbed.backends.emu.ledger import STATE_VARIABLE, Ledger, ledgers
+from jobs.live.connections import VM_SYSCTLS
+from testbed.backends.emu import emulated_network as network_module
+from testbed.backends.emu.cleanup import Removed, clean_leftovers, devices_in_group, remove_run
+from testbed.backends.emu.cleanup_journal import STATE_VARIABLE, Ledger, ledgers
+from testbed.backends.emu.emulated_network import Network
 from testbed.backends.emu.namespaces import NETNS_DIR
-from testbed.backends.emu.network import Network
-from testbed.backends.emu.ovs import RUN_KEY, rows
+from testbed.backends.emu.open_vswitch import RUN_KEY, rows
 from testbed.embedding.placement import Placement
 from testbed.errors import MachineCannot, RunFailed
 from testbed.plan.limits import tenant_limits
-from testbed.plan.network import NetworkPlan, TenantPlan, network_plan, tenant_plan
+from testbed.plan.network_plan import NetworkPlan, TenantPlan, network_plan, tenant_plan
 from topologies.datacentre import DataCentre
 from topologies.tree import tree
 

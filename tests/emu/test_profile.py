@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.profile import Profile
+from jobs.job_profile import Profile
 from testbed.spec.profile import read_profile
 from tests.emu.test_run import REPOSITORY, Testbed
 

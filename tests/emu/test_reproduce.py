@@ -14,7 +14,7 @@ from reproductions.live.measures import MEDIAN, SUCCESS, WALL
 from reproductions.live.play import LiveReproduced, reproduce_live
 from reproductions.live.trial import Trial
 from reproductions.play import Request
-from testbed.backends.emu.world import LiveOptions
+from testbed.backends.emu.emulation import LiveOptions
 from testbed.cli.live_backends import Machine
 from tests.emu.test_run import free_port
 

@@ -8,8 +8,8 @@ import pytest
 
 from jobs.request import JobRequest
 from testbed.schedulers.actions import Start
-from tests.emu.puppets import Puppet, begun, on, play, small_world
 from tests.emu.test_actions import MBIT, measured, whole
+from tests.support.scripted_run import Puppet, begun, on, play, small_world
 from topologies.tree import tree
 
 # Long beside TCP's timeouts (0.2 s, some at the start): a flow that waits one out has nothing to

@@ -6,17 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from jobs.demand import Lease
 from jobs.request import JobRequest
 from testbed.schedulers.actions import Start
 from testbed.spec.experiment import Scale
-from tests.emu.puppets import Puppet, ended, on, play, small_world
+from tests.support.scripted_run import Puppet, ended, on, play, small_world
 from topologies.flat import flat
 
 CLUSTER = 2  # the notional switch of two servers
 
 
 def burner(name: str, duration_s: float, cores: int = 1) -> JobRequest:
-    return JobRequest(name, 0.0, 1, 0, duration_s, kind="compute", cpu_share=1.0, cores=cores)
+    return JobRequest(name, 0.0, 1, 0, duration_s, demand=Lease(cores=cores))
 
 
 def test_jobs_that_end_within_an_instant_have_ended_together(prefix: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from jobs.live.client import (
+from jobs.live.agent_pool import (
     AgentDone,
     AgentExited,
     AgentPool,
@@ -23,10 +23,10 @@ from jobs.live.client import (
     AgentRefused,
     AgentStarted,
 )
+from jobs.live.agent_protocol import ComputePlan, TransferPlan
+from jobs.live.connections import VM_SYSCTLS
 from jobs.live.patterns import Transfer, transfers
-from jobs.live.protocol import ComputePlan, TransferPlan
-from jobs.live.tcp import VM_SYSCTLS
-from tests.unit.jobs_live.watching import Watch, transfer_plans, wait_until
+from tests.support.agent_watch import Watch, transfer_plans, wait_until
 
 NOBODY = 65534
 N_VMS = 3

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.backends.emu import probe
-from testbed.backends.emu.probe import Check, examine, verdict
+from testbed.backends.emu import machine_checks
+from testbed.backends.emu.machine_checks import Check, examine, verdict
 from testbed.errors import MachineCannot
 
 REPOSITORY = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ def test_the_trial_leaves_no_namespace() -> None:
 
 
 def test_a_kind_of_tc_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "TRIAL", ("qdisc add dev lo root nosuchkind",))
+    monkeypatch.setattr(machine_checks, "TRIAL", ("qdisc add dev lo root nosuchkind",))
     check = checks()["namespaces, veth and tc"]
     assert check.grade == "fail"
     assert "nosuchkind" in check.found or "qdisc" in check.found
@@ -51,19 +51,21 @@ def test_a_missing_command_is_a_failure_only_if_a_run_needs_it(
 ) -> None:
     found = {"ovs-vsctl", "iperf3"}
     monkeypatch.setattr(
-        probe.shutil, "which", lambda name, **_: None if name in found else f"/usr/bin/{name}"
+        machine_checks.shutil,
+        "which",
+        lambda name, **_: None if name in found else f"/usr/bin/{name}",
     )
     graded = checks()
     assert graded["command ovs-vsctl"].grade == "fail"
     assert graded["command iperf3"].grade == "warn"
-    assert graded["command iperf3"].mend == probe.INSTALL
+    assert graded["command iperf3"].mend == machine_checks.INSTALL
 
 
 def test_a_taken_port_is_seen() -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
-        check = probe._port(holder.getsockname()[1], "--api-port")
+        check = machine_checks._port(holder.getsockname()[1], "--api-port")
     assert check.grade == "warn"
     assert "--api-port" in (check.mend or "")
 
@@ -72,8 +74,8 @@ def test_a_running_testbed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str) -> None:
         raise MachineCannot("another testbed runs on this machine: 'nightly' (process 7)")
 
-    monkeypatch.setattr(probe.MachineLock, "take", refuse)
-    assert "nightly" in probe._leftovers().found
+    monkeypatch.setattr(machine_checks.MachineLock, "take", refuse)
+    assert "nightly" in machine_checks._leftovers().found
 
 
 def test_without_root_it_fails_with_the_command_that_helps() -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from testbed.backends.emu.limits import TrafficControl
 from testbed.backends.emu.namespaces import (
     NETNS_DIR,
     VmNamespace,
@@ -23,8 +22,9 @@ from testbed.backends.emu.namespaces import (
     set_gso,
 )
 from testbed.backends.emu.netlink import RouteSocket, inside
+from testbed.backends.emu.traffic_control import TrafficControl
 from testbed.errors import RunFailed
-from testbed.plan.hosts import INITIAL_WINDOW_SEGMENTS, Address, Neighbour, VmHost
+from testbed.plan.installation import INITIAL_WINDOW_SEGMENTS, Address, Neighbour, VmHost
 from testbed.plan.limits import (
     ByteFifo,
     HtbClass,

@@ -12,10 +12,10 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from testbed.backends.emu.limits import TrafficControl
 from testbed.backends.emu.namespaces import NETNS_DIR, VmNamespace, add_hosts
 from testbed.backends.emu.netlink import RouteSocket, inside
-from testbed.plan.hosts import Address, Neighbour, VmHost
+from testbed.backends.emu.traffic_control import TrafficControl
+from testbed.plan.installation import Address, Neighbour, VmHost
 from testbed.plan.limits import ByteFifo, HtbClass, HtbRoot, Section, TcLine
 
 RATES_BPS = (40_000_000, 8_000_000, 20_000_000, 2_000_000)

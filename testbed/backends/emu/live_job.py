@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 import time
+from collections import deque
 from dataclasses import dataclass, field
 
-from jobs.live.client import (
+from jobs.live.agent_pool import (
     AgentDone,
     AgentExited,
     AgentProgress,
@@ -14,12 +15,10 @@ from jobs.live.client import (
     AgentRefused,
     Message,
 )
-from jobs.live.protocol import AgentReport, Plan, TransferPlan
+from jobs.live.agent_protocol import AgentReport, ComputePlan, Plan, Progress, TransferPlan
 from jobs.request import JobRequest
-from testbed.backends.emu.pace import Pace
 from testbed.embedding.placement import Placement
-from testbed.plan.job import produces_last
-from testbed.plan.network import TenantPlan
+from testbed.plan.network_plan import TenantPlan
 from testbed.schedulers.actions import Tier
 
 # Agents of one job that broke down together: the one that says why came first or comes now.
@@ -140,9 +139,7 @@ class LiveJob:
         A command or a demand curve pauses; in a shuffle, or without a reservation, others' limits
         may hold it: a queue seen now and then at a VM's cap says nothing of the time in between.
         """
-        request = self.request
-        moves_bytes = request.kind == "transfer" and request.command is None
-        return moves_bytes and not self.best_effort and request.pattern != "all-to-all"
+        return self.request.demand.cap_limited and not self.best_effort
 
     def ends_by(self, at_ns: int) -> bool:
         """Whether it runs and, at its present pace, ends by then."""
@@ -179,7 +176,7 @@ class LiveJob:
 
     def _agent_end_ns(self, report: AgentReport) -> int:
         last_ns = report.last_byte_ns
-        if last_ns is None or produces_last(self.request):
+        if last_ns is None or self.request.demand.ends_computing:
             return report.end_ns
         return last_ns
 
@@ -245,3 +242,51 @@ def volume_bytes(plans: tuple[Plan, ...]) -> int:
         if isinstance(plan, TransferPlan)
         for flow in plan.receives
     )
+
+
+# ---------------------------------------------------------------------------------------- pace
+
+
+SAMPLES = 6
+"""How far an agent's speed looks back: some 1.2 s, as it says what it has done every 0.2 s."""
+
+
+@dataclass
+class Pace:
+    """How much of its plan each agent of a job had done when, lately."""
+
+    plans: tuple[Plan, ...]
+    _seen: dict[int, deque[tuple[int, float]]] = field(default_factory=dict)
+
+    def hear(self, progress: Progress) -> None:
+        """Take in a sample."""
+        share = _share(self.plans[progress.index], progress)
+        if share is not None:
+            seen = self._seen.setdefault(progress.index, deque(maxlen=SAMPLES))
+            seen.append((progress.at_ns, share))
+
+    def end_ns(self, over: frozenset[int]) -> float | None:
+        """When the last of its agents is done at the present speed; None: it cannot be told.
+
+        ``over``: agents that have ended already.
+        """
+        latest = 0.0
+        for index in range(len(self.plans)):
+            if index in over:
+                continue
+            seen = self._seen.get(index)
+            if seen is None or seen[-1][1] <= seen[0][1]:
+                return None
+            (from_ns, had), (at_ns, has) = seen[0], seen[-1]
+            latest = max(latest, at_ns + (1.0 - has) * (at_ns - from_ns) / (has - had))
+        return latest
+
+
+def _share(plan: Plan, progress: Progress) -> float | None:
+    """How much of a plan is done; None of what nobody knows the end of."""
+    match plan:
+        case ComputePlan(cpu_s=cpu_s):
+            return progress.cpu_s / cpu_s
+        case TransferPlan(receives=receives) if receives:
+            return progress.received_bytes / sum(flow.size_bytes for flow in receives)
+    return None

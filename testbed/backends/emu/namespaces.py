@@ -11,17 +11,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from testbed.backends.emu.messages import (
+from testbed.backends.emu.netlink import (
+    Refusal,
+    RouteSocket,
     address_message,
     aimed,
     gso_message,
+    inside,
     link_up_message,
     neighbour_message,
     prefix_route_message,
 )
-from testbed.backends.emu.netlink import Refusal, RouteSocket, inside
 from testbed.errors import RunFailed
-from testbed.plan.hosts import VM_DEVICE, VmHost
+from testbed.plan.installation import VM_DEVICE, VmHost
 
 NETNS_DIR = Path("/run/netns")
 # VMs speak IPv4 only; the kernel's own IPv6 chatter would be traffic nobody asked for.

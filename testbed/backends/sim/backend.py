@@ -3,7 +3,7 @@
 A job with a reserved rate runs exactly at it. A job started at rate 0 that wants bandwidth is
 *best effort*: it gets its max-min fair share of what the reserved jobs leave
 (:mod:`testbed.backends.sim.sharing`). Progress follows DCloud's Eq. 1
-(:mod:`testbed.backends.sim.progress`), slowed down where two VMs share a node
+(:mod:`jobs.demand`), slowed down where two VMs share a node
 (:mod:`testbed.backends.sim.tiers`). Everything is deterministic.
 """
 
@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 from jobs.interference import Interference
 from jobs.request import JobRequest
-from testbed.backends.sim.progress import advanced, remaining_s
 from testbed.backends.sim.sharing import SharedNetwork, Sharing
 from testbed.backends.sim.tiers import TwoTiers
 from testbed.embedding.placement import Placement
@@ -150,7 +149,7 @@ class SimulatedBackend:
     # -- jobs -------------------------------------------------------------------------------
 
     def start(self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier) -> None:
-        best_effort = rate_bps == 0 and job.bandwidth_bps > 0 and job.kind != "compute"
+        best_effort = job.is_best_effort(rate_bps)
         if best_effort:
             if self._shared is None or tier == "background":
                 missing = "a simulated network" if self._shared is None else "the foreground"
@@ -158,7 +157,7 @@ class SimulatedBackend:
             if job.n_vms == 1:
                 # It has nobody to send to: nothing can hold it up.
                 best_effort, rate_bps = False, job.bandwidth_bps
-        use = job.cpu_use
+        use = job.demand.cpu_use
         cpus = sum(use) if isinstance(use, tuple) else use * job.n_vms
         entry = _SimJob(job, placement, rate_bps, best_effort, self._now_s, tier, 1.0, cpus)
         self._jobs[job.id] = entry
@@ -286,7 +285,8 @@ class SimulatedBackend:
             return
         worked_s = self._now_s - max(job.since_s, job.idle_until_s)
         if worked_s > 0:
-            job.done = advanced(job.request, job.done, job.rate_bps, worked_s * job.speed)
+            request, worked_s = job.request, worked_s * job.speed
+            job.done = request.demand.advanced(request, job.done, job.rate_bps, worked_s)
         elapsed_s = self._now_s - job.since_s
         job.ran_s += elapsed_s
         self._cpu_s += elapsed_s * job.cpus
@@ -299,7 +299,8 @@ class SimulatedBackend:
             return
         begin_s = job.since_s if job.since_s > job.idle_until_s else job.idle_until_s
         request = job.request
-        job.end_s = end_s = begin_s + remaining_s(request, job.done, job.rate_bps) / job.speed
+        left_s = request.demand.remaining_s(request, job.done, job.rate_bps)
+        job.end_s = end_s = begin_s + left_s / job.speed
         if end_s < math.inf:
             heapq.heappush(self._ends, (end_s, request.id, job.epoch, job))
 

@@ -48,15 +48,15 @@ def traffic(datacentre: DataCentre, job: JobRequest, placement: Placement, seed:
         np.array([count for _, count in placement.vms_on], dtype=np.int64),
     )
     n = len(servers)
-    if n < 2 or job.kind == "compute":
+    if n < 2 or not job.demand.network:
         none = np.empty(0, dtype=np.int64)
         return Traffic(1, none, np.zeros(1, dtype=np.int64), none)
-    if job.pattern == "all-to-all":
+    if job.demand.pattern == "all-to-all":
         return _all_to_all(datacentre, placement)
-    if job.pattern == "ring":
+    if job.demand.pattern == "ring":
         receiver = np.roll(np.arange(n), -1)
     else:
-        # The same draw as the live world's (testbed.plan.job).
+        # The same draw as the live world's (testbed.plan.agent_plans).
         drawn = permutation(n, 1, Random(f"{seed}/{job.id}"))  # noqa: S311 - no secret
         receiver = np.array([transfer.receiver for transfer in drawn], dtype=np.int64)
     start, links = paths(datacentre, placement.root, servers, servers[receiver])
@@ -72,7 +72,7 @@ def proximate_priority(
     through the link, W is 1 for every VM (FairCloud; JSA, Section V.A). A VM sends to one other, or
     to all: then to all that are not below the link.
     """
-    if job.pattern != "all-to-all" or not len(flows.links):
+    if job.demand.pattern != "all-to-all" or not len(flows.links):
         return np.ones(len(flows.links))
     tree = tree_of(datacentre, placement.root)
     inside = {int(tree.uplink[v]): n for v, n in vms_below(tree, placement).items()}

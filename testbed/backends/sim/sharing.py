@@ -27,7 +27,6 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from jobs.estimate import volume_bits_per_vm
 from jobs.request import JobRequest
 from testbed.backends.sim.flows import Traffic, proximate_priority, traffic
 from testbed.embedding.placement import Placement, hose_bps, tree_of
@@ -126,7 +125,7 @@ class SharedNetwork:
     def join(self, job: JobRequest, placement: Placement) -> None:
         """A best-effort job starts."""
         flows = traffic(self._datacentre, job, placement, self._seed)
-        bits = volume_bits_per_vm(job) / flows.per_vm
+        bits = job.demand.volume_bits(job) / flows.per_vm
         priority = (
             proximate_priority(self._datacentre, job, placement, flows)
             if self._sharing.weights == "proximate"

@@ -5,6 +5,6 @@ arithmetic. ``docs/audit.md`` lists the checks.
 """
 
 from testbed.results.audit.checks import CHECKS, audit, audit_all
-from testbed.results.audit.findings import Audit, Check, Finding, Result
+from testbed.results.audit.history import Audit, Check, Finding, Result
 
 __all__ = ["CHECKS", "Audit", "Check", "Finding", "Result", "audit", "audit_all"]

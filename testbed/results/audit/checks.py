@@ -10,21 +10,15 @@ from pathlib import Path
 from testbed import events
 from testbed.errors import BadInput
 from testbed.results.audit import (
-    asked,
-    backfilling,
-    capacity,
-    figures,
-    leases,
-    life,
-    promises,
-    tables,
-    verdicts,
-    wires,
+    capacity_check,
+    event_order,
+    policy_claims,
+    summary_check,
+    tables_check,
 )
-from testbed.results.audit.findings import Audit, Check, Finding, Result
-from testbed.results.audit.history import History
+from testbed.results.audit.history import Audit, Check, Finding, History, Result
 from testbed.results.folder import SUMMARY
-from testbed.results.read import policy_folders, read_events
+from testbed.results.reading import policy_folders, read_events
 
 SHOWN = 20
 """Findings kept per check: one broken invariant tends to break in a thousand places."""
@@ -36,62 +30,103 @@ def _is_sampled(history: History) -> str | None:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check("stream", "one beginning, one end, time never runs backwards", life.stream),
-    Check("ending", "the run's status is a known one and fits its jobs", life.ending),
-    Check("notes", "every note on validity is of a known level", life.notes),
-    Check("experiment", "the resolved experiment is the one that was run", asked.experiment),
-    Check("topology", "the arrays describe a data centre", life.topology),
-    Check("lives", "each job's events are in order and end in one outcome", life.lives),
-    Check("outcomes", "each outcome is a known one and fits what came before", life.outcomes),
-    Check("accounts", "submitted = finished + rejected + killed + unfinished", life.accounts),
-    Check("arrivals", "nothing is reserved or started before its time", life.arrivals),
-    Check("overstays", "no job runs on after its reservation", life.overstays),
-    Check("placements", "every VM asked for is on a server of one tree", promises.placements),
-    Check("hoses", "every link has min(X, N-X)·B reserved, no more, no less", promises.hoses),
-    Check("slots", "VM slots within capacity at every instant", capacity.slots),
+    Check("stream", "one beginning, one end, time never runs backwards", event_order.stream),
+    Check("ending", "the run's status is a known one and fits its jobs", event_order.ending),
+    Check("notes", "every note on validity is of a known level", event_order.notes),
     Check(
-        "memory", "memory within capacity at every instant", capacity.memory, capacity.has_memory
+        "experiment", "the resolved experiment is the one that was run", summary_check.experiment
     ),
-    Check("links", "every directed link within capacity at every instant", capacity.links),
-    Check("returned", "all capacity is back at the end", capacity.returned),
-    Check("estimates", "every estimate is p·b/b', or the profile's", promises.estimates),
-    Check("measured", "measured times fit into the jobs' stays", life.measured),
-    Check("samples", "no sample above its link's capacity", promises.samples, _is_sampled),
-    Check("jobs.csv", "the table says what the events say", tables.jobs_csv, tables.has_jobs_csv),
+    Check("topology", "the arrays describe a data centre", event_order.topology),
+    Check("lives", "each job's events are in order and end in one outcome", event_order.lives),
     Check(
-        "links.csv", "rates over time are what was sampled or reserved", wires.links_csv,
-        wires.has_links_csv,
-    ),
-    Check("summary", "the summary says what the events say", figures.summary, figures.has_summary),
-    Check(
-        "expectations", "every verdict is the one that is due", verdicts.verdicts,
-        figures.has_summary,
+        "outcomes", "each outcome is a known one and fits what came before", event_order.outcomes
     ),
     Check(
-        "dcloud-deadline", "t' + p' ≤ d for all admitted", promises.within_deadline,
-        promises.is_dcloud,
+        "accounts", "submitted = finished + rejected + killed + unfinished", event_order.accounts
+    ),
+    Check("arrivals", "nothing is reserved or started before its time", event_order.arrivals),
+    Check("overstays", "no job runs on after its reservation", event_order.overstays),
+    Check("placements", "every VM asked for is on a server of one tree", capacity_check.placements),
+    Check("hoses", "every link has min(X, N-X)·B reserved, no more, no less", capacity_check.hoses),
+    Check("slots", "VM slots within capacity at every instant", capacity_check.slots),
+    Check(
+        "memory",
+        "memory within capacity at every instant",
+        capacity_check.memory,
+        capacity_check.has_memory,
+    ),
+    Check("links", "every directed link within capacity at every instant", capacity_check.links),
+    Check("returned", "all capacity is back at the end", capacity_check.returned),
+    Check("estimates", "every estimate is p·b/b', or the profile's", capacity_check.estimates),
+    Check("measured", "measured times fit into the jobs' stays", event_order.measured),
+    Check("samples", "no sample above its link's capacity", capacity_check.samples, _is_sampled),
+    Check(
+        "jobs.csv",
+        "the table says what the events say",
+        tables_check.jobs_csv,
+        tables_check.has_jobs_csv,
     ),
     Check(
-        "jsa-options", "JSA gives options that meet the deadline", promises.options_in_time,
-        promises.is_jsa,
-    ),
-    Check("vc-rate", "VC grants what is asked for", promises.asked_is_granted, promises.is_vc),
-    Check(
-        "lease-starts", "advance and immediate leases start at their time or are rejected",
-        leases.starts, leases.has_leases,
+        "links.csv",
+        "rates over time are what was sampled or reserved",
+        tables_check.links_csv,
+        tables_check.has_links_csv,
     ),
     Check(
-        "lease-preemptions", "MBFCBS preempts best effort alone, and none of it twice",
-        leases.preemptions, leases.is_mbfcbs,
+        "summary",
+        "the summary says what the events say",
+        summary_check.summary,
+        summary_check.has_summary,
     ),
     Check(
-        "fcfs-order", "jobs start as they came", promises.first_come_first_served, promises.is_fcfs
+        "expectations",
+        "every verdict is the one that is due",
+        summary_check.verdicts,
+        summary_check.has_summary,
     ),
     Check(
-        "easy-head", "no head of the queue starts later than was due", backfilling.head_in_time,
-        backfilling.is_easy,
+        "dcloud-deadline",
+        "t' + p' ≤ d for all admitted",
+        policy_claims.within_deadline,
+        policy_claims.is_dcloud,
     ),
-)  # fmt: skip
+    Check(
+        "jsa-options",
+        "JSA gives options that meet the deadline",
+        policy_claims.options_in_time,
+        policy_claims.is_jsa,
+    ),
+    Check(
+        "vc-rate",
+        "VC grants what is asked for",
+        policy_claims.asked_is_granted,
+        policy_claims.is_vc,
+    ),
+    Check(
+        "lease-starts",
+        "advance and immediate leases start at their time or are rejected",
+        policy_claims.starts,
+        policy_claims.has_leases,
+    ),
+    Check(
+        "lease-preemptions",
+        "MBFCBS preempts best effort alone, and none of it twice",
+        policy_claims.preemptions,
+        policy_claims.is_mbfcbs,
+    ),
+    Check(
+        "fcfs-order",
+        "jobs start as they came",
+        policy_claims.first_come_first_served,
+        policy_claims.is_fcfs,
+    ),
+    Check(
+        "easy-head",
+        "no head of the queue starts later than was due",
+        policy_claims.head_in_time,
+        policy_claims.is_easy,
+    ),
+)
 
 
 def audit(path: Path) -> Audit:

@@ -19,7 +19,7 @@ from rich.console import Console
 from testbed import events
 from testbed.cli import console, main
 from testbed.cli.options import Json
-from testbed.cli.progress import RunProgress
+from testbed.cli.run_progress import RunProgress
 from testbed.errors import BadInput, MachineCannot, RunFailed, TestbedError
 from testbed.spec.problems import Place, Problem, SpecErrors
 

@@ -173,8 +173,8 @@ def test_a_disk_that_is_full_is_a_run_that_failed(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("testbed.runs.simulated.play", full)
-    monkeypatch.setattr("testbed.runs.simulated.conclude_run", full)
+    monkeypatch.setattr("testbed.runs.playing.play", full)
+    monkeypatch.setattr("testbed.runs.playing.conclude_run", full)
     assert simulated(tmp_path, policies="bl") == 4
     shown = capsys.readouterr().err
     assert "error: the run stopped: [Errno 28] No space left on device" in shown

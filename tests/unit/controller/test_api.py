@@ -14,7 +14,7 @@ import pytest
 
 from controller import api as api_module
 from controller.api import BODY_SIZE_MAX_BYTES, Api, serve
-from controller.client import (
+from controller.api_client import (
     ControllerClient,
     ControllerRefused,
     ControllerUnreachable,
@@ -22,11 +22,10 @@ from controller.client import (
     SwitchesRefused,
 )
 from controller.control_plane import ControlPlane
-from controller.fake_switch import FakeSwitch
-from controller.fake_world import tree_world
-from controller.flows import desired_flows
-from controller.state import Change
+from controller.flows import Change, desired_flows
 from controller.values import Network, Tenant, to_json
+from tests.support.fake_datacentre import tree_world
+from tests.support.fake_switch import FakeSwitch
 
 TOKEN = "a-token-for-tests-only"  # noqa: S105
 WORLD = tree_world([2, 2], slots_per_server=2)

@@ -14,11 +14,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from controller.control_plane import ControlPlane, Outcome
-from controller.fake_switch import FakeSwitch, TableFull
-from controller.fake_world import World, tree_world
-from controller.flows import COOKIE_TAG, Drop, Flow, Match, base_flows, desired_flows
-from controller.state import AddFlow, Change, FlowReport
+from controller.flows import (
+    COOKIE_TAG,
+    AddFlow,
+    Change,
+    Drop,
+    Flow,
+    FlowReport,
+    Match,
+    base_flows,
+    desired_flows,
+)
 from controller.values import Conflict, InvalidValues, Switch, Tenant, UnknownTenant
+from tests.support.fake_datacentre import World, tree_world
+from tests.support.fake_switch import FakeSwitch, TableFull
 
 WORLD = tree_world([2, 2], slots_per_server=2)
 LONG_S = 30.0

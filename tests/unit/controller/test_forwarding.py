@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.fake_switch import Packet, tagged
-from controller.fake_world import World, fat_tree_world, tree_world
-from controller.flows import desired_flows
-from controller.state import added, difference, removed
+from controller.flows import added, desired_flows, difference, removed
 from controller.values import DesiredState, Tenant, TenantVm
+from tests.support.fake_datacentre import World, fat_tree_world, tree_world
+from tests.support.fake_switch import Packet, tagged
 
 FAT_TREE = fat_tree_world(4, slots_per_server=2)
 

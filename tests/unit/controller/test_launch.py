@@ -17,23 +17,21 @@ from pathlib import Path
 
 import pytest
 
-from controller import wire
-from controller.client import ControllerClient, ControllerUnreachable, SwitchesMissing
-from controller.fake_openflow import FakeConnection
-from controller.fake_switch import FakeSwitch
-from controller.fake_world import fat_tree_world, tree_world
-from controller.flows import COOKIE_TAG, Drop, Flow, Match, desired_flows
-from controller.launch import TOKEN_VARIABLE
+from controller import openflow13
+from controller.api_client import ControllerClient, ControllerUnreachable, SwitchesMissing
+from controller.flows import COOKIE_TAG, AddFlow, Drop, Flow, Match, desired_flows
+from controller.launch import TOKEN_VARIABLE, User, unprivileged_user
 from controller.library import LIBRARY_VARIABLE, LibraryMissing, choose_library
-from controller.privileges import User, unprivileged_user
 from controller.process import (
     ControllerNotStarted,
     ControllerProcess,
     launch_arguments,
     start_controller,
 )
-from controller.state import AddFlow
 from controller.values import DesiredState, Network, to_json
+from tests.support.fake_datacentre import fat_tree_world, tree_world
+from tests.support.fake_openflow import FakeConnection
+from tests.support.fake_switch import FakeSwitch
 
 # Each test starts processes; together they take half a minute.
 pytestmark = pytest.mark.slow
@@ -176,13 +174,13 @@ def test_our_transactions_are_not_taken_for_the_librarys(
     client.put_network(WORLD.switches)
     connections = connect(stack, controller.openflow_port, fakes())
     client.wait_connected()
-    ours = (wire.OFPT_BARRIER_REQUEST, wire.OFPT_EXPERIMENTER, wire.OFPT_FLOW_MOD)
+    ours = (openflow13.OFPT_BARRIER_REQUEST, openflow13.OFPT_EXPERIMENTER, openflow13.OFPT_FLOW_MOD)
     for connection in connections:
         kinds = {kind for kind, _ in connection.heard}
-        assert wire.OFPT_BARRIER_REQUEST in kinds
-        assert wire.OFPT_FEATURES_REQUEST in kinds
+        assert openflow13.OFPT_BARRIER_REQUEST in kinds
+        assert openflow13.OFPT_FEATURES_REQUEST in kinds
         for kind, xid in connection.heard:
-            if kind != wire.OFPT_MULTIPART_REQUEST:
+            if kind != openflow13.OFPT_MULTIPART_REQUEST:
                 assert (xid >= 1 << 31) is (kind in ours)
 
 
@@ -600,8 +598,9 @@ def test_root_is_given_up(
 def test_nothing_is_imported_after_root_is_given_up(
     stack: ExitStack, library: str, tmp_path: Path
 ) -> None:
-    """The package lies where only root can read it, and everything still works."""
-    shutil.copytree(ROOT / "controller", tmp_path / "hidden" / "controller")
+    """The packages lie where only root can read them, and everything still works."""
+    for package in ("controller", "jobs"):
+        shutil.copytree(ROOT / package, tmp_path / "hidden" / package)
     (tmp_path / "hidden").chmod(0o700)
     tmp_path.chmod(0o700)
     reader, writer = os.pipe()

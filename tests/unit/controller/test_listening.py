@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller import listening
+from controller import api
 
 
 class Moody:
@@ -26,7 +26,7 @@ class Moody:
 def test_what_passes_is_waited_for_and_what_does_not_is_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(listening, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(api, "_PAUSE_S", 0.0)
     moody = Moody(
         [
             "first",
@@ -37,7 +37,7 @@ def test_what_passes_is_waited_for_and_what_does_not_is_the_end(
         ]
     )
     listener: Any = moody
-    coming: Iterator[tuple[Any, Any]] = listening.connections(listener)
+    coming: Iterator[tuple[Any, Any]] = api.connections(listener)
     assert [next(coming)[0] for _ in range(2)] == ["first", "second"]
     with pytest.raises(OSError, match="Bad file descriptor"):
         next(coming)
@@ -45,7 +45,7 @@ def test_what_passes_is_waited_for_and_what_does_not_is_the_end(
 
 def test_real_connections() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        coming = listening.connections(listener)
+        coming = api.connections(listener)
         with socket.create_connection(listener.getsockname()) as client:
             connection, address = next(coming)
             with connection:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.flows import COOKIE_TAG, Drop, Flow, Goto, Match, Output
-from controller.state import (
+from controller.flows import (
+    COOKIE_TAG,
     AddFlow,
+    Drop,
+    Flow,
     FlowReport,
+    Goto,
+    Match,
+    Output,
     RemoveByCookie,
     RemoveFlow,
     added,

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from controller.control_plane import ControlPlane
-from controller.fake_world import tree_world
-from controller.store import StateStore
+from controller.saved_state import StateStore
 from controller.values import DesiredState, InvalidValues, Tenant
+from tests.support.fake_datacentre import tree_world
 
 WORLD = tree_world([2, 2], slots_per_server=2)
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.fake_world import World, fat_tree_world, tree_world
 from controller.values import (
     Conflict,
     DesiredState,
@@ -24,6 +23,7 @@ from controller.values import (
     to_json,
     vm_address,
 )
+from tests.support.fake_datacentre import World, fat_tree_world, tree_world
 
 WORLD = fat_tree_world(4, slots_per_server=2)
 

@@ -11,9 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller import wire
-from controller.flows import COOKIE_ALL_BITS, Action, Drop, Flow, Goto, Match, Output
-from controller.state import AddFlow, Change, FlowReport, RemoveByCookie, RemoveFlow
+from controller import openflow13
+from controller.flows import (
+    COOKIE_ALL_BITS,
+    Action,
+    AddFlow,
+    Change,
+    Drop,
+    Flow,
+    FlowReport,
+    Goto,
+    Match,
+    Output,
+    RemoveByCookie,
+    RemoveFlow,
+)
 
 PACKAGES = ["ryu", "os_ken"]
 
@@ -136,7 +148,9 @@ def datapath(request: pytest.FixtureRequest) -> Datapath:
 def test_a_change_is_the_flow_mod_that_the_library_writes(
     datapath: Datapath, change: Change, xid: int
 ) -> None:
-    assert wire.encode_change(change, xid) == serialized(library_flow_mod(datapath, change), xid)
+    assert openflow13.encode_change(change, xid) == serialized(
+        library_flow_mod(datapath, change), xid
+    )
 
 
 @given(some=st.lists(changes, max_size=4), bundle=st.integers(0, 2**32 - 1))
@@ -154,7 +168,7 @@ def test_a_bundle_is_what_the_library_writes(
         inner = library_flow_mod(datapath, change)
         parts.append(serialized(parser.ONFBundleAddMsg(datapath, bundle, flags, inner, []), 9))
     parts.append(control(ofproto.ONF_BCT_COMMIT_REQUEST))
-    assert wire.encode_bundle(some, bundle, 9) == b"".join(parts)
+    assert openflow13.encode_bundle(some, bundle, 9) == b"".join(parts)
 
 
 @given(some=st.lists(changes, min_size=1, max_size=3))
@@ -162,23 +176,23 @@ def test_a_batch_is_a_bundle_or_a_single_message_and_a_barrier(
     datapath: Datapath, some: list[Change]
 ) -> None:
     barrier = serialized(datapath.ofproto_parser.OFPBarrierRequest(datapath), 9)
-    single = wire.encode_change(some[0], 9)
-    whole = single if len(some) == 1 else wire.encode_bundle(some, 5, 9)
-    assert wire.encode_batch(some, 5, 9) == whole + barrier
+    single = openflow13.encode_change(some[0], 9)
+    whole = single if len(some) == 1 else openflow13.encode_bundle(some, 5, 9)
+    assert openflow13.encode_batch(some, 5, 9) == whole + barrier
 
 
 def test_the_question_for_all_rules_is_the_librarys(datapath: Datapath) -> None:
     question = datapath.ofproto_parser.OFPFlowStatsRequest(datapath)
-    assert wire.encode_flow_stats_request(7) == serialized(question, 7)
+    assert openflow13.encode_flow_stats_request(7) == serialized(question, 7)
 
 
 @given(st.lists(flows, max_size=5))
 def test_statistics_are_read_as_the_library_reads_them(
     datapath: Datapath, some: list[Flow]
 ) -> None:
-    (reply,) = wire.encode_flow_stats_reply(some, 3)
+    (reply,) = openflow13.encode_flow_stats_reply(some, 3)
     parsed = datapath.ofproto_parser.msg_parser(
-        datapath, wire.OFP_VERSION, wire.OFPT_MULTIPART_REPLY, len(reply), 3, reply
+        datapath, openflow13.OFP_VERSION, openflow13.OFPT_MULTIPART_REPLY, len(reply), 3, reply
     )
     assert [(s.table_id, s.priority, s.cookie) for s in parsed.body] == [
         (f.table, f.priority, f.cookie) for f in some
@@ -186,12 +200,12 @@ def test_statistics_are_read_as_the_library_reads_them(
     for statistics, flow in zip(parsed.body, some, strict=True):
         expected = library_match(datapath, flow.match)
         assert sorted(statistics.match.items()) == sorted(expected.items())
-    assert wire.decode_flow_stats_reply(reply) == FlowReport(tuple(some))
+    assert openflow13.decode_flow_stats_reply(reply) == FlowReport(tuple(some))
 
 
 @given(changes)
 def test_a_change_survives_the_wire(change: Change) -> None:
-    decoded = wire.decode_change(wire.encode_change(change, 1))
+    decoded = openflow13.decode_change(openflow13.encode_change(change, 1))
     if isinstance(change, RemoveFlow):
         # A strict delete says which rule, not what it does.
         assert isinstance(decoded, RemoveFlow)
@@ -202,13 +216,13 @@ def test_a_change_survives_the_wire(change: Change) -> None:
 
 def test_many_rules_take_several_messages() -> None:
     many = [Flow(0, 1, Match(in_port=port), Drop(), port) for port in range(1, 3001)]
-    replies = list(wire.encode_flow_stats_reply(many, 1))
+    replies = list(openflow13.encode_flow_stats_reply(many, 1))
     assert len(replies) > 1
     assert max(map(len, replies)) < 65536
-    reports = [wire.decode_flow_stats_reply(reply) for reply in replies]
+    reports = [openflow13.decode_flow_stats_reply(reply) for reply in replies]
     assert [flow for report in reports for flow in report.flows] == many
-    more = [wire.MULTIPART.unpack_from(reply, wire.HEADER.size)[1] for reply in replies]
-    assert more == [wire.OFPMPF_REPLY_MORE] * (len(replies) - 1) + [0]
+    more = [openflow13.MULTIPART.unpack_from(reply, openflow13.HEADER.size)[1] for reply in replies]
+    assert more == [openflow13.OFPMPF_REPLY_MORE] * (len(replies) - 1) + [0]
 
 
 @pytest.mark.parametrize(
@@ -227,38 +241,42 @@ def test_many_rules_take_several_messages() -> None:
 def test_a_match_that_is_not_of_our_making(datapath: Datapath, fields: dict[str, Any]) -> None:
     buffer = bytearray()
     datapath.ofproto_parser.OFPMatch(**fields).serialize(buffer, 0)
-    with pytest.raises(wire.Unreadable):
-        wire.decode_match(bytes(buffer))
-    entry = wire.FLOW_STATS.pack(
-        wire.FLOW_STATS.size + len(buffer), 0, 0, 0, 5, 0, 0, 0, 77, 0, 0
+    with pytest.raises(openflow13.Unreadable):
+        openflow13.decode_match(bytes(buffer))
+    entry = openflow13.FLOW_STATS.pack(
+        openflow13.FLOW_STATS.size + len(buffer), 0, 0, 0, 5, 0, 0, 0, 77, 0, 0
     ) + bytes(buffer)
-    reply = wire.message(
-        wire.OFPT_MULTIPART_REPLY, 1, wire.MULTIPART.pack(wire.OFPMP_FLOW, 0) + entry
+    reply = openflow13.message(
+        openflow13.OFPT_MULTIPART_REPLY,
+        1,
+        openflow13.MULTIPART.pack(openflow13.OFPMP_FLOW, 0) + entry,
     )
-    assert wire.decode_flow_stats_reply(reply) == FlowReport((), (77,))
+    assert openflow13.decode_flow_stats_reply(reply) == FlowReport((), (77,))
 
 
 @pytest.mark.parametrize("position", [4, 5, 6], ids=["idle", "hard", "flags"])
 def test_a_rule_with_a_timeout_or_a_flag_is_not_of_our_making(position: int) -> None:
-    tail = wire.encode_match(Match(in_port=1))
-    numbers = [wire.FLOW_STATS.size + len(tail), 0, 0, 0, 5, 0, 0, 0, 77, 0, 0]
+    tail = openflow13.encode_match(Match(in_port=1))
+    numbers = [openflow13.FLOW_STATS.size + len(tail), 0, 0, 0, 5, 0, 0, 0, 77, 0, 0]
     numbers[position + 1] = 1
-    reply = wire.message(
-        wire.OFPT_MULTIPART_REPLY,
+    reply = openflow13.message(
+        openflow13.OFPT_MULTIPART_REPLY,
         1,
-        wire.MULTIPART.pack(wire.OFPMP_FLOW, 0) + wire.FLOW_STATS.pack(*numbers) + tail,
+        openflow13.MULTIPART.pack(openflow13.OFPMP_FLOW, 0)
+        + openflow13.FLOW_STATS.pack(*numbers)
+        + tail,
     )
-    assert wire.decode_flow_stats_reply(reply) == FlowReport((), (77,))
+    assert openflow13.decode_flow_stats_reply(reply) == FlowReport((), (77,))
 
 
 @given(flow=flows, noise=st.binary(max_size=200), data=st.data())
 def test_mangled_statistics_are_refused_or_read_but_never_crash(
     flow: Flow, noise: bytes, data: st.DataObject
 ) -> None:
-    (reply,) = wire.encode_flow_stats_reply([flow], 3)
+    (reply,) = openflow13.encode_flow_stats_reply([flow], 3)
     cut = data.draw(st.integers(16, len(reply)))
     try:
-        report = wire.decode_flow_stats_reply(reply[:cut] + noise)
+        report = openflow13.decode_flow_stats_reply(reply[:cut] + noise)
     except ValueError:
         return
     assert isinstance(report, FlowReport)

@@ -121,7 +121,7 @@ def _cp_sat_in(case: Case, tree: Tree) -> int | None:
 
 
 def tiny_case(rng: random.Random) -> Case:
-    """Small enough to try every placement: trees, fat-trees, flat and ragged custom ones."""
+    """Small enough to try every placement: trees, fat-trees, flat and uneven custom ones."""
     while True:
         datacentre = _tiny_datacentre(rng)
         most = 5 if datacentre.n_servers <= 6 else 2
@@ -139,7 +139,7 @@ def _tiny_datacentre(rng: random.Random) -> DataCentre:
         case 2:
             return flat(rng.randint(1, 5), 3)
         case 3 | 4:
-            return ragged(rng, rng.randint(1, 4), rng.randint(2, 6))
+            return uneven(rng, rng.randint(1, 4), rng.randint(2, 6))
         case _:
             return tree([rng.randint(1, 3) for _ in range(rng.randint(1, 3))], 10, 1)
 
@@ -152,11 +152,11 @@ def middle_case(rng: random.Random) -> Case:
         case 1:
             datacentre = fat_tree(4, 10, 1)
         case _:
-            datacentre = ragged(rng, rng.randint(3, 8), rng.randint(6, 20))
+            datacentre = uneven(rng, rng.randint(3, 8), rng.randint(6, 20))
     return _random_case(rng, datacentre, most_slots=rng.choice([2, 4, 12]), most_bps=30)
 
 
-def ragged(rng: random.Random, n_switches: int, n_servers: int) -> DataCentre:
+def uneven(rng: random.Random, n_switches: int, n_servers: int) -> DataCentre:
     """A random tree of switches with servers at any of them."""
     switches = [f"w{i}" for i in range(n_switches)]
     uplinks = [(f"w{i}", f"w{rng.randrange(i)}") for i in range(1, n_switches)]

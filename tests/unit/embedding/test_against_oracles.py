@@ -10,18 +10,17 @@ import random
 import pytest
 
 from testbed.embedding.check import check_placement
-from testbed.embedding.exact import Exact
+from testbed.embedding.exact import Exact, least_bandwidth_uneven
 from testbed.embedding.oktopus import Oktopus
 from testbed.embedding.placement import Placement
-from testbed.embedding.ragged import least_bandwidth_ragged
 from tests.unit.embedding.oracles import (
     Case,
     brute_force,
     cost_of,
     cp_sat,
     middle_case,
-    ragged,
     tiny_case,
+    uneven,
 )
 
 CASES = int(os.environ.get("HOSENET_TEST_CASES", "60"))
@@ -43,7 +42,7 @@ def compare(case: Case, least: int | None) -> bool:
     arguments = (case.datacentre, case.residual, case.n_vms, case.rate_bps)
     greedy = sound(case, Oktopus().embed(*arguments))
     best = sound(case, Exact().embed(*arguments))
-    by_table = sound(case, least_bandwidth_ragged(*arguments))
+    by_table = sound(case, least_bandwidth_uneven(*arguments))
     assert (greedy is None) == (best is None) == (by_table is None) == (least is None)
     if least is None or greedy is None or best is None or by_table is None:
         return False
@@ -85,5 +84,5 @@ def test_the_oracles_agree() -> None:
     assert any(answers)
 
 
-def test_ragged_trees_do_go_through_the_table() -> None:
-    assert not ragged(random.Random(3), 4, 6).levelled
+def test_uneven_trees_do_go_through_the_table() -> None:
+    assert not uneven(random.Random(3), 4, 6).uniform_depth

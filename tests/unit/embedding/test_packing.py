@@ -17,6 +17,7 @@ from testbed.embedding.check import check_placement
 from testbed.embedding.exact import least_bandwidth
 from testbed.embedding.first_fit import FirstFit
 from testbed.embedding.greedy import Greedy
+from testbed.embedding.packing import subtrees
 from testbed.embedding.placement import (
     Placement,
     Refusal,
@@ -25,7 +26,6 @@ from testbed.embedding.placement import (
     hose_bps,
     tree_of,
 )
-from testbed.embedding.subtree import subtrees
 from tests.unit.embedding.oracles import Case, tiny_case
 from tests.unit.embedding.printed_search import fullest, heaviest, in_sequence, printed_search
 from topologies.datacentre import DataCentre

@@ -1,6 +1,6 @@
 import pytest
 
-from testbed.embedding.registry import embedder, embedder_names
+from testbed.embedding.base import embedder, embedder_names
 from testbed.errors import BadInput
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from testbed.backends.emu import clean as cleaning
-from testbed.backends.emu.clean import Removed, clean, remove_run, uninterrupted
-from testbed.backends.emu.ledger import (
+from testbed.backends.emu import cleanup as cleaning
+from testbed.backends.emu.cleanup import Removed, clean, remove_run, uninterrupted
+from testbed.backends.emu.cleanup_journal import (
     File,
     Ledger,
+    MachineLock,
     Netns,
     Process,
     Sysctl,
@@ -21,7 +22,6 @@ from testbed.backends.emu.ledger import (
     ledgers,
     start_ticks,
 )
-from testbed.backends.emu.lock import MachineLock
 from testbed.errors import MachineCannot
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.backends.emu.ledger import (
+from testbed.backends.emu.cleanup_journal import (
     STATE_VARIABLE,
     Bridge,
     Cgroup,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jobs.request import DemandCurve, JobRequest
+from jobs.demand import Command, Compute, DemandCurve, Transfer
+from jobs.request import JobRequest
 from testbed.backends.emu.live_job import LiveJob
 from testbed.embedding.placement import Placement
 
@@ -68,13 +69,13 @@ def test_whose_caps_are_what_holds_it() -> None:
     assert a_job().held_by_its_caps
     curve = DemandCurve(((0.5, 1000), (1.0, 10)))
     for other in (
-        {"pattern": "all-to-all"},
-        {"command": ("true",)},
-        {"kind": "demand", "demand": curve},
-        {"kind": "compute"},
+        Transfer("all-to-all"),
+        Command(words=("true",)),
+        curve,
+        Compute(),
     ):
         job = a_job()
-        job.request = replace(job.request, **other)  # type: ignore[arg-type]
+        job.request = replace(job.request, demand=other)
         assert not job.held_by_its_caps
     job = a_job()
     job.best_effort = True

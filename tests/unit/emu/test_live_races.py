@@ -7,18 +7,19 @@ from typing import Any
 
 import pytest
 
-from jobs.live.client import AgentDone
+from jobs.demand import Compute
+from jobs.live.agent_pool import AgentDone
 from jobs.request import JobRequest
-from testbed.backends.emu import backend as emu
-from testbed.backends.emu.backend import LiveBackend
+from testbed.backends.emu import live_backend as emu
+from testbed.backends.emu.live_backend import LiveBackend
+from testbed.embedding.base import embedder
 from testbed.embedding.placement import Placement
-from testbed.embedding.registry import embedder
 from testbed.engine.backend import StartFailed
 from testbed.engine.engine import Engine
 from testbed.events import Event, JobEnded
 from testbed.schedulers.registry import build_policy
 from testbed.spec.experiment import Scale
-from tests.unit.emu.fake_live import SCALE_RATE, FakeWorld
+from tests.support.fake_emulation import SCALE_RATE, FakeWorld
 from topologies.tree import tree
 
 MBPS = 1_000_000
@@ -112,7 +113,7 @@ def test_two_that_end_a_moment_apart_while_the_head_of_the_queue_waits(policy: s
 
     def request(name: str, at_s: float, n_vms: int) -> JobRequest:
         if policy == "cmbf":
-            return JobRequest(name, at_s, n_vms, 0, 5.0, kind="compute", cpu_share=1.0)
+            return JobRequest(name, at_s, n_vms, 0, 5.0, demand=Compute())
         return JobRequest(name, at_s, n_vms, 100 * MBPS, 5.0)
 
     told: list[Event] = []

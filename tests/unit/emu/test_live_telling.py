@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from jobs.live.client import AgentProgress
-from jobs.live.protocol import ComputePlan, Progress
+from jobs.live.agent_pool import AgentProgress
+from jobs.live.agent_protocol import ComputePlan, Progress
 from testbed import events
-from testbed.backends.emu.backend import LiveBackend
+from testbed.backends.emu.live_backend import LiveBackend
 from testbed.backends.emu.live_job import LiveJob
 from testbed.spec.experiment import Scale
 from tests.unit.emu.test_live_job import a_job

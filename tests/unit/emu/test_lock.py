@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from testbed.backends.emu.lock import MachineLock
+from testbed.backends.emu.cleanup_journal import MachineLock
 from testbed.errors import MachineCannot
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from testbed.backends.emu.lock import MachineLock
+from testbed.backends.emu.cleanup_journal import MachineLock
 lock = MachineLock.take("evening run", Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(60)
@@ -50,7 +50,7 @@ def test_a_dead_holder_holds_nothing(tmp_path: Path) -> None:
 FORKING = """
 import os, sys, time
 from pathlib import Path
-from testbed.backends.emu.lock import MachineLock
+from testbed.backends.emu.cleanup_journal import MachineLock
 lock = MachineLock.take("dying run", Path(sys.argv[1]))
 if os.fork() == 0:  # a child with the lock's descriptor that has not become another program yet
     time.sleep(1)

@@ -8,11 +8,11 @@ from ipaddress import IPv4Address, IPv4Network
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.backends.emu.counters import by_class, by_device, unshaped
-from testbed.backends.emu.messages import (
+from testbed.backends.emu.netlink import (
     ROOT_HANDLE,
     TC_H_ROOT,
     TICKS_PER_S,
+    QdiscCounters,
     address_message,
     aimed,
     gso_message,
@@ -22,7 +22,7 @@ from testbed.backends.emu.messages import (
     tc_message,
     ticks,
 )
-from testbed.backends.emu.netlink import QdiscCounters
+from testbed.backends.emu.traffic_control import by_class, by_device, unshaped
 from testbed.plan.limits import (
     UNCLAIMED_MINOR,
     ByteFifo,

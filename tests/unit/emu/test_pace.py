@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.live.protocol import CommandPlan, ComputePlan, Incoming, Progress, TransferPlan
-from testbed.backends.emu.pace import SAMPLES, Pace
+from jobs.live.agent_protocol import CommandPlan, ComputePlan, Incoming, Progress, TransferPlan
+from testbed.backends.emu.live_job import SAMPLES, Pace
 
 S = 1_000_000_000
 NOBODY: frozenset[int] = frozenset()

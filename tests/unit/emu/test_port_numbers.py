@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from testbed.backends.emu import ovs
+from testbed.backends.emu import open_vswitch
 from testbed.errors import RunFailed
-from testbed.plan.network import NetworkPlan, network_plan
+from testbed.plan.network_plan import NetworkPlan, network_plan
 from topologies.tree import tree
 
 PLAN = network_plan(tree([2], [10**8], 1), "tpn")
@@ -28,15 +28,15 @@ def answers(plan: NetworkPlan, **other: Any) -> list[list[Any]]:
 
 def given(monkeypatch: pytest.MonkeyPatch, said: list[list[list[Any]]]) -> Iterator[list[Any]]:
     script = iter(said)
-    monkeypatch.setattr(ovs, "rows", lambda *_: next(script))
-    monkeypatch.setattr(ovs.time, "sleep", lambda _: None)
+    monkeypatch.setattr(open_vswitch, "rows", lambda *_: next(script))
+    monkeypatch.setattr(open_vswitch.time, "sleep", lambda _: None)
     return script
 
 
 def test_a_number_that_comes_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     late = answers(PLAN, number=NONE, error=NONE)
     left = given(monkeypatch, [late, late, answers(PLAN)])
-    ovs.check_ports(PLAN)
+    open_vswitch.check_ports(PLAN)
     assert list(left) == []
 
 
@@ -52,14 +52,14 @@ def test_a_wrong_port_is_named_at_once(
 ) -> None:
     left = given(monkeypatch, [answers(PLAN, number=number, error=error), answers(PLAN)])
     with pytest.raises(RunFailed, match=words) as failure:
-        ovs.check_ports(PLAN)
+        open_vswitch.check_ports(PLAN)
     assert PLAN.slots[0].port.name in str(failure.value)
     assert len(list(left)) == 1
 
 
 def test_a_number_that_never_comes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 1000, 3))
-    monkeypatch.setattr(ovs.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(open_vswitch.time, "monotonic", lambda: float(next(clock)))
     given(monkeypatch, [answers(PLAN, number=NONE, error=NONE)] * 50)
     with pytest.raises(RunFailed, match="should be number"):
-        ovs.check_ports(PLAN)
+        open_vswitch.check_ports(PLAN)

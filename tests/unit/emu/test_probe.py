@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from controller.library import LibraryMissing
-from testbed.backends.emu import probe
+from testbed.backends.emu import machine_checks
 from testbed.backends.emu.cgroups import CgroupLayout
-from testbed.backends.emu.probe import Check, verdict
+from testbed.backends.emu.machine_checks import Check, verdict
 
 
 def by_name(checks: list[Check]) -> dict[str, Check]:
@@ -22,7 +22,7 @@ def by_name(checks: list[Check]) -> dict[str, Check]:
 
 
 def test_one_failure_is_enough_to_say_no(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "datapath_type", lambda: "netdev")
+    monkeypatch.setattr(machine_checks, "datapath_type", lambda: "netdev")
     checks = [Check("a", "ok", ""), Check("b", "fail", "broken"), Check("c", "warn", "")]
     able, sentence = verdict(checks)
     assert not able
@@ -33,7 +33,7 @@ def test_one_failure_is_enough_to_say_no(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_good_machine_is_told_its_datapath_and_its_doubts(
     monkeypatch: pytest.MonkeyPatch, kind: str, words: str
 ) -> None:
-    monkeypatch.setattr(probe, "datapath_type", lambda: kind)
+    monkeypatch.setattr(machine_checks, "datapath_type", lambda: kind)
     able, sentence = verdict([Check("a", "ok", ""), Check("c", "warn", "hm")])
     assert able
     assert words in sentence
@@ -43,7 +43,7 @@ def test_a_good_machine_is_told_its_datapath_and_its_doubts(
 
 def test_without_root_the_mend_is_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    checks = by_name(probe.examine())
+    checks = by_name(machine_checks.examine())
     assert checks["root"].grade == "fail"
     assert checks["root"].mend == "sudo testbed doctor"
     # Nothing is said of what could not be tried.
@@ -57,7 +57,7 @@ def test_a_missing_command_is_named_with_its_package(monkeypatch: pytest.MonkeyP
         return None if name in ("tc", "iperf3") else real(name, **options) or name
 
     monkeypatch.setattr(shutil, "which", which)
-    checks = by_name(list(probe._commands()))
+    checks = by_name(list(machine_checks._commands()))
     assert checks["command tc"].grade == "fail"
     assert "iproute2" in checks["command tc"].found
     assert checks["command iperf3"].grade == "warn"  # only calibration needs it
@@ -70,18 +70,18 @@ def test_without_a_controller_library_there_is_no_live_run(
     def missing() -> str:
         raise LibraryMissing("no OpenFlow library is installed")
 
-    monkeypatch.setattr(probe, "choose_library", missing)
-    check = probe._controller()
+    monkeypatch.setattr(machine_checks, "choose_library", missing)
+    check = machine_checks._controller()
     assert check.grade == "fail"
-    assert check.mend == probe.INSTALL
+    assert check.mend == machine_checks.INSTALL
 
 
 def test_control_groups_that_cannot_be_used_are_a_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     layout = CgroupLayout(0, (), "no control group controller freezer is mounted")
-    monkeypatch.setattr(probe, "probe_layout", lambda: layout)
-    check = probe._cgroups()
+    monkeypatch.setattr(machine_checks, "probe_layout", lambda: layout)
+    check = machine_checks._cgroups()
     assert check.grade == "fail"
     assert "freezer" in check.found
 
@@ -94,7 +94,7 @@ def test_few_or_busy_processors_are_a_doubt(
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: processors)
     monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
-    assert probe._processors().grade == grade
+    assert machine_checks._processors().grade == grade
 
 
 @pytest.mark.parametrize(("free_mib", "grade"), [(100, "warn"), (8000, "ok")])
@@ -102,18 +102,18 @@ def test_little_memory_or_disk_is_a_doubt(
     monkeypatch: pytest.MonkeyPatch, free_mib: int, grade: str
 ) -> None:
     free = SimpleNamespace(available=free_mib << 20, free=free_mib << 20)
-    monkeypatch.setattr(probe.psutil, "virtual_memory", lambda: free)
-    monkeypatch.setattr(probe.shutil, "disk_usage", lambda _: free)
-    assert probe._memory().grade == grade
-    assert probe._disk().grade == grade
+    monkeypatch.setattr(machine_checks.psutil, "virtual_memory", lambda: free)
+    monkeypatch.setattr(machine_checks.shutil, "disk_usage", lambda _: free)
+    assert machine_checks._memory().grade == grade
+    assert machine_checks._disk().grade == grade
 
 
 @pytest.mark.parametrize(("resolution_s", "grade"), [(1e-9, "ok"), (4e-3, "warn")])
 def test_a_coarse_clock_is_a_doubt(
     monkeypatch: pytest.MonkeyPatch, resolution_s: float, grade: str
 ) -> None:
-    monkeypatch.setattr(probe.time, "clock_getres", lambda _: resolution_s)
-    assert probe._clock().grade == grade
+    monkeypatch.setattr(machine_checks.time, "clock_getres", lambda _: resolution_s)
+    assert machine_checks._clock().grade == grade
 
 
 def test_a_taken_port_names_its_holder_and_the_option() -> None:
@@ -121,18 +121,18 @@ def test_a_taken_port_names_its_holder_and_the_option() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        check = probe._port(port, "--openflow-port")
+        check = machine_checks._port(port, "--openflow-port")
         assert check.grade == "warn"
         assert f"(process {os.getpid()})" in check.found
         assert check.mend is not None
         assert "--openflow-port" in check.mend
-    assert probe._port(port, "--openflow-port").grade == "ok"
+    assert machine_checks._port(port, "--openflow-port").grade == "ok"
 
 
 def test_a_switch_that_grew_is_a_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     grown = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=3 << 30))
-    monkeypatch.setattr(probe, "switch_pid", lambda: 1)
-    monkeypatch.setattr(probe.psutil, "Process", lambda _: grown)
-    check = probe._switch_memory()
+    monkeypatch.setattr(machine_checks, "switch_pid", lambda: 1)
+    monkeypatch.setattr(machine_checks.psutil, "Process", lambda _: grown)
+    check = machine_checks._switch_memory()
     assert check.grade == "warn"
     assert "restart" in str(check.mend)

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from testbed.backends.emu import processors
-from testbed.backends.emu.processors import Processors, gained_s, giving_way_s
+from testbed.backends.emu import sampling
+from testbed.backends.emu.sampling import Processors, gained_s, giving_way_s
 
 BURN = """
 import os, sys, time
@@ -43,7 +43,7 @@ def autogroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The kernel's switch, off."""
     switch = tmp_path / "sched_autogroup_enabled"
     switch.write_text("0\n")
-    monkeypatch.setattr(processors, "AUTOGROUP", switch)
+    monkeypatch.setattr(sampling, "AUTOGROUP", switch)
     return switch
 
 
@@ -65,9 +65,9 @@ def test_between_sessions_nobody_gives_way(burner: tuple[str, int], autogroup: P
 
 def test_in_another_control_group_nobody_gives_way(tmp_path: Path) -> None:
     (tmp_path / "cgroup").write_text("3:cpuset:/\n2:cpu,cpuacct:/somewhere\n0::/else\n")
-    assert processors._cpu_group(tmp_path) == "/somewhere"
+    assert sampling._cpu_group(tmp_path) == "/somewhere"
     (tmp_path / "cgroup").write_text("0::/user.slice/a:b\n")
-    assert processors._cpu_group(tmp_path) == "/user.slice/a:b"
+    assert sampling._cpu_group(tmp_path) == "/user.slice/a:b"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_in_another_control_group_nobody_gives_way(tmp_path: Path) -> None:
     ],
 )
 def test_the_class_counts_in_our_group_and_above_it(theirs: str, counts: bool) -> None:
-    assert processors.competes(theirs, "/hosenet/1/main") is counts
+    assert sampling.competes(theirs, "/hosenet/1/main") is counts
 
 
 def test_shares_are_shares() -> None:
@@ -102,4 +102,4 @@ def test_who_came_or_went_counts_for_nothing() -> None:
 def test_a_name_with_brackets_is_no_field() -> None:
     tick = os.sysconf("SC_CLK_TCK")
     stat = "7 (a) b) S " + " ".join(["0"] * 10) + f" {3 * tick} {2 * tick} 0"
-    assert processors._processor_s(stat) == 5.0
+    assert sampling._processor_s(stat) == 5.0

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from testbed.backends.emu.daemon import SwitchSockets, read_sockets
-from testbed.backends.emu.links import device_names, start_lines, up_lines
-from testbed.backends.emu.ovs import down_arguments, qos_arguments, up_arguments
-from testbed.plan.network import NetworkPlan, network_plan
+from testbed.backends.emu.emulated_network import device_names, start_lines, up_lines
+from testbed.backends.emu.open_vswitch import (
+    SwitchSockets,
+    down_arguments,
+    qos_arguments,
+    read_sockets,
+    up_arguments,
+)
+from testbed.plan.network_plan import NetworkPlan, network_plan
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree
 

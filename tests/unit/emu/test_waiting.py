@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.backends.emu import processors
-from testbed.backends.emu.processors import Waiting, waited_s
-from testbed.backends.emu.watch import Watch
+from testbed.backends.emu import sampling
+from testbed.backends.emu.sampling import Waiting, Watch, waited_s
 from tests.unit.emu.test_watch import watching
 
 PID = 4711
@@ -37,8 +36,8 @@ class Kernel:
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     made = Kernel(tmp_path)
-    monkeypatch.setattr(processors, "PROC", tmp_path)
-    monkeypatch.setattr(processors.time, "monotonic", lambda: made.now_s)
+    monkeypatch.setattr(sampling, "PROC", tmp_path)
+    monkeypatch.setattr(sampling.time, "monotonic", lambda: made.now_s)
     return made
 
 

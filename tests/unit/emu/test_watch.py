@@ -5,12 +5,12 @@ from typing import Any, cast
 
 import pytest
 
-from testbed.backends.emu import watch as watch_module
-from testbed.backends.emu.counters import Counters
-from testbed.backends.emu.watch import Watch
+from testbed.backends.emu import sampling as watch_module
+from testbed.backends.emu.sampling import Watch
+from testbed.backends.emu.traffic_control import Counters
 from testbed.embedding.placement import Placement
-from testbed.plan.network import Slot, network_plan, tenant_plan
-from testbed.plan.validity import Finding, verdict
+from testbed.plan.fidelity import Finding, verdict
+from testbed.plan.network_plan import Slot, network_plan, tenant_plan
 from testbed.spec.experiment import Scale
 from topologies.tree import tree
 

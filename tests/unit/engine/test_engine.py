@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from jobs.demand import Transfer
 from jobs.request import JobRequest
 from testbed import events
 from testbed.embedding.oktopus import Oktopus
@@ -267,10 +268,17 @@ def test_policies_are_told_the_estimate_of_a_cpu_use_and_not_the_truth() -> None
 
     class Peeking(Scripted):
         def decide(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
-            seen.extend((view.job(j).cpu_use, view.job(j).cpu_estimate) for j in view.waiting())
+            seen.extend(
+                (view.job(j).demand.cpu_use, view.job(j).demand.cpu_estimate)
+                for j in view.waiting()
+            )
             return super().decide(view, event)
 
-    play([job("a", cpu_use=0.9, cpu_estimate=0.7)], Peeking(Oktopus()), ScriptedWorld({"a": 1.0}))
+    play(
+        [job("a", demand=Transfer(cpu_use=0.9, cpu_estimate=0.7))],
+        Peeking(Oktopus()),
+        ScriptedWorld({"a": 1.0}),
+    )
     assert seen == [(0.7, None)]
 
 

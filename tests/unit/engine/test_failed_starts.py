@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from jobs.demand import Compute
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
+from testbed.embedding.base import embedder
 from testbed.embedding.placement import Placement
-from testbed.embedding.registry import embedder
 from testbed.engine.backend import Completion, StartFailed
 from testbed.engine.engine import Engine
 from testbed.schedulers import actions as act
-from testbed.schedulers.registry import POLICIES, build_policy
+from testbed.schedulers.registry import build_policy, known_policies
 from tests.unit.engine.test_engine import GBIT, ScriptedWorld, Told, job, outcomes, play
 from topologies.tree import tree
 
@@ -83,13 +84,13 @@ def test_several_that_failed_are_told_as_one_instant() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", sorted(known_policies()))
 def test_under_every_policy_a_failed_start_costs_that_job_alone(name: str) -> None:
     """All wait for the first; when it ends, one decision starts several, and one cannot be."""
 
     def request(job_id: str, at_s: float, n_vms: int) -> JobRequest:
         if name in OF_NODES_ALONE:
-            return JobRequest(job_id, at_s, n_vms, 0, 10.0, kind="compute", cpu_share=1.0)
+            return JobRequest(job_id, at_s, n_vms, 0, 10.0, demand=Compute())
         return JobRequest(job_id, at_s, n_vms, 400_000_000, 10.0, deadline_s=500.0)
 
     requests = [request("first", 0.0, 4)]

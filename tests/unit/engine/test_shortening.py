@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from jobs.demand import Lease
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
@@ -18,7 +19,7 @@ HERE, THERE = Placement(2, ((0, 1),)), Placement(2, ((1, 1),))
 
 
 def lease(job_id: str, submit_s: float = 0.0, duration_s: float = 10.0) -> JobRequest:
-    return JobRequest(job_id, submit_s, 1, 0, duration_s, kind="compute", cores=4)
+    return JobRequest(job_id, submit_s, 1, 0, duration_s, demand=Lease(cores=4))
 
 
 def played(

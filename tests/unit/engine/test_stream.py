@@ -9,9 +9,9 @@ import pytest
 
 from jobs.request import JobRequest, JobStream
 from testbed import events
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
-from testbed.runs.play import dry_run, simulated
+from testbed.runs.playing import dry_run, simulated
 from testbed.schedulers.registry import build_policy
 from testbed.spec.experiment import Experiment, PolicySpec
 from testbed.spec.load import parse_experiment

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from jobs.live.client import AgentPool
-from jobs.live.protocol import TransferPlan
-from tests.unit.jobs_live.watching import Watch
+from jobs.live.agent_pool import AgentPool
+from jobs.live.agent_protocol import TransferPlan
+from tests.support.agent_watch import Watch
 
 
 @pytest.fixture

@@ -12,13 +12,14 @@ import pytest
 from jobs.live.agent import (
     TERMINATING,
     AgentFailure,
+    CallerGone,
+    Channel,
     Terminated,
     run_to_report,
     terminate,
     wait_for_start,
 )
-from jobs.live.channel import CallerGone, Channel
-from jobs.live.protocol import (
+from jobs.live.agent_protocol import (
     AgentReport,
     Begin,
     Progress,

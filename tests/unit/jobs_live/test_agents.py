@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from jobs.live.client import (
+from jobs.live.agent_pool import (
     AgentDone,
     AgentExited,
     AgentPool,
@@ -24,10 +24,9 @@ from jobs.live.client import (
     AgentRefused,
     AgentStarted,
 )
+from jobs.live.agent_protocol import ComputePlan, TransferPlan, encode_request
 from jobs.live.patterns import Transfer, transfers
-from jobs.live.protocol import ComputePlan, TransferPlan
-from jobs.live.requests import encode_request
-from tests.unit.jobs_live.watching import (
+from tests.support.agent_watch import (
     CONGESTION_CONTROL,
     PATIENCE,
     PORT,
@@ -421,7 +420,7 @@ def test_garbage_is_refused_and_the_server_lives_on(
 
 
 def _spawn_packet(agent_id: str, uid: int, gid: int) -> bytes:
-    from jobs.live.requests import SpawnRequest
+    from jobs.live.agent_protocol import SpawnRequest
 
     return encode_request(
         SpawnRequest(agent_id, ComputePlan(0, 0.01), None, (), uid, gid, None, uid, gid)

@@ -11,34 +11,32 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs.live.protocol import (
+from jobs.live.agent_protocol import (
     AgentReport,
     Begin,
+    CloseRequest,
     ComputePlan,
+    ExitAnswer,
     Incoming,
     Outgoing,
     Progress,
     ProtocolError,
     Ready,
     Received,
-    Sent,
-    TransferPlan,
-    decode_message,
-    encode,
-    plan_from_object,
-    to_object,
-)
-from jobs.live.requests import (
-    CloseRequest,
-    ExitAnswer,
     RefusedAnswer,
+    Sent,
     SignalRequest,
     SpawnRequest,
     StartedAnswer,
+    TransferPlan,
     decode_answer,
+    decode_message,
     decode_request,
+    encode,
     encode_answer,
     encode_request,
+    plan_from_object,
+    to_object,
 )
 
 NS = st.integers(0, 2**62)

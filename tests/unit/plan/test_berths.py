@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from testbed import events
-from testbed.plan.berths import berths
+from testbed.plan.peak_load import berths
 
 
 def run(job_id: str, *vms_on: list[int], tier: str = "foreground") -> list[events.Event]:

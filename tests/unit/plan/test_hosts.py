@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.embedding.placement import Placement
-from testbed.plan.hosts import (
+from testbed.plan.installation import (
     INITIAL_WINDOW_SEGMENTS,
     MAX_GSO_BYTES,
     MIN_GSO_BYTES,
@@ -18,7 +18,7 @@ from testbed.plan.hosts import (
     initial_window_segments,
     tenant_hosts,
 )
-from testbed.plan.network import TenantPlan, network_plan, tenant_plan
+from testbed.plan.network_plan import TenantPlan, network_plan, tenant_plan
 from topologies.tree import tree
 
 

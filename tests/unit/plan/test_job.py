@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.live.protocol import ComputePlan, TransferPlan
-from jobs.profile import linear_profile
-from jobs.request import DemandCurve, JobRequest
+from jobs.demand import DemandCurve, Transfer
+from jobs.job_profile import linear_profile
+from jobs.live.agent_protocol import ComputePlan, TransferPlan
+from jobs.request import JobRequest
 from jobs.wire import ideal_transfer_s
 from testbed.embedding.placement import Placement
-from testbed.plan.job import agent_plans, produces_last, volume_payload_bytes
-from testbed.plan.network import TenantPlan, network_plan, scaled_bps, tenant_plan
+from testbed.plan.agent_plans import agent_plans, volume_payload_bytes
+from testbed.plan.network_plan import TenantPlan, network_plan, scaled_bps, tenant_plan
 from testbed.spec.experiment import Scale
 from topologies.tree import tree
 
@@ -32,7 +33,7 @@ patterns = st.sampled_from(["ring", "permutation", "all-to-all"])
 
 @given(n=st.integers(2, 16), pattern=patterns, seed=st.integers(0, 99))
 def test_what_is_sent_is_what_is_expected_vm_by_vm(n: int, pattern: str, seed: int) -> None:
-    job = JobRequest("j", 0, n, 500_000_000, 3.0, pattern=pattern)  # type: ignore[arg-type]
+    job = JobRequest("j", 0, n, 500_000_000, 3.0, demand=Transfer(pattern=pattern))  # type: ignore[arg-type]
     plans = agent_plans(job, tenant(n), Scale(0.1, 1), seed)
     sent, expected = {}, {}
     for plan in plans:
@@ -59,17 +60,17 @@ def test_a_job_of_p_seconds_at_b_lasts_p_over_the_time_scale_on_the_wire(
 
 
 def test_a_demand_curve_becomes_payload_rates_on_the_emulated_wire() -> None:
-    curve = DemandCurve(((0.5, 151_400_000), (1.0, 0)))
-    job = JobRequest("j", 0, 2, 151_400_000, 2.0, kind="demand", demand=curve, cpu_share=0.2)
+    curve = DemandCurve(((0.5, 151_400_000), (1.0, 0)), cpu_share=0.2)
+    job = JobRequest("j", 0, 2, 151_400_000, 2.0, demand=curve)
     (first, _) = agent_plans(job, tenant(2), Scale(0.1, 1), 1)
     assert isinstance(first, TransferPlan)
     assert first.demand == ((0.5, 14_480_000), (1.0, 0))
     assert first.cpu_share == 0.2
-    assert produces_last(job)
+    assert job.demand.ends_computing
 
 
 def test_jobs_without_a_network_burn_cpu_for_their_time() -> None:
-    alone = JobRequest("j", 0, 1, 500_000_000, 4.0, cpu_share=0.5)
+    alone = JobRequest("j", 0, 1, 500_000_000, 4.0, demand=Transfer(cpu_share=0.5))
     (plan,) = agent_plans(alone, tenant(1), Scale(1, 2), 1)
     assert plan == ComputePlan(0, 1.0, 0.5, timeout_s=plan.timeout_s)
 
@@ -84,10 +85,10 @@ def test_an_elastic_job_fills_its_option_for_as_long_as_its_profile_says(
     speedup: float, option: int
 ) -> None:
     b, p = 200_000_000, 40.0
-    job = JobRequest("j", 0, 4, b, p, profile=linear_profile(b, p, speedup))
+    job = JobRequest("j", 0, 4, b, p, demand=Transfer(profile=linear_profile(b, p, speedup)))
     scale = Scale(0.1, 4)
-    assert job.profile is not None
-    granted_bps, lasts_s = job.profile.options[option]
+    assert job.demand.profile is not None
+    granted_bps, lasts_s = job.demand.profile.options[option]
     size = volume_payload_bytes(job, scale, granted_bps)
     assert ideal_transfer_s(size, granted_bps // 10) * 4 == pytest.approx(lasts_s, rel=1e-3)
     plans = agent_plans(job, tenant(4), scale, 1, granted_bps)
@@ -100,6 +101,8 @@ def test_an_elastic_job_fills_its_option_for_as_long_as_its_profile_says(
 
 
 def test_without_a_reservation_an_elastic_job_moves_what_it_moves_at_its_own_bandwidth() -> None:
-    job = JobRequest("j", 0, 4, 10**8, 40.0, profile=linear_profile(10**8, 40.0, 0.1))
-    plain = replace(job, profile=None)
+    job = JobRequest(
+        "j", 0, 4, 10**8, 40.0, demand=Transfer(profile=linear_profile(10**8, 40.0, 0.1))
+    )
+    plain = replace(job, demand=Transfer())
     assert volume_payload_bytes(job, Scale()) == volume_payload_bytes(plain, Scale())

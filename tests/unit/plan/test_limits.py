@@ -33,7 +33,7 @@ from testbed.plan.limits import (
     tenant_limits,
     vm_queue_bytes,
 )
-from testbed.plan.network import (
+from testbed.plan.network_plan import (
     NetworkPlan,
     TenantPlan,
     network_plan,

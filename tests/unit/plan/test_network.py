@@ -5,13 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.flows import tenant_flows
+from jobs.demand import Compute
 from jobs.request import JobRequest
 from testbed.embedding.oktopus import Oktopus
 from testbed.embedding.placement import Placement, empty_residual, hose_bps, tree_of
 from testbed.errors import BadInput
-from testbed.plan.fabric import controller_switches, controller_tenant
-from testbed.plan.network import check_reachable, network_plan, tenant_plan, tenant_prefix
-from testbed.plan.text import tenant_text
+from testbed.plan.installation import tenant_text
+from testbed.plan.network_plan import (
+    check_reachable,
+    controller_switches,
+    controller_tenant,
+    network_plan,
+    tenant_plan,
+    tenant_prefix,
+)
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.flat import flat
@@ -60,7 +67,7 @@ def test_nodes_of_a_flat_data_centre_stand_alone() -> None:
 
 
 def test_a_job_that_moves_data_is_refused_where_no_network_is() -> None:
-    computes = JobRequest("computes", 0.0, 3, 0, 5.0, kind="compute")
+    computes = JobRequest("computes", 0.0, 3, 0, 5.0, demand=Compute())
     moves = JobRequest("moves", 0.0, 2, 1000, 5.0)
     check_reachable(flat(4, 2), [computes, JobRequest("alone", 0.0, 1, 1000, 5.0)])
     check_reachable(tree([4], [1000], 2), [moves])

@@ -18,7 +18,7 @@ from testbed.events import (
     JobStarted,
     JobSubmitted,
 )
-from testbed.plan.peak import peak, reserved_crossings_bps, shares_bps, with_shares
+from testbed.plan.peak_load import peak, reserved_crossings_bps, shares_bps, with_shares
 from topologies.tree import tree
 
 # Servers 0 to 3 in two racks; links 2 and 3 are those of the racks, half as wide as the servers'.

@@ -3,8 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.live.production import phases
-from jobs.live.protocol import (
+from jobs.live.agent_protocol import (
     AgentReport,
     CommandPlan,
     ComputePlan,
@@ -13,7 +12,8 @@ from jobs.live.protocol import (
     Received,
     TransferPlan,
 )
-from testbed.plan.restart import curve_after, moved, remaining
+from jobs.live.transfer import phases
+from testbed.plan.agent_plans import curve_after, moved, remaining
 
 
 def report(index: int, *received: tuple[int, int], cpu_s: float = 0.0) -> AgentReport:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from testbed.plan.validity import (
+from testbed.plan.fidelity import (
     ClassSample,
     Exceeding,
     Finding,

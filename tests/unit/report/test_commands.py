@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from testbed.cli.main import run
-from testbed.results.conclude import conclude_all
 from testbed.results.folder import RunFolder
+from testbed.results.tables import conclude_all
 from tests.unit.results import sample
 from tests.unit.results.written import FIG10, NOW, Record, mutate, one, write_run
 

@@ -7,11 +7,11 @@ import io
 import pytest
 from rich.console import Console
 
-from testbed.report.comparison import comparison_table
-from testbed.results.conclude import conclude
+from testbed.report.result_tables import comparison_table
 from testbed.results.folder import RunFolder
 from testbed.results.metrics import Summary
-from testbed.runs.play import dry_run
+from testbed.results.tables import conclude
+from testbed.runs.playing import dry_run
 from testbed.spec.load import load_experiment
 
 NAMES = ("dcloud-gamma=0.12", "dcloud-ts", "vc")

@@ -13,10 +13,10 @@ import pytest
 from testbed import events
 from testbed.errors import BadInput
 from testbed.report.page import write_report
-from testbed.results.conclude import conclude_all
-from testbed.results.expectations import Expectation
 from testbed.results.folder import RunFolder
 from testbed.results.provenance import provenance
+from testbed.results.tables import conclude_all
+from testbed.spec.expectation import Expectation
 from tests.unit.results import sample
 from tests.unit.results.written import FIG10, NOW, mutate, one, write_run
 

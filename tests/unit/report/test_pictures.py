@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from testbed.report.bandwidth_charts import applications
 from testbed.report.gantt import spans
-from testbed.report.ink import figure, svg, time_axis
-from testbed.report.scaling import applications
-from testbed.report.strips import alike, link_series
-from testbed.results.links import link_rows
+from testbed.report.link_timelines import alike, link_series
+from testbed.report.plot_style import figure, svg, time_axis
 from testbed.results.metrics import tally
+from testbed.results.tables import link_rows
 from tests.unit.results import sample
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from testbed.report.table import verdict_table
-from testbed.results.conclude import Results
-from testbed.results.expectations import Band, Expectation
+from testbed.report.result_tables import verdict_table
+from testbed.results.tables import Results
+from testbed.spec.expectation import Band, Expectation
 from tests.unit.results import sample
 from tests.unit.results.written import FIG10, write_run
 

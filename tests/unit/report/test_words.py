@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from testbed.report.words import Headline, headline
+from testbed.report.labels import Headline, headline
 from testbed.results.audit import Audit, Result
-from testbed.results.expectations import Expectation, evaluate
 from testbed.results.metrics import Fidelity, tally
+from testbed.results.tables import evaluate
+from testbed.spec.expectation import Expectation
 from tests.unit.results import sample
 from tests.unit.results.written import FIG10
 

@@ -13,11 +13,9 @@ from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.cli.live_backends import Machine
 from testbed.embedding.placement import Placement
-from testbed.results.folder import RunFolder
-from testbed.runs.answers import ANSWERS, Recorded, writer
-from testbed.runs.ballast import Ballast
-from testbed.runs.play import Sink, play
-from testbed.runs.record import begin_folder, conclude_run
+from testbed.results.folder import DiskReserve, RunFolder, Sink
+from testbed.runs.backend_trace import ANSWERS, TracingBackend, writer
+from testbed.runs.playing import begin_folder, conclude_run, play
 from testbed.schedulers.actions import Tier
 from testbed.spec.experiment import Experiment
 
@@ -57,7 +55,7 @@ class Scripted(Machine):
         level = self._levels[min(number, len(self._levels) - 1)]
         begin_folder(folder, experiment, policy, "live", ["testbed"], {})
         try:
-            with _log(folder) as (log, ballast):
+            with _log(folder) as (log, reserve):
                 world = Slow(
                     experiment.datacentre,
                     seed=experiment.seed,
@@ -66,7 +64,7 @@ class Scripted(Machine):
                 world.slow = self.slow
                 path = folder.path / ANSWERS
                 with path.open("x", encoding="utf-8") as answers:
-                    met = Recorded(world, writer(answers, ballast))
+                    met = TracingBackend(world, writer(answers, reserve))
                     stops = number == self._stops_at
                     play(experiment, policy, met, _told(log, advance, level, stops=stops))
         finally:
@@ -74,9 +72,9 @@ class Scripted(Machine):
 
 
 @contextmanager
-def _log(folder: RunFolder) -> Iterator[tuple[Sink, Ballast]]:
-    with Ballast(folder.path, 4096) as ballast, folder.open_events() as log:
-        yield log, ballast
+def _log(folder: RunFolder) -> Iterator[tuple[Sink, DiskReserve]]:
+    with DiskReserve(folder.path, 4096) as reserve, folder.open_events() as log:
+        yield log, reserve
 
 
 def _told(log: Sink, advance: Advance, level: str, *, stops: bool) -> Sink:

@@ -28,11 +28,11 @@ from reproductions.live.play import LiveReproduced, reproduce_live, write_live
 from reproductions.live.trial import Trial, digest
 from reproductions.play import Request
 from reproductions.sweep import Progress
-from testbed.cli import live, main
+from testbed.cli import main, options
 from testbed.cli import reproduce as command
 from testbed.errors import MachineCannot
-from testbed.results.read import load_run
-from testbed.runs import record
+from testbed.results.reading import load_run
+from testbed.runs import playing
 from tests.unit.reproductions.live_world import Scripted, example
 
 VC, BL = "VC", "BL"
@@ -73,8 +73,8 @@ def _examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     example(tmp_path)
     monkeypatch.setattr(trial, "EXAMPLES", tmp_path)
     # Reports and the list of installed packages take longer than all that is tested here.
-    monkeypatch.setattr(record, "write_report", lambda *_: None)
-    monkeypatch.setattr(record, "provenance", lambda **_: {"code": {"commit": "abc"}})
+    monkeypatch.setattr(playing, "write_report", lambda *_: None)
+    monkeypatch.setattr(playing, "provenance", lambda **_: {"code": {"commit": "abc"}})
     monkeypatch.setenv("COLUMNS", "200")
 
 
@@ -200,7 +200,7 @@ def test_a_live_run_that_its_audit_refutes_is_told(tmp_path: Path) -> None:
 def test_where_there_is_no_root_nothing_is_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(live.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(options.os, "geteuid", lambda: 1000)
     for module in (registry, command):
         monkeypatch.setattr(module, "LIVE_FIGURES", {"made-live": figure()})
     out = str(tmp_path / "out")

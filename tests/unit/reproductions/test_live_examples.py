@@ -13,15 +13,15 @@ from reproductions.live.figure import LiveFigure
 from reproductions.live.play import LiveReproduced, reproduce_live
 from reproductions.play import Request
 from reproductions.registry import LIVE_FIGURES
-from testbed.runs import record
+from testbed.runs import playing
 from tests.unit.reproductions.live_world import Scripted
 
 
 @pytest.fixture(autouse=True)
 def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(play, "pictures", lambda *_: {})
-    monkeypatch.setattr(record, "write_report", lambda *_: None)
-    monkeypatch.setattr(record, "provenance", lambda **_: {"code": {"commit": "abc"}})
+    monkeypatch.setattr(playing, "write_report", lambda *_: None)
+    monkeypatch.setattr(playing, "provenance", lambda **_: {"code": {"commit": "abc"}})
 
 
 def run(tmp_path: Path, figure: LiveFigure, slow: float = 1.0) -> LiveReproduced:

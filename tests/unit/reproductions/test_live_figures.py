@@ -17,8 +17,8 @@ from reproductions.live.trial import EXAMPLES
 from reproductions.registry import LIVE_FIGURES
 from testbed import events
 from testbed.results.folder import EVENTS
-from testbed.results.read import Run, load_run
-from testbed.results.topology import topology_record
+from testbed.results.reading import Run, load_run
+from testbed.results.tables import topology_record
 from topologies.tree import tree
 
 TOPOLOGY = topology_record(tree([2], [10**9], 2))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from jobs.demand import Lease
 from jobs.request import JobRequest
 from reproductions.mbfcbs.cell import LeaseCell, LeaseMeter
 from reproductions.mbfcbs.figures import MBFCBS_FIGURES
@@ -18,7 +19,8 @@ CELL = LeaseCell("mbfcbs", 1, 60, hosts=4, load=1.5)
 
 
 def lease(name: str, at_s: float, kind: str, cores: int, **given: float) -> JobRequest:
-    return JobRequest(name, at_s, 1, 0, 10.0, kind="compute", cores=cores, lease=kind, **given)  # type: ignore[arg-type]
+    demand = Lease(cores=cores, lease_type=kind, **given)  # type: ignore[arg-type]
+    return JobRequest(name, at_s, 1, 0, 10.0, demand=demand)
 
 
 def test_shares_core_time_and_times_to_completion_are_counted_by_hand() -> None:
@@ -62,9 +64,9 @@ def test_equal_cells_give_equal_results(policy: str) -> None:
 
 def test_all_policies_meet_the_same_leases_and_more_of_them_begin_alike() -> None:
     assert CELL.requests() == replace(CELL, policy="v-mct").requests()
-    kinds = [job.lease for job in CELL.requests()]
+    kinds = [job.demand.lease_type for job in CELL.requests()]
     more = replace(CELL, leases=80).requests()
-    assert [job.lease for job in more][:60] == kinds
+    assert [job.demand.lease_type for job in more][:60] == kinds
 
 
 def test_every_figure_of_the_evaluation_is_there_under_its_name() -> None:

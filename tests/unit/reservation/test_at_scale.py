@@ -10,9 +10,9 @@ import random
 
 import pytest
 
-from testbed.compiled import numba_available
 from testbed.embedding.placement import Placement, hose_bps
 from testbed.reservation.ledger import Ledger, OverCommit
+from tests.support.loops import BOTH_FORMS, loops
 from topologies.datacentre import DataCentre
 from topologies.tree import tree
 
@@ -65,13 +65,15 @@ def compare(ledger: Ledger, pieces: dict[str, Piece], since_s: float, until_s: f
     assert (found.free_bps == free_bps).all()
 
 
-@pytest.mark.parametrize(
-    "compile_loops",
-    [False, pytest.param(True, marks=pytest.mark.skipif(not numba_available(), reason="no Numba"))],
-)
-def test_a_hundred_thousand_servers(large: DataCentre, *, compile_loops: bool) -> None:
+@BOTH_FORMS
+def test_a_hundred_thousand_servers(large: DataCentre, *, machine_code: bool) -> None:
+    with loops(machine_code=machine_code):
+        books_and_releases(large)
+
+
+def books_and_releases(large: DataCentre) -> None:
     rng = random.Random(5)
-    ledger = Ledger(large, compile_loops=compile_loops)
+    ledger = Ledger(large)
     pieces: dict[str, Piece] = {}
     refused = 0
     for k in range(JOBS):

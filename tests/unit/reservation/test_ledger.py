@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.compiled import compiled, numba_available
+from testbed.compiled import numba_available
 from testbed.embedding.placement import Placement, hose_bps, tree_of
-from testbed.reservation.footprint import footprint
-from testbed.reservation.ledger import Ledger, LedgerBroken, OverCommit
+from testbed.reservation.ledger import Ledger, LedgerBroken, OverCommit, footprint
+from testbed.reservation.timeline import SWEEP
+from tests.support.loops import BOTH_FORMS, loops
 from topologies.datacentre import DataCentre, frozen_array, make_tree
 
 # Two racks of two servers below two roots, and a fifth server that hangs below a root itself.
@@ -134,7 +135,6 @@ steps = st.one_of(
     ),
     st.tuples(st.just("release"), st.integers(0, 9), instants),
     st.tuples(st.just("rerate"), st.integers(0, 9), instants, st.integers(0, 6)),
-    st.tuples(st.just("move"), st.integers(0, 9), instants, placements()),
     st.tuples(st.just("forget"), instants),
 )
 
@@ -142,8 +142,8 @@ steps = st.one_of(
 class Pair:
     """The ledger and its twin, driven by the same steps."""
 
-    def __init__(self, *, compile_loops: bool) -> None:
-        self.ledger = Ledger(data_centre(), compile_loops=compile_loops)
+    def __init__(self) -> None:
+        self.ledger = Ledger(data_centre())
         self.twin = Twin(data_centre())
         self.forgotten_s = -math.inf
         self.serial = 0
@@ -160,11 +160,7 @@ class Pair:
             case ("rerate", which, at_s, rate):
                 if job_id := self._held(which):
                     placement = self.twin.held[job_id].placement
-                    self._change(job_id, at_s, placement, rate, rerate=True)
-            case ("move", which, at_s, placement):
-                if job_id := self._held(which):
-                    rate = self.twin.held[job_id].rate_bps
-                    self._change(job_id, at_s, placement, rate, rerate=False)
+                    self._rerate(job_id, at_s, placement, rate)
             case ("forget", at_s):
                 self.ledger.forget_before(at_s)
                 self.forgotten_s = max(self.forgotten_s, at_s)
@@ -188,26 +184,16 @@ class Pair:
             with pytest.raises(OverCommit):
                 self.ledger.reserve(job_id, placement, rate, start_s, end_s)
 
-    def _change(
-        self, job_id: str, at_s: float, placement: Placement, rate: int, *, rerate: bool
-    ) -> None:
+    def _rerate(self, job_id: str, at_s: float, placement: Placement, rate: int) -> None:
         at_s = max(at_s, self.forgotten_s)
         held = self.twin.held[job_id]
         if at_s >= held.end_s:
             return
-        fits = self.twin.change(job_id, at_s, placement, rate)
-
-        def change() -> None:
-            if rerate:
-                self.ledger.rerate(job_id, at_s, rate)
-            else:
-                self.ledger.move(job_id, at_s, placement)
-
-        if fits:
-            change()
+        if self.twin.change(job_id, at_s, placement, rate):
+            self.ledger.rerate(job_id, at_s, rate)
         else:
             with pytest.raises(OverCommit):
-                change()
+                self.ledger.rerate(job_id, at_s, rate)
 
     def compare(self) -> None:
         self.ledger.check()
@@ -230,26 +216,21 @@ class Pair:
                 assert found.free_bps.tolist() == bps
 
 
-LOOPS = [
-    False,
-    pytest.param(True, marks=pytest.mark.skipif(not numba_available(), reason="no Numba")),
-]
-
-
-@pytest.mark.parametrize("compile_loops", LOOPS)
+@BOTH_FORMS
 @settings(max_examples=150, deadline=None)
 @given(history=st.lists(steps, max_size=25))
-def test_agrees_with_the_twin_on_random_histories(compile_loops: bool, history: list) -> None:
-    pair = Pair(compile_loops=compile_loops)
-    for step in history:
-        pair.do(step)
-    pair.compare()
+def test_agrees_with_the_twin_on_random_histories(machine_code: bool, history: list) -> None:
+    pair = Pair()
+    with loops(machine_code=machine_code):
+        for step in history:
+            pair.do(step)
+        pair.compare()
 
 
 @settings(max_examples=40, deadline=None)
 @given(history=st.lists(steps, max_size=12))
 def test_agrees_with_the_twin_after_every_step(history: list) -> None:
-    pair = Pair(compile_loops=False)
+    pair = Pair()
     for step in history:
         pair.do(step)
         pair.compare()
@@ -303,21 +284,21 @@ def test_a_window_that_ends_where_a_reservation_starts_sees_nothing_of_it(ledger
     assert ledger.residual(0.0, None).free_slots[0] == 3
 
 
-def test_a_failed_move_changes_nothing(ledger: Ledger) -> None:
+def test_a_failed_rerate_changes_nothing(ledger: Ledger) -> None:
     ledger.reserve("a", ONE_EACH, 4, 0.0, None)
     ledger.reserve("b", Placement(7, ((2, 1), (3, 1))), 6, 0.0, None)
     before = ledger.usage(1.0)
-    with pytest.raises(OverCommit, match="server 3 -> rack 1"):
-        ledger.move("a", 1.0, Placement(7, ((2, 1), (3, 1))))
+    with pytest.raises(OverCommit, match="server 0 -> rack 0"):
+        ledger.rerate("a", 1.0, 11)
     assert np.array_equal(ledger.usage(1.0).bps, before.bps)
     assert ledger.holdings()["a"].placement == ONE_EACH
 
 
-def test_a_move_may_use_what_the_job_itself_gives_back(ledger: Ledger) -> None:
+def test_a_rerate_may_use_what_the_job_itself_gives_back(ledger: Ledger) -> None:
     ledger.reserve("a", ONE_EACH, 10, 0.0, None)
-    ledger.move("a", 1.0, Placement(7, ((0, 2), (1, 1))))
     ledger.rerate("a", 2.0, 9)
     assert ledger.usage(0.5).slots[0] == 1
+    assert ledger.usage(0.5).bps[:2].tolist() == [10, 10]
     assert ledger.usage(2.0).bps[:2].tolist() == [9, 9]
 
 
@@ -384,6 +365,4 @@ def test_many_reservations_outgrow_every_array(ledger: Ledger) -> None:
 
 @pytest.mark.skipif(not numba_available(), reason="no Numba")
 def test_compiled_once() -> None:
-    from testbed.reservation.timeline import sweep_loop
-
-    assert compiled(sweep_loop) is compiled(sweep_loop)
+    assert SWEEP.machine_code is SWEEP.machine_code

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from testbed.compiled import numba_available
 from testbed.reservation.maxmin import max_min_rates
+from tests.support.loops import fill_vectors, loops
 
+Rates = Callable[..., np.ndarray]
 Problem = tuple[list[float], list[list[tuple[int, float]]], list[float]]
 
 
@@ -26,15 +31,14 @@ def problems(draw: st.DrawFn) -> Problem:
     return capacity, units, caps
 
 
-def solve(problem: Problem, *, compile_loops: bool = True) -> np.ndarray:
+def solve(problem: Problem, rates_of: Rates = max_min_rates) -> np.ndarray:
     capacity, units, caps = problem
-    return max_min_rates(
+    return rates_of(
         np.array(capacity),
         np.concatenate(([0], np.cumsum([len(its) for its in units]))).astype(np.int64),
         np.array([link for its in units for link, _ in its], dtype=np.int64),
         np.array([w for its in units for _, w in its], dtype=np.float64),
         np.array(caps),
-        compile_loops=compile_loops,
     )
 
 
@@ -68,9 +72,12 @@ def slowly(problem: Problem) -> list[float]:
 @settings(max_examples=400, deadline=None)
 @given(problem=problems())
 def test_agrees_with_the_slow_version(problem: Problem) -> None:
-    found = solve(problem, compile_loops=False)
+    found = solve(problem, fill_vectors)
     assert found == pytest.approx(slowly(problem), rel=1e-9, abs=1e-9)
-    assert solve(problem).tolist() == found.tolist()
+    with loops(machine_code=False):
+        assert solve(problem).tolist() == found.tolist()
+    with loops(machine_code=numba_available()):
+        assert solve(problem).tolist() == found.tolist()
 
 
 def by_linear_programmes(problem: Problem) -> list[float]:

@@ -8,20 +8,15 @@ import random
 import numpy as np
 import pytest
 
-from testbed.compiled import numba_available
 from testbed.embedding.placement import Placement, VmSize
-from testbed.reservation import pool, timeline
-from testbed.reservation.footprint import Footprint
+from testbed.reservation import timeline
 from testbed.reservation.ledger import Ledger
-from testbed.reservation.timeline import Timeline
+from testbed.reservation.timeline import Footprint, Timeline
+from tests.support.loops import BOTH_FORMS, loops
 from topologies.flat import flat
 from topologies.tree import tree
 
 CAPACITY = np.array([50, 40, 30, 60, 20, 1000], dtype=np.int64)
-COMPILED = pytest.mark.parametrize(
-    "compile_loops",
-    [False, pytest.param(True, marks=pytest.mark.skipif(not numba_available(), reason="no Numba"))],
-)
 
 
 def drawn(rng: random.Random) -> Footprint:
@@ -30,16 +25,19 @@ def drawn(rng: random.Random) -> Footprint:
     return Footprint(np.array(objects), np.array(amounts))
 
 
-@COMPILED
+@BOTH_FORMS
 @pytest.mark.parametrize("seed", range(3))
 def test_over_a_long_history(
-    monkeypatch: pytest.MonkeyPatch, seed: int, *, compile_loops: bool
+    monkeypatch: pytest.MonkeyPatch, seed: int, *, machine_code: bool
 ) -> None:
     """Intervals come, are cut, dropped and forgotten, in arrays that soon are too small."""
-    monkeypatch.setattr(pool, "_ROOM", 2)
     monkeypatch.setattr(timeline, "_ROOM", 2)
-    rng = random.Random(seed)
-    line = Timeline(CAPACITY, compile_loops=compile_loops)
+    with loops(machine_code=machine_code):
+        come_and_go(random.Random(seed))
+
+
+def come_and_go(rng: random.Random) -> None:
+    line = Timeline(CAPACITY)
     held: dict[int, tuple[float, float]] = {}
     now_s = 0.0
     for step in range(600):
@@ -73,11 +71,11 @@ def test_over_a_long_history(
 
 
 def test_an_object_with_very_many_intervals_is_swept() -> None:
-    line = Timeline(CAPACITY, compile_loops=False)
-    for k in range(pool.LONGEST + 1):
+    line = Timeline(CAPACITY)
+    for k in range(timeline.LONGEST + 1):
         line.add(Footprint(np.array([5]), np.array([1])), float(k), float(k + 2))
     objects = np.array([5])
-    assert line._pool.least_free(CAPACITY, objects, 0.0, math.inf) is None
+    assert line.pool.least_free(CAPACITY, objects, 0.0, math.inf) is None
     assert line.least_free_of(objects, 0.0, math.inf).tolist() == [998]
     assert line.least_free_of(objects, 0.0, 1.0).tolist() == [999]
 

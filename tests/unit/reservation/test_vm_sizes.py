@@ -85,7 +85,7 @@ BOOKINGS = st.lists(
 def test_the_ledger_books_exactly_what_fits_second_by_second(
     wanted: list[tuple[int, int, int, int, int]],
 ) -> None:
-    ledger = Ledger(DC, compile_loops=False)
+    ledger = Ledger(DC)
     assert DC.memory_mib is not None
     free = np.stack([np.repeat(DC.slots[:, None], 20, 1), np.repeat(DC.memory_mib[:, None], 20, 1)])
     for number, (server, cores, memory, start, length) in enumerate(wanted):

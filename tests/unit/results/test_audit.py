@@ -12,8 +12,8 @@ import pytest
 from testbed import events
 from testbed.errors import BadInput
 from testbed.results.audit import CHECKS, Audit, audit, audit_all
-from testbed.results.conclude import conclude_all
 from testbed.results.folder import RunFolder
+from testbed.results.tables import conclude_all
 from tests.unit.results import sample
 from tests.unit.results.written import NOW, Mutation, Record, mutate, one, write_run
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from jobs.demand import Compute
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.engine.engine import Engine
 from testbed.results.audit import Audit, audit
-from testbed.results.conclude import conclude
 from testbed.results.folder import RunFolder
-from testbed.results.topology import topology_record
+from testbed.results.tables import conclude, topology_record
 from testbed.schedulers.easy import Easy
 from testbed.schedulers.slots import Slots
 from tests.unit.results.written import NOW, write_resolved
@@ -36,7 +36,7 @@ def audited(base: Path, policy: Easy, label: str, jobs: list[JobRequest], nodes:
 
 
 def job(name: str, nodes: int, runs_s: float, at: float = 0.0, **more: object) -> JobRequest:
-    return JobRequest(name, at, nodes, 0, runs_s, kind="compute", **more)  # type: ignore[arg-type]
+    return JobRequest(name, at, nodes, 0, runs_s, demand=Compute(), **more)  # type: ignore[arg-type]
 
 
 class Reckless(Easy):

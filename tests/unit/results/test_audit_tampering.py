@@ -21,10 +21,9 @@ from hypothesis import strategies as st
 
 from testbed import events
 from testbed.results.audit import Audit, audit
-from testbed.results.expectations import ApplicationExpectation, Band, Expectation
-from testbed.results.links import COLUMNS as LINK_COLUMNS
 from testbed.results.metrics import Summary
-from testbed.results.rows import COLUMNS
+from testbed.results.tables import JOB_COLUMNS, LINK_COLUMNS
+from testbed.spec.expectation import ApplicationExpectation, Band, Expectation
 from tests.unit.results import sample
 from tests.unit.results.written import FIG10, Record, write_run
 
@@ -138,7 +137,7 @@ def lies_about(cell: str) -> list[str]:
     return out
 
 
-@pytest.mark.parametrize("column", COLUMNS)
+@pytest.mark.parametrize("column", JOB_COLUMNS)
 def test_every_cell_of_the_table_is_checked(run: Path, column: str) -> None:
     table = read_table(run)
     at = table[0].index(column)
@@ -155,7 +154,7 @@ def test_every_cell_of_the_table_is_checked(run: Path, column: str) -> None:
         row[at] = honest
 
 
-@pytest.mark.parametrize("column", COLUMNS)
+@pytest.mark.parametrize("column", JOB_COLUMNS)
 def test_every_column_of_the_table_has_to_be_there(run: Path, column: str) -> None:
     table = read_table(run)
     at = table[0].index(column)

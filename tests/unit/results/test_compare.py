@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from testbed import events
-from testbed.results.compare import decisions, first_difference
+from testbed.results.comparison import decisions, first_difference
 
 
 def started(job_id: str, at_s: float, server: int = 0) -> list[events.Event]:

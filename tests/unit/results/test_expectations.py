@@ -4,16 +4,9 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from testbed.results.expectations import (
-    ApplicationExpectation,
-    Band,
-    Expectation,
-    Verdicts,
-    evaluate,
-    verdicts_from_json,
-)
-from testbed.results.metrics import Fidelity, tally
-from testbed.results.rows import JobRow
+from testbed.results.metrics import Fidelity, JobRow, tally
+from testbed.results.tables import Verdicts, evaluate, verdicts_from_json
+from testbed.spec.expectation import ApplicationExpectation, Band, Expectation
 from tests.unit.results import sample
 
 ROWS = tuple(tally(sample.main_example()).rows())

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from jobs.demand import Compute
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.cli.main import run
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.errors import BadInput
-from testbed.results.explain import Overtaker, explain
+from testbed.results.job_history import Overtaker, explained
 from testbed.schedulers.cmbf import Cmbf
 from testbed.schedulers.easy import Easy
 from testbed.schedulers.policy import Policy
@@ -25,7 +26,7 @@ from topologies.flat import flat
 
 
 def job(name: str, nodes: int, runs_s: float, at: float = 0.0) -> JobRequest:
-    return JobRequest(name, at, nodes, 0, runs_s, kind="compute")
+    return JobRequest(name, at, nodes, 0, runs_s, demand=Compute())
 
 
 def history(policy: Policy, jobs: list[JobRequest], nodes: int) -> list[events.Event]:
@@ -45,7 +46,7 @@ JOBS = [
 
 
 def test_what_stood_in_the_way_and_who_was_backfilled() -> None:
-    told = explain(history(Easy(), JOBS, 3), "b")
+    told = explained(history(Easy(), JOBS, 3), "b")
     assert (told.submit_s, told.start_s, told.end_s, told.outcome) == (1.0, 10.0, 15.0, "finished")
     assert told.waited_s == 9.0
     assert told.overtaken_by == [Overtaker("c", 2.0, 2.0, 1), Overtaker("e", 7.0, 7.0, 1)]
@@ -55,14 +56,14 @@ def test_what_stood_in_the_way_and_who_was_backfilled() -> None:
 
 
 def test_who_came_before_has_overtaken_nobody() -> None:
-    told = explain(history(Easy(), JOBS, 3), "d")
+    told = explained(history(Easy(), JOBS, 3), "d")
     assert [o.job_id for o in told.overtaken_by] == ["e"]
     assert told.waited_s == 12.0
 
 
 def test_waiting_after_a_preemption_counts_too() -> None:
     jobs = [job("big", 2, 10.0), job("all", 3, 10.0, 1.0), job("small", 1, 100.0, 2.0)]
-    told = explain(history(Cmbf(), jobs, 3), "small")
+    told = explained(history(Cmbf(), jobs, 3), "small")
     assert told.waited_s == 10.0
     assert [step.says for step in told.steps] == [
         "submitted, asks for 1 VM",
@@ -77,7 +78,7 @@ def test_waiting_after_a_preemption_counts_too() -> None:
 
 def test_an_unknown_job_is_bad_input() -> None:
     with pytest.raises(BadInput, match="no job 'z'") as caught:
-        explain(history(Easy(), JOBS, 3), "z")
+        explained(history(Easy(), JOBS, 3), "z")
     assert caught.value.mend == "jobs are named as a, b, c, d, e"
 
 
@@ -98,8 +99,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.parametrize("name", ["fcfs", "sbf", "bgmbf", "easy", "cmbf", "ambf", "cmcbf", "amcbf"])
 def test_every_queueing_policy_says_why_a_job_waits(name: str) -> None:
-    jobs = [JobRequest(f"j{k}", float(k), 3, 0, 20.0, kind="compute") for k in range(3)]
-    told = explain(history(build_policy(name, embedder("oktopus"), {}), jobs, 4), "j2")
+    jobs = [JobRequest(f"j{k}", float(k), 3, 0, 20.0, demand=Compute()) for k in range(3)]
+    told = explained(history(build_policy(name, embedder("oktopus"), {}), jobs, 4), "j2")
     if told.waited_s:
         reasons = [step.says for step in told.steps if step.event == "job_waits"]
         assert reasons

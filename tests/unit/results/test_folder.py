@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from testbed import events
 from testbed.errors import BadInput
 from testbed.results.folder import Owner, RunFolder, as_json, caller, folder_name
-from testbed.results.read import read_events
+from testbed.results.reading import read_events
 from tests.unit.results.written import NOW
 
 

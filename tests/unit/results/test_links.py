@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from testbed import events
-from testbed.results import links
-from testbed.results.links import link_rows, reservations, simulated_rows, write_links_csv
+from testbed.results import tables
+from testbed.results.tables import link_rows, reservations, simulated_rows, write_links_csv
 from tests.unit.results import sample
 
 
@@ -46,7 +46,7 @@ def test_means_over_intervals_keep_the_volume() -> None:
     topology = sample.tree((4,))
     held = list(reservations(stream))
     rows = list(simulated_rows(topology, held, 77.5))
-    step_s = 77.5 / links.MAX_INTERVALS
+    step_s = 77.5 / tables.MAX_INTERVALS
     assert sum(row.reserved_bps for row in rows) * step_s == pytest.approx(
         sum(r.bps * (r.end_s - r.start_s) for r in held)
     )
@@ -55,7 +55,7 @@ def test_means_over_intervals_keep_the_volume() -> None:
 
 
 def test_many_links_get_fewer_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links, "MAX_SIMULATED_ROWS", 40)
+    monkeypatch.setattr(tables, "MAX_SIMULATED_ROWS", 40)
     rows = list(link_rows(sample.preempting()))
     assert len(rows) == 40
     assert len({row.time_s for row in rows}) == 5

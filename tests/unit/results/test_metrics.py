@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed import events
-from testbed.results.metrics import Summary, quantile, spread, tally
-from testbed.results.rows import COLUMNS, JobRow, write_jobs_csv
+from testbed.results.metrics import JobRow, Summary, quantile, spread, tally
+from testbed.results.tables import JOB_COLUMNS, write_jobs_csv
 from tests.unit.results import sample
 
 DESIGN_COLUMNS = [
@@ -70,7 +70,7 @@ def summary_of(stream: list[events.Event]) -> Summary:
 
 
 def test_columns_and_keys_are_those_agreed() -> None:
-    assert list(COLUMNS[: len(DESIGN_COLUMNS)]) == DESIGN_COLUMNS
+    assert list(JOB_COLUMNS[: len(DESIGN_COLUMNS)]) == DESIGN_COLUMNS
     record = summary_of(sample.main_example()).to_json()
     assert set(DESIGN_SUMMARY) <= set(record)
     assert set(record["estimate_ratio"]) == {"min", "median", "p95", "max"}

@@ -7,10 +7,10 @@ from dataclasses import fields
 from pathlib import Path
 
 from testbed.events import EVENTS
-from testbed.results import folder, links, profiling
+from testbed.results import bandwidth_sweep, folder, tables
 from testbed.results.audit import CHECKS
 from testbed.results.metrics import tally
-from testbed.results.rows import COLUMNS
+from testbed.results.tables import JOB_COLUMNS
 from tests.unit.results import sample
 from tests.unit.results.written import write_run
 
@@ -37,7 +37,7 @@ def test_every_file_is_described(tmp_path: Path) -> None:
     constants = {
         folder.SPEC, folder.RESOLVED, folder.PROVENANCE, folder.EVENTS, folder.JOBS, folder.LINKS,
         folder.SUMMARY, folder.REPORT, folder.PLAN, folder.LOGS,
-        profiling.PROFILE, profiling.PROFILE_RECORD,
+        bandwidth_sweep.PROFILE, bandwidth_sweep.PROFILE_RECORD,
     }  # fmt: skip
     assert described == constants
 
@@ -51,9 +51,9 @@ def test_every_event_and_its_fields_are_described() -> None:
 
 
 def test_every_column_is_described_in_order() -> None:
-    assert [named(row[0])[0] for row in rows("run-folder.md", "jobs.csv")] == list(COLUMNS)
+    assert [named(row[0])[0] for row in rows("run-folder.md", "jobs.csv")] == list(JOB_COLUMNS)
     text = (DOCS / "run-folder.md").read_text(encoding="utf-8")
-    assert f"`{', '.join(links.COLUMNS)}`" in text
+    assert f"`{', '.join(tables.LINK_COLUMNS)}`" in text
 
 
 def test_every_key_of_the_summary_is_described(tmp_path: Path) -> None:

@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import RunFailed
-from testbed.report.profile import profile_alt, profile_svg, profile_table
-from testbed.results.profiling import (
+from testbed.report.bandwidth_charts import profile_alt, profile_svg
+from testbed.report.result_tables import profile_table
+from testbed.results.bandwidth_sweep import (
     MeasuredLadder,
     Rung,
     ladder_from_json,
     ladder_of_rows,
     measured_ladder,
 )
-from testbed.results.rows import JobRow
+from testbed.results.metrics import JobRow
 from testbed.spec.profile import read_profile
 from testbed.spec.sourced import Ladder
 

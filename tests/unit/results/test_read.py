@@ -8,10 +8,9 @@ import pytest
 
 from testbed.cli.main import run as command
 from testbed.errors import BadInput
-from testbed.results.conclude import conclude
 from testbed.results.folder import RunFolder
-from testbed.results.read import load_run, policy_folders, policy_of, read_events
-from testbed.results.topology import topology_record
+from testbed.results.reading import load_run, policy_folders, policy_of, read_events
+from testbed.results.tables import conclude, topology_record
 from tests.unit.results import sample
 from tests.unit.results.written import FIG10, mutate, write_run
 from topologies.tree import tree as tree_topology

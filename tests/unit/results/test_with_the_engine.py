@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.results.audit import Audit, audit
-from testbed.results.conclude import conclude
 from testbed.results.folder import RunFolder
-from testbed.results.topology import topology_record
-from testbed.runs.play import dry_run
+from testbed.results.tables import conclude, topology_record
+from testbed.runs.playing import dry_run
 from testbed.schedulers.registry import build_policy
 from testbed.spec.load import load_experiment
 from tests.unit.results.written import NOW, write_resolved

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from testbed.events import Event, JobSubmitted, RunStarted
-from testbed.results.conclude import Results, conclude
-from testbed.results.expectations import ApplicationExpectation, Band, Expectation
 from testbed.results.folder import RunFolder
+from testbed.results.tables import Results, conclude
+from testbed.spec.expectation import ApplicationExpectation, Band, Expectation
 
 NOW = datetime(2026, 11, 20, 14, 15, 0, tzinfo=UTC)
 FIG10 = Expectation(

@@ -1,6 +1,7 @@
 """A live run that something stops: exit 4 or 130, a word why, and a folder as whole as it can be.
 
-The world is :mod:`tests.unit.emu.fake_live`; what the real one does is tests/emu/test_faults.py's.
+The world is :mod:`tests.support.fake_emulation`;
+what the real one does is tests/emu/test_faults.py's.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from typing import Any
 
 import pytest
 
-from jobs.live.client import AgentPoolError
-from testbed.backends.emu import backend as emu
-from testbed.backends.emu import clean, settings
-from testbed.backends.emu.ledger import Ledger, Netns
-from testbed.backends.emu.world import LiveOptions
+from jobs.live.agent_pool import AgentPoolError
+from testbed.backends.emu import cleanup, cleanup_journal
+from testbed.backends.emu import live_backend as emu
+from testbed.backends.emu.cleanup_journal import Ledger, Netns
+from testbed.backends.emu.emulation import LiveOptions
 from testbed.errors import RunFailed
 from testbed.results.folder import RunFolder
-from testbed.runs import live
-from testbed.runs.record import Recorded
+from testbed.runs import live_run
+from testbed.runs.playing import Recorded
 from testbed.spec.load import load_experiment
-from tests.unit.emu.fake_live import SCALE_RATE, FakeWorld
+from tests.support.fake_emulation import SCALE_RATE, FakeWorld
 
 FILE = """
 name: faults
@@ -65,9 +66,9 @@ def run(tmp_path: Path, top: RunFolder, monkeypatch: pytest.MonkeyPatch) -> Run:
             prepare(world)
             yield world
 
-        monkeypatch.setattr(live, "live_world", fake)
-        show = live.LiveRun(lambda _: None, lambda *_: nullcontext(lambda _: None))
-        return live.run_live(load_experiment(path), top, LiveOptions(), show, ["testbed"])
+        monkeypatch.setattr(live_run, "live_world", fake)
+        show = live_run.LiveRun(lambda _: None, lambda *_: nullcontext(lambda _: None))
+        return live_run.run_live(load_experiment(path), top, LiveOptions(), show, ["testbed"])
 
     return play
 
@@ -113,7 +114,7 @@ def test_a_disk_that_is_full_when_all_is_to_be_written_down(
     run: Run, monkeypatch: pytest.MonkeyPatch, policies: str
 ) -> None:
     """Jobs have run: this is a run that failed, not a bad file."""
-    monkeypatch.setattr(live, "conclude_run" if policies == "fcfs" else "conclude_all", full)
+    monkeypatch.setattr(live_run, "conclude_run" if policies == "fcfs" else "conclude_all", full)
     with pytest.raises(RunFailed, match=r"the run stopped: .*No space left"):
         run(policies=policies)
 
@@ -139,7 +140,7 @@ def test_a_fork_server_that_ends_between_two_polls(run: Run, top: RunFolder) -> 
 def test_what_asks_again_to_end_is_heard_when_all_is_written_down(
     run: Run, top: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    conclude = live.conclude_run
+    conclude = live_run.conclude_run
     asked: list[int] = []
 
     def interrupted(*more: Any) -> Recorded:
@@ -147,7 +148,7 @@ def test_what_asks_again_to_end_is_heard_when_all_is_written_down(
         os.kill(os.getpid(), signal.SIGTERM)
         return conclude(*more)
 
-    monkeypatch.setattr(live, "conclude_run", interrupted)
+    monkeypatch.setattr(live_run, "conclude_run", interrupted)
 
     def spoil(world: FakeWorld) -> None:
         def ended(tenant: Any) -> None:
@@ -194,12 +195,12 @@ def test_a_network_goes_though_its_ledgers_disk_is_full(
     grace = tmp_path / "rcu"
     grace.write_text("0")
     removed: list[str] = []
-    monkeypatch.setattr(settings, "RCU_EXPEDITED", grace)
+    monkeypatch.setattr(cleanup_journal, "RCU_EXPEDITED", grace)
     monkeypatch.setattr(
-        clean, "_remove_listed", lambda entries, *_, **__: removed.extend(e.name for e in entries)
+        cleanup, "_remove_listed", lambda entries, *_, **__: removed.extend(e.name for e in entries)
     )
     monkeypatch.setattr(os, "write", full)
-    clean.remove_network(ledger)
+    cleanup.remove_network(ledger)
     assert removed == ["nobody-s0v0"]
     assert grace.read_text() == "0"
     assert not ledger.entries

@@ -14,10 +14,8 @@ from testbed.cli import main
 from testbed.errors import RunFailed
 from testbed.events import JobEnded
 from testbed.results.folder import RunFolder
-from testbed.runs.play import dry_run
+from testbed.runs.playing import Recorded, dry_run, run_simulated
 from testbed.runs.profiled import Profiled, profiled
-from testbed.runs.record import Recorded
-from testbed.runs.simulated import run_simulated
 from testbed.spec.experiment import Experiment
 from testbed.spec.load import load_experiment
 

@@ -13,10 +13,10 @@ from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.cli.main import run as command
 from testbed.errors import RunFailed
-from testbed.results.compare import decisions, first_difference
+from testbed.results.comparison import decisions, first_difference
 from testbed.results.folder import EVENTS, EventLog
-from testbed.runs.answers import ANSWERS, Recorded, Replayed
-from testbed.runs.play import play
+from testbed.runs.backend_trace import ANSWERS, ReplayBackend, TracingBackend
+from testbed.runs.playing import play
 from testbed.spec.experiment import Experiment, PolicySpec
 from testbed.spec.load import load_experiment
 
@@ -54,7 +54,9 @@ def recorded(
     told: list[events.Event] = []
     play(
         experiment, policy or experiment.policies[0],
-        Recorded(Late(experiment.datacentre), lambda a: answers.append(json.loads(json.dumps(a)))),
+        TracingBackend(
+            Late(experiment.datacentre), lambda a: answers.append(json.loads(json.dumps(a)))
+        ),
         told.append,
     )  # fmt: skip
     return answers, told
@@ -63,7 +65,7 @@ def recorded(
 def test_the_same_answers_lead_to_the_same_events(experiment: Experiment) -> None:
     answers, told = recorded(experiment)
     again: list[events.Event] = []
-    world = Replayed(iter(list(enumerate(answers, 1))))
+    world = ReplayBackend(iter(list(enumerate(answers, 1))))
     play(experiment, experiment.policies[0], world, again.append)
     assert [e.to_json() for e in again[1:]] == [e.to_json() for e in told[1:]]
     assert len(decisions(told)) > 50
@@ -77,7 +79,7 @@ def test_another_decision_is_found_and_the_replay_ends_there(experiment: Experim
     with pytest.raises(RunFailed, match="asks for start"):
         play(
             experiment, experiment.policies[0],
-            Replayed(iter(list(enumerate(answers, 1)))), lambda _: None,
+            ReplayBackend(iter(list(enumerate(answers, 1)))), lambda _: None,
         )  # fmt: skip
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from testbed import events
-from testbed.results.compare import decisions
-from testbed.runs.play import dry_run
+from testbed.results.comparison import decisions
+from testbed.runs.playing import dry_run
 from testbed.spec.load import load_experiment
 from tests.unit.workload.traces import skip_without_traces_of
 
@@ -105,7 +105,9 @@ def test_leases_live_preempts_no_best_effort_lease_twice_and_keeps_every_advance
     history = dry_run(experiment, experiment.policies[0])
     given_way = [e.job_id for e in history if isinstance(e, events.JobPreempted)]
     assert len(given_way) == len(set(given_way)) > 0
-    wanted = {job.id: job.wanted_s for job in experiment.jobs if job.lease == "advance"}
+    wanted = {
+        job.id: job.demand.wanted_s for job in experiment.jobs if job.demand.lease_type == "advance"
+    }
     started = {e.job_id: e.t for e in history if isinstance(e, events.JobStarted)}
     assert {k: started[k] for k in wanted if k in started} == {
         k: at for k, at in wanted.items() if k in started

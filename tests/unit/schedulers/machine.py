@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from jobs.demand import Compute
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
@@ -13,7 +14,9 @@ from topologies.flat import flat
 
 
 def job(name: str, nodes: int, runs_s: float, at: float = 0.0, **more: object) -> JobRequest:
-    return JobRequest(name, at, nodes, 0, runs_s, kind="compute", **more)  # type: ignore[arg-type]
+    uses = {key: more.pop(key) for key in ("cpu_use", "cpu_estimate") if key in more}
+    demand = Compute(**uses)  # type: ignore[arg-type]
+    return JobRequest(name, at, nodes, 0, runs_s, demand=demand, **more)  # type: ignore[arg-type]
 
 
 def run(

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.demand import Transfer
 from jobs.request import SERVICE_TAG, JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
@@ -113,7 +114,7 @@ def test_every_job_has_an_outcome_in_time(
     coupling: Coupling, drawn: list[tuple[int, int, int, int, str]]
 ) -> None:
     jobs = [
-        JobRequest(f"j{k:02}", float(at), n, b, float(p), 2.0 * p, pattern=pattern)  # type: ignore[arg-type]
+        JobRequest(f"j{k:02}", float(at), n, b, float(p), 2.0 * p, demand=Transfer(pattern=pattern))  # type: ignore[arg-type]
         for k, (at, n, b, p, pattern) in enumerate(drawn)
     ]
     found = play(SMALL, jobs, coupling)

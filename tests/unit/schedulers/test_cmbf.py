@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.demand import Lease
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
@@ -105,7 +106,7 @@ def test_a_job_larger_than_the_machine_is_rejected_with_its_reason() -> None:
 
 @pytest.mark.parametrize("policy", [Easy(), Cmbf(), Cmcbf()], ids=lambda policy: policy.name)
 def test_what_a_policy_does_not_count_it_does_not_run(policy: Policy) -> None:
-    wide = JobRequest("wide", 0.0, 1, 0, 5.0, kind="compute", cores=2)
+    wide = JobRequest("wide", 0.0, 1, 0, 5.0, demand=Lease(cores=2))
     history = run(policy, [wide, job("ok", 1, 1.0)], 3)
     said = {e.job_id: e.reason for e in history if isinstance(e, events.JobEnded)}
     assert said["wide"] == "it asks for several cores or memory, which this policy does not count"

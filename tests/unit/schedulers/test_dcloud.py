@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.request import SERVICE_TAG, DemandCurve, JobRequest
+from jobs.demand import Compute, DemandCurve
+from jobs.request import SERVICE_TAG, JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.dcloud import DCloud
 from testbed.schedulers.policy import Policy
@@ -66,8 +67,8 @@ def test_figure_1(dc: DataCentre, by: str) -> None:
 
 def test_sliding_past_what_is_there() -> None:
     # The data centre is full until 10 s; a job that can wait does, and starts at a grid point.
-    fills = JobRequest("fills", 0.0, 24, 0, 10.0, 10.0, kind="compute")
-    waits = JobRequest("waits", 5.0, 24, 0, 5.0, 25.0, kind="compute")
+    fills = JobRequest("fills", 0.0, 24, 0, 10.0, 10.0, demand=Compute())
+    waits = JobRequest("waits", 5.0, 24, 0, 5.0, 25.0, demand=Compute())
     history = play(SMALL, [fills, waits], DCloud(embedder("oktopus"), gamma=0.0))
     assert reserved(history)["waits"].start_s == 5.0 + 6.0  # steps of (25 - 5) / 10 s
     assert ended(history)["waits"].t == 16.0
@@ -87,8 +88,8 @@ def test_scaling_where_the_bandwidth_asked_for_does_not_fit() -> None:
 
 
 def test_what_is_left_of_a_reservation_is_free_when_the_job_ends_early() -> None:
-    early = JobRequest("early", 0.0, 24, 0, 10.0, 10.0, kind="compute", true_duration_s=4.0)
-    after = JobRequest("after", 4.0, 24, 0, 5.0, 5.0, kind="compute")
+    early = JobRequest("early", 0.0, 24, 0, 10.0, 10.0, demand=Compute(), true_duration_s=4.0)
+    after = JobRequest("after", 4.0, 24, 0, 5.0, 5.0, demand=Compute())
     assert {e.outcome for e in ended(play(SMALL, [early, after])).values()} == {"finished"}
 
 
@@ -99,7 +100,7 @@ def test_what_is_left_of_a_reservation_is_free_when_the_job_ends_early() -> None
 )  # fmt: skip
 def test_profiling_errors(error: float, outcome: str, end_s: float) -> None:
     job = JobRequest("j", 0.0, 2, 5, 100.0, 150.0, true_duration_s=100.0 * (1 + error))
-    job = replace(job, kind="compute", bandwidth_bps=0)
+    job = replace(job, demand=Compute(), bandwidth_bps=0)
     policy = DCloud(embedder("oktopus"), 0.12, Reshaping(slides=False))
     found = ended(play(SMALL, [job], policy))["j"]
     assert (found.outcome, found.t) == (outcome, pytest.approx(end_s))
@@ -108,13 +109,13 @@ def test_profiling_errors(error: float, outcome: str, end_s: float) -> None:
 
 
 def test_an_error_beyond_the_deadline_is_killed_at_the_deadline() -> None:
-    job = JobRequest("j", 3.0, 2, 0, 100.0, 100.0, kind="compute", true_duration_s=101.0)
+    job = JobRequest("j", 3.0, 2, 0, 100.0, 100.0, demand=Compute(), true_duration_s=101.0)
     assert ended(play(SMALL, [job]))["j"].t == 103.0
 
 
 def test_a_demand_curve_ends_before_its_estimate_and_frees_the_rest() -> None:
     curve = DemandCurve(((0.5, 0), (1.0, 10)))
-    job = JobRequest("j", 0.0, 6, 10, 10.0, 60.0, kind="demand", demand=curve)
+    job = JobRequest("j", 0.0, 6, 10, 10.0, 60.0, demand=curve)
     history = play(SMALL, [job], DCloud(embedder("oktopus"), 0.0, Reshaping(slides=False)))
     booked, done = reserved(history)["j"], ended(history)["j"]
     assert booked.rate_bps < 10

@@ -14,7 +14,7 @@ from jobs.workload.laws import Law
 from jobs.workload.tenants import reading_g
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.compiled import numba_available
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
 from testbed.schedulers.dcloud import DCloud
@@ -28,7 +28,7 @@ from topologies.tree import tree
 
 pytestmark = pytest.mark.skipif(not numba_available(), reason="no Numba")
 
-RAGGED = custom(
+UNEVEN = custom(
     {
         "servers": [{"name": f"s{k}", "slots": 1 + k % 4} for k in range(7)],
         "switches": ["top", "mid", "low"],
@@ -48,7 +48,7 @@ RAGGED = custom(
 CENTRES = {
     "tree": tree([2, 2, 3], [30, 20, 10], 3),
     "many slots": tree([2, 2], [40, 30], [9, 2, 5, 7]),
-    "ragged": RAGGED,
+    "uneven": UNEVEN,
     "flat": flat(6, 4),
     "one server": tree([1], 10, 4),
     "pooled fat-tree": fat_tree(4, 10, 2, network="pooled"),

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.embedding.placement import Placement
-from testbed.reservation.footprint import footprint
-from testbed.reservation.ledger import Ledger, OverCommit
+from testbed.reservation.ledger import Ledger, OverCommit, footprint
 from testbed.schedulers.dru import Candidate, Utilisation, increases, integral, less
 from topologies.custom import custom
 from topologies.datacentre import DataCentre
@@ -94,7 +93,7 @@ def test_comparison(a: tuple[float, ...], b: tuple[float, ...], is_less: bool) -
     assert less(*scaled) is is_less
 
 
-RAGGED = custom(
+UNEVEN = custom(
     {
         "servers": [
             {"name": "near", "slots": 3},
@@ -116,7 +115,7 @@ CENTRES = {
     "uneven": tree([3, 2], [15, 10], [1, 2, 3, 4, 0, 6]),
     "fat-tree": fat_tree(4, 10, 2),
     "flat": flat(5, 3),
-    "ragged": RAGGED,
+    "uneven depth": UNEVEN,
 }
 
 

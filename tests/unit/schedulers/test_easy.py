@@ -12,7 +12,7 @@ from jobs.workload.records import jobs_of
 from jobs.workload.swf import read_swf
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.easy import Easy
 from testbed.schedulers.policy import Policy

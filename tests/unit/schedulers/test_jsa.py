@@ -6,12 +6,13 @@ import random
 
 import pytest
 
-from jobs.profile import Profile, linear_profile
+from jobs.demand import Transfer
+from jobs.job_profile import Profile, linear_profile
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.backends.sim.sharing import Sharing
-from testbed.embedding.registry import embedder, embedder_names
+from testbed.embedding.base import embedder, embedder_names
 from testbed.engine.engine import Engine
 from testbed.schedulers.registry import build_policy
 from topologies.datacentre import DataCentre
@@ -51,7 +52,7 @@ def rates(history: list[events.Event]) -> dict[str, int]:
 
 
 def job(name: str, at_s: float, n: int, due_s: float, value: float = 1.0) -> JobRequest:
-    return JobRequest(name, at_s, n, 10, 20.0, due_s, value=value, profile=FAST)
+    return JobRequest(name, at_s, n, 10, 20.0, due_s, value=value, demand=Transfer(profile=FAST))
 
 
 def test_jsa_starts_with_the_least_option_and_uses_what_is_left() -> None:
@@ -164,7 +165,9 @@ def test_whatever_is_started_ends_by_its_deadline(policy: str, placing: str) -> 
                     took_s,
                     took_s * rng.uniform(2, 7),
                     value=rng.uniform(100, 1000),
-                    profile=linear_profile(bandwidth, took_s, rng.uniform(0, 0.14)),
+                    demand=Transfer(
+                        profile=linear_profile(bandwidth, took_s, rng.uniform(0, 0.14))
+                    ),
                 )
             )
         due = {one.id: one.deadline_at_s or 0.0 for one in jobs}

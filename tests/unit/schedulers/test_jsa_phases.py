@@ -8,13 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from jobs.profile import Profile, linear_profile
+from jobs.demand import Transfer
+from jobs.job_profile import Profile, linear_profile
 from jobs.request import JobRequest
 from testbed.embedding.check import check_placement
 from testbed.embedding.placement import Placement, Residual, hose_bps, tree_of
 from testbed.embedding.vmplace import most_localized
-from testbed.schedulers.jsa_phases import (
+from testbed.schedulers.jsa import (
     Candidate,
+    Room,
     Scheduled,
     admit,
     by_reward,
@@ -23,7 +25,6 @@ from testbed.schedulers.jsa_phases import (
     raise_all,
     shorten_longest,
 )
-from testbed.schedulers.jsa_room import Room
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree
@@ -66,7 +67,9 @@ def _candidate(rng: random.Random, number: int) -> Candidate:
         took_s,
         rng.choice([None, took_s * rng.uniform(1, 7)]),
         value=float(rng.choice([0, 100, 500])),
-        profile=rng.choice([None, linear_profile(bandwidth, took_s, rng.uniform(0, 0.19))]),
+        demand=Transfer(
+            profile=rng.choice([None, linear_profile(bandwidth, took_s, rng.uniform(0, 0.19))])
+        ),
     )
     return Candidate(job, options_of(job), number)
 
@@ -173,7 +176,9 @@ def test_a_round_is_the_printed_algorithm(seed: int) -> None:
 def ready(
     name: str, value: float, deadline_s: float, profile: Profile | None = None, order: int = 1
 ) -> Candidate:
-    job = JobRequest(name, 0.0, 2, 10, 10.0, deadline_s, value=value, profile=profile)
+    job = JobRequest(
+        name, 0.0, 2, 10, 10.0, deadline_s, value=value, demand=Transfer(profile=profile)
+    )
     return Candidate(job, options_of(job), order)
 
 

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs.request import JobRequest, LeaseType
+from jobs.demand import Lease, LeaseType
+from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
-from testbed.results.topology import topology_record
+from testbed.results.tables import topology_record
 from testbed.schedulers.mbfcbs import GREEDY, Mbfcbs, Settings
 from testbed.schedulers.policy import Policy
 from testbed.schedulers.registry import build_policy
@@ -41,14 +42,15 @@ def leases(draw: st.DrawFn) -> list[JobRequest]:
                 draw(st.sampled_from([1, 1, 1, 2, 5])),
                 0,
                 length,
-                kind="compute",
+                demand=Lease(
+                    cores=draw(st.integers(1, 4)),
+                    memory_mib=draw(st.sampled_from([0, 500, 1900, 4000])),
+                    lease_type=kind,
+                    wanted_s=clock + draw(st.sampled_from([0.0, 2.0, 9.9, 40.0]))
+                    if kind == "advance"
+                    else None,
+                ),
                 true_duration_s=length * draw(st.sampled_from([1.0, 1.0, 0.3, 0.77])),
-                cores=draw(st.integers(1, 4)),
-                memory_mib=draw(st.sampled_from([0, 500, 1900, 4000])),
-                lease=kind,
-                wanted_s=clock + draw(st.sampled_from([0.0, 2.0, 9.9, 40.0]))
-                if kind == "advance"
-                else None,
             )
         )
     return out
@@ -100,7 +102,7 @@ def test_every_run_passes_the_audit_and_no_lease_vanishes(
     assert failures(checked) == []
     ends = [event for event in stream if isinstance(event, events.JobEnded)]
     assert sorted(event.job_id for event in ends) == sorted(job.id for job in jobs)
-    kinds = {job.id: job.lease for job in jobs}
+    kinds = {job.id: job.demand.lease_type for job in jobs}
     outcomes = {event.job_id: event.outcome for event in ends}
     assert "unfinished" not in outcomes.values()
     for job_id, outcome in outcomes.items():
@@ -113,9 +115,9 @@ def test_every_run_passes_the_audit_and_no_lease_vanishes(
 
 def cannot_ever_fit(job: JobRequest) -> bool:
     assert DC.memory_mib is not None
-    fit = DC.slots // job.cores
-    if job.memory_mib:
-        fit = np.minimum(fit, DC.memory_mib // job.memory_mib)
+    fit = DC.slots // job.demand.cores
+    if job.demand.memory_mib:
+        fit = np.minimum(fit, DC.memory_mib // job.demand.memory_mib)
     return int(fit.sum()) < job.n_vms
 
 

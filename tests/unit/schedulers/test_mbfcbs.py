@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jobs.demand import Lease
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.mbfcbs import GREEDY, Mbfcbs, Settings
 from testbed.schedulers.policy import Policy
@@ -22,22 +23,22 @@ from topologies.tree import tree
 
 
 def be(name: str, at_s: float, length_s: float, cores: int, **given: Any) -> JobRequest:
-    given.setdefault("n_vms", 1)
-    n_vms = given.pop("n_vms")
-    return JobRequest(
-        name, at_s, n_vms, 0, length_s, kind="compute", cores=cores,
-        **{"lease": "best-effort", **given},
-    )  # fmt: skip
+    asked = {"lease_type": "best-effort"}
+    asked |= {
+        key: given.pop(key) for key in ("lease_type", "wanted_s", "memory_mib") & given.keys()
+    }
+    n_vms = given.pop("n_vms", 1)
+    return JobRequest(name, at_s, n_vms, 0, length_s, demand=Lease(cores=cores, **asked), **given)
 
 
 def im(name: str, at_s: float, length_s: float, cores: int, **given: Any) -> JobRequest:
-    return be(name, at_s, length_s, cores, lease="immediate", **given)
+    return be(name, at_s, length_s, cores, lease_type="immediate", **given)
 
 
 def ar(
     name: str, at_s: float, start_s: float, length_s: float, cores: int, **given: Any
 ) -> JobRequest:
-    return be(name, at_s, length_s, cores, lease="advance", wanted_s=start_s, **given)
+    return be(name, at_s, length_s, cores, lease_type="advance", wanted_s=start_s, **given)
 
 
 def play(

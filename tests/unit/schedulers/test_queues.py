@@ -14,11 +14,11 @@ from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.embedding.adaba import AdaBa
+from testbed.embedding.base import embedder
 from testbed.embedding.placement import Refusal, empty_residual
-from testbed.embedding.registry import embedder
 from testbed.engine.engine import Engine
 from testbed.errors import BadInput
-from testbed.schedulers.registry import POLICIES, build_policy
+from testbed.schedulers.registry import build_policy, known_policies
 from tests.unit.schedulers.slow_queues import Run, Slow
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
@@ -396,7 +396,7 @@ def test_reasons_for_waiting_name_what_stands_in_the_way() -> None:
 
 def test_every_policy_takes_an_embedder_of_its_own() -> None:
     for name in NAMES:
-        assert "embedder" in POLICIES[name].keys
+        assert "embedder" in known_policies()[name].takes
         built = build_policy(name, embedder("oktopus"), {"embedder": "adaba"})
         assert built._embedder.name == "adaba"  # type: ignore[attr-defined]
         assert built.name == name

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.demand import Compute
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.embedding.base import Embedder
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import Embedder, embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.vc import VirtualCluster
 from topologies.datacentre import DataCentre
@@ -51,7 +51,7 @@ def test_a_job_runs_at_what_it_asks_for_from_its_arrival() -> None:
 
 
 def test_what_does_not_fit_now_is_rejected_with_the_reason_and_never_waits() -> None:
-    fills = JobRequest("a", 0.0, 24, 0, 10.0, kind="compute")
+    fills = JobRequest("a", 0.0, 24, 0, 10.0, demand=Compute())
     late, next_one = JobRequest("b", 9.0, 1, 1, 1.0), JobRequest("c", 10.0, 1, 1, 1.0)
     history = play(TREE, [fills, late, next_one])
     assert outcomes(history) == {"a": "finished", "b": "rejected", "c": "finished"}
@@ -71,7 +71,7 @@ def test_a_job_larger_than_the_data_centre_is_rejected_with_a_reason() -> None:
 
 
 def test_an_overrunning_job_keeps_its_reservation_to_its_true_end() -> None:
-    overruns = JobRequest("a", 0.0, 24, 0, 10.0, kind="compute", true_duration_s=25.0)
+    overruns = JobRequest("a", 0.0, 24, 0, 10.0, demand=Compute(), true_duration_s=25.0)
     waits_not = JobRequest("b", 20.0, 1, 1, 1.0)
     assert outcomes(play(TREE, [overruns, waits_not])) == {"a": "finished", "b": "rejected"}
 

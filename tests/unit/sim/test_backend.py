@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.request import DemandCurve, JobRequest, Pattern
+from jobs.demand import DemandCurve, Pattern, Transfer
+from jobs.request import JobRequest
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.backends.sim.flows import paths, traffic
 from testbed.backends.sim.sharing import Sharing
@@ -75,7 +76,7 @@ def test_rescaling_on_the_way() -> None:
 def test_a_demand_curve_is_followed_through_a_rescaling() -> None:
     curve = DemandCurve(((0.5, 0), (1.0, 100)))
     backend = SimulatedBackend()
-    job = JobRequest("a", 0.0, 2, 100, 10.0, kind="demand", demand=curve)
+    job = JobRequest("a", 0.0, 2, 100, 10.0, demand=curve)
     backend.start(job, on((0, 2)), 50, "foreground")
     backend.wait(4.0)
     backend.rescale("a", 25)
@@ -232,7 +233,7 @@ def test_traffic_never_loads_a_link_above_the_hose(
     pattern: Pattern, counts: list[int], seed: int
 ) -> None:
     placement = on(*((s, m) for s, m in enumerate(counts) if m))
-    job = transfer("j", n=placement.n_vms, pattern=pattern)
+    job = transfer("j", n=placement.n_vms, demand=Transfer(pattern))
     flows = traffic(DC, job, placement, seed)
     assert flows.count.sum() == job.n_vms * flows.per_vm
     hose = hose_bps(tree_of(DC, ROOT), placement, 1)
@@ -269,14 +270,14 @@ def test_paths_go_up_to_where_they_meet_and_down(dc: DataCentre) -> None:
 
 def test_permutations_depend_on_seed_and_job_alone() -> None:
     placement = on(*((s, 4) for s in range(8)))
-    job = transfer("j", n=32, pattern="permutation")
+    job = transfer("j", n=32, demand=Transfer("permutation"))
 
     def links(seed: int, job: JobRequest = job) -> list[int]:
         return traffic(DC, job, placement, seed).links.tolist()
 
     assert links(1) == links(1)
     assert links(1) != links(2)
-    assert links(1) != links(1, transfer("k", n=32, pattern="permutation"))
+    assert links(1) != links(1, transfer("k", n=32, demand=Transfer("permutation")))
 
 
 def test_what_the_servers_send_is_metered() -> None:

@@ -8,13 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.estimate import modelled_duration_s
-from jobs.request import DemandCurve, JobRequest
-from testbed.backends.sim.progress import advanced, remaining_s
+from jobs.demand import Compute, DemandCurve
+from jobs.request import JobRequest
+
+
+def remaining_s(job: JobRequest, done: float, rate_bps: float) -> float:
+    return job.demand.remaining_s(job, done, rate_bps)
+
+
+def advanced(job: JobRequest, done: float, rate_bps: float, elapsed_s: float) -> float:
+    return job.demand.advanced(job, done, rate_bps, elapsed_s)
 
 
 def demand_job(steps: tuple[tuple[float, int], ...], duration_s: float = 10.0) -> JobRequest:
-    return JobRequest("d", 0.0, 2, 100, duration_s, kind="demand", demand=DemandCurve(steps))
+    return JobRequest("d", 0.0, 2, 100, duration_s, demand=DemandCurve(steps))
 
 
 curves = st.lists(
@@ -67,7 +74,7 @@ def test_what_is_done_and_what_remains_belong_together(
 @given(steps=curves, rate=rates)
 def test_from_the_start_it_is_the_model(steps: tuple[tuple[float, int], ...], rate: int) -> None:
     job = demand_job(steps)
-    assert remaining_s(job, 0.0, rate) == modelled_duration_s(job, rate)
+    assert remaining_s(job, 0.0, rate) == job.demand.duration_s(job, rate)
 
 
 def test_a_transfer_advances_with_its_share() -> None:
@@ -83,7 +90,7 @@ def test_nothing_moves_without_bandwidth_but_what_needs_none() -> None:
     transfer = JobRequest("t", 0.0, 2, 100, 10.0)
     assert remaining_s(transfer, 0.5, 0) == math.inf
     assert advanced(transfer, 0.5, 0, 1000.0) == 0.5
-    assert remaining_s(JobRequest("c", 0.0, 2, 0, 10.0, kind="compute"), 0.5, 0) == 5.0
+    assert remaining_s(JobRequest("c", 0.0, 2, 0, 10.0, demand=Compute()), 0.5, 0) == 5.0
     ends_computing = demand_job(((0.5, 100), (1.0, 0)))
     assert remaining_s(ends_computing, 0.5, 0) == 5.0
     assert remaining_s(ends_computing, 0.4, 0) == math.inf

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
+from jobs.demand import Transfer
 from jobs.request import JobRequest
 from testbed.backends.sim.sharing import SharedNetwork, Sharing
 from testbed.embedding.placement import Placement
-from testbed.reservation.maxmin import max_min_rates
+from testbed.reservation.maxmin import FloatArray, max_min_rates
+from tests.support.loops import fill_vectors
 from topologies.datacentre import DataCentre
 from topologies.tree import tree
 
@@ -37,17 +40,16 @@ def random_problem(rng: random.Random, *, common: bool) -> Problem:
     return capacity, units, [rng.randint(1, 12) for _ in units]
 
 
-def solve(problem: Problem, *, compile_loops: bool = True) -> list[float]:
+def solve(problem: Problem, rates_of: Callable[..., FloatArray] = max_min_rates) -> list[float]:
     capacity, units, caps = problem
     flat = [entry for its in units for entry in its]
-    rates: list[float] = max_min_rates(
+    rates: list[float] = rates_of(
         np.array(capacity, dtype=np.float64),
         np.concatenate(([0], np.cumsum([len(its) for its in units]))).astype(np.int64),
         np.array([link for link, _, _ in flat], dtype=np.int64),
         np.array([float(weight) for _, weight, _ in flat]),
         np.array(caps, dtype=np.float64),
         np.array([float(priority) for _, _, priority in flat]),
-        compile_loops=compile_loops,
     ).tolist()
     return rates
 
@@ -115,7 +117,7 @@ def one_after_another(problem: Problem) -> tuple[list[Fraction], bool]:
 def test_weighted_max_min_is_what_progressive_filling_comes_to(seed: int) -> None:
     problem = random_problem(random.Random(f"common {seed}"), common=True)
     expected = [float(rate) for rate in filled_together(problem)]
-    assert solve(problem, compile_loops=False) == pytest.approx(expected, rel=1e-9)
+    assert solve(problem, fill_vectors) == pytest.approx(expected, rel=1e-9)
 
 
 def test_with_a_priority_for_each_link_units_may_be_filled_in_any_order() -> None:
@@ -124,7 +126,7 @@ def test_with_a_priority_for_each_link_units_may_be_filled_in_any_order() -> Non
         problem = random_problem(random.Random(f"own {seed}"), common=False)
         expected, stuck = one_after_another(problem)
         held_up += stuck
-        found = solve(problem, compile_loops=False)
+        found = solve(problem, fill_vectors)
         assert found == pytest.approx([float(rate) for rate in expected], rel=1e-9)
     assert 0 < held_up < 150
 
@@ -134,7 +136,7 @@ def test_the_minimum_guarantees_are_kept_and_no_link_carries_too_much(seed: int)
     problem = random_problem(random.Random(f"least {seed}"), common=False)
     capacity, units, caps = problem
     rates = solve(problem)
-    assert rates == solve(problem, compile_loops=False)
+    assert rates == solve(problem, fill_vectors)
     total = [
         sum(w * p for its in units for k, w, p in its if k == link) for link in range(len(capacity))
     ]
@@ -182,7 +184,7 @@ def rates_of(
     network = SharedNetwork(dc, sharing, 1)
     for name, vms_on in placed.items():
         n = sum(count for _, count in vms_on)
-        job = JobRequest(name, 0.0, n, 900, 10.0, pattern="all-to-all")
+        job = JobRequest(name, 0.0, n, 900, 10.0, demand=Transfer(pattern="all-to-all"))
         network.join(job, Placement(dc.trees[0].root, vms_on))
     return network.settle()
 

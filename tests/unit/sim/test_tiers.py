@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.demand import Compute
 from jobs.interference import Interference
 from jobs.request import JobRequest
 from testbed.backends.sim.backend import SimulatedBackend
@@ -21,7 +22,7 @@ LAW = Interference()
 
 
 def job(name: str, *use: float, runs_s: float = 100.0) -> JobRequest:
-    return JobRequest(name, 0.0, len(use), 0, runs_s, kind="compute", cpu_use=use)
+    return JobRequest(name, 0.0, len(use), 0, runs_s, demand=Compute(cpu_use=use))
 
 
 def on(*servers: int, processes: tuple[int, ...] = ()) -> Placement:

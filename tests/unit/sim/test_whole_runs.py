@@ -18,12 +18,12 @@ from jobs.workload.laws import Law
 from jobs.workload.tenants import READINGS
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.embedding.registry import embedder
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.results.audit import audit
-from testbed.results.conclude import conclude
 from testbed.results.folder import RunFolder
-from testbed.runs.play import dry_run
+from testbed.results.tables import conclude
+from testbed.runs.playing import dry_run
 from testbed.schedulers.registry import build_policy
 from testbed.spec.experiment import Experiment
 from testbed.spec.load import load_experiment

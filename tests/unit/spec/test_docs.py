@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from testbed.embedding.registry import embedder_names
-from testbed.schedulers.registry import POLICIES
+from testbed.embedding.base import embedder_names
+from testbed.schedulers.registry import known_policies
 from testbed.spec.load import parse_experiment
 from testbed.spec.problems import SpecErrors
 from testbed.spec.schema import experiment_schema
@@ -38,7 +38,7 @@ def test_every_key_and_name_is_explained() -> None:
     keys = set(schema["properties"])
     for definition in schema["$defs"].values():
         keys |= set(definition["properties"])
-    keys |= {*POLICIES, *embedder_names(), *WORKLOADS}
+    keys |= {*known_policies(), *embedder_names(), *WORKLOADS}
     words = set(re.findall(r"[\w-]+", DOC))
     assert keys - words == set()
 

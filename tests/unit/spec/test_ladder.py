@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.estimate import volume_bits_per_vm
-from jobs.request import DemandCurve, JobRequest
+from jobs.demand import DemandCurve, Transfer
+from jobs.request import JobRequest
 from testbed.spec.experiment import Experiment
 from testbed.spec.ladder import at_bandwidth
 from testbed.spec.load import parse_experiment
@@ -55,7 +55,7 @@ def test_runs_come_one_after_another_round_by_round() -> None:
     assert jobs[0].after is None
     assert all(after.after == before.id for before, after in pairwise(jobs))
     assert {job.application for job in jobs} == {"sort"}
-    assert {job.pattern for job in jobs} == {"all-to-all"}
+    assert {job.demand.pattern for job in jobs} == {"all-to-all"}
 
 
 def test_a_transfer_is_expected_to_take_as_long_as_its_bytes() -> None:
@@ -125,8 +125,7 @@ def test_an_applications_work_is_the_same_at_every_bandwidth(
     demands: list[int], asked: int, rung: int
 ) -> None:
     steps = tuple((k / len(demands), c * MBIT) for k, c in enumerate(demands, 1))
-    for curve in (None, DemandCurve(steps)):
-        kind = "transfer" if curve is None else "demand"
-        job = JobRequest("a", 0.0, 2, asked * MBIT, 10.0, kind=kind, demand=curve)
-        moved = volume_bits_per_vm(at_bandwidth(job, rung * MBIT))
-        assert moved == pytest.approx(volume_bits_per_vm(job), rel=1e-9)
+    for demand in (Transfer(), DemandCurve(steps)):
+        job = JobRequest("a", 0.0, 2, asked * MBIT, 10.0, demand=demand)
+        moved = demand.volume_bits(at_bandwidth(job, rung * MBIT))
+        assert moved == pytest.approx(demand.volume_bits(job), rel=1e-9)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.request import DemandCurve, JobRequest
+from jobs.demand import Compute, DemandCurve
+from jobs.request import JobRequest
 from testbed.spec.expectation import ApplicationExpectation, Band, Expectation
 from testbed.spec.experiment import Experiment, PolicySpec, Scale
 from testbed.spec.load import load_experiment, parse_experiment
@@ -79,7 +80,9 @@ def test_the_bandwidth_scaling_example() -> None:
             (f"{name}-{rate}", rate * 10**6, after)
             for rate, after in zip(rates, before, strict=True)
         ]
-    assert {job.kind for job in experiment.jobs if job.application == "wordcount"} == {"demand"}
+    assert {job.demand.kind for job in experiment.jobs if job.application == "wordcount"} == {
+        "demand"
+    }
     assert experiment.expect == Expectation(
         applications={
             "sort": ApplicationExpectation(Band(0.98, 1.01)),
@@ -128,11 +131,13 @@ expect:
     assert experiment.jobs == (
         JobRequest(
             "a", 60.0, 3, 750_000_000, 6.0,
-            deadline_s=60.0, kind="demand", pattern="all-to-all", application="sort",
-            demand=DemandCurve(((0.7, 120_000_000), (1.0, 900_000_000))),
-            cpu_share=0.12, granted_bps=600_000_000,
+            deadline_s=60.0, application="sort",
+            demand=DemandCurve(
+                ((0.7, 120_000_000), (1.0, 900_000_000)), "all-to-all", cpu_share=0.12
+            ),
+            granted_bps=600_000_000,
         ),
-        JobRequest("b", 0.5, 1, 0, 3600.0, kind="compute", cpu_share=1.0, after="a"),
+        JobRequest("b", 0.5, 1, 0, 3600.0, demand=Compute(), after="a"),
     )  # fmt: skip
     assert experiment.expect == Expectation(Band(1, 1.5), fidelity="suspect")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.profile import Profile, linear_profile
+from jobs.job_profile import Profile, linear_profile
 from testbed.errors import BadInput
 from testbed.spec.load import load_experiment
 from testbed.spec.profile import profile_text, read_profile
@@ -46,9 +46,9 @@ def test_jobs_get_their_profile_from_a_file_or_the_model(tmp_path: Path) -> None
         "options: [{bandwidth: 50 Mbit/s, time: 40 s}, {bandwidth: 100 Mbit/s, time: 30 s}]\n",
     )
     a, b = load_experiment(path).jobs
-    assert a.profile == Profile(((50_000_000, 40.0), (100_000_000, 30.0)))
+    assert a.demand.profile == Profile(((50_000_000, 40.0), (100_000_000, 30.0)))
     assert (a.value, b.value) == (7.0, 0.0)
-    assert b.profile == linear_profile(100_000_000, 30.0, 0.1)
+    assert b.demand.profile == linear_profile(100_000_000, 30.0, 0.1)
 
 
 def test_all_that_is_wrong_is_told_at_once_with_its_place(tmp_path: Path) -> None:

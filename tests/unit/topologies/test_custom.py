@@ -43,7 +43,7 @@ def only_problem(content: dict[str, Any]) -> tuple[tuple[str | int, ...], str]:
     return problem
 
 
-def test_a_ragged_tree() -> None:
+def test_an_uneven_tree() -> None:
     dc = custom(GOOD)
     assert dc.names == ("s0", "s1", "s2", "left", "top")
     assert dc.level.tolist() == [0, 0, 0, 1, 2]
@@ -54,14 +54,14 @@ def test_a_ragged_tree() -> None:
     assert tree.uplink.tolist() == [1, 2, 3, 0, -1]
     assert dc.link_capacity_bps.tolist() == [40, 10, 20, 30]
     assert dc.link_name(0) == "left -> top"
-    assert not dc.levelled
+    assert not dc.uniform_depth
 
 
 def test_two_roots() -> None:
     dc = custom(TWO_ROOTS)
     assert [dc.names[tree.root] for tree in dc.trees] == ["c0", "c1"]
     assert all(len(tree.members) == 7 for tree in dc.trees)
-    assert dc.levelled
+    assert dc.uniform_depth
 
 
 def test_a_server_may_have_a_link_in_each_tree() -> None:

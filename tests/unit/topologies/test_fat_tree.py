@@ -81,7 +81,7 @@ def test_layers_hold_all_trees_at_once() -> None:
     servers, edges, aggregations = dc.layers
     assert (len(servers.child), len(edges.child), len(aggregations.child)) == (16, 16, 16)
     assert [layer.shared for layer in dc.layers] == [False, True, True]
-    assert dc.levelled
+    assert dc.uniform_depth
     for layer in dc.layers:
         owners = layer.switches[layer.owner]
         for child, switch, link in zip(

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from testbed.plan.network import network_plan
+from testbed.plan.network_plan import network_plan
 from topologies.fat_tree import fat_tree
 from topologies.mininet import mininet_topo
 from topologies.tree import tree

@@ -48,9 +48,9 @@ def test_every_law_is_kept() -> None:
         assert job.deadline_s is not None
         assert 2.0 <= job.deadline_s / job.duration_s <= 3.0
         assert 1_000_000 <= job.bandwidth_bps <= 400_000_000
-        assert job.profile is not None
-        assert job.profile.duration_s(job.bandwidth_bps) == pytest.approx(job.duration_s)
-        assert 0.5 - 1e-6 <= 1 - job.profile.options[-1][1] / job.duration_s <= 0.55 + 1e-6
+        assert job.demand.profile is not None
+        assert job.demand.profile.duration_s(job.bandwidth_bps) == pytest.approx(job.duration_s)
+        assert 0.5 - 1e-6 <= 1 - job.demand.profile.options[-1][1] / job.duration_s <= 0.55 + 1e-6
 
 
 def test_changing_one_law_leaves_the_others_draws_alone() -> None:

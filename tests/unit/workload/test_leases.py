@@ -46,20 +46,20 @@ def test_no_lease_lasts_less_than_the_shortest() -> None:
 def test_a_lease_is_a_request_that_knows_its_type_and_hides_its_real_duration() -> None:
     ahead = Lease("a", "AR", 5.0, 50.0, 100.0, 3, 2, 512, 80.0)
     (job,) = requests_of([ahead])
-    assert (job.n_vms, job.cores, job.memory_mib) == (3, 2, 512)
-    assert (job.lease, job.submit_s, job.wanted_s) == ("advance", 5.0, 50.0)
+    assert (job.n_vms, job.demand.cores, job.demand.memory_mib) == (3, 2, 512)
+    assert (job.demand.lease_type, job.submit_s, job.demand.wanted_s) == ("advance", 5.0, 50.0)
     assert (job.duration_s, job.true_duration_s) == (100.0, 80.0)
     others = requests_of([Lease("b", "IM", 1, 1, 9, 1), Lease("c", "BE", 2, None, 9, 1)])
-    assert [job.lease for job in others] == ["immediate", "best-effort"]
-    assert [job.wanted_s for job in others] == [None, None]
-    assert requests_of([ahead], memory=False)[0].memory_mib == 0
+    assert [job.demand.lease_type for job in others] == ["immediate", "best-effort"]
+    assert [job.demand.wanted_s for job in others] == [None, None]
+    assert requests_of([ahead], memory=False)[0].demand.memory_mib == 0
 
 
 def test_leases_in_an_experiment_file(tmp_path: Path) -> None:
     text = f"{SITE}workload: {{kind: leases, jobs: 90, mix: equal, sizes: [small, x-large]}}\n"
     experiment = parse_experiment(text, tmp_path / "x.yaml")
     assert len(experiment.jobs) == 90
-    assert {job.cores for job in experiment.jobs} == {1, 6}
+    assert {job.demand.cores for job in experiment.jobs} == {1, 6}
     assert sum(experiment.workload_facts["types"].values()) == 90
     assert experiment.workload_notes[0].startswith("90 leases (")
 
@@ -70,7 +70,9 @@ def test_a_lease_workload_in_an_experiment_file(tmp_path: Path) -> None:
     with pytest.raises(SpecErrors, match=r"x\.lwf:3:1: 'zzz' is no line of this format"):
         parse_experiment(workload % "false", tmp_path / "x.yaml")
     experiment = parse_experiment(workload % "true", tmp_path / "x.yaml")
-    assert [(j.id, j.lease, j.n_vms, j.cores, j.duration_s) for j in experiment.jobs] == [
+    assert [
+        (j.id, j.demand.lease_type, j.n_vms, j.demand.cores, j.duration_s) for j in experiment.jobs
+    ] == [
         ("lease-00001", "advance", 2, 1, 30.0),
         ("lease-00002", "best-effort", 4, 2, 60.0),
     ]

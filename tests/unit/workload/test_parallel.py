@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.demand import Compute
 from jobs.request import JobRequest
 from jobs.workload.hose_demand import CAP_BPS, HoseDemand
 from jobs.workload.models import in_order
@@ -66,7 +67,7 @@ def test_requests_by_row_by_slice_and_in_order_are_the_same() -> None:
 
 def test_a_request_has_what_the_columns_say() -> None:
     assert Requests(jobs((3, 2, 60)).overestimated(1.0, 1))[0] == JobRequest(
-        "job-00001", 3.0, 2, 0, 60.0, kind="compute", cpu_share=1.0, estimate_s=60.0
+        "job-00001", 3.0, 2, 0, 60.0, demand=Compute(), estimate_s=60.0
     )
 
 
@@ -84,13 +85,15 @@ def test_cpu_use_is_all_of_a_node_for_one_process_and_uniform_for_several() -> N
 def test_what_schedulers_are_told_of_cpu_use_can_be_wrong_or_nothing() -> None:
     true = jobs(*((float(k), 3, 10.0) for k in range(500))).with_cpu_use(0.4, 1.0, 1)
     for job in Requests(true.with_cpu_told(0.1, 2)):
-        assert isinstance(job.cpu_estimate, tuple)
-        for use, told in zip(job.cpu_uses, job.cpu_estimate, strict=True):
+        assert isinstance(job.demand.cpu_estimate, tuple)
+        for use, told in zip(job.cpu_uses, job.demand.cpu_estimate, strict=True):
             assert abs(use - told) <= 0.1001
             assert 0 < told <= 1
-    assert {job.cpu_estimate for job in Requests(true.with_cpu_said_to_be(0.7))} == {(0.7,) * 3}
-    assert [job.cpu_use for job in Requests(true.with_cpu_told(0.1, 2))] == [
-        job.cpu_use for job in Requests(true)
+    assert {job.demand.cpu_estimate for job in Requests(true.with_cpu_said_to_be(0.7))} == {
+        (0.7,) * 3
+    }
+    assert [job.demand.cpu_use for job in Requests(true.with_cpu_told(0.1, 2))] == [
+        job.demand.cpu_use for job in Requests(true)
     ]
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.estimate import modelled_duration_s, promised_duration_s
-from jobs.profile import Profile, linear_profile, measured_profile, objections
+from jobs.demand import Transfer
+from jobs.job_profile import Profile, linear_profile, measured_profile, objections
 from jobs.request import JobRequest
 
 MBIT = 10**6
@@ -91,9 +91,9 @@ def test_noise_among_slow_options_is_left_out() -> None:
 
 def test_a_job_is_promised_and_takes_its_profiles_time() -> None:
     profile = linear_profile(100, 60.0, 0.1)
-    job = JobRequest("a", 0.0, 2, 100, 60.0, true_duration_s=66.0, profile=profile)
-    assert promised_duration_s(job, 200) == pytest.approx(30.0)
-    assert modelled_duration_s(job, 200) == pytest.approx(33.0)
+    job = JobRequest("a", 0.0, 2, 100, 60.0, true_duration_s=66.0, demand=Transfer(profile=profile))
+    assert job.demand.estimate_s(job, 200) == pytest.approx(30.0)
+    assert job.demand.duration_s(job, 200) == pytest.approx(33.0)
 
 
 @given(st.floats(0.01, 400.0))

@@ -1,0 +1,330 @@
+"""Our rules as OpenFlow 1.3 bytes, and back. Pure.
+
+Ryu and os-ken can write these messages too, at 90 to 135 microseconds a rule; a tenant of 32 VMs
+on a fat-tree has some 250 of them, and its owner waits. Writing the few shapes that `flows` knows
+takes some three. The tests hold every byte against what both libraries write.
+
+Sources: OpenFlow Switch Specification 1.3.5, section 7; ONF extension 230 (bundles for 1.3).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network
+
+from controller.flows import (
+    Action,
+    AddFlow,
+    Change,
+    Drop,
+    Flow,
+    FlowReport,
+    Goto,
+    Match,
+    Output,
+    RemoveByCookie,
+    RemoveFlow,
+)
+
+OFP_VERSION = 4
+OFPT_HELLO, OFPT_ERROR, OFPT_ECHO_REQUEST, OFPT_ECHO_REPLY, OFPT_EXPERIMENTER = range(5)
+OFPT_FEATURES_REQUEST, OFPT_FEATURES_REPLY = 5, 6
+OFPT_FLOW_MOD = 14
+OFPT_MULTIPART_REQUEST, OFPT_MULTIPART_REPLY = 18, 19
+OFPT_BARRIER_REQUEST, OFPT_BARRIER_REPLY = 20, 21
+OFPMP_FLOW, OFPMP_PORT_DESC = 1, 13
+OFPMPF_REPLY_MORE = 1
+
+ONF_EXPERIMENTER_ID = 0x4F4E4600
+ONF_ET_BUNDLE_CONTROL, ONF_ET_BUNDLE_ADD_MESSAGE = 2300, 2301
+ONF_BCT_OPEN_REQUEST, ONF_BCT_OPEN_REPLY = 0, 1
+ONF_BCT_COMMIT_REQUEST, ONF_BCT_COMMIT_REPLY = 4, 5
+BUNDLE_ATOMIC_ORDERED = 0b11
+
+OFPFC_ADD, OFPFC_DELETE, OFPFC_DELETE_STRICT = 0, 3, 4
+OFPTT_ALL = 0xFF
+OFP_NO_BUFFER = OFPP_ANY = OFPG_ANY = 0xFFFFFFFF
+OFPCML_NO_BUFFER = 0xFFFF
+
+HEADER = struct.Struct("!BBHI")
+FLOW_MOD = struct.Struct("!QQBBHHHIIIH2x")
+BUNDLE_CONTROL = struct.Struct("!IIIHH")
+BUNDLE_ADD = struct.Struct("!IIIHH")
+FLOW_STATS = struct.Struct("!HBxIIHHHH4xQQQ")
+MULTIPART = struct.Struct("!HH4x")
+_FLOW_STATS_REQUEST = struct.Struct("!B3xII4xQQ")
+_MATCH_HEAD = struct.Struct("!HH")
+_INSTRUCTION_GOTO = struct.Struct("!HHB3x")
+_INSTRUCTION_APPLY = struct.Struct("!HH4x")
+_ACTION_OUTPUT = struct.Struct("!HHIH6x")
+_OXM = struct.Struct("!HBB")
+
+_OFPMT_OXM = 1
+_OXM_BASIC = 0x8000
+_IN_PORT, _ETH_SRC, _ETH_TYPE, _VLAN_VID, _IPV4_SRC, _IPV4_DST = 0, 4, 5, 6, 11, 12
+_IPV4 = 0x0800
+_GOTO_TABLE, _APPLY_ACTIONS = 1, 4
+
+
+class Unreadable(ValueError):
+    """Bytes that are well-formed, perhaps, but nothing this controller would have written."""
+
+
+# ------------------------------------------------------------------------------------ messages
+
+
+def message(kind: int, xid: int, body: bytes = b"") -> bytes:
+    """One OpenFlow 1.3 message."""
+    return HEADER.pack(OFP_VERSION, kind, HEADER.size + len(body), xid) + body
+
+
+def encode_change(change: Change, xid: int) -> bytes:
+    """The flow-mod that brings a change about."""
+    if isinstance(change, AddFlow):
+        flow, command = change.flow, OFPFC_ADD
+    elif isinstance(change, RemoveFlow):
+        flow, command = change.flow, OFPFC_DELETE_STRICT
+    else:
+        head = _flow_mod(change.cookie, change.mask, OFPTT_ALL, OFPFC_DELETE, priority=0)
+        return message(OFPT_FLOW_MOD, xid, head + encode_match(Match()))
+    head = _flow_mod(flow.cookie, 0, flow.table, command, priority=flow.priority)
+    body = head + encode_match(flow.match)
+    if command == OFPFC_ADD:
+        body += encode_action(flow.action)
+    return message(OFPT_FLOW_MOD, xid, body)
+
+
+def encode_batch(changes: Sequence[Change], bundle_id: int, xid: int) -> bytes:
+    """These changes, all or none of them, and a barrier behind them, ready to be sent.
+
+    One change needs no bundle, and without one the switch has two answers less to give. All
+    messages bear the same `xid`: whatever the switch has to say about any of them comes back under
+    it, and the barrier's reply comes last.
+    """
+    if len(changes) == 1:
+        return encode_change(changes[0], xid) + message(OFPT_BARRIER_REQUEST, xid)
+    return encode_bundle(changes, bundle_id, xid) + message(OFPT_BARRIER_REQUEST, xid)
+
+
+def encode_bundle(changes: Iterable[Change], bundle_id: int, xid: int) -> bytes:
+    """One atomic, ordered bundle with these changes."""
+    parts = [_bundle_control(bundle_id, ONF_BCT_OPEN_REQUEST, xid)]
+    head = BUNDLE_ADD.pack(
+        ONF_EXPERIMENTER_ID, ONF_ET_BUNDLE_ADD_MESSAGE, bundle_id, 0, BUNDLE_ATOMIC_ORDERED
+    )
+    parts += [message(OFPT_EXPERIMENTER, xid, head + encode_change(c, xid)) for c in changes]
+    parts.append(_bundle_control(bundle_id, ONF_BCT_COMMIT_REQUEST, xid))
+    return b"".join(parts)
+
+
+def encode_flow_stats_request(xid: int) -> bytes:
+    """Ask for all rules of all tables."""
+    body = MULTIPART.pack(OFPMP_FLOW, 0)
+    body += _FLOW_STATS_REQUEST.pack(OFPTT_ALL, OFPP_ANY, OFPG_ANY, 0, 0)
+    return message(OFPT_MULTIPART_REQUEST, xid, body + encode_match(Match()))
+
+
+def decode_flow_stats_reply(data: bytes) -> FlowReport:
+    """What one reply message (header included) reports. ValueError if it is malformed."""
+    offset = HEADER.size + MULTIPART.size
+    flows: list[Flow] = []
+    others: list[int] = []
+    while offset < len(data):
+        if offset + FLOW_STATS.size > len(data):
+            raise ValueError("flow statistics end in the middle of an entry")
+        length, table, _, _, priority, idle, hard, flags, cookie, _, _ = FLOW_STATS.unpack_from(
+            data, offset
+        )
+        if length < FLOW_STATS.size or offset + length > len(data):
+            raise ValueError(f"flow statistics have an entry of {length} bytes")
+        body = data[offset + FLOW_STATS.size : offset + length]
+        offset += length
+        try:
+            match, rest = decode_match(body)
+            flow = Flow(table, priority, match, decode_action(rest), cookie)
+        except (ValueError, struct.error):
+            others.append(cookie)
+            continue
+        if idle or hard or flags:
+            others.append(cookie)
+        else:
+            flows.append(flow)
+    return FlowReport(tuple(flows), tuple(others))
+
+
+def _flow_mod(cookie: int, mask: int, table: int, command: int, priority: int) -> bytes:
+    return FLOW_MOD.pack(
+        cookie, mask, table, command, 0, 0, priority, OFP_NO_BUFFER, OFPP_ANY, OFPG_ANY, 0
+    )
+
+
+def _bundle_control(bundle_id: int, kind: int, xid: int) -> bytes:
+    body = BUNDLE_CONTROL.pack(
+        ONF_EXPERIMENTER_ID, ONF_ET_BUNDLE_CONTROL, bundle_id, kind, BUNDLE_ATOMIC_ORDERED
+    )
+    return message(OFPT_EXPERIMENTER, xid, body)
+
+
+# --------------------------------------------------------------------------------------- match
+
+
+def encode_match(match: Match) -> bytes:
+    """The match as OXM fields in the order of their numbers, padded to eight bytes."""
+    fields = b""
+    if match.in_port is not None:
+        fields += _OXM.pack(_OXM_BASIC, _IN_PORT << 1, 4) + match.in_port.to_bytes(4, "big")
+    if match.eth_src is not None:
+        fields += _OXM.pack(_OXM_BASIC, _ETH_SRC << 1, 6) + bytes.fromhex(
+            match.eth_src.replace(":", "")
+        )
+    if match.ipv4:
+        fields += _OXM.pack(_OXM_BASIC, _ETH_TYPE << 1, 2) + _IPV4.to_bytes(2, "big")
+    if match.untagged:
+        fields += _OXM.pack(_OXM_BASIC, _VLAN_VID << 1, 2) + b"\0\0"
+    for number, prefix in ((_IPV4_SRC, match.nw_src), (_IPV4_DST, match.nw_dst)):
+        if prefix is not None:
+            fields += _encode_prefix(number, prefix)
+    length = _MATCH_HEAD.size + len(fields)
+    return _MATCH_HEAD.pack(_OFPMT_OXM, length) + fields + bytes(-length % 8)
+
+
+def decode_match(data: bytes) -> tuple[Match, bytes]:
+    """The match that `data` begins with, and what follows it. `Unreadable` if it is not ours."""
+    kind, length = _MATCH_HEAD.unpack_from(data)
+    if kind != _OFPMT_OXM or not _MATCH_HEAD.size <= length <= len(data):
+        raise Unreadable(f"match of type {kind}, {length} bytes")
+    match: dict[int, str | int | bool] = dict(_oxm_fields(data[_MATCH_HEAD.size : length]))
+    decoded = Match(
+        in_port=_integer(match.get(_IN_PORT)),
+        untagged=bool(match.get(_VLAN_VID)),
+        ipv4=bool(match.get(_ETH_TYPE)),
+        eth_src=_string(match.get(_ETH_SRC)),
+        nw_src=_string(match.get(_IPV4_SRC)),
+        nw_dst=_string(match.get(_IPV4_DST)),
+    )
+    return decoded, data[length + -length % 8 :]
+
+
+@lru_cache(maxsize=4096)
+def _encode_prefix(number: int, prefix: str) -> bytes:
+    if "/" not in prefix:
+        return _OXM.pack(_OXM_BASIC, number << 1, 4) + IPv4Address(prefix).packed
+    network = IPv4Network(prefix)
+    value = network.network_address.packed + network.netmask.packed
+    return _OXM.pack(_OXM_BASIC, number << 1 | 1, 8) + value
+
+
+def _oxm_fields(data: bytes) -> Iterator[tuple[int, str | int | bool]]:
+    offset = 0
+    while offset < len(data):
+        oxm_class, number_and_mask, length = _OXM.unpack_from(data, offset)
+        offset += _OXM.size
+        value = data[offset : offset + length]
+        offset += length
+        if oxm_class != _OXM_BASIC:
+            raise Unreadable(f"match class {oxm_class:#x}")
+        number, masked = number_and_mask >> 1, bool(number_and_mask & 1)
+        yield number, _oxm_value(number, masked, value)
+
+
+def _oxm_value(number: int, masked: bool, value: bytes) -> str | int | bool:
+    if number in (_IPV4_SRC, _IPV4_DST):
+        return _decode_prefix(value) if masked else str(IPv4Address(value))
+    if masked:
+        raise Unreadable(f"masked match field {number}")
+    if number == _IN_PORT:
+        return int.from_bytes(value, "big")
+    if number == _ETH_SRC:
+        return value.hex(":")
+    if (number, value) in ((_ETH_TYPE, b"\x08\x00"), (_VLAN_VID, b"\0\0")):
+        return True
+    raise Unreadable(f"match field {number}")
+
+
+def _decode_prefix(value: bytes) -> str:
+    try:
+        return str(IPv4Network((value[:4], str(IPv4Address(value[4:])))))
+    except ValueError:
+        raise Unreadable("an address mask with holes") from None
+
+
+def _integer(value: str | int | bool | None) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _string(value: str | int | bool | None) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+# ------------------------------------------------------------------------------------- actions
+
+
+def encode_action(action: Action) -> bytes:
+    """The instructions of a rule; a drop has none."""
+    if isinstance(action, Goto):
+        return _INSTRUCTION_GOTO.pack(_GOTO_TABLE, _INSTRUCTION_GOTO.size, action.table)
+    if isinstance(action, Output):
+        size = _INSTRUCTION_APPLY.size + _ACTION_OUTPUT.size
+        return _INSTRUCTION_APPLY.pack(_APPLY_ACTIONS, size) + _ACTION_OUTPUT.pack(
+            0, _ACTION_OUTPUT.size, action.port, OFPCML_NO_BUFFER
+        )
+    return b""
+
+
+def decode_action(data: bytes) -> Action:
+    """What these instructions do. `Unreadable` if it is nothing that `flows` uses."""
+    if not data:
+        return Drop()
+    kind, length = _MATCH_HEAD.unpack_from(data)
+    if length != len(data):
+        raise Unreadable("several instructions")
+    if kind == _GOTO_TABLE and length == _INSTRUCTION_GOTO.size:
+        return Goto(_INSTRUCTION_GOTO.unpack(data)[2])
+    if kind == _APPLY_ACTIONS and length == _INSTRUCTION_APPLY.size + _ACTION_OUTPUT.size:
+        action, size, port, _ = _ACTION_OUTPUT.unpack_from(data, _INSTRUCTION_APPLY.size)
+        if (action, size) == (0, _ACTION_OUTPUT.size):
+            return Output(port)
+    raise Unreadable(f"instruction {kind}")
+
+
+# ------------------------------------------------------------------------- the switch's own side
+
+
+def decode_change(flow_mod: bytes) -> Change:
+    """The change that a flow-mod (header included) of `encode_change` stands for."""
+    cookie, mask, table, command, _, _, priority, *_ = FLOW_MOD.unpack_from(flow_mod, HEADER.size)
+    match, rest = decode_match(flow_mod[HEADER.size + FLOW_MOD.size :])
+    if command == OFPFC_DELETE:
+        if match != Match() or table != OFPTT_ALL:
+            raise Unreadable("a delete by match")
+        return RemoveByCookie(cookie, mask)
+    flow = Flow(table, priority, match, decode_action(rest), cookie)
+    if command == OFPFC_ADD:
+        return AddFlow(flow)
+    if command == OFPFC_DELETE_STRICT:
+        return RemoveFlow(flow)
+    raise Unreadable(f"flow-mod command {command}")
+
+
+def encode_flow_stats_reply(flows: Iterable[Flow], xid: int) -> Iterator[bytes]:
+    """The messages by which a switch reports these rules, at most some 60 kB each."""
+    entries = b""
+    for flow in flows:
+        tail = encode_match(flow.match) + encode_action(flow.action)
+        if len(entries) > 60_000:
+            yield _flow_stats_part(entries, OFPMPF_REPLY_MORE, xid)
+            entries = b""
+        entries += (
+            FLOW_STATS.pack(
+                FLOW_STATS.size + len(tail), flow.table, 0, 0, flow.priority, 0, 0, 0,
+                flow.cookie, 0, 0,
+            )
+            + tail
+        )  # fmt: skip
+    yield _flow_stats_part(entries, 0, xid)
+
+
+def _flow_stats_part(entries: bytes, flags: int, xid: int) -> bytes:
+    return message(OFPT_MULTIPART_REPLY, xid, MULTIPART.pack(OFPMP_FLOW, flags) + entries)

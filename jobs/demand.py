@@ -1,0 +1,381 @@
+"""A job's demand: its volume, its duration at a bandwidth, and how both follow its progress.
+
+The *estimate* knows nothing of the application: p' = p·b/b' (DCloud, Section III.B, the inversely
+proportional rule), an upper bound. The *model* is what happens: p·b/b' of what the network limits,
+the profile's time of an elastic job (JSA, Section II.C), DCloud's Eq. 1 of a demand curve. A new
+kind of job is a class here, with its plan for the live network in :mod:`testbed.plan.job`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, Protocol, cast
+
+from jobs.job_profile import Profile
+
+Pattern = Literal["ring", "permutation", "all-to-all"]
+JobKind = Literal["transfer", "demand", "compute"]
+LeaseType = Literal["advance", "immediate", "best-effort"]
+CpuUse = float | tuple[float, ...]
+"""The share of a node's CPU that a process uses alone: one for all processes, or one each."""
+Steps = tuple[tuple[float, int], ...]
+
+
+class Profiled(Protocol):
+    """The figures of a request that its demand computes with."""
+
+    @property
+    def n_vms(self) -> int: ...
+    @property
+    def bandwidth_bps(self) -> int: ...
+    @property
+    def duration_s(self) -> float:
+        """The profiled running time p at ``bandwidth_bps``."""
+
+    @property
+    def true_s(self) -> float:
+        """What the job really needs at ``bandwidth_bps``."""
+
+
+def scaled_duration_s(duration_s: float, bandwidth_bps: float, granted_bps: float) -> float:
+    """p·b/b': the estimated running time at ``granted_bps``; never below p."""
+    if bandwidth_bps <= 0:
+        return duration_s
+    if granted_bps <= 0:
+        raise ValueError("a job that needs bandwidth cannot be estimated at 0 bit/s")
+    return duration_s * max(1.0, bandwidth_bps / granted_bps)
+
+
+class Demand:
+    """Base of all kinds: network-limited, progress proportional to time, p·b/b' at every rate.
+
+    ``kind`` is the word for it in files and tables. ``network``: whether it sends anything.
+    ``pattern``: who sends to whom. ``cpu_share``: the share of a core that each VM burns while it
+    produces data. ``cpu_use``: see :data:`CpuUse`; ``cpu_estimate`` is what schedulers read in its
+    place where they are not given the truth. ``profile``: the running time at every bandwidth that
+    an elastic job can be given. Each VM takes ``cores`` slots and ``memory_mib`` of its server.
+    ``cap_limited``: each VM sends to one, from one, without a pause, as fast as its own caps let
+    it. ``pauses``: it may send nothing for a while; ``ends_computing``: after its last byte, too.
+    ``own_program``: its VMs run a program of their own, whose behaviour is unknown. ``required``
+    and ``refused`` are the keys that an entry of this kind in a file needs or cannot have.
+    """
+
+    __slots__ = ()
+    kind: JobKind = "transfer"
+    network: bool = True
+    pattern: Pattern = "ring"
+    cpu_share: float = 0.0
+    cpu_use: CpuUse = 1.0
+    cpu_estimate: CpuUse | None = None
+    profile: Profile | None = None
+    cores: int = 1
+    memory_mib: int = 0
+    lease_type: LeaseType | None = None
+    wanted_s: float | None = None
+    pauses: bool = False
+    own_program: bool = False
+    required: tuple[str, ...] = ("bandwidth",)
+    refused: tuple[str, ...] = ()
+
+    @classmethod
+    def from_entry(cls, entry: Entry) -> Demand:
+        """The demand that a job's entry in a file describes."""
+        raise NotImplementedError
+
+    @property
+    def cap_limited(self) -> bool:
+        return False
+
+    @property
+    def ends_computing(self) -> bool:
+        return False
+
+    def as_estimated(self) -> Demand:
+        """Replaces the CPU use by what schedulers are told of it."""
+        if self.cpu_estimate is None:
+            return self
+        known: Demand = replace(cast(Any, self), cpu_use=self.cpu_estimate, cpu_estimate=None)
+        return known
+
+    def record(self) -> dict[str, Any]:
+        """Fields of the flat record in ``events.jsonl`` that this kind alone has."""
+        return {}
+
+    def estimate_s(self, job: Profiled, granted_bps: float) -> float:
+        """The running time that a scheduler states at ``granted_bps``."""
+        return scaled_duration_s(job.duration_s, job.bandwidth_bps, granted_bps)
+
+    def profiled_s(self, job: Profiled, bandwidth_bps: float) -> float:
+        """The running time p to state when the same work asks for ``bandwidth_bps`` instead."""
+        return self.estimate_s(job, bandwidth_bps)
+
+    def duration_s(self, job: Profiled, granted_bps: float) -> float:
+        """The modelled running time at a constant ``granted_bps``."""
+        if not self.network or job.bandwidth_bps == 0:
+            return job.true_s
+        return scaled_duration_s(job.true_s, job.bandwidth_bps, granted_bps)
+
+    def volume_bits(self, job: Profiled, granted_bps: float = 0.0) -> float:  # noqa: ARG002 - of an elastic job it matters
+        """Bits that one VM sends, as reserved (on the wire); at 0 bit/s nothing is reserved."""
+        return job.true_s * job.bandwidth_bps if self.network else 0.0
+
+    def remaining_s(self, job: Profiled, done: float, rate_bps: float) -> float:
+        """Time from progress ``done`` (0 to 1) to the end at a constant ``rate_bps``."""
+        if done >= 1.0:
+            return 0.0
+        if rate_bps <= 0 and self.network and job.bandwidth_bps > 0:
+            return math.inf
+        return (1.0 - done) * self.duration_s(job, rate_bps)
+
+    def advanced(self, job: Profiled, done: float, rate_bps: float, elapsed_s: float) -> float:
+        """The progress after ``elapsed_s`` more at a constant ``rate_bps``, at most 1."""
+        whole_s = self.remaining_s(job, 0.0, rate_bps)
+        return done if whole_s == math.inf else min(1.0, done + elapsed_s / whole_s)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A job's entry in a file, as far as it concerns the demand."""
+
+    kind: JobKind = "transfer"
+    pattern: Pattern | None = None
+    cpu: float | None = None
+    steps: Steps | None = None
+    profile: Profile | None = None
+    command: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer(Demand):
+    """A fixed volume p·b per VM; with a ``profile`` the job is elastic."""
+
+    pattern: Pattern = "ring"
+    cpu_share: float = 0.0
+    profile: Profile | None = None
+    cpu_use: CpuUse = 1.0
+    cpu_estimate: CpuUse | None = None
+
+    @classmethod
+    def from_entry(cls, entry: Entry) -> Demand:
+        return cls(entry.pattern or "ring", entry.cpu or 0.0, entry.profile)
+
+    @property
+    def cap_limited(self) -> bool:
+        # In a shuffle others' limits may hold a VM: a queue at its cap says nothing of its own.
+        return self.pattern != "all-to-all"
+
+    def record(self) -> dict[str, Any]:
+        return {} if self.profile is None else {"profile": asdict(self.profile)}
+
+    def estimate_s(self, job: Profiled, granted_bps: float) -> float:
+        if self.profile is not None and granted_bps > 0:
+            return self.profile.duration_s(granted_bps)
+        return scaled_duration_s(job.duration_s, job.bandwidth_bps, granted_bps)
+
+    def profiled_s(self, job: Profiled, bandwidth_bps: float) -> float:
+        return job.duration_s * job.bandwidth_bps / bandwidth_bps
+
+    def duration_s(self, job: Profiled, granted_bps: float) -> float:
+        """An elastic job takes its profile's time, off by as much as its true duration is."""
+        if self.profile is None or not self.network or job.bandwidth_bps == 0:
+            return Demand.duration_s(self, job, granted_bps)
+        return self.profile.duration_s(granted_bps) * (job.true_s / job.duration_s)
+
+    def volume_bits(self, job: Profiled, granted_bps: float = 0.0) -> float:
+        """An elastic job uses all of the option it was given, as long as its profile says: B·τ(B).
+
+        Without a reservation it moves what it moves at its own bandwidth.
+        """
+        if self.profile is None or not self.network or granted_bps <= 0:
+            return Demand.volume_bits(self, job)
+        return self.duration_s(job, granted_bps) * granted_bps
+
+
+@dataclass(frozen=True, slots=True)
+class DemandCurve(Demand):
+    """The bandwidth demand c(x) of an application at progress x (DCloud, Section III.B).
+
+    Piecewise constant: ``steps`` holds ``(x_end, demand_bps)`` with ``x_end`` rising to 1. The
+    demand is what one VM would send per second at infinite bandwidth, in bit/s as reserved.
+    """
+
+    steps: Steps
+    pattern: Pattern = "ring"
+    cpu_share: float = 0.0
+    cpu_use: CpuUse = 1.0
+    cpu_estimate: CpuUse | None = None
+    kind = "demand"
+    pauses = True
+    required = ("bandwidth", "demand")
+
+    def __post_init__(self) -> None:
+        ends = [x for x, _ in self.steps]
+        rising = all(a < b for a, b in zip([0.0, *ends], ends, strict=False))
+        if not ends or ends[-1] != 1.0 or not rising:
+            raise ValueError("a demand curve's steps must rise from above 0 to exactly 1")
+        if any(c < 0 for _, c in self.steps) or not any(c > 0 for _, c in self.steps):
+            raise ValueError("a demand curve needs demands of at least 0, one of them above 0")
+
+    @classmethod
+    def from_entry(cls, entry: Entry) -> Demand:
+        return cls(entry.steps or (), entry.pattern or "ring", entry.cpu or 0.0)
+
+    @property
+    def ends_computing(self) -> bool:
+        return self.steps[-1][1] == 0
+
+    def record(self) -> dict[str, Any]:
+        return {"demand": {"steps": self.steps}}
+
+    def pieces(self) -> list[tuple[float, float, int]]:
+        """``(x_start, x_end, demand_bps)`` of every step."""
+        starts = [0.0, *(end for end, _ in self.steps)]
+        return [(start, end, c) for start, (end, c) in zip(starts, self.steps, strict=False)]
+
+    def mean_bps(self) -> float:
+        """∫ c(x) dx in bit/s."""
+        return sum((end - start) * demand for start, end, demand in self.pieces())
+
+    def slowdown(self, bandwidth_bps: float) -> float:
+        """∫ max(1, c(x)/b) dx: running time over τ at constant bandwidth b (DCloud, Eq. 1)."""
+        return sum(
+            (end - start) * max(1.0, demand / bandwidth_bps) for start, end, demand in self.pieces()
+        )
+
+    def unconstrained_s(self, job: Profiled) -> float:
+        """τ: the running time at infinite bandwidth, from p = τ ∫ max(1, c(x)/b) dx."""
+        return job.true_s / self.slowdown(job.bandwidth_bps)
+
+    def profiled_s(self, job: Profiled, bandwidth_bps: float) -> float:
+        return self.duration_s(job, bandwidth_bps)
+
+    def duration_s(self, job: Profiled, granted_bps: float) -> float:
+        if job.bandwidth_bps == 0:
+            return job.true_s
+        return self.unconstrained_s(job) * self.slowdown(granted_bps)
+
+    def volume_bits(self, job: Profiled, granted_bps: float = 0.0) -> float:  # noqa: ARG002 - see Demand
+        return self.unconstrained_s(job) * self.mean_bps()
+
+    def remaining_s(self, job: Profiled, done: float, rate_bps: float) -> float:
+        if done >= 1.0:
+            return 0.0
+        if rate_bps <= 0 and job.bandwidth_bps > 0:
+            # At 0 bit/s only an application that wants none for the rest of its course ends.
+            if any(c > 0 for _, end, c in self.pieces() if end > done):
+                return math.inf
+            return (1.0 - done) * self.unconstrained_s(job)
+        if done <= 0.0:
+            return self.duration_s(job, rate_bps)
+        tau_s = self.unconstrained_s(job)
+        return sum(
+            (end - max(start, done)) * tau_s * max(1.0, demand / rate_bps)
+            for start, end, demand in self.pieces()
+            if end > done
+        )
+
+    def advanced(self, job: Profiled, done: float, rate_bps: float, elapsed_s: float) -> float:
+        tau_s = self.unconstrained_s(job)
+        left_s = elapsed_s
+        for start, end, demand in self.pieces():
+            if end <= done:
+                continue
+            begin = max(start, done)
+            slowdown = max(1.0, demand / rate_bps) if rate_bps > 0 else math.inf if demand else 1.0
+            need_s = (end - begin) * tau_s * slowdown
+            if need_s > left_s:
+                return begin + left_s / (tau_s * slowdown)
+            done, left_s = end, left_s - need_s
+        return done
+
+
+@dataclass(frozen=True, slots=True)
+class Compute(Demand):
+    """Processes that send nothing: a parallel job whose VMs are its processes."""
+
+    cpu_use: CpuUse = 1.0
+    cpu_estimate: CpuUse | None = None
+    kind = "compute"
+    network = False
+    cpu_share = 1.0
+    required = ()
+    refused = ("granted", "sweep", "pattern")
+
+    @classmethod
+    def from_entry(cls, entry: Entry) -> Demand:
+        return cls(entry.cpu or 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease(Compute):
+    """VMs of a size, for a time (MBFCBS, Section 1).
+
+    An ``advance`` reservation is wanted at ``wanted_s`` on the run's clock, an ``immediate`` one on
+    arrival or not at all, a ``best-effort`` one whenever there is room.
+    """
+
+    cores: int = 1
+    memory_mib: int = 0
+    lease_type: LeaseType | None = None
+    wanted_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.cores < 1 or self.memory_mib < 0:
+            raise ValueError("a VM has at least 1 core and 0 MiB of memory")
+        if (self.wanted_s is not None) != (self.lease_type == "advance"):
+            raise ValueError("a wanted start and an advance reservation go together")
+
+    def record(self) -> dict[str, Any]:
+        return {"lease": self.lease_type, "wanted_s": self.wanted_s}
+
+
+@dataclass(frozen=True, slots=True)
+class Command(Transfer):
+    """The application's own command in each VM, instead of moving p·b or burning CPU.
+
+    The rest of the request is then what its user says of it; ``network`` False: that it computes.
+    """
+
+    words: tuple[str, ...] = ()
+    network: bool = True
+    kind: JobKind = field(init=False, default="transfer")
+    own_program = True
+
+    def __post_init__(self) -> None:
+        if not self.words:
+            raise ValueError("a command has at least one word")
+        if not self.network:
+            object.__setattr__(self, "kind", Compute.kind)
+
+    @classmethod
+    def from_entry(cls, entry: Entry) -> Demand:
+        network = KINDS[entry.kind].network
+        share, use = (entry.cpu or 0.0, 1.0) if network else (Compute.cpu_share, entry.cpu or 1.0)
+        return cls("ring", share, entry.profile, use, words=entry.command or (), network=network)
+
+    @property
+    def cap_limited(self) -> bool:
+        return False
+
+    def record(self) -> dict[str, Any]:
+        return {**Transfer.record(self), "command": self.words}
+
+    def profiled_s(self, job: Profiled, bandwidth_bps: float) -> float:
+        """Of a command nothing is known: the estimate, and p where there is more bandwidth."""
+        return scaled_duration_s(job.duration_s, job.bandwidth_bps, bandwidth_bps)
+
+
+KINDS: Mapping[JobKind, type[Demand]] = {
+    "transfer": Transfer,
+    "demand": DemandCurve,
+    "compute": Compute,
+}
+"""What an entry's ``kind`` in a file means."""
+
+
+def demand_of(entry: Entry) -> Demand:
+    """The demand that a job's entry in a file describes."""
+    kind = KINDS[entry.kind] if entry.command is None else Command
+    return kind.from_entry(entry)

@@ -1,0 +1,386 @@
+"""The ledger on disk: what a run has made on this machine, written before it is made.
+
+One file a run below the state folder, one JSON object a line, forced to disk before the first of
+the things it names exists. After SIGKILL or a reboot it is what ``testbed clean`` goes by: it
+removes what is listed and nothing else (see :mod:`testbed.backends.emu.cleanup`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar
+
+from testbed.errors import MachineCannot, RunFailed
+
+STATE_VARIABLE = "HOSENET_STATE_DIR"
+DEFAULT_STATE = Path("/var/lib/hosenet")
+
+
+def state_dir() -> Path:
+    """The state folder, made if it is not there; readable by root alone."""
+    folder = Path(os.environ.get(STATE_VARIABLE) or DEFAULT_STATE)
+    with suppress(PermissionError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    raise MachineCannot(
+        f"the state folder {folder} is not ours to write", "run the command with sudo"
+    )
+
+
+@dataclass(frozen=True)
+class Netns:
+    """A named network namespace; ``inode`` tells it from a later one of the same name."""
+
+    kind: ClassVar[str] = "netns"
+    name: str
+    inode: int = 0
+
+
+@dataclass(frozen=True)
+class Veth:
+    """An end of a veth pair in the host's namespace, in the run's device group."""
+
+    kind: ClassVar[str] = "veth"
+    name: str
+
+
+@dataclass(frozen=True)
+class Bridge:
+    """An Open vSwitch bridge whose ``external_ids:hosenet-run`` is the run."""
+
+    kind: ClassVar[str] = "bridge"
+    name: str
+
+
+@dataclass(frozen=True)
+class Cgroup:
+    """A control group folder and all below it."""
+
+    kind: ClassVar[str] = "cgroup"
+    name: str
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process by its number and its start (clock ticks since boot): numbers are used again."""
+
+    kind: ClassVar[str] = "process"
+    name: str
+    pid: int
+    start_ticks: int
+
+
+@dataclass(frozen=True)
+class File:
+    """A file outside the run folder."""
+
+    kind: ClassVar[str] = "file"
+    name: str
+
+
+@dataclass(frozen=True)
+class Sysctl:
+    """A kernel setting: put back to ``old`` if it still is ``new``."""
+
+    kind: ClassVar[str] = "sysctl"
+    name: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """Open vSwitch's daemons, started by the run: stopped when no bridge is left."""
+
+    kind: ClassVar[str] = "daemon"
+    name: str
+
+
+Entry = Netns | Veth | Bridge | Cgroup | Process | File | Sysctl | Daemon
+_KINDS: dict[str, type[Entry]] = {
+    c.kind: c for c in (Netns, Veth, Bridge, Cgroup, Process, File, Sysctl, Daemon)
+}
+
+
+@dataclass(frozen=True)
+class RunMark:
+    """Who writes a ledger: the run's random mark, its name, its process, its boot."""
+
+    run: str
+    name: str
+    pid: int
+    start_ticks: int
+    boot_id: str
+    started_unix_s: float
+
+    @property
+    def group(self) -> int:
+        """The device group of the run's veths: a number nobody else has."""
+        return 0x4000_0000 | int(self.run, 16)
+
+
+def boot_id() -> str:
+    """This boot's random name."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def start_ticks(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None if there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The command's name, in parentheses, may itself hold blanks and parentheses.
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+class Ledger:
+    """An open ledger. Not for use by several threads at once."""
+
+    def __init__(self, path: Path, mark: RunMark, entries: Iterable[Entry] = ()) -> None:
+        self.path = path
+        self.mark = mark
+        self._entries: dict[tuple[str, str], Entry] = {(e.kind, e.name): e for e in entries}
+
+    @classmethod
+    def create(cls, name: str, state: Path | None = None) -> Ledger:
+        """A new ledger for a run called ``name`` by people."""
+        pid = os.getpid()
+        mark = RunMark(
+            run=f"{secrets.randbits(30):08x}",
+            name=name,
+            pid=pid,
+            start_ticks=start_ticks(pid) or 0,
+            boot_id=boot_id(),
+            started_unix_s=time.time(),
+        )
+        folder = (state or state_dir()) / "runs"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        ledger = cls(folder / f"{mark.run}.jsonl", mark)
+        ledger._append([{"kind": "run", **asdict(mark)}])
+        _sync_folder(folder)
+        return ledger
+
+    @classmethod
+    def read(cls, path: Path) -> Ledger:
+        """A ledger from disk. A last line cut short by a crash names nothing that was made."""
+        mark: RunMark | None = None
+        entries: dict[tuple[str, str], Entry] = {}
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                record: dict[str, Any] = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            kind = record.pop("kind", None)
+            if kind == "run":
+                mark = RunMark(**record)
+            elif kind == "gone":
+                for what, name in record["names"]:
+                    entries.pop((what, name), None)
+            elif kind in _KINDS:
+                entry = _KINDS[kind](**record)
+                entries[kind, entry.name] = entry
+        if mark is None:
+            raise RunFailed(f"{path} is not a ledger: its first line does not name a run")
+        return cls(path, mark, entries.values())
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """What is listed and not struck out, in the order of writing."""
+        return tuple(self._entries.values())
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        """List things that are about to be made; on disk when this returns."""
+        self._append([{"kind": e.kind, **_shown(e)} for e in entries])
+        self._entries.update({(e.kind, e.name): e for e in entries})
+
+    def strike(self, entries: Sequence[Entry]) -> None:
+        """Strike out what has been removed.
+
+        On a full disk it stays listed: whoever removes it again finds nothing, which is no failure.
+        """
+        if not entries:
+            return
+        with suppress(OSError):
+            self._append([{"kind": "gone", "names": [[e.kind, e.name] for e in entries]}])
+        for entry in entries:
+            self._entries.pop((entry.kind, entry.name), None)
+
+    def drop(self) -> None:
+        """Remove the ledger itself, when nothing it lists is left."""
+        with suppress(FileNotFoundError):
+            self.path.unlink()
+        _sync_folder(self.path.parent)
+
+    def _append(self, records: Sequence[dict[str, Any]]) -> None:
+        if not records:
+            return
+        data = "".join(f"{json.dumps(record)}\n" for record in records).encode()
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(self.path, flags, 0o600)
+        try:
+            # A line left half written by a crash must not swallow the next one.
+            if os.fstat(descriptor).st_size and not _ends_a_line(self.path):
+                data = b"\n" + data
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _shown(entry: Entry) -> dict[str, Any]:
+    return {field.name: getattr(entry, field.name) for field in fields(entry)}
+
+
+def _ends_a_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def ledgers(state: Path | None = None) -> list[Ledger]:
+    """All ledgers on disk, oldest first. One that was cut before its first line lists nothing."""
+    found = []
+    for path in sorted(((state or state_dir()) / "runs").glob("*.jsonl")):
+        if b"\n" not in path.read_bytes():
+            path.unlink()
+            continue
+        found.append(Ledger.read(path))
+    return sorted(found, key=lambda ledger: ledger.mark.started_unix_s)
+
+
+# ---------------------------------------------------------------------------------------- lock
+
+
+GRACE_S = 3.0
+
+
+class MachineLock:
+    """The right to change this machine's network. Close-on-exec: no child keeps it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    @classmethod
+    def take(cls, name: str, state: Path | None = None) -> MachineLock:
+        """Raises MachineCannot, naming the holder, if another testbed runs here."""
+        path = (state or state_dir()) / "lock"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + GRACE_S
+        while not _locked(descriptor):
+            holder = _holder(path)
+            if holder is not None or time.monotonic() > deadline:
+                os.close(descriptor)
+                raise MachineCannot(
+                    f"another testbed runs on this machine: {holder or 'one without a name'}",
+                    "wait until it is done, or end it with Ctrl-C",
+                )
+            time.sleep(0.01)
+        pid = os.getpid()
+        record = {"name": name, "pid": pid, "start_ticks": start_ticks(pid)}
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(record).encode(), 0)
+        return cls(descriptor)
+
+    def give_back(self) -> None:
+        """Let others take it. A second call does nothing."""
+        if self._descriptor >= 0:
+            os.ftruncate(self._descriptor, 0)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> MachineLock:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.give_back()
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _holder(path: Path) -> str | None:
+    """The living holder; None if it has not said its name yet, or has died.
+
+    A dead one may hold the lock for a moment more: a child it was just forking has the lock's
+    descriptor until it becomes another program.
+    """
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if start_ticks(record["pid"]) != record["start_ticks"]:
+            return None
+        return f"{record['name']!r} (process {record['pid']})"
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+# ------------------------------------------------------------------------------------ settings
+
+
+RCU_EXPEDITED = Path("/sys/kernel/rcu_expedited")
+
+
+@contextmanager
+def setting(path: Path, new: str, ledger: Ledger) -> Iterator[None]:
+    """Write ``new`` for the block and the old value after it. Without the file nothing happens."""
+    try:
+        old = path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        yield
+        return
+    if old == new:
+        yield
+        return
+    entry = Sysctl(str(path), old, new)
+    ledger.add([entry])
+    path.write_text(new, encoding="ascii")
+    try:
+        yield
+    finally:
+        path.write_text(old, encoding="ascii")
+        ledger.strike([entry])
+
+
+@contextmanager
+def expedited(ledger: Ledger) -> Iterator[None]:
+    """Short grace periods in the kernel while a network is made or removed.
+
+    The switch opens and closes a packet socket for every port, one after the other, and each
+    close waits for a grace period: some 15 ms, or 2 ms expedited.
+    """
+    with ExitStack() as stack:
+        # A container's /sys may be read-only, the ledger's disk full: it takes longer, that is all.
+        if os.access(RCU_EXPEDITED, os.W_OK):
+            with suppress(OSError):
+                stack.enter_context(setting(RCU_EXPEDITED, "1", ledger))
+        yield

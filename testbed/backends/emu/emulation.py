@@ -1,0 +1,368 @@
+"""Everything that is alive between a run's first and last moment: lock, ledger, network,
+controller, agents. Taken up in that order, taken down in the reverse, whatever happens.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from controller.api_client import ControllerError, ControllerRefused
+from controller.launch import API_PORT, OPENFLOW_PORT, unprivileged_user
+from controller.process import ControllerNotStarted, ControllerProcess, start_controller
+from jobs.live.agent_pool import AgentPool
+from jobs.live.agent_protocol import CommandPlan, ComputePlan, Plan
+from jobs.live.connections import VM_SYSCTLS
+from testbed.backends.emu.cgroups import RunCgroup, probe_layout
+from testbed.backends.emu.cleanup import clean_leftovers, remove_run
+from testbed.backends.emu.cleanup_journal import Cgroup, Ledger, MachineLock, Process, start_ticks
+from testbed.backends.emu.emulated_network import Network
+from testbed.errors import MachineCannot, RunFailed
+from testbed.plan.installation import network_text, tenant_text
+from testbed.plan.network_plan import (
+    NetworkPlan,
+    Slot,
+    TenantPlan,
+    controller_switches,
+    controller_tenant,
+    network_plan,
+)
+from testbed.schedulers.actions import Tier
+from testbed.spec.experiment import Scale
+from topologies.datacentre import DataCentre
+
+CONNECT_TIMEOUT_S = 60.0
+# The weights of a foreground and a background VM on one node (CMBF, Section 3).
+WEIGHTS: dict[Tier, int] = {"foreground": 10_000, "background": 1}
+# What all nodes together may have of the machine's memory, and the least that one gets.
+MEMORY_SHARE = 0.8
+LEAST_MEMORY_BYTES = 64 << 20
+PORT_TAKEN = "port-taken"
+HTTP_NOT_FOUND = 404
+
+Narrate = Callable[[str], None]
+WriteText = Callable[[str, str], object]
+
+
+def _silent(_: str) -> None:
+    """Narration that nobody reads."""
+
+
+@dataclass(frozen=True)
+class LiveOptions:
+    """What a person may choose: names' prefix, ports, controller library."""
+
+    prefix: str = "hn"
+    openflow_port: int = OPENFLOW_PORT
+    api_port: int = API_PORT
+    library: str | None = None
+
+
+class LiveWorld:
+    """The live network with its controller and its agents. Made by :func:`live_world`."""
+
+    def __init__(
+        self,
+        datacentre: DataCentre,
+        network: Network,
+        controller: ControllerProcess,
+        agents: AgentPool,
+        cgroup: RunCgroup,
+        log_dir: Path,
+        quotas: dict[str, Any],
+    ) -> None:
+        self._quotas = quotas
+        self._cpus_per_vm = float(quotas["cpus_per_slot"])
+        self.datacentre = datacentre
+        self.network = network
+        self.plan: NetworkPlan = network.plan
+        self.controller = controller
+        self.agents = agents
+        self._cgroup = cgroup
+        self._log_dir = log_dir
+        self._user = unprivileged_user(os.environ)
+        self._client = controller.client()
+        # One thread, one connection: flows go in while this thread waits for tc.
+        self._flows = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flows")
+        self._write: WriteText | None = None
+        self._admitted = 0
+
+    def close(self) -> None:
+        """End the thread that talks to the controller."""
+        self._flows.shutdown(wait=True, cancel_futures=True)
+        self._client.close()
+
+    # -- tenants ------------------------------------------------------------------------------
+
+    def admit(self, tenant: TenantPlan) -> None:
+        """Limits, addresses and confirmed flows of a tenant. All or nothing. Raises RunFailed."""
+        if tenant.apart:
+            self.network.configure_tenant(tenant)
+        else:
+            self._connect(tenant)
+        self._admitted += 1
+        if self._write is not None:
+            name = f"plan/{self._admitted:04}-{tenant.job_id}.txt"
+            self._write(name, tenant_text(self.plan, tenant))
+
+    def _connect(self, tenant: TenantPlan) -> None:
+        wanted = controller_tenant(self.plan, tenant)
+        flows = self._flows.submit(self._client.add_tenant, wanted)
+        try:
+            self.network.configure_tenant(tenant)
+        except BaseException:
+            with suppress(ControllerError):
+                flows.result()
+                self._flows.submit(self._client.remove_tenant, tenant.tenant_id).result()
+            raise
+        try:
+            flows.result()
+        except ControllerError as error:
+            self.network.remove_tenant(tenant)
+            with suppress(ControllerError):
+                self._flows.submit(self._client.remove_tenant, tenant.tenant_id).result()
+            raise RunFailed(f"job {tenant.job_id}: {error}") from error
+
+    def dismiss(self, tenant: TenantPlan) -> None:
+        """The inverse of :meth:`admit`; what is gone already is no failure. Raises RunFailed."""
+        flows = None
+        if not tenant.apart:
+            flows = self._flows.submit(self._client.remove_tenant, tenant.tenant_id)
+        self.network.remove_tenant(tenant)
+        for vm in tenant.vms:
+            self._cgroup.remove_vm(vm.slot.server, vm.slot.index)
+        try:
+            if flows is not None:
+                flows.result()
+        except ControllerRefused as error:
+            if error.status != HTTP_NOT_FOUND:
+                raise RunFailed(f"job {tenant.job_id}: {error}") from error
+        except ControllerError as error:
+            raise RunFailed(f"job {tenant.job_id}: {error}") from error
+
+    def rerate(self, tenant: TenantPlan, rate_bps: int) -> TenantPlan:
+        """Change a tenant's rate in place; returns the tenant at its new rate."""
+        links = tuple((link, bps // tenant.rate_bps * rate_bps) for link, bps in tenant.link_bps)
+        new = replace(tenant, rate_bps=rate_bps, link_bps=links)
+        self.network.rerate_tenant(tenant, new)
+        return new
+
+    def spawn(self, name: str, slot: Slot, plan: Plan, cores: int = 1) -> None:
+        """Ask for an agent in a VM slot: in its namespace and control group, unprivileged.
+
+        In the foreground, until it is ready: behind a busy VM it would not come to its first line.
+        ``cores``: how many of its node's slots the VM takes.
+        """
+        joins = self._cgroup.add_vm(slot.server, slot.index)
+        self._cgroup.set_weight(slot.server, slot.index, WEIGHTS["foreground"])
+        if self._cpus_per_vm < 1.0:
+            self._cgroup.set_quota(slot.server, self._cpus_per_vm * cores, slot.index)
+        self.agents.spawn(
+            name,
+            plan,
+            uid=self._user.uid,
+            gid=self._user.gid,
+            netns=str(self.network.netns_path(slot)),
+            cgroups=[str(path) for path in joins],
+            log=self._log_dir / f"agent-{name}.log",
+            cpus=self._cores(slot) if isinstance(plan, ComputePlan | CommandPlan) else (),
+        )
+
+    def _cores(self, slot: Slot) -> tuple[int, ...]:
+        """The processor that a computing VM keeps to.
+
+        Two VMs of a node must meet on one for their weights to count: on two they would share the
+        node's quota alike.
+        """
+        cores = sorted(os.sched_getaffinity(0))
+        slots = int(self.datacentre.slots[slot.server])
+        own = 0 if slots * self._cpus_per_vm <= 1.0 else slot.index % slots
+        return (cores[(slot.server + own) % len(cores)],)
+
+    def freeze(self, tenant: TenantPlan, *, frozen: bool) -> None:
+        """Stop all of a tenant's processes where they are, or let them go on. Raises OSError."""
+        for vm in tenant.vms:
+            self._cgroup.freeze(vm.slot.server, vm.slot.index, frozen=frozen)
+
+    def prefer(self, tenant: TenantPlan, tier: Tier) -> None:
+        """Give a tenant's VMs the CPU priority of a tier."""
+        for vm in tenant.vms:
+            self._cgroup.set_weight(vm.slot.server, vm.slot.index, WEIGHTS[tier])
+
+    def hasten(self, tenant: TenantPlan) -> None:
+        """Let a tenant's processes end without waiting for others. Raises OSError."""
+        for vm in tenant.vms:
+            self._cgroup.hasten(vm.slot.server, vm.slot.index)
+
+    def end_processes(self, tenant: TenantPlan) -> None:
+        """Kill whatever runs in a tenant's VMs, with all its children. Raises OSError."""
+        for vm in tenant.vms:
+            self._cgroup.end_vm(vm.slot.server, vm.slot.index)
+
+    @property
+    def cgroup_mark(self) -> str:
+        """The name of this run's control groups."""
+        return self._cgroup.paths[0].name
+
+    def open_links(self) -> None:
+        """From now on, what no tenant reserved may use all of a link that is left."""
+        self.network.open_links()
+
+    def nic_bps(self, server: int) -> int:
+        """What a server's links carry together, on the emulated wire."""
+        name = self.plan.bridge_of_node[server].name
+        return sum(link.capacity_bps for link in self.plan.links if link.lower.bridge == name)
+
+    @staticmethod
+    def is_plugged(slot: Slot) -> bool:
+        """Whether a VM slot still has its port on the switch."""
+        return (Path("/sys/class/net") / slot.port.name).exists()
+
+    # -- what is written down -------------------------------------------------------------------
+
+    def write_plans_to(self, write: WriteText) -> None:
+        """From now on, store the text of everything that is installed through ``write``."""
+        self._write = write
+        self._admitted = 0
+        write("plan/0000-network.txt", network_text(self.plan))
+
+    def facts(self) -> dict[str, Any]:
+        """What provenance says of the live world."""
+        found = self.network.conditions
+        return {
+            "controller": {
+                "library": self.controller.library,
+                "version": self.controller.library_version,
+                "user": self.controller.user,
+            },
+            "datapath": None if found is None else found.datapath,
+            "open_vswitch": None if found is None else found.version,
+            "userspace_tso": None if found is None else found.offload,
+            "send_buffer_bytes": None if found is None else found.send_buffer_bytes,
+            "congestion_control": "cubic",
+            "offloads": {
+                "vm_checksum_and_segmentation": found is None or found.offload is not False
+            },
+            "vm_sysctls": dict(VM_SYSCTLS),
+            "agents_user": self._user.name,
+            "bridges": len(self.plan.bridges),
+            "links": len(self.plan.links),
+            "vm_slots": len(self.plan.slots),
+            "cgroup_version": self._cgroup.layout.version,
+            "node_quotas": self._quotas,
+        }
+
+
+@contextmanager
+def live_world(
+    datacentre: DataCentre,
+    scale: Scale,
+    options: LiveOptions,
+    log_dir: Path,
+    name: str,
+    narrate: Narrate = _silent,
+    berths: Sequence[int] | None = None,
+) -> Iterator[LiveWorld]:
+    """The data centre live. Raises MachineCannot before anything is made, RunFailed later.
+
+    ``berths``: VM namespaces per server, where they are to be more than its slots.
+    What earlier runs left is removed first; what this one makes is removed at the end.
+    """
+    plan = network_plan(datacentre, options.prefix, scale.rate, berths)
+    with ExitStack() as stack:
+        stack.enter_context(MachineLock.take(name))
+        for thing in clean_leftovers():
+            narrate(f"removed what an earlier run left: {thing.what} {thing.name}")
+        ledger = Ledger.create(name)
+        stack.callback(remove_run, ledger)
+        cgroup = _enter_cgroup(stack, ledger)
+        quotas = _set_quotas(cgroup, datacentre, scale.cpu)
+        narrate(
+            f"network up: {len(plan.bridges)} bridges, {len(plan.links)} links, "
+            f"{len(plan.slots)} VM slots"
+        )
+        controller = _start_controller(stack, ledger, options, log_dir)
+        network = Network(plan, ledger, controller.openflow_port, vm_sysctls=VM_SYSCTLS)
+        client = stack.enter_context(controller.client())
+        try:
+            client.put_network(controller_switches(plan))
+            stack.enter_context(network)
+            client.wait_connected(timeout_s=CONNECT_TIMEOUT_S)
+        except ControllerError as error:
+            raise RunFailed(f"the controller: {error}") from error
+        agents = AgentPool(log_dir / "agents.log")
+        agents.start()
+        stack.callback(agents.close)
+        _list_process(ledger, "agents", agents.pid)
+        world = LiveWorld(datacentre, network, controller, agents, cgroup, log_dir, quotas)
+        stack.callback(world.close)
+        yield world
+
+
+def _enter_cgroup(stack: ExitStack, ledger: Ledger) -> RunCgroup:
+    cgroup = RunCgroup(probe_layout(), ledger.mark.run)
+    ledger.add([Cgroup(str(path)) for path in cgroup.paths])
+    cgroup.create()
+    stack.callback(cgroup.leave)
+    cgroup.enter()
+    return cgroup
+
+
+def _set_quotas(cgroup: RunCgroup, datacentre: DataCentre, cpu: float) -> dict[str, Any]:
+    """Every node's processors (``cpu`` of one of this machine's per slot) and memory.
+
+    A node that may use all of the machine's processors has no quota of them; nor has one of a
+    single processor, to which its VMs keep: the kernel throttles now and then for nothing.
+    """
+    cores = os.cpu_count() or 1
+    memory_bytes = int(psutil.virtual_memory().total * MEMORY_SHARE / datacentre.n_servers)
+    memory_bytes = max(LEAST_MEMORY_BYTES, memory_bytes)
+    limited = False
+    for server in range(datacentre.n_servers):
+        cpus = int(datacentre.slots[server]) * cpu
+        if cpus < cores and cpus != 1.0:
+            cgroup.set_quota(server, cpus)
+        limited = cgroup.set_memory(server, memory_bytes)
+    return {"cpus_per_slot": cpu, "memory_bytes_per_node": memory_bytes if limited else None}
+
+
+def _start_controller(
+    stack: ExitStack, ledger: Ledger, options: LiveOptions, log_dir: Path
+) -> ControllerProcess:
+    log_dir.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(
+        log_dir / "controller.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+    )
+    log = stack.enter_context(os.fdopen(descriptor, "ab"))
+    try:
+        controller = start_controller(
+            openflow_port=options.openflow_port,
+            api_port=options.api_port,
+            library=options.library,
+            log=log,
+        )
+    except ControllerNotStarted as error:
+        if error.error == PORT_TAKEN:
+            option = "openflow" if error.port == options.openflow_port else "api"
+            raise MachineCannot(
+                f"port {error.port} is taken by another process",
+                f"end it (ss -ltnp 'sport = :{error.port}' names it), "
+                f"or use another: --{option}-port",
+            ) from error
+        if error.exit_code == MachineCannot.exit_code:
+            raise MachineCannot(str(error), "sudo ./provision.sh install") from error
+        raise RunFailed(f"the controller did not start: {error}") from error
+    stack.callback(controller.stop)
+    _list_process(ledger, "controller", controller.process.pid)
+    return controller
+
+
+def _list_process(ledger: Ledger, name: str, pid: int) -> None:
+    ledger.add([Process(name, pid, start_ticks(pid) or 0)])

@@ -1,0 +1,299 @@
+"""What this machine can do for the live world, tried rather than assumed; each with its mend.
+
+Nothing stays changed: what is tried is tried in a throw-away namespace.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import util
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+from controller.launch import API_PORT, OPENFLOW_PORT
+from controller.library import PACKAGES, LibraryMissing, choose_library, library_version
+from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
+from testbed.backends.emu.cleanup_journal import MachineLock, ledgers
+from testbed.backends.emu.commands import CommandFailed, run
+from testbed.backends.emu.open_vswitch import (
+    daemon_state,
+    datapath_type,
+    rows,
+    switch_pid,
+    switch_sockets,
+)
+from testbed.compiled import numba_available
+from testbed.errors import MachineCannot
+
+Grade = Literal["ok", "warn", "fail"]
+INSTALL = "sudo ./provision.sh install"
+PORT_MEMORY_BYTES = 2 << 20
+HEAVY_SWITCH_BYTES = 2 << 30
+MIN_MEMORY_BYTES = 1 << 30
+MIN_DISK_BYTES = 1 << 30
+COARSE_CLOCK_NS = 1_000
+# What a run does with tc, line by line: qdisc, class, byte-limited queue, filter by source.
+TRIAL = (
+    "qdisc add dev lo root handle 1: htb default 2",
+    "class add dev lo parent 1: classid 1:2 htb rate 1mbit ceil 1mbit burst 15000 cburst 15000",
+    "qdisc add dev lo parent 1:2 bfifo limit 60000",
+    "filter add dev lo parent 1: protocol ip prio 1 u32 match ip src 10.0.4.0/22 flowid 1:2",
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at: what was found, and the command that mends it where it is not well."""
+
+    name: str
+    grade: Grade
+    found: str
+    mend: str | None = None
+
+
+def examine() -> list[Check]:
+    """Every check, in order of a person's interest. Needs root for most of them to say much."""
+    checks = [_root(), _kernel(), *_commands(), *_python(), _controller()]
+    if os.geteuid() == 0:
+        checks += [_namespaces_and_tc(), *_switch(), _cubic()]
+    checks += [_cgroups(), _processors(), _clock(), _memory(), _disk()]
+    checks += [_port(OPENFLOW_PORT, "--openflow-port"), _port(API_PORT, "--api-port")]
+    if os.geteuid() == 0:
+        checks.append(_leftovers())
+    return checks
+
+
+def verdict(checks: list[Check]) -> tuple[bool, str]:
+    """Whether a live run is possible here, and the sentence that says so."""
+    failed = [check.name for check in checks if check.grade == "fail"]
+    if failed:
+        return False, f"this machine cannot run the live network yet: {', '.join(failed)}"
+    kind = "the kernel's" if datapath_type() == "system" else "the userspace"
+    doubts = [check.name for check in checks if check.grade == "warn"]
+    but = f"; look at: {', '.join(doubts)}" if doubts else ""
+    return True, f"this machine can run the live network, on {kind} datapath{but}"
+
+
+def _root() -> Check:
+    if os.geteuid() == 0:
+        return Check("root", "ok", "running as root")
+    return Check(
+        "root", "fail", "not root: most of what follows cannot be tried", "sudo testbed doctor"
+    )
+
+
+def _kernel() -> Check:
+    return Check("kernel", "ok", f"Linux {platform.release()} ({platform.machine()})")
+
+
+def _commands() -> Iterator[Check]:
+    wanted = {
+        "ip": "iproute2", "tc": "iproute2", "ss": "iproute2", "ovs-vsctl": "openvswitch-switch",
+        "ovs-ofctl": "openvswitch-common", "ethtool": "ethtool", "iperf3": "iperf3",
+        "tcpdump": "tcpdump", "mnexec": "mininet",
+    }  # fmt: skip
+    needed = {"ip", "tc", "ss", "ovs-vsctl", "ovs-ofctl"}
+    path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+    missing = [name for name in wanted if shutil.which(name, path=path) is None]
+    if not missing:
+        yield Check("commands", "ok", ", ".join(wanted))
+    for name in missing:
+        grade: Grade = "fail" if name in needed else "warn"
+        found = f"{name} is missing (Debian: {wanted[name]})"
+        yield Check(f"command {name}", grade, found, INSTALL)
+
+
+def _python() -> Iterator[Check]:
+    wanted = ("numpy", "psutil", "pydantic", "yaml", "rich", "typer", "jinja2", "matplotlib")
+    missing = [name for name in wanted if util.find_spec(name) is None]
+    if missing:
+        yield Check("Python packages", "fail", f"missing: {', '.join(missing)}", INSTALL)
+    else:
+        yield Check("Python packages", "ok", "all there")
+    if util.find_spec("mininet") is None:
+        yield Check("Mininet", "warn", "not importable: only the teaching form needs it", INSTALL)
+    yield _loops()
+
+
+def _loops() -> Check:
+    """Numba is a choice: without it everything works, DCloud on 8,000 servers 14 times slower."""
+    if numba_available():
+        return Check("simulator's inner loops", "ok", "compiled by Numba")
+    slow = "plain numpy; Numba makes DCloud at data-centre scale some 14 times faster"
+    return Check("simulator's inner loops", "ok", f"{slow} ({INSTALL} --with-tests brings it)")
+
+
+def _controller() -> Check:
+    there = []
+    for name, package in PACKAGES.items():
+        with suppress(Exception):
+            if util.find_spec(package) is not None:
+                there.append(f"{name} {library_version(name)}")
+    try:
+        chosen = choose_library()
+    except LibraryMissing as error:
+        return Check("controller library", "fail", str(error), INSTALL)
+    return Check("controller library", "ok", f"{', '.join(there)}; {chosen} will be used")
+
+
+@contextmanager
+def _scratch_namespace() -> Iterator[str]:
+    name = f"hn-doctor-{secrets.token_hex(3)}"
+    run(["ip", "netns", "add", name])
+    try:
+        yield name
+    finally:
+        run(["ip", "netns", "delete", name])
+
+
+def _namespaces_and_tc() -> Check:
+    try:
+        with _scratch_namespace() as name:
+            run(["tc", "-n", name, "-batch", "-"], text_in="".join(f"{x}\n" for x in TRIAL))
+            ends = ("name", "hn0", "type", "veth", "peer", "name", "hn1")
+            run(["ip", "-n", name, "link", "add", *ends])
+    except (CommandFailed, MachineCannot) as error:
+        mend = "use a kernel with veth, HTB, bfifo and u32 (Debian's has them)"
+        return Check("namespaces, veth and tc", "fail", error.message, mend)
+    return Check("namespaces, veth and tc", "ok", "HTB, bfifo and u32 work in a fresh namespace")
+
+
+def _switch() -> Iterator[Check]:
+    kernel = datapath_type() == "system"
+    state = daemon_state()
+    if not state.running:
+        why = "not running" if not state.database else "its switch does not answer"
+        yield Check("Open vSwitch", "fail", why, INSTALL)
+        return
+    version = str(rows("Open_vSwitch", ["ovs_version"])[0][0])
+    kind = (
+        "kernel datapath" if kernel else "userspace datapath: the kernel has no openvswitch module"
+    )
+    yield Check("Open vSwitch", "ok", f"{version}, {kind}")
+    if kernel:
+        return
+    options = dict(rows("Open_vSwitch", ["other_config"])[0][0][1])
+    sockets = switch_sockets()
+    if options.get("userspace-tso-enable") != "true" or sockets.offload is False:
+        found = "off: TCP is slow over the userspace datapath, or dead"
+        yield Check("segmentation offload", "warn", found, INSTALL)
+    else:
+        yield Check("segmentation offload", "ok", "on")
+    if 0 < sockets.send_buffer_bytes < 1 << 20:
+        found = f"{sockets.send_buffer_bytes} bytes: a deep queue on one port starves the others"
+        yield Check("switch's send buffer", "warn", found, INSTALL)
+    yield _switch_memory()
+
+
+def _switch_memory() -> Check:
+    pid = switch_pid()
+    held = psutil.Process(pid).memory_info().rss if pid is not None else 0
+    room = psutil.virtual_memory().available // PORT_MEMORY_BYTES
+    found = f"{held >> 20} MiB; there is room for some {room} ports more"
+    if held > HEAVY_SWITCH_BYTES:
+        mend = "sudo /usr/share/openvswitch/scripts/ovs-ctl restart"
+        return Check("switch's memory", "warn", f"{found}; started again it holds less", mend)
+    return Check("switch's memory", "ok", found)
+
+
+def _cubic() -> Check:
+    available = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+    if "cubic" in available.read_text(encoding="ascii").split():
+        return Check("TCP CUBIC", "ok", "available; jobs pin it")
+    return Check("TCP CUBIC", "fail", "not available", "sudo modprobe tcp_cubic")
+
+
+def _cgroups() -> Check:
+    layout = probe_layout()
+    mend = "mount them: cgroup v2, or v1 with cpu, cpuacct and freezer, writable"
+    if layout.version == 0:
+        return Check("control groups", "fail", layout.lacking, mend)
+    found = f"version {layout.version}"
+    if os.geteuid() == 0:
+        trial = RunCgroup(layout, f"doctor-{secrets.token_hex(3)}")
+        try:
+            trial.create()
+            trial.add_vm(0, 0)
+        except OSError as error:
+            return Check("control groups", "fail", f"{found}, but {error}", mend)
+        finally:
+            remove_groups(trial.paths)
+    return Check("control groups", "ok", f"{found}: processor quota, weights, freezer")
+
+
+def _processors() -> Check:
+    count = os.cpu_count() or 1
+    load = os.getloadavg()[0]
+    found = f"{count}, load {load:.1f}"
+    if count < 2:
+        return Check("processors", "warn", f"{found}: two or more keep the network and jobs apart")
+    if load > count:
+        return Check("processors", "warn", f"{found}: busy; live results will be marked suspect")
+    return Check("processors", "ok", found)
+
+
+def _clock() -> Check:
+    """Limits are timers: with the kernel's coarse ones they come in bursts."""
+    source = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+    name = source.read_text(encoding="ascii").strip() if source.exists() else "unknown"
+    resolution_ns = time.clock_getres(time.CLOCK_MONOTONIC) * 1e9
+    found = f"{name}, resolution {resolution_ns:.0f} ns"
+    if resolution_ns > COARSE_CLOCK_NS:
+        mend = "boot without highres=off and nohz=off"
+        return Check("clock", "warn", f"{found}: too coarse for limits to be exact", mend)
+    return Check("clock", "ok", found)
+
+
+def _memory() -> Check:
+    free = psutil.virtual_memory().available
+    found = f"{free >> 20} MiB available"
+    return Check("memory", "ok" if free >= MIN_MEMORY_BYTES else "warn", found)
+
+
+def _disk() -> Check:
+    free = shutil.disk_usage(Path.cwd()).free
+    found = f"{free >> 20} MiB free here"
+    return Check("disk", "ok" if free >= MIN_DISK_BYTES else "warn", found)
+
+
+def _port(port: int, option: str) -> Check:
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("127.0.0.1", port))
+        except OSError:
+            found = f"taken by {_listener(port)}"
+            return Check(f"port {port}", "warn", found, f"testbed run {option} OTHER")
+    return Check(f"port {port}", "ok", "free")
+
+
+def _listener(port: int) -> str:
+    """Who listens, where that may be seen."""
+    with suppress(psutil.Error):
+        for connection in psutil.net_connections("tcp"):
+            if connection.laddr and connection.laddr.port == port and connection.pid:
+                return f"{psutil.Process(connection.pid).name()} (process {connection.pid})"
+    return "another process"
+
+
+def _leftovers() -> Check:
+    try:
+        with MachineLock.take("testbed doctor"):
+            left = [ledger.mark.name for ledger in ledgers()]
+    except MachineCannot as error:
+        return Check("other runs", "warn", error.message)
+    if left:
+        return Check(
+            "other runs", "warn", f"left behind by {', '.join(left)}", "sudo testbed clean"
+        )
+    return Check("other runs", "ok", "none, and nothing left behind")

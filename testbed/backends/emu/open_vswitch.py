@@ -1,0 +1,400 @@
+"""Open vSwitch as the live network needs it: bridges, ports and controllers in one transaction.
+
+What to ask of ``ovs-vsctl`` is pure (argument lists); asking is at the end of the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from testbed.backends.emu.cgroups import release
+from testbed.backends.emu.cleanup_journal import Daemon, Ledger, setting
+from testbed.backends.emu.commands import run
+from testbed.errors import MachineCannot, RunFailed
+from testbed.plan.network_plan import Bridge, NetworkPlan, Port
+
+Datapath = Literal["netdev", "system"]
+RUN_KEY = "hosenet-run"
+CONTROLLER_MAX_BACKOFF_MS = 1000
+OVS_TIMEOUT_S = 120
+NUMBERS_TIMEOUT_S = 60
+NO_VALUE: object = ["set", []]  # an empty column, as OVSDB writes it in JSON
+
+
+def datapath_type(module: Path = Path("/sys/module/openvswitch")) -> Datapath:
+    """The kernel's datapath where its module is loaded, else the userspace one."""
+    return "system" if module.exists() else "netdev"
+
+
+def up_arguments(
+    network: NetworkPlan, run_mark: str, datapath: Datapath, controller_port: int
+) -> list[str]:
+    """One transaction that makes every bridge with its ports, numbers and controller.
+
+    Ports get the ``linux-noop`` discipline: with any other, or none, the switch wipes the limits
+    that tc has set on them. Everything carries the run's mark.
+    """
+    mark = f"external_ids:{RUN_KEY}={run_mark}"
+    ports_of: dict[str, list[Port]] = {bridge.name: [] for bridge in network.bridges}
+    for port in _ports(network):
+        ports_of[port.bridge].append(port)
+    # Rows, not add-br and add-port: those look the whole database through every time.
+    commands = [["--id=@noop", "create", "QoS", "type=linux-noop", mark]]
+    for bridge in network.bridges:
+        local = _port_rows(f"{bridge.node}.local", bridge.name, "type=internal")
+        commands += local
+        ids = [f"@p{bridge.node}.local"]
+        for port in ports_of[bridge.name]:
+            ids.append(f"@p{bridge.node}.{port.number}")
+            request = f"ofport_request={port.number}"
+            commands += _port_rows(ids[-1][2:], port.name, request, "qos=@noop", mark)
+        commands += _bridge_rows(bridge, ids, datapath, controller_port, mark)
+    bridges = [f"@b{bridge.node}" for bridge in network.bridges]
+    commands.append(["add", "Open_vSwitch", ".", "bridges", *bridges])
+    return _joined(commands)
+
+
+def _port_rows(row: str, name: str, interface: str, *port: str) -> list[list[str]]:
+    return [
+        [f"--id=@i{row}", "create", "Interface", f"name={name}", interface],
+        [f"--id=@p{row}", "create", "Port", f"name={name}", f"interfaces=@i{row}", *port],
+    ]
+
+
+def _bridge_rows(
+    bridge: Bridge, ports: Sequence[str], datapath: Datapath, controller_port: int, mark: str
+) -> list[list[str]]:
+    controller = [
+        f"--id=@c{bridge.node}", "create", "Controller",
+        f'target="tcp:127.0.0.1:{controller_port}"', "connection_mode=out-of-band",
+        f"max_backoff={CONTROLLER_MAX_BACKOFF_MS}",
+    ]  # fmt: skip
+    row = [
+        f"--id=@b{bridge.node}", "create", "Bridge", f"name={bridge.name}",
+        f"ports={','.join(ports)}", f"datapath_type={datapath}", "fail_mode=secure",
+        "protocols=OpenFlow13", f"other_config:datapath-id={bridge.dpid:016x}",
+        "other_config:disable-in-band=true", f"controller=@c{bridge.node}", mark,
+    ]  # fmt: skip
+    return [controller, row]
+
+
+def down_arguments(bridges: Iterable[str]) -> list[str]:
+    """One transaction that deletes bridges with all their ports."""
+    return _joined([["--if-exists", "del-br", name] for name in bridges])
+
+
+def qos_arguments(qos_rows: Iterable[str]) -> list[str]:
+    """One transaction that deletes rows of the QoS table, once no port points to them."""
+    return _joined([["--if-exists", "destroy", "QoS", row] for row in qos_rows])
+
+
+def _joined(commands: Sequence[Sequence[str]]) -> list[str]:
+    out: list[str] = []
+    for command in commands:
+        out += ["--", *command]
+    return out
+
+
+def _ports(network: NetworkPlan) -> Iterable[Port]:
+    for slot in network.slots:
+        yield slot.port
+    for link in network.links:
+        yield link.lower
+        yield link.upper
+
+
+# ------------------------------------------------------------------------------------- asking
+
+
+@dataclass(frozen=True)
+class Owned:
+    """What in the switch's database bears a run's mark."""
+
+    bridges: tuple[str, ...]
+    qos_rows: tuple[str, ...]
+
+
+def vsctl(arguments: Sequence[str], *, wait: bool = True, timeout_s: int = OVS_TIMEOUT_S) -> str:
+    """One ``ovs-vsctl`` call; ``wait`` until the switch has done it, not only written it down."""
+    flags = [f"--timeout={timeout_s}"] + ([] if wait else ["--no-wait"])
+    return run(["ovs-vsctl", *flags, *arguments], timeout_s=timeout_s + 5).stdout
+
+
+def rows(table: str, columns: Sequence[str], *conditions: str) -> list[list[Any]]:
+    """Rows of a table of the switch's database; sets and maps come as OVSDB's JSON has them."""
+    verb = "find" if conditions else "list"
+    out = vsctl(
+        ["--format=json", f"--columns={','.join(columns)}", verb, table, *conditions], wait=False
+    )
+    return list(json.loads(out)["data"]) if out.strip() else []
+
+
+def owned_by(run_mark: str) -> Owned:
+    """Bridges and QoS rows of a run."""
+    condition = f"external_ids:{RUN_KEY}={run_mark}"
+    bridges = [str(row[0]) for row in rows("Bridge", ["name"], condition)]
+    qos = [str(row[0][1]) for row in rows("QoS", ["_uuid"], condition)]
+    return Owned(tuple(sorted(bridges)), tuple(sorted(qos)))
+
+
+def check_ports(network: NetworkPlan) -> None:
+    """Every port is there under its number. Raises RunFailed naming the first that is not.
+
+    ``ovs-vsctl`` succeeds even if the switch could not open a device. A switch that has only just
+    started may write its numbers down a moment after it has said that it is done.
+    """
+    give_up_s = time.monotonic() + NUMBERS_TIMEOUT_S
+    while True:
+        found = {
+            str(name): (number, error)
+            for name, number, error in rows("Interface", ["name", "ofport", "error"])
+        }
+        wrong = [port for port in _ports(network) if not _as_planned(port, found)]
+        if not wrong:
+            return
+        port = wrong[0]
+        number, error = found.get(port.name, (NO_VALUE, "it is not in the switch's database"))
+        if isinstance(error, str) or number != NO_VALUE or time.monotonic() > give_up_s:
+            reason = error if isinstance(error, str) else f"it has number {number}"
+            raise RunFailed(
+                f"port {port.name} of {port.bridge} should be number {port.number}: {reason}"
+            )
+        time.sleep(0.05)
+
+
+def _as_planned(port: Port, found: Mapping[str, tuple[object, object]]) -> bool:
+    return found.get(port.name, (NO_VALUE, ""))[0] == port.number
+
+
+# -------------------------------------------------------------------------------------- daemon
+
+
+OVS_CTL = Path("/usr/share/openvswitch/scripts/ovs-ctl")
+RUN_DIR = Path("/run/openvswitch")
+DATABASE = Path("/etc/openvswitch/conf.db")
+WMEM_DEFAULT = Path("/proc/sys/net/core/wmem_default")
+SEND_BUFFER_BYTES = 32 << 20
+MAX_FILES = 65_535
+RMEM_DEFAULT = Path("/proc/sys/net/core/rmem_default")
+RECEIVE_BUFFER_BYTES = 4 << 20
+# A port receives into 32 buffers of 64 KiB; a large packet is sent on in the one it came in, and
+# that is replaced. Out of the C library's heap each is sooner or later another one's page, resident
+# for good; this allocator gives what is freed back at once. Where it is not installed, the loader
+# goes on without it.
+ALLOCATOR = {
+    "LD_PRELOAD": "libjemalloc.so.2",
+    "MALLOC_CONF": "dirty_decay_ms:0,muzzy_decay_ms:0,narenas:1",
+}
+# The exact-match cache names flows until others take their places: jobs long over stay in memory.
+SETTINGS = {"userspace-tso-enable": "true", "emc-insert-inv-prob": "0"}
+# An Ethernet frame of a type that nobody listens to.
+PROBE_FRAME = "02484e00000002484e00000188b5" + "00" * 46
+
+
+@dataclass(frozen=True)
+class DaemonState:
+    """Whether the daemons run: the database, and the switch itself."""
+
+    database: bool
+    switch: bool
+
+    @property
+    def running(self) -> bool:
+        return self.database and self.switch
+
+
+@dataclass(frozen=True)
+class SwitchSockets:
+    """How the userspace datapath sends. ``send_buffer_bytes`` is 0 until it sent a first packet.
+
+    ``offload``: frames carry their checksum and segmentation state (userspace TSO in effect);
+    None while it has no port to tell by.
+    """
+
+    offload: bool | None
+    send_buffer_bytes: int
+
+
+def daemon_state() -> DaemonState:
+    """Which daemons run, by their pid files: a busy daemon is slow to answer, but it is there."""
+    return DaemonState(_pid_of("ovsdb-server") is not None, switch_pid() is not None)
+
+
+def switch_pid() -> int | None:
+    """The switch's process, None if it does not run."""
+    return _pid_of("ovs-vswitchd")
+
+
+def _pid_of(name: str) -> int | None:
+    try:
+        pid = int((RUN_DIR / f"{name}.pid").read_text(encoding="ascii"))
+        command = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return None
+    return pid if command == name else None
+
+
+def switch_sockets() -> SwitchSockets:
+    """Read the switch's packet sockets from the kernel."""
+    shown = run(["ss", "--packet", "--all", "--numeric", "--processes", "--memory", "--extended"])
+    return read_sockets(shown.stdout, switch_pid() or 0)
+
+
+def read_sockets(text: str, pid: int) -> SwitchSockets:
+    """The switch's sockets from ``ss -0anpme``: the one bound to no device is what it sends by.
+
+    Its own only: there may be another switch on the machine, in a place of its own.
+    """
+    offload: bool | None = None
+    buffer_bytes = 0
+    for entry in re.split(r"\n(?=\S)", text):
+        if f"pid={pid}," not in entry:
+            continue
+        offload = bool(offload) or "vnethdr" in entry
+        found = re.search(r"\btb(\d+)", entry)
+        if re.search(r"\[0\]:\*|\*:\*", entry) and found:
+            buffer_bytes = max(buffer_bytes, int(found.group(1)))
+    return SwitchSockets(offload, buffer_bytes)
+
+
+def ensure_running(ledger: Ledger) -> None:
+    """Start the daemons if they do not run. Raises MachineCannot with the mending command.
+
+    What a run starts it stops (``Daemon`` in its ledger); what runs already is left alone.
+    """
+    if daemon_state().running:
+        return
+    if Path("/run/systemd/system").exists():
+        mend = "sudo systemctl start openvswitch-switch"
+        raise MachineCannot("Open vSwitch is not running", mend)
+    ledger.add([Daemon("openvswitch")])
+    start()
+
+
+def start() -> None:
+    """Start both daemons; for the userspace datapath with segmentation offload."""
+    if not OVS_CTL.exists():
+        raise MachineCannot("Open vSwitch is not installed", "sudo ./provision.sh install")
+    ctl = [str(OVS_CTL), "--system-id=random", "--no-mlockall"]
+    if datapath_type() == "system":
+        _detached([*ctl, "start"])
+    else:
+        _detached([*ctl, "--no-ovs-vswitchd", "start"])
+        settings = [f"other_config:{key}={value}" for key, value in SETTINGS.items()]
+        vsctl(["set", "Open_vSwitch", ".", *settings], wait=False)
+        _detached(_switch_command())
+    if not daemon_state().running:
+        raise MachineCannot("Open vSwitch does not start", f"sudo {OVS_CTL} start")
+    for name in ("ovsdb-server", "ovs-vswitchd"):
+        _release(name)
+
+
+def _switch_command() -> list[str]:
+    """ovs-vswitchd itself: ovs-ctl insists on the kernel's module.
+
+    Three files a bridge and one or more a port; in a container root may not pass the hard limit.
+    """
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    files = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+    return [
+        "prlimit", f"--nofile={files}:",
+        "env", *(f"{key}={value}" for key, value in ALLOCATOR.items()),
+        "ovs-vswitchd", f"unix:{RUN_DIR}/db.sock",
+        "-vconsole:emer", "-vsyslog:err", "-vfile:info",
+        "--no-chdir", "--log-file", "--pidfile", "--detach", "--monitor",
+    ]  # fmt: skip
+
+
+def _release(name: str) -> None:
+    """A service is not part of the run that happens to start it: neither daemon nor its monitor."""
+    pid = _pid_of(name)
+    if pid is None:
+        return
+    release(pid)
+    parent = psutil.Process(pid).ppid()
+    if parent > 1 and psutil.Process(parent).name() == name:
+        release(parent)
+
+
+def stop_if_idle() -> bool:
+    """Stop both daemons unless somebody has a bridge; returns whether they are stopped."""
+    if daemon_state().database and rows("Bridge", ["name"]):
+        return False
+    if OVS_CTL.exists():
+        _detached([str(OVS_CTL), "stop"])
+    return True
+
+
+@contextmanager
+def ovsdb_for_a_while() -> Iterator[bool]:
+    """The switch's database, started for the block if it does not run. False: there is none.
+
+    After a reboot the database may hold a dead run's bridges while no daemon has been started.
+    """
+    if daemon_state().database:
+        yield True
+    elif not OVS_CTL.exists() or not DATABASE.exists():
+        yield False
+    else:
+        _detached([str(OVS_CTL), "--no-ovs-vswitchd", "--system-id=random", "start"])
+        try:
+            yield True
+        finally:
+            _detached([str(OVS_CTL), "--no-ovs-vswitchd", "stop"])
+
+
+def _detached(command: list[str]) -> None:
+    """Run a command that leaves a daemon behind, which keeps what it is given: nothing."""
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
+        start_new_session=True,
+    )
+    if done.returncode != 0:
+        raise MachineCannot(
+            f"{' '.join(command)} ended with {done.returncode}",
+            "see /var/log/openvswitch/ovs-vswitchd.log",
+        )
+
+
+def prime_send_socket(bridge: str, port_number: int, ledger: Ledger) -> SwitchSockets:
+    """Have the switch make its send socket with a large buffer, by sending one frame.
+
+    Does nothing if it sent before: then the socket is as it is until the switch restarts.
+    """
+    sockets = switch_sockets()
+    if sockets.send_buffer_bytes:
+        return sockets
+    with _at_least(WMEM_DEFAULT, SEND_BUFFER_BYTES, ledger):
+        action = f"in_port=local,packet={PROBE_FRAME},actions=output:{port_number}"
+        run(["ovs-ofctl", "--timeout=60", "-O", "OpenFlow13", "packet-out", bridge, action])
+        return switch_sockets()
+
+
+def _at_least(path: Path, size_bytes: int, ledger: Ledger) -> AbstractContextManager[None]:
+    present = int(path.read_text(encoding="ascii"))
+    return setting(path, str(max(size_bytes, present)), ledger)
+
+
+def larger_receive_buffers(ledger: Ledger) -> AbstractContextManager[None]:
+    """While ports are added: each gets a receive socket with the buffer that is the default then.
+
+    The kernel's 208 kB hold a few milliseconds of a fast link; whatever comes while the switch's
+    thread waits for a processor is lost, and only the socket's own counter shows it.
+    """
+    return _at_least(RMEM_DEFAULT, RECEIVE_BUFFER_BYTES, ledger)

@@ -1,0 +1,341 @@
+"""What is sampled beside the jobs, once a second: links, queues, processors, lateness."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from testbed import events
+from testbed.backends.emu.open_vswitch import switch_pid
+from testbed.backends.emu.traffic_control import Counters
+from testbed.plan.fidelity import (
+    ClassSample,
+    Exceeding,
+    Finding,
+    HeldBack,
+    Starved,
+    lateness,
+    leaks,
+    processor,
+    switch,
+)
+from testbed.plan.network_plan import TenantPlan
+from testbed.spec.experiment import Scale
+
+if TYPE_CHECKING:
+    from testbed.backends.emu.emulation import LiveWorld
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+SAMPLE_EVERY_S = 1.0
+# How long a look at one VM may take: many times what it does.
+LOOK_S = 0.005
+# What leaves a slow VM at once, and so counts whole in the sample it left in: decision 0243.
+PACKET_BITS = 6 * 1514 * 8
+
+Limiter = tuple[str, int, int]
+"""``link``, tenant, directed link; or ``send cap`` or ``receive cap``, tenant, VM."""
+
+
+class Reading(NamedTuple):
+    """What a limiter had counted when it was looked at, and the rate that it should have."""
+
+    at_s: float
+    counters: Counters
+    rate_bps: int
+
+
+class Watch:
+    """Samples while the backend waits; :meth:`findings` judges at the end."""
+
+    def __init__(
+        self,
+        world: LiveWorld,
+        scale: Scale,
+        sink: Callable[[events.Event], None],
+        now_s: Callable[[], float],
+    ) -> None:
+        self._world = world
+        self._scale = scale
+        self._sink = sink
+        self._now_s = now_s
+        self._next = 0.0
+        self._last: tuple[float, dict[Limiter, Reading]] | None = None
+        self._starved, self._held_back, self._exceeding = Starved(), HeldBack(), Exceeding()
+        self._seen: set[str] = set()
+        self._processors: Processors | None = None
+        self._switch: Waiting | None = None
+        self._waited: list[float] = []
+        self._idle: list[float] = []
+        self._steal: list[float] = []
+        self._late_s: list[float] = []
+        self._drops: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Begin sampling: counters from here on count."""
+        self._processors = Processors()
+        pid = switch_pid()
+        self._switch = None if pid is None else Waiting(pid)
+        self._next = time.monotonic() + SAMPLE_EVERY_S
+        self._last = None
+
+    def tick(
+        self, timeout_s: float, tenants: Sequence[TenantPlan], steady: Collection[int]
+    ) -> float:
+        """Sample if it is time; returns how long the caller may wait at most.
+
+        ``steady``: tenants, by number, whose VMs' own caps are what holds them, without a pause.
+        """
+        now = time.monotonic()
+        if self._next and now >= self._next:
+            self._sample(tenants, steady)
+            # A second at the least: over less, one packet would be a rate.
+            now = time.monotonic()
+            self._next = now + SAMPLE_EVERY_S
+        return max(0.0, min(timeout_s, self._next - now)) if self._next else timeout_s
+
+    def slept(self, asked_s: float, took_s: float) -> None:
+        """Take in a sleep that lasted its time. What this process was busy with, such as starting
+        a job of many VMs or a policy's decision, is not lateness: only who sleeps can wake late.
+        """
+        if self._next and 0.0 < asked_s <= took_s:
+            self._late_s.append(took_s - asked_s)
+
+    def _sample(self, tenants: Sequence[TenantPlan], steady: Collection[int]) -> None:
+        """Processors, then every tenant's limiters."""
+        if self._processors is not None:
+            use = self._processors.sample()
+            if tenants:
+                self._idle.append(use.idle)
+                self._steal.append(use.steal)
+        waited = None if self._switch is None else self._switch.sample()
+        if waited is not None and tenants:
+            self._waited.append(waited)
+        now_s, readings = time.monotonic(), self._read(tenants)
+        if self._last is not None:
+            self._compare(now_s, *self._last, readings, steady)
+        self._last = (now_s, readings)
+
+    def _read(self, tenants: Sequence[TenantPlan]) -> dict[Limiter, Reading]:
+        """Every tenant's class on every directed link it reserved, and both caps of its VMs."""
+        network, found = self._world.network, {}
+        at_s = time.monotonic()
+        classes, devices = network.host_counters()
+        for tenant in tenants:
+            key = tenant.tenant_id
+            for link, rate_bps in tenant.link_bps:
+                if (key, link) in classes:
+                    found["link", key, link] = Reading(at_s, classes[key, link], rate_bps)
+            for vm in tenant.vms:
+                if (into := devices.get(vm.slot.port.name)) is not None:
+                    found["receive cap", key, vm.index] = Reading(at_s, into, tenant.rate_bps)
+                looked_s = time.monotonic()
+                out = network.vm_counters(vm.slot)
+                # Kept from the processor in between, this process does not know when that was.
+                if out is not None and time.monotonic() - looked_s < LOOK_S:
+                    found["send cap", key, vm.index] = Reading(looked_s, out, tenant.rate_bps)
+        return found
+
+    def _compare(
+        self,
+        at_s: float,
+        before_s: float,
+        before: dict[Limiter, Reading],
+        readings: dict[Limiter, Reading],
+        steady: Collection[int],
+    ) -> None:
+        """Rates since the last sample, of limiters that were there then too."""
+        sent: dict[int, float] = {}
+        reserved: dict[int, int] = {}
+        seen: set[str] = set()
+        for limiter, now in readings.items():
+            what, tenant, where = limiter
+            if what == "link":
+                reserved[where] = reserved.get(where, 0) + now.rate_bps
+            was = before.get(limiter)
+            if was is None:
+                continue
+            drops = now.counters.drops - was.counters.drops
+            interval_s = now.at_s - was.at_s
+            sent_bps = (now.counters.sent_bytes - was.counters.sent_bytes) * 8 / interval_s
+            name = f"tenant {tenant}, VM {where}, {what}"
+            if what == "link":
+                name = f"{self._world.datacentre.link_name(where)}, tenant {tenant}"
+                sent[where] = sent.get(where, 0.0) + sent_bps
+                # A VM's own TCP is held back by its cap, by drops too; between VMs none are due.
+                if drops > 0:
+                    self._drops[name] = self._drops.get(name, 0) + drops
+            sample = ClassSample(
+                name,
+                min(was.rate_bps, now.rate_bps),
+                sent_bps,
+                was.counters.backlog_bytes,
+                now.counters.backlog_bytes,
+                most_bps=max(was.rate_bps, now.rate_bps),
+                packet_bps=0.0 if what == "link" else PACKET_BITS / interval_s,
+            )
+            if what == "link":
+                self._starved.take(sample)
+            elif tenant in steady:
+                self._held_back.take(sample)
+            self._exceeding.take(sample)
+            seen.add(name)
+        # A long run keeps nothing of tenants that have gone, and of a look left out no streak.
+        gone, self._seen = self._seen - seen, seen
+        for judge in (self._starved, self._held_back, self._exceeding):
+            judge.forget(gone)
+        if reserved:
+            rate = self._scale.rate
+            links = [
+                [k, sent.get(k, 0.0) / rate, bps / rate] for k, bps in sorted(reserved.items())
+            ]
+            length_s = (at_s - before_s) * self._scale.time
+            self._sink(events.LinkSample(self._now_s(), length_s, links))
+
+    def findings(self) -> list[Finding]:
+        """The judgement over everything sampled."""
+        return [
+            self._starved.finding(),
+            self._held_back.finding(),
+            self._exceeding.finding(),
+            *switch(self._waited),
+            *processor(self._idle, self._steal),
+            *lateness(self._late_s),
+            *leaks(self._world.network.unshaped_packets(), self._drops),
+        ]
+
+
+# ---------------------------------------------------------------------------------- processors
+
+
+PROC = Path("/proc")
+AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Use:
+    """Shares of all processors since the sample before: to be had, and stolen by a hypervisor."""
+
+    idle: float
+    steal: float
+
+    @property
+    def busy(self) -> float:
+        return 1.0 - self.idle
+
+
+class Processors:
+    """Samples; each covers the time since the one before, the first since this was made."""
+
+    def __init__(self) -> None:
+        psutil.cpu_times_percent(interval=None)
+        self._at = time.monotonic()
+        self._giving_way = giving_way_s()
+
+    def sample(self) -> Use:
+        """What happened since the last one. Some milliseconds of work."""
+        cpu = psutil.cpu_times_percent(interval=None)
+        at, now = time.monotonic(), giving_way_s()
+        spent_s = gained_s(self._giving_way, now)
+        have_s = max(1e-9, (at - self._at) * (os.cpu_count() or 1))
+        self._at, self._giving_way = at, now
+        idle = (cpu.idle + cpu.iowait) / 100 + spent_s / have_s
+        return Use(min(1.0, idle), getattr(cpu, "steal", 0.0) / 100)
+
+
+class Waiting:
+    """How long one thread, the first of a process, was ready to run and had no processor.
+
+    Waiting for a quota to be filled up again counts: the thread is ready all the while.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._at = time.monotonic()
+        self._waited_s = waited_s(pid)
+
+    def sample(self) -> float | None:
+        """As a share of the time since the last one; None where the kernel does not tell."""
+        at, now_s = time.monotonic(), waited_s(self._pid)
+        before_s, began = self._waited_s, self._at
+        self._at, self._waited_s = at, now_s
+        if now_s is None or before_s is None:
+            return None
+        return min(1.0, (now_s - before_s) / max(1e-9, at - began))
+
+
+def waited_s(pid: int) -> float | None:
+    """Since it began, in s (the second of the three numbers of ``/proc/PID/schedstat``)."""
+    try:
+        _, waited_ns, _ = (PROC / str(pid) / "schedstat").read_text().split()
+    except (OSError, ValueError):
+        return None
+    return int(waited_ns) / 1e9
+
+
+def giving_way_s() -> dict[int, float]:
+    """Processor time of every process that gives way to this one, in s, by its number.
+
+    The class counts where processes compete as such: within this one's control group, and in those
+    above it, where they meet the group that it is in. Other groups get their share whatever is in
+    them; with the kernel's autogroup (Debian's default) every session is one.
+    """
+    if _sessions_compete():
+        return {}
+    ours = _cpu_group(PROC / "self")
+    found = {}
+    for folder in PROC.iterdir():
+        if folder.name.isdecimal():
+            pid = int(folder.name)
+            try:
+                idle_class = os.sched_getscheduler(pid) == os.SCHED_IDLE
+                if idle_class and competes(_cpu_group(folder), ours):
+                    found[pid] = _processor_s((folder / "stat").read_text())
+            except (OSError, ValueError, IndexError):
+                continue  # it has ended meanwhile
+    return found
+
+
+def competes(theirs: str, ours: str) -> bool:
+    """Whether a process of one control group competes as such, by its class, with another group:
+    the same one, or one below.
+    """
+    return ours == theirs or ours.startswith(theirs.rstrip("/") + "/")
+
+
+def _sessions_compete() -> bool:
+    try:
+        return AUTOGROUP.read_text().strip() != "0"
+    except FileNotFoundError:
+        return False
+
+
+def _cpu_group(process: Path) -> str:
+    """The control group that its processor time is shared out in."""
+    unified = ""
+    for line in (process / "cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(","):
+            return path
+        if not controllers:
+            unified = path
+    return unified
+
+
+def _processor_s(stat: str) -> float:
+    """Utime and stime of ``/proc/PID/stat``, whose second field may hold blanks and brackets."""
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def gained_s(before: Mapping[int, float], after: Mapping[int, float]) -> float:
+    """What those have spent who were there both times; who came or went meanwhile counts for
+    nothing, so that nothing is taken for idle that was not.
+    """
+    return sum(max(0.0, now - before[pid]) for pid, now in after.items() if pid in before)

@@ -1,0 +1,133 @@
+"""Progress of a run on standard error: time left, running jobs; plain lines without a TTY."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from testbed import events
+from testbed.cli import console
+
+if TYPE_CHECKING:
+    from testbed.runs.live_run import LiveRun
+
+
+def clock(seconds: float) -> str:
+    """``1:07`` or ``2:01:07``."""
+    whole = max(0, round(seconds))
+    hours, rest = divmod(whole, 3600)
+    minutes, secs = divmod(rest, 60)
+    return f"{hours}:{minutes:02}:{secs:02}" if hours else f"{minutes}:{secs:02}"
+
+
+class RunProgress:
+    """An event sink that shows how far a run is.
+
+    ``expected_end_s`` maps job ids to the times at which a dry run ended them (experiment
+    seconds); the time left follows it, corrected by how late the last job ended really was.
+    ``time_scale``: experiment seconds per wall second.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        expected_end_s: Mapping[str, float],
+        time_scale: float = 1.0,
+        label: str = "run",
+    ) -> None:
+        self._console = console
+        self._expected = dict(expected_end_s)
+        self._total_s = max(self._expected.values(), default=0.0)
+        self._time_scale = time_scale
+        self._late_s = 0.0
+        self._ended = 0
+        self._label = label
+        self._tasks: dict[str, TaskID] = {}
+        self._bars: Progress | None = None
+        self._main: TaskID | None = None
+        if console.is_terminal:
+            self._bars = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                TextColumn("{task.percentage:>3.0f} %"),
+                TextColumn("{task.fields[note]}", markup=False),
+                console=console,
+                transient=True,
+            )
+
+    def __enter__(self) -> RunProgress:
+        if self._bars is not None:
+            self._bars.start()
+            self._main = self._bars.add_task(self._label, total=1.0, note="")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def __call__(self, event: events.Event) -> None:
+        match event:
+            case events.JobReserved(job_id=job_id, rate_bps=rate_bps, estimate_s=estimate_s):
+                servers = ", ".join(f"{s}:{n}" for s, n in event.vms_on)
+                rate = f"{rate_bps / 1e6:g} Mbit/s per VM" if estimate_s else "best effort"
+                promise = "none" if estimate_s is None else f"{estimate_s:.2f} s"
+                self._say(f"{job_id}: {rate} on servers {servers}, estimate {promise}")
+                if self._bars is not None:
+                    self._tasks[job_id] = self._bars.add_task(f"  {job_id}", total=1.0, note="")
+            case events.JobProgress(job_id=job_id, share=share):
+                if self._bars is not None and job_id in self._tasks:
+                    self._bars.update(self._tasks[job_id], completed=share)
+            case events.JobEnded(job_id=job_id):
+                self._job_ended(event)
+            case _:
+                pass
+        self._update(event.t)
+
+    def _job_ended(self, event: events.JobEnded) -> None:
+        self._ended += 1
+        if event.job_id in self._expected and event.outcome == "finished":
+            self._late_s = event.t - self._expected[event.job_id]
+        measured = "" if event.measured_s is None else f", measured {event.measured_s:.2f} s"
+        reason = f": {event.reason}" if event.reason else ""
+        self._say(f"{event.job_id}: {event.outcome}{measured}{reason}")
+        task = self._tasks.pop(event.job_id, None)
+        if self._bars is not None and task is not None:
+            self._bars.remove_task(task)
+
+    def time_left_s(self, now_s: float) -> float:
+        """Wall seconds until the last job should end."""
+        return max(0.0, self._total_s + self._late_s - now_s) / self._time_scale
+
+    def _update(self, now_s: float) -> None:
+        if self._bars is None or self._main is None:
+            return
+        left_s = self.time_left_s(now_s)
+        total = max(self._total_s + self._late_s, now_s, 1e-9)
+        note = f"{clock(left_s)} left, {self._ended}/{len(self._expected)} jobs"
+        self._bars.update(self._main, completed=min(1.0, now_s / total), note=note)
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False)
+
+
+def shown() -> LiveRun:
+    """Sentences and progress bars on standard error."""
+    from testbed.runs.live_run import LiveRun
+
+    return LiveRun(console.say, _progress)
+
+
+def _progress(
+    expected_end_s: dict[str, float], time_scale: float, label: str
+) -> AbstractContextManager[RunProgress]:
+    return RunProgress(console.err(), expected_end_s, time_scale, label)

@@ -1,0 +1,322 @@
+"""The live network as values: bridges, ports, links, VM slots, named and numbered from a topology.
+
+Pure. Every name fits an interface name (15 characters), every OpenFlow port number is fixed here,
+so flows and tc text can be written before anything exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from ipaddress import IPv4Address, IPv4Network
+from typing import cast
+
+from controller import values
+from jobs.request import JobRequest
+from testbed.embedding.placement import Placement, hose_bps, tree_of, vms_below
+from testbed.errors import BadInput
+from topologies.datacentre import DataCentre
+
+TENANT_BITS = 10
+# The least that tc can pace: a job without bandwidth still has a capped interface.
+MIN_WIRE_BPS = 8_000
+MAX_TENANT = (1 << 14) - 1
+MAX_TENANT_VMS = (1 << TENANT_BITS) - 3
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port of a bridge: the interface's name and its OpenFlow number."""
+
+    bridge: str
+    name: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Bridge:
+    """A switch, or a server's own switch (the hypervisor's)."""
+
+    name: str
+    node: int
+    dpid: int
+    role: str
+
+
+@dataclass(frozen=True)
+class Link:
+    """A cable: a veth pair whose ends are ports of two bridges. Capacity per direction."""
+
+    link: int
+    lower: Port
+    upper: Port
+    capacity_bps: int
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A VM slot: a host namespace whose ``eth0`` is the other end of a server bridge's port."""
+
+    server: int
+    index: int
+    netns: str
+    port: Port
+    mac: str
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """Everything that exists while the network is up."""
+
+    prefix: str
+    bridges: tuple[Bridge, ...]
+    links: tuple[Link, ...]
+    slots: tuple[Slot, ...]
+
+    @cached_property
+    def bridge_of_node(self) -> dict[int, Bridge]:
+        return {bridge.node: bridge for bridge in self.bridges}
+
+    @cached_property
+    def slots_of_server(self) -> dict[int, tuple[Slot, ...]]:
+        by_server: dict[int, list[Slot]] = {}
+        for slot in self.slots:
+            by_server.setdefault(slot.server, []).append(slot)
+        return {server: tuple(slots) for server, slots in by_server.items()}
+
+    def sending_port(self, directed_link: int) -> Port:
+        """The port whose egress carries a directed link: where its limit is set."""
+        link = self.links[directed_link // 2]
+        return link.upper if directed_link % 2 else link.lower
+
+
+@dataclass(frozen=True)
+class TenantVm:
+    """One VM of a tenant in its slot."""
+
+    index: int
+    ip: IPv4Address
+    slot: Slot
+
+
+@dataclass(frozen=True)
+class PinnedEdge:
+    """A link of the tenant's pinned tree that carries its traffic."""
+
+    link: int
+    lower: Port
+    upper: Port
+
+
+@dataclass(frozen=True)
+class TenantPlan:
+    """A placed tenant on the live network. Rates are on the emulated wire, in bit/s.
+
+    ``link_bps``: directed link -> the hose's reservation min(X, N-X)·B. ``edges``: the links of
+    the pinned tree with VMs on both sides, by link number. ``weights``: directed link -> what a
+    tenant without a reservation counts for there, where tenants count by weight (PS-P).
+    """
+
+    tenant_id: int
+    job_id: str
+    prefix: IPv4Network
+    vms: tuple[TenantVm, ...]
+    rate_bps: int
+    link_bps: tuple[tuple[int, int], ...]
+    edges: tuple[PinnedEdge, ...]
+    weights: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def apart(self) -> bool:
+        """Whether its VMs are on servers with no network between them: no flows are for it."""
+        return not self.edges and len({vm.slot.server for vm in self.vms}) > 1
+
+
+def _letter(level: int, top: int) -> str:
+    if level == 0:
+        return "s"
+    if level == top:
+        return "c"
+    return "r" if level == 1 else "a" if level == 2 else f"l{level}"
+
+
+_ROLES = {"s": "server", "r": "rack", "a": "aggregation", "c": "core"}
+
+
+def scaled_bps(rate_bps: int, scale_rate: float) -> int:
+    """A rate of the experiment on the emulated wire; a VM that asks for none gets a trickle."""
+    return max(MIN_WIRE_BPS, round(rate_bps * scale_rate))
+
+
+def check_reachable(datacentre: DataCentre, jobs: Iterable[JobRequest]) -> None:
+    """Raises BadInput where VMs are to talk and no network is between them."""
+    if datacentre.kind != "flat":
+        return
+    for job in jobs:
+        if job.n_vms > 1 and job.demand.network:
+            raise BadInput(
+                f"job {job.id} moves data between VMs, and a {datacentre.kind} topology has no "
+                "network to emulate",
+                "run it with testbed simulate, or give it links: kind: tree",
+            )
+
+
+def network_plan(
+    datacentre: DataCentre,
+    prefix: str = "hn",
+    scale_rate: float = 1.0,
+    berths: Sequence[int] | None = None,
+) -> NetworkPlan:
+    """Names and numbers of the live network.
+
+    ``berths``: VM namespaces per server where they are more than its slots
+    (:mod:`testbed.plan.peak_load`).
+
+    Nodes of a flat data centre stand alone: its one switch is notional (:func:`check_reachable`).
+    Raises BadInput when a name would not fit.
+    """
+    top = datacentre.n_levels - 1
+    counters: dict[str, int] = {}
+    bridges = []
+    for node in range(datacentre.n_servers if datacentre.kind == "flat" else datacentre.n_nodes):
+        letter = _letter(int(datacentre.level[node]), top)
+        number = counters.get(letter, 0)
+        counters[letter] = number + 1
+        bridges.append(
+            Bridge(f"{prefix}-{letter}{number}", node, node + 1, _ROLES.get(letter, "aggregation"))
+        )
+    next_port = [1] * datacentre.n_nodes
+    ups = [0] * datacentre.n_nodes
+    downs = [0] * datacentre.n_nodes
+
+    def take(node: int, suffix: str) -> Port:
+        number = next_port[node]
+        next_port[node] += 1
+        return Port(bridges[node].name, f"{bridges[node].name}{suffix}", number)
+
+    slots: list[Slot] = []
+    for server in range(datacentre.n_servers):
+        for index in range(int(datacentre.slots[server]) if berths is None else berths[server]):
+            port = take(server, f"v{index}")
+            serial = len(slots) + 1
+            mac = "02:48:4e:" + ":".join(f"{(serial >> s) & 255:02x}" for s in (16, 8, 0))
+            slots.append(Slot(server, index, port.name, port, mac))
+    links = []
+    for link in range(datacentre.n_links):
+        lower, upper = int(datacentre.link_lower[link]), int(datacentre.link_upper[link])
+        low = take(lower, f"-u{ups[lower]}")
+        high = take(upper, f"-d{downs[upper]}")
+        ups[lower] += 1
+        downs[upper] += 1
+        capacity = scaled_bps(int(datacentre.link_capacity_bps[link]), scale_rate)
+        links.append(Link(link, low, high, capacity))
+    names = [b.name for b in bridges] + [s.port.name for s in slots]
+    names += [p.name for k in links for p in (k.lower, k.upper)]
+    too_long = next((name for name in names if len(name) > 15), None)
+    if too_long is not None:
+        raise BadInput(
+            f"the topology is too large for interface names: {too_long!r} has over 15 characters",
+            "use a shorter prefix or a smaller topology",
+        )
+    return NetworkPlan(prefix, tuple(bridges), tuple(links), tuple(slots))
+
+
+def tenant_prefix(tenant_id: int) -> IPv4Network:
+    """10.0.0.0/8 cut into /22s, one a tenant."""
+    if not 1 <= tenant_id <= MAX_TENANT:
+        raise ValueError(f"tenant id {tenant_id} outside 1 .. {MAX_TENANT}")
+    return IPv4Network(((10 << 24) + (tenant_id << TENANT_BITS), 32 - TENANT_BITS))
+
+
+def tenant_plan(
+    datacentre: DataCentre,
+    network: NetworkPlan,
+    placement: Placement,
+    slots: tuple[Slot, ...],
+    tenant_id: int,
+    job_id: str,
+    rate_bps: int,
+) -> TenantPlan:
+    """A placement in given free slots (in order of the placement's servers) as a tenant.
+
+    ``rate_bps`` is already on the emulated wire.
+    """
+    wanted = [server for server, count in placement.vms_on for _ in range(count)]
+    if [slot.server for slot in slots] != wanted:
+        raise ValueError(f"job {job_id}: slots do not match the placement")
+    if len(slots) > MAX_TENANT_VMS:
+        raise BadInput(
+            f"job {job_id}: {len(slots)} VMs, a live tenant has at most {MAX_TENANT_VMS}"
+        )
+    prefix = tenant_prefix(tenant_id)
+    vms = tuple(TenantVm(i, prefix[i + 1], slot) for i, slot in enumerate(slots))
+    tree = tree_of(datacentre, placement.root)
+    n = placement.n_vms
+    edges = []
+    for node, x in sorted(vms_below(tree, placement).items()):
+        link = int(tree.uplink[node])
+        if link >= 0 and 0 < x < n:
+            edges.append(PinnedEdge(link, network.links[link].lower, network.links[link].upper))
+    need = hose_bps(tree, placement, rate_bps)
+    return TenantPlan(
+        tenant_id, job_id, prefix, vms, rate_bps, tuple(sorted(need.items())), tuple(edges)
+    )
+
+
+def proximate_weights(datacentre: DataCentre, placement: Placement) -> tuple[tuple[int, int], ...]:
+    """What a tenant counts for on the links of its tree under PS-P: its VMs below each.
+
+    W = α·W_X/N_X with X the side that is nearer, every VM's W being 1 and shared by all it talks to
+    through the link (FairCloud; JSA, Section V.A).
+    """
+    tree = tree_of(datacentre, placement.root)
+    below = vms_below(tree, placement)
+    n = placement.n_vms
+    weights: dict[int, int] = {}
+    for node, x in below.items():
+        link = int(tree.uplink[node])
+        if link >= 0 and 0 < x < n:
+            weights[2 * link] = weights[2 * link + 1] = x
+    return tuple(sorted(weights.items()))
+
+
+def controller_switches(network: NetworkPlan) -> tuple[values.Switch, ...]:
+    """Every bridge with its ports' numbers."""
+    ports: dict[str, list[int]] = {bridge.name: [] for bridge in network.bridges}
+    for slot in network.slots:
+        ports[slot.port.bridge].append(slot.port.number)
+    for link in network.links:
+        ports[link.lower.bridge].append(link.lower.number)
+        ports[link.upper.bridge].append(link.upper.number)
+    return tuple(
+        values.Switch(
+            bridge.dpid, bridge.name, cast(values.Role, bridge.role), tuple(ports[bridge.name])
+        )
+        for bridge in network.bridges
+    )
+
+
+def controller_tenant(network: NetworkPlan, tenant: TenantPlan) -> values.Tenant:
+    """A placed tenant with the tree it is pinned to."""
+    dpid = {bridge.name: bridge.dpid for bridge in network.bridges}
+    return values.Tenant(
+        id=tenant.tenant_id,
+        name=tenant.job_id,
+        prefix=str(tenant.prefix),
+        vms=tuple(
+            values.TenantVm(
+                vm.index, str(vm.ip), vm.slot.mac, dpid[vm.slot.port.bridge], vm.slot.port.number
+            )
+            for vm in tenant.vms
+        ),
+        tree=tuple(
+            values.TreeEdge(
+                dpid[edge.lower.bridge],
+                edge.lower.number,
+                dpid[edge.upper.bridge],
+                edge.upper.number,
+            )
+            for edge in tenant.edges
+        ),
+    )

@@ -1,0 +1,168 @@
+"""The most that a plan asks of the switches at one instant: from the events of a dry run. Pure.
+
+Who has a reservation counts by it. Who has none may send as much as its application wants and the
+links leave: max-min fair shares of that, as hoses (:func:`shares_bps`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import floor
+
+import numpy as np
+
+from testbed import events
+from testbed.embedding.placement import Placement, hose_bps, tree_of
+from testbed.reservation.maxmin import max_min_rates
+from topologies.datacentre import DataCentre
+
+_ROUNDING = 1e-6
+"""A share that is whole but for the arithmetic, in bit/s."""
+
+
+def crossings_bps(job_rate_bps: int, n_vms: int, links: Iterable[tuple[int, int]]) -> int:
+    """Bit/s over all ports that a job's hose can load: every VM's own two, and its links."""
+    return 2 * n_vms * job_rate_bps + sum(bps for _, bps in links)
+
+
+def peak(history: Iterable[events.Event], datacentre: DataCentre) -> tuple[events.JobReserved, ...]:
+    """The jobs that run together when the switches are asked for most, by id.
+
+    Those without a reservation are given as if they had one of their share.
+    """
+    wanted: dict[str, int] = {}
+    booked: dict[str, events.JobReserved] = {}
+    running: dict[str, events.JobReserved] = {}
+    most = 0
+    at_peak: tuple[events.JobReserved, ...] = ()
+    for event in history:
+        match event:
+            case events.JobSubmitted(job=job):
+                if job["kind"] != "compute" and job["n_vms"] > 1:
+                    wanted[job["id"]] = job["bandwidth_bps"]
+                continue
+            case events.JobReserved():
+                booked[event.job_id] = event
+                continue
+            case events.JobMigrated(job_id=job_id):
+                booked[job_id] = replace(
+                    booked[job_id], root=event.root, vms_on=event.vms_on, links=event.links
+                )
+                running[job_id] = booked[job_id]
+            case events.JobRescaled(job_id=job_id):
+                booked[job_id] = replace(booked[job_id], rate_bps=event.rate_bps, links=event.links)
+                running[job_id] = booked[job_id]
+            case events.JobStarted(job_id=job_id) | events.JobResumed(job_id=job_id):
+                running[job_id] = booked[job_id]
+            case events.JobEnded(job_id=job_id) | events.JobPreempted(job_id=job_id):
+                running.pop(job_id, None)
+                continue
+            case _:
+                continue
+        together = with_shares(datacentre, running, wanted)
+        total = sum(map(reserved_crossings_bps, together))
+        if total > most:
+            most, at_peak = total, together
+    return at_peak
+
+
+def reserved_crossings_bps(reserved: events.JobReserved) -> int:
+    """:func:`crossings_bps` of a reservation."""
+    n_vms = sum(count for _, count in reserved.vms_on)
+    links = [(link, bps) for link, bps in reserved.links]
+    return crossings_bps(reserved.rate_bps, n_vms, links)
+
+
+def with_shares(
+    datacentre: DataCentre, running: Mapping[str, events.JobReserved], wanted: Mapping[str, int]
+) -> tuple[events.JobReserved, ...]:
+    """Who runs, by id; who sends without a reservation (``wanted``: at most what) has its share."""
+    free_bps = [int(bps) for bps in datacentre.directed_capacity_bps]
+    units: dict[str, dict[int, int]] = {}
+    for job_id in sorted(running):
+        reserved = running[job_id]
+        if reserved.rate_bps == 0 and wanted.get(job_id, 0) > 0:
+            vms_on = tuple((server, count) for server, count in reserved.vms_on)
+            placement = Placement(reserved.root, vms_on)
+            units[job_id] = hose_bps(tree_of(datacentre, reserved.root), placement, 1)
+        for link, bps in reserved.links:
+            free_bps[link] -= bps
+    shares = shares_bps(units, wanted, free_bps) if units else {}
+    return tuple(
+        replace(
+            running[job_id],
+            rate_bps=shares[job_id],
+            links=[[link, vms * shares[job_id]] for link, vms in units[job_id].items()],
+        )
+        if job_id in shares
+        else running[job_id]
+        for job_id in sorted(running)
+    )
+
+
+def shares_bps(
+    units: Mapping[str, Mapping[int, int]], wanted: Mapping[str, int], free_bps: Sequence[int]
+) -> dict[str, int]:
+    """Max-min fair rates per VM, in whole bit/s: each has what it wants or crosses a full link.
+
+    ``units``: on each link how many VMs' rates a job's hose takes there.
+    """
+    loads = [load for own in units.values() for load in own.items()]
+    rates = max_min_rates(
+        np.maximum(np.array(free_bps, dtype=np.float64), 0.0),
+        np.cumsum([0, *map(len, units.values())]),
+        np.array([link for link, _ in loads], dtype=np.int64),
+        np.array([vms for _, vms in loads], dtype=np.float64),
+        np.array([wanted[job_id] for job_id in units], dtype=np.float64),
+    )
+    return {job_id: floor(rate + _ROUNDING) for job_id, rate in zip(units, rates, strict=True)}
+
+
+# -------------------------------------------------------------------------------------- berths
+
+
+def berths(histories: Iterable[Iterable[events.Event]], slots: Sequence[int]) -> tuple[int, ...]:
+    """Namespaces per server that all of these runs can do with; at least its slots."""
+    most = list(slots)
+    for history in histories:
+        peak, beyond = _peak(history, len(slots))
+        for server, count in enumerate(peak):
+            spare = slots[server] if beyond else 0
+            most[server] = max(most[server], max(count, slots[server]) + spare)
+    return tuple(most)
+
+
+def _peak(history: Iterable[events.Event], n_servers: int) -> tuple[list[int], bool]:
+    """The most VMs that were on each server at a time, preempted ones included.
+
+    And whether any was preempted or in the background.
+    """
+    booked: dict[str, list[list[int]]] = {}
+    there: dict[str, list[list[int]]] = {}
+    now, peak, beyond = [0] * n_servers, [0] * n_servers, False
+
+    def move(job_id: str, vms_on: list[list[int]]) -> None:
+        for server, count in there.pop(job_id, ()):
+            now[server] -= count
+        for server, count in vms_on:
+            now[server] += count
+            peak[server] = max(peak[server], now[server])
+        there[job_id] = vms_on
+
+    for event in history:
+        match event:
+            case events.JobReserved():
+                booked[event.job_id] = event.vms_on
+            case events.JobStarted():
+                move(event.job_id, booked[event.job_id])
+                beyond = beyond or event.tier == "background"
+            case events.JobPreempted():
+                beyond = True
+            case events.JobMigrated():
+                move(event.job_id, event.vms_on)
+            case events.JobEnded():
+                move(event.job_id, [])
+            case _:
+                pass
+    return peak, beyond

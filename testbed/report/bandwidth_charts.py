@@ -1,0 +1,299 @@
+"""DCloud's Fig. 10: estimated and measured running time against bandwidth, and their ratio."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from testbed.report.labels import bandwidth_text, seconds_text
+from testbed.report.plot_style import (
+    BAD,
+    BAND,
+    DASHES,
+    INK,
+    MARKERS,
+    MUTED,
+    figure,
+    series_colour,
+    svg,
+)
+from testbed.results.bandwidth_sweep import MeasuredLadder
+from testbed.results.metrics import JobRow
+from testbed.results.tables import Verdict
+from testbed.spec.expectation import ApplicationExpectation, Band
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MAX_APPLICATIONS = 6
+
+
+@dataclass(frozen=True)
+class Application:
+    """One application at several bandwidths: p and b as asked for, and its points."""
+
+    name: str
+    duration_s: float
+    requested_bps: int
+    rows: tuple[JobRow, ...]
+    expected: ApplicationExpectation
+    verdicts: Mapping[str, Verdict]
+
+    @property
+    def least_bps(self) -> int:
+        return min(row.granted_bps or self.requested_bps for row in self.rows)
+
+    def estimate_s(self, granted_bps: float) -> float:
+        """p·b/b', never below p."""
+        return self.duration_s * max(1.0, self.requested_bps / granted_bps)
+
+
+def applications(
+    rows: Sequence[JobRow],
+    verdicts: Sequence[Verdict],
+    expected: Mapping[str, ApplicationExpectation],
+) -> list[Application]:
+    """Those that asked for the same each time and were measured at two bandwidths or more."""
+    by_name: dict[str, list[JobRow]] = {}
+    for row in rows:
+        if row.ratio is not None and row.granted_bps and row.requested_bps:
+            by_name.setdefault(row.application or row.job_id, []).append(row)
+    judged = {verdict.job_id: verdict for verdict in verdicts}
+    out = []
+    for name, own in by_name.items():
+        asked = {(row.duration_s, row.requested_bps) for row in own}
+        if len(asked) == 1 and len({row.granted_bps for row in own}) > 1:
+            duration_s, requested_bps = asked.pop()
+            found = tuple(sorted(own, key=lambda row: (row.granted_bps or 0, row.job_id)))
+            out.append(
+                Application(
+                    name,
+                    duration_s,
+                    requested_bps,
+                    found,
+                    expected.get(name, ApplicationExpectation()),
+                    judged,
+                )
+            )
+    return out if len(out) <= MAX_APPLICATIONS else []
+
+
+def scaling_svg(found: Sequence[Application]) -> str:
+    """Times above, one panel of ratios per application below."""
+    columns = min(3, len(found))
+    lines = -(-len(found) // columns)
+    with figure(9.4, 3.7 + 2.5 * lines) as made:
+        ratios = [3.4] + [2.3] * lines
+        grid = made.add_gridspec(1 + lines, columns, height_ratios=ratios)
+        _times(made.add_subplot(grid[0, :]), found)
+        for index, application in enumerate(found):
+            axes = made.add_subplot(grid[1 + index // columns, index % columns])
+            _ratios(axes, application, index)
+        return svg(made, "scaling")
+
+
+def _times(axes: Axes, found: Sequence[Application]) -> None:
+    promises: dict[tuple[float, int], int] = {}
+    for index, application in enumerate(found):
+        key = (application.duration_s, application.requested_bps)
+        alone = len({(a.duration_s, a.requested_bps) for a in found}) == 1
+        if key not in promises:
+            promises[key] = index
+            label = "estimate p·b/b'" if alone else f"{application.name}: estimate p·b/b'"
+            # Three hundred short pieces look like the hyperbola they are.
+            low, high = application.least_bps * 0.97, application.requested_bps * 1.02
+            xs = [low + (high - low) * i / 300 for i in range(301)]
+            axes.plot(
+                [x / 1e6 for x in xs],
+                [application.estimate_s(x) for x in xs],
+                color=INK if alone else series_colour(index),
+                linewidth=1.4,
+                linestyle=DASHES[len(promises) % len(DASHES) - 1],
+                label=label,
+            )
+        axes.plot(
+            [(row.granted_bps or 0) / 1e6 for row in application.rows],
+            [row.measured_s or 0.0 for row in application.rows],
+            color=series_colour(index),
+            linestyle="none",
+            marker=MARKERS[index % len(MARKERS)],
+            # Every second one hollow: two that coincide stay two.
+            markersize=9 if index % 2 else 8,
+            markerfacecolor="none" if index % 2 else series_colour(index),
+            markeredgewidth=2.0,
+            label=f"{application.name}: measured",
+        )
+    axes.set_ylim(bottom=0)
+    _ticks(axes, [row for application in found for row in application.rows])
+    axes.set_xlabel("bandwidth granted to each VM, b' [Mbit/s]")
+    axes.set_ylabel("running time [s]")
+    axes.set_title("Estimated and measured running time")
+    # Above the axes: inside, a slow run's points would hide behind it.
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4)
+
+
+def _ratios(axes: Axes, application: Application, index: int) -> None:
+    xs = [(row.granted_bps or 0) / 1e6 for row in application.rows]
+    ys = [row.ratio or 0.0 for row in application.rows]
+    band, below = application.expected.estimate_ratio, application.expected.scaled_down_below
+    low, high = _limits([*ys, *([] if below is None else [below])], band)
+    if band is not None:
+        inside_low = low if band.min is None else band.min
+        inside_high = high if band.max is None else band.max
+        axes.axhspan(inside_low, inside_high, color=BAND, alpha=0.25, linewidth=0)
+        _note(axes, f"expected {band}")
+    if below is not None:
+        axes.axhline(below, color=BAND, linewidth=1.6, linestyle=(0, (4, 2)))
+    axes.axhline(1.0, color=MUTED, linewidth=1.0)
+    axes.plot(
+        xs,
+        ys,
+        color=series_colour(index),
+        linestyle="none",
+        marker=MARKERS[index % len(MARKERS)],
+        markersize=8 if index % 2 else 7,
+        markerfacecolor="none" if index % 2 else series_colour(index),
+        markeredgewidth=1.8,
+    )
+    wrong = [
+        i
+        for i, row in enumerate(application.rows)
+        if row.job_id in application.verdicts
+        and application.verdicts[row.job_id].verdict == "outside"
+    ]
+    if wrong:
+        axes.plot(
+            [xs[i] for i in wrong],
+            [ys[i] for i in wrong],
+            linestyle="none",
+            marker="o",
+            markersize=15,
+            markerfacecolor="none",
+            markeredgecolor=BAD,
+            markeredgewidth=1.8,
+        )
+    axes.set_ylim(low, high)
+    _ticks(axes, application.rows)
+    axes.set_xlabel("b' [Mbit/s]")
+    axes.set_ylabel("measured / estimate")
+    axes.set_title(application.name)
+
+
+def _note(axes: Axes, text: str) -> None:
+    """A remark above the axes' right end."""
+    axes.annotate(
+        text,
+        (1.0, 1.0),
+        xycoords="axes fraction",
+        ha="right",
+        va="bottom",
+        color=MUTED,
+        fontsize=9,
+    )
+
+
+def _ticks(axes: Axes, rows: Sequence[JobRow]) -> None:
+    """A tick at each bandwidth that was tried, where they are few."""
+    tried = sorted({(row.granted_bps or 0) / 1e6 for row in rows})
+    if len(tried) <= 8:
+        axes.set_xticks(tried, [f"{value:g}" for value in tried])
+
+
+def _limits(ratios: Sequence[float], band: Band | None) -> tuple[float, float]:
+    """Room for the points, for 1, and for the band's ends."""
+    values = [*ratios, 1.0]
+    values += [end for end in (band.min, band.max) if end is not None] if band else []
+    low, high = min(values), max(values)
+    margin = max(0.006, 0.12 * (high - low))
+    return low - margin, high + margin
+
+
+def scaling_alt(found: Sequence[Application]) -> str:
+    """The picture in words."""
+    parts = []
+    for application in found:
+        points = ", ".join(
+            f"{row.measured_s:.2f} s of {row.estimate_s:.2f} s estimated at "
+            f"{bandwidth_text(row.granted_bps)}"
+            for row in reversed(application.rows)
+            if row.measured_s is not None and row.estimate_s is not None
+        )
+        parts.append(f"{application.name}: {points}.")
+    return " ".join(parts)
+
+
+# ---- A measured profile: running time against bandwidth, and where more of it gains nothing.
+
+
+def profile_svg(measured: MeasuredLadder) -> str:
+    """Every run a small point, medians as a line; shaded is what is above the threshold."""
+    with figure(9.4, 3.9) as made:
+        axes = made.add_subplot()
+        for rung in measured.rungs:
+            at = [rung.bandwidth_bps / 1e6] * len(rung.times_s)
+            axes.plot(
+                at,
+                rung.times_s,
+                color=MUTED,
+                linestyle="none",
+                marker="_",
+                markersize=14,
+                markeredgewidth=1.2,
+            )
+        axes.plot(
+            [rung.bandwidth_bps / 1e6 for rung in measured.rungs],
+            [rung.median_s for rung in measured.rungs],
+            color=series_colour(0),
+            linewidth=1.4,
+            marker="o",
+            markersize=7,
+            label=f"{measured.application}: median",
+        )
+        modelled = [rung for rung in measured.rungs if rung.model_s is not None]
+        if modelled:
+            axes.plot(
+                [rung.bandwidth_bps / 1e6 for rung in modelled],
+                [rung.model_s or 0.0 for rung in modelled],
+                color=series_colour(1),
+                linestyle="none",
+                marker="o",
+                markersize=12,
+                markerfacecolor="none",
+                label="the application's model",
+            )
+        least_bps, longest_s = measured.profile.options[0]
+        xs = [bps / 1e6 for bps in _between(least_bps, measured.rungs[-1].bandwidth_bps)]
+        axes.plot(
+            xs,
+            [longest_s * least_bps / 1e6 / x for x in xs],
+            color=MUTED,
+            linewidth=1.0,
+            linestyle=(0, (4, 2)),
+            label="limited by the network alone",
+        )
+        top = measured.rungs[-1].bandwidth_bps
+        if measured.found:
+            axes.axvspan(
+                measured.threshold_bps / 1e6, top * 1.02 / 1e6, color=BAND, alpha=0.25, linewidth=0
+            )
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("bandwidth of each VM [Mbit/s]")
+        axes.set_ylabel("running time [s]")
+        axes.legend(loc="upper right")
+        return svg(made, "profile")
+
+
+def _between(low_bps: int, high_bps: int) -> list[float]:
+    """Three hundred short pieces look like the hyperbola they are."""
+    return [low_bps + (high_bps - low_bps) * step / 300 for step in range(301)]
+
+
+def profile_alt(measured: MeasuredLadder) -> str:
+    """The picture in words."""
+    points = ", ".join(
+        f"{seconds_text(rung.median_s)} at {bandwidth_text(rung.bandwidth_bps)}"
+        for rung in measured.rungs
+    )
+    said = [measured.sentence(), measured.model_sentence()]
+    return f"{measured.application}: {points}. {' '.join(f'{one}.' for one in said if one)}"

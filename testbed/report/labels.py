@@ -1,0 +1,153 @@
+"""A run's results in plain words: the headline, its badges, numbers as people read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from testbed.results.audit import Audit
+from testbed.results.metrics import LIVE, Summary
+from testbed.results.tables import Verdicts
+from testbed.units import human_bandwidth, human_duration
+
+Mood = Literal["good", "doubt", "bad", "open"]
+
+
+@dataclass(frozen=True)
+class Badge:
+    """One of the answers a reader looks for first."""
+
+    label: str
+    answer: str
+    mood: Mood
+    says: str
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The sentence on top, and the answers it rests on."""
+
+    mood: Mood
+    sentence: str
+    badges: tuple[Badge, ...]
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 job``, ``2 jobs``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def ratio_text(ratio: float | None) -> str:
+    return "–" if ratio is None else f"{ratio:.4f}"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Seconds to the hundredth where a run is short; hours where it is long."""
+    if seconds is None:
+        return "–"
+    return f"{seconds:.2f} s" if abs(seconds) < 1000 else human_duration(seconds)
+
+
+def bandwidth_text(bps: float | None) -> str:
+    return "–" if bps is None else human_bandwidth(bps)
+
+
+def share_text(share: float | None) -> str:
+    return "–" if share is None else f"{share * 100:.1f} %"
+
+
+def headline(summary: Summary, verdicts: Verdicts, audit: Audit) -> Headline:
+    """The verdict of the whole run: as good as its worst part."""
+    badges = (
+        _run_badge(summary),
+        _expectation_badge(verdicts),
+        _fidelity_badge(summary),
+        _audit_badge(audit),
+    )
+    bad = [badge for badge in badges if badge.mood == "bad"]
+    if bad:
+        # What only repeats the fidelity verdict is said once.
+        said = [b.says for b in bad if b.label != "Expectation" or not _only_fidelity(verdicts)]
+        return Headline("bad", _joined(said or [b.says for b in bad]), badges)
+    doubts = [badge for badge in badges if badge.mood == "doubt"]
+    if verdicts.judged:
+        sentence = _good_sentence(summary, verdicts, doubtful=bool(doubts))
+    else:
+        sentence = "The run is complete. Its experiment states nothing that had to come out."
+    if doubts:
+        return Headline("doubt", f"{sentence} {_joined([b.says for b in doubts])}", badges)
+    return Headline("good" if verdicts.judged else "open", sentence, badges)
+
+
+def _only_fidelity(verdicts: Verdicts) -> bool:
+    return all(text.startswith("fidelity is ") for text in verdicts.complaints)
+
+
+def _good_sentence(summary: Summary, verdicts: Verdicts, *, doubtful: bool) -> str:
+    judged = sum(row.verdict == "ok" for row in verdicts.rows)
+    sentence = f"The promise held: {_all(judged)} took the time that was expected."
+    if doubtful:
+        return sentence
+    if summary.backend == LIVE:
+        return f"{sentence} The machine kept up with the emulation, and the audit found nothing."
+    return f"{sentence} The audit found nothing."
+
+
+def _all(count: int) -> str:
+    return "the one job judged" if count == 1 else f"all {count:,} jobs judged"
+
+
+def _joined(sentences: list[str]) -> str:
+    return " ".join(f"{text[0].upper()}{text[1:]}." for text in sentences)
+
+
+def _run_badge(summary: Summary) -> Badge:
+    counts = [
+        f"{getattr(summary, outcome):,} {outcome}"
+        for outcome in ("finished", "rejected", "killed", "unfinished")
+        if getattr(summary, outcome)
+    ]
+    says = ", ".join(counts) or "no jobs"
+    if summary.status != "completed":
+        return Badge("Run", summary.status, "bad", f"the run was {_status(summary)}: {says}")
+    return Badge("Run", "completed", "good", says)
+
+
+def _status(summary: Summary) -> str:
+    return "not completed" if summary.status == "failed" else summary.status
+
+
+def _expectation_badge(verdicts: Verdicts) -> Badge:
+    label = "Expectation"
+    judged = [row for row in verdicts.rows if row.verdict != "open"]
+    outside = sum(row.verdict == "outside" for row in judged)
+    if not verdicts.met:
+        if outside:
+            says = f"{outside:,} of {plural(len(judged), 'job')} outside what was expected"
+        else:
+            says = f"not as expected: {verdicts.complaints[0].split(': ')[0]}"
+        return Badge(label, "not met", "bad", says)
+    if not judged:
+        return Badge(label, "none stated", "open", "the experiment file has no expect block")
+    return Badge(label, "met", "good", f"{plural(len(judged), 'job')} judged, all within")
+
+
+def _fidelity_badge(summary: Summary) -> Badge:
+    label, found = "Fidelity", summary.fidelity
+    if found.verdict is None:
+        return Badge(label, "simulated", "open", "no real traffic: nothing to distort")
+    if found.verdict == "ok":
+        return Badge(label, "ok", "good", "the machine kept up with the emulation")
+    reason = found.reasons[0] if found.reasons else "no reason given"
+    mood: Mood = "doubt" if found.verdict == "suspect" else "bad"
+    return Badge(label, found.verdict, mood, f"the emulation is {found.verdict}: {reason}")
+
+
+def _audit_badge(audit: Audit) -> Badge:
+    label = "Audit"
+    failed = [result.name for result in audit.results if result.status == "failed"]
+    passed = sum(result.status == "passed" for result in audit.results)
+    if failed:
+        says = f"the audit found violations ({', '.join(failed)})"
+        return Badge(label, "failed", "bad", says)
+    return Badge(label, "passed", "good", f"{plural(passed, 'check')} on every event passed")

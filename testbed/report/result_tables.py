@@ -1,0 +1,165 @@
+"""The results of a run as a table for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+from testbed.report.labels import bandwidth_text, ratio_text, seconds_text
+from testbed.results.bandwidth_sweep import MeasuredLadder
+from testbed.results.metrics import Summary
+from testbed.results.tables import Results, Verdict
+from testbed.units import human_duration, human_share
+
+MAX_ROWS = 60
+_STYLES = {"ok": "green", "outside": "bold red", "open": "dim"}
+_WORDS = {"ok": "ok", "outside": "OUTSIDE", "open": "–"}
+
+
+def verdict_table(results: Results, max_rows: int = MAX_ROWS) -> Table:
+    """Application, b', estimate, measured, ratio, verdict: one line a job.
+
+    Of more than ``max_rows`` jobs those outside come first, and the caption counts the rest.
+    """
+    rows = in_order(results.verdicts.rows, max_rows)
+    table = Table(title=Text(_title(results)), title_justify="left", caption_justify="left")
+    table.add_column("application")
+    for heading in ("b'", "estimate", "measured", "ratio"):
+        table.add_column(heading, justify="right")
+    table.add_column("verdict")
+    for row in rows[:max_rows]:
+        table.add_row(*_cells(row))
+    if len(rows) > max_rows:
+        table.caption = Text(f"and {len(rows) - max_rows:,} more jobs: see jobs.csv")
+    return table
+
+
+def in_order(rows: Sequence[Verdict], max_rows: int) -> list[Verdict]:
+    """By application, in order of submission; where not all will fit, those outside first."""
+    if len(rows) > max_rows:
+        return sorted(rows, key=lambda row: row.verdict != "outside")
+    first = {name: place for place, name in enumerate(dict.fromkeys(r.application for r in rows))}
+    return sorted(rows, key=lambda row: first[row.application])
+
+
+def _title(results: Results) -> str:
+    summary = results.summary
+    return f"{summary.name}, {summary.policy}, {summary.backend}, seed {summary.seed}"
+
+
+def _cells(row: Verdict) -> list[Text]:
+    """Texts, so that no name in a file is taken for markup."""
+    verdict = Text(_WORDS[row.verdict], style=_STYLES[row.verdict])
+    if row.verdict == "outside" or row.ratio is None:
+        verdict.append(f"  {row.why}", style="default")
+    return [
+        Text(row.application),
+        Text(bandwidth_text(row.granted_bps)),
+        Text(seconds_text(row.estimate_s)),
+        Text(seconds_text(row.measured_s)),
+        Text(ratio_text(row.ratio)),
+        verdict,
+    ]
+
+
+# ---- Policies beside each other over the same jobs, as a table for a terminal.
+
+
+_HEADINGS = (
+    "policy",
+    "jobs",
+    "finished",
+    "rejected",
+    "killed",
+    "success",
+    "VM use",
+    "reserved",
+    "revenue",
+    "mean wait",
+    "took",
+)
+
+
+def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
+    """What became of each policy's jobs, what it used, what it earned.
+
+    One line a policy; where that is wider than ``width`` characters, one column a policy.
+    """
+    rows = [_HEADINGS, *(_policy_cells(summary) for summary in summaries)]
+    if _width(rows) > width:
+        rows = list(zip(*rows, strict=True))
+    table = Table(title=Text(_policies_title(summaries)), title_justify="left")
+    first, *others = rows[0]
+    table.add_column(Text(first), no_wrap=True)
+    for heading in others:
+        table.add_column(Text(heading), justify="right", no_wrap=True)
+    for row in rows[1:]:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def _width(rows: Sequence[Sequence[str]]) -> int:
+    """Characters that a table of these rows takes: three a column go to its border and padding."""
+    return 1 + sum(3 + max(map(cell_len, column)) for column in zip(*rows, strict=True))
+
+
+def _policies_title(summaries: Sequence[Summary]) -> str:
+    if not summaries:
+        return "no policies"
+    first = summaries[0]
+    return f"{first.name}, {first.backend}, seed {first.seed}"
+
+
+def _policy_cells(summary: Summary) -> tuple[str, ...]:
+    return (
+        summary.policy,
+        f"{summary.jobs:,}",
+        f"{summary.finished:,}",
+        f"{summary.rejected:,}",
+        f"{summary.killed:,}",
+        _share(summary.success_rate),
+        _share(summary.vm_utilisation),
+        _share(summary.link_utilisation),
+        f"{summary.revenue:,.2f} $",
+        _time(summary.wait_mean_s),
+        _time(summary.wall_s),
+    )
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else human_share(value)
+
+
+def _time(value: float | None) -> str:
+    return "–" if value is None else human_duration(value)
+
+
+def profile_table(measured: MeasuredLadder) -> Table:
+    """One line a bandwidth: median, spread, the model's time, the time over the threshold's."""
+    table = Table(title=Text(f"profile of {measured.application}"), title_justify="left")
+    modelled = measured.model_threshold_bps is not None
+    model = ("model",) if modelled else ()
+    for heading in ("bandwidth", "time (median)", "spread", *model, "elongation"):
+        table.add_column(heading, justify="right")
+    table.add_column("in the profile")
+    offered = {bps for bps, _ in measured.profile.options}
+    for rung in measured.rungs:
+        if rung.bandwidth_bps == measured.threshold_bps:
+            note = "threshold" if measured.found else "yes, the ladder's end"
+        elif rung.bandwidth_bps in offered:
+            note = "yes"
+        else:
+            above = rung.bandwidth_bps > measured.threshold_bps
+            note = "no: gains nothing" if above else "no: not faster than less bandwidth"
+        table.add_row(
+            Text(bandwidth_text(rung.bandwidth_bps)),
+            Text(f"{rung.median_s:.3f} s"),
+            Text(f"{100 * rung.spread:.2f} %" if len(rung.times_s) > 1 else "–"),
+            *([Text(f"{rung.model_s:.3f} s")] if modelled else ()),
+            Text(f"{measured.elongation(rung):.3f}"),
+            Text(note),
+        )
+    return table

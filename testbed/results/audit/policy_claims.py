@@ -1,0 +1,227 @@
+"""Claims of policies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from testbed import events
+from testbed.results.audit.history import Dossier, Finding, History, about
+from testbed.results.folder import EVENTS
+
+# ------------------------------------------------------------------------------- by policy
+
+
+def is_dcloud(history: History) -> str | None:
+    # A label is the name, and the parameters after it.
+    if history.policy.startswith("dcloud"):
+        return None
+    return f"the policy is {history.policy}, not of the dcloud family"
+
+
+def is_vc(history: History) -> str | None:
+    own = history.policy == "vc" or history.policy.startswith("vc-")
+    return None if own else f"the policy is {history.policy}, not vc"
+
+
+def is_fcfs(history: History) -> str | None:
+    own = history.policy == "fcfs" or history.policy.startswith("fcfs-")
+    return None if own else f"the policy is {history.policy}, not fcfs"
+
+
+def is_jsa(history: History) -> str | None:
+    own = history.policy in ("jsa", "simple-jsa")
+    return None if own else f"the policy is {history.policy}, not jsa"
+
+
+def options_in_time(history: History) -> Iterator[Finding]:
+    """JSA gives a job an option of its profile, and one that ends by its deadline."""
+    for job in history.jobs.values():
+        request = job.request
+        if request is None:
+            continue
+        profile = request.get("profile")
+        offered = profile["options"] if profile else [[request["bandwidth_bps"], 0.0]]
+        for line, event in job.all(events.JobReserved):
+            if all(event.rate_bps != bandwidth_bps for bandwidth_bps, _ in offered):
+                said = f"{event.rate_bps} bit/s is none of its options"
+                yield Finding(EVENTS, line, f"{job.job_id}: {said}")
+    yield from within_deadline(history)
+
+
+def within_deadline(history: History) -> Iterator[Finding]:
+    """Holds t' + p' ≤ d for whatever is admitted, counted from the job's arrival."""
+    for job in history.jobs.values():
+        request = job.request
+        if request is None or request["deadline_s"] is None:
+            continue
+        due_s = request["submit_s"] + request["deadline_s"]
+        for line, event in job.all(events.JobReserved):
+            end_s = (
+                event.start_s + (event.estimate_s or 0.0) if event.end_s is None else event.end_s
+            )
+            if not about(end_s, due_s):
+                said = f"admitted until {end_s:.6g} s, its deadline is {due_s:.6g} s"
+                yield Finding(EVENTS, line, f"{job.job_id}: {said}")
+
+
+def asked_is_granted(history: History) -> Iterator[Finding]:
+    """VC reserves what was asked for, from the arrival on, or rejects."""
+    for job in history.jobs.values():
+        request = job.request
+        for line, event in job.all(events.JobReserved):
+            if request is not None and event.rate_bps != request["bandwidth_bps"]:
+                said = f"{event.rate_bps} bit/s granted, {request['bandwidth_bps']} asked for"
+                yield Finding(EVENTS, line, f"{job.job_id}: {said}")
+
+
+def first_come_first_served(history: History) -> Iterator[Finding]:
+    """Jobs start in the order in which they were submitted."""
+    order = {event.job["id"]: n for n, (_, event) in enumerate(history.each(events.JobSubmitted))}
+    latest, by = -1, ""
+    for line, event in history.each(events.JobStarted):
+        place = order.get(event.job_id, -1)
+        if 0 <= place < latest:
+            said = f"{event.job_id} starts after {by}, which arrived later"
+            yield Finding(EVENTS, line, said)
+        elif place > latest:
+            latest, by = place, event.job_id
+
+
+# ---- What leases are promised: their start, and at most one preemption.
+
+
+TIMED = ("advance", "immediate")
+
+
+def _type(job: Dossier) -> str | None:
+    return (job.request or {}).get("lease")
+
+
+def has_leases(history: History) -> str | None:
+    if any(_type(job) in TIMED for job in history.jobs.values()):
+        return None
+    return "no advance or immediate lease was asked for"
+
+
+def is_mbfcbs(history: History) -> str | None:
+    return None if history.policy == "mbfcbs" else f"the policy is {history.policy}, not mbfcbs"
+
+
+def starts(history: History) -> Iterator[Finding]:
+    """An advance lease starts when it wanted to, an immediate one when it comes; or never.
+
+    Never is a rejection. One whose time had not come when a run was stopped has neither. In a live
+    world it has started when its VMs have, late by a moment and never early (docs/decisions/0466).
+    """
+    for job in history.jobs.values():
+        request, submitted = job.request, job.first(events.JobSubmitted)
+        if request is None or submitted is None or _type(job) not in TIMED:
+            continue
+        due_s = request.get("wanted_s")
+        due_s = submitted[1].t if due_s is None else float(due_s)
+        started, ended = job.first(events.JobStarted), job.first(events.JobEnded)
+        if started is not None:
+            if not (
+                about(started[1].t, due_s, history.live_slack_s) and about(due_s, started[1].t)
+            ):
+                said = f"starts at {started[1].t:.6g} s, was to start at {due_s:.6g} s"
+                yield Finding(EVENTS, started[0], f"{_type(job)} lease {job.job_id} {said}")
+        elif ended is not None and ended[1].outcome != "rejected":
+            accepted = job.first(events.JobReserved) is not None
+            if ended[1].t > due_s or not (accepted or ended[1].outcome == "unfinished"):
+                said = f"was {ended[1].outcome} and never started at {due_s:.6g} s"
+                yield Finding(EVENTS, ended[0], f"{_type(job)} lease {job.job_id} {said}")
+        elif ended is not None and job.first(events.JobReserved) is not None:
+            said = "was rejected after it had been accepted"
+            yield Finding(EVENTS, ended[0], f"{_type(job)} lease {job.job_id} {said}")
+
+
+def preemptions(history: History) -> Iterator[Finding]:
+    """Advance and immediate leases are never preempted, best-effort ones once at most."""
+    for job in history.jobs.values():
+        allowed = 0 if _type(job) in TIMED else 1
+        for line, event in job.all(events.JobPreempted)[allowed:]:
+            said = "a second time" if allowed else f"though it is {_type(job)}"
+            yield Finding(EVENTS, line, f"{job.job_id} is preempted {said}, at {event.t:.6g} s")
+
+
+# ---- EASY's promise: whoever comes to the head of the queue is never delayed by a backfilled job.
+
+
+def is_easy(history: History) -> str | None:
+    return None if history.policy == "easy" else f"the policy is {history.policy}, not easy"
+
+
+def head_in_time(history: History) -> Iterator[Finding]:
+    """Nobody at the head of the queue starts later than was due when it came there."""
+    queue = _Queue(sum(history.world.slots), "estimates=user" in history.started.policy)
+    settled_s = 0.0
+    for entry in history.file.lines:
+        event = entry.event
+        if event.t > settled_s:
+            # All that happened at one instant is in: who is the head now, and what is due to it?
+            queue.look(settled_s)
+            settled_s = event.t
+        late = queue.follow(event)
+        if late is not None:
+            yield Finding(EVENTS, entry.number, late)
+
+
+@dataclass
+class _Queue:
+    """Who waits, in order, and who runs, with nodes and planned ends."""
+
+    nodes: int
+    by_user: bool
+    waiting: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    running: dict[str, tuple[float, int]] = field(default_factory=dict)
+    head: str | None = None
+    due_s: float | None = None
+
+    def look(self, now_s: float) -> None:
+        head = next(iter(self.waiting), None)
+        if head == self.head:
+            return
+        self.head = head
+        self.due_s = None if head is None else self._due_s(self.waiting[head]["n_vms"], now_s)
+
+    def _due_s(self, n: int, now_s: float) -> float | None:
+        free = self.nodes - sum(held for _, held in self.running.values())
+        if free >= n:
+            return now_s
+        for end_s, held in sorted(self.running.values()):
+            free += held
+            if free >= n:
+                return end_s
+        return None
+
+    def _planned_s(self, job: Mapping[str, Any]) -> float:
+        stated_s = job.get("estimate_s") if self.by_user else None
+        return float(job["duration_s"] if stated_s is None else stated_s)
+
+    def follow(self, event: events.Event) -> str | None:
+        """Take an event in; what is wrong with it."""
+        match event:
+            case events.JobSubmitted():
+                self.waiting[str(event.job["id"])] = event.job
+            case events.JobStarted():
+                job = self.waiting.pop(event.job_id, None)
+                if job is not None:
+                    self.running[event.job_id] = (event.t + self._planned_s(job), job["n_vms"])
+                if event.job_id == self.head and self.due_s is not None:
+                    due_s, self.due_s = self.due_s, None
+                    if not about(event.t, due_s, 1e-6):
+                        return (
+                            f"{event.job_id} was due at {due_s:.6g} s when it came to the head of"
+                            f" the queue, and starts at {event.t:.6g} s"
+                        )
+            case events.JobEnded():
+                self.waiting.pop(event.job_id, None)
+                planned = self.running.pop(event.job_id, None)
+                if planned is not None and not about(event.t, planned[0], 1e-6):
+                    self.due_s = None
+            case _:
+                pass
+        return None

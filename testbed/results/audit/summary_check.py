@@ -1,0 +1,439 @@
+"""``summary.json`` against figures worked out anew from the events."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from testbed import events
+from testbed.results.audit.capacity_check import occupied
+from testbed.results.audit.history import Finding, History, about
+from testbed.results.audit.tables_check import Cells, facts, is_number
+from testbed.results.folder import EVENTS, RESOLVED, SUMMARY
+
+LEVELS = ("ok", "suspect", "invalid")
+"""What a note on validity may say, from good to bad."""
+
+UNWATCHED = "nothing was checked about the machine during this run"
+"""The reason that stands in a live run's summary where nobody noted anything."""
+
+_COUNTED = ("finished", "rejected", "killed", "unfinished")
+_JUDGED = "expectations"
+_SAID_CHARS = 160
+
+
+def has_summary(history: History) -> str | None:
+    return None if (history.folder / SUMMARY).is_file() else f"the run never wrote {SUMMARY}"
+
+
+def stored_summary(history: History) -> dict[str, Any] | str:
+    """What ``summary.json`` holds, or what is wrong with it."""
+    try:
+        stored = json.loads((history.folder / SUMMARY).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        return f"damaged: {error}"
+    return stored if isinstance(stored, dict) else "is not an object"
+
+
+def summary(history: History) -> Iterator[Finding]:
+    """Every figure of the summary; the verdicts on the jobs have a check of their own."""
+    stored = stored_summary(history)
+    if isinstance(stored, str):
+        yield Finding(SUMMARY, None, stored)
+        return
+    expected = _expected(history, list(facts(history).values()))
+    for key, value in expected.items():
+        if key not in stored:
+            yield Finding(SUMMARY, None, f"lacks {key}")
+        elif not same(stored[key], value):
+            said = f"{key} is {_short(stored[key])}, by the events {_short(value)}"
+            yield Finding(SUMMARY, None, said)
+    if "wall_s" not in stored:
+        yield Finding(SUMMARY, None, "lacks wall_s")
+    elif not _is_duration(stored["wall_s"]):
+        yield Finding(SUMMARY, None, f"wall_s is {_short(stored['wall_s'])}, which is no duration")
+    for key in stored:
+        if key not in (*expected, *_USES, "wall_s", _JUDGED):
+            yield Finding(SUMMARY, None, f"{key!r} is none of the summary's keys")
+
+
+def _is_duration(value: Any) -> bool:
+    return value is None or (is_number(value) and 0 <= value < math.inf)
+
+
+def _expected(history: History, jobs: Sequence[Cells]) -> dict[str, Any]:
+    ratios = [float(job["ratio"]) for job in jobs if job["ratio"] is not None]
+    ends = list(history.each(events.RunEnded))
+    return {
+        "name": history.started.run,
+        "policy": history.started.policy,
+        "backend": history.started.backend,
+        "seed": history.started.seed,
+        "status": ends[-1][1].status if ends else "interrupted",
+        **_group(jobs),
+        "link_utilisation_measured": _sent(history),
+        "revenue": math.fsum(_numbers(jobs, "price")),
+        "classes": _classes(jobs),
+        "estimate_ratio": _spread(ratios),
+        "fidelity": fidelity(history),
+        "span_s": history.end_s,
+        **_use(history),
+    }
+
+
+def _group(jobs: Sequence[Cells]) -> dict[str, Any]:
+    """What some jobs came to: all of a run, or those of a class."""
+    count = {o: sum(job["outcome"] == o for job in jobs) for o in _COUNTED}
+    good = sum(job["outcome"] == "finished" and job["met_deadline"] is not False for job in jobs)
+    return {
+        "jobs": len(jobs),
+        **count,
+        "met_deadline": sum(job["met_deadline"] is True for job in jobs),
+        "success_rate": good / len(jobs) if jobs else None,
+        "acceptance_rate": 1 - count["rejected"] / len(jobs) if jobs else None,
+        "wait_mean_s": _mean(jobs, "wait_s"),
+        "queued_mean_s": _mean(jobs, "queued_s"),
+        "response_mean_s": _mean(jobs, "response_s"),
+        "slowdown_mean": _mean(jobs, "slowdown"),
+        "bounded_slowdown_mean": _mean(jobs, "bounded_slowdown"),
+        "preemptions": sum(int(n) for n in _numbers(jobs, "preemptions")),
+        "migrations": sum(int(n) for n in _numbers(jobs, "migrations")),
+    }
+
+
+def _numbers(jobs: Sequence[Cells], column: str) -> list[float]:
+    return [float(job[column] or 0.0) for job in jobs if job[column] is not None]
+
+
+def _mean(jobs: Sequence[Cells], column: str) -> float | None:
+    numbers = _numbers(jobs, column)
+    return statistics.fmean(numbers) if numbers else None
+
+
+def _classes(jobs: Sequence[Cells]) -> dict[str, Any]:
+    names = sorted({str(job["job_class"]) for job in jobs if job["job_class"] is not None})
+    return {name: _group([job for job in jobs if job["job_class"] == name]) for name in names}
+
+
+def fidelity(history: History) -> dict[str, Any]:
+    """The worst level noted of a live run, and every reason for less than ``ok`` once."""
+    if history.started.backend != "live":
+        return {"verdict": None, "reasons": []}
+    notes = [note for _, note in history.each(events.FidelityNoted)]
+    if not notes:
+        return {"verdict": "suspect", "reasons": [UNWATCHED]}
+    worst = max(notes, key=lambda note: badness(note.level))
+    reasons = dict.fromkeys(note.reason for note in notes if note.level != "ok")
+    return {"verdict": worst.level, "reasons": list(reasons)}
+
+
+def badness(level: object) -> int:
+    """The place of a level; what is none is as bad as the worst."""
+    return LEVELS.index(level) if level in LEVELS else len(LEVELS) - 1
+
+
+def _sent(history: History) -> float | None:
+    """Bandwidth sent over all capacity, both directions, weighted by the samples' lengths."""
+    bits = sampled_s = 0.0
+    for _, sample in history.each(events.LinkSample):
+        sampled_s += sample.interval_s
+        bits += sample.interval_s * sum(sent for _, sent, _ in sample.links)
+    both = 2 * sum(history.world.capacity_bps)
+    return bits / (both * sampled_s) if both and sampled_s and history.end_s > 0 else None
+
+
+def _spread(ratios: list[float]) -> dict[str, float] | None:
+    if not ratios:
+        return None
+    p95 = max(ratios)
+    if len(ratios) > 1:
+        p95 = statistics.quantiles(ratios, n=100, method="inclusive")[94]
+    return {
+        "min": min(ratios),
+        "median": statistics.median(ratios),
+        "p95": p95,
+        "max": max(ratios),
+    }
+
+
+_USES = ("vm_utilisation", "link_utilisation")
+
+
+def _use(history: History) -> dict[str, float | None]:
+    """Means over the run, added up job by job: Σ held · how long."""
+    since: dict[str, float] = {}
+    vm_s = bits = 0.0
+    for change in occupied(history):
+        if change.sign > 0:
+            since[change.job_id] = change.t
+            continue
+        lasted_s = change.t - since.pop(change.job_id)
+        if change.tier == "foreground":
+            each = history.jobs[change.job_id].slots_per_vm
+            vm_s += lasted_s * each * sum(count for _, count in change.vms_on)
+        bits += lasted_s * sum(bps for _, bps in change.links)
+    slots = sum(history.world.slots) * history.end_s
+    links = 2 * sum(history.world.capacity_bps) * history.end_s
+    if since:
+        # Something still runs at the end: that is a finding of its own, and no figure is due.
+        return {}
+    return {
+        "vm_utilisation": vm_s / slots if slots else None,
+        "link_utilisation": bits / links if links else None,
+    }
+
+
+def same(stored: Any, value: Any) -> bool:
+    """Whether a stored JSON value is this one: sums of floats but for their rounding."""
+    if isinstance(value, dict):
+        return (
+            isinstance(stored, dict)
+            and stored.keys() == value.keys()
+            and all(same(stored[key], v) for key, v in value.items())
+        )
+    if isinstance(value, list):
+        return (
+            isinstance(stored, list)
+            and len(stored) == len(value)
+            and all(same(s, v) for s, v in zip(stored, value, strict=True))
+        )
+    if isinstance(value, float) and is_number(stored):
+        return math.isclose(stored, value, rel_tol=1e-9, abs_tol=1e-9)
+    # In Python a truth equals a number.
+    return isinstance(stored, bool) == isinstance(value, bool) and bool(stored == value)
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= _SAID_CHARS else f"{text[:_SAID_CHARS]}…"
+
+
+# ---- ``spec.resolved.json``: whether it is the experiment that was run, and what it expects.
+
+
+def resolved(history: History) -> dict[str, Any] | str:
+    """The experiment with every default in place, or what is wrong with it."""
+    # Several policies of an early run share what lies above them.
+    for folder in (history.folder, history.folder.parent):
+        try:
+            value = json.loads((folder / RESOLVED).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, RecursionError) as error:
+            return f"damaged: {error}"
+        return value if isinstance(value, dict) else "is not an object"
+    return "is missing: what was asked for cannot be told"
+
+
+def experiment(history: History) -> Iterator[Finding]:
+    """Name, seed and policy are the run's, and jobs that it lists are those that came."""
+    spec = resolved(history)
+    if isinstance(spec, str):
+        yield Finding(RESOLVED, None, spec)
+        return
+    started = history.started
+    for key, ran in (("name", started.run), ("seed", started.seed), ("policy", started.policy)):
+        if spec.get(key) != ran:
+            yield Finding(RESOLVED, None, f"{key} is {spec.get(key)!r}, that of the run {ran!r}")
+    listed = spec.get("jobs")
+    if isinstance(listed, list) and all(isinstance(job, dict) for job in listed):
+        # An empty list: a trace or a model decides, and is not repeated there.
+        yield from _jobs(history, {str(job.get("id")): job for job in listed}) if listed else ()
+    else:
+        yield Finding(RESOLVED, None, "jobs is not a list of jobs")
+
+
+def _jobs(history: History, listed: dict[str, dict[str, Any]]) -> Iterator[Finding]:
+    """A job comes as it is written, but for when: with ``after``, and live, it may be later."""
+    came: set[str] = set()
+    for line, event in history.each(events.JobSubmitted):
+        job_id = str(event.job["id"])
+        say = partial(Finding, EVENTS, line)
+        came.add(job_id)
+        if job_id not in listed:
+            yield say(f"{job_id} is none of the jobs of {RESOLVED}")
+            continue
+        for key, asked in listed[job_id].items():
+            if key == "submit_s":
+                if not about(asked, event.job["submit_s"]):
+                    said = f"comes at {event.job['submit_s']:.6g} s, in {RESOLVED} at {asked:.6g} s"
+                    yield say(f"{job_id} {said}")
+            elif key not in event.job or event.job[key] != asked:
+                yield say(f"{job_id}: {key} is {event.job.get(key)!r}, in {RESOLVED} {asked!r}")
+    ends = list(history.each(events.RunEnded))
+    if ends and ends[-1][1].status == "completed":
+        for job_id in listed:
+            if job_id not in came:
+                yield Finding(EVENTS, ends[-1][0], f"{job_id} of {RESOLVED} never came")
+
+
+def expected(history: History) -> Mapping[str, Any] | None:
+    """The ``expect`` block of the resolved experiment; None where that cannot be told."""
+    spec = resolved(history)
+    block = spec.get("expect") if isinstance(spec, dict) else None
+    return block if _is_expect(block) else None
+
+
+def _is_expect(block: Any) -> bool:
+    if not isinstance(block, dict) or not isinstance(block.get("applications"), dict):
+        return False
+    own = list(block["applications"].values())
+    if not all(isinstance(each, dict) for each in own):
+        return False
+    bounds = [each.get("scaled_down_below") for each in own]
+    for band in (each.get("estimate_ratio") for each in (block, *own)):
+        if not isinstance(band, dict | None):
+            return False
+        bounds += [] if band is None else [band.get("min"), band.get("max")]
+    return all(bound is None or is_number(bound) for bound in bounds)
+
+
+# ---- The ``expectations`` of ``summary.json`` against what the resolved experiment expects.
+
+
+_FROM_TABLE = ("requested_bps", "granted_bps", "estimate_s", "measured_s", "ratio")
+_ROW = {"job_id", "application", *_FROM_TABLE, "verdict", "why"}
+_BLOCK = {"met", "complaints", "rows"}
+
+_say = partial(Finding, SUMMARY, None)
+
+
+def verdicts(history: History) -> Iterator[Finding]:
+    """Every job has the verdict it is due, every complaint its cause, ``met`` says if any is."""
+    stored = stored_summary(history)
+    block = stored.get("expectations") if isinstance(stored, dict) else None
+    if not isinstance(block, dict) or not _is_block(block):
+        yield _say("expectations is missing or damaged")
+        return
+    expect = expected(history)
+    if expect is None:
+        yield Finding(RESOLVED, None, "has no expect: verdicts cannot be passed again")
+        return
+    jobs = facts(history)
+    rows, complaints = block["rows"], block["complaints"]
+    yield from _matched(rows, jobs)
+    due = {job_id: _due(history, expect, job) for job_id, job in jobs.items()}
+    for row in rows:
+        if row["job_id"] in jobs:
+            yield from _row(row, jobs[row["job_id"]], due[row["job_id"]])
+    outside = [f"{row['job_id']}: {row['why']}" for row in rows if row["verdict"] == "outside"]
+    yield from _complaints(complaints, outside, list(_others(history, expect, jobs, due)))
+    if block["met"] is not (not complaints):
+        yield _say(f"expectations.met is {block['met']}, with {len(complaints)} complaints")
+    n_outside = sum(verdict == "outside" for verdict in due.values())
+    if block["met"] is True and n_outside:
+        yield _say(f"expectations.met is True, by the events {n_outside} jobs are outside")
+
+
+def _is_block(block: dict[str, Any]) -> bool:
+    rows, complaints = block.get("rows"), block.get("complaints")
+    return (
+        block.keys() == _BLOCK
+        and isinstance(rows, list)
+        and all(isinstance(row, dict) and row.keys() == _ROW for row in rows)
+        and all(isinstance(row["job_id"], str) for row in rows)
+        and isinstance(complaints, list)
+        and all(isinstance(text, str) for text in complaints)
+    )
+
+
+def _matched(rows: Sequence[dict[str, Any]], jobs: Mapping[str, Cells]) -> Iterator[Finding]:
+    """One row a job, one job a row."""
+    times = Counter(row["job_id"] for row in rows)
+    for job_id, n in times.items():
+        if job_id not in jobs:
+            yield _say(f"a verdict on {job_id!r}, never submitted")
+        elif n > 1:
+            yield _say(f"{n} verdicts on {job_id}")
+    for job_id in jobs:
+        if job_id not in times:
+            yield _say(f"no verdict on {job_id}")
+
+
+def _row(row: dict[str, Any], job: Cells, due: str) -> Iterator[Finding]:
+    job_id = row["job_id"]
+    if not same(row["ratio"], job["ratio"]):
+        yield _say(f"{job_id}: judged at {row['ratio']}, by the events {job['ratio']}")
+    for key in _FROM_TABLE[:-1]:
+        if not same(row[key], job[key]):
+            yield _say(f"{job_id}: judged with {key} {row[key]}, by the events {job[key]}")
+    if row["application"] != _label(job):
+        yield _say(f"{job_id}: judged as {row['application']!r}, it is of {_label(job)!r}")
+    if row["verdict"] != due:
+        yield _say(f"{job_id}: the verdict is {row['verdict']!r}, by the events {due!r}")
+    if not isinstance(row["why"], str) or not row["why"]:
+        yield _say(f"{job_id}: a verdict without a reason")
+
+
+def _label(job: Cells) -> str:
+    return str(job["application"] or job["job_id"])
+
+
+def _best_effort(job: Cells) -> bool:
+    """It ran without a promise."""
+    return job["start_s"] is not None and job["estimate_s"] is None
+
+
+def _due(history: History, expect: Mapping[str, Any], job: Cells) -> str:
+    """The verdict that a job is due by its figures."""
+    named = (expect.get("applications") or {}).get(job["application"] or "")
+    own = named or {}
+    band, below = own.get("estimate_ratio"), own.get("scaled_down_below")
+    band = expect.get("estimate_ratio") if band is None else band
+    # A policy may say no, and may promise nothing; a script is to run its jobs.
+    free = named is None and history.policy != "scripted"
+    if free and (job["outcome"] == "rejected" or _best_effort(job)):
+        return "open"
+    got = job["granted_bps"]
+    less = got is None or float(got) < float(job["requested_bps"] or 0)
+    bound = below if less else None
+    if band is None and bound is None:
+        return "open"
+    if job["ratio"] is None:
+        return "outside"
+    ratio = float(job["ratio"])
+    held = (bound is None or ratio < bound) and (band is None or _inside(ratio, band))
+    return "ok" if held else "outside"
+
+
+def _inside(ratio: float, band: Mapping[str, Any]) -> bool:
+    low, high = band.get("min"), band.get("max")
+    return (low is None or low <= ratio) and (high is None or ratio <= high)
+
+
+def _others(
+    history: History, expect: Mapping[str, Any], jobs: Mapping[str, Cells], due: Mapping[str, str]
+) -> Iterator[str]:
+    """What is to be complained of beside jobs: a word of each complaint, in their order."""
+    verdict, accepted = fidelity(history)["verdict"], expect.get("fidelity")
+    if accepted is not None and verdict is not None and badness(verdict) > badness(accepted):
+        yield f"fidelity is {verdict}"
+    seen = {_label(job) for job in jobs.values()}
+    for name in expect.get("applications") or {}:
+        if name not in seen:
+            yield repr(name)
+    none_judged = all(verdict == "open" for verdict in due.values())
+    promised = not any(_best_effort(job) for job in jobs.values())
+    if expect.get("estimate_ratio") is not None and none_judged and promised:
+        yield "no job"
+
+
+def _complaints(
+    stored: Sequence[str], outside: Sequence[str], others: Sequence[str]
+) -> Iterator[Finding]:
+    """Those of the jobs outside, word for word as their rows say it, then the others."""
+    jobs, rest = stored[: len(outside)], stored[len(outside) :]
+    for said, row in zip(jobs, outside, strict=False):
+        if said != row:
+            yield _say(f"complains {said!r}, the row says {row!r}")
+    for said, word in zip(rest, others, strict=False):
+        if word not in said:
+            yield _say(f"complains {said!r}, it is to be about {word}")
+    wanted = len(outside) + len(others)
+    if len(stored) != wanted:
+        yield _say(f"complains of {len(stored)} things, there are {wanted}")

@@ -1,0 +1,215 @@
+"""Two runs of the same jobs beside each other: their decisions, their jobs' ends, their metrics.
+
+A *decision* is what a policy did to a job, without the time at which it did it: rejected, reserved
+(where, at what rate), started, rescaled, preempted, resumed, migrated, moved to the other tier,
+killed. Runs in two worlds differ in times by what the world adds, so decisions are compared in
+order, and times job by job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from itertools import zip_longest
+from typing import Any
+
+from testbed import events
+from testbed.results.metrics import JobRow, Spread, Summary, spread
+from testbed.results.reading import Run
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One thing done to one job. ``what`` holds everything but the time."""
+
+    at_s: float
+    job_id: str
+    name: str
+    what: tuple[tuple[str, Any], ...]
+
+    @property
+    def same_as(self) -> tuple[object, ...]:
+        return (self.job_id, self.name, self.what)
+
+    def __str__(self) -> str:
+        what = ", ".join(f"{key} {value}" for key, value in self.what)
+        return f"{self.job_id} {self.name}" + (f" ({what})" if what else "")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "t": self.at_s,
+            "job_id": self.job_id,
+            "decision": self.name,
+            **dict(self.what),
+        }
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first place, counted from 1, in which the runs' decisions differ; None: it has none."""
+
+    place: int
+    first: Decision | None
+    second: Decision | None
+
+
+@dataclass(frozen=True)
+class JobPair:
+    """One job in both runs. ``completion_difference``: (second - first) / first running time."""
+
+    job_id: str
+    outcomes: tuple[str, str]
+    measured_s: tuple[float | None, float | None]
+    end_s: tuple[float | None, float | None]
+    completion_difference: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything :func:`compare` finds. ``only_in``: jobs that one of the runs does not know."""
+
+    names: tuple[str, str]
+    summaries: tuple[Summary, Summary]
+    n_decisions: tuple[int, int]
+    difference: Difference | None
+    jobs: tuple[JobPair, ...]
+    only_in: tuple[tuple[str, ...], tuple[str, ...]]
+    completion: Spread | None
+    accepted_differ: tuple[str, ...]
+
+    @property
+    def success_points(self) -> float | None:
+        """Second success rate less the first, in percentage points."""
+        one, two = (summary.success_rate for summary in self.summaries)
+        return None if one is None or two is None else 100 * (two - one)
+
+    @property
+    def median_difference(self) -> float | None:
+        """The median of the jobs' |completion difference|; None without jobs in common."""
+        return None if self.completion is None else self.completion.median
+
+    @property
+    def same_decisions(self) -> bool:
+        return self.difference is None
+
+    def to_json(self) -> dict[str, Any]:
+        found = self.difference
+        return {
+            "runs": list(self.names),
+            "decisions": list(self.n_decisions),
+            "same_decisions": self.same_decisions,
+            "first_difference": None
+            if found is None
+            else {
+                "place": found.place,
+                "first": None if found.first is None else found.first.to_json(),
+                "second": None if found.second is None else found.second.to_json(),
+            },
+            "accepted_differ": list(self.accepted_differ),
+            "only_in": [list(names) for names in self.only_in],
+            "success_points": self.success_points,
+            "completion_difference": None if self.completion is None else asdict(self.completion),
+            "jobs": [asdict(pair) for pair in self.jobs],
+            "metrics": {
+                field.name: [getattr(summary, field.name) for summary in self.summaries]
+                for field in fields(Summary)
+                if field.name not in ("estimate_ratio", "fidelity")
+            },
+            "estimate_ratio": [
+                None if s.estimate_ratio is None else asdict(s.estimate_ratio)
+                for s in self.summaries
+            ],
+            "fidelity": [asdict(summary.fidelity) for summary in self.summaries],
+        }
+
+
+def decisions(history: Iterable[events.Event]) -> list[Decision]:
+    """What was decided, in order. A job that ended by itself was not ended by a decision."""
+    out = []
+    for event in history:
+        decided = _decision(event)
+        if decided is not None:
+            out.append(decided)
+    return out
+
+
+_KEPT = {
+    events.JobReserved: ("rate_bps", "root", "vms_on", "tier"),
+    events.JobStarted: ("rate_bps", "tier"),
+    events.JobRescaled: ("rate_bps",),
+    events.JobPreempted: (),
+    events.JobResumed: ("tier", "cost_s"),
+    events.JobMigrated: ("root", "vms_on", "tier", "cost_s"),
+    events.JobTierSwitched: ("tier",),
+}
+
+
+def _decision(event: events.Event) -> Decision | None:
+    if isinstance(event, events.JobEnded):
+        if event.outcome != "rejected" and not _by_policy(event):
+            return None
+        return Decision(event.t, event.job_id, event.outcome, ())
+    for kind, kept in _KEPT.items():
+        if isinstance(event, kind):
+            job_id = str(getattr(event, "job_id"))  # noqa: B009 - the kinds share no type
+            what = tuple((key, _plain(getattr(event, key))) for key in kept)
+            return Decision(event.t, job_id, event.name.removeprefix("job_"), what)
+    return None
+
+
+def _by_policy(event: events.JobEnded) -> bool:
+    """Whether a kill was the policy's own, or its reservation's: a world tells what it found."""
+    return event.outcome == "killed" and not event.detail
+
+
+def _plain(value: Any) -> Any:
+    return tuple(map(_plain, value)) if isinstance(value, list) else value
+
+
+def first_difference(first: Sequence[Decision], second: Sequence[Decision]) -> Difference | None:
+    """Where the two sequences part; None where they do not. O(n)."""
+    for place, (one, two) in enumerate(zip_longest(first, second), 1):
+        if one is None or two is None or one.same_as != two.same_as:
+            return Difference(place, one, two)
+    return None
+
+
+def compare(first: Run, second: Run) -> Comparison:
+    """Both runs, however they ended; of different worlds, or policies, over the same jobs."""
+    told = [decisions(run.file.events) for run in (first, second)]
+    rows = [{row.job_id: row for row in run.rows} for run in (first, second)]
+    both = [job_id for job_id in rows[0] if job_id in rows[1]]
+    pairs = tuple(_pair(rows[0][job_id], rows[1][job_id]) for job_id in both)
+    away = [abs(p.completion_difference) for p in pairs if p.completion_difference is not None]
+    return Comparison(
+        names=(_name(first), _name(second)),
+        summaries=(first.summary, second.summary),
+        n_decisions=(len(told[0]), len(told[1])),
+        difference=first_difference(*told),
+        jobs=pairs,
+        only_in=(
+            tuple(job_id for job_id in rows[0] if job_id not in rows[1]),
+            tuple(job_id for job_id in rows[1] if job_id not in rows[0]),
+        ),
+        completion=spread(away),
+        accepted_differ=tuple(
+            p.job_id for p in pairs if ("rejected" in p.outcomes) and len(set(p.outcomes)) == 2
+        ),
+    )
+
+
+def _pair(one: JobRow, two: JobRow) -> JobPair:
+    difference = None
+    if one.outcome == two.outcome == "finished" and one.measured_s and two.measured_s:
+        difference = (two.measured_s - one.measured_s) / one.measured_s
+    return JobPair(
+        one.job_id,
+        (one.outcome, two.outcome),
+        (one.measured_s, two.measured_s),
+        (one.end_s, two.end_s),
+        difference,
+    )
+
+
+def _name(run: Run) -> str:
+    return f"{run.started.policy}, {run.started.backend}"

@@ -1,0 +1,190 @@
+"""Why a job waited: what a run's events say of one job, and who overtook it meanwhile.
+
+Reads nothing of a policy but the reasons that it left in the events (``job_waits``), so that it
+explains runs of any policy, simulated or live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from testbed import events
+from testbed.errors import BadInput
+from testbed.units import human_bandwidth, human_duration
+
+SHOWN_SERVERS = 6
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that happened to the job: ``says`` it in words."""
+
+    t: float
+    event: str
+    says: str
+    behind: tuple[str, ...] = ()
+    until_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Overtaker:
+    """A job that was submitted later and started while this one waited."""
+
+    job_id: str
+    submit_s: float
+    start_s: float
+    n_vms: int
+
+
+@dataclass
+class Explanation:
+    """All that a run's events say of one job. Times are experiment seconds."""
+
+    job_id: str
+    policy: str
+    submit_s: float
+    n_vms: int
+    bandwidth_bps: int
+    start_s: float | None = None
+    end_s: float | None = None
+    outcome: str = "unfinished"
+    reason: str = ""
+    waited_s: float = 0.0
+    steps: list[Step] = field(default_factory=list)
+    overtaken_by: list[Overtaker] = field(default_factory=list)
+
+    @property
+    def asked(self) -> str:
+        """``6 VMs`` or ``6 VMs at 500 Mbit/s``."""
+        vms = f"{self.n_vms} VM{'s' if self.n_vms != 1 else ''}"
+        return vms if not self.bandwidth_bps else f"{vms} at {human_bandwidth(self.bandwidth_bps)}"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def explained(stream: Iterable[events.Event], job_id: str) -> Explanation:
+    """One pass over a run's events. Raises BadInput where no such job was submitted.
+
+    Memory: two figures for every later job that is there at a time.
+    """
+    looking = _Looking(job_id)
+    for event in stream:
+        looking.at(event)
+    return looking.told()
+
+
+class _Looking:
+    """The pass: what was seen of the job, and of those that came after it."""
+
+    def __init__(self, job_id: str) -> None:
+        self._job_id = job_id
+        self._policy = ""
+        self._now_s = 0.0
+        self._found: Explanation | None = None
+        self._since_s: float | None = None
+        self._others: list[str] = []
+        self._later: dict[str, tuple[float, int]] = {}
+
+    def at(self, event: events.Event) -> None:
+        self._now_s = event.t
+        if isinstance(event, events.RunStarted):
+            self._policy = event.policy
+        elif isinstance(event, events.JobSubmitted):
+            self._submitted(event)
+        elif self._found is not None and getattr(event, "job_id", None) == self._job_id:
+            self._follow(self._found, event)
+        elif isinstance(event, events.JobEnded):
+            self._later.pop(event.job_id, None)
+        elif isinstance(event, events.JobStarted) and self._since_s is not None:
+            self._overtaken(event)
+
+    def told(self) -> Explanation:
+        if self._found is None:
+            hint = f"jobs are named as {', '.join(self._others)}" if self._others else None
+            raise BadInput(f"no job {self._job_id!r} was submitted in this run", hint)
+        if self._since_s is not None:
+            self._found.waited_s += self._now_s - self._since_s
+        return self._found
+
+    def _submitted(self, event: events.JobSubmitted) -> None:
+        name, n = str(event.job["id"]), int(event.job["n_vms"])
+        if name == self._job_id:
+            found = Explanation(name, self._policy, event.t, n, int(event.job["bandwidth_bps"]))
+            found.steps.append(Step(event.t, event.name, f"submitted, asks for {found.asked}"))
+            self._found, self._since_s = found, event.t
+        elif self._found is not None:
+            self._later[name] = (event.t, n)
+        elif len(self._others) < 5:
+            self._others.append(name)
+
+    def _overtaken(self, event: events.JobStarted) -> None:
+        """Whoever was there before the job has overtaken nobody."""
+        if self._found is not None and event.job_id in self._later:
+            came_s, n = self._later[event.job_id]
+            self._found.overtaken_by.append(Overtaker(event.job_id, came_s, event.t, n))
+
+    def _follow(self, found: Explanation, event: events.Event) -> None:
+        """Write down what an event says of the job, and whether it waits from then on."""
+        said = _words(event)
+        if said is None:
+            return
+        behind: tuple[str, ...] = ()
+        until_s: float | None = None
+        if isinstance(event, events.JobWaits):
+            behind, until_s = tuple(event.behind), event.until_s
+        elif isinstance(event, events.JobStarted) and found.start_s is None:
+            found.start_s = event.t
+        elif isinstance(event, events.JobEnded):
+            found.end_s, found.outcome, found.reason = event.t, event.outcome, event.reason
+        found.steps.append(Step(event.t, event.name, said, behind, until_s))
+        if isinstance(event, events.JobWaits | events.JobPreempted | events.JobReserved):
+            self._since_s = event.t if self._since_s is None else self._since_s
+        elif self._since_s is not None:
+            found.waited_s += event.t - self._since_s
+            self._since_s = None
+
+
+def _words(event: events.Event) -> str | None:  # noqa: PLR0911 one line a kind of event
+    """What an event says of its job; None where that is nothing for people."""
+    match event:
+        case events.JobWaits():
+            return f"waits: {event.reason}"
+        case events.JobReserved() if event.start_s > event.t:
+            where = _where(event.vms_on, event.tier)
+            return f"has a reservation from {event.start_s:.6g} s {where}"
+        case events.JobReserved():
+            return f"is placed {_where(event.vms_on, event.tier)}"
+        case events.JobStarted():
+            return "starts"
+        case events.JobPreempted():
+            return f"is preempted: {event.reason}"
+        case events.JobResumed():
+            return f"goes on where it was{_after(event.cost_s)}"
+        case events.JobMigrated():
+            where = _where(event.vms_on, event.tier)
+            return f"goes on {where}{_after(event.cost_s)}: {event.reason}"
+        case events.JobTierSwitched():
+            return f"goes on in the {event.tier} of its nodes"
+        case events.JobRescaled():
+            return f"has {human_bandwidth(event.rate_bps)} a VM from now on"
+        case events.JobEnded():
+            return event.outcome + (f": {event.reason}" if event.reason else "")
+        case _:
+            return None
+
+
+def _after(cost_s: float) -> str:
+    return f" after {human_duration(cost_s)} of restoring" if cost_s else ""
+
+
+def _where(vms_on: list[list[int]], tier: str) -> str:
+    """``on server 3 (2 VMs), server 5`` by the servers' numbers."""
+    named = [f"{server}" + (f" ({count} VMs)" if count > 1 else "") for server, count in vms_on]
+    more = len(named) - SHOWN_SERVERS
+    text = ", ".join(named[:SHOWN_SERVERS]) + (f" and {more} more" if more > 0 else "")
+    return f"on server{'s' if len(named) > 1 else ''} {text}" + (
+        "" if tier == "foreground" else f", in the {tier}"
+    )

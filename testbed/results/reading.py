@@ -1,0 +1,269 @@
+"""A run folder back into typed values; an interrupted run is read as far as it came."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import BadInput
+from testbed.events import Event, RunEnded, RunStarted, event_from_json
+from testbed.results import folder as names
+from testbed.results.metrics import JobRow, Summary, Tally
+from testbed.results.shape import check_shape, require_where_there
+
+CHANGED = "the folder was changed after its run: run again"
+"""The mend of a damaged folder."""
+MADE = "name a folder that `testbed run` or `testbed simulate` made, such as runs/…"
+SHOWN_RUNS = 5
+
+
+@dataclass(frozen=True)
+class Line:
+    """An event and its line in ``events.jsonl``, counted from 1."""
+
+    number: int
+    event: Event
+
+
+@dataclass(frozen=True)
+class EventFile:
+    """What ``events.jsonl`` holds. ``broken_line``: the last, cut short by a killed process."""
+
+    path: Path
+    lines: tuple[Line, ...]
+    broken_line: int | None = None
+
+    @property
+    def events(self) -> list[Event]:
+        return [line.event for line in self.lines]
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run came to its end and said so."""
+        return bool(self.lines) and isinstance(self.lines[-1].event, RunEnded)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder (one policy). Files that an interrupted run never wrote are None or empty."""
+
+    path: Path
+    file: EventFile
+    started: RunStarted
+    rows: tuple[JobRow, ...]
+    summary: Summary
+    stored_summary: dict[str, Any] | None
+    provenance: dict[str, Any] | None
+    spec_text: str | None
+    resolved: dict[str, Any] | None
+    files: tuple[str, ...] = field(default=())
+
+
+def read_events(path: Path) -> EventFile:
+    """Parse ``events.jsonl``. Raises BadInput naming file and line where it is damaged.
+
+    A last line without a newline that does not parse is what SIGKILL leaves: it is set aside.
+    """
+    lines: list[Line] = []
+    try:
+        with path.open("rb") as file:
+            for number, raw in enumerate(file, 1):
+                event = _parse(path, number, raw)
+                if event is None:
+                    return EventFile(path, tuple(lines), number)
+                lines.append(Line(number, event))
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from error
+    return EventFile(path, tuple(lines))
+
+
+def stream_events(path: Path) -> Iterator[Event]:
+    """The events one by one, without keeping them; otherwise as :func:`read_events`."""
+    try:
+        with path.open("rb") as file:
+            for number, raw in enumerate(file, 1):
+                event = _parse(path, number, raw)
+                if event is not None:
+                    yield event
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from error
+
+
+def _parse(path: Path, number: int, raw: bytes) -> Event | None:
+    """The event on a line; None for a last line that a killed process cut short."""
+    try:
+        event = event_from_json(_object(raw))
+        check_shape(event)
+    except (ValueError, RecursionError) as error:
+        if not raw.endswith(b"\n"):
+            return None
+        raise BadInput(f"{path}:{number}: damaged: {_why(error)}", CHANGED) from error
+    return event
+
+
+def _why(error: ValueError | RecursionError) -> str:
+    """What is wrong with a text that is no JSON of ours."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    # Of a number with thousands of digits, Python goes on about its own settings.
+    return str(error).split("; use sys.", 1)[0]
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    record = _DECODER.decode(raw.decode("utf-8"))
+    if not isinstance(record, dict):
+        # ValueError like the rest of what can be wrong with a line
+        raise ValueError("not a JSON object")  # noqa: TRY004
+    return record
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def policy_folders(path: Path) -> list[Path]:
+    """The folders with an ``events.jsonl``: ``path`` itself, or its policies by name.
+
+    Raises BadInput where ``path`` is no run folder, or holds several runs.
+    """
+    try:
+        if (path / names.EVENTS).is_file():
+            return [path]
+        below = (
+            sorted(sub for sub in path.iterdir() if (sub / names.EVENTS).is_file())
+            if path.is_dir()
+            else None
+        )
+    except OSError as error:
+        raise BadInput(
+            f"{error.filename or path}: {error.strerror}", f"see who may read it: ls -l {path}"
+        ) from error
+    if below is None:
+        raise BadInput(f"{path} is not a folder", MADE)
+    if not below:
+        raise BadInput(
+            f"{path} is not a run folder: it has no {names.EVENTS}, nor has a folder in it", MADE
+        )
+    _require_one_run(path, below)
+    return below
+
+
+def _require_one_run(path: Path, below: list[Path]) -> None:
+    """One run's policies agree in its name, seed and world, and none is called as a run is.
+
+    Raises BadInput where it is otherwise: then this is where somebody keeps runs. A policy that was
+    killed before its first line says nothing, and belongs to the others.
+    """
+    runs: dict[tuple[str, int, str], list[str]] = {}
+    for folder in below:
+        first = next(stream_events(folder / names.EVENTS), None)
+        if isinstance(first, RunStarted):
+            runs.setdefault((first.run, first.seed, first.backend), []).append(folder.name)
+    kept = [folder.name for folder in below if names.is_a_runs(folder.name)]
+    if len(runs) > 1 or kept:
+        n_runs = max(len(runs), len(kept))
+        found = [
+            f"{', '.join(own)} ({run}, {backend}, seed {seed})"
+            for (run, seed, backend), own in runs.items()
+        ]
+        more = f" and {len(found) - SHOWN_RUNS:,} more" if len(found) > SHOWN_RUNS else ""
+        raise BadInput(
+            f"{path} is not a run folder, it holds {n_runs:,} {'run' if n_runs == 1 else 'runs'}:"
+            f" {'; '.join(found[:SHOWN_RUNS])}{more}",
+            f"name one of them, as {below[0]}",
+        )
+
+
+def policy_of(folder: Path) -> str | None:
+    """The policy of a run folder as the run itself says it: a folder's name may not hold it.
+
+    None where the run was killed before its first line. Raises BadInput on a damaged one.
+    """
+    first = next(stream_events(folder / names.EVENTS), None)
+    if first is None:
+        return None
+    if not isinstance(first, RunStarted):
+        raise BadInput(f"{folder / names.EVENTS}:1: damaged: a run begins with run_started")
+    return first.policy
+
+
+def load_run(path: Path) -> Run:
+    """One policy's run folder. Raises BadInput where it is none, or damaged."""
+    file = read_events(path / names.EVENTS)
+    if not file.lines or not isinstance(file.lines[0].event, RunStarted):
+        raise BadInput(f"{file.path}:1: damaged: a run begins with run_started")
+    tally = Tally()
+    for line in file.lines:
+        tally.feed(line.event)
+    stored = _stored_summary(path / names.SUMMARY)
+    above = path.parent
+    return Run(
+        path=path,
+        file=file,
+        started=file.lines[0].event,
+        rows=tuple(tally.rows()),
+        summary=tally.summary(**{key: (stored or {}).get(key) for key in _ONLY_STORED}),
+        stored_summary=stored,
+        # Several policies share what belongs to the experiment: it lies one folder up.
+        provenance=_first_object(path / names.PROVENANCE, above / names.PROVENANCE),
+        spec_text=_first_text(path / names.SPEC, above / names.SPEC),
+        resolved=_first_object(path / names.RESOLVED, above / names.RESOLVED),
+        files=tuple(_files(path)),
+    )
+
+
+# What the events do not know: the experiment's name, and what the run took.
+_ONLY_STORED = {"name": "str | None", "wall_s": "float | None"}
+
+
+def _stored_summary(path: Path) -> dict[str, Any] | None:
+    stored = read_json(path)
+    if not isinstance(stored, dict):
+        return None
+    try:
+        require_where_there("summary", stored, _ONLY_STORED)
+    except ValueError as error:
+        raise BadInput(f"{path}: damaged: {error}", CHANGED) from error
+    return stored
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file's value; None where there is no such file. Raises BadInput on a damaged one."""
+    try:
+        return _DECODER.decode(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from error
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{path}:{error.lineno}: damaged: {error.msg}", CHANGED) from error
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: damaged: {_why(error)}", CHANGED) from error
+
+
+def _first_object(*paths: Path) -> dict[str, Any] | None:
+    for path in paths:
+        value = read_json(path)
+        if isinstance(value, dict):
+            return value
+    return None
+
+
+def _first_text(*paths: Path) -> str | None:
+    for path in paths:
+        if path.is_file():
+            return path.read_text(encoding="utf-8", errors="replace")
+    return None
+
+
+def _files(path: Path) -> Iterator[str]:
+    for entry in sorted(path.rglob("*")):
+        relative = entry.relative_to(path)
+        if entry.is_file() and not any(part.startswith(".") for part in relative.parts):
+            yield relative.as_posix()

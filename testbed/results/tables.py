@@ -1,0 +1,456 @@
+"""jobs.csv"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import IO, Any, Literal, get_args
+
+from testbed import events
+from testbed.results import folder as names
+from testbed.results.folder import RunFolder
+from testbed.results.metrics import Fidelity, JobRow, Summary, tally
+from testbed.results.reading import read_events
+from testbed.results.shape import require_all
+from testbed.spec.expectation import ApplicationExpectation, Band, Expectation
+from topologies.datacentre import DataCentre
+
+JOB_COLUMNS = (
+    *(f.name for f in fields(JobRow)),
+    "wait_s",
+    "queued_s",
+    "response_s",
+    "slowdown",
+    "bounded_slowdown",
+)
+
+
+def write_jobs_csv(rows: Iterable[JobRow], file: IO[str]) -> None:
+    """``jobs.csv``: a header, then a line per job; None is empty, truths ``true`` and ``false``."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(JOB_COLUMNS)
+    for row in rows:
+        writer.writerow([_cell(getattr(row, column)) for column in JOB_COLUMNS])
+
+
+def _cell(value: object) -> object:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        # The csv module does not quote a lone carriage return, and readers take it for a line end.
+        return value.replace("\r\n", "\n").replace("\r", "\n")
+    return repr(value) if isinstance(value, float) else value
+
+
+# ---- The data centre as the plain arrays that ``run_started`` carries: what an audit needs.
+
+
+def topology_record(datacentre: DataCentre) -> dict[str, Any]:
+    """The ``topology`` of a :class:`testbed.events.RunStarted`.
+
+    ``names`` and ``level`` per node, ``slots`` per server, ``links`` as arrays ``lower``,
+    ``upper``, ``capacity_bps`` per link, and every tree a tenant can be pinned to as ``root``,
+    ``parent`` and ``uplink`` per node (-1 where there is none). ``memory_mib`` per server
+    where memory limits anything.
+    """
+    return {
+        "kind": datacentre.kind,
+        "names": list(datacentre.names),
+        "level": datacentre.level.tolist(),
+        "slots": datacentre.slots.tolist(),
+        "links": {
+            "lower": datacentre.link_lower.tolist(),
+            "upper": datacentre.link_upper.tolist(),
+            "capacity_bps": datacentre.link_capacity_bps.tolist(),
+        },
+        "trees": [
+            {
+                "root": int(tree.root),
+                "parent": tree.parent.tolist(),
+                "uplink": tree.uplink.tolist(),
+            }
+            for tree in datacentre.trees
+        ],
+        **({} if datacentre.memory_mib is None else {"memory_mib": datacentre.memory_mib.tolist()}),
+    }
+
+
+# ---- ``links.csv``: what was reserved and sent on every directed link over time.
+
+
+MAX_SIMULATED_ROWS = 200_000
+MAX_INTERVALS = 200
+
+
+@dataclass(frozen=True)
+class LinkRow:
+    """One line of ``links.csv``. ``sent_bps`` None: nobody measured."""
+
+    time_s: float
+    link: str
+    directed_link: int
+    sent_bps: float | None
+    reserved_bps: float
+    capacity_bps: int
+
+
+LINK_COLUMNS = tuple(f.name for f in fields(LinkRow))
+
+
+def link_name(topology: dict[str, Any], directed_link: int) -> str:
+    """A directed link as people read it: ``rack 3 -> aggregation 1``."""
+    link, downward = divmod(directed_link, 2)
+    ends = topology["links"]["lower"][link], topology["links"]["upper"][link]
+    names = [topology["names"][node] for node in (reversed(ends) if downward else ends)]
+    return " -> ".join(names)
+
+
+def capacity_bps(topology: dict[str, Any], directed_link: int) -> int:
+    """Each direction has the link's full capacity."""
+    return int(topology["links"]["capacity_bps"][directed_link // 2])
+
+
+def known_links(topology: dict[str, Any]) -> frozenset[int]:
+    """The directed links that the arrays describe. Of another one, in a damaged folder, there is
+    nothing to show; the audit names it.
+    """
+    links, nodes = topology["links"], range(len(topology["names"]))
+    ends = zip(links["lower"], links["upper"], links["capacity_bps"], strict=False)
+    there = [n for n, (lower, upper, _) in enumerate(ends) if lower in nodes and upper in nodes]
+    return frozenset(2 * n + way for n in there for way in (0, 1))
+
+
+def sampled_rows(stream: Iterable[events.Event]) -> Iterator[LinkRow]:
+    """The samples of a live run, in order."""
+    topology: dict[str, Any] = {}
+    known: frozenset[int] = frozenset()
+    for event in stream:
+        if isinstance(event, events.RunStarted):
+            topology, known = event.topology, known_links(event.topology)
+        elif isinstance(event, events.LinkSample):
+            for directed, sent, reserved in event.links:
+                link = int(directed)
+                if link not in known:
+                    continue
+                name, capacity = link_name(topology, link), capacity_bps(topology, link)
+                yield LinkRow(event.t, name, link, sent, reserved, capacity)
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """``bps`` reserved on a directed link from ``start_s`` to ``end_s`` while a job ran."""
+
+    directed_link: int
+    start_s: float
+    end_s: float
+    bps: int
+
+
+def reservations(stream: Iterable[events.Event]) -> Iterator[Reservation]:
+    """What running jobs held on each link, in order of release; what is left ends with the run."""
+    links: dict[str, Sequence[Sequence[int]]] = {}
+    since: dict[str, float] = {}
+    now_s = 0.0
+
+    def release(job_id: str) -> Iterator[Reservation]:
+        start_s = since.pop(job_id, None)
+        if start_s is not None and now_s > start_s:
+            # One that was never reserved, in a damaged folder, held nothing.
+            for link, bps in links.get(job_id, ()):
+                yield Reservation(link, start_s, now_s, bps)
+
+    for event in stream:
+        now_s = event.t
+        match event:
+            case events.JobReserved():
+                links[event.job_id] = event.links
+            case events.JobStarted() | events.JobResumed():
+                since[event.job_id] = now_s
+            case events.JobRescaled() | events.JobMigrated():
+                yield from release(event.job_id)
+                links[event.job_id] = event.links
+                since[event.job_id] = now_s
+            case events.JobPreempted() | events.JobEnded():
+                yield from release(event.job_id)
+            case _:
+                pass
+    for job_id in list(since):
+        yield from release(job_id)
+
+
+def simulated_rows(
+    topology: dict[str, Any], held: Sequence[Reservation], span_s: float
+) -> Iterator[LinkRow]:
+    """Means over equal intervals for every link that was ever used, by time, then by link.
+
+    At most MAX_INTERVALS intervals, fewer where many links would make over MAX_SIMULATED_ROWS rows.
+    """
+    known = known_links(topology)
+    held = [r for r in held if r.directed_link in known]
+    used = sorted({r.directed_link for r in held})
+    if not used or span_s <= 0:
+        return
+    n = max(1, min(MAX_INTERVALS, MAX_SIMULATED_ROWS // len(used)))
+    step_s = span_s / n
+    bits: dict[int, list[float]] = {link: [0.0] * n for link in used}
+    for r in held:
+        row = bits[r.directed_link]
+        first, last = int(r.start_s / step_s), min(n - 1, int(r.end_s / step_s))
+        for i in range(first, last + 1):
+            inside_s = min(r.end_s, (i + 1) * step_s) - max(r.start_s, i * step_s)
+            row[i] += max(0.0, inside_s) * r.bps
+    names = {link: link_name(topology, link) for link in used}
+    for i in range(n):
+        for link in used:
+            mean_bps, capacity = bits[link][i] / step_s, capacity_bps(topology, link)
+            yield LinkRow((i + 1) * step_s, names[link], link, None, mean_bps, capacity)
+
+
+def link_rows(history: Sequence[events.Event]) -> Iterator[LinkRow]:
+    """Samples where there are any, means of the reservations otherwise."""
+    if any(isinstance(event, events.LinkSample) for event in history):
+        return sampled_rows(history)
+    started = next((e for e in history if isinstance(e, events.RunStarted)), None)
+    if started is None:
+        return iter(())
+    return simulated_rows(started.topology, list(reservations(history)), history[-1].t)
+
+
+def write_links_csv(rows: Iterable[LinkRow], file: IO[str]) -> None:
+    """``links.csv``: a header, then a line per link and time; ``sent_bps`` empty: not measured."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(LINK_COLUMNS)
+    for row in rows:
+        sent = "" if row.sent_bps is None else round(row.sent_bps)
+        writer.writerow(
+            [
+                repr(row.time_s),
+                row.link,
+                row.directed_link,
+                sent,
+                round(row.reserved_bps),
+                row.capacity_bps,
+            ]
+        )
+
+
+# ---- Whether what an experiment expects of its results came true: decides exit code 1.
+
+
+__all__ = [
+    "Answer",
+    "ApplicationExpectation",
+    "Band",
+    "Expectation",
+    "Verdict",
+    "Verdicts",
+    "evaluate",
+    "verdicts_from_json",
+]
+
+Answer = Literal["ok", "outside", "open"]
+"""``open``: nothing was expected of this job."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One job against what was expected of it; ``why`` says it in words."""
+
+    job_id: str
+    application: str
+    requested_bps: int
+    granted_bps: int | None
+    estimate_s: float | None
+    measured_s: float | None
+    ratio: float | None
+    verdict: Answer
+    why: str
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """All of them, and what else was expected. ``met`` decides the exit code."""
+
+    rows: tuple[Verdict, ...]
+    complaints: tuple[str, ...]
+
+    @property
+    def met(self) -> bool:
+        return not self.complaints
+
+    @property
+    def judged(self) -> bool:
+        """Whether anything was expected of any job."""
+        return any(row.verdict != "open" for row in self.rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """The ``expectations`` of ``summary.json``."""
+        return {
+            "met": self.met,
+            "complaints": list(self.complaints),
+            "rows": [asdict(row) for row in self.rows],
+        }
+
+
+def verdicts_from_json(record: Mapping[str, Any]) -> Verdicts:
+    """The inverse of :meth:`Verdicts.to_json`; raises ValueError where it is not one."""
+    require_all("expectations", record, _VERDICTS_FIELDS)
+    rows = tuple(_verdict_from_json(row) for row in record["rows"])
+    return Verdicts(rows, tuple(record["complaints"]))
+
+
+_VERDICTS_FIELDS = {"rows": "list[dict[str, Any]]", "complaints": "list[str]"}
+_VERDICT_FIELDS = {f.name: "str" if f.type == "Answer" else str(f.type) for f in fields(Verdict)}
+
+
+def _verdict_from_json(record: Mapping[str, Any]) -> Verdict:
+    require_all("expectations.rows", record, _VERDICT_FIELDS)
+    if record["verdict"] not in get_args(Answer):
+        raise ValueError(f"expectations.rows: verdict is {record['verdict']!r}")
+    return Verdict(**{name: record[name] for name in _VERDICT_FIELDS})
+
+
+def evaluate(expect: Expectation, rows: Iterable[JobRow], fidelity: Fidelity) -> Verdicts:
+    """Every job against the band that applies to it; then fidelity, then names that match nothing.
+
+    A job that was to be judged and has no measured time is outside: silence proves nothing. Only
+    what a policy rejected stays open, unless its application is named or the policy is a script,
+    and what it started without a promise: a best-effort job has no estimate to be held against.
+    """
+    rows = tuple(rows)
+    judged = tuple(_judge(expect, row) for row in rows)
+    complaints = [f"{v.job_id}: {v.why}" for v in judged if v.verdict == "outside"]
+    complaints += _fidelity_complaints(expect, fidelity)
+    complaints += _unmatched(expect, judged)
+    promised = not any(_best_effort(row) for row in rows)
+    if promised and expect.estimate_ratio and all(v.verdict == "open" for v in judged):
+        complaints.append("an estimate ratio is expected, but no job came to have one")
+    return Verdicts(judged, tuple(complaints))
+
+
+def _judge(expect: Expectation, row: JobRow) -> Verdict:
+    own = expect.applications.get(row.application or "")
+    band = own.estimate_ratio if own and own.estimate_ratio else expect.estimate_ratio
+    below = own.scaled_down_below if own else None
+    # A policy may reject; a script, and an application named in the file, were to run.
+    must_run = own is not None or row.policy == "scripted"
+    if row.outcome == "rejected" and not must_run:
+        answer, why = _open(f"rejected: {row.reason}")
+    elif _best_effort(row) and not must_run:
+        answer, why = _open("best effort: nothing was promised")
+    else:
+        answer, why = _answer(row, band, below)
+    return Verdict(
+        job_id=row.job_id,
+        application=row.application or row.job_id,
+        requested_bps=row.requested_bps,
+        granted_bps=row.granted_bps,
+        estimate_s=row.estimate_s,
+        measured_s=row.measured_s,
+        ratio=row.ratio,
+        verdict=answer,
+        why=why,
+    )
+
+
+def _best_effort(row: JobRow) -> bool:
+    """Started on a network without reservations (BL, PS-P)."""
+    return row.start_s is not None and row.estimate_s is None
+
+
+def _open(why: str) -> tuple[Answer, str]:
+    return "open", why
+
+
+def _answer(row: JobRow, band: Band | None, below: float | None) -> tuple[Answer, str]:
+    scaled_down = row.granted_bps is not None and row.granted_bps < row.requested_bps
+    if band is None and (below is None or not (scaled_down or row.granted_bps is None)):
+        return _open("nothing expected")
+    if row.ratio is None:
+        reason = f" ({row.reason})" if row.reason else ""
+        return "outside", f"no measured time: {row.outcome}{reason}"
+    if band is not None and not band.holds(row.ratio):
+        return "outside", f"measured/estimate {row.ratio:.4f}, expected {band}"
+    if below is None or not scaled_down:
+        return "ok", f"{band}, as expected"
+    if row.ratio >= below:
+        expected = f"expected below {below:g} when scaled down"
+        return "outside", f"measured/estimate {row.ratio:.4f}, {expected}"
+    return "ok", f"below {below:g}, as expected when scaled down"
+
+
+_BADNESS = {"ok": 0, "suspect": 1}
+_WORST = 2
+
+
+def _fidelity_complaints(expect: Expectation, fidelity: Fidelity) -> list[str]:
+    if expect.fidelity is None or fidelity.verdict is None:
+        return []
+    badness, accepted = (_BADNESS.get(v, _WORST) for v in (fidelity.verdict, expect.fidelity))
+    if badness <= accepted:
+        return []
+    reasons = "; ".join(fidelity.reasons) or "no reason given"
+    return [f"fidelity is {fidelity.verdict}, expected {expect.fidelity}: {reasons}"]
+
+
+def _unmatched(expect: Expectation, judged: Sequence[Verdict]) -> list[str]:
+    """An expectation about an application that never ran must not pass in silence."""
+    seen = {v.application for v in judged}
+    return [
+        f"application {name!r} is expected, but no job has that name"
+        for name in expect.applications
+        if name not in seen
+    ]
+
+
+# ---- After a run: ``jobs.csv``, ``links.csv`` and ``summary.json`` from its own events.
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a run came to: rows, their summary, and how it stands against what was expected."""
+
+    path: Path
+    rows: tuple[JobRow, ...]
+    summary: Summary
+    verdicts: Verdicts
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of ``summary.json``."""
+        return {**self.summary.to_json(), "expectations": self.verdicts.to_json()}
+
+
+def conclude(
+    folder: RunFolder,
+    expect: Expectation | None = None,
+    *,
+    name: str | None = None,
+    wall_s: float | None = None,
+) -> Results:
+    """Read ``events.jsonl`` back and write everything that follows from it.
+
+    Works on an interrupted run too. The events on the disk are the only source: what the audit
+    will read is what was summed up.
+    """
+    history = read_events(folder.path / names.EVENTS).events
+    taken = tally(history)
+    rows = tuple(taken.rows())
+    summary = taken.summary(name, wall_s)
+    results = Results(
+        folder.path, rows, summary, evaluate(expect or Expectation(), rows, summary.fidelity)
+    )
+    folder.write_lines(names.JOBS, lambda file: write_jobs_csv(rows, file))
+    folder.write_lines(names.LINKS, lambda file: write_links_csv(link_rows(history), file))
+    folder.write_json(names.SUMMARY, results.to_json())
+    return results
+
+
+def conclude_all(folder: RunFolder, policies: list[Results]) -> None:
+    """The ``summary.json`` above several policies: a list, one entry each, in the file's order."""
+    folder.write_json(
+        names.SUMMARY, [{**one.to_json(), "folder": one.path.name} for one in policies]
+    )

@@ -1,0 +1,220 @@
+"""One policy of an experiment through the engine, between its first and its last event."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from testbed import events
+from testbed.backends.sim.backend import Meter, SimulatedBackend
+from testbed.backends.sim.sharing import Sharing
+from testbed.embedding.base import embedder
+from testbed.engine.backend import Backend
+from testbed.engine.engine import Engine
+from testbed.report.page import write_report
+from testbed.results import folder as names
+from testbed.results.audit import Audit, audit
+from testbed.results.folder import RunFolder, Sink
+from testbed.results.provenance import provenance
+from testbed.results.tables import Results, conclude, conclude_all, topology_record
+from testbed.schedulers.policy import Policy
+from testbed.schedulers.registry import build_policy, policy_kind
+from testbed.spec.experiment import Experiment, PolicySpec
+
+
+def tee(*sinks: Sink) -> Sink:
+    """One sink that hands every event to all of them, in order."""
+
+    def to_all(event: events.Event) -> None:
+        for sink in sinks:
+            sink(event)
+
+    return to_all
+
+
+def unchanged(policy: Policy) -> Policy:
+    """The policy as it is built."""
+    return policy
+
+
+def play(
+    experiment: Experiment,
+    policy: PolicySpec,
+    backend: Backend,
+    sink: Sink,
+    around: Callable[[Policy], Policy] = unchanged,
+) -> None:
+    """Run one policy to its end. Whatever stops it, the stream ends in ``run_ended`` saying so.
+
+    ``around`` puts an observer, such as a stopwatch, between engine and policy.
+    """
+    sink(
+        events.RunStarted(
+            0.0,
+            experiment.name,
+            policy.label,
+            backend.name,
+            experiment.seed,
+            topology_record(experiment.datacentre),
+        )
+    )
+    built = build_policy(policy.name, embedder(experiment.embedder), dict(policy.parameters))
+    engine = Engine(experiment.datacentre, experiment.jobs, around(built), backend, sink)
+    try:
+        engine.run()
+    except KeyboardInterrupt:
+        sink(events.RunEnded(engine.now_s, "interrupted", "interrupted by the user"))
+        raise
+    except Exception as error:
+        sink(events.RunEnded(engine.now_s, "failed", str(error) or type(error).__name__))
+        raise
+
+
+def dry_run(experiment: Experiment, policy: PolicySpec) -> list[events.Event]:
+    """The events of the same policy and jobs in the simulator (decision 0003)."""
+    history: list[events.Event] = []
+    play(experiment, policy, simulated(experiment, policy), history.append)
+    return history
+
+
+def simulated(
+    experiment: Experiment, policy: PolicySpec, meter: Meter | None = None
+) -> SimulatedBackend:
+    """The experiment's simulated backend, where best-effort jobs compete as the policy says.
+
+    ``meter`` hears what they send up the servers' links.
+    """
+    assumed = policy_kind(policy.name).sharing_of(dict(policy.parameters))
+    sharing = Sharing(assumed.flow_dependency, weights=assumed.weights)
+    return SimulatedBackend(
+        experiment.datacentre,
+        sharing,
+        experiment.seed,
+        meter,
+        experiment.interference,
+    )
+
+
+# ---- The simulated run: every policy of an experiment over the same jobs, each into its folder.
+
+
+Progress = Callable[[str, int], AbstractContextManager[Sink]]
+"""Shows how far a policy is: its label, and how many jobs there are, to an event sink."""
+
+
+def run_simulated(
+    experiment: Experiment, top: RunFolder, progress: Progress, command: list[str]
+) -> list[Recorded]:
+    """Every policy, one after another; with several, each has a folder of its own below ``top``."""
+    several = len(experiment.policies) > 1
+    recorded = [
+        _one_policy(
+            experiment, policy, top.policy(policy.label) if several else top, progress, command
+        )
+        for policy in experiment.policies
+    ]
+    if several:
+        conclude_all(top, [one.results for one in recorded])
+    return recorded
+
+
+def _one_policy(
+    experiment: Experiment,
+    policy: PolicySpec,
+    folder: RunFolder,
+    progress: Progress,
+    command: list[str],
+) -> Recorded:
+    began = time.monotonic()
+    begin_folder(folder, experiment, policy, "sim", command, {})
+    took_s = None
+    try:
+        with folder.open_events() as log, progress(policy.label, len(experiment.jobs)) as bar:
+            play(experiment, policy, simulated(experiment, policy), tee(log, bar))
+            took_s = time.monotonic() - began
+    finally:
+        # What was simulated until then is written down, whatever stopped it.
+        result = conclude_run(folder, experiment, policy, took_s or time.monotonic() - began)
+    return result
+
+
+# ---- What a run leaves in its folder before and after its events.
+
+
+SHOWN_COMPLAINTS = 10
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One policy's run, written and checked."""
+
+    folder: RunFolder
+    policy: str
+    results: Results
+    audit: Audit
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``--json`` prints: the summary, and whether the audit passed."""
+        return {
+            **self.results.to_json(),
+            "folder": str(self.folder.path),
+            "audit_passed": self.audit.passed,
+        }
+
+    def sentences(self) -> list[str]:
+        """Verdicts in words, and where the report is."""
+        complaints = self.results.verdicts.complaints
+        out = [f"outside what was expected: {text}" for text in complaints[:SHOWN_COMPLAINTS]]
+        if len(complaints) > SHOWN_COMPLAINTS:
+            more = len(complaints) - SHOWN_COMPLAINTS
+            out.append(f"outside what was expected: {more:,} more; the report names all")
+        if self.results.verdicts.met and self.results.verdicts.judged:
+            out.append("every job is within what was expected")
+        fidelity = self.results.summary.fidelity
+        if fidelity.verdict is not None:
+            why = f": {'; '.join(fidelity.reasons)}" if fidelity.reasons else ""
+            out.append(f"validity: {fidelity.verdict}{why}")
+        failed = [result for result in self.audit.results if result.status == "failed"]
+        out += [f"audit: {result.name} FAILED: {result.says}" for result in failed]
+        if not failed:
+            out.append("audit: passed")
+        out.append(f"report: {self.folder.path / names.REPORT}")
+        return out
+
+    @property
+    def good(self) -> bool:
+        """All expectations met and the audit passed."""
+        return self.results.verdicts.met and self.audit.passed
+
+
+def begin_folder(
+    folder: RunFolder,
+    experiment: Experiment,
+    policy: PolicySpec,
+    backend: str,
+    command: list[str],
+    facts: Mapping[str, Any],
+) -> None:
+    """Spec as given, spec as resolved, and where all that follows comes from."""
+    folder.write_text(names.SPEC, experiment.source_text)
+    claims = policy_kind(policy.name).claims_of(dict(policy.parameters))
+    resolved = {**experiment.resolved, "policy": policy.label, "claims": list(claims)}
+    folder.write_json(names.RESOLVED, resolved)
+    folder.write_json(
+        names.PROVENANCE,
+        provenance(seeds={"seed": experiment.seed}, command=command, backend=backend, extra=facts),
+    )
+
+
+def conclude_run(
+    folder: RunFolder, experiment: Experiment, policy: PolicySpec, wall_s: float
+) -> Recorded:
+    """Tables, summary, audit and report from the events on disk, however the run ended."""
+    results = conclude(folder, experiment.expect, name=experiment.name, wall_s=wall_s)
+    checked = audit(folder.path)
+    write_report(folder, checked)
+    folder.hand_over()
+    return Recorded(folder, policy.label, results, checked)

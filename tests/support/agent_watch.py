@@ -1,0 +1,122 @@
+"""One way to watch a job's agents through to their end, and plans for them on the loopback."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jobs.live.agent_pool import (
+    AgentDone,
+    AgentExited,
+    AgentPool,
+    AgentProgress,
+    AgentReady,
+    AgentRefused,
+    AgentStarted,
+    Message,
+)
+from jobs.live.agent_protocol import AgentReport, Incoming, Outgoing, TransferPlan
+from jobs.live.patterns import Transfer
+
+# Seconds of silence after which a test has failed; none waits for it. Counted in turns of a loop
+# and not by a clock: a machine that is paused in between must not fail a test.
+PATIENCE = 60
+PORT = 7000
+
+# What the machine uses anyway needs neither privileges nor a module.
+CONGESTION_CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+
+
+@dataclass
+class Outcome:
+    """Everything one agent said."""
+
+    messages: list[Message] = field(default_factory=list)
+
+    def kinds(self) -> list[type]:
+        """The kinds of messages in order, progress samples left out."""
+        return [type(m) for m in self.messages if not isinstance(m, AgentProgress)]
+
+    @property
+    def report(self) -> AgentReport:
+        (done,) = [m for m in self.messages if isinstance(m, AgentDone)]
+        return done.report
+
+    @property
+    def exited(self) -> AgentExited:
+        (exited,) = [m for m in self.messages if isinstance(m, AgentExited)]
+        return exited
+
+    @property
+    def pid(self) -> int:
+        (started,) = [m for m in self.messages if isinstance(m, AgentStarted)]
+        return started.pid
+
+
+class Watch:
+    """Collects a pool's messages by agent."""
+
+    def __init__(self, pool: AgentPool) -> None:
+        self._pool = pool
+        self._outcomes: dict[str | None, Outcome] = {}
+
+    def outcome(self, agent_id: str | None) -> Outcome:
+        return self._outcomes.setdefault(agent_id, Outcome())
+
+    def until(self, agent_ids: Sequence[str | None], kind: type) -> list[Outcome]:
+        """Poll until each of the agents has said something of this kind (or has ended)."""
+        silent = 0
+        final = (kind, AgentExited, AgentRefused)
+        outcomes = [self.outcome(agent_id) for agent_id in agent_ids]
+        while not all(any(isinstance(m, final) for m in o.messages) for o in outcomes):
+            messages = self._pool.poll(1.0)
+            silent += not messages
+            assert silent < PATIENCE, f"still waiting for {kind.__name__}: {outcomes}"
+            for message in messages:
+                self.outcome(message.agent_id).messages.append(message)
+        return outcomes
+
+    def run_together(self, agent_ids: Sequence[str]) -> list[Outcome]:
+        """Wait until all are ready, begin, and wait for all to end."""
+        for outcome in self.until(agent_ids, AgentReady):
+            assert AgentReady in outcome.kinds(), outcome
+        self._pool.begin(agent_ids, time.monotonic_ns() + 10_000_000)
+        return self.until(agent_ids, AgentExited)
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Try again and again until the condition holds."""
+    for _ in range(PATIENCE * 100):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"still waiting for {what}")
+
+
+def loopback_ips(n: int) -> list[str]:
+    """Addresses below 127/8 that no other test has."""
+    middle = f"127.{1 + secrets.randbelow(250)}.{secrets.randbelow(250)}"
+    return [f"{middle}.{1 + i}" for i in range(n)]
+
+
+def transfer_plans(transfers: Sequence[Transfer], ips: Sequence[str]) -> list[TransferPlan]:
+    """A plan for each VM of the pattern."""
+    return [
+        TransferPlan(
+            index=i,
+            ip=ip,
+            port=PORT,
+            sends=tuple(
+                Outgoing(t.receiver, ips[t.receiver], PORT, t.size_bytes)
+                for t in transfers
+                if t.sender == i
+            ),
+            receives=tuple(Incoming(t.sender, t.size_bytes) for t in transfers if t.receiver == i),
+            congestion_control=CONGESTION_CONTROL,
+            progress_every_s=0.02,
+        )
+        for i, ip in enumerate(ips)
+    ]

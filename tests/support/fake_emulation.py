@@ -1,0 +1,172 @@
+"""A live world without a network: agents are entries of a table, what they say waits in a queue."""
+
+from __future__ import annotations
+
+import heapq
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from jobs.live.agent_pool import AgentDone, AgentExited, AgentReady, AgentRefused, Message
+from jobs.live.agent_protocol import AgentReport, Plan, Ready, Received
+from testbed.plan.network_plan import Slot, TenantPlan, network_plan
+from topologies.datacentre import DataCentre
+
+SCALE_RATE = 0.02
+
+
+class FakeAgents:
+    """What a fork server would do, said in its order. ``lasts_s``: how long a job's agents work.
+
+    A frozen slot's agents neither report nor end; ``lingers`` says whose exit comes only after a
+    thaw, as of one that is stopped between its report and its exit. ``deaf`` ones never connect.
+    """
+
+    def __init__(self) -> None:
+        self.lasts_s: dict[str, float] = {}
+        self.otherwise_s: float | None = None
+        self.alive: dict[str, tuple[Slot, Plan]] = {}
+        self.frozen: set[Slot] = set()
+        self.lingers: set[str] = set()
+        self.deaf: Callable[[str], bool] = lambda _: False
+        self.refused: list[str] = []
+        self._asked: list[tuple[str, int]] = []
+        self._queue: list[tuple[float, int, Message | str]] = []
+        self._said = 0
+
+    def later(self, delay_s: float, message: Message | str) -> None:
+        """A message; a name: that agent's report, if it still works then."""
+        self._said += 1
+        heapq.heappush(self._queue, (time.monotonic() + delay_s, self._said, message))
+
+    def spawn(self, name: str, slot: Slot, plan: Plan) -> None:
+        self.alive[name] = (slot, plan)
+        if not self.deaf(name):
+            self.later(0, AgentReady(name, Ready(plan.index, time.monotonic_ns())))
+
+    def begin(self, names: tuple[str, ...], at_ns: int) -> None:
+        for name in names:
+            lasts_s = self.lasts_s.get(name.split(".")[0], self.otherwise_s)
+            if lasts_s is not None:
+                self.later(lasts_s, name)
+
+    def signal(self, name: str, number: int) -> None:
+        if name not in self.alive:
+            self.refused.append(name)
+            self.later(0, AgentRefused(name, "no agent of this name is running"))
+        elif self.alive[name][0] in self.frozen:
+            self._asked.append((name, number))
+        else:
+            self._ended_by(name, number)
+
+    def thaw(self, slot: Slot) -> None:
+        self.frozen.discard(slot)
+        for name, number in [asked for asked in self._asked if self.alive[asked[0]][0] == slot]:
+            self._asked.remove((name, number))
+            self._ended_by(name, number)
+        for name in [name for name in self.lingers if self.alive[name][0] == slot]:
+            self.lingers.discard(name)
+            self.exit(name)
+
+    def end_all_in(self, slot: Slot) -> None:
+        self.thaw(slot)
+        for name in [name for name, (where, _) in self.alive.items() if where == slot]:
+            self._ended_by(name, signal.SIGKILL)
+
+    def report(self, name: str) -> AgentDone:
+        plan, now_ns = self.alive[name][1], time.monotonic_ns()
+        came = tuple(
+            Received(each.peer, each.size_bytes, now_ns, now_ns)
+            for each in getattr(plan, "receives", ())
+        )
+        return AgentDone(name, AgentReport(plan.index, now_ns, now_ns, came, (), 0.0, None, None))
+
+    def exit(self, name: str, code: int | None = 0, signum: int | None = None) -> None:
+        del self.alive[name]
+        self.later(0, AgentExited(name, 1, code, signum))
+
+    def poll(self, timeout_s: float) -> list[Message]:
+        until = time.monotonic() + timeout_s
+        said: list[Message] = []
+        while True:
+            while self._queue and self._queue[0][0] <= time.monotonic():
+                message = heapq.heappop(self._queue)[2]
+                said += self._worked(message) if isinstance(message, str) else [message]
+            if said or time.monotonic() >= until:
+                return said
+            time.sleep(0.001)
+
+    def _worked(self, name: str) -> list[Message]:
+        if name not in self.alive or self.alive[name][0] in self.frozen:
+            return []
+        report = self.report(name)
+        if name not in self.lingers:
+            self.exit(name)
+        return [report]
+
+    def _ended_by(self, name: str, number: int) -> None:
+        if number == signal.SIGTERM:
+            self.later(0, self.report(name))
+            self.exit(name, 143)
+        else:
+            self.exit(name, None, number)
+
+
+class FakeWorld:
+    """As much of :class:`testbed.backends.emu.emulation.LiveWorld` as a run asks for."""
+
+    def __init__(self, datacentre: DataCentre, berths: tuple[int, ...] | None = None) -> None:
+        self.datacentre = datacentre
+        self.plan = network_plan(datacentre, "hn", SCALE_RATE, berths)
+        self.agents = FakeAgents()
+        self.here: set[str] = set()
+        self.network = SimpleNamespace(
+            vm_sent_bytes=lambda tenant: [0] * len(tenant.vms),
+            host_counters=lambda: ({}, {}),
+            vm_counters=lambda _: None,
+            unshaped_packets=dict,
+            close_links=lambda: None,
+        )
+
+    def admit(self, tenant: TenantPlan) -> None:
+        self.here.add(tenant.job_id)
+
+    def dismiss(self, tenant: TenantPlan) -> None:
+        self.here.discard(tenant.job_id)
+
+    def spawn(self, name: str, slot: Slot, plan: Plan, cores: int = 1) -> None:
+        self.agents.spawn(name, slot, plan)
+
+    def freeze(self, tenant: TenantPlan, *, frozen: bool) -> None:
+        for vm in tenant.vms:
+            if frozen:
+                self.agents.frozen.add(vm.slot)
+            else:
+                self.agents.thaw(vm.slot)
+
+    def end_processes(self, tenant: TenantPlan) -> None:
+        for vm in tenant.vms:
+            self.agents.end_all_in(vm.slot)
+
+    def prefer(self, *_: Any) -> None: ...
+
+    def hasten(self, *_: Any) -> None: ...
+
+    def open_links(self) -> None: ...
+
+    def write_plans_to(self, *_: Any) -> None: ...
+
+    def is_plugged(self, _: Slot) -> bool:
+        return True
+
+    def nic_bps(self, _: int) -> int:
+        return 10**9
+
+    def rerate(self, tenant: TenantPlan, _: int) -> TenantPlan:
+        return tenant
+
+    def facts(self) -> dict[str, Any]:
+        return {"log": str(Path("/nowhere"))}

@@ -1,0 +1,63 @@
+"""A run to be killed: builds a network, takes tenants in and out, takes it down, again and again.
+
+Usage: ``killed_run.py PREFIX``. Says ``going`` when it begins. Not a test by itself: test_kill.py
+starts it and ends it, at any moment.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import ExitStack
+
+from testbed.backends.emu.cgroups import RunCgroup, probe_layout
+from testbed.backends.emu.cleanup import clean_leftovers, remove_run
+from testbed.backends.emu.cleanup_journal import Cgroup, Ledger, MachineLock, Process, start_ticks
+from testbed.backends.emu.emulated_network import Network
+from testbed.embedding.placement import Placement
+from testbed.plan.network_plan import network_plan, tenant_plan
+from topologies.tree import tree
+
+CONTROLLER_PORT = 6699
+# Known by its last argument.
+CHILD = [sys.executable, "-c", "import time; time.sleep(3000)"]
+
+
+def main(prefix: str) -> None:
+    datacentre = tree([2, 2], 1_000_000_000, 2)
+    plan = network_plan(datacentre, prefix, 0.1)
+    vms_on = ((0, 2), (1, 2), (3, 1))
+    slots = tuple(slot for server, n in vms_on for slot in plan.slots_of_server[server][:n])
+    placement = Placement(datacentre.trees[0].root, vms_on)
+    tenant = tenant_plan(datacentre, plan, placement, slots, 5, "j", 10_000_000)
+    with ExitStack() as stack:
+        stack.enter_context(MachineLock.take(f"kill me {prefix}"))
+        clean_leftovers()
+        ledger = Ledger.create(f"kill me {prefix}")
+        stack.callback(remove_run, ledger)
+        cgroup = RunCgroup(probe_layout(), ledger.mark.run)
+        ledger.add([Cgroup(str(path)) for path in cgroup.paths])
+        cgroup.create()
+        stack.callback(cgroup.leave)
+        cgroup.enter()
+        sys.stdout.write(f"going {ledger.mark.run}\n")
+        sys.stdout.flush()
+        while True:
+            # One child in the books, one that nobody wrote down.
+            with ExitStack() as round_stack:
+                for listed in (True, False):
+                    child = subprocess.Popen([*CHILD, f"{prefix}-child"])
+                    round_stack.callback(child.wait)
+                    round_stack.callback(child.kill)
+                    if listed:
+                        ledger.add([Process("child", child.pid, start_ticks(child.pid) or 0)])
+                network = round_stack.enter_context(Network(plan, ledger, CONTROLLER_PORT))
+                network.configure_tenant(tenant)
+                network.remove_tenant(tenant)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1])
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,95 @@
+"""Open vSwitch started by a run and stopped at its end, away from the machine's own.
+
+Usage: ``unshare --mount own_switch.py PREFIX STATE``: the daemons' folders are replaced first. Not
+a test by itself: see test_daemon.py. Prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
+from testbed.backends.emu.cleanup import remove_run
+from testbed.backends.emu.cleanup_journal import Daemon, Ledger
+from testbed.backends.emu.emulated_network import Network
+from testbed.backends.emu.open_vswitch import (
+    daemon_state,
+    ensure_running,
+    rows,
+    start,
+    stop_if_idle,
+    switch_pid,
+    vsctl,
+)
+from testbed.plan.network_plan import network_plan
+from topologies.tree import tree
+
+FOLDERS = ("/run/openvswitch", "/etc/openvswitch", "/var/log/openvswitch")
+
+
+def dead_switch(network: Network, prefix: str) -> list[str]:
+    """What is left on the machine when the network goes after its switch has been killed."""
+    network.up()
+    pid = switch_pid() or 0
+    for victim in (psutil.Process(pid).ppid(), pid):
+        os.kill(victim, signal.SIGKILL)
+    while Path(f"/proc/{pid}").exists():
+        time.sleep(0.01)
+    network.down()
+    left = [name for _, name in socket.if_nameindex() if name.startswith(f"{prefix}-")]
+    left += [str(row[0]) for row in rows("Bridge", ["name"])]
+    start()
+    return left
+
+
+def main(prefix: str, state: str) -> dict[str, object]:
+    for folder in FOLDERS:
+        subprocess.run(["mount", "-t", "tmpfs", "own", folder], check=True)
+    said: dict[str, object] = {"before": daemon_state().running}
+    ledger = Ledger.create("own switch", Path(state))
+    group = RunCgroup(probe_layout(), ledger.mark.run)
+    group.create()
+    group.enter()
+    try:
+        ensure_running(ledger)
+        said["running"] = daemon_state().running
+        said["listed"] = any(isinstance(entry, Daemon) for entry in ledger.entries)
+        pid = switch_pid() or 0
+        said["in_group"] = ledger.mark.run in Path(f"/proc/{pid}/cgroup").read_text()
+        limits = Path(f"/proc/{pid}/limits").read_text()
+        said["files"] = next(x for x in limits.splitlines() if "open files" in x).split()[3]
+        plan = network_plan(tree([2, 1], 10**8, 1), prefix)
+        with Network(plan, ledger, 6699) as network:
+            conditions = network.conditions
+            assert conditions is not None
+            said["datapath"] = conditions.datapath
+            said["offload"] = conditions.offload
+            said["send_buffer_bytes"] = conditions.send_buffer_bytes
+            said["allocator"] = "libjemalloc" in Path(f"/proc/{pid}/maps").read_text()
+            said["settings"] = dict(rows("Open_vSwitch", ["other_config"])[0][0][1])
+        said["after_a_dead_switch"] = dead_switch(Network(plan, ledger, 6699), prefix)
+    finally:
+        group.leave()
+        remove_groups(group.paths)
+        said["survives_group"] = daemon_state().running
+        vsctl(
+            ["add-br", f"{prefix}-x", "--", "set", "Bridge", f"{prefix}-x", "datapath_type=netdev"]
+        )
+        said["spared"] = not stop_if_idle() and daemon_state().running
+        vsctl(["del-br", f"{prefix}-x"])
+        said["removed"] = [thing.what for thing in remove_run(ledger)]
+        said["after"] = daemon_state().running
+    return said
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(main(*sys.argv[1:3])) + "\n")

@@ -1,0 +1,132 @@
+"""A live world inside the test, and a policy that does what the test says, when it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from jobs.request import JobRequest
+from testbed import events
+from testbed.backends.emu.emulation import LiveOptions, LiveWorld, live_world
+from testbed.backends.emu.live_backend import LiveBackend
+from testbed.embedding.placement import Placement
+from testbed.engine.engine import Engine
+from testbed.schedulers.actions import Action, Arrived, Ended, PolicyEvent, Wake, Woken
+from testbed.schedulers.policy import View
+from testbed.spec.experiment import Scale
+from tests.emu.test_run import free_port
+from topologies.datacentre import DataCentre
+
+SMALL = Scale(rate=0.02)  # a server's Gbit/s is 20 Mbit/s on the wire
+Does = Callable[[View], Sequence[Action]]
+
+
+class Puppet:
+    """Does ``arrivals[job]`` when a job arrives, ``ends[job]`` when it has ended, and
+    ``later[delay_s]`` so long after job ``since`` has been started (default: the first to arrive).
+
+    All of it late on a machine that has much to do. What has to come after something else is done
+    at that one's start or end, not at a time that is hoped to be late enough.
+    """
+
+    name = "puppet"
+
+    def __init__(
+        self,
+        arrivals: Mapping[str, Does],
+        later: Mapping[float, Does] | None = None,
+        ends: Mapping[str, Does] | None = None,
+        since: str | None = None,
+    ) -> None:
+        self._arrivals = arrivals
+        self._later = dict(later or {})
+        self._ends = dict(ends or {})
+        self._since = since
+        self._due: dict[float, Does] | None = None
+
+    def decide(self, view: View, event: PolicyEvent) -> list[Action]:
+        if isinstance(event, Arrived):
+            actions = list(self._arrivals[event.job_id](view))
+            first = self._due is None and event.job_id == (self._since or event.job_id)
+            if self._later and first:
+                self._due = {}
+                actions.append(Wake(0.0))  # at once, when what stands before it is done
+            return actions
+        if isinstance(event, Woken):
+            if not self._due:
+                self._due = {view.now_s + delay_s: do for delay_s, do in self._later.items()}
+                return [Wake(at_s) for at_s in self._due]
+            return list(self._due[event.at_s](view))
+        if isinstance(event, Ended) and event.job_id in self._ends:
+            return list(self._ends[event.job_id](view))
+        return []
+
+
+@contextmanager
+def small_world(
+    datacentre: DataCentre,
+    prefix: str,
+    folder: Path,
+    scale: Scale = SMALL,
+    berths: Sequence[int] | None = None,
+) -> Iterator[LiveWorld]:
+    options = LiveOptions(prefix, free_port(), free_port())
+    with live_world(datacentre, scale, options, folder, "test", berths=berths) as world:
+        yield world
+
+
+def play(
+    world: LiveWorld,
+    jobs: Sequence[JobRequest],
+    puppet: Puppet,
+    scale: Scale = SMALL,
+    *,
+    weighted: bool = False,
+) -> dict[str, list[events.Event]]:
+    """Every job's events, in order."""
+    told: list[events.Event] = []
+    backend = LiveBackend(world, scale, 1, told.append, weighted=weighted)
+    backend.begin()
+    engine = Engine(
+        world.datacentre, jobs, puppet, backend, told.append, lambda engine: engine.books.check()
+    )
+    try:
+        engine.run()
+    except BaseException:
+        # One test's failure is not to be another's: the world is shared.
+        for job_id in list(backend._jobs):
+            with suppress(Exception):
+                backend.kill(job_id)
+        raise
+    times = [event.t for event in told]
+    assert times == sorted(times)
+    return {
+        job.id: [event for event in told if getattr(event, "job_id", None) == job.id]
+        for job in jobs
+    }
+
+
+def at(history: Sequence[events.Event], kind: type[events.Event]) -> float:
+    """When a job's only event of this kind was."""
+    (event,) = [event for event in history if isinstance(event, kind)]
+    return event.t
+
+
+def begun(history: Sequence[events.Event]) -> float:
+    """When a job's agents were told to start, or its first byte came. Not when that was told: what
+    is told comes late on a busy machine.
+    """
+    start_s = ended(history).detail["start_s_raw"]
+    assert isinstance(start_s, float)
+    return at(history, events.JobReserved) + start_s
+
+
+def ended(history: Sequence[events.Event]) -> events.JobEnded:
+    last = history[-1]
+    assert isinstance(last, events.JobEnded)
+    return last
+
+
+def on(root: int, *vms_on: tuple[int, int]) -> Placement:
+    return Placement(root, vms_on)
