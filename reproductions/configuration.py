@@ -184,7 +184,6 @@ class RunConfiguration:
         return self.variant.experiment(self.seed)
 
 
-
 @dataclass(frozen=True)
 class Together:
     """Several runs that one point shows, each under a prefix of its measures' names."""

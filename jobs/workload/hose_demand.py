@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from jobs.workload.streams import stream
 
-Rule = Literal["clip", "printed"]
+Rule = Literal["clip", "printed", "mean"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 
 MEAN_OF_MAX = 0.55
@@ -27,16 +27,23 @@ CAP_BPS = 455_000_000
 
 @dataclass(frozen=True)
 class HoseDemand:
-    """The rule. ``cap_bps`` limits Max_B (None: nothing does), ``sigma`` is a share of Avg_B."""
+    """The rule. ``cap_bps`` limits Max_B (None: nothing does), ``sigma`` is a share of Avg_B.
+
+    By the rule ``mean`` the law is that of one size of job, scaled such that the mean of all jobs
+    is exactly ``mean_bps`` (AdaBa, Fig. 4).
+    """
 
     link_bps: int
     servers: int
     cap_bps: int | None = CAP_BPS
     sigma: float = 0.2
     rule: Rule = "clip"
+    mean_bps: int | None = None
 
     def draw(self, seed: int, vms: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
         """B of each job in bit/s, at least 1. Job k's normal number depends on seed and k alone."""
+        if self.rule == "mean" and self.mean_bps is not None:
+            return self._of_mean(seed, len(vms), self.mean_bps)
         most = self.link_bps * self.servers / vms.astype(np.float64)
         if self.cap_bps is not None:
             most = np.minimum(most, self.cap_bps)
@@ -46,4 +53,10 @@ class HoseDemand:
             noise = stream(seed, "bandwidth").standard_normal(len(vms))
             mean = MEAN_OF_MAX * most
             drawn = np.clip(mean * (1.0 + self.sigma * noise), most / 10.0, most)
+        return np.maximum(np.rint(drawn), 1).astype(np.int64)
+
+    def _of_mean(self, seed: int, count: int, mean_bps: int) -> npt.NDArray[np.int64]:
+        noise = stream(seed, "bandwidth").standard_normal(count)
+        drawn = np.clip(MEAN_OF_MAX * (1.0 + self.sigma * noise), 0.1, 1.0)
+        drawn *= mean_bps / drawn.mean()
         return np.maximum(np.rint(drawn), 1).astype(np.int64)

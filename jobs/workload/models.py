@@ -58,3 +58,30 @@ def choose(seed: int, names: Sequence[str], values: Floats, weights: Floats, cou
     ends = np.cumsum(weights / weights.sum())
     drawn = stream(seed, *names).random(count)
     return values[np.minimum(np.searchsorted(ends, drawn, side="right"), len(values) - 1)]
+
+
+@dataclass(frozen=True)
+class ExponentialJobs:
+    """Poisson arrivals, exponential running times, sizes uniform from 1 to 2·``mean_vms`` - 1.
+
+    The random jobs of AdaBa's Fig. 4, whose paper gives the mean size alone. Other seeds give other
+    jobs; their load is set by stretching the arrivals.
+    """
+
+    jobs: int = 1000
+    mean_vms: int = 8
+    mean_run_s: float = 3600.0
+
+    def draw(self, seed: int, slots: int, load: float) -> ParallelJobs:  # noqa: ARG002
+        """The jobs, a second apart on average: the load is the caller's to set."""
+        vms = stream(seed, "sizes").integers(1, 2 * self.mean_vms, self.jobs)
+        run_s = stream(seed, "running times").exponential(self.mean_run_s, self.jobs)
+        submit_s = np.cumsum(stream(seed, "arrivals").exponential(1.0, self.jobs))
+        return in_order(submit_s, vms, run_s, self.jobs)
+
+    def calibration(self, jobs: ParallelJobs) -> tuple[Calibration, ...]:
+        """Mean size and running time, as set and as they came out."""
+        return (
+            Calibration("mean VMs", self.mean_vms, float(jobs.processes.mean())),
+            Calibration("mean running time", self.mean_run_s, float(jobs.run_s.mean()), "s"),
+        )

@@ -237,7 +237,7 @@ TAKEN = "permutation, slowest flow"
 UNEXTENDED = "permutation, no extension (d = p)"
 WAYS: dict[str, dict[str, str]] = {
     TAKEN: {},
-    "permutation, lockstep": {"parameters": "coupling: lockstep"},
+    "permutation, coupled flows": {"parameters": "coupling: lockstep"},
     "permutation, independent": {"parameters": "coupling: independent"},
     "ring, slowest flow": {"pattern": "ring"},
     "all-to-all, slowest flow": {"pattern": "all-to-all"},

@@ -91,7 +91,9 @@ class Bargain:
         over that of the truth without any discount.
         """
         truth = Asked(N_VMS, MOST_BPS, SHORTEST_S, self.ratio * SHORTEST_S, SHORTEST_S)
-        file = Variant("dcloud/dcloud-pricing.yaml", f"{{name: {self.policy}, gamma: {self.gamma}}}")
+        file = Variant(
+            "dcloud/dcloud-pricing.yaml", f"{{name: {self.policy}, gamma: {self.gamma}}}"
+        )
         experiment = file.experiment()
 
         def bill(asked: tuple[Asked, ...]) -> Measures:

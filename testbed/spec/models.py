@@ -10,7 +10,7 @@ from pydantic import Field
 
 from jobs.workload.feitelson import FeitelsonStyle
 from jobs.workload.jann import JannStyle
-from jobs.workload.models import Calibration, Model
+from jobs.workload.models import Calibration, ExponentialJobs, Model
 from testbed.spec.document import Document
 from testbed.spec.parallel import CpuRule, LinesOfJobs, ParallelWorkload, fitted
 from testbed.spec.problems import Path
@@ -104,6 +104,32 @@ class JannWorkload(ModelWorkload):
         2.0, description="squared variation of distances between arrivals of a class (default 2)"
     )
     order: Order = Field(1, description="the common order of the hyper-Erlang laws (default 1)")
+
+
+class ExponentialWorkload(ModelWorkload):
+    """Random jobs: Poisson arrivals, exponential running times, uniform sizes (AdaBa, Fig. 4)."""
+
+    kind: Literal["exponential"]
+    cpu: CpuRule | None = Field(  # type: ignore[assignment]
+        None, description="how CPU use is drawn (default: every process uses all of its node's)"
+    )
+    jobs: Jobs = Field(1000, description="how many (default 1,000)")
+    mean_vms: Annotated[int, Field(ge=1, le=65_536)] = Field(
+        8, description="VMs per job on average, uniform from 1 to twice this less one (default 8)"
+    )
+    mean_run_time: PositiveDuration = Field(
+        3600.0, description="of the exponential law of running times (default 1 h)"
+    )
+
+
+def _exponential(section: ExponentialWorkload) -> Model:
+    return ExponentialJobs(section.jobs, section.mean_vms, section.mean_run_time)
+
+
+def read_exponential(document: Document, path: Path, site: Site, seed: int) -> Workload:
+    """Random jobs."""
+    section = read_model(ExponentialWorkload, document, path)
+    return _read(document, path, site, seed, section, _exponential)
 
 
 def _feitelson(section: FeitelsonWorkload) -> Model:

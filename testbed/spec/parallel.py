@@ -44,7 +44,8 @@ class BandwidthRule(SpecModel):
     rule: Rule = Field(
         "clip",
         description="clip: normal around 0.55 of Max_B, clipped to a tenth of it and the whole"
-        " (default); printed: the paper's formula as it is printed, which always gives Max_B",
+        " (default); printed: the paper's formula as it is printed, which always gives Max_B; mean:"
+        " as clip for one size of job, scaled to exactly that mean",
     )
     max_b_cap: Cap = Field(
         CAP_BPS, description="the greatest Max_B, or none (default 455 Mbit/s: 250 on average)"
@@ -132,6 +133,7 @@ def fitted(
             document.report((*path, "cpu", "told"), "error says what they are told: remove one")
         if section.cpu.told == 0:
             document.report((*path, "cpu", "told"), "must be above 0")
+    _check_rule(document, path, section.bandwidth)
     if len(document.problems) > before or site.datacentre is None:
         return None
     jobs = jobs.in_vms(section.processes_per_vm)
@@ -153,6 +155,11 @@ def fitted(
     return Fitted(Requests(scaled, pattern=section.pattern), facts, tuple(_sentences(facts)))
 
 
+def _check_rule(document: Document, path: Path, rule: BandwidthRule | None) -> None:
+    if rule is not None and rule.rule == "mean" and rule.mean is None:
+        document.report((*path, "bandwidth", "mean"), "is required by the rule mean")
+
+
 def _with_cpu(jobs: ParallelJobs, rule: CpuRule, seed: int) -> ParallelJobs:
     jobs = jobs.with_cpu_use(rule.low, rule.high, seed)
     if rule.told is not None:
@@ -166,7 +173,7 @@ def _demand(section: ParallelWorkload, datacentre: DataCentre) -> HoseDemand | N
     rule = section.bandwidth or BandwidthRule()
     cap = rule.max_b_cap if rule.mean is None else round(rule.mean / MEAN_OF_MAX)
     link = rule.network or int(datacentre.nic_bps.max())
-    return HoseDemand(link, datacentre.n_servers, cap, rule.sigma, rule.rule)
+    return HoseDemand(link, datacentre.n_servers, cap, rule.sigma, rule.rule, rule.mean)
 
 
 def _facts(

@@ -16,7 +16,14 @@ from testbed.spec.leases import (
     read_drawn_leases,
     read_lwf_workload,
 )
-from testbed.spec.models import FeitelsonWorkload, JannWorkload, read_feitelson, read_jann
+from testbed.spec.models import (
+    ExponentialWorkload,
+    FeitelsonWorkload,
+    JannWorkload,
+    read_exponential,
+    read_feitelson,
+    read_jann,
+)
 from testbed.spec.problems import Path
 from testbed.spec.quantities import SpecModel
 from testbed.spec.reading import read_kind
@@ -63,6 +70,9 @@ WORKLOADS: dict[str, WorkloadKind] = {
         FeitelsonWorkload, lambda d, p, c: read_feitelson(d, p, c.site, c.seed)
     ),
     "jann": WorkloadKind(JannWorkload, lambda d, p, c: read_jann(d, p, c.site, c.seed)),
+    "exponential": WorkloadKind(
+        ExponentialWorkload, lambda d, p, c: read_exponential(d, p, c.site, c.seed)
+    ),
     "leases": WorkloadKind(DrawnLeases, lambda d, p, c: read_drawn_leases(d, p, c.site, c.seed)),
     "swim": WorkloadKind(
         SwimWorkload, lambda d, p, c: read_swim_workload(d, p, c.site, c.seed, c.beside)
