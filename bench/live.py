@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from jobs.live.agent_pool import AgentDone, AgentExited, AgentReady, AgentRefused
-from jobs.live.agent_protocol import AgentReport, Incoming, Outgoing, TransferPlan
+from jobs.live.agent_pool import AgentDone, AgentReady
+from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentReport
+from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 from jobs.wire import ideal_transfer_s, payload_bytes
 from testbed.backends.emu.emulation import LiveOptions, LiveWorld, live_world
 from testbed.embedding.placement import Placement

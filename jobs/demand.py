@@ -3,7 +3,7 @@
 The *estimate* knows nothing of the application: p' = p·b/b' (DCloud, Section III.B, the inversely
 proportional rule), an upper bound. The *model* is what happens: p·b/b' of what the network limits,
 the profile's time of an elastic job (JSA, Section II.C), DCloud's Eq. 1 of a demand curve. A new
-kind of job is a class here, with its plan for the live network in :mod:`testbed.plan.job`.
+kind of job is a class here, with its plan for the live network in :mod:`testbed.plan.agent_plans`.
 """
 
 from __future__ import annotations

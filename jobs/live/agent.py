@@ -10,14 +10,8 @@ import socket
 import time
 from typing import Protocol
 
-from jobs.live.agent_protocol import (
-    AgentReport,
-    Begin,
-    Progress,
-    Ready,
-    decode_message,
-    encode,
-)
+from jobs.live.agent_protocol import AgentReport, Begin, Progress, Ready, decode_message
+from jobs.live.json_decoding import encode
 
 EXIT_GOOD = 0
 EXIT_FAILED = 1

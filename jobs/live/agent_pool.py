@@ -17,39 +17,29 @@ from pathlib import Path
 import jobs
 from jobs.live.agent_protocol import (
     PACKET_LIMIT_BYTES,
+    AgentExited,
+    AgentRefused,
     AgentReport,
+    AgentStarted,
     Answer,
     Begin,
     CloseRequest,
-    ExitAnswer,
     Plan,
     Progress,
-    ProtocolError,
     Ready,
-    RefusedAnswer,
     Request,
     SignalRequest,
     SpawnRequest,
-    StartedAnswer,
     decode_answer,
     decode_message,
-    encode,
-    encode_request,
 )
+from jobs.live.json_decoding import ProtocolError, encode
 
 _START_TIMEOUT_S = 60.0
 
 
 class AgentPoolError(Exception):
     """The fork server cannot be started or has ended; no agent of the pool lives on."""
-
-
-@dataclass(frozen=True)
-class AgentStarted:
-    """Agent ``agent_id`` runs as process ``pid``."""
-
-    agent_id: str
-    pid: int
 
 
 @dataclass(frozen=True)
@@ -74,24 +64,6 @@ class AgentDone:
 
     agent_id: str
     report: AgentReport
-
-
-@dataclass(frozen=True)
-class AgentExited:
-    """The agent's last message. ``code`` is None when ``signum`` ended it."""
-
-    agent_id: str
-    pid: int
-    code: int | None
-    signum: int | None
-
-
-@dataclass(frozen=True)
-class AgentRefused:
-    """A request was not carried out. A refused ``spawn`` has no other message."""
-
-    agent_id: str | None
-    reason: str
 
 
 Message = AgentStarted | AgentReady | AgentProgress | AgentDone | AgentExited | AgentRefused
@@ -275,7 +247,7 @@ class AgentPool:
         self._polled().close()
 
     def _request(self, request: Request, *fds: int) -> None:
-        packet = encode_request(request)
+        packet = encode(request)
         if len(packet) > PACKET_LIMIT_BYTES:
             raise ValueError(f"a request of {len(packet)} bytes is too long for the fork server")
         try:
@@ -297,22 +269,17 @@ class AgentPool:
             self._take_answer(decode_answer(packet))
 
     def _take_answer(self, answer: Answer) -> None:
-        line = None if answer.id is None else self._lines.get(answer.id)
-        if isinstance(answer, StartedAnswer):
-            self._messages.append(AgentStarted(answer.id, answer.pid))
-            if line is not None:
-                line.started = True
-                self._messages += line.held
-                line.held = []
-        elif isinstance(answer, ExitAnswer):
-            if line is not None:
-                self._read_line(line)  # all it has said is there: it has ended
-                self._forget(line)
-            self._messages.append(AgentExited(answer.id, answer.pid, answer.code, answer.signum))
-        elif isinstance(answer, RefusedAnswer):
-            if line is not None and not line.started:
-                self._forget(line)
-            self._messages.append(AgentRefused(answer.id, answer.reason))
+        line = None if answer.agent_id is None else self._lines.get(answer.agent_id)
+        if isinstance(answer, AgentExited) and line is not None:
+            self._read_line(line)  # all of its messages are there: it has ended
+            self._forget(line)
+        if isinstance(answer, AgentRefused) and line is not None and not line.started:
+            self._forget(line)
+        self._messages.append(answer)
+        if isinstance(answer, AgentStarted) and line is not None:
+            line.started = True
+            self._messages += line.held
+            line.held = []
 
     def _read_line(self, line: _Line) -> None:
         """Take what one agent has said; at its end stop listening, its exit will follow."""

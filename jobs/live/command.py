@@ -23,15 +23,42 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
 
 from jobs import linux
 from jobs.live.agent import AgentFailure, Channel, Stopwatch, wait_for_start
-from jobs.live.agent_protocol import AgentReport, CommandPlan, Progress, Ready
+from jobs.live.agent_protocol import AgentReport, Plan, Progress, Ready
+from jobs.live.json_decoding import Check, Positive, Text
 
 OUTPUT_LIMIT_BYTES = 4 << 20
 _LAST_LINE_BYTES = 300
 _READ_BYTES = 65536
 _CUT = b"\n[the rest of the output is not kept]\n"
+
+
+@dataclass(frozen=True)
+class CommandPlan(Plan):
+    """The agent of VM ``index`` runs an application: ``argv``, one process tree per VM.
+
+    ``ip`` is the VM's address, ``peers`` are those of all VMs by rank, its own included.
+    ``environment`` is added to what every command gets. ``grace_s`` is how long the command may
+    continue after SIGTERM before it is killed. A command that migrates starts from its beginning.
+    """
+
+    kind: ClassVar[str] = "command"
+    pinned: ClassVar[bool] = True
+    ip: Text
+    peers: tuple[str, ...]
+    argv: Annotated[tuple[str, ...], Check("a list of at least 1 texts", bool)]
+    environment: tuple[tuple[str, str], ...] = ()
+    start_at_ns: int | None = None
+    grace_s: Positive = 2.0
+    progress_every_s: Positive = 0.2
+
+    def readdressed(self, ips: Sequence[str]) -> CommandPlan:
+        return replace(self, ip=ips[self.index], peers=tuple(ips))
 
 
 class CommandAgent:
@@ -63,16 +90,8 @@ class CommandAgent:
 
     def report(self, error: str | None) -> AgentReport:
         """How long it took and what CPU time it used."""
-        return AgentReport(
-            index=self._plan.index,
-            start_ns=self._watch.start_ns,
-            end_ns=time.monotonic_ns(),
-            received=(),
-            sent=(),
-            cpu_s=self._cpu_s(),
-            congestion_control=None,
-            error=error,
-        )
+        start_ns, end_ns = self._watch.start_ns, time.monotonic_ns()
+        return AgentReport(self._plan.index, start_ns, end_ns, cpu_s=self._cpu_s(), error=error)
 
     def _started(self, home: str) -> subprocess.Popen[bytes]:
         plan = self._plan

@@ -5,14 +5,42 @@ from __future__ import annotations
 import hashlib
 import select
 import time
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
 
 from jobs.live.agent import AgentFailure, Channel, Stopwatch, wait_for_start
-from jobs.live.agent_protocol import AgentReport, ComputePlan, Progress, Ready
+from jobs.live.agent_protocol import AgentReport, Arrived, Plan, Progress, Ready
+from jobs.live.json_decoding import Check, Positive, Share
 
 # The share is kept over periods of this length; a backlog beyond the limit (a frozen or throttled
 # VM) is not caught up at more than the share.
 _PERIOD_S = 0.010
 _BACKLOG_LIMIT_NS = 50_000_000
+
+
+# A plan needs some work above 0.
+LEAST_CPU_S = 1e-6
+
+
+@dataclass(frozen=True)
+class ComputePlan(Plan):
+    """The agent of VM ``index`` uses ``cpu_s`` seconds of CPU at ``share`` of a core."""
+
+    kind: ClassVar[str] = "compute"
+    pinned: ClassVar[bool] = True
+    cpu_s: Positive
+    share: Annotated[Share, Check("a share of a core above 0", bool)] = 1.0
+    start_at_ns: int | None = None
+    timeout_s: Positive = 3600.0
+    progress_every_s: Positive = 0.2
+
+    def done_share(self, progress: Progress) -> float | None:
+        return progress.cpu_s / self.cpu_s
+
+    def remaining(self, report: AgentReport | None, arrived: Arrived) -> ComputePlan:  # noqa: ARG002
+        """CPU time that was used is not used again."""
+        used_s = 0.0 if report is None else report.cpu_s
+        return replace(self, cpu_s=max(LEAST_CPU_S, self.cpu_s - used_s))
 
 
 class ComputeAgent:
@@ -44,15 +72,9 @@ class ComputeAgent:
 
     def report(self, error: str | None) -> AgentReport:
         """What has been burnt so far."""
+        start_ns, end_ns = self._watch.start_ns, time.monotonic_ns()
         return AgentReport(
-            index=self._plan.index,
-            start_ns=self._watch.start_ns,
-            end_ns=time.monotonic_ns(),
-            received=(),
-            sent=(),
-            cpu_s=self._watch.cpu_s(),
-            congestion_control=None,
-            error=error,
+            self._plan.index, start_ns, end_ns, cpu_s=self._watch.cpu_s(), error=error
         )
 
     def _look_around(self, now_ns: int) -> None:

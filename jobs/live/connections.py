@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass, field
 
 from jobs.live.agent import AgentFailure, Channel
-from jobs.live.agent_protocol import Incoming, Outgoing, TransferPlan
+from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 
 _HELLO = struct.Struct("!8sIIQ")  # magic, sender, receiver, payload bytes to come
 _MAGIC = b"hosenet1"

@@ -21,30 +21,38 @@ import socket
 import stat
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from jobs import linux
 from jobs.live.agent import EXIT_FAILED, TERMINATING, Agent, Channel, run_to_report, terminate
 from jobs.live.agent_protocol import (
     PACKET_LIMIT_BYTES,
+    AgentExited,
+    AgentRefused,
     AgentReport,
+    AgentStarted,
     Answer,
     CloseRequest,
-    CommandPlan,
-    ExitAnswer,
-    ProtocolError,
-    RefusedAnswer,
+    Plan,
     Request,
     SignalRequest,
     SpawnRequest,
-    StartedAnswer,
-    TransferPlan,
     decode_request,
-    encode_answer,
 )
-from jobs.live.command import CommandAgent
-from jobs.live.compute import ComputeAgent
+from jobs.live.command import CommandAgent, CommandPlan
+from jobs.live.compute import ComputeAgent, ComputePlan
+from jobs.live.json_decoding import ProtocolError, encode
 from jobs.live.transfer import TransferAgent
+from jobs.live.transfer_plan import TransferPlan
+
+AGENTS: dict[type[Plan], Callable[[Any, Channel], Agent]] = {
+    TransferPlan: TransferAgent,
+    ComputePlan: ComputeAgent,
+    CommandPlan: CommandAgent,
+}
+"""The kinds of agents. One is made in its VM's namespace, while it still has root's privileges."""
 
 _REAP_TIMEOUT_S = 5.0
 
@@ -85,11 +93,11 @@ class ForkServer:
             if not packet:
                 self._open = False
             elif flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-                self._answer(RefusedAnswer(None, "the request is too long"))
+                self._answer(AgentRefused(None, "the request is too long"))
             else:
                 self._act(decode_request(packet), fds)
         except ProtocolError as error:
-            self._answer(RefusedAnswer(None, str(error)))
+            self._answer(AgentRefused(None, str(error)))
         finally:
             for fd in fds:
                 os.close(fd)
@@ -104,7 +112,7 @@ class ForkServer:
             if reason is None:
                 self._spawn(request, fds[0])
             else:
-                self._answer(RefusedAnswer(request.id, reason))
+                self._answer(AgentRefused(request.id, reason))
 
     def _refusal(self, request: SpawnRequest, fds: list[int]) -> str | None:
         if len(fds) != 1:
@@ -120,7 +128,7 @@ class ForkServer:
             log_fd = _open_log(request)
             pid = os.fork()
         except OSError as error:
-            self._answer(RefusedAnswer(request.id, str(error)))
+            self._answer(AgentRefused(request.id, str(error)))
             return
         if pid == 0:
             _become_agent(request, channel_fd, log_fd, os.getppid())
@@ -128,12 +136,12 @@ class ForkServer:
         child = _Child(request.id, pid, os.pidfd_open(pid))
         self._children[child.id] = child
         self._selector.register(child.pidfd, selectors.EVENT_READ, child)
-        self._answer(StartedAnswer(child.id, pid))
+        self._answer(AgentStarted(child.id, pid))
 
     def _signal(self, request: SignalRequest) -> None:
         child = self._children.get(request.id)
         if child is None:
-            self._answer(RefusedAnswer(request.id, "no agent of this name is running"))
+            self._answer(AgentRefused(request.id, "no agent of this name is running"))
             return
         # The handle stands for this very process, so a reused number cannot be hit.
         with contextlib.suppress(ProcessLookupError):
@@ -147,7 +155,7 @@ class ForkServer:
         by_exit = ended is not None and ended.si_code == os.CLD_EXITED
         status = 0 if ended is None else ended.si_status
         self._answer(
-            ExitAnswer(
+            AgentExited(
                 child.id, child.pid, status if by_exit else None, None if by_exit else status
             )
         )
@@ -167,7 +175,7 @@ class ForkServer:
     def _answer(self, answer: Answer) -> None:
         # A caller that is gone shows as the end of its socket; there is nothing to tell it.
         with contextlib.suppress(BrokenPipeError, ConnectionError):
-            self._caller.send(encode_answer(answer))
+            self._caller.send(encode(answer))
 
 
 def _open_log(request: SpawnRequest) -> int:
@@ -218,12 +226,7 @@ def _make_agent(request: SpawnRequest, server_pid: int, channel: Channel) -> Age
     agent: Agent
     try:
         _enter(request)
-        if isinstance(request.plan, TransferPlan):
-            agent = TransferAgent(request.plan, channel)  # opens its sockets with privilege
-        elif isinstance(request.plan, CommandPlan):
-            agent = CommandAgent(request.plan, channel)
-        else:
-            agent = ComputeAgent(request.plan, channel)
+        agent = AGENTS[type(request.plan)](request.plan, channel)
         _descend(request, server_pid)
     except OSError as error:
         return _Stillborn(request.plan.index, str(error))
@@ -273,7 +276,7 @@ class _Stillborn:
         raise OSError(self._reason)
 
     def report(self, error: str | None) -> AgentReport:
-        return AgentReport(self._index, None, time.monotonic_ns(), (), (), 0.0, None, error)
+        return AgentReport(self._index, None, time.monotonic_ns(), error=error)
 
 
 def main(arguments: list[str]) -> int:

@@ -14,12 +14,10 @@ import selectors
 import struct
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from jobs.live.agent import AgentFailure, Channel, Stopwatch, Terminated, wait_for_start
-from jobs.live.agent_protocol import AgentReport, Progress, Ready, Received, Sent, TransferPlan
+from jobs.live.agent_protocol import AgentReport, Progress, Ready, Received, Sent
 from jobs.live.compute import burn_until
 from jobs.live.connections import (
     NOTSENT_BYTES,
@@ -31,6 +29,7 @@ from jobs.live.connections import (
     send_at_once,
     set_notsent_limit,
 )
+from jobs.live.transfer_plan import BUFFER_LIMIT_BYTES, Production, TransferPlan
 
 _ACK = struct.Struct("!QQQ")  # bytes counted, instants of first and last byte
 
@@ -273,130 +272,3 @@ class TransferAgent:
             f"not done when the time of {self._plan.timeout_s:g} s was over: received"
             f" {self._received_bytes} of {to_receive} bytes, sent {self._sent_bytes} of {to_send}"
         )
-
-
-# ---------------------------------------------------------------------------------- production
-
-
-NS_PER_S = 1_000_000_000
-
-# Short enough that the buffer of a few chunks is small beside any transfer worth measuring, long
-# enough that 32 agents on two cores spend their time on bytes and not on waking up.
-CHUNK_S = 0.005
-CHUNK_LIMIT_BYTES = 65536
-BUFFER_S = 0.020
-BUFFER_LIMIT_BYTES = 131_072
-
-# An agent that the machine woke up late may catch up this much; more is a pause, not a delay.
-LATENESS_LIMIT_NS = 20_000_000
-
-
-@dataclass(frozen=True)
-class Phase:
-    """``size_bytes`` produced evenly in ``duration_ns`` when nothing blocks."""
-
-    size_bytes: int
-    duration_ns: int
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """The unit of production; ``buffer_bytes`` is how much may wait when it is finished."""
-
-    size_bytes: int
-    duration_ns: int
-    buffer_bytes: int
-
-
-def phases(total_bytes: int, steps: Sequence[tuple[float, int]]) -> tuple[Phase, ...]:
-    """The steps ``(progress_end, rate_bps)`` of c(x) as phases whose sizes sum to the total.
-
-    Progress is that of the job, not of its bytes: with τ = 8·total / ∫c(x)dx a step of width w
-    lasts w·τ at infinite bandwidth and yields w·τ·c of the bytes, perhaps none.
-    """
-    starts = [0.0, *(end for end, _ in steps[:-1])]
-    areas = [(end - start) * rate for start, (end, rate) in zip(starts, steps, strict=True)]
-    tau_s = 8 * total_bytes / sum(areas)
-    out: list[Phase] = []
-    area, done = 0.0, 0
-    for start, (end, _), step_area in zip(starts, steps, areas, strict=True):
-        area += step_area
-        until = total_bytes if end == steps[-1][0] else round(total_bytes * area / sum(areas))
-        out.append(Phase(until - done, round((end - start) * tau_s * NS_PER_S)))
-        done = until
-    return tuple(out)
-
-
-def chunks(total_bytes: int, steps: Sequence[tuple[float, int]]) -> Iterator[Chunk]:
-    """The phases cut into chunks; sizes and durations sum exactly to those of the phases."""
-    for phase in phases(total_bytes, steps):
-        n = max(
-            1,
-            -(-phase.duration_ns // round(CHUNK_S * NS_PER_S)),
-            -(-phase.size_bytes // CHUNK_LIMIT_BYTES),
-        )
-        largest = -(-phase.size_bytes // n)
-        in_time = round(phase.size_bytes * BUFFER_S * NS_PER_S / max(1, phase.duration_ns))
-        buffer_bytes = max(2 * largest, min(in_time, BUFFER_LIMIT_BYTES))
-        for i in range(n):
-            yield Chunk(
-                phase.size_bytes * (i + 1) // n - phase.size_bytes * i // n,
-                phase.duration_ns * (i + 1) // n - phase.duration_ns * i // n,
-                buffer_bytes,
-            )
-
-
-class Production:
-    """How many bytes the application has produced by now.
-
-    Call :meth:`advance` with the present whenever something may have changed. ``cpu_share`` is
-    the CPU a chunk costs, as a share of its duration: a chunk is finished when both its time has
-    passed and its CPU time has been burnt, so a VM that gets less CPU produces more slowly.
-    """
-
-    def __init__(
-        self, total_bytes: int, steps: Sequence[tuple[float, int]], cpu_share: float
-    ) -> None:
-        self.produced_bytes = 0
-        self.due_ns: int | None = None  # when the present chunk's time is over; None: blocked
-        self.cpu_due_ns = 0  # CPU time at which its burning is over
-        self._chunks = chunks(total_bytes, steps)
-        self._cpu_share = cpu_share
-        self._chunk: Chunk | None = next(self._chunks)
-
-    @property
-    def finished(self) -> bool:
-        return self._chunk is None
-
-    @property
-    def blocked(self) -> bool:
-        """Whether the network must take something before production goes on."""
-        return self._chunk is not None and self.due_ns is None
-
-    def cpu_missing_ns(self, cpu_ns: int) -> int:
-        """CPU time that the chunk in production still has to burn at CPU time ``cpu_ns``."""
-        return 0 if self.due_ns is None else max(0, self.cpu_due_ns - cpu_ns)
-
-    def advance(self, now_ns: int, cpu_ns: int, sent_bytes: int) -> None:
-        """Finish and begin chunks up to ``now_ns``, with ``sent_bytes`` gone to the network."""
-        while self._chunk is not None:
-            if self.due_ns is None:
-                if not self._room(self._chunk, sent_bytes):
-                    return
-                self._begin(self._chunk, now_ns, cpu_ns)
-            if self.due_ns is None or now_ns < self.due_ns or cpu_ns < self.cpu_due_ns:
-                return
-            due_ns, cpu_due_ns = self.due_ns, self.cpu_due_ns
-            self.produced_bytes += self._chunk.size_bytes
-            self._chunk, self.due_ns = next(self._chunks, None), None
-            if self._chunk is not None and self._room(self._chunk, sent_bytes):
-                late = now_ns - due_ns > LATENESS_LIMIT_NS
-                self._begin(self._chunk, now_ns if late else due_ns, cpu_ns if late else cpu_due_ns)
-
-    def _room(self, chunk: Chunk, sent_bytes: int) -> bool:
-        waiting_bytes = self.produced_bytes - sent_bytes
-        return waiting_bytes == 0 or waiting_bytes + chunk.size_bytes <= chunk.buffer_bytes
-
-    def _begin(self, chunk: Chunk, now_ns: int, cpu_ns: int) -> None:
-        self.due_ns = now_ns + chunk.duration_ns
-        self.cpu_due_ns = cpu_ns + round(chunk.duration_ns * self._cpu_share)

@@ -14,18 +14,12 @@ from random import Random
 
 import pytest
 
-from jobs.live.agent_pool import (
-    AgentDone,
-    AgentExited,
-    AgentPool,
-    AgentProgress,
-    AgentReady,
-    AgentRefused,
-    AgentStarted,
-)
-from jobs.live.agent_protocol import ComputePlan, TransferPlan
+from jobs.live.agent_pool import AgentDone, AgentPool, AgentProgress, AgentReady
+from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentStarted
+from jobs.live.compute import ComputePlan
 from jobs.live.connections import VM_SYSCTLS
 from jobs.live.patterns import Transfer, transfers
+from jobs.live.transfer_plan import TransferPlan
 from tests.support.agent_watch import Watch, transfer_plans, wait_until
 
 NOBODY = 65534

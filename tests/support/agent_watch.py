@@ -8,18 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jobs.live.agent_pool import (
-    AgentDone,
-    AgentExited,
-    AgentPool,
-    AgentProgress,
-    AgentReady,
-    AgentRefused,
-    AgentStarted,
-    Message,
-)
-from jobs.live.agent_protocol import AgentReport, Incoming, Outgoing, TransferPlan
+from jobs.live.agent_pool import AgentDone, AgentPool, AgentProgress, AgentReady, Message
+from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentReport, AgentStarted
 from jobs.live.patterns import Transfer
+from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 
 # Seconds of silence after which a test has failed; none waits for it. Counted in turns of a loop
 # and not by a clock: a machine that is paused in between must not fail a test.

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from jobs.live.agent_pool import AgentDone, AgentExited, AgentReady, AgentRefused, Message
-from jobs.live.agent_protocol import AgentReport, Plan, Ready, Received
+from jobs.live.agent_pool import AgentDone, AgentReady, Message
+from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentReport, Plan, Ready, Received
 from testbed.plan.network_plan import Slot, TenantPlan, network_plan
 from topologies.datacentre import DataCentre
 

@@ -18,7 +18,7 @@ from controller.api_client import ControllerError, ControllerRefused
 from controller.launch import API_PORT, OPENFLOW_PORT, unprivileged_user
 from controller.process import ControllerNotStarted, ControllerProcess, start_controller
 from jobs.live.agent_pool import AgentPool
-from jobs.live.agent_protocol import CommandPlan, ComputePlan, Plan
+from jobs.live.agent_protocol import Plan
 from jobs.live.connections import VM_SYSCTLS
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.cleanup import clean_leftovers, remove_run
@@ -172,7 +172,7 @@ class LiveWorld:
             netns=str(self.network.netns_path(slot)),
             cgroups=[str(path) for path in joins],
             log=self._log_dir / f"agent-{name}.log",
-            cpus=self._cores(slot) if isinstance(plan, ComputePlan | CommandPlan) else (),
+            cpus=self._cores(slot) if plan.pinned else (),
         )
 
     def _cores(self, slot: Slot) -> tuple[int, ...]:

@@ -18,17 +18,17 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from jobs.live.agent_pool import AgentExited, AgentPoolError, AgentProgress, AgentRefused, Message
-from jobs.live.agent_protocol import Plan
+from jobs.live.agent_pool import AgentPoolError, AgentProgress, Message
+from jobs.live.agent_protocol import AgentExited, AgentRefused, Plan
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.emu.emulation import LiveWorld
-from testbed.backends.emu.live_job import LiveJob, volume_bytes
+from testbed.backends.emu.live_job import LiveJob
 from testbed.backends.emu.sampling import Watch
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
 from testbed.errors import RunFailed
-from testbed.plan.agent_plans import agent_plans, moved, remaining, time_limit_s
+from testbed.plan.agent_plans import agent_plans, remaining, time_limit_s
 from testbed.plan.network_plan import (
     Slot,
     TenantPlan,
@@ -236,7 +236,7 @@ class LiveBackend:
             raise StartFailed(str(error)) from error
         finally:
             self._telling = False
-        live.volume_bytes = volume_bytes(live.plans)
+        live.volume_bytes = sum(plan.receives_bytes for plan in live.plans)
 
     def _bring_in(
         self, live: LiveJob, rest: Iterable[Plan] | None, since_ns: int, cost_ns: int = 0
@@ -253,7 +253,8 @@ class LiveBackend:
             granted_bps = 0 if live.best_effort else live.rate_bps
             live.plans = agent_plans(live.request, tenant, self._scale, self._seed, granted_bps)
         else:
-            live.plans = moved(tuple(rest), [str(vm.ip) for vm in tenant.vms])
+            ips = [str(vm.ip) for vm in tenant.vms]
+            live.plans = tuple(plan.readdressed(ips) for plan in rest)
         suffix = f":{live.generation}" if live.generation else ""
         live.agents = tuple(f"{live.request.id}.{vm.index}{suffix}" for vm in tenant.vms)
         live.waiting_for = set(live.agents)

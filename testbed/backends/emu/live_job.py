@@ -7,15 +7,8 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from jobs.live.agent_pool import (
-    AgentDone,
-    AgentExited,
-    AgentProgress,
-    AgentReady,
-    AgentRefused,
-    Message,
-)
-from jobs.live.agent_protocol import AgentReport, ComputePlan, Plan, Progress, TransferPlan
+from jobs.live.agent_pool import AgentDone, AgentProgress, AgentReady, Message
+from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentReport, Plan, Progress
 from jobs.request import JobRequest
 from testbed.embedding.placement import Placement
 from testbed.plan.network_plan import TenantPlan
@@ -234,16 +227,6 @@ class LiveJob:
         return out
 
 
-def volume_bytes(plans: tuple[Plan, ...]) -> int:
-    """Payload that these agents are to receive."""
-    return sum(
-        flow.size_bytes
-        for plan in plans
-        if isinstance(plan, TransferPlan)
-        for flow in plan.receives
-    )
-
-
 # ---------------------------------------------------------------------------------------- pace
 
 
@@ -260,7 +243,7 @@ class Pace:
 
     def hear(self, progress: Progress) -> None:
         """Take in a sample."""
-        share = _share(self.plans[progress.index], progress)
+        share = self.plans[progress.index].done_share(progress)
         if share is not None:
             seen = self._seen.setdefault(progress.index, deque(maxlen=SAMPLES))
             seen.append((progress.at_ns, share))
@@ -280,13 +263,3 @@ class Pace:
             (from_ns, had), (at_ns, has) = seen[0], seen[-1]
             latest = max(latest, at_ns + (1.0 - has) * (at_ns - from_ns) / (has - had))
         return latest
-
-
-def _share(plan: Plan, progress: Progress) -> float | None:
-    """How much of a plan is done; None of what nobody knows the end of."""
-    match plan:
-        case ComputePlan(cpu_s=cpu_s):
-            return progress.cpu_s / cpu_s
-        case TransferPlan(receives=receives) if receives:
-            return progress.received_bytes / sum(flow.size_bytes for flow in receives)
-    return None

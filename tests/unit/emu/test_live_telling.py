@@ -6,7 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from jobs.live.agent_pool import AgentProgress
-from jobs.live.agent_protocol import ComputePlan, Progress
+from jobs.live.agent_protocol import Progress
+from jobs.live.compute import ComputePlan
 from testbed import events
 from testbed.backends.emu.live_backend import LiveBackend
 from testbed.backends.emu.live_job import LiveJob

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.live.agent_protocol import CommandPlan, ComputePlan, Incoming, Progress, TransferPlan
+from jobs.live.agent_protocol import Progress
+from jobs.live.command import CommandPlan
+from jobs.live.compute import ComputePlan
+from jobs.live.transfer_plan import Incoming, TransferPlan
 from testbed.backends.emu.live_job import SAMPLES, Pace
 
 S = 1_000_000_000

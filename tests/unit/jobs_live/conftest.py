@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from jobs.live.agent_pool import AgentPool
-from jobs.live.agent_protocol import TransferPlan
+from jobs.live.transfer_plan import TransferPlan
 from tests.support.agent_watch import Watch
 
 

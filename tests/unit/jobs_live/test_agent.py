@@ -19,14 +19,8 @@ from jobs.live.agent import (
     terminate,
     wait_for_start,
 )
-from jobs.live.agent_protocol import (
-    AgentReport,
-    Begin,
-    Progress,
-    Ready,
-    decode_message,
-    encode,
-)
+from jobs.live.agent_protocol import AgentReport, Begin, Progress, Ready, decode_message
+from jobs.live.json_decoding import encode
 
 
 class Scripted:

@@ -14,18 +14,12 @@ from random import Random
 
 import pytest
 
-from jobs.live.agent_pool import (
-    AgentDone,
-    AgentExited,
-    AgentPool,
-    AgentPoolError,
-    AgentProgress,
-    AgentReady,
-    AgentRefused,
-    AgentStarted,
-)
-from jobs.live.agent_protocol import ComputePlan, TransferPlan, encode_request
+from jobs.live.agent_pool import AgentDone, AgentPool, AgentPoolError, AgentProgress, AgentReady
+from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentStarted
+from jobs.live.compute import ComputePlan
+from jobs.live.json_decoding import encode
 from jobs.live.patterns import Transfer, transfers
+from jobs.live.transfer_plan import TransferPlan
 from tests.support.agent_watch import (
     CONGESTION_CONTROL,
     PATIENCE,
@@ -400,7 +394,7 @@ def test_garbage_is_refused_and_the_server_lives_on(
     pool: AgentPool, watch: Watch, account: tuple[int, int]
 ) -> None:
     control = pool._control()
-    for packet in (b"rm -rf /", b"[]", b'{"request":"exec"}', b'{"request":"spawn","id":"a"}'):
+    for packet in (b"rm -rf /", b"[]", b'{"kind": "exec"}', b'{"kind":"spawn","id":"a"}'):
         control.send(packet)
     # A spawn without its channel, and one of root where the server is root.
     control.send(_spawn_packet("naked", *account))
@@ -411,7 +405,7 @@ def test_garbage_is_refused_and_the_server_lives_on(
     assert "not JSON" in reasons[0]
     assert reasons[1:3] == [
         "message: an object is expected",
-        "request: 'exec' is unknown (spawn, signal, close)",
+        "kind: 'exec' is not one of spawn, signal, close",
     ]
     assert "missing" in reasons[3]
     pool.spawn("vm0", ComputePlan(0, 0.01), uid=account[0], gid=account[1])
@@ -422,9 +416,7 @@ def test_garbage_is_refused_and_the_server_lives_on(
 def _spawn_packet(agent_id: str, uid: int, gid: int) -> bytes:
     from jobs.live.agent_protocol import SpawnRequest
 
-    return encode_request(
-        SpawnRequest(agent_id, ComputePlan(0, 0.01), None, (), uid, gid, None, uid, gid)
-    )
+    return encode(SpawnRequest(agent_id, ComputePlan(0, 0.01), None, (), uid, gid, None, uid, gid))
 
 
 def test_the_server_inherits_only_its_socket(pool: AgentPool, tmp_path: Path) -> None:

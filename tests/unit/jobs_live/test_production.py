@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jobs.live.transfer import CHUNK_S, Production, chunks, phases
+from jobs.live.transfer_plan import CHUNK_S, Production, chunks, phases
 
 MS = 1_000_000
 Steps = tuple[tuple[float, int], ...]

@@ -12,32 +12,26 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.live.agent_protocol import (
+    AgentExited,
+    AgentRefused,
     AgentReport,
+    AgentStarted,
     Begin,
     CloseRequest,
-    ComputePlan,
-    ExitAnswer,
-    Incoming,
-    Outgoing,
+    Plan,
     Progress,
-    ProtocolError,
     Ready,
     Received,
-    RefusedAnswer,
     Sent,
     SignalRequest,
     SpawnRequest,
-    StartedAnswer,
-    TransferPlan,
     decode_answer,
     decode_message,
     decode_request,
-    encode,
-    encode_answer,
-    encode_request,
-    plan_from_object,
-    to_object,
 )
+from jobs.live.compute import ComputePlan
+from jobs.live.json_decoding import ProtocolError, encode, to_object
+from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 
 NS = st.integers(0, 2**62)
 SIZE = st.integers(1, 2**62)
@@ -106,7 +100,7 @@ SPAWN = SpawnRequest("vm0", PLAN, None, (), 1000, 1000, None, 1000, 1000)
 @settings(deadline=None)
 @given(PLANS)
 def test_a_plan_survives_json(plan: TransferPlan | ComputePlan) -> None:
-    assert plan_from_object(json.loads(json.dumps(to_object(plan)))) == plan
+    assert Plan.decode(json.loads(json.dumps(to_object(plan)))) == plan
 
 
 @settings(deadline=None)
@@ -121,25 +115,25 @@ def test_a_message_is_one_line_and_survives_it(message: Ready | Begin | Progress
 @settings(deadline=None)
 @given(SPAWNS)
 def test_a_spawn_request_survives_its_packet(request_: SpawnRequest) -> None:
-    assert decode_request(encode_request(request_)) == request_
+    assert decode_request(encode(request_)) == request_
 
 
 @pytest.mark.parametrize("request_", [SignalRequest("vm0", signal.SIGTERM), CloseRequest()])
 def test_other_requests_survive(request_: SignalRequest | CloseRequest) -> None:
-    assert decode_request(encode_request(request_)) == request_
+    assert decode_request(encode(request_)) == request_
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        StartedAnswer("vm0", 7),
-        ExitAnswer("vm0", 7, 1, None),
-        ExitAnswer("vm0", 7, None, 9),
-        RefusedAnswer(None, "no"),
+        AgentStarted("vm0", 7),
+        AgentExited("vm0", 7, 1, None),
+        AgentExited("vm0", 7, None, 9),
+        AgentRefused(None, "no"),
     ],
 )
-def test_answers_survive(answer: StartedAnswer | ExitAnswer | RefusedAnswer) -> None:
-    assert decode_answer(encode_answer(answer)) == answer
+def test_answers_survive(answer: AgentStarted | AgentExited | AgentRefused) -> None:
+    assert decode_answer(encode(answer)) == answer
 
 
 @settings(deadline=None, max_examples=50)
@@ -159,7 +153,7 @@ def test_an_object_that_only_claims_to_be_a_plan_is_refused(
     kind: str, fields: dict[str, Any]
 ) -> None:
     with pytest.raises(ProtocolError):
-        plan_from_object({**fields, "kind": kind})
+        Plan.decode({**fields, "kind": kind})
 
 
 @pytest.mark.parametrize(
@@ -184,7 +178,7 @@ def test_an_object_that_only_claims_to_be_a_plan_is_refused(
 )
 def test_a_wrong_field_of_a_plan_is_named(field: str, value: object, words: str) -> None:
     with pytest.raises(ProtocolError, match=words):
-        plan_from_object({**json.loads(encode(PLAN)), field: value})
+        Plan.decode({**json.loads(encode(PLAN)), field: value})
 
 
 @pytest.mark.parametrize(
@@ -199,17 +193,17 @@ def test_a_wrong_field_of_a_plan_is_named(field: str, value: object, words: str)
         ("cgroups", ["/etc/passwd"], "is not a cgroup.procs below /sys/fs/cgroup"),
         ("cgroups", ["/sys/fs/cgroup/cpu/../../../../etc/cgroup.procs"], "is not a cgroup.procs"),
         ("cgroups", ["/sys/fs/cgroup/cgroup.procs"], "is not a cgroup.procs"),
-        ("cgroups", [7], "7 is not a cgroup.procs"),
+        ("cgroups", [7], r"cgroups\[0\]: a text"),
     ],
 )
 def test_a_wrong_field_of_a_spawn_request_is_named(field: str, value: object, words: str) -> None:
-    packet = {**json.loads(encode_request(SPAWN)), field: value}
+    packet = {**json.loads(encode(SPAWN)), field: value}
     with pytest.raises(ProtocolError, match=words):
         decode_request(json.dumps(packet).encode())
 
 
 def test_only_signals_for_agents_are_taken() -> None:
-    packet = encode_request(SignalRequest("vm0", signal.SIGSEGV))
+    packet = encode(SignalRequest("vm0", signal.SIGSEGV))
     with pytest.raises(ProtocolError, match="signum: 11 is not a signal that agents are sent"):
         decode_request(packet)
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from jobs.demand import DemandCurve, Transfer
 from jobs.job_profile import linear_profile
-from jobs.live.agent_protocol import ComputePlan, TransferPlan
+from jobs.live.compute import ComputePlan
+from jobs.live.transfer_plan import TransferPlan
 from jobs.request import JobRequest
 from jobs.wire import ideal_transfer_s
 from testbed.embedding.placement import Placement

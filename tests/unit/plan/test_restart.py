@@ -3,17 +3,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.live.agent_protocol import (
-    AgentReport,
-    CommandPlan,
-    ComputePlan,
-    Incoming,
-    Outgoing,
-    Received,
-    TransferPlan,
-)
-from jobs.live.transfer import phases
-from testbed.plan.agent_plans import curve_after, moved, remaining
+from jobs.live.agent_protocol import AgentReport, Received
+from jobs.live.command import CommandPlan
+from jobs.live.compute import ComputePlan
+from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan, curve_after, phases
+from testbed.plan.agent_plans import remaining
 
 
 def report(index: int, *received: tuple[int, int], cpu_s: float = 0.0) -> AgentReport:
@@ -101,10 +95,10 @@ def test_cpu_that_was_burnt_is_not_burnt_again() -> None:
 
 def test_new_addresses_reach_everything_that_names_one() -> None:
     ips = ["10.0.8.1", "10.0.8.2"]
-    for i, plan in enumerate(moved(ring(2, 10), ips)):
+    for i, plan in enumerate(each.readdressed(ips) for each in ring(2, 10)):
         assert isinstance(plan, TransferPlan)
         assert plan.ip == ips[i]
         assert [flow.ip for flow in plan.sends] == [ips[1 - i]]
-    (command, _) = moved([CommandPlan(k, "a", ("a", "b"), ("true",)) for k in range(2)], ips)
+    command = CommandPlan(0, "a", ("a", "b"), ("true",)).readdressed(ips)
     assert isinstance(command, CommandPlan)
     assert (command.ip, command.peers) == (ips[0], tuple(ips))
