@@ -6,6 +6,7 @@ live figures play the same configurations on the live network.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from jobs.request import JobRequest
 from jobs.workload.known import published
 from reproductions.grid_quantities import Measures
 from testbed.errors import MachineCannot
@@ -20,7 +22,7 @@ from testbed.results.metrics import JobRow, Summary, Tally
 from testbed.results.occupancy import Occupancy
 from testbed.runs.playing import play, simulated, tee, unchanged
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
-from testbed.schedulers.policy import Policy, View
+from testbed.schedulers.policy import Charging, Policy, View
 from testbed.spec.experiment import Experiment
 from testbed.spec.files import find_file
 from testbed.spec.load import load_experiment
@@ -47,6 +49,10 @@ class Variant:
     policy: str
     settings: Settings = ()
 
+    @property
+    def path(self) -> Path:
+        return FOLDER / self.file
+
     def experiment(self, seed: int | None = None) -> Experiment:
         """The experiment, by default under the file's own seed.
 
@@ -55,7 +61,7 @@ class Variant:
         values = {**dict(self.settings), "policies": f"[{self.policy}]"}
         if seed is not None:
             values["seed"] = str(seed)
-        return load_experiment(FOLDER / self.file, values)
+        return load_experiment(self.path, values)
 
     def repetition(self, number: int) -> Experiment:
         """The experiment under the file's seed for the first repetition, then the ones after it."""
@@ -105,6 +111,8 @@ class Stopwatch:
 
     def around(self, policy: Policy) -> Policy:
         """The policy, observed."""
+        if isinstance(policy, Charging):
+            return _TimedCharging(policy, policy.price, self.took_s)
         return _Timed(policy, self.took_s)
 
 
@@ -115,7 +123,6 @@ class _Timed:
         self.name = policy.name
         self._policy = policy
         self._took_s = took_s
-        self.price = policy.price
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
         began_s = time.thread_time()
@@ -123,6 +130,16 @@ class _Timed:
         if isinstance(event, Arrived):
             self._took_s.append(time.thread_time() - began_s)
         return answer
+
+
+class _TimedCharging(_Timed):
+    """The same of a policy that charges."""
+
+    def __init__(
+        self, policy: Policy, price: Callable[[JobRequest, float], float], took_s: list[float]
+    ) -> None:
+        super().__init__(policy, took_s)
+        self.price = price
 
 
 @dataclass(frozen=True)
@@ -162,6 +179,7 @@ class RunConfiguration:
         measures = self.extractor.measures
         return {
             "file": self.variant.file,
+            "file_sha256": hashlib.sha256(self.variant.path.read_bytes()).hexdigest()[:32],
             "policy": self.variant.policy,
             "settings": dict(self.variant.settings),
             "seed": self.seed,

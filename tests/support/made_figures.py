@@ -1,4 +1,4 @@
-"""Cells and figures made for tests: arithmetic in place of a simulation."""
+"""Configurations and figures made for tests: arithmetic in place of a simulation."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from reproductions.claims import Claim
-from reproductions.figure import Figure, Panel
-from reproductions.quantities import Grid, Measure
+from reproductions.claim_checks import Claim
+from reproductions.grid_quantities import Grid, Measure
+from reproductions.published_figure import Figure, Panel
 
 YIELD = Measure("yield", "yield", "%", 100.0)
 
@@ -49,7 +49,7 @@ def grid(**series: Sequence[Sequence[float]]) -> Grid:
 def figure(*claims: Claim, name: str = "made-fig1") -> Figure:
     """Series a and b over x = 1, 2; a comes to x + seed / 100, b to half an x more."""
 
-    def cell(series: str, x: float, seed: int, quick: bool) -> Sum:
+    def configuration(series: str, x: float, seed: int, quick: bool) -> Sum:
         return Sum(x + (0.5 if series == "b" else 0.0) + (1000.0 if quick else 0.0), float(seed))
 
     return Figure(
@@ -59,7 +59,7 @@ def figure(*claims: Claim, name: str = "made-fig1") -> Figure:
         x_label="x",
         xs=(1.0, 2.0),
         series=("a", "b"),
-        cell=cell,
+        configuration=configuration,
         panels=(Panel(YIELD, {("a", 1.0): 100.0}),),
         claims=claims,
         size="large",

@@ -1,4 +1,4 @@
-"""A small cell of DCloud's evaluation against sums over its jobs."""
+"""A small run of DCloud's evaluation against sums over its jobs."""
 
 from __future__ import annotations
 
@@ -6,19 +6,34 @@ from dataclasses import replace
 
 import pytest
 
-from reproductions.dcloud.cell import DCloudCell
-from reproductions.dcloud.meter import DAY_S
+from reproductions.configuration import RunConfiguration, Variant
+from reproductions.extractors import DAY_METRICS, DAY_S
 from testbed.schedulers.charging import no_discount, request_price
 
-SMALL = DCloudCell("vc", 5, fanout=(2, 3, 4), vms=5.0, per_hour=3.0, hours=24.0)
-EMPTY = replace(SMALL, per_hour=0.3)
+SMALL = Variant(
+    "dcloud/dcloud-day.yaml",
+    "vc",
+    (
+        ("topology.fanout", "[2, 3, 4]"),
+        ("workload.vms.mean", "5"),
+        ("workload.per_hour", "3.0"),
+    ),
+)
+
+
+def run_of(policy: str = "vc", **changed: str) -> RunConfiguration:
+    keys = {"per_hour": "workload.per_hour", "bandwidth": "workload.bandwidth.mean",
+            "oversubscription": "topology.oversubscription"}  # fmt: skip
+    values = dict(SMALL.settings) | {keys[name]: value for name, value in changed.items()}
+    variant = replace(SMALL, policy=policy, settings=tuple(values.items()))
+    return RunConfiguration(variant, 5, DAY_METRICS)
 
 
 @pytest.mark.parametrize("policy", ["dcloud", "dcloud-ts", "dcloud-bs", "vc", "bl"])
 def test_no_job_vanishes(policy: str) -> None:
-    found = replace(SMALL, policy=policy).run()
+    found = run_of(policy).run()
     ends = ("met", "late", "rejected", "killed", "unfinished")
-    assert sum(found[end] for end in ends) == found["jobs"] == len(SMALL.requests())
+    assert sum(found[end] for end in ends) == found["jobs"] == len(run_of().experiment().jobs)
     assert found["success"] == found["met"] / found["jobs"]
     assert 0 < found["vm_use_day"] <= found["vm_use"]
     assert found["vm_use_day"] <= 1
@@ -27,8 +42,9 @@ def test_no_job_vanishes(policy: str) -> None:
 
 
 def test_where_all_are_accepted_uses_are_sums_over_the_jobs() -> None:
-    found = EMPTY.run()
-    jobs = EMPTY.requests()
+    empty = run_of(per_hour="0.3")
+    found = empty.run()
+    jobs = empty.experiment().jobs
     assert found["met"] == len(jobs) > 3
     vm_s = sum(job.n_vms * job.duration_s for job in jobs)
     assert found["vm_use"] == pytest.approx(vm_s / (24 * 4 * DAY_S))
@@ -42,14 +58,15 @@ def test_where_all_are_accepted_uses_are_sums_over_the_jobs() -> None:
 
 
 def test_a_busy_network_disturbs_best_effort_jobs_alone() -> None:
-    busy = replace(SMALL, oversubscription=(8.0, 2.0), bandwidth_bps=800e6)
-    assert replace(busy, policy="bl").run()["undisturbed"] < 0.9
-    vc = busy.run()
+    busy = {"oversubscription": "[2, 8]", "bandwidth": "800 Mbit/s"}
+    assert run_of("bl", **busy).run()["undisturbed"] < 0.9
+    vc = run_of(**busy).run()
     assert vc["undisturbed"] == vc["success"] < 1
 
 
-def test_the_same_cell_measures_the_same() -> None:
-    cell = replace(SMALL, policy="bl")
+def test_equal_configurations_measure_the_same() -> None:
     timings = ("cpu_s", "allocation_mean_s", "allocation_p99_s", "allocation_max_s")
-    first, second = ({k: v for k, v in cell.run().items() if k not in timings} for _ in range(2))
+    first, second = (
+        {k: v for k, v in run_of("bl").run().items() if k not in timings} for _ in range(2)
+    )
     assert first == second

@@ -1,4 +1,4 @@
-"""A live world for tests: the simulator under another name, as slow as it is told to be."""
+"""A live backend for tests: the simulator under another name, as slow as a test sets it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from jobs.request import JobRequest
-from reproductions.live.play import Advance
+from reproductions.figure_runs import Advance
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.cli.live_backends import Machine
@@ -32,9 +32,9 @@ class Slow(SimulatedBackend):
 
 
 class Scripted(Machine):
-    """See :class:`reproductions.live.play.Worlds`. ``played`` are its live runs, in order.
+    """See :class:`reproductions.figure_runs.Backends`. ``played`` are its live runs, in order.
 
-    ``levels`` are their validity verdicts, one after another, the last for all that follow;
+    ``levels`` are their fidelity verdicts, one after another, the last for all that follow;
     ``stops_at`` is the live run (from 0) that is interrupted when its first job ends.
     """
 
@@ -56,15 +56,15 @@ class Scripted(Machine):
         begin_folder(folder, experiment, policy, "live", ["testbed"], {})
         try:
             with _log(folder) as (log, reserve):
-                world = Slow(
+                backend = Slow(
                     experiment.datacentre,
                     seed=experiment.seed,
                     interference=experiment.interference,
                 )
-                world.slow = self.slow
+                backend.slow = self.slow
                 path = folder.path / ANSWERS
                 with path.open("x", encoding="utf-8") as answers:
-                    met = TracingBackend(world, writer(answers, reserve))
+                    met = TracingBackend(backend, writer(answers, reserve))
                     stops = number == self._stops_at
                     play(experiment, policy, met, _told(log, advance, level, stops=stops))
         finally:
