@@ -21,7 +21,7 @@ TEST_PACKAGES=(git shellcheck)
 
 OVS_SCRIPTS=/usr/share/openvswitch/scripts
 OVS_RUN=/run/openvswitch
-SEND_BUFFER_BYTES=33554432           # of ovs-vswitchd's one send socket; see docs/machine.md
+SEND_BUFFER_BYTES=33554432           # of ovs-vswitchd's one send socket; see docs/live-network.md
 WMEM_DEFAULT=/proc/sys/net/core/wmem_default
 
 EXIT_MACHINE=3

@@ -8,12 +8,12 @@ import json
 import sys
 from collections.abc import Callable
 
-from bench.figures import Result, machine
+from bench.samples import Result, machine
 
 BENCHMARKS = {
     "jsa-run": ("bench.jsa_run", "simulating JSA: 2,500 jobs on 1,600 machines"),
     "jsa-draws": ("bench.jsa_draws", "JSA's Figure 5 simulated from sixty draws"),
-    "vmplace": ("bench.vmplace", "vmplace for 100 VMs, 1,600 and 8,000 machines"),
+    "vmplace": ("bench.vmplace_states", "vmplace for 100 VMs, 1,600 and 8,000 machines"),
     "transfer-accuracy": ("bench.transfer_accuracy", "measured over ideal time, five switches"),
     "aggregate-load": ("bench.aggregate_load", "the largest reserved load that stays exact"),
     "hostile-tenant": ("bench.hostile_tenant", "a guarantee beside 16 TCP flows and a UDP flood"),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench.figures import Result
-from bench.live import five_switches, network, pair, transfer
+from bench.live_network import five_switches, network, pair, transfer
+from bench.samples import Result
 
 LINK_BPS = 2_000_000_000
 TOTALS_MBPS = (400, 600, 700, 800, 850, 900, 1000, 1200)

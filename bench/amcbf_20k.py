@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from bench.figures import Result
+from bench.samples import Result
 from jobs.workload.feitelson import FeitelsonStyle
 from jobs.workload.parallel import ParallelJobs, Requests
 from testbed.backends.sim.backend import SimulatedBackend

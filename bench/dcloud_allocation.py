@@ -7,8 +7,8 @@ booking in the ledger: every arrival of the default day.
 from __future__ import annotations
 
 from bench.dcloud_setting import Setting, allocation_times
-from bench.figures import Result, summary
-from bench.variants import Measured, measured, variants
+from bench.own_process import measured
+from bench.samples import Result, summary
 from testbed.embedding.base import embedder
 from testbed.schedulers.dcloud import DCloud
 
@@ -23,22 +23,9 @@ def measure(hours: float) -> list[float]:
 
 
 def run(quick: bool) -> list[Result]:
-    """With Numba and without; ``quick`` plays the first two hours, which are less loaded."""
-    arguments = {"hours": 2.0 if quick else 24.0}
-    return [
-        _row(name, measured(measure, arguments, fast=fast), fast=fast)
-        for name, fast in variants().items()
-    ]
-
-
-def _row(name: str, found: Measured, *, fast: bool) -> Result:
-    samples = tuple(found.returned)
-    figures = summary(samples)
-    met = figures["mean"] <= MEAN_MS and figures["p99"] <= P99_MS
-    return Result(
-        f"one allocation, {name}",
-        "ms",
-        samples,
-        f"mean at most {MEAN_MS:g} ms, p99 {P99_MS:g} ms" if fast else "",
-        met if fast else None,
-    )
+    """``quick`` plays the first two hours, which are less loaded."""
+    samples = tuple(measured(measure, {"hours": 2.0 if quick else 24.0}).returned)
+    found = summary(samples)
+    met = found["mean"] <= MEAN_MS and found["p99"] <= P99_MS
+    target = f"mean at most {MEAN_MS:g} ms, p99 {P99_MS:g} ms"
+    return [Result("one allocation", "ms", samples, target, met)]

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
-from bench.figures import Result
-from bench.variants import measured, variants
+from bench.own_process import measured
+from bench.samples import Result
 
 LIMITS_S = {"dcloud": 45.0, "vc": 10.0, "bl": 120.0}
 PEAK_MIB = 1024.0
@@ -41,33 +40,21 @@ def measure(policy: str, hours: float) -> tuple[float, float]:
 
 
 def run(quick: bool) -> list[Result]:
-    """With Numba and without; ``quick`` plays the first two hours.
-
-    The limits of time are for the program as it is installed, which is with Numba.
-    """
+    """``quick`` plays the first two hours."""
     hours = 2.0 if quick else 24.0
     rows = []
-    for name, fast in variants().items():
-        for policy, limit_s in LIMITS_S.items():
-            found = measured(measure, {"policy": policy, "hours": hours}, fast=fast)
-            took_s, cpu_s = found.returned
-            rows += _rows(
-                f"{policy}, {name}", took_s, cpu_s, found.peak_mib, limit_s if fast else None
-            )
+    for policy, limit_s in LIMITS_S.items():
+        found = measured(measure, {"policy": policy, "hours": hours})
+        took_s, cpu_s = found.returned
+        # The limit is for the processor's time: the clock of a shared machine counts others too.
+        rows += [
+            Result(
+                policy, "s", (cpu_s,), f"at most {limit_s:g} s", cpu_s <= limit_s,
+                {"on the clock, in s": round(took_s, 2)},
+            ),
+            Result(
+                f"{policy}: memory", "MiB", (found.peak_mib,), f"at most {PEAK_MIB:g} MiB",
+                found.peak_mib <= PEAK_MIB,
+            ),
+        ]  # fmt: skip
     return rows
-
-
-def _rows(
-    name: str, took_s: float, cpu_s: float, peak_mib: float, limit_s: float | None
-) -> list[Result]:
-    """The limit is for the processor's time: the clock of a shared machine counts others too."""
-    extra = {"on the clock, in s": round(took_s, 2)}
-    took = Result(name, "s", (cpu_s,), extra=extra)
-    if limit_s is not None:
-        took = replace(took, target=f"at most {limit_s:g} s", meets=cpu_s <= limit_s)
-    return [
-        took,
-        Result(
-            f"{name}: memory", "MiB", (peak_mib,), f"at most {PEAK_MIB:g} MiB", peak_mib <= PEAK_MIB
-        ),
-    ]

@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.dcloud_setting import CENTRES, PER_HOUR, Setting, allocation_times
-from bench.figures import Result, summary
-from bench.variants import measured, variants
+from bench.own_process import measured
+from bench.samples import Result, summary
 from testbed.embedding.base import embedder
 from testbed.schedulers.dcloud import DCloud
 
@@ -46,9 +46,8 @@ def run(quick: bool) -> list[Result]:
 
 
 def _row(name: str, servers: int, per_hour: float, hours: float) -> Result:
-    fast = next(iter(variants().values()))
     arguments = {"servers": servers, "per_hour": per_hour, "hours": hours}
-    return Result(name, "ms", tuple(measured(measure, arguments, fast=fast).returned))
+    return Result(name, "ms", tuple(measured(measure, arguments).returned))
 
 
 def _plot(by_size: dict[int, Figures], by_load: dict[float, Figures]) -> None:

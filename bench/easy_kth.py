@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.figures import Result
+from bench.samples import Result
 from jobs.request import JobRequest
 from jobs.workload.parallel import Requests
 from jobs.workload.records import jobs_of

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from bench.figures import Result
+from bench.samples import Result
 
 JOBS, QUICK_JOBS = 1_000_000, 100_000
 TARGET_MB = 500.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench import embed_states
-from bench.figures import Result
+from bench.samples import Result
 
 LIMITS_MS = {8_000: 0.5, 100_000: 5.0}
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.dcloud_setting import Setting
-from bench.figures import Result, summary
-from bench.variants import measured, variants
+from bench.own_process import measured
+from bench.samples import Result, summary
 from jobs.request import JobRequest
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.embedding.base import Embedder, embedder
@@ -106,7 +106,7 @@ def embed_all(name: str, servers: int, path: str, repeats: int) -> dict[str, obj
 
 
 def run(name: str, limits_ms: dict[int, float], *, quick: bool) -> list[Result]:
-    """The embedder in every run's states, with Numba and without."""
+    """The embedder in every run's states."""
     rows: list[Result] = []
     with TemporaryDirectory() as folder:
         for title, (policy, servers, *played) in RUNS.items():
@@ -116,11 +116,10 @@ def run(name: str, limits_ms: dict[int, float], *, quick: bool) -> list[Result]:
                 "policy": policy, "servers": servers, "hours": hours,
                 "since_hours": since_hours, "path": path,
             }  # fmt: skip
-            measured(take, taking, fast=next(iter(variants().values())))
+            measured(take, taking)
             asking = {"name": name, "servers": servers, "path": path, "repeats": 1 if quick else 3}
-            for variant, fast in variants().items():
-                found = measured(embed_all, asking, fast=fast).returned
-                rows.append(_row(f"{title}, {variant}", found, limits_ms[servers]))
+            found = measured(embed_all, asking).returned
+            rows.append(_row(title, found, limits_ms[servers]))
     return rows
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import time
 
-from bench.figures import Result
+from bench.samples import Result
 from jobs.request import JobRequest
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.embedding.adaba import AdaBa

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from bench.figures import Result
-from bench.live import network, pair, transfer
+from bench.live_network import network, pair, transfer
+from bench.samples import Result
 from testbed.backends.emu.emulation import LiveWorld
 from testbed.embedding.placement import Placement
 from testbed.errors import RunFailed

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from bench.figures import Result
 from bench.job_start import JOBS, one_by_one
+from bench.samples import Result
 
 HOUR_S = 3600.0
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psutil
 
-from bench.figures import Result
-from bench.live import network
+from bench.live_network import network
+from bench.samples import Result
 from jobs.request import JobRequest
 from testbed.backends.emu.emulation import LiveWorld
 from testbed.backends.emu.live_backend import LiveBackend

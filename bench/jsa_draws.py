@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import combinations
 
-from bench.figures import Result
+from bench.samples import Result
 from reproductions.configuration import measured
 from reproductions.extractors import REWARD_METRICS
 from reproductions.grid_quantities import estimate

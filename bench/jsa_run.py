@@ -10,8 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.figures import Result
-from bench.variants import measured, variants
+from bench.own_process import measured
+from bench.samples import Result
 
 LIMIT_S = 20.0
 BASELINES = ("simple-jsa", "edf", "oktopus-batch", "ps-p")
@@ -47,16 +47,15 @@ def measure(policy: str, repeats: int) -> dict[str, list[float]]:
 
 
 def run(quick: bool) -> list[Result]:
-    """JSA several times; each baseline once. With Numba and without."""
+    """JSA several times; each baseline once."""
     rows = []
-    for name, fast in variants().items():
-        for policy in ("jsa", *(() if quick else BASELINES)):
-            repeats = 3 if policy == "jsa" and not quick else 1
-            found = measured(measure, {"policy": policy, "repeats": repeats}, fast=fast)
-            samples = tuple(found.returned["wall"])
-            meets = max(samples) <= LIMIT_S if policy == "jsa" else None
-            target = f"at most {LIMIT_S:g} s" if policy == "jsa" else ""
-            cpu_s = [round(one, 2) for one in found.returned["cpu"]]
-            extra = {"processor_s": cpu_s, "peak_mib": round(found.peak_mib)}
-            rows.append(Result(f"{policy}, {name}", "s", samples, target, meets, extra))
+    for policy in ("jsa", *(() if quick else BASELINES)):
+        repeats = 3 if policy == "jsa" and not quick else 1
+        found = measured(measure, {"policy": policy, "repeats": repeats})
+        samples = tuple(found.returned["wall"])
+        meets = max(samples) <= LIMIT_S if policy == "jsa" else None
+        target = f"at most {LIMIT_S:g} s" if policy == "jsa" else ""
+        cpu_s = [round(one, 2) for one in found.returned["cpu"]]
+        extra = {"processor_s": cpu_s, "peak_mib": round(found.peak_mib)}
+        rows.append(Result(policy, "s", samples, target, meets, extra))
     return rows

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from bench.figures import Result
+from bench.samples import Result
 from jobs.request import JobRequest
 from jobs.workload.leases import LeaseMix, requests_of
 from testbed.backends.sim.backend import SimulatedBackend

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from bench.figures import Result
-from bench.live import network
+from bench.live_network import network
+from bench.samples import Result
 from testbed.embedding.placement import Placement
 from testbed.plan.network_plan import tenant_plan
 from topologies.fat_tree import fat_tree

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench.figures import Result
-from bench.live import five_switches, network, pair, transfer
+from bench.live_network import five_switches, network, pair, transfer
+from bench.samples import Result
 
 RATES_MBPS = (5, 10, 20, 50, 100, 200, 400, 600, 800, 950)
 DURATION_S = 3.0

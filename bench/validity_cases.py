@@ -29,7 +29,7 @@ from unittest import mock
 
 import psutil
 
-from bench.figures import Result
+from bench.samples import Result
 from testbed import events
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
 from testbed.backends.emu.emulation import LiveOptions

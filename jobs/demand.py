@@ -51,7 +51,8 @@ def scaled_duration_s(duration_s: float, bandwidth_bps: float, granted_bps: floa
 class Demand:
     """Base of all kinds: network-limited, progress proportional to time, p·b/b' at every rate.
 
-    ``kind`` is the word for it in files and tables. ``network``: whether it sends anything.
+    ``kind`` is the word for it in files and tables, ``summary`` its help there. ``network``:
+    whether it sends; ``timed``: for its duration, whatever its rate, instead of a volume.
     ``pattern``: who sends to whom. ``cpu_share``: the share of a core that each VM burns while it
     produces data. ``cpu_use``: see :data:`CpuUse`; ``cpu_estimate`` is what schedulers read in its
     place where they are not given the truth. ``profile``: the running time at every bandwidth that
@@ -64,7 +65,9 @@ class Demand:
 
     __slots__ = ()
     kind: JobKind = "transfer"
+    summary: str = ""
     network: bool = True
+    timed: bool = False
     pattern: Pattern = "ring"
     cpu_share: float = 0.0
     cpu_use: CpuUse = 1.0
@@ -151,6 +154,8 @@ class Entry:
 class Transfer(Demand):
     """A fixed volume p·b per VM; with a ``profile`` the job is elastic."""
 
+    summary = "limited by the network (default)"
+
     pattern: Pattern = "ring"
     cpu_share: float = 0.0
     profile: Profile | None = None
@@ -207,6 +212,7 @@ class DemandCurve(Demand):
     cpu_use: CpuUse = 1.0
     cpu_estimate: CpuUse | None = None
     kind = "demand"
+    summary = "limited by the curve in 'demand' too (default where there is one)"
     pauses = True
     required = ("bandwidth", "demand")
 
@@ -298,6 +304,7 @@ class Compute(Demand):
     cpu_use: CpuUse = 1.0
     cpu_estimate: CpuUse | None = None
     kind = "compute"
+    summary = "moves nothing"
     network = False
     cpu_share = 1.0
     required = ()

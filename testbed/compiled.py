@@ -1,69 +1,36 @@
-"""Inner loops, compiled where Numba is installed; everything works without it.
+"""Inner loops that run as Python at first, and as machine code once that is worth it.
 
-Numba is an optional speed-up (``pip install hosenet[fast]``). What calls :func:`compiled` keeps a
-numpy path beside the loop, which decides the same, and takes it when this returns None.
-``HOSENET_NUMBA=0`` in the environment takes it too.
-
-A loop stands in a module of its own with the functions it calls, those marked :func:`inline`; such
-a module is imported where it is needed, for marking them imports Numba.
+A loop and the functions that it calls by name stand in one module; it takes arrays, numbers and
+named tuples of them. Numba compiles it when it first becomes long, and keeps the machine code
+beside the module (in its ``__pycache__``; for users who may not write there in their own cache
+folder), for all later runs until the module changes. ``python -m testbed.runs.precompile`` does so
+for all loops, as ``provision.sh install`` does; elsewhere the first long run compiles, and says so.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import os
+import sys
 from collections.abc import Callable
 from functools import cache, cached_property
+from threading import Timer
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any, ClassVar
 
-SWITCH = "HOSENET_NUMBA"
-
-Loop = TypeVar("Loop", bound=Callable[..., Any])
-
-
-@cache
-def numba_available() -> bool:
-    """Whether loops can be compiled. Looks for the package without importing it."""
-    return os.environ.get(SWITCH, "1") != "0" and importlib.util.find_spec("numba") is not None
-
-
-@cache
-def compiled(loop: Loop) -> Loop | None:
-    """``loop`` as machine code, or None without Numba. Compiled at the first call, then cached."""
-    return _compile(loop) if numba_available() else None
-
-
-def inline(part: Loop) -> Loop:
-    """Mark a function that compiled loops call; without Numba it stays as it is.
-
-    It becomes part of its callers: handing it a named tuple of many arrays costs nothing.
-    """
-    return _compile(part, inline="always") if numba_available() else part
-
-
-def _compile(function: Loop, **options: Any) -> Loop:
-    import numba
-
-    machine_code: Loop = numba.njit(cache=True, nogil=True, **options)(function)
-    return machine_code
-
-
-ENOUGH = 400_000
-"""Steps of a :class:`LazyLoop` that take as long in Python as Numba takes to import."""
+SILENT_S = 2.0
+"""Compiling that takes longer is announced."""
 
 
 class LazyLoop:
-    """A loop that runs as Python at first, and as machine code once it has taken many steps.
+    """A loop with its two forms, which compute the same to the last bit.
 
-    Small runs never import Numba (0.3 to 0.5 s) and long ones hardly notice the beginning. Both
-    compute the same, to the last bit.
+    Small runs never import Numba (0.3 to 0.5 s), and long ones hardly notice the beginning.
     """
 
-    def __init__(self, loop: Callable[..., Any], *parts: Callable[..., Any]) -> None:
-        """``parts``: the functions that ``loop`` calls by their names."""
+    patience: ClassVar[int] = 400_000
+    """Steps that take as long in Python as Numba takes to import."""
+
+    def __init__(self, loop: Callable[..., Any]) -> None:
         self.python = loop
-        self._parts = parts
         self._run: Callable[..., Any] | None = None
         self._steps = 0
 
@@ -71,17 +38,72 @@ class LazyLoop:
         """Run the loop, which will take about so many steps."""
         if self._run is None:
             self._steps += steps
-            if self._steps <= ENOUGH:
+            if self._steps <= self.patience:
                 return self.python(*arguments)
-            self._run = self.machine_code or self.python
+            self._run = self.machine_code
         return self._run(*arguments)
 
     @cached_property
-    def machine_code(self) -> Callable[..., Any] | None:
-        """The loop compiled together with its parts; None without Numba."""
-        if not numba_available():
-            return None
+    def machine_code(self) -> Callable[..., Any]:
+        """The loop as machine code; what it calls becomes part of it.
+
+        Inlined at the level of Numba's own code, so that handing on a named tuple of many arrays
+        costs nothing.
+        """
+        _announce()
         # Compiled parts stand under their names in a scope of its own: the module keeps Python.
         scope = dict(self.python.__globals__)
-        scope.update({part.__name__: _compile(part, inline="always") for part in self._parts})
-        return _compile(FunctionType(self.python.__code__, scope, self.python.__name__))
+        for name, part in _called(self.python, {}).items():
+            scope[name] = _compile(_in_scope(part, scope), inline="always")
+        return _compile(_in_scope(self.python, scope), cache=True)
+
+
+def _called(function: Any, found: dict[str, FunctionType]) -> dict[str, FunctionType]:
+    """Adds the functions of its own module that a function calls, also indirectly."""
+    for name in function.__code__.co_names:
+        part = function.__globals__.get(name)
+        own = isinstance(part, FunctionType) and part.__module__ == function.__module__
+        if own and name not in found:
+            found[name] = part
+            _called(part, found)
+    return found
+
+
+def _in_scope(function: Any, scope: dict[str, Any]) -> FunctionType:
+    return FunctionType(function.__code__, scope, function.__name__)
+
+
+def _compile(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    import numba
+
+    machine_code: Callable[..., Any] = numba.njit(nogil=True, **options)(function)
+    return machine_code
+
+
+@cache
+def _announce() -> None:
+    """Have a line written to standard error whenever compiling takes its time."""
+    from numba.core import event
+
+    class Announcing(event.Listener):
+        """Starts a timer with each compilation, which ends with it. One runs inside another."""
+
+        def __init__(self) -> None:
+            self._timers: list[Timer] = []
+
+        def on_start(self, started: Any) -> None:
+            name = started.data["dispatcher"].py_func.__name__
+            timer = Timer(SILENT_S, _say, (f"compiling {name}, once for this installation ...",))
+            timer.daemon = True
+            timer.start()
+            self._timers.append(timer)
+
+        def on_end(self, ended: Any) -> None:
+            del ended
+            self._timers.pop().cancel()
+
+    event.register("numba:compile", Announcing())  # type: ignore[no-untyped-call]
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"{sentence}\n")

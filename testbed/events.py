@@ -7,15 +7,37 @@ Rates and times are in experiment units; raw figures of the emulated wire end in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from annotated_types import Len
+from pydantic import AfterValidator, ConfigDict, Field
+
+LARGEST = 10**30
+"""Above all that is counted here, and far below where arithmetic with floats ends in an error."""
+
+Int = Annotated[int, Field(strict=True, gt=-LARGEST, lt=LARGEST)]
+Number = Annotated[float, Field(strict=True, gt=-LARGEST, lt=LARGEST)]
+Pair = Annotated[list[Int], Len(2, 2)]
+
+
+def _of_a_link(sample: list[float]) -> list[float]:
+    if sample[0] != int(sample[0]):
+        raise ValueError(f"{sample[0]} is no directed link")
+    return sample
+
+
+Sample = Annotated[list[Number], Len(3, 3), AfterValidator(_of_a_link)]
+"""``[directed link, sent, reserved]``."""
 
 
 @dataclass(frozen=True)
 class Event:
     """``t`` is experiment time in seconds."""
 
-    t: float
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    t: Number
     name: ClassVar[str] = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -33,7 +55,7 @@ class RunStarted(Event):
     run: str
     policy: str
     backend: str
-    seed: int
+    seed: Int
     topology: dict[str, Any]
 
 
@@ -81,13 +103,13 @@ class JobReserved(Event):
 
     name: ClassVar[str] = "job_reserved"
     job_id: str
-    start_s: float
-    end_s: float | None
-    rate_bps: int
-    estimate_s: float | None
-    root: int
-    vms_on: list[list[int]]
-    links: list[list[int]]
+    start_s: Number
+    end_s: Number | None
+    rate_bps: Int
+    estimate_s: Number | None
+    root: Int
+    vms_on: list[Pair]
+    links: list[Pair]
     tier: str = "foreground"
 
 
@@ -102,14 +124,14 @@ class JobWaits(Event):
     job_id: str
     reason: str
     behind: list[str]
-    until_s: float | None
+    until_s: Number | None
 
 
 @dataclass(frozen=True)
 class JobStarted(Event):
     name: ClassVar[str] = "job_started"
     job_id: str
-    rate_bps: int
+    rate_bps: Int
     tier: str = "foreground"
 
 
@@ -119,8 +141,8 @@ class JobRescaled(Event):
 
     name: ClassVar[str] = "job_rescaled"
     job_id: str
-    rate_bps: int
-    links: list[list[int]]
+    rate_bps: Int
+    links: list[Pair]
 
 
 @dataclass(frozen=True)
@@ -129,8 +151,8 @@ class JobProgress(Event):
 
     name: ClassVar[str] = "job_progress"
     job_id: str
-    received_bytes: int
-    share: float
+    received_bytes: Int
+    share: Number
 
 
 @dataclass(frozen=True)
@@ -141,7 +163,7 @@ class JobEnded(Event):
     job_id: str
     outcome: str
     reason: str
-    measured_s: float | None
+    measured_s: Number | None
     detail: dict[str, Any]
 
 
@@ -151,7 +173,7 @@ class JobShortened(Event):
 
     name: ClassVar[str] = "job_shortened"
     job_id: str
-    until_s: float
+    until_s: Number
     reason: str
 
 
@@ -172,8 +194,8 @@ class JobResumed(Event):
     name: ClassVar[str] = "job_resumed"
     job_id: str
     tier: str = "foreground"
-    cost_s: float = 0.0
-    end_s: float | None = None
+    cost_s: Number = 0.0
+    end_s: Number | None = None
 
 
 @dataclass(frozen=True)
@@ -183,12 +205,12 @@ class JobMigrated(Event):
     name: ClassVar[str] = "job_migrated"
     job_id: str
     reason: str
-    root: int
-    vms_on: list[list[int]]
-    links: list[list[int]]
+    root: Int
+    vms_on: list[Pair]
+    links: list[Pair]
     tier: str = "foreground"
-    cost_s: float = 0.0
-    end_s: float | None = None
+    cost_s: Number = 0.0
+    end_s: Number | None = None
 
 
 @dataclass(frozen=True)
@@ -205,8 +227,8 @@ class LinkSample(Event):
     """Rates on directed links: [[id, mean sent since the last sample, reserved now]]."""
 
     name: ClassVar[str] = "link_sample"
-    interval_s: float
-    links: list[list[float]]
+    interval_s: Number
+    links: list[Sample]
 
 
 @dataclass(frozen=True)
@@ -217,7 +239,7 @@ class FidelityNoted(Event):
     level: str
     check: str
     reason: str
-    figures: dict[str, float]
+    figures: dict[str, Number]
 
 
 @dataclass(frozen=True)
@@ -235,26 +257,3 @@ EVENTS: dict[str, type[Event]] = {
         FidelityNoted, RunEnded,
     )
 }  # fmt: skip
-
-
-# Per event, all fields and those that have a default: they came later than the first run folders.
-_FIELDS = {
-    kind.name: (
-        frozenset(f.name for f in fields(kind)),
-        frozenset(f.name for f in fields(kind) if f.default is not MISSING),
-    )
-    for kind in EVENTS.values()
-}
-
-
-def event_from_json(record: dict[str, Any]) -> Event:
-    """The inverse of :meth:`Event.to_json`; ValueError for what is not a record."""
-    kind = EVENTS.get(str(record.get("event")))
-    if kind is None:
-        raise ValueError(f"unknown event {record.get('event')!r}")
-    names, optional = _FIELDS[kind.name]
-    given = {k: v for k, v in record.items() if k != "event"}
-    wrong = names - optional - set(given) | set(given) - names
-    if wrong:
-        raise ValueError(f"{kind.name}: fields {sorted(wrong)} missing or unknown")
-    return kind(**given)

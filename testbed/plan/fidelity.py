@@ -27,7 +27,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Where doubt begins. ``docs/validity.md`` says what each was set from."""
+    """Where doubt begins. ``docs/runs-and-fidelity.md`` says what each was set from."""
 
     load_suspect: float = 0.9
     load_invalid: float = 1.1

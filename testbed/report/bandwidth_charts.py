@@ -18,7 +18,7 @@ from testbed.report.plot_style import (
     series_colour,
     svg,
 )
-from testbed.results.bandwidth_sweep import MeasuredLadder
+from testbed.results.bandwidth_sweep import MeasuredSweep
 from testbed.results.metrics import JobRow
 from testbed.results.tables import Verdict
 from testbed.spec.expectation import ApplicationExpectation, Band
@@ -226,15 +226,15 @@ def scaling_alt(found: Sequence[Application]) -> str:
 # ---- A measured profile: running time against bandwidth, and where more of it gains nothing.
 
 
-def profile_svg(measured: MeasuredLadder) -> str:
+def profile_svg(measured: MeasuredSweep) -> str:
     """Every run a small point, medians as a line; shaded is what is above the threshold."""
     with figure(9.4, 3.9) as made:
         axes = made.add_subplot()
-        for rung in measured.rungs:
-            at = [rung.bandwidth_bps / 1e6] * len(rung.times_s)
+        for point in measured.points:
+            at = [point.bandwidth_bps / 1e6] * len(point.times_s)
             axes.plot(
                 at,
-                rung.times_s,
+                point.times_s,
                 color=MUTED,
                 linestyle="none",
                 marker="_",
@@ -242,19 +242,19 @@ def profile_svg(measured: MeasuredLadder) -> str:
                 markeredgewidth=1.2,
             )
         axes.plot(
-            [rung.bandwidth_bps / 1e6 for rung in measured.rungs],
-            [rung.median_s for rung in measured.rungs],
+            [point.bandwidth_bps / 1e6 for point in measured.points],
+            [point.median_s for point in measured.points],
             color=series_colour(0),
             linewidth=1.4,
             marker="o",
             markersize=7,
             label=f"{measured.application}: median",
         )
-        modelled = [rung for rung in measured.rungs if rung.model_s is not None]
+        modelled = [point for point in measured.points if point.model_s is not None]
         if modelled:
             axes.plot(
-                [rung.bandwidth_bps / 1e6 for rung in modelled],
-                [rung.model_s or 0.0 for rung in modelled],
+                [point.bandwidth_bps / 1e6 for point in modelled],
+                [point.model_s or 0.0 for point in modelled],
                 color=series_colour(1),
                 linestyle="none",
                 marker="o",
@@ -263,7 +263,7 @@ def profile_svg(measured: MeasuredLadder) -> str:
                 label="the application's model",
             )
         least_bps, longest_s = measured.profile.options[0]
-        xs = [bps / 1e6 for bps in _between(least_bps, measured.rungs[-1].bandwidth_bps)]
+        xs = [bps / 1e6 for bps in _between(least_bps, measured.points[-1].bandwidth_bps)]
         axes.plot(
             xs,
             [longest_s * least_bps / 1e6 / x for x in xs],
@@ -272,7 +272,7 @@ def profile_svg(measured: MeasuredLadder) -> str:
             linestyle=(0, (4, 2)),
             label="limited by the network alone",
         )
-        top = measured.rungs[-1].bandwidth_bps
+        top = measured.points[-1].bandwidth_bps
         if measured.found:
             axes.axvspan(
                 measured.threshold_bps / 1e6, top * 1.02 / 1e6, color=BAND, alpha=0.25, linewidth=0
@@ -289,11 +289,11 @@ def _between(low_bps: int, high_bps: int) -> list[float]:
     return [low_bps + (high_bps - low_bps) * step / 300 for step in range(301)]
 
 
-def profile_alt(measured: MeasuredLadder) -> str:
+def profile_alt(measured: MeasuredSweep) -> str:
     """The picture in words."""
     points = ", ".join(
-        f"{seconds_text(rung.median_s)} at {bandwidth_text(rung.bandwidth_bps)}"
-        for rung in measured.rungs
+        f"{seconds_text(point.median_s)} at {bandwidth_text(point.bandwidth_bps)}"
+        for point in measured.points
     )
     said = [measured.sentence(), measured.model_sentence()]
     return f"{measured.application}: {points}. {' '.join(f'{one}.' for one in said if one)}"

@@ -12,7 +12,6 @@ from urllib.parse import quote
 
 from jinja2 import DictLoader, Environment, StrictUndefined
 
-from testbed.errors import BadInput
 from testbed.events import FidelityNoted, JobEnded
 from testbed.report import labels
 from testbed.report.bandwidth_charts import (
@@ -35,11 +34,11 @@ from testbed.report.link_timelines import (
 from testbed.report.result_tables import in_order
 from testbed.results import folder as names
 from testbed.results.audit import Audit, audit, audit_all
-from testbed.results.bandwidth_sweep import PROFILE_RECORD, ladder_from_json
+from testbed.results.bandwidth_sweep import PROFILE_RECORD, stored_sweep
 from testbed.results.folder import RunFolder
 from testbed.results.metrics import LIVE, Summary
-from testbed.results.reading import CHANGED, Run, load_run, policy_folders, read_json
-from testbed.results.tables import Verdicts, evaluate, link_rows, verdicts_from_json
+from testbed.results.reading import Run, load_run, policy_folders, read_json
+from testbed.results.tables import Verdicts, link_rows, stored_expectation, stored_verdicts
 from testbed.spec.expectation import ApplicationExpectation, Expectation
 
 MAX_TABLE_ROWS = 200
@@ -133,37 +132,13 @@ def overview_page(path: Path, runs: Sequence[Run]) -> str:
     return _environment().get_template("overview.html").render(context)
 
 
-def stored_verdicts(run: Run) -> Verdicts:
-    """The verdicts of ``summary.json``; for an interrupted run, of its resolved experiment."""
-    stored = (run.stored_summary or {}).get("expectations")
-    if isinstance(stored, dict):
-        try:
-            return verdicts_from_json(stored)
-        except ValueError as error:
-            raise BadInput(f"{run.path / names.SUMMARY}: damaged: {error}", CHANGED) from error
-    return evaluate(expectation_of(run), run.rows, run.summary.fidelity)
-
-
-def expectation_of(run: Run) -> Expectation:
-    """The ``expect`` block that ``spec.resolved.json`` holds; an empty one where it has none."""
-    block = (run.resolved or {}).get("expect")
-    if not isinstance(block, dict):
-        return Expectation()
-    try:
-        return Expectation.from_json(block)
-    except ValueError as error:
-        own, above = run.path / names.RESOLVED, run.path.parent / names.RESOLVED
-        where = own if own.is_file() else above
-        raise BadInput(f"{where}: damaged: expect: {error}", CHANGED) from error
-
-
 # ------------------------------------------------------------------------------------ pictures
 
 
 def _pictures(run: Run, verdicts: Verdicts) -> list[Picture]:
     events, span_s = run.file.events, run.summary.span_s
     out = _profile_pictures(run)
-    expected = _expected(expectation_of(run), verdicts)
+    expected = _expected(stored_expectation(run), verdicts)
     found = applications(run.rows, verdicts.rows, expected)
     if found:
         out.append(
@@ -204,10 +179,7 @@ def _profile_pictures(run: Run) -> list[Picture]:
     record = read_json(path)
     if record is None:
         return []
-    try:
-        measured = ladder_from_json(record)
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{path}: damaged: {error}") from error
+    measured = stored_sweep(record, path)
     model = measured.model_sentence()
     rings = "" if model is None else f"{model} (rings). "
     return [

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from testbed.report.labels import bandwidth_text, ratio_text, seconds_text
-from testbed.results.bandwidth_sweep import MeasuredLadder
+from testbed.results.bandwidth_sweep import MeasuredSweep
 from testbed.results.metrics import Summary
 from testbed.results.tables import Results, Verdict
 from testbed.units import human_duration, human_share
@@ -137,7 +137,7 @@ def _time(value: float | None) -> str:
     return "–" if value is None else human_duration(value)
 
 
-def profile_table(measured: MeasuredLadder) -> Table:
+def profile_table(measured: MeasuredSweep) -> Table:
     """One line a bandwidth: median, spread, the model's time, the time over the threshold's."""
     table = Table(title=Text(f"profile of {measured.application}"), title_justify="left")
     modelled = measured.model_threshold_bps is not None
@@ -146,20 +146,20 @@ def profile_table(measured: MeasuredLadder) -> Table:
         table.add_column(heading, justify="right")
     table.add_column("in the profile")
     offered = {bps for bps, _ in measured.profile.options}
-    for rung in measured.rungs:
-        if rung.bandwidth_bps == measured.threshold_bps:
+    for point in measured.points:
+        if point.bandwidth_bps == measured.threshold_bps:
             note = "threshold" if measured.found else "yes, the ladder's end"
-        elif rung.bandwidth_bps in offered:
+        elif point.bandwidth_bps in offered:
             note = "yes"
         else:
-            above = rung.bandwidth_bps > measured.threshold_bps
+            above = point.bandwidth_bps > measured.threshold_bps
             note = "no: gains nothing" if above else "no: not faster than less bandwidth"
         table.add_row(
-            Text(bandwidth_text(rung.bandwidth_bps)),
-            Text(f"{rung.median_s:.3f} s"),
-            Text(f"{100 * rung.spread:.2f} %" if len(rung.times_s) > 1 else "–"),
-            *([Text(f"{rung.model_s:.3f} s")] if modelled else ()),
-            Text(f"{measured.elongation(rung):.3f}"),
+            Text(bandwidth_text(point.bandwidth_bps)),
+            Text(f"{point.median_s:.3f} s"),
+            Text(f"{100 * point.spread:.2f} %" if len(point.times_s) > 1 else "–"),
+            *([Text(f"{point.model_s:.3f} s")] if modelled else ()),
+            Text(f"{measured.elongation(point):.3f}"),
             Text(note),
         )
     return table

@@ -136,4 +136,4 @@ def _fix_rates(
     return kept
 
 
-FILL = LazyLoop(fill_loop, _shares, _levels, _fix_rates)
+FILL = LazyLoop(fill_loop)

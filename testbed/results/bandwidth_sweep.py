@@ -1,6 +1,6 @@
 """A profile out of the runs of a ladder: times per bandwidth, the threshold, and the file.
 
-``profile.json`` in a run folder holds what :meth:`MeasuredLadder.to_json` gives; ``profile.yaml``
+``profile.json`` in a run folder holds what :meth:`MeasuredSweep.to_json` gives; ``profile.yaml``
 is what a job's ``profile`` names (docs/decisions/0460).
 """
 
@@ -8,12 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any, NotRequired
+
+from annotated_types import Len
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
 
 from jobs.job_profile import Profile, measured_profile
 from testbed.errors import RunFailed
+from testbed.events import Int, Number
 from testbed.results.metrics import JobRow
+from testbed.results.reading import checked
 from testbed.spec.profile import profile_text
 from testbed.spec.sourced import Ladder
 from testbed.units import format_share, human_bandwidth
@@ -27,7 +34,7 @@ SHOWN_REASONS = 5
 
 
 @dataclass(frozen=True)
-class Rung:
+class SweepPoint:
     """What was measured at one bandwidth, in experiment seconds, in the order of the runs.
 
     ``model_s`` is what the application's model says; None where it has none.
@@ -48,12 +55,12 @@ class Rung:
 
 
 @dataclass(frozen=True)
-class MeasuredLadder:
-    """``rungs`` by bandwidth, rising; ``profile`` are those worth offering, up to the threshold."""
+class MeasuredSweep:
+    """``points`` by rising bandwidth; ``profile``: those worth offering, up to the threshold."""
 
     application: str
     tolerance: float
-    rungs: tuple[Rung, ...]
+    points: tuple[SweepPoint, ...]
     profile: Profile
 
     @property
@@ -63,18 +70,18 @@ class MeasuredLadder:
 
     @property
     def found(self) -> bool:
-        """Whether there is a rung above the threshold, which gains nothing."""
-        return self.threshold_bps < self.rungs[-1].bandwidth_bps
+        """Whether there is a point above the threshold, which gains nothing."""
+        return self.threshold_bps < self.points[-1].bandwidth_bps
 
-    def elongation(self, rung: Rung) -> float:
+    def elongation(self, point: SweepPoint) -> float:
         """The time there over the time at the threshold."""
-        return rung.median_s / self.profile.options[-1][1]
+        return point.median_s / self.profile.options[-1][1]
 
     @property
     def model_threshold_bps(self) -> int | None:
         """What the same rule finds in the model's times; None where there is no model."""
-        points = [(r.bandwidth_bps, r.model_s) for r in self.rungs if r.model_s is not None]
-        if len(points) < len(self.rungs):
+        points = [(r.bandwidth_bps, r.model_s) for r in self.points if r.model_s is not None]
+        if len(points) < len(self.points):
             return None
         return measured_profile(points, self.tolerance)[1]
 
@@ -86,20 +93,23 @@ class MeasuredLadder:
         if expected_bps == self.threshold_bps:
             return "The application's model says the same"
         what = human_bandwidth(expected_bps)
-        reached = expected_bps < self.rungs[-1].bandwidth_bps
+        reached = expected_bps < self.points[-1].bandwidth_bps
         return f"The application's model says {what if reached else 'that it is not reached'}"
 
     def sentence(self) -> str:
         """The threshold in words, and what is not known of it."""
-        at, top = human_bandwidth(self.threshold_bps), human_bandwidth(self.rungs[-1].bandwidth_bps)
+        at, top = (
+            human_bandwidth(self.threshold_bps),
+            human_bandwidth(self.points[-1].bandwidth_bps),
+        )
         if not self.found:
             return (
                 f"No-elongation threshold: not reached, {top} is the ladder's end and still faster"
                 " than what is below it"
-                if len(self.rungs) > 1
+                if len(self.points) > 1
                 else f"No-elongation threshold: one bandwidth, {top}, tells nothing of it"
             )
-        least = " at most" if self.threshold_bps == self.rungs[0].bandwidth_bps else ""
+        least = " at most" if self.threshold_bps == self.points[0].bandwidth_bps else ""
         within = format_share(self.tolerance)
         return (
             f"No-elongation threshold: {at}{least}; up to {top} nothing was faster by more than"
@@ -115,14 +125,14 @@ class MeasuredLadder:
             "model_threshold_bps": self.model_threshold_bps,
             "rungs": [
                 {
-                    "bandwidth_bps": rung.bandwidth_bps,
-                    "median_s": rung.median_s,
-                    "spread": rung.spread,
-                    "elongation": self.elongation(rung),
-                    "model_s": rung.model_s,
-                    "times_s": list(rung.times_s),
+                    "bandwidth_bps": point.bandwidth_bps,
+                    "median_s": point.median_s,
+                    "spread": point.spread,
+                    "elongation": self.elongation(point),
+                    "model_s": point.model_s,
+                    "times_s": list(point.times_s),
                 }
-                for rung in self.rungs
+                for point in self.points
             ],
             "options": [
                 {"bandwidth_bps": bps, "duration_s": time_s} for bps, time_s in self.profile.options
@@ -131,22 +141,24 @@ class MeasuredLadder:
 
     def text(self, origin: str) -> str:
         """The profile as a file for a job's ``profile``; ``origin`` says where it comes from."""
-        runs = len(self.rungs[0].times_s)
+        runs = len(self.points[0].times_s)
         of = "one run" if runs == 1 else f"medians of {runs} runs"
-        head = [origin, f"{len(self.rungs)} bandwidths were tried, {of} each.", self.sentence()]
+        head = [origin, f"{len(self.points)} bandwidths were tried, {of} each.", self.sentence()]
         comments = "".join(f"# {line}\n" for line in head)
         return comments + profile_text(self.profile, self.application)
 
 
-def measured_ladder(application: str, tolerance: float, rungs: Sequence[Rung]) -> MeasuredLadder:
+def measured_sweep(
+    application: str, tolerance: float, points: Sequence[SweepPoint]
+) -> MeasuredSweep:
     """The profile in what was measured, by :func:`jobs.job_profile.measured_profile`."""
-    ordered = tuple(sorted(rungs, key=lambda rung: rung.bandwidth_bps))
-    points = [(rung.bandwidth_bps, rung.median_s) for rung in ordered]
-    profile, _ = measured_profile(points, tolerance)
-    return MeasuredLadder(application, tolerance, ordered, profile)
+    ordered = tuple(sorted(points, key=lambda point: point.bandwidth_bps))
+    times = [(point.bandwidth_bps, point.median_s) for point in ordered]
+    profile, _ = measured_profile(times, tolerance)
+    return MeasuredSweep(application, tolerance, ordered, profile)
 
 
-def ladder_of_rows(ladder: Ladder, rows: Sequence[JobRow]) -> MeasuredLadder:
+def sweep_of_rows(ladder: Ladder, rows: Sequence[JobRow]) -> MeasuredSweep:
     """The profile in a run's jobs. Raises RunFailed where one of them did not finish."""
     own = [row for row in rows if row.application == ladder.application]
     failed = [row for row in own if row.outcome != "finished" or row.measured_s is None]
@@ -157,18 +169,37 @@ def ladder_of_rows(ladder: Ladder, rows: Sequence[JobRow]) -> MeasuredLadder:
         said += [f"{more} more did not finish"] if more > 0 else []
         said += [f"{missing} were never started"] if missing else []
         raise RunFailed(f"no profile: {'; '.join(said)}")
-    rungs = []
+    points = []
     for bps in ladder.bandwidths_bps:
         there = [row for row in own if row.requested_bps == bps]
         model_s = there[0].estimate_s if ladder.modelled else None
-        rungs.append(Rung(bps, tuple(row.measured_s or 0.0 for row in there), model_s))
-    return measured_ladder(ladder.application, ladder.tolerance, rungs)
+        points.append(SweepPoint(bps, tuple(row.measured_s or 0.0 for row in there), model_s))
+    return measured_sweep(ladder.application, ladder.tolerance, points)
 
 
-def ladder_from_json(record: dict[str, Any]) -> MeasuredLadder:
-    """What :meth:`MeasuredLadder.to_json` wrote; KeyError, TypeError, ValueError if damaged."""
-    rungs = [
-        Rung(int(one["bandwidth_bps"]), tuple(one["times_s"]), one.get("model_s"))
-        for one in record["rungs"]
+class _StoredPoint(TypedDict):
+    bandwidth_bps: Int
+    times_s: Annotated[list[Number], Len(1)]
+    model_s: NotRequired[Number | None]
+
+
+class _StoredSweep(TypedDict):
+    application: str
+    tolerance: Number
+    rungs: Annotated[list[_StoredPoint], Len(1)]
+
+
+_STORED = TypeAdapter(_StoredSweep)
+
+
+def stored_sweep(record: object, path: Path) -> MeasuredSweep:
+    """The content of ``profile.json``, as :meth:`MeasuredSweep.to_json` wrote it.
+
+    Raises BadInput where it is damaged.
+    """
+    stored = checked(_STORED, record, path, "profile")
+    points = [
+        SweepPoint(one["bandwidth_bps"], tuple(one["times_s"]), one.get("model_s"))
+        for one in stored["rungs"]
     ]
-    return measured_ladder(str(record["application"]), float(record["tolerance"]), rungs)
+    return measured_sweep(stored["application"], stored["tolerance"], points)

@@ -1,6 +1,6 @@
 """A run folder: made once, written whole file by whole file, owned by the person who called sudo.
 
-``docs/run-folder.md`` describes every file in it.
+``docs/runs-and-fidelity.md`` describes every file in it.
 """
 
 from __future__ import annotations

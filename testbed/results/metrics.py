@@ -1,6 +1,6 @@
 """Events to ``jobs.csv`` rows and ``summary.json``: one pass, memory per job and not per event.
 
-Every figure is defined in ``docs/run-folder.md``; the audit computes the main ones again by itself.
+Every metric is defined in ``docs/runs-and-fidelity.md``; the audit computes them by itself.
 """
 
 from __future__ import annotations

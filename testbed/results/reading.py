@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypeVar
+
+from annotated_types import Len
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from testbed.errors import BadInput
-from testbed.events import Event, RunEnded, RunStarted, event_from_json
+from testbed.events import (
+    EVENTS,
+    Event,
+    Int,
+    JobEnded,
+    JobSubmitted,
+    Number,
+    RunEnded,
+    RunStarted,
+)
 from testbed.results import folder as names
 from testbed.results.metrics import JobRow, Summary, Tally
-from testbed.results.shape import check_shape, require_where_there
 
 CHANGED = "the folder was changed after its run: run again"
 """The mend of a damaged folder."""
@@ -62,6 +74,125 @@ class Run:
     files: tuple[str, ...] = field(default=())
 
 
+T = TypeVar("T")
+
+
+class _Profile(TypedDict):
+    options: Annotated[list[Annotated[list[Number], Len(2, 2)]], Len(1)]
+
+
+class _Request(TypedDict):
+    """Fields of a request's record that are read; each kind of demand has others of its own."""
+
+    id: str
+    submit_s: Number
+    n_vms: Int
+    bandwidth_bps: Int
+    duration_s: Number
+    deadline_s: Number | None
+    kind: str
+    application: str | None
+    value: Number
+    # Not every request has them, nor had the first run folders.
+    cores: NotRequired[Int]
+    memory_mib: NotRequired[Int]
+    lease: NotRequired[str | None]
+    wanted_s: NotRequired[Number | None]
+    estimate_s: NotRequired[Number | None]
+    profile: NotRequired[_Profile | None]
+
+
+class _Detail(TypedDict):
+    price: NotRequired[Number]
+
+
+class _Links(TypedDict):
+    lower: list[Int]
+    upper: list[Int]
+    capacity_bps: list[Int]
+
+
+class _Tree(TypedDict):
+    root: Int
+    parent: list[Int]
+    uplink: list[Int]
+
+
+class _Topology(TypedDict):
+    names: list[str]
+    slots: list[Int]
+    links: _Links
+    trees: list[_Tree]
+    memory_mib: NotRequired[list[Int]]
+
+
+_EVENT = {name: TypeAdapter(kind).validator.validate_python for name, kind in EVENTS.items()}
+_REQUEST = TypeAdapter(_Request)
+_DETAIL = TypeAdapter(_Detail)
+_TOPOLOGY = TypeAdapter(_Topology)
+
+
+def event_from_json(record: Mapping[str, Any]) -> Event:
+    """The inverse of :meth:`Event.to_json`; ValueError names what is wrong with the record."""
+    given = dict(record)
+    name = given.pop("event", None)
+    if name not in EVENTS:
+        raise ValueError(f"unknown event {name!r}")
+    where = name
+    try:
+        event: Event = _EVENT[name](given)
+        match event:
+            case JobSubmitted():
+                where = "job"
+                _REQUEST.validate_python(event.job)
+            case JobEnded():
+                where = "detail"
+                _DETAIL.validate_python(event.detail)
+            case RunStarted():
+                where = "topology"
+                _TOPOLOGY.validate_python(event.topology)
+    except ValidationError as error:
+        raise ValueError(first_fault(error, where)) from None
+    return event
+
+
+def checked(kind: TypeAdapter[T], record: object, path: Path, where: str) -> T:
+    """A stored record as its type. Raises BadInput naming the file and what is wrong there."""
+    try:
+        return kind.validate_python(record)
+    except ValidationError as error:
+        raise BadInput(f"{path}: damaged: {first_fault(error, where)}", CHANGED) from error
+
+
+def first_fault(error: ValidationError, where: str) -> str:
+    """The first thing wrong with a record, missing fields first: ``job: n_vms is not int``."""
+    fault = min(error.errors(include_url=False), key=lambda one: one["type"] != "missing")
+    *above, name = [part for part in fault["loc"] if isinstance(part, str)] or ["it"]
+    place = ".".join([where, *above])
+    if fault["type"] == "missing":
+        return f"{place} lacks {name}"
+    said = _FAULTS.get(fault["type"], "is {input!r}").format_map(fault)
+    return f"{place}: {name} {said}"
+
+
+_FAULTS = {
+    "int_type": "is not int",
+    "float_type": "is not float",
+    "float_parsing": "is no number",
+    "string_type": "is not str",
+    "list_type": "is not list",
+    "tuple_type": "is not list",
+    "dict_type": "is not dict",
+    "mapping_type": "is not dict",
+    "dataclass_type": "is no object",
+    "unexpected_keyword_argument": "is unknown",
+    "too_short": "is not as long as it must be",
+    "too_long": "is not as short as it must be",
+    "less_than": "is not a number that can be counted with",
+    "greater_than": "is not a number that can be counted with",
+}
+
+
 def read_events(path: Path) -> EventFile:
     """Parse ``events.jsonl``. Raises BadInput naming file and line where it is damaged.
 
@@ -96,7 +227,6 @@ def _parse(path: Path, number: int, raw: bytes) -> Event | None:
     """The event on a line; None for a last line that a killed process cut short."""
     try:
         event = event_from_json(_object(raw))
-        check_shape(event)
     except (ValueError, RecursionError) as error:
         if not raw.endswith(b"\n"):
             return None
@@ -208,7 +338,7 @@ def load_run(path: Path) -> Run:
         file=file,
         started=file.lines[0].event,
         rows=tuple(tally.rows()),
-        summary=tally.summary(**{key: (stored or {}).get(key) for key in _ONLY_STORED}),
+        summary=tally.summary(**{key: (stored or {}).get(key) for key in _Stored.__annotations__}),
         stored_summary=stored,
         # Several policies share what belongs to the experiment: it lies one folder up.
         provenance=_first_object(path / names.PROVENANCE, above / names.PROVENANCE),
@@ -219,17 +349,19 @@ def load_run(path: Path) -> Run:
 
 
 # What the events do not know: the experiment's name, and what the run took.
-_ONLY_STORED = {"name": "str | None", "wall_s": "float | None"}
+class _Stored(TypedDict, total=False):
+    name: str | None
+    wall_s: Number | None
+
+
+_STORED = TypeAdapter(_Stored)
 
 
 def _stored_summary(path: Path) -> dict[str, Any] | None:
     stored = read_json(path)
     if not isinstance(stored, dict):
         return None
-    try:
-        require_where_there("summary", stored, _ONLY_STORED)
-    except ValueError as error:
-        raise BadInput(f"{path}: damaged: {error}", CHANGED) from error
+    checked(_STORED, stored, path, "summary")
     return stored
 
 

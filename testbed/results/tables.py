@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import IO, Any, Literal, get_args
+from typing import IO, Any, Literal
+
+from pydantic import TypeAdapter
 
 from testbed import events
+from testbed.events import Int, Number
 from testbed.results import folder as names
 from testbed.results.folder import RunFolder
 from testbed.results.metrics import Fidelity, JobRow, Summary, tally
-from testbed.results.reading import read_events
-from testbed.results.shape import require_all
-from testbed.spec.expectation import ApplicationExpectation, Band, Expectation
+from testbed.results.reading import Run, checked, read_events
+from testbed.spec.expectation import Band, Expectation
 from topologies.datacentre import DataCentre
 
 JOB_COLUMNS = (
@@ -241,17 +243,6 @@ def write_links_csv(rows: Iterable[LinkRow], file: IO[str]) -> None:
 # ---- Whether what an experiment expects of its results came true: decides exit code 1.
 
 
-__all__ = [
-    "Answer",
-    "ApplicationExpectation",
-    "Band",
-    "Expectation",
-    "Verdict",
-    "Verdicts",
-    "evaluate",
-    "verdicts_from_json",
-]
-
 Answer = Literal["ok", "outside", "open"]
 """``open``: nothing was expected of this job."""
 
@@ -262,11 +253,11 @@ class Verdict:
 
     job_id: str
     application: str
-    requested_bps: int
-    granted_bps: int | None
-    estimate_s: float | None
-    measured_s: float | None
-    ratio: float | None
+    requested_bps: Int
+    granted_bps: Int | None
+    estimate_s: Number | None
+    measured_s: Number | None
+    ratio: Number | None
     verdict: Answer
     why: str
 
@@ -296,22 +287,25 @@ class Verdicts:
         }
 
 
-def verdicts_from_json(record: Mapping[str, Any]) -> Verdicts:
-    """The inverse of :meth:`Verdicts.to_json`; raises ValueError where it is not one."""
-    require_all("expectations", record, _VERDICTS_FIELDS)
-    rows = tuple(_verdict_from_json(row) for row in record["rows"])
-    return Verdicts(rows, tuple(record["complaints"]))
+_VERDICTS = TypeAdapter(Verdicts)
+_EXPECTATION = TypeAdapter(Expectation)
 
 
-_VERDICTS_FIELDS = {"rows": "list[dict[str, Any]]", "complaints": "list[str]"}
-_VERDICT_FIELDS = {f.name: "str" if f.type == "Answer" else str(f.type) for f in fields(Verdict)}
+def stored_verdicts(run: Run) -> Verdicts:
+    """The verdicts of ``summary.json``; for an interrupted run, of its resolved experiment."""
+    stored = (run.stored_summary or {}).get("expectations")
+    if not isinstance(stored, dict):
+        return evaluate(stored_expectation(run), run.rows, run.summary.fidelity)
+    return checked(_VERDICTS, stored, run.path / names.SUMMARY, "expectations")
 
 
-def _verdict_from_json(record: Mapping[str, Any]) -> Verdict:
-    require_all("expectations.rows", record, _VERDICT_FIELDS)
-    if record["verdict"] not in get_args(Answer):
-        raise ValueError(f"expectations.rows: verdict is {record['verdict']!r}")
-    return Verdict(**{name: record[name] for name in _VERDICT_FIELDS})
+def stored_expectation(run: Run) -> Expectation:
+    """The ``expect`` block that ``spec.resolved.json`` holds; an empty one where it has none."""
+    block = (run.resolved or {}).get("expect")
+    if not isinstance(block, dict):
+        return Expectation()
+    own, above = run.path / names.RESOLVED, run.path.parent / names.RESOLVED
+    return checked(_EXPECTATION, block, own if own.is_file() else above, "expect")
 
 
 def evaluate(expect: Expectation, rows: Iterable[JobRow], fidelity: Fidelity) -> Verdicts:

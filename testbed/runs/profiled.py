@@ -9,7 +9,7 @@ from typing import Any
 
 from testbed.errors import BadInput, RunFailed
 from testbed.report.page import write_report
-from testbed.results.bandwidth_sweep import PROFILE, PROFILE_RECORD, MeasuredLadder, ladder_of_rows
+from testbed.results.bandwidth_sweep import PROFILE, PROFILE_RECORD, MeasuredSweep, sweep_of_rows
 from testbed.results.folder import RunFolder, caller
 from testbed.runs.playing import Recorded
 from testbed.spec.experiment import Experiment
@@ -20,7 +20,7 @@ class Profiled:
     """A run of a ladder, and the profile in it; ``file`` is where else it was written."""
 
     recorded: Recorded
-    measured: MeasuredLadder
+    measured: MeasuredSweep
     file: Path
 
     def to_json(self) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def profiled(experiment: Experiment, recorded: Recorded, to: Path | None) -> Pro
     if experiment.ladder is None:
         raise ValueError(f"{experiment.name} climbs no ladder")
     try:
-        measured = ladder_of_rows(experiment.ladder, recorded.results.rows)
+        measured = sweep_of_rows(experiment.ladder, recorded.results.rows)
     except RunFailed as error:
         raise RunFailed(error.message, f"see {recorded.folder.path}") from None
     folder = recorded.folder

@@ -3,25 +3,87 @@
 On arrival a request ⟨n, b, p, d⟩ is relaxed to p̃ = min((1 + γ)p, d) and every point of a grid of
 starting times and bandwidths is tried; the one that raises the network's DRU least is reserved.
 Nothing is changed afterwards. What a job leaves when it ends early is free at once; one that has
-not ended when its reservation does is killed (docs/decisions/0320, 0321).
+not ended when its reservation does is killed.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 
+from jobs.demand import scaled_duration_s
 from jobs.request import JobRequest
 from testbed.embedding.base import Embedder
 from testbed.embedding.placement import Refusal
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent, Reject, Reserve, Start
 from testbed.schedulers.charging import deadline_discount, is_service, job_price
-from testbed.schedulers.dcloud_search import Choice, Search, place
+from testbed.schedulers.dcloud_search import Choice, Search, Shape, place
 from testbed.schedulers.policy import PolicyKind, View, parameter
-from testbed.schedulers.reshaping import Reshaping, Shape, relaxed_s, shapes
 from topologies.datacentre import DataCentre
 
 GAMMA = 0.12
 """The profiling relax index of the paper's comparisons: profiles err by up to 12 %."""
+
+
+STEPS = 10
+"""Bins of either range: 11 starting times, and for each 11 bandwidths (Algorithm 1)."""
+
+
+@dataclass(frozen=True)
+class Reshaping:
+    """Which of the two means are allowed, and how finely the room is searched."""
+
+    slides: bool = True
+    scales: bool = True
+    steps: int = STEPS
+
+
+def relaxed_s(duration_s: float, deadline_s: float, gamma: float) -> float:
+    """p̃ = min((1 + γ)p, d): the profile with its tolerated error (Section III.A)."""
+    return min((1.0 + gamma) * duration_s, deadline_s)
+
+
+def shapes(
+    bandwidth_bps: int, relaxed: float, deadline_s: float, reshaping: Reshaping
+) -> list[list[Shape]]:
+    """The grid of Algorithm 1, one list per t' in rising order, b' falling within it.
+
+    t' goes from 0 to d - p̃, b' from b down to b·p̃/(d - t'), each in ``steps`` equal steps; a range
+    without extent has one point (the printed loop would never end). b' is rounded up to whole
+    bit/s, so that t' + p' ≤ d. Reckoned in exact fractions: a bandwidth of exactly one half is
+    one half.
+
+    Raises ValueError when p̃ > d.
+    """
+    p, d = Fraction(relaxed), Fraction(deadline_s)
+    if not 0 < p <= d:
+        raise ValueError(f"a relaxed duration of {relaxed:g} s does not fit {deadline_s:g} s")
+    # Over the common denominator everything is an integer, and integers are fast.
+    scale = math.lcm(p.denominator, d.denominator)
+    p_ticks, d_ticks = int(p * scale), int(d * scale)
+    room, n = d_ticks - p_ticks, reshaping.steps
+    delays = range(n + 1) if room > 0 and reshaping.slides else range(1)
+    return [
+        [
+            Shape(
+                delay_s=float(Fraction(i * room, n * scale)) if i else 0.0,
+                rate_bps=rate,
+                duration_s=scaled_duration_s(relaxed, bandwidth_bps, rate),
+            )
+            for rate in _rates(bandwidth_bps, p_ticks * n, d_ticks * n - i * room, reshaping)
+        ]
+        for i in delays
+    ]
+
+
+def _rates(bandwidth_bps: int, need: int, time: int, reshaping: Reshaping) -> list[int]:
+    """Falling bandwidths for a job that needs ``need`` ticks at b and has ``time`` ticks."""
+    spare, n = time - need, reshaping.steps
+    if spare <= 0 or not reshaping.scales or bandwidth_bps == 0:
+        return [bandwidth_bps]
+    # b' = b - k·b(d - t' - p̃) / (10(d - t')), rounded up.
+    return [-(-bandwidth_bps * (n * time - k * spare) // (n * time)) for k in range(n + 1)]
 
 
 class DCloud:
@@ -36,8 +98,6 @@ class DCloud:
         gamma: float = GAMMA,
         reshaping: Reshaping | None = None,
         name: str = "dcloud",
-        *,
-        compile_loops: bool = True,
     ) -> None:
         if not 0.0 <= gamma <= 1.0:
             raise ValueError(f"the profiling relax index lies between 0 and 1, not at {gamma:g}")
@@ -45,7 +105,6 @@ class DCloud:
         self._embedder = embedder
         self._gamma = gamma
         self._reshaping = reshaping or Reshaping()
-        self._compile_loops = compile_loops
         self._search: Search | None = None
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
@@ -99,7 +158,7 @@ class DCloud:
 
     def _search_in(self, datacentre: DataCentre) -> Search:
         if self._search is None or self._search.datacentre is not datacentre:
-            self._search = Search(datacentre, self._embedder, compile_loops=self._compile_loops)
+            self._search = Search(datacentre, self._embedder)
         return self._search
 
 

@@ -9,16 +9,16 @@ Where a node has several uplinks (fat-trees; the paper has trees alone) they cou
 total capacity, and a switch is among the parents' children of every one.
 
 Admitting a job changes the DRU only at the nodes above and with its VMs, and only while it holds
-them: :func:`increases` integrates those differences and nothing else (docs/decisions/0320).
+them: :func:`increases` integrates those differences and nothing else. On a single tree with Oktopus
+:mod:`testbed.schedulers.tree_dru` computes the same.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -110,28 +110,6 @@ class Candidate:
     footprint: Footprint
     start_s: float
     end_s: float
-
-
-def integral(
-    utilisation: Utilisation, reservations: Iterable[Candidate], start_s: float, end_s: float
-) -> FloatArray:
-    """U in ``[start_s, end_s)`` by full integration over the whole data centre; shape (levels,).
-
-    The definition, slow: what :func:`increases` is tested against.
-    """
-    dc = utilisation.datacentre
-    held = list(reservations)
-    marks = {start_s, end_s} | {c.start_s for c in held} | {c.end_s for c in held}
-    times = sorted(t for t in marks if start_s <= t <= end_s)
-    total = np.zeros(len(utilisation.levels))
-    for since_s, until_s in pairwise(times):
-        used = np.zeros(dc.n_servers + dc.n_links, dtype=np.int64)
-        for candidate in held:
-            if candidate.start_s <= since_s < candidate.end_s:
-                used[candidate.footprint.objects] += candidate.footprint.amounts
-        dru, _ = utilisation.nodes(used)
-        total += utilisation.by_level(dru) * (until_s - since_s)
-    return total
 
 
 def less(a: Sequence[float], b: Sequence[float]) -> bool:

@@ -97,7 +97,7 @@ class Experiment:
             "workload": self.workload,
             "workload_facts": dict(self.workload_facts),
             **({} if self.ladder is None else {"ladder": asdict(self.ladder)}),
-            "jobs": [] if self.workload_facts else [asdict(job) for job in self.jobs],
+            "jobs": [] if self.workload_facts else [job.to_json() for job in self.jobs],
             "expect": asdict(self.expect),
             "overrides": dict(self.overrides),
         }

@@ -66,8 +66,7 @@ class JobEntry(SpecModel):
     )
     kind: JobKind | None = Field(
         None,
-        description="transfer: limited by the network (default); demand: limited by the curve"
-        " in 'demand' too (default where there is one); compute: moves nothing",
+        description="; ".join(f"{name}: {each.summary}" for name, each in KINDS.items()),
     )
     pattern: Pattern | None = Field(None, description="who sends to whom (default ring)")
     application: Name | None = Field(

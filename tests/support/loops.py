@@ -8,22 +8,21 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from testbed.compiled import numba_available
 from testbed.reservation.maxmin import FILL, FloatArray
 from testbed.reservation.timeline import LEAST, SWEEP
+from testbed.schedulers.dcloud_search import PLACE
+from testbed.schedulers.tree_dru import INCREASES
 from topologies.datacentre import IntArray
 
-BOTH_FORMS = pytest.mark.parametrize(
-    "machine_code",
-    [False, pytest.param(True, marks=pytest.mark.skipif(not numba_available(), reason="no Numba"))],
-)
+BOTH_FORMS = pytest.mark.parametrize("machine_code", [False, True])
+LOOPS = (SWEEP, LEAST, FILL, PLACE, INCREASES)
 
 
 @contextmanager
 def loops(*, machine_code: bool) -> Iterator[None]:
-    """Runs the loops of ``testbed.reservation`` in one form, whatever they have done before."""
+    """Runs all loops in one form, whatever they have done before."""
     with pytest.MonkeyPatch.context() as patch:
-        for loop in (SWEEP, LEAST, FILL):
+        for loop in LOOPS:
             patch.setattr(loop, "_run", loop.machine_code if machine_code else loop.python)
         yield
 

@@ -295,7 +295,7 @@ class SimulatedBackend:
     def _plan(self, job: _SimJob) -> None:
         """When it will end at its present rate; best-effort jobs wait for the next settling."""
         job.epoch += 1
-        if job.best_effort and self._shared is not None and self._shared.independent:
+        if self._flow_by_flow(job):
             return
         begin_s = job.since_s if job.since_s > job.idle_until_s else job.idle_until_s
         request = job.request
@@ -304,13 +304,18 @@ class SimulatedBackend:
         if end_s < math.inf:
             heapq.heappush(self._ends, (end_s, request.id, job.epoch, job))
 
+    def _flow_by_flow(self, job: _SimJob) -> bool:
+        """True of a job that ends with the last of its flows, each of which has a volume."""
+        flows = job.best_effort and self._shared is not None and self._shared.independent
+        return flows and not job.request.demand.timed
+
     def _settle(self) -> None:
         """Give best-effort jobs their present share."""
         if self._shared is None or not self._shared.guests:
             return
         for job_id, rate in self._shared.settle().items():
             job = self._jobs[job_id]
-            if self._shared.independent:
+            if self._flow_by_flow(job):
                 job.end_s = self._now_s + self._shared.longest_left_s(job_id)
             elif rate != job.rate_bps:
                 self._bring_up_to_date(job)
@@ -357,7 +362,8 @@ class SimulatedBackend:
             if job.epoch == epoch:
                 over.append(job)
         if self._guests and self._shared is not None and self._shared.independent:
-            over += [job for k in self._guests if (job := self._jobs[k]).end_s <= end_s]
+            here = [self._jobs[job_id] for job_id in self._guests]
+            over += [job for job in here if job.end_s <= end_s and self._flow_by_flow(job)]
         if len(over) == 1:
             return [self._finish(over[0])]
         over.sort(key=lambda job: job.request.id)

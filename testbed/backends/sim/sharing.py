@@ -125,7 +125,7 @@ class SharedNetwork:
     def join(self, job: JobRequest, placement: Placement) -> None:
         """A best-effort job starts."""
         flows = traffic(self._datacentre, job, placement, self._seed)
-        bits = job.demand.volume_bits(job) / flows.per_vm
+        bits = math.inf if job.demand.timed else job.demand.volume_bits(job) / flows.per_vm
         priority = (
             proximate_priority(self._datacentre, job, placement, flows)
             if self._sharing.weights == "proximate"

@@ -1,7 +1,7 @@
 """Replays a run's events and proves what must always be true.
 
 Shares no code with the schedulers, the embedders, the ledger or the engine: it has its own
-arithmetic. ``docs/audit.md`` lists the checks.
+arithmetic. ``docs/runs-and-fidelity.md`` lists the checks.
 """
 
 from testbed.results.audit.checks import CHECKS, audit, audit_all

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from testbed import events
-from testbed.results.audit.history import Dossier, Finding, History, about
+from testbed.results.audit.history import Finding, History, JobHistory, about
 from testbed.results.folder import EVENTS
 
 Pairs = Sequence[Sequence[int]]
@@ -101,7 +101,7 @@ def bookings(history: History) -> list[Booking]:
     return sorted(out, key=lambda booking: booking.line)
 
 
-def _bookings(job: Dossier) -> Iterator[Booking]:
+def _bookings(job: JobHistory) -> Iterator[Booking]:
     """One job's intervals: each begins with a reservation or a change and ends at the next one."""
     now: Booking | None = None
 
@@ -156,7 +156,7 @@ def placements(history: History) -> Iterator[Finding]:
         for entry in job.lines:
             event = entry.event
             if isinstance(event, events.JobReserved | events.JobMigrated):
-                for wrong in history.world.misplaced(event.root, event.vms_on, request["n_vms"]):
+                for wrong in history.topology.misplaced(event.root, event.vms_on, request["n_vms"]):
                     yield Finding(EVENTS, entry.number, f"{job.job_id}: {wrong}")
 
 
@@ -166,7 +166,7 @@ def hoses(history: History) -> Iterator[Finding]:
         yield from _hose_findings(history, job)
 
 
-def _hose_findings(history: History, job: Dossier) -> Iterator[Finding]:
+def _hose_findings(history: History, job: JobHistory) -> Iterator[Finding]:
     root, rate_bps = -1, 0
     vms: Pairs = ()
     for entry in job.lines:
@@ -187,16 +187,16 @@ def _hose_findings(history: History, job: Dossier) -> Iterator[Finding]:
                 continue
         # A placement that makes no sense has its own finding.
         request = job.request
-        if request is None or history.world.misplaced(root, vms, request["n_vms"]):
+        if request is None or history.topology.misplaced(root, vms, request["n_vms"]):
             continue
-        need = history.world.hose(root, vms, rate_bps)
+        need = history.topology.hose(root, vms, rate_bps)
         yield from _compare(history, job.job_id, entry.number, event.links, need)
 
 
 def _compare(
     history: History, job_id: str, line: int, links: Pairs, need: dict[int, int]
 ) -> Iterator[Finding]:
-    world = history.world
+    topology = history.topology
     given: dict[int, int] = {}
     for directed, bps in links:
         if directed in given:
@@ -205,8 +205,8 @@ def _compare(
     for directed in sorted({*given, *need}):
         has, wants = given.get(directed, 0), need.get(directed, 0)
         if has != wants:
-            known = 0 <= directed < world.n_directed
-            name = world.link(directed) if known else f"directed link {directed}"
+            known = 0 <= directed < topology.n_directed
+            name = topology.link(directed) if known else f"directed link {directed}"
             said = f"{has} bit/s reserved on {name}, its hose needs {wants}"
             yield Finding(EVENTS, line, f"{job_id}: {said}")
 
@@ -251,21 +251,23 @@ def _of_profile(options: list[list[float]], granted: float) -> float:
 
 def samples(history: History) -> Iterator[Finding]:
     """Every sample is of a link that exists and shows no more than the link can carry."""
-    world = history.world
+    topology = history.topology
     for line, event in history.each(events.LinkSample):
         if event.interval_s <= 0:
             yield Finding(EVENTS, line, f"a sample over {event.interval_s} s")
         for directed, sent, reserved in event.links:
             number = int(directed)
-            if not 0 <= number < world.n_directed:
+            if not 0 <= number < topology.n_directed:
                 yield Finding(EVENTS, line, f"directed link {number} does not exist")
                 continue
-            capacity = world.capacity_bps[number // 2]
+            capacity = topology.capacity_bps[number // 2]
             if reserved > capacity or reserved < 0:
-                said = f"{reserved:.0f} bit/s reserved on {world.link(number)}, capacity {capacity}"
+                said = (
+                    f"{reserved:.0f} bit/s reserved on {topology.link(number)}, capacity {capacity}"
+                )
                 yield Finding(EVENTS, line, said)
             if not 0 <= sent <= capacity * (1 + SAMPLE_SLACK):
-                said = f"{sent:.0f} bit/s sent on {world.link(number)}, capacity {capacity}"
+                said = f"{sent:.0f} bit/s sent on {topology.link(number)}, capacity {capacity}"
                 yield Finding(EVENTS, line, said)
 
 
@@ -328,23 +330,23 @@ def slots(history: History) -> Iterator[Finding]:
     """The VMs of each tier against the servers' slots; a lease's VM takes one for each core."""
     each = {job_id: job.slots_per_vm for job_id, job in history.jobs.items()}
     what = "VMs" if all(n == 1 for n in each.values()) else "VM slots"
-    yield from _on_servers(history, history.world.slots, each, what, "slots")
+    yield from _on_servers(history, history.topology.slots, each, what, "slots")
 
 
 def memory(history: History) -> Iterator[Finding]:
     """The memory of all VMs against the servers'."""
     each = {job_id: job.memory_per_vm_mib for job_id, job in history.jobs.items()}
-    yield from _on_servers(history, history.world.memory_mib or [], each, "MiB", "MiB")
+    yield from _on_servers(history, history.topology.memory_mib or [], each, "MiB", "MiB")
 
 
 def has_memory(history: History) -> str | None:
-    return None if history.world.memory_mib is not None else "memory limits nothing here"
+    return None if history.topology.memory_mib is not None else "memory limits nothing here"
 
 
 def _on_servers(
     history: History, has: Sequence[int], each: Mapping[str, int], taken: str, unit: str
 ) -> Iterator[Finding]:
-    world = history.world
+    topology = history.topology
 
     def capacity(server: int) -> int:
         return has[server] if 0 <= server < len(has) else 0
@@ -352,7 +354,7 @@ def _on_servers(
     def say(word: str) -> Callable[[int, int, int], str]:
         return lambda server, amount, room: (
             f"{amount} {taken} {word} "
-            f"{world.node(server) if 0 <= server < world.n_nodes else server}, "
+            f"{topology.node(server) if 0 <= server < topology.n_nodes else server}, "
             f"which has {room} {unit}"
         )
 
@@ -368,15 +370,15 @@ def _on_servers(
 
 
 def links(history: History) -> Iterator[Finding]:
-    world = history.world
+    topology = history.topology
 
     def capacity(directed: int) -> int:
-        return world.capacity_bps[directed // 2] if 0 <= directed < world.n_directed else 0
+        return topology.capacity_bps[directed // 2] if 0 <= directed < topology.n_directed else 0
 
     def say(word: str) -> Callable[[int, int, int], str]:
         return lambda directed, taken, has: (
             f"{taken} bit/s are {word} on "
-            f"{world.link(directed) if 0 <= directed < world.n_directed else directed}, "
+            f"{topology.link(directed) if 0 <= directed < topology.n_directed else directed}, "
             f"which carries {has} bit/s"
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from testbed import events
-from testbed.results.audit.history import Dossier, Finding, History, about
+from testbed.results.audit.history import Finding, History, JobHistory, about
 from testbed.results.audit.summary_check import LEVELS
 from testbed.results.folder import EVENTS
 
@@ -96,7 +96,7 @@ def notes(history: History) -> Iterator[Finding]:
 
 def topology(history: History) -> Iterator[Finding]:
     """The arrays of ``run_started`` describe a data centre."""
-    for problem in history.world.problems():
+    for problem in history.topology.problems():
         yield Finding(EVENTS, history.file.lines[0].number, problem)
 
 
@@ -162,7 +162,7 @@ def arrivals(history: History) -> Iterator[Finding]:
         yield from _too_early(job, max(submit_s, arrival.t))
 
 
-def _too_early(job: Dossier, arrival_s: float) -> Iterator[Finding]:
+def _too_early(job: JobHistory, arrival_s: float) -> Iterator[Finding]:
     earliest_s = arrival_s
     for entry in job.lines:
         event = entry.event

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -10,13 +11,25 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from testbed import events
+from testbed.results.folder import RESOLVED
 from testbed.results.reading import EventFile, Line
 
 Kind = TypeVar("Kind", bound=events.Event)
 
+_CLAIMS_OF_EARLIER_FOLDERS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("dcloud", "dcloud-ts", "dcloud-bs"), ("within-deadline",)),
+    **dict.fromkeys(("jsa", "simple-jsa"), ("options-within-deadline",)),
+    "easy": ("head-not-delayed",),
+    "fcfs": ("in-order-of-arrival",),
+    "mbfcbs": ("best-effort-preempted-once",),
+    "scripted": ("every-job-starts",),
+    "vc": ("granted-as-asked",),
+}
+"""Claims by policy, for run folders that do not hold them yet."""
+
 
 @dataclass
-class Dossier:
+class JobHistory:
     """One job: its request and all its events, in the order of the file."""
 
     job_id: str
@@ -52,17 +65,17 @@ class History:
     started: events.RunStarted
 
     @cached_property
-    def world(self) -> World:
-        return World(self.started.topology)
+    def topology(self) -> Topology:
+        return Topology(self.started.topology)
 
     @cached_property
-    def jobs(self) -> dict[str, Dossier]:
+    def jobs(self) -> dict[str, JobHistory]:
         """Every job any event names, by first mention."""
-        out: dict[str, Dossier] = {}
+        out: dict[str, JobHistory] = {}
         for line in self.file.lines:
             job_id = job_of(line.event)
             if job_id is not None:
-                out.setdefault(job_id, Dossier(job_id)).lines.append(line)
+                out.setdefault(job_id, JobHistory(job_id)).lines.append(line)
         return out
 
     @property
@@ -81,6 +94,30 @@ class History:
         for line in self.file.lines:
             if isinstance(line.event, kind):
                 yield line.number, line.event
+
+    @cached_property
+    def resolved(self) -> dict[str, Any] | str:
+        """``spec.resolved.json``, or what is wrong with it."""
+        # The policies of an early run share the file above them.
+        for folder in (self.folder, self.folder.parent):
+            try:
+                value = json.loads((folder / RESOLVED).read_text(encoding="utf-8"))
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError, RecursionError) as error:
+                return f"damaged: {error}"
+            return value if isinstance(value, dict) else "is not an object"
+        return "is missing: what was asked for cannot be told"
+
+    @cached_property
+    def claims(self) -> tuple[str, ...]:
+        """Invariants that the policy declared for itself in ``spec.resolved.json``."""
+        declared = None if isinstance(self.resolved, str) else self.resolved.get("claims")
+        if isinstance(declared, list):
+            return tuple(str(claim) for claim in declared)
+        if self.policy == "easy" and "estimates=user" in self.started.policy:
+            return ("head-not-delayed-by-user-estimates",)
+        return _CLAIMS_OF_EARLIER_FOLDERS.get(self.policy, ())
 
     @property
     def policy(self) -> str:
@@ -105,7 +142,7 @@ def about(a: float, b: float, slack_s: float = 0.0) -> bool:
 
 
 @dataclass(frozen=True)
-class World:
+class Topology:
     """``topology`` of ``run_started``: slots per server, links, and the trees by their root."""
 
     record: dict[str, Any]
@@ -258,12 +295,22 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """One invariant. ``applies`` gives the reason why it does not, or None where it does."""
+    """One invariant. ``applies`` gives the reason why it does not, or None where it does.
+
+    One with ``claims`` is proved of policies that declare one of them.
+    """
 
     name: str
     says: str
     find: Callable[[History], Iterator[Finding]]
     applies: Callable[[History], str | None] = lambda _: None
+    claims: tuple[str, ...] = ()
+
+    def why_not(self, history: History) -> str | None:
+        """The reason why the check does not apply to a run; None where it does."""
+        if self.claims and not set(self.claims) & set(history.claims):
+            return f"{history.policy} does not claim it"
+        return self.applies(history)
 
 
 @dataclass(frozen=True)
@@ -294,3 +341,10 @@ class Audit:
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "passed": self.passed}
+
+
+def has_file(name: str) -> Callable[[History], str | None]:
+    """Condition of checks on a file that an interrupted run may lack."""
+    return lambda history: (
+        None if (history.folder / name).is_file() else f"the run never wrote {name}"
+    )

@@ -2,40 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from testbed import events
-from testbed.results.audit.history import Dossier, Finding, History, about
+from testbed.results.audit.history import Check, Finding, History, JobHistory, about
 from testbed.results.folder import EVENTS
 
-# ------------------------------------------------------------------------------- by policy
 
-
-def is_dcloud(history: History) -> str | None:
-    # A label is the name, and the parameters after it.
-    if history.policy.startswith("dcloud"):
-        return None
-    return f"the policy is {history.policy}, not of the dcloud family"
-
-
-def is_vc(history: History) -> str | None:
-    own = history.policy == "vc" or history.policy.startswith("vc-")
-    return None if own else f"the policy is {history.policy}, not vc"
-
-
-def is_fcfs(history: History) -> str | None:
-    own = history.policy == "fcfs" or history.policy.startswith("fcfs-")
-    return None if own else f"the policy is {history.policy}, not fcfs"
-
-
-def is_jsa(history: History) -> str | None:
-    own = history.policy in ("jsa", "simple-jsa")
-    return None if own else f"the policy is {history.policy}, not jsa"
-
-
-def options_in_time(history: History) -> Iterator[Finding]:
+def options_within_deadline(history: History) -> Iterator[Finding]:
     """JSA gives a job an option of its profile, and one that ends by its deadline."""
     for job in history.jobs.values():
         request = job.request
@@ -66,7 +42,7 @@ def within_deadline(history: History) -> Iterator[Finding]:
                 yield Finding(EVENTS, line, f"{job.job_id}: {said}")
 
 
-def asked_is_granted(history: History) -> Iterator[Finding]:
+def granted_as_asked(history: History) -> Iterator[Finding]:
     """VC reserves what was asked for, from the arrival on, or rejects."""
     for job in history.jobs.values():
         request = job.request
@@ -76,7 +52,7 @@ def asked_is_granted(history: History) -> Iterator[Finding]:
                 yield Finding(EVENTS, line, f"{job.job_id}: {said}")
 
 
-def first_come_first_served(history: History) -> Iterator[Finding]:
+def in_order_of_arrival(history: History) -> Iterator[Finding]:
     """Jobs start in the order in which they were submitted."""
     order = {event.job["id"]: n for n, (_, event) in enumerate(history.each(events.JobSubmitted))}
     latest, by = -1, ""
@@ -89,13 +65,19 @@ def first_come_first_served(history: History) -> Iterator[Finding]:
             latest, by = place, event.job_id
 
 
-# ---- What leases are promised: their start, and at most one preemption.
+def no_preemption(history: History) -> Iterator[Finding]:
+    """A running job stays as and where it is until it ends."""
+    moved = (events.JobPreempted, events.JobMigrated, events.JobTierSwitched)
+    for job in history.jobs.values():
+        for entry in job.lines:
+            if isinstance(entry.event, moved):
+                yield Finding(EVENTS, entry.number, f"{entry.event.name} of {job.job_id}")
 
 
 TIMED = ("advance", "immediate")
 
 
-def _type(job: Dossier) -> str | None:
+def _type(job: JobHistory) -> str | None:
     return (job.request or {}).get("lease")
 
 
@@ -105,11 +87,7 @@ def has_leases(history: History) -> str | None:
     return "no advance or immediate lease was asked for"
 
 
-def is_mbfcbs(history: History) -> str | None:
-    return None if history.policy == "mbfcbs" else f"the policy is {history.policy}, not mbfcbs"
-
-
-def starts(history: History) -> Iterator[Finding]:
+def lease_starts(history: History) -> Iterator[Finding]:
     """An advance lease starts when it wanted to, an immediate one when it comes; or never.
 
     Never is a rejection. One whose time had not come when a run was stopped has neither. In a live
@@ -138,7 +116,7 @@ def starts(history: History) -> Iterator[Finding]:
             yield Finding(EVENTS, ended[0], f"{_type(job)} lease {job.job_id} {said}")
 
 
-def preemptions(history: History) -> Iterator[Finding]:
+def best_effort_preempted_once(history: History) -> Iterator[Finding]:
     """Advance and immediate leases are never preempted, best-effort ones once at most."""
     for job in history.jobs.values():
         allowed = 0 if _type(job) in TIMED else 1
@@ -150,13 +128,11 @@ def preemptions(history: History) -> Iterator[Finding]:
 # ---- EASY's promise: whoever comes to the head of the queue is never delayed by a backfilled job.
 
 
-def is_easy(history: History) -> str | None:
-    return None if history.policy == "easy" else f"the policy is {history.policy}, not easy"
-
-
-def head_in_time(history: History) -> Iterator[Finding]:
+def head_not_delayed(history: History) -> Iterator[Finding]:
     """Nobody at the head of the queue starts later than was due when it came there."""
-    queue = _Queue(sum(history.world.slots), "estimates=user" in history.started.policy)
+    queue = _Queue(
+        sum(history.topology.slots), "head-not-delayed-by-user-estimates" in history.claims
+    )
     settled_s = 0.0
     for entry in history.file.lines:
         event = entry.event
@@ -225,3 +201,32 @@ class _Queue:
             case _:
                 pass
         return None
+
+
+def _claim(says: str, find: Callable[[History], Iterator[Finding]], *claims: str) -> Check:
+    return Check(claims[0], says, find, claims=claims)
+
+
+CLAIM_CHECKS = (
+    _claim("every job has the bandwidth it asked for", granted_as_asked, "granted-as-asked"),
+    _claim("every reservation ends by its deadline", within_deadline, "within-deadline"),
+    _claim(
+        "every job has an option of its profile that meets the deadline",
+        options_within_deadline,
+        "options-within-deadline",
+    ),
+    _claim("jobs start in the order of their arrival", in_order_of_arrival, "in-order-of-arrival"),
+    _claim(
+        "no head of the queue starts later than was due",
+        head_not_delayed,
+        "head-not-delayed",
+        "head-not-delayed-by-user-estimates",
+    ),
+    _claim(
+        "only best-effort leases are preempted, each once at most",
+        best_effort_preempted_once,
+        "best-effort-preempted-once",
+    ),
+    _claim("no running job is preempted or moved", no_preemption, "no-preemption"),
+)
+"""Checks by the claims that policies declare, each called as its (first) claim."""

@@ -27,10 +27,6 @@ _JUDGED = "expectations"
 _SAID_CHARS = 160
 
 
-def has_summary(history: History) -> str | None:
-    return None if (history.folder / SUMMARY).is_file() else f"the run never wrote {SUMMARY}"
-
-
 def stored_summary(history: History) -> dict[str, Any] | str:
     """What ``summary.json`` holds, or what is wrong with it."""
     try:
@@ -143,7 +139,7 @@ def _sent(history: History) -> float | None:
     for _, sample in history.each(events.LinkSample):
         sampled_s += sample.interval_s
         bits += sample.interval_s * sum(sent for _, sent, _ in sample.links)
-    both = 2 * sum(history.world.capacity_bps)
+    both = 2 * sum(history.topology.capacity_bps)
     return bits / (both * sampled_s) if both and sampled_s and history.end_s > 0 else None
 
 
@@ -177,8 +173,8 @@ def _use(history: History) -> dict[str, float | None]:
             each = history.jobs[change.job_id].slots_per_vm
             vm_s += lasted_s * each * sum(count for _, count in change.vms_on)
         bits += lasted_s * sum(bps for _, bps in change.links)
-    slots = sum(history.world.slots) * history.end_s
-    links = 2 * sum(history.world.capacity_bps) * history.end_s
+    slots = sum(history.topology.slots) * history.end_s
+    links = 2 * sum(history.topology.capacity_bps) * history.end_s
     if since:
         # Something still runs at the end: that is a finding of its own, and no figure is due.
         return {}
@@ -216,23 +212,9 @@ def _short(value: object) -> str:
 # ---- ``spec.resolved.json``: whether it is the experiment that was run, and what it expects.
 
 
-def resolved(history: History) -> dict[str, Any] | str:
-    """The experiment with every default in place, or what is wrong with it."""
-    # Several policies of an early run share what lies above them.
-    for folder in (history.folder, history.folder.parent):
-        try:
-            value = json.loads((folder / RESOLVED).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError, RecursionError) as error:
-            return f"damaged: {error}"
-        return value if isinstance(value, dict) else "is not an object"
-    return "is missing: what was asked for cannot be told"
-
-
 def experiment(history: History) -> Iterator[Finding]:
     """Name, seed and policy are the run's, and jobs that it lists are those that came."""
-    spec = resolved(history)
+    spec = history.resolved
     if isinstance(spec, str):
         yield Finding(RESOLVED, None, spec)
         return
@@ -274,7 +256,7 @@ def _jobs(history: History, listed: dict[str, dict[str, Any]]) -> Iterator[Findi
 
 def expected(history: History) -> Mapping[str, Any] | None:
     """The ``expect`` block of the resolved experiment; None where that cannot be told."""
-    spec = resolved(history)
+    spec = history.resolved
     block = spec.get("expect") if isinstance(spec, dict) else None
     return block if _is_expect(block) else None
 
@@ -386,7 +368,7 @@ def _due(history: History, expect: Mapping[str, Any], job: Cells) -> str:
     band, below = own.get("estimate_ratio"), own.get("scaled_down_below")
     band = expect.get("estimate_ratio") if band is None else band
     # A policy may say no, and may promise nothing; a script is to run its jobs.
-    free = named is None and history.policy != "scripted"
+    free = named is None and "every-job-starts" not in history.claims
     if free and (job["outcome"] == "rejected" or _best_effort(job)):
         return "open"
     got = job["granted_bps"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from testbed import events
 from testbed.results.audit.capacity_check import occupied
-from testbed.results.audit.history import Dossier, Finding, History, World, about
+from testbed.results.audit.history import Finding, History, JobHistory, Topology, about
 from testbed.results.folder import JOBS, LINKS
 
 Value = str | float | int | bool | None
@@ -25,10 +25,6 @@ STOPPED = "the run stopped before its end"
 """The reason of a job whose end no event tells."""
 
 
-def has_jobs_csv(history: History) -> str | None:
-    return None if (history.folder / JOBS).is_file() else f"the run never wrote {JOBS}"
-
-
 def facts(history: History) -> dict[str, Cells]:
     """Every submitted job's cells, in order of submission."""
     out = {}
@@ -39,7 +35,7 @@ def facts(history: History) -> dict[str, Cells]:
     return out
 
 
-def _cells(job: Dossier, request: Mapping[str, Any], policy: str) -> Cells:
+def _cells(job: JobHistory, request: Mapping[str, Any], policy: str) -> Cells:
     found, started = job.first(events.JobEnded), job.first(events.JobStarted)
     ended = None if found is None else found[1]
     booked = job.all(events.JobReserved)
@@ -193,11 +189,7 @@ def _cell_is(cell: str, value: Value) -> bool:
 
 COLUMNS = ["time_s", "link", "directed_link", "sent_bps", "reserved_bps", "capacity_bps"]
 MOST_ROWS, MOST_INTERVALS = 200_000, 200
-"""How finely the means of a run without samples are cut (docs/run-folder.md)."""
-
-
-def has_links_csv(history: History) -> str | None:
-    return None if (history.folder / LINKS).is_file() else f"the run never wrote {LINKS}"
+"""How finely the means of a run without samples are cut (docs/runs-and-fidelity.md)."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +205,7 @@ class _Row:
 def links_csv(history: History) -> Iterator[Finding]:
     """Row for row what was sampled; without samples the means of what was reserved."""
     sampled = next(history.each(events.LinkSample), None) is not None
-    named = _named(history.world)
+    named = _named(history.topology)
     due = _sampled(history) if sampled else _means(history)
     try:
         with (history.folder / LINKS).open(encoding="utf-8", newline="") as file:
@@ -233,11 +225,11 @@ def links_csv(history: History) -> Iterator[Finding]:
         yield Finding(LINKS, None, f"damaged: {error}")
 
 
-def _named(world: World) -> list[tuple[str, str, str]]:
+def _named(topology: Topology) -> list[tuple[str, str, str]]:
     """The cells that tell which directed link it is, and what it carries."""
     return [
-        (world.link(directed), str(directed), str(world.capacity_bps[directed // 2]))
-        for directed in range(world.n_directed)
+        (topology.link(directed), str(directed), str(topology.capacity_bps[directed // 2]))
+        for directed in range(topology.n_directed)
     ]
 
 

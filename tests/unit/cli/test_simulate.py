@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from testbed.cli import main
+from tests.support.loops import loops
 
 EXPERIMENT = """\
 name: small-day
@@ -102,16 +103,12 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_compiled_or_not_the_events_are_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from testbed.schedulers import dcloud_search
-
+def test_compiled_or_not_the_events_are_the_same(tmp_path: Path) -> None:
     events = []
     for name, there in (("with", True), ("without", False)):
-        monkeypatch.setattr(dcloud_search, "numba_available", lambda there=there: there)
         (tmp_path / name).mkdir()
-        assert simulated(tmp_path / name, policies="dcloud") == 0
+        with loops(machine_code=there):
+            assert simulated(tmp_path / name, policies="dcloud") == 0
         events.append((only_folder(tmp_path / name) / "events.jsonl").read_bytes())
     assert events[0] == events[1]
 

@@ -172,7 +172,8 @@ def test_a_request_of_a_wrong_shape_is_exit_2_with_the_line(
     folder, _ = write_run(tmp_path, sample.flat())
     mutate(folder.path, lambda records: records[1]["job"].update({key: value}))
     assert run([verb, str(folder.path)]) == 2
-    assert f"events.jsonl:2: damaged: job: {key} is not" in capsys.readouterr().err
+    field = "job.profile: options" if key == "profile" else f"job: {key}"
+    assert f"events.jsonl:2: damaged: {field} is not" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("price", [None, "x", []])

@@ -15,6 +15,7 @@ from testbed.errors import BadInput
 from testbed.report.page import write_report
 from testbed.results.folder import RunFolder
 from testbed.results.provenance import provenance
+from testbed.results.reading import event_from_json
 from testbed.results.tables import conclude_all
 from testbed.spec.expectation import Expectation
 from tests.unit.results import sample
@@ -261,7 +262,7 @@ def _rename(event: events.Event) -> events.Event:
         record["job_id"] = f"<img src=x>{EVIL}{record['job_id']}"
     if record.get("reason"):
         record["reason"] = EVIL
-    return events.event_from_json(record)
+    return event_from_json(record)
 
 
 # ------------------------------------------------------------------------------ other runs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ TOPOLOGY = topology_record(tree([2], [10**9], 2))
 
 def job(name: str, value: float) -> events.JobSubmitted:
     request = JobRequest(name, 10.0, 2, 1, 5.0, deadline_s=40.0, value=value)
-    return events.JobSubmitted(10.0, asdict(request))
+    return events.JobSubmitted(10.0, request.to_json())
 
 
 @pytest.fixture

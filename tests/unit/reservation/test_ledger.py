@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.compiled import numba_available
 from testbed.embedding.placement import Placement, hose_bps, tree_of
 from testbed.reservation.ledger import Ledger, LedgerBroken, OverCommit, footprint
 from testbed.reservation.timeline import SWEEP
@@ -363,6 +362,5 @@ def test_many_reservations_outgrow_every_array(ledger: Ledger) -> None:
     assert ledger.usage(600.5).slots[4] == 2
 
 
-@pytest.mark.skipif(not numba_available(), reason="no Numba")
 def test_compiled_once() -> None:
     assert SWEEP.machine_code is SWEEP.machine_code

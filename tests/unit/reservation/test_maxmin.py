@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from testbed.compiled import numba_available
 from testbed.reservation.maxmin import max_min_rates
 from tests.support.loops import fill_vectors, loops
 
@@ -76,7 +75,7 @@ def test_agrees_with_the_slow_version(problem: Problem) -> None:
     assert found == pytest.approx(slowly(problem), rel=1e-9, abs=1e-9)
     with loops(machine_code=False):
         assert solve(problem).tolist() == found.tolist()
-    with loops(machine_code=numba_available()):
+    with loops(machine_code=True):
         assert solve(problem).tolist() == found.tolist()
 
 

@@ -54,14 +54,15 @@ def test_checks_that_do_not_apply_say_why(tmp_path: Path) -> None:
     why = {r.name: r.why for r in audit(folder.path).results if r.status == "not applicable"}
     assert why == {
         "samples": "no link was sampled",
-        "dcloud-deadline": "the policy is scripted, not of the dcloud family",
+        "within-deadline": "scripted does not claim it",
         "memory": "memory limits nothing here",
         "lease-starts": "no advance or immediate lease was asked for",
-        "lease-preemptions": "the policy is scripted, not mbfcbs",
-        "jsa-options": "the policy is scripted, not jsa",
-        "vc-rate": "the policy is scripted, not vc",
-        "fcfs-order": "the policy is scripted, not fcfs",
-        "easy-head": "the policy is scripted, not easy",
+        "best-effort-preempted-once": "scripted does not claim it",
+        "options-within-deadline": "scripted does not claim it",
+        "granted-as-asked": "scripted does not claim it",
+        "in-order-of-arrival": "scripted does not claim it",
+        "head-not-delayed": "scripted does not claim it",
+        "no-preemption": "scripted does not claim it",
     }
 
 
@@ -508,23 +509,23 @@ def test_dcloud_admits_nothing_past_its_deadline(tmp_path: Path) -> None:
         one(r, "job_submitted", "late")["job"]["deadline_s"] = 130.0
 
     mutate(folder.path, tight)
-    found = failed(audit(folder.path))["dcloud-deadline"]
+    found = failed(audit(folder.path))["within-deadline"]
     assert ["its deadline is 131 s" in text for text in found] == [True]
 
 
 def test_vc_grants_what_is_asked(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, sample.main_example(policy="vc"))
     found = failed(audit(folder.path))
-    assert set(found) == {"vc-rate"}
-    assert len(found["vc-rate"]) == 8  # all but the two at their own bandwidth
+    assert set(found) == {"granted-as-asked"}
+    assert len(found["granted-as-asked"]) == 8  # all but the two at their own bandwidth
 
 
 def test_jsa_grants_options_of_the_profile(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, sample.main_example(policy="jsa"))
     found = failed(audit(folder.path))
-    assert set(found) == {"jsa-options"}
-    assert len(found["jsa-options"]) == 8
-    assert all("is none of its options" in said for said in found["jsa-options"])
+    assert set(found) == {"options-within-deadline"}
+    assert len(found["options-within-deadline"]) == 8
+    assert all("is none of its options" in said for said in found["options-within-deadline"])
 
 
 def test_fcfs_order(tmp_path: Path) -> None:
@@ -533,8 +534,37 @@ def test_fcfs_order(tmp_path: Path) -> None:
     assert audit(folder.path).passed
     folder, _ = write_run(tmp_path, bad)
     assert failed(audit(folder.path)) == {
-        "fcfs-order": ["events.jsonl:7: a starts after b, which arrived later"]
+        "in-order-of-arrival": ["events.jsonl:7: a starts after b, which arrived later"]
     }
+
+
+def _declare(path: Path, *claims: str) -> None:
+    file = path / "spec.resolved.json"
+    record = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps({**record, "claims": claims}), encoding="utf-8")
+
+
+def test_a_run_is_held_to_the_claims_in_its_folder(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.main_example(policy="mine"))
+    assert audit(folder.path).passed
+    _declare(folder.path, "granted-as-asked")
+    assert set(failed(audit(folder.path))) == {"granted-as-asked"}
+
+
+def test_declared_claims_replace_those_known_by_the_policys_name(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.main_example(policy="vc"))
+    assert not audit(folder.path).passed
+    _declare(folder.path)
+    assert audit(folder.path).passed
+
+
+def test_no_preemption_is_a_claim(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.preempting())
+    assert audit(folder.path).passed
+    _declare(folder.path, "no-preemption")
+    found = failed(audit(folder.path))
+    assert set(found) == {"no-preemption"}
+    assert any("job_preempted of" in said for said in found["no-preemption"])
 
 
 # ------------------------------------------------------------------------------------- tables
@@ -669,16 +699,17 @@ def test_every_check_has_been_shown_to_fail() -> None:
     shown |= {
         "memory",
         "lease-starts",
-        "lease-preemptions",
+        "best-effort-preempted-once",
         # In test_audit_tampering.py.
         "jobs.csv",
         "links.csv",
         "summary",
         "expectations",
-        "dcloud-deadline",
-        "vc-rate",
-        "fcfs-order",
-        "easy-head",  # in test_audit_easy.py
-        "jsa-options",
+        "within-deadline",
+        "granted-as-asked",
+        "in-order-of-arrival",
+        "head-not-delayed",  # in test_audit_easy.py
+        "options-within-deadline",
+        "no-preemption",
     }
     assert shown == {check.name for check in CHECKS}

@@ -52,11 +52,11 @@ JOBS = [job("a", 2, 10.0), job("b", 3, 5.0, 1.0), job("c", 1, 90.0, 2.0)]
 def test_a_head_that_a_backfilled_job_delays_is_found(tmp_path: Path) -> None:
     good = audited(tmp_path, Easy(), "easy", JOBS, 3)
     assert good.passed
-    (head,) = [r for r in good.results if r.name == "easy-head"]
+    (head,) = [r for r in good.results if r.name == "head-not-delayed"]
     assert head.status == "passed"
     bad = audited(tmp_path, Reckless(), "easy", JOBS, 3)
-    assert [r.name for r in bad.results if r.status == "failed"] == ["easy-head"]
-    (finding,) = next(r for r in bad.results if r.name == "easy-head").findings
+    assert [r.name for r in bad.results if r.status == "failed"] == ["head-not-delayed"]
+    (finding,) = next(r for r in bad.results if r.name == "head-not-delayed").findings
     assert "b was due at 10 s when it came to the head of the queue, and starts at 92 s" in str(
         finding
     )

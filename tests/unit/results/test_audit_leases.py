@@ -154,12 +154,14 @@ def test_one_preemption_of_a_best_effort_lease_is_allowed(tmp_path: Path) -> Non
 
 def test_a_second_one_is_found(tmp_path: Path) -> None:
     found = failed(tmp_path, preempted(2))
-    assert found == {"lease-preemptions": ["a is preempted a second time, at 3 s"]}
+    assert found == {"best-effort-preempted-once": ["a is preempted a second time, at 3 s"]}
 
 
 def test_a_preempted_immediate_lease_is_found(tmp_path: Path) -> None:
     found = failed(tmp_path, preempted(1, lease="immediate"))
-    assert found == {"lease-preemptions": ["a is preempted though it is immediate, at 1 s"]}
+    assert found == {
+        "best-effort-preempted-once": ["a is preempted though it is immediate, at 1 s"]
+    }
 
 
 def test_a_shortened_booking_ends_where_it_was_shortened_to(tmp_path: Path) -> None:

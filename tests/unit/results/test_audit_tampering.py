@@ -1,6 +1,6 @@
 """Tables, summary and experiment changed after the run, one value at a time: the audit notices.
 
-What it does not notice is named here (``UNCHECKED``), and in docs/audit.md.
+What it does not notice is named here (``UNCHECKED``), and in docs/runs-and-fidelity.md.
 """
 
 from __future__ import annotations

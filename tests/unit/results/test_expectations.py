@@ -4,8 +4,9 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from testbed.results import tables
 from testbed.results.metrics import Fidelity, JobRow, tally
-from testbed.results.tables import Verdicts, evaluate, verdicts_from_json
+from testbed.results.tables import Verdicts, evaluate
 from testbed.spec.expectation import ApplicationExpectation, Band, Expectation
 from tests.unit.results import sample
 
@@ -134,11 +135,11 @@ def test_json_there_and_back() -> None:
     expect = Expectation(
         Band(0.98, 1.01), {"sort": ApplicationExpectation(Band(None, 1.0), 0.9)}, "ok"
     )
-    assert Expectation.from_json(asdict(expect)) == expect
-    assert Expectation.from_json({}) == Expectation()
+    assert tables._EXPECTATION.validate_python(asdict(expect)) == expect
+    assert tables._EXPECTATION.validate_python({}) == Expectation()
     found = evaluate(expect, ROWS, OK)
     assert isinstance(found, Verdicts)
-    assert verdicts_from_json(found.to_json()) == found
+    assert tables._VERDICTS.validate_python(found.to_json()) == found
 
 
 def test_best_effort_jobs_were_promised_nothing() -> None:

@@ -12,11 +12,11 @@ from testbed.errors import RunFailed
 from testbed.report.bandwidth_charts import profile_alt, profile_svg
 from testbed.report.result_tables import profile_table
 from testbed.results.bandwidth_sweep import (
-    MeasuredLadder,
-    Rung,
-    ladder_from_json,
-    ladder_of_rows,
-    measured_ladder,
+    MeasuredSweep,
+    SweepPoint,
+    measured_sweep,
+    stored_sweep,
+    sweep_of_rows,
 )
 from testbed.results.metrics import JobRow
 from testbed.spec.profile import read_profile
@@ -25,8 +25,10 @@ from testbed.spec.sourced import Ladder
 MBIT = 10**6
 
 
-def measured(*points: tuple[int, tuple[float, ...]], tolerance: float = 0.02) -> MeasuredLadder:
-    return measured_ladder("app", tolerance, [Rung(mbit * MBIT, times) for mbit, times in points])
+def measured(*points: tuple[int, tuple[float, ...]], tolerance: float = 0.02) -> MeasuredSweep:
+    return measured_sweep(
+        "app", tolerance, [SweepPoint(mbit * MBIT, times) for mbit, times in points]
+    )
 
 
 FLAT_ABOVE_200 = measured(
@@ -43,7 +45,7 @@ def test_the_median_counts_and_the_threshold_is_found() -> None:
 
 
 def test_elongation_is_the_time_over_that_at_the_threshold() -> None:
-    assert [round(FLAT_ABOVE_200.elongation(rung), 3) for rung in FLAT_ABOVE_200.rungs] == [
+    assert [round(FLAT_ABOVE_200.elongation(point), 3) for point in FLAT_ABOVE_200.points] == [
         2.015,
         1.0,
         0.995,
@@ -62,9 +64,9 @@ def test_a_threshold_at_the_least_bandwidth_is_an_upper_bound() -> None:
     assert "100 Mbit/s at most" in measured((100, (8.0,)), (200, (7.99,))).sentence()
 
 
-def modelled(*points: tuple[int, float, float]) -> MeasuredLadder:
-    rungs = [Rung(mbit * MBIT, (time_s,), model_s) for mbit, time_s, model_s in points]
-    return measured_ladder("app", 0.02, rungs)
+def modelled(*points: tuple[int, float, float]) -> MeasuredSweep:
+    found = [SweepPoint(mbit * MBIT, (time_s,), model_s) for mbit, time_s, model_s in points]
+    return measured_sweep("app", 0.02, found)
 
 
 def test_the_threshold_is_compared_with_the_models_by_the_same_rule() -> None:
@@ -89,9 +91,9 @@ def test_without_a_model_nothing_is_said_of_it() -> None:
 
 
 def test_the_record_gives_the_same_profile_again() -> None:
-    for ladder in (FLAT_ABOVE_200, modelled((100, 8.2, 8.0), (200, 4.1, 4.0))):
-        record = json.loads(json.dumps(ladder.to_json()))
-        assert ladder_from_json(record) == ladder
+    for sweep in (FLAT_ABOVE_200, modelled((100, 8.2, 8.0), (200, 4.1, 4.0))):
+        record = json.loads(json.dumps(sweep.to_json()))
+        assert stored_sweep(record, Path("profile.json")) == sweep
 
 
 def test_the_file_is_one_that_jobs_can_name(tmp_path: Path) -> None:
@@ -119,18 +121,18 @@ ROWS = [row("a", 200, 4.0), row("b", 100, 8.0), row("c", 200, 4.2), row("d", 100
 
 def test_rows_of_other_applications_are_none_of_its() -> None:
     other = replace(row("e", 100, 99.0), application="other")
-    found = ladder_of_rows(LADDER, [*ROWS, other])
-    assert [rung.times_s for rung in found.rungs] == [(8.0, 8.2), (4.0, 4.2)]
-    assert [rung.model_s for rung in found.rungs] == [4.0, 4.0]
-    command = ladder_of_rows(replace(LADDER, modelled=False), ROWS)
-    assert [rung.model_s for rung in command.rungs] == [None, None]
+    found = sweep_of_rows(LADDER, [*ROWS, other])
+    assert [point.times_s for point in found.points] == [(8.0, 8.2), (4.0, 4.2)]
+    assert [point.model_s for point in found.points] == [4.0, 4.0]
+    command = sweep_of_rows(replace(LADDER, modelled=False), ROWS)
+    assert [point.model_s for point in command.points] == [None, None]
 
 
 def test_a_run_that_did_not_finish_leaves_no_profile_and_says_why() -> None:
     with pytest.raises(RunFailed, match="no profile: d killed: VM 0: gone"):
-        ladder_of_rows(LADDER, [*ROWS[:3], row("d", 100, None, "killed")])
+        sweep_of_rows(LADDER, [*ROWS[:3], row("d", 100, None, "killed")])
     with pytest.raises(RunFailed, match="1 were never started"):
-        ladder_of_rows(LADDER, ROWS[:3])
+        sweep_of_rows(LADDER, ROWS[:3])
 
 
 def test_the_picture_says_in_words_what_it_shows() -> None:

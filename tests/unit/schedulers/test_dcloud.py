@@ -14,9 +14,8 @@ from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
-from testbed.schedulers.dcloud import DCloud
+from testbed.schedulers.dcloud import DCloud, Reshaping
 from testbed.schedulers.policy import Policy
-from testbed.schedulers.reshaping import Reshaping
 from testbed.schedulers.vc import VirtualCluster
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree

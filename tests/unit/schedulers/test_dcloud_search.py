@@ -1,4 +1,4 @@
-"""The compiled search against the plain one: the same choice, the same U, all day long."""
+"""The loops of the search against its general form: the same choice, the same U, all day long."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ from jobs.workload.arrivals import DayAndNight
 from jobs.workload.laws import Law
 from jobs.workload.tenants import reading_g
 from testbed.backends.sim.backend import SimulatedBackend
-from testbed.compiled import numba_available
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
 from testbed.schedulers.dcloud import DCloud
 from testbed.schedulers.dcloud_search import Search
 from testbed.schedulers.policy import View
+from tests.support.loops import BOTH_FORMS, loops
 from topologies.custom import custom
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.flat import flat
 from topologies.tree import tree
-
-pytestmark = pytest.mark.skipif(not numba_available(), reason="no Numba")
 
 UNEVEN = custom(
     {
@@ -56,7 +54,7 @@ CENTRES = {
 
 
 class Compared:
-    """DCloud with compiled loops; every choice is also made without them, and compared."""
+    """DCloud by its loops; every choice is also made without them, and compared."""
 
     name = "dcloud"
 
@@ -72,7 +70,8 @@ class Compared:
     def _compare(self, view: View, job: JobRequest) -> None:
         grid = self._dcloud.grid(job)
         fast = Search(view.datacentre, embedder("oktopus"))
-        slow = Search(view.datacentre, embedder("oktopus"), compile_loops=False)
+        slow = Search(view.datacentre, embedder("oktopus"))
+        slow._loops = None
         found = fast.best(view.ledger, view.now_s, job.n_vms, grid)
         expected = slow.best(view.ledger, view.now_s, job.n_vms, grid)
         if expected is None or found is None:
@@ -90,6 +89,7 @@ def run(dc: DataCentre, jobs: list[JobRequest]) -> int:
     return policy.choices
 
 
+@BOTH_FORMS
 @pytest.mark.parametrize("name", CENTRES)
 @settings(max_examples=12, deadline=None)
 @given(
@@ -106,14 +106,17 @@ def run(dc: DataCentre, jobs: list[JobRequest]) -> int:
         max_size=10,
     )
 )
-def test_small_data_centres(name: str, drawn: list[tuple[int, int, int, int, float, bool]]) -> None:
+def test_small_data_centres(
+    name: str, drawn: list[tuple[int, int, int, int, float, bool]], *, machine_code: bool
+) -> None:
     jobs = [
         JobRequest(
             f"j{k:02}", float(at), n, b, float(p), p * r, true_duration_s=p * 0.5 if early else None
         )
         for k, (at, n, b, p, r, early) in enumerate(drawn)
     ]
-    run(CENTRES[name], jobs)
+    with loops(machine_code=machine_code):
+        run(CENTRES[name], jobs)
 
 
 @pytest.mark.slow

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from testbed.embedding.placement import Placement
 from testbed.reservation.ledger import Ledger, OverCommit, footprint
-from testbed.schedulers.dru import Candidate, Utilisation, increases, integral, less
+from testbed.schedulers.dru import Candidate, Utilisation, increases, less
+from tests.support.full_dru import integral
 from topologies.custom import custom
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.schedulers.reshaping import Reshaping, relaxed_s, shapes
+from testbed.schedulers.dcloud import Reshaping, relaxed_s, shapes
 
 both = Reshaping()
 

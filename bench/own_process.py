@@ -1,6 +1,6 @@
-"""The same measurement with Numba and without it, each in a process of its own.
+"""Measurements in a process of their own, with its peak memory.
 
-``python -m bench.variants MODULE FUNCTION ARGUMENTS`` is what such a process runs: it prints
+``python -m bench.own_process MODULE FUNCTION ARGUMENTS`` is what such a process runs: it prints
 what ``FUNCTION(**ARGUMENTS)`` returns, and the most memory it had, as JSON.
 """
 
@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from testbed.compiled import SWITCH, numba_available
 
 TIMEOUT_S = 3600.0
 
@@ -29,17 +26,11 @@ class Measured:
     peak_mib: float
 
 
-def variants() -> dict[str, bool]:
-    """Names of the variants this machine can measure, and whether each uses Numba."""
-    return {"with Numba": True, "without": False} if numba_available() else {"without": False}
-
-
-def measured(function: Callable[..., Any], arguments: dict[str, Any], *, fast: bool) -> Measured:
-    """Call ``function`` in a new process, with Numba or without."""
+def measured(function: Callable[..., Any], arguments: dict[str, Any]) -> Measured:
+    """Call ``function`` in a new process."""
     argv = [sys.executable, "-m", __name__, function.__module__, function.__name__]
     answer = subprocess.run(
         [*argv, json.dumps(arguments)],
-        env={**os.environ, SWITCH: "1" if fast else "0"},
         stdout=subprocess.PIPE,
         text=True,
         timeout=TIMEOUT_S,

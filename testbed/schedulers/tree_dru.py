@@ -1,9 +1,9 @@
-"""Differences of DRU for many candidates on one tree, number by number: what is compiled.
+"""Differences of DRU for many candidates on a single tree, number by number: what is compiled.
 
-The same sums as :func:`testbed.schedulers.dru.increases` (a test compares them), from lists of
-pieces: for every node that a candidate touches, the intervals in which its state stays the same. A
-switch's pieces end wherever one of its children's does, so a child's difference covers whole pieces
-of its parent.
+The same sums as :func:`testbed.schedulers.dru.increases` (a test compares them), which stays for
+networks of several trees. They come from lists of pieces: for every node that a candidate touches,
+the intervals in which its state stays the same. A switch's pieces end wherever one of its
+children's does, so a child's difference covers whole pieces of its parent.
 """
 
 from __future__ import annotations
@@ -12,11 +12,90 @@ from typing import NamedTuple
 
 import numpy as np
 
-from testbed.compiled import inline
+from testbed.compiled import LazyLoop
+from testbed.reservation.ledger import capacities
 from testbed.reservation.timeline import Record
-from testbed.schedulers.dru import FloatArray
-from testbed.schedulers.tree_arrays import TreeArrays
+from testbed.schedulers.dru import FloatArray, Utilisation
 from topologies.datacentre import IntArray
+
+
+class TreeArrays(NamedTuple):
+    """A data centre that is one tree, as the flat arrays that compiled loops take.
+
+    Per node: ``parent``, ``uplink`` (the object above it, see footprint; -1 none), ``level``,
+    ``component`` of U it counts in (-1: none), ``top`` (the component's first level ancestor or
+    itself, -1 for the root).
+
+    ``per_inner`` is 1 over a server's slots or a switch's children, ``per_uplink`` 1 over the
+    uplink's capacity (0: no uplink): multiplying by them gives utilisations.
+
+    Children of v by id are ``child[child_start[v] : child_start[v + 1]]``, those that are switches
+    from ``switch_start[v]`` on. ``switches`` are all of them, by level and id. ``lower`` is the
+    lower end of every link.
+    """
+
+    n_servers: int
+    n_levels: int
+    n_components: int
+    most_slots: int
+    parent: IntArray
+    uplink: IntArray
+    level: IntArray
+    component: IntArray
+    top: IntArray
+    per_inner: FloatArray
+    per_uplink: FloatArray
+    child_start: IntArray
+    switch_start: IntArray
+    child: IntArray
+    switches: IntArray
+    lower: IntArray
+    capacity: IntArray
+
+
+def tree_arrays(utilisation: Utilisation) -> TreeArrays:
+    """The arrays of a data centre with a single tree; ValueError for any other."""
+    dc = utilisation.datacentre
+    if len(dc.trees) != 1:
+        raise ValueError(f"this data centre has {len(dc.trees)} trees")
+    tree = dc.trees[0]
+    switches = np.arange(dc.n_servers, dc.n_nodes)
+    inside = switches[np.isin(switches, tree.members)]
+    by_level = inside[np.argsort(dc.level[inside], kind="stable")]
+    child_start, child = np.array(tree.child_start), np.array(tree.child_list)
+    is_server = np.concatenate(([0], np.cumsum(child < dc.n_servers)))
+    inner = np.maximum(np.diff(child_start), 1).astype(np.float64)
+    inner[: dc.n_servers] = utilisation.slots
+    return TreeArrays(
+        n_servers=dc.n_servers,
+        n_levels=dc.n_levels,
+        n_components=len(utilisation.levels),
+        most_slots=int(dc.slots.max(initial=0)),
+        parent=np.array(tree.parent),
+        uplink=np.where(tree.uplink >= 0, tree.uplink + dc.n_servers, -1),
+        level=np.array(dc.level),
+        component=utilisation.component,
+        top=_tops(tree.parent, by_level, dc.n_servers),
+        per_inner=1.0 / inner,
+        per_uplink=1.0 / utilisation.uplink_bps,
+        child_start=child_start,
+        switch_start=child_start[:-1] + np.diff(is_server[child_start]),
+        child=child,
+        switches=by_level,
+        lower=np.array(dc.link_lower),
+        capacity=capacities(dc),
+    )
+
+
+def _tops(parent: IntArray, switches: IntArray, n_servers: int) -> IntArray:
+    """For every node the child of the root that it is, or hangs below."""
+    top = np.full(len(parent), -1, dtype=np.int64)
+    downward = np.concatenate((switches[::-1], np.arange(n_servers)))
+    for node in downward.tolist():
+        above = int(parent[node])
+        if above >= 0:
+            top[node] = node if top[above] < 0 else top[above]
+    return top
 
 
 class Pieces(NamedTuple):
@@ -84,7 +163,6 @@ def increases_loop(
     return out
 
 
-@inline
 def _touched(tree: TreeArrays, points: Points) -> IntArray:
     """1 for the servers that any point uses and for all above them, the root left out."""
     needed = np.zeros(len(tree.parent), dtype=np.int64)
@@ -98,14 +176,12 @@ def _touched(tree: TreeArrays, points: Points) -> IntArray:
     return needed
 
 
-@inline
 def _dru(tree: TreeArrays, node: int, inner: float, carried: float) -> float:
     """A node's DRU from its state (Eq. 2 and 3)."""
     dru: float = max(inner * tree.per_inner[node], carried * tree.per_uplink[node])
     return dru
 
 
-@inline
 def _pieces(
     tree: TreeArrays, record: Record, free: IntArray, changes: tuple[int, int], now_s: float,
     needed: IntArray,
@@ -150,7 +226,6 @@ def _pieces(
     return _by_node(n_nodes, log)
 
 
-@inline
 def _mattering(tree: TreeArrays, needed: IntArray) -> IntArray:
     """1 for what is below a touched child of the root: only that can matter to what is touched."""
     top = tree.top
@@ -161,7 +236,6 @@ def _mattering(tree: TreeArrays, needed: IntArray) -> IntArray:
     return matters
 
 
-@inline
 def _log(tree: TreeArrays, record: Record, changes: tuple[int, int], needed: IntArray) -> _Log:
     """Room for as many notes as there can be."""
     most = int(needed.sum())
@@ -173,14 +247,12 @@ def _log(tree: TreeArrays, record: Record, changes: tuple[int, int], needed: Int
     )  # fmt: skip
 
 
-@inline
 def _note(log: _Log, time: float, node: int, inner: float, carried: float) -> None:
     n = log.n[0]
     log.time[n], log.node[n], log.inner[n], log.carried[n] = time, node, inner, carried
     log.n[0] = n + 1
 
 
-@inline
 def _state(tree: TreeArrays, free: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """State and DRU of every node at the cursor."""
     n_nodes = len(tree.parent)
@@ -200,7 +272,6 @@ def _state(tree: TreeArrays, free: IntArray) -> tuple[FloatArray, FloatArray, Fl
     return inner, carried, dru
 
 
-@inline
 def _change(
     tree: TreeArrays, record: Record, k: int, state: tuple[FloatArray, FloatArray],
     dirty: _Dirty, matters: IntArray, group: int,
@@ -227,7 +298,6 @@ def _change(
             length[at] += 1
 
 
-@inline
 def _by_node(n_nodes: int, log: _Log) -> Pieces:
     """Pieces in order of their node; a counting sort keeps the order of time."""
     n, at_node = log.n[0], log.node
@@ -246,7 +316,6 @@ def _by_node(n_nodes: int, log: _Log) -> Pieces:
     return Pieces(first, time, inner, carried)
 
 
-@inline
 def _increase(
     tree: TreeArrays, pieces: Pieces, points: Points, point: int, below: IntArray,
     above: IntArray, risen: FloatArray, out: FloatArray,
@@ -277,7 +346,6 @@ def _increase(
         below[above[k]] = 0
 
 
-@inline
 def _rise(
     tree: TreeArrays, pieces: Pieces, points: Points, point: int, node: int, vms: int,
     slots: int, risen: FloatArray, out: FloatArray,
@@ -307,7 +375,6 @@ def _rise(
     out[tree.component[node]] += total
 
 
-@inline
 def _piece_at(pieces: Pieces, node: int, at_s: float) -> int:
     """The piece of ``node`` that holds ``at_s``, or its first."""
     lo, hi = int(pieces.first[node]), int(pieces.first[node + 1])
@@ -318,3 +385,6 @@ def _piece_at(pieces: Pieces, node: int, at_s: float) -> int:
         else:
             hi = middle
     return lo
+
+
+INCREASES = LazyLoop(increases_loop)

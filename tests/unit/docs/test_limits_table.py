@@ -1,4 +1,4 @@
-"""docs/limits.md states the constants as they are."""
+"""docs/live-network.md states the constants of the limits as they are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from testbed.plan import installation, limits
 
-PAGE = Path(__file__).parents[3] / "docs" / "limits.md"
+PAGE = Path(__file__).parents[3] / "docs" / "live-network.md"
 ROW = re.compile(r"^\| `([A-Z_]+)` \| (\S+) \|", re.MULTILINE)
 
 

@@ -14,12 +14,12 @@ from testbed.results.tables import JOB_COLUMNS
 from tests.unit.results import sample
 from tests.unit.results.written import write_run
 
-DOCS = Path(__file__).parents[3] / "docs"
+PAGE = Path(__file__).parents[3] / "docs" / "runs-and-fidelity.md"
 
 
-def rows(page: str, heading: str | None) -> list[list[str]]:
+def rows(heading: str | None) -> list[list[str]]:
     """The cells of the first table below a heading (of the page, for None)."""
-    text = (DOCS / page).read_text(encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
     if heading is not None:
         text = text.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
     table = re.search(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
@@ -33,7 +33,7 @@ def named(cell: str) -> list[str]:
 
 
 def test_every_file_is_described(tmp_path: Path) -> None:
-    described = {name.rstrip("/") for row in rows("run-folder.md", None) for name in named(row[0])}
+    described = {name.rstrip("/") for row in rows(None) for name in named(row[0])}
     constants = {
         folder.SPEC, folder.RESOLVED, folder.PROVENANCE, folder.EVENTS, folder.JOBS, folder.LINKS,
         folder.SUMMARY, folder.REPORT, folder.PLAN, folder.LOGS,
@@ -43,7 +43,7 @@ def test_every_file_is_described(tmp_path: Path) -> None:
 
 
 def test_every_event_and_its_fields_are_described() -> None:
-    described = {named(row[0])[0]: named(row[1]) for row in rows("run-folder.md", "events.jsonl")}
+    described = {named(row[0])[0]: named(row[1]) for row in rows("events.jsonl")}
     existing = {
         name: [f.name for f in fields(kind) if f.name != "t"] for name, kind in EVENTS.items()
     }
@@ -51,18 +51,18 @@ def test_every_event_and_its_fields_are_described() -> None:
 
 
 def test_every_column_is_described_in_order() -> None:
-    assert [named(row[0])[0] for row in rows("run-folder.md", "jobs.csv")] == list(JOB_COLUMNS)
-    text = (DOCS / "run-folder.md").read_text(encoding="utf-8")
+    assert [named(row[0])[0] for row in rows("jobs.csv")] == list(JOB_COLUMNS)
+    text = PAGE.read_text(encoding="utf-8")
     assert f"`{', '.join(tables.LINK_COLUMNS)}`" in text
 
 
 def test_every_key_of_the_summary_is_described(tmp_path: Path) -> None:
-    described = [name for row in rows("run-folder.md", "summary.json") for name in named(row[0])]
+    described = [name for row in rows("summary.json") for name in named(row[0])]
     _, results = write_run(tmp_path, sample.flat())
     assert sorted(described) == sorted(results.to_json())
     assert set(tally([]).summary().to_json()) < set(described)
 
 
 def test_every_check_is_described_in_order() -> None:
-    described = [named(row[0])[0] for row in rows("audit.md", None)]
+    described = [named(row[0])[0] for row in rows("Audit")]
     assert described == [check.name for check in CHECKS]

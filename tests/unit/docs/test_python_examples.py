@@ -1,0 +1,33 @@
+"""Python in docs/ runs: data centres built in code, and the live network as a Mininet topology."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def run(page: str, number: int = 0) -> dict[str, Any]:
+    """The names that a page's Python block defines."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[number]
+    names: dict[str, Any] = {}
+    exec(compile(code, page, "exec"), names)  # noqa: S102 - our own page
+    return names
+
+
+def test_the_data_centres_are_built() -> None:
+    names = run("experiment-files.md")
+    assert names["dcloud"].n_servers == 8000
+    assert names["cluster"].n_links == 0
+
+
+@pytest.mark.needs("mininet")
+def test_the_mininet_topology_is_built() -> None:
+    topo = run("live-network.md")["topos"]["hosenet"]()
+    assert len(topo.hosts()) == 8
+    assert len(topo.switches()) == 7

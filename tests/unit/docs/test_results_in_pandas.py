@@ -1,0 +1,31 @@
+"""The snippets of docs/results-in-pandas.md run, where pandas is installed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from testbed.cli import main
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def test_the_snippets_run_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pandas")
+    found = re.search(r"```yaml\n(.*?)```", (DOCS / "start.md").read_text("utf-8"), re.DOTALL)
+    assert found is not None
+    (tmp_path / "two-jobs.yaml").write_text(found.group(1), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert main.run(["simulate", "two-jobs.yaml"]) == 0
+    capsys.readouterr()
+    names: dict[str, object] = {}
+    page = (DOCS / "results-in-pandas.md").read_text("utf-8")
+    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(compile(code, "results-in-pandas.md", "exec"), names)  # noqa: S102 - our own page
+    printed = capsys.readouterr().out
+    assert "rejected" in printed
+    assert "not enough slots: 4 asked, 2 free" in printed
