@@ -60,7 +60,7 @@ def test_a_figure_from_cells_to_files(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "published" in svg
     table = (folder / "table.md").read_text()
     assert "| 1 | 101.5 ± 6.4 (published 100) | 151.5 ± 6.4 |" in table
-    assert "| a is above b | a > b | yield, a − b at 1: -50.0 ± 0.0 points | **no** |" in table
+    assert "| a is above b | a > b | yield, a − b at 1: -50.0 ± 0.0 points | **not reproduced** |" in table
     results = json.loads((folder / "results.json").read_text())
     assert [claim["verdict"] for claim in results["claims"]] == ["reproduced", "not reproduced"]
     assert results["measures"][0]["points"][0]["by_seed"] == [101.0, 102.0]
@@ -149,7 +149,7 @@ def test_an_interrupted_figure_says_how_to_go_on(
 
     monkeypatch.setattr(Sum, "run", stops_at_the_third)
     assert command(tmp_path, "made-fig1", "--seeds", "2") == 130
-    assert "2 of 8 runs are kept; the same command goes on" in capsys.readouterr().err
+    assert "2 of 8 runs are kept; the same command continues" in capsys.readouterr().err
     monkeypatch.undo()
 
 
