@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, cast
 from jobs.job_profile import Profile
 
 Pattern = Literal["ring", "permutation", "all-to-all"]
-JobKind = Literal["transfer", "demand", "compute"]
+JobKind = Literal["transfer", "demand", "compute", "iperf3"]
 LeaseType = Literal["advance", "immediate", "best-effort"]
 CpuUse = float | tuple[float, ...]
 """The share of a node's CPU that a process uses alone: one for all processes, or one each."""
@@ -374,10 +374,45 @@ class Command(Transfer):
         return scaled_duration_s(job.duration_s, job.bandwidth_bps, bandwidth_bps)
 
 
+@dataclass(frozen=True, slots=True)
+class Iperf3(Demand):
+    """iperf3 between the VMs for the job's duration; its volume is what its rate gives."""
+
+    pattern: Pattern = "ring"
+    cpu_use: CpuUse = 1.0
+    cpu_estimate: CpuUse | None = None
+    kind = "iperf3"
+    summary = "iperf3 for its duration, at what bandwidth it gets"
+    timed = True
+    own_program = True
+    refused = ("command", "cpu", "profile", "speedup")
+
+    @classmethod
+    def from_entry(cls, entry: Entry) -> Demand:
+        return cls(entry.pattern or "ring")
+
+    @property
+    def cap_limited(self) -> bool:
+        return self.pattern != "all-to-all"
+
+    def profiled_s(self, job: Profiled, bandwidth_bps: float) -> float:  # noqa: ARG002 - see Demand
+        return job.duration_s
+
+    def duration_s(self, job: Profiled, granted_bps: float) -> float:  # noqa: ARG002 - see Demand
+        return job.true_s
+
+    def volume_bits(self, job: Profiled, granted_bps: float = 0.0) -> float:
+        return job.true_s * (granted_bps or job.bandwidth_bps)
+
+    def remaining_s(self, job: Profiled, done: float, rate_bps: float) -> float:  # noqa: ARG002 - see Demand
+        return max(0.0, 1.0 - done) * job.true_s
+
+
 KINDS: Mapping[JobKind, type[Demand]] = {
     "transfer": Transfer,
     "demand": DemandCurve,
     "compute": Compute,
+    "iperf3": Iperf3,
 }
 """What an entry's ``kind`` in a file means."""
 

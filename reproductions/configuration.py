@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.request import JobRequest
-from jobs.workload.known import published
+from jobs.workload.traces import published
 from reproductions.grid_quantities import Measures
 from testbed.errors import MachineCannot
 from testbed.results.metrics import JobRow, Summary, Tally
@@ -23,9 +23,9 @@ from testbed.results.occupancy import Occupancy
 from testbed.runs.playing import play, simulated, tee, unchanged
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
 from testbed.schedulers.policy import Charging, Policy, View
+from testbed.spec.document import find_file
 from testbed.spec.experiment import Experiment
-from testbed.spec.files import find_file
-from testbed.spec.load import load_experiment
+from testbed.spec.experiment_file import load_experiment
 
 FOLDER = Path(__file__).parent
 """The experiment files are installed with this package."""

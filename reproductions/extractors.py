@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jobs.workload.arrivals import HOUR_S
+from jobs.workload.tenants import HOUR_S
 from reproductions.configuration import Extractor, PlayedRun
 from reproductions.grid_quantities import Measures
 from testbed.results.metrics import SLOWDOWN_BOUND_S, JobRow

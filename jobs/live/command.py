@@ -70,7 +70,7 @@ class CommandAgent:
         self._watch = Stopwatch()
         self._kept_bytes = 0
         self._tail = b""
-        self._cpu_before_s = _children_cpu_s()
+        self._cpu_before_s = children_cpu_s()
 
     def run(self) -> None:
         """Run the command to its end; raises AgentFailure with what it said last if it fails."""
@@ -117,7 +117,7 @@ class CommandAgent:
                 bufsize=0,
                 start_new_session=True,
                 # Before exec, in a process without threads: it ends with its agent.
-                preexec_fn=_tie_to_agent,  # noqa: PLW1509
+                preexec_fn=tie_to_agent,  # noqa: PLW1509
             )
         except OSError as error:
             raise AgentFailure(f"cannot run {plan.argv[0]!r}: {error.strerror}") from None
@@ -166,10 +166,10 @@ class CommandAgent:
     def _end(self, child: subprocess.Popen[bytes]) -> None:
         """Whatever is left of it: a word first, then by force."""
         if child.poll() is None:
-            _signal_group(child.pid, signal.SIGTERM)
+            signal_group(child.pid, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(self._plan.grace_s)
-        _signal_group(child.pid, signal.SIGKILL)
+        signal_group(child.pid, signal.SIGKILL)
         child.wait()
 
     def _sample(self) -> None:
@@ -180,7 +180,7 @@ class CommandAgent:
     def _cpu_s(self) -> float:
         if self._watch.start_ns is None:
             return 0.0
-        return self._watch.cpu_s() + _children_cpu_s() - self._cpu_before_s
+        return self._watch.cpu_s() + children_cpu_s() - self._cpu_before_s
 
     def _how(self, code: int) -> str:
         name = os.path.basename(self._plan.argv[0])  # noqa: PTH119 - a command, not a path
@@ -189,17 +189,20 @@ class CommandAgent:
         return f"{name} ended with {how}" + (f": {lines[-1].strip()}" if lines else "")
 
 
-def _tie_to_agent() -> None:
+def tie_to_agent() -> None:
+    """In a child before exec: it ends with its agent, and on the signals that end one."""
     linux.set_parent_death_signal(signal.SIGKILL)
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, signal.SIG_DFL)
 
 
-def _signal_group(group: int, signum: int) -> None:
+def signal_group(group: int, signum: int) -> None:
+    """Signals a process group that may have ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signum)
 
 
-def _children_cpu_s() -> float:
+def children_cpu_s() -> float:
+    """User and system time of this process's ended children so far, in seconds (getrusage)."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime

@@ -43,6 +43,7 @@ from jobs.live.agent_protocol import (
 )
 from jobs.live.command import CommandAgent, CommandPlan
 from jobs.live.compute import ComputeAgent, ComputePlan
+from jobs.live.iperf3 import Iperf3Agent, Iperf3Plan
 from jobs.live.json_decoding import ProtocolError, encode
 from jobs.live.transfer import TransferAgent
 from jobs.live.transfer_plan import TransferPlan
@@ -51,6 +52,7 @@ AGENTS: dict[type[Plan], Callable[[Any, Channel], Agent]] = {
     TransferPlan: TransferAgent,
     ComputePlan: ComputeAgent,
     CommandPlan: CommandAgent,
+    Iperf3Plan: Iperf3Agent,
 }
 """The kinds of agents. One is made in its VM's namespace, while it still has root's privileges."""
 

@@ -253,7 +253,7 @@ def _competing(way: str, per_hour: float, seed: int, quick: bool) -> RunConfigur
 
 BL_INTERPRETATIONS = Figure(
     name="dcloud-bl",
-    title="BL under other readings of traffic, TCP and deadlines",
+    title="BL under other interpretations of traffic, TCP and deadlines",
     source="DCloud, Fig. 8 (BL)",
     x_label="jobs per hour by day, λ (8,000 servers)",
     xs=BL_RATES,
@@ -285,7 +285,7 @@ TIMES = (1.0, 16.0)
 
 def _drawn(series: str, times: float, seed: int, quick: bool) -> RunConfiguration:
     policy, reading = DRAWS[series]
-    return configuration(policy, seed, quick=quick, interpretation=reading, splits=SPLITS[times])
+    return configuration(policy, seed, quick=quick, reading=reading, splits=SPLITS[times])
 
 
 def _published(measure_points: dict[tuple[str, float], float]) -> dict[tuple[str, float], float]:
@@ -299,7 +299,7 @@ def _published(measure_points: dict[tuple[str, float], float]) -> dict[tuple[str
 
 REQUESTS = Figure(
     name="dcloud-requests",
-    title="DCloud and VC under other readings of the requests' distributions",
+    title="DCloud and VC under other interpretations of the requests' distributions",
     source="DCloud, Fig. 7 (a), (b)",
     x_label="oversubscription ratio, n:1",
     xs=TIMES,

@@ -14,7 +14,7 @@ from typing import Any
 
 from jobs.demand import DemandCurve
 from jobs.request import JobRequest
-from jobs.workload.arrivals import HOUR_S
+from jobs.workload.tenants import HOUR_S
 from reproductions.claim_checks import NEGATIVE, Band, Check, Claim, more
 from reproductions.configuration import Variant, measured
 from reproductions.extractors import BILL_METRICS

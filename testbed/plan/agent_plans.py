@@ -6,13 +6,16 @@ volumes follow, so that a job of p seconds at b lasts p / scale_time wall second
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from jobs.demand import Command, DemandCurve
+from jobs.demand import Command, DemandCurve, Iperf3
 from jobs.live.agent_protocol import AgentReport, Plan
 from jobs.live.command import CommandPlan
 from jobs.live.compute import ComputePlan
+from jobs.live.iperf3 import Iperf3Plan
+from jobs.live.patterns import Transfer as Flow
 from jobs.live.patterns import transfers
 from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 from jobs.request import JobRequest
@@ -28,6 +31,7 @@ TIMEOUT_FLOOR_S = 60.0
 # which knows who is preempted.
 PATIENCE_S = 7 * 24 * 3600.0
 IDLE_SHARE = 0.01
+ROUNDING_S = 1e-6
 ALL_OF_IT = 0.99
 
 
@@ -85,6 +89,8 @@ def agent_plans(
     stream = Random(f"{seed}/{job.id}")  # noqa: S311 reproducible, not secret
     size_bytes = volume_payload_bytes(job, scale, granted_bps)
     flows = transfers(demand.pattern, job.n_vms, size_bytes, stream)
+    if isinstance(demand, Iperf3):
+        return _measurements(job, tenant, scale, flows)
     curve: tuple[tuple[float, int], ...] = ()
     if isinstance(demand, DemandCurve):
         curve = tuple(
@@ -96,18 +102,42 @@ def agent_plans(
             index=vm.index,
             ip=str(vm.ip),
             port=AGENT_PORT,
-            sends=tuple(
-                Outgoing(f.receiver, str(tenant.vms[f.receiver].ip), AGENT_PORT, f.size_bytes)
-                for f in flows
-                if f.sender == vm.index
-            ),
-            receives=tuple(
-                Incoming(f.sender, f.size_bytes) for f in flows if f.receiver == vm.index
-            ),
+            sends=_sends(tenant, vm.index, flows),
+            receives=_receives(vm.index, flows),
             demand=curve,
             cpu_share=min(1.0, demand.cpu_share * scale.cpu) if curve else 0.0,
             timeout_s=PATIENCE_S,
             stall_timeout_s=PATIENCE_S,
+        )
+        for vm in tenant.vms
+    )
+
+
+def _sends(tenant: TenantPlan, index: int, flows: Sequence[Flow]) -> tuple[Outgoing, ...]:
+    return tuple(
+        Outgoing(f.receiver, str(tenant.vms[f.receiver].ip), AGENT_PORT, f.size_bytes)
+        for f in flows
+        if f.sender == index
+    )
+
+
+def _receives(index: int, flows: Sequence[Flow]) -> tuple[Incoming, ...]:
+    return tuple(Incoming(f.sender, f.size_bytes) for f in flows if f.receiver == index)
+
+
+def _measurements(
+    job: JobRequest, tenant: TenantPlan, scale: Scale, flows: Sequence[Flow]
+) -> tuple[Plan, ...]:
+    """iperf3 in place of the flows, for the job's time rounded up to iperf3's whole seconds."""
+    seconds = max(1, math.ceil(job.true_s / scale.time - ROUNDING_S))
+    return tuple(
+        Iperf3Plan(
+            index=vm.index,
+            ip=str(vm.ip),
+            port=AGENT_PORT,
+            seconds=seconds,
+            sends=tuple((order.peer, order.ip) for order in _sends(tenant, vm.index, flows)),
+            receives=tuple(flow.peer for flow in _receives(vm.index, flows)),
         )
         for vm in tenant.vms
     )

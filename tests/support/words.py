@@ -69,6 +69,7 @@ _THE = (
     r"(?:the|a|this|that|other|each|every|one|both|our|its|another|first|second|third|which|any|"
     r"same|printed|'s)"
 )
+_PRODUCT = r"^(?!tests/)"
 _EVALUATION = r"^reproductions/|^reproductions/|^tests/unit/reproduc|^docs/papers/"
 
 RULES = (
@@ -80,28 +81,36 @@ RULES = (
     _retired(
         "backend trace, TracingBackend, ReplayBackend", whole="Recorded Replayed answers Answers"
     ),
-    _retired("recorded, notified; last wait reason; observed", names="told said", whole="met"),
+    _retired(
+        "recorded, notified; last wait reason; observed",
+        names="told said",
+        whole="met",
+        under=_PRODUCT,
+    ),
     _retired("preflight load test", r"\brehears\w+", names="rehearse rehearsal rehearsed"),
     _retired(
         "bandwidth sweep, point", r"\b(?:ladders?|rungs?)\b", names="ladder ladders rung rungs"
     ),
-    _retired("plot style, link timelines, labels", names="ink strips", whole="words"),
+    _retired("plot style, link timelines", names="ink strips"),
     _retired(
-        "recompute rates", r"\bsettl(?:es?|ed|ing)\b", names="settle settles settled settling"
+        "recompute rates",
+        r"\bsettl(?:es?|ed|ing)\b",
+        names="settle settles settled settling",
+        under=r"/sim/",
     ),
     _retired("flow-dependency model", r"\bcouplings?\b", whole="Coupling COUPLINGS"),
     _retired("coupled flows", r"\b(?:in )?lockstep\b"),
-    _retired("synthetic, generated", whole="drawn"),
+    _retired("synthetic, generated", whole="drawn", under=r"/spec/|^jobs/"),
     _retired("distributions", r"\blaws?\b", names="law laws"),
     _retired("stratified sampling", r"\bstrat(?:a|um)\b", names="strata stratum"),
     _retired("loaded workload", r"\bsourced\b", names="sourced"),
-    _retired("topology context", names="site"),
+    _retired("topology context", names="site", under=r"^testbed/|^jobs/"),
     _retired("load context", r"\bcircumstances\b", names="circumstances"),
     _retired("scripted test policy", r"\bpuppets?\b", names="puppet puppets"),
-    _retired("SCHED_IDLE; is preempted", r"\bg(?:ives?|ave|iving) way\b", names="gives"),
+    _retired("SCHED_IDLE; is preempted", r"\bg(?:ives?|ave|iving) way\b"),
     _retired("default class", r"\bunclaimed\b", names="unclaimed"),
     _retired("allow borrowing", r"\bopen(?:s|ed|ing)? links?\b"),
-    _retired("cap-limited", r"\bheld back\b|\bholds back\b", names="steady"),
+    _retired("cap-limited", r"\bheld back\b|\bholds back\b", names="steady", under=r"/emu/|/plan/"),
     _retired("completion window", r"\bscale\.instant\b"),
     _retired("fidelity", r"\bvalidity\b", names="validity"),
     _retired("time tolerance", r"\btogether_s\b|\bTOGETHER_S\b"),
@@ -113,7 +122,7 @@ RULES = (
     ),
     _retired("ownership tag, cleanup journal", r"\blisted and marked\b"),
     _retired("foreground", r"\bin front\b(?! of\b)", names="front"),
-    _retired("background", names="behind"),
+    _retired("background", names="behind", under=r"tiers|cmcbf|interference"),
     _retired(
         "resumes, continues",
         r"\bgo(?:es|ing)? on\b(?! (?:\w+ )?(?:nodes?|servers?|its?|the|different))|\bwent on\b",
@@ -123,7 +132,7 @@ RULES = (
     _retired("bottom-up pass", r"\bclimb(?:s|ed|ing)?\b", names="climb climbs"),
     _retired("uneven", r"\bragged\b", names="ragged"),
     _retired("uniform depth", r"\blevelled\b", names="levelled"),
-    _retired("best-effort jobs", r"\bguests?\b", names="guest guests"),
+    _retired("best-effort jobs", r"\bguests?\b", names="guest guests", under=r"^(?!tests/vm/)"),
     _retired(
         "interpretation; validation",
         rf"\breadings\b|\b{_THE} reading\b"
@@ -134,12 +143,12 @@ RULES = (
     _retired("job history", r"\bdossiers?\b", names="dossier"),
     _retired("run configuration", names="cell cells", under=_EVALUATION),
     _retired("figure", r"\bexhibits?\b", names="exhibit exhibits"),
-    _retired("style", names="looks", whole="look Look"),
+    _retired("style", names="looks", whole="look Look", under=_EVALUATION),
     _retired("run", r"\btrials?\b", names="trial trials"),
-    _retired("run; segment", names="piece pieces"),
+    _retired("run", names="piece pieces", under=_EVALUATION + r"|/runs/|/cli/"),
     _retired("checkpointed", r"\bparked\b|\bparking\b", names="parked"),
-    _retired("summed port load", r"\bcrossings?\b", names="crossings crossing"),
-    _retired("unconnected", whole="apart"),
+    _retired("summed port load", r"\bcrossings\b", names="crossings"),
+    _retired("unconnected", whole="apart", under=r"/emu/|/plan/"),
     _retired("more_at_this_time", r"\b(?:Ended|event|ended)\.more\b"),
     _retired("estimate", r"\bpromis(?:es?|ed|ing)\b", names="promise promises promised"),
     _retired("sort key, event priority, MPI rank", whole="Rank"),

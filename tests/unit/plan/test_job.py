@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.demand import DemandCurve, Transfer
+from jobs.demand import DemandCurve, Iperf3, Pattern, Transfer
 from jobs.job_profile import linear_profile
 from jobs.live.compute import ComputePlan
+from jobs.live.iperf3 import Iperf3Plan
 from jobs.live.transfer_plan import TransferPlan
 from jobs.request import JobRequest
 from jobs.wire import ideal_transfer_s
@@ -107,3 +108,20 @@ def test_without_a_reservation_an_elastic_job_moves_what_it_moves_at_its_own_ban
     )
     plain = replace(job, demand=Transfer())
     assert volume_payload_bytes(job, Scale()) == volume_payload_bytes(plain, Scale())
+
+
+@given(n=st.integers(2, 9), pattern=patterns, seconds=st.floats(0.1, 99.0), time=st.floats(0.5, 9))
+def test_iperf3_runs_where_flows_would_for_whole_seconds(
+    n: int, pattern: Pattern, seconds: float, time: float
+) -> None:
+    job = JobRequest("j", 0, n, 500_000_000, seconds, demand=Iperf3(pattern))
+    plans = agent_plans(job, tenant(n), Scale(0.1, time), 1)
+    sends, receives = set(), set()
+    for plan in plans:
+        assert isinstance(plan, Iperf3Plan)
+        assert plan.seconds - 1 < seconds / time <= plan.seconds + 1e-5
+        sends |= {(plan.index, peer) for peer, _ in plan.sends}
+        receives |= {(peer, plan.index) for peer in plan.receives}
+        assert all(ip == plans[peer].ip for peer, ip in plan.sends)  # type: ignore[attr-defined]
+    flows = agent_plans(replace(job, demand=Transfer(pattern)), tenant(n), Scale(0.1, time), 1)
+    assert sends == receives == {(p.index, f.peer) for p in flows for f in p.sends}  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from reproductions.adaba.adaba_acceptance import EMBEDDERS
 from reproductions.adaba.adaba_setup import LOGS, NASA, Log, both_logs, one_log, random_jobs
 from reproductions.adaba.bgmbf_scheduling import POLICIES
 from testbed.errors import MachineCannot
-from testbed.spec.files import find_file
+from testbed.spec.document import find_file
 
 needs_logs = pytest.mark.skipif(
     any(find_file(log.file, Path.cwd()) is None for log in LOGS),

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from jobs.workload.parallel import ParallelJobs, Requests
+from jobs.workload.parallel_jobs import ParallelJobs, Requests
 from reproductions.catalogue import FIGURES
 from reproductions.cmbf.cmbf_setup import POLICIES, USE, ModelName, nodes
 from reproductions.cmbf.cmbf_studies import ERRORS, MEANS

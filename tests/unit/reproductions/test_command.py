@@ -60,7 +60,10 @@ def test_a_figure_from_cells_to_files(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "published" in svg
     table = (folder / "table.md").read_text()
     assert "| 1 | 101.5 ± 6.4 (published 100) | 151.5 ± 6.4 |" in table
-    assert "| a is above b | a > b | yield, a − b at 1: -50.0 ± 0.0 points | **not reproduced** |" in table
+    assert (
+        "| a is above b | a > b | yield, a − b at 1: -50.0 ± 0.0 points | **not reproduced** |"
+        in table
+    )
     results = json.loads((folder / "results.json").read_text())
     assert [claim["verdict"] for claim in results["claims"]] == ["reproduced", "not reproduced"]
     assert results["measures"][0]["points"][0]["by_seed"] == [101.0, 102.0]
@@ -177,5 +180,5 @@ def test_a_file_in_the_folders_place_is_2_before_anything_is_computed(
     (tmp_path / "out").write_text("")
     assert command(tmp_path, "made-fig1") == 2
     shown = capsys.readouterr().err
-    assert f"{tmp_path / 'out'} is not a folder\nmend: name a folder you may write to" in shown
+    assert f"{tmp_path / 'out'} is not a folder\nhint: name a folder you may write to" in shown
     assert not Sum.computed

@@ -7,12 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from jobs.demand import Compute, DemandCurve
+from jobs.demand import Compute, DemandCurve, Iperf3
 from jobs.request import JobRequest
-from testbed.spec.expectation import ApplicationExpectation, Band, Expectation
-from testbed.spec.experiment import Experiment, PolicySpec, Scale
-from testbed.spec.load import load_experiment, parse_experiment
-from testbed.spec.problems import SpecErrors
+from testbed.spec.document import SpecErrors
+from testbed.spec.experiment import (
+    ApplicationExpectation,
+    Band,
+    Expectation,
+    Experiment,
+    PolicySpec,
+    Scale,
+)
+from testbed.spec.experiment_file import load_experiment, parse_experiment
 from tests.unit.workload.traces import skip_without_traces_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -140,6 +146,19 @@ expect:
         JobRequest("b", 0.5, 1, 0, 3600.0, demand=Compute(), after="a"),
     )  # fmt: skip
     assert experiment.expect == Expectation(Band(1, 1.5), fidelity="suspect")
+
+
+def test_a_measurement_with_iperf3_is_a_kind_of_job() -> None:
+    entry = SHORT.replace("{id: a,", "{id: a, kind: iperf3, pattern: all-to-all,")
+    (job,) = parse(entry).jobs
+    assert job == JobRequest("a", 0.0, 2, 10_000_000, 2.0, demand=Iperf3("all-to-all"))
+    assert job.to_json()["kind"] == "iperf3"
+    wrong = SHORT.replace("{id: a,", "{id: a, kind: iperf3, cpu: 10 %, speedup: 0.1,")
+    with pytest.raises(SpecErrors) as refused:
+        parse(wrong)
+    assert [problem.message for problem in refused.value.problems] == [
+        "means nothing to an iperf3 job", "means nothing to an iperf3 job",
+    ]  # fmt: skip
 
 
 def test_after_a_sweep_is_after_its_last_job() -> None:

@@ -1,0 +1,231 @@
+"""The iperf3 agent: iperf3 between the VMs of a job, for a time.
+
+Each receiver runs one server a sender (``iperf3 --server --one-off``); the clients begin at the
+job's start and send for its duration, as fast as their VMs' caps let them. Each process's result is
+its JSON document: the receivers' bytes are what their servers counted. TCP's congestion control is
+the machine's: choosing another one would need privileges.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any, ClassVar
+
+from jobs.live.agent import AgentFailure, Channel, Stopwatch, wait_for_start
+from jobs.live.agent_protocol import AgentReport, Arrived, Plan, Progress, Ready, Received, Sent
+from jobs.live.command import children_cpu_s, signal_group, tie_to_agent
+from jobs.live.json_decoding import Count, Port, Positive, Size, Text
+
+_POLL_S = 0.01
+_LISTENING = "0A"  # in /proc/net/tcp
+_GRACE_S = 2.0
+_CONTROL = "sender_tcp_congestion"
+
+
+@dataclass(frozen=True)
+class Iperf3Plan(Plan):
+    """The part of VM ``index``: ``sends`` are its receivers' ``(index, ip)``, ``receives`` senders.
+
+    The server for sender k listens at ``port`` + k. iperf3 counts whole ``seconds``.
+    """
+
+    kind: ClassVar[str] = "iperf3"
+    ip: Text
+    port: Port
+    seconds: Size
+    sends: tuple[tuple[Count, Text], ...]
+    receives: tuple[Count, ...]
+    start_at_ns: int | None = None
+    connect_timeout_s: Positive = 60.0
+    progress_every_s: Positive = 0.2
+
+    def readdressed(self, ips: Sequence[str]) -> Iperf3Plan:
+        sends = tuple((peer, ips[peer]) for peer, _ in self.sends)
+        return replace(self, ip=ips[self.index], sends=sends)
+
+    def remaining(self, report: AgentReport | None, arrived: Arrived) -> Iperf3Plan:  # noqa: ARG002
+        """A new measurement for the time that is left."""
+        if report is None or report.start_ns is None:
+            return self
+        ran_s = (report.end_ns - report.start_ns) / 1e9
+        return replace(self, seconds=max(1, math.ceil(self.seconds - ran_s)))
+
+
+@dataclass
+class _Process:
+    """One iperf3, a ``server`` or a ``client``; its output goes to a file without a name."""
+
+    role: str
+    peer: int
+    output: IO[bytes]
+    child: subprocess.Popen[bytes]
+    result: dict[str, Any] = field(default_factory=dict)
+    end_ns: int = 0
+
+
+class Iperf3Agent:
+    """Runs one :class:`Iperf3Plan`."""
+
+    def __init__(self, plan: Iperf3Plan, channel: Channel) -> None:
+        self._plan = plan
+        self._channel = channel
+        self._watch = Stopwatch()
+        self._processes: list[_Process] = []
+        self._cpu_before_s = children_cpu_s()
+
+    def run(self) -> None:
+        """Measure; raises AgentFailure with what iperf3 says where one of them fails."""
+        plan = self._plan
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._end_all)
+            for sender in plan.receives:
+                self._begin(stack, "server", sender, self._server(sender))
+            self._until_listening({plan.port + sender for sender in plan.receives})
+            self._channel.say(Ready(plan.index, time.monotonic_ns()))
+            self._watch.start(wait_for_start(self._channel, plan.start_at_ns))
+            for receiver, ip in plan.sends:
+                self._begin(stack, "client", receiver, self._client(ip))
+            self._until_ended()
+
+    def report(self, error: str | None) -> AgentReport:
+        """The measured bytes of every peer whose process has ended well."""
+        ended = [process for process in self._processes if process.result]
+        clients = [process for process in ended if process.role == "client"]
+        return AgentReport(
+            self._plan.index,
+            self._watch.start_ns,
+            time.monotonic_ns(),
+            received=tuple(_received(each) for each in ended if each.role == "server"),
+            sent=tuple(map(_sent, clients)),
+            cpu_s=self._cpu_s(),
+            congestion_control=next((each.result[_CONTROL] for each in clients), None),
+            error=error,
+        )
+
+    def _server(self, sender: int) -> list[str]:
+        port = str(self._plan.port + sender)
+        return ["iperf3", "--server", "--one-off", "--bind", self._plan.ip, "--port", port]
+
+    def _client(self, ip: str) -> list[str]:
+        plan = self._plan
+        return [
+            *("iperf3", "--client", ip, "--bind", plan.ip, "--port", str(plan.port + plan.index)),
+            *("--time", str(plan.seconds)),
+            *("--connect-timeout", str(round(plan.connect_timeout_s * 1000))),
+        ]
+
+    def _begin(
+        self, stack: contextlib.ExitStack, role: str, peer: int, arguments: list[str]
+    ) -> None:
+        output = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
+        try:
+            child = subprocess.Popen(
+                [*arguments, "--json"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                # Before exec, in a process without threads: it ends with its agent.
+                preexec_fn=tie_to_agent,  # noqa: PLW1509
+            )
+        except OSError as error:
+            raise AgentFailure(f"cannot run iperf3: {error.strerror}") from None
+        self._processes.append(_Process(role, peer, output, child))
+
+    def _until_listening(self, ports: set[int]) -> None:
+        """Until all servers listen: a connection to find out would be their only one."""
+        end_s = time.monotonic() + self._plan.connect_timeout_s
+        while not ports <= _listening(self._plan.ip):
+            for process in self._processes:
+                if process.child.poll() is not None:
+                    self._take_result(process)
+            if time.monotonic() > end_s:
+                raise AgentFailure(f"iperf3 does not listen after {self._plan.connect_timeout_s} s")
+            time.sleep(_POLL_S)
+
+    def _until_ended(self) -> None:
+        with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
+            selector.register(self._channel, selectors.EVENT_READ)
+            for process in self._processes:
+                handle = os.pidfd_open(process.child.pid)
+                stack.callback(os.close, handle)
+                selector.register(handle, selectors.EVENT_READ, process)
+            left = len(self._processes)
+            while left:
+                self._sample()
+                for key, _ in selector.select(self._plan.progress_every_s):
+                    if key.data is None:
+                        self._channel.heard()
+                        continue
+                    selector.unregister(key.fileobj)
+                    self._take_result(key.data)
+                    left -= 1
+
+    def _take_result(self, process: _Process) -> None:
+        """Read the JSON document of one that has ended; raises AgentFailure with its complaint."""
+        process.end_ns = time.monotonic_ns()
+        code = process.child.wait()
+        process.output.seek(0)
+        text = process.output.read().decode("utf-8", "replace")
+        try:
+            # A line for people may follow it.
+            result, _ = json.JSONDecoder().raw_decode(text)
+        except ValueError:
+            result = {"error": text.strip()[-300:] or f"exit code {code}"}
+        if code or "error" in result:
+            complaint = result.get("error", f"exit code {code}")
+            raise AgentFailure(f"iperf3 {process.role} for VM {process.peer}: {complaint}")
+        process.result = result["end"]
+
+    def _end_all(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for process in self._processes:
+                if process.child.poll() is None:
+                    signal_group(process.child.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                for process in self._processes:
+                    process.child.wait(_GRACE_S)
+
+    def _sample(self) -> None:
+        now_ns = time.monotonic_ns()
+        if self._watch.sample_due(now_ns, self._plan.progress_every_s):
+            # iperf3 states its bytes at its end only.
+            self._channel.say(Progress(self._plan.index, now_ns, 0, 0, self._cpu_s()))
+
+    def _cpu_s(self) -> float:
+        if self._watch.start_ns is None:
+            return 0.0
+        return self._watch.cpu_s() + children_cpu_s() - self._cpu_before_s
+
+
+def _received(process: _Process) -> Received:
+    size_bytes = int(process.result["sum_received"]["bytes"])
+    return Received(process.peer, size_bytes, None, process.end_ns)
+
+
+def _sent(process: _Process) -> Sent:
+    sent, received = process.result["sum_sent"], process.result["sum_received"]
+    retransmits = int(sent.get("retransmits", 0))
+    counted = int(received["bytes"])
+    return Sent(process.peer, int(sent["bytes"]), counted, process.end_ns, retransmits)
+
+
+def _listening(ip: str) -> set[int]:
+    """Ports of this network namespace at which somebody listens on an IPv4 address."""
+    # The kernel prints the address as the bytes of a number of this machine.
+    address = f"{int.from_bytes(socket.inet_aton(ip), 'little'):08X}"
+    rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
+    own = [row[1].split(":") for row in rows if row[3] == _LISTENING]
+    return {int(port, 16) for where, port in own if where == address}
