@@ -285,7 +285,9 @@ TIMES = (1.0, 16.0)
 
 def _drawn(series: str, times: float, seed: int, quick: bool) -> RunConfiguration:
     policy, reading = DRAWS[series]
-    return configuration(policy, seed, quick=quick, reading=reading, splits=SPLITS[times])
+    # Clamped are VMs, bandwidths and durations; deadlines are drawn again in every interpretation.
+    given = {"reading": reading, "deadline_ratio": "{rule: redraw}"}
+    return configuration(policy, seed, quick=quick, splits=SPLITS[times], **given)
 
 
 def _published(measure_points: dict[tuple[str, float], float]) -> dict[tuple[str, float], float]:
