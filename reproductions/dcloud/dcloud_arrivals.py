@@ -7,8 +7,6 @@ figures show what interpretations other than ours would give.
 
 from __future__ import annotations
 
-from typing import Any
-
 from reproductions.claim_checks import (
     NEGATIVE,
     Band,
@@ -235,20 +233,23 @@ FIGURE_9 = Figure(
 
 TAKEN = "permutation, slowest flow"
 UNEXTENDED = "permutation, no extension (d = p)"
-WAYS: dict[str, dict[str, str]] = {
-    TAKEN: {},
-    "permutation, coupled flows": {"parameters": "coupling: lockstep"},
-    "permutation, independent": {"parameters": "coupling: independent"},
-    "ring, slowest flow": {"pattern": "ring"},
-    "all-to-all, slowest flow": {"pattern": "all-to-all"},
-    UNEXTENDED: {"deadline_ratio": "{mean: 1, sigma: 0, rule: clamp}"},
+WAYS: dict[str, tuple[str, dict[str, object]]] = {
+    TAKEN: ("", {}),
+    "permutation, coupled flows": ("coupling: lockstep", {}),
+    "permutation, independent": ("coupling: independent", {}),
+    "ring, slowest flow": ("", {"pattern": "ring"}),
+    "all-to-all, slowest flow": ("", {"pattern": "all-to-all"}),
+    UNEXTENDED: ("", {"deadline_ratio": "{mean: 1, sigma: 0, rule: clamp}"}),
 }
+"""Parameters of the policy, and values of the workload section."""
 BL_RATES = (20.0, 40.0, 80.0, 160.0)
 
 
 def _competing(way: str, per_hour: float, seed: int, quick: bool) -> RunConfiguration:
-    given: dict[str, Any] = dict(WAYS[way])
-    return configuration(BL, seed, quick=quick, per_hour=per_hour, **given)
+    parameters, workload = WAYS[way]
+    return configuration(
+        BL, seed, quick=quick, per_hour=per_hour, parameters=parameters, workload=workload
+    )
 
 
 BL_INTERPRETATIONS = Figure(
@@ -286,8 +287,8 @@ TIMES = (1.0, 16.0)
 def _drawn(series: str, times: float, seed: int, quick: bool) -> RunConfiguration:
     policy, reading = DRAWS[series]
     # Clamped are VMs, bandwidths and durations; deadlines are drawn again in every interpretation.
-    given = {"reading": reading, "deadline_ratio": "{rule: redraw}"}
-    return configuration(policy, seed, quick=quick, splits=SPLITS[times], **given)
+    values = {"reading": reading, "deadline_ratio": "{rule: redraw}"}
+    return configuration(policy, seed, quick=quick, splits=SPLITS[times], workload=values)
 
 
 def _published(measure_points: dict[tuple[str, float], float]) -> dict[tuple[str, float], float]:

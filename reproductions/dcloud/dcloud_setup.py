@@ -69,16 +69,16 @@ def configuration(
     batch: float = 0.0,
     splits: tuple[float, float] = (4.0, 2.0),
     parameters: str = "",
-    **workload: object,
+    workload: Mapping[str, object] | None = None,
 ) -> RunConfiguration:
     """The default run of a series with what a figure sweeps in it.
 
     ``per_hour`` and ``batch`` are for 8,000 servers; ``splits`` the racks' and the aggregation
-    switches' oversubscription; ``workload`` values by key of that section, ``__`` for a dot.
+    switches' oversubscription; ``workload`` values by key of that section.
     """
     size = QUICK if quick else FULL
     jobs = round(batch * size.jobs)
-    values = {"vms.mean": size.vms, **{k.replace("__", "."): v for k, v in workload.items()}}
+    values = {"vms.mean": size.vms, **(workload or {})}
     values |= {"jobs": jobs} if batch else {"per_hour": per_hour * size.jobs}
     racks, aggregation = splits
     topology = (

@@ -93,7 +93,7 @@ RATIOS = (1.0, 2.0, 5.0, 10.0, 15.0, 20.0)
 def _extended(series: str, ratio: float, seed: int, quick: bool) -> RunConfiguration:
     # Only here is r clamped: redrawn, a mean of 1 would leave every job room.
     law = f"{{mean: {ratio}, rule: clamp}}"
-    return configuration(series, seed, quick=quick, deadline_ratio=law)
+    return configuration(series, seed, quick=quick, workload={"deadline_ratio": law})
 
 
 FIGURE_5 = Figure(
@@ -212,7 +212,7 @@ MBPS = (50.0, 100.0, 150.0, 200.0, 250.0, 300.0, 350.0, 400.0, 450.0, 500.0)
 
 
 def _requested(series: str, mbps: float, seed: int, quick: bool) -> RunConfiguration:
-    return configuration(series, seed, quick=quick, bandwidth__mean=f"{mbps:g} Mbit/s")
+    return configuration(series, seed, quick=quick, workload={"bandwidth.mean": f"{mbps:g} Mbit/s"})
 
 
 FIGURE_6 = Figure(
