@@ -82,28 +82,29 @@ def _compile(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
 
 @cache
 def _announce() -> None:
-    """Have a line written to standard error whenever compiling takes its time."""
+    """Have a line written to standard error, once, when compiling takes its time."""
     from numba.core import event
 
-    class Announcing(event.Listener):
-        """Starts a timer with each compilation, which ends with it. One runs inside another."""
+    say = Timer(
+        SILENT_S, sys.stderr.write, ("compiling inner loops, once for this installation\n",)
+    )
+    say.daemon = True
 
-        def __init__(self) -> None:
-            self._timers: list[Timer] = []
+    class Announcing(event.Listener):
+        """Starts the timer with the first compilation, which others take place inside."""
+
+        depth = 0
 
         def on_start(self, started: Any) -> None:
-            name = started.data["dispatcher"].py_func.__name__
-            timer = Timer(SILENT_S, _say, (f"compiling {name}, once for this installation ...",))
-            timer.daemon = True
-            timer.start()
-            self._timers.append(timer)
+            del started
+            if self.depth == 0 and not say.ident:
+                say.start()
+            self.depth += 1
 
         def on_end(self, ended: Any) -> None:
             del ended
-            self._timers.pop().cancel()
+            self.depth -= 1
+            if self.depth == 0:
+                say.cancel()
 
     event.register("numba:compile", Announcing())  # type: ignore[no-untyped-call]
-
-
-def _say(sentence: str) -> None:
-    sys.stderr.write(f"{sentence}\n")
