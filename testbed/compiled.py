@@ -85,26 +85,30 @@ def _announce() -> None:
     """Have a line written to standard error, once, when compiling takes its time."""
     from numba.core import event
 
-    say = Timer(
-        SILENT_S, sys.stderr.write, ("compiling inner loops, once for this installation\n",)
-    )
-    say.daemon = True
-
     class Announcing(event.Listener):
-        """Starts the timer with the first compilation, which others take place inside."""
+        """Starts a timer with each compilation but those inside another."""
 
-        depth = 0
+        def __init__(self) -> None:
+            self._depth = 0
+            self._announced = False
+            self._timer = Timer(SILENT_S, self._say)
 
         def on_start(self, started: Any) -> None:
             del started
-            if self.depth == 0 and not say.ident:
-                say.start()
-            self.depth += 1
+            if self._depth == 0 and not self._announced:
+                self._timer = Timer(SILENT_S, self._say)
+                self._timer.daemon = True
+                self._timer.start()
+            self._depth += 1
 
         def on_end(self, ended: Any) -> None:
             del ended
-            self.depth -= 1
-            if self.depth == 0:
-                say.cancel()
+            self._depth -= 1
+            if self._depth == 0:
+                self._timer.cancel()
+
+        def _say(self) -> None:
+            self._announced = True
+            sys.stderr.write("compiling inner loops, once for this installation ...\n")
 
     event.register("numba:compile", Announcing())  # type: ignore[no-untyped-call]
