@@ -23,7 +23,7 @@ _MAX_NAME = 40
 
 @dataclass(frozen=True)
 class _Content:
-    """What could be read: names in the file's order, links as ``(lower, upper, capacity_bps)``."""
+    """Readable entries: names in the file's order, links as ``(lower, upper, capacity_bps)``."""
 
     servers: dict[str, int]
     switches: list[str]
@@ -57,7 +57,7 @@ def custom(content: Mapping[str, object]) -> DataCentre:
 
 
 def custom_problems(content: Mapping[str, object]) -> list[tuple[tuple[str | int, ...], str]]:
-    """What is wrong with ``content`` as ``(path, message)``; empty when :func:`custom` takes it."""
+    """Errors of ``content`` as ``(path, message)``; empty when :func:`custom` takes it."""
     try:
         custom(content)
     except TopologyError as error:

@@ -159,7 +159,7 @@ class Layer:
 
     @cached_property
     def linked(self) -> bool:
-        """Whether the edges have links; all of a layer's do, or none."""
+        """True if the edges have links; all of a layer's do, or none."""
         return bool(len(self.link)) and int(self.link[0]) >= 0
 
     @cached_property
@@ -174,7 +174,7 @@ class Layer:
 
     @cached_property
     def shared(self) -> bool:
-        """Whether some child hangs below more than one of the switches."""
+        """True if some child hangs below more than one of the switches."""
         return len(np.unique(self.child)) < len(self.child)
 
     @cached_property
@@ -259,7 +259,7 @@ class DataCentre:
 
     @cached_property
     def uniform_depth(self) -> bool:
-        """Whether every edge spans exactly one level, so that all servers are equally deep."""
+        """True if every edge spans exactly one level, so that all servers are equally deep."""
         return all(bool(np.all(self.level[k.child] == k.level - 1)) for k in self.layers)
 
     @cached_property

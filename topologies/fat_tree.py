@@ -1,7 +1,7 @@
 """Fat-trees: k pods of k/2 edge and k/2 aggregation switches below (k/2)^2 cores.
 
-After Al-Fares et al., "A scalable, commodity data center network architecture" (2008). Two readings
-of their capacity (docs/decisions/0412). *tree*: below any one core there is exactly one tree to all
+After Al-Fares et al., "A scalable, commodity data center network architecture" (2008). Their
+capacity has two interpretations. *tree*: below any one core there is exactly one tree to all
 servers, and a tenant is pinned to one of them. *pooled*: parallel uplinks between two layers count
 as one link that carries all they carry together.
 """
@@ -45,7 +45,7 @@ def fat_tree(
     """The fat-tree of k-port switches: k^3/4 servers, k even and at least 2.
 
     ``link_bps``: one capacity, or three from the top down (core, aggregation, server links); those
-    of single links in both readings of the ``network``.
+    of single links in both interpretations of the ``network``.
 
     Numbering: servers, edges, aggregation switches pod by pod, then cores. Core ``c`` stands above
     the aggregation switch ``c // (k/2)`` of every pod, so the cores of one group share everything
@@ -105,7 +105,7 @@ def fat_tree(
 
 
 def _pooled_bps(half: int, per_level: list[int]) -> list[int]:
-    """What parallel links carry together, from the top down."""
+    """The capacity of parallel links together, from the top down."""
     core_bps, aggregation_bps, server_bps = per_level
     return [half * half * core_bps, half * aggregation_bps, server_bps]
 

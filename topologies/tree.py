@@ -83,7 +83,7 @@ def tree(
 
 
 def level_names(levels: int) -> list[str]:
-    """What the nodes of each level are called, servers first, in a tree of ``levels`` switches."""
+    """Names of the nodes of each level, servers first, in a tree of ``levels`` switches."""
     between = ["rack", "aggregation", *(f"level-{i}" for i in range(3, levels))]
     return ["server", *between[: levels - 1], "core"]
 

@@ -58,7 +58,7 @@ class NodesCell:
         )
         drawn = model.draw(self.seed, NODES, self.load).at_load(self.load, NODES)
         jobs = drawn.with_cpu_use(self.cpu_low, 1.0, self.seed)
-        return jobs.with_cpu_told(self.cpu_error, self.seed) if self.cpu_error else jobs
+        return jobs.with_cpu_error(self.cpu_error, self.seed) if self.cpu_error else jobs
 
     def run(self) -> dict[str, float]:
         """Play them all and measure."""

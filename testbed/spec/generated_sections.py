@@ -85,7 +85,7 @@ class Distribution(SpecModel):
 
 
 class CountDistribution(Distribution):
-    """How many VMs jobs ask for: a normal distribution, drawn again below 1 (or clamped to it)."""
+    """The number of VMs of a job: a normal distribution, drawn again below 1 (or clamped to it)."""
 
     mean: Annotated[float, Field(ge=1, le=1e6)] | None = Field(
         None,
@@ -398,9 +398,9 @@ def _sentence(metric: Calibration) -> str:
     def shown(value: float) -> str:
         return human_duration(value) if metric.unit == "s" else f"{value:.4g}"
 
-    off = (metric.drawn / metric.wanted - 1.0) * 100 if metric.wanted else 0.0
+    off = (metric.found / metric.wanted - 1.0) * 100 if metric.wanted else 0.0
     return (
-        f"calibration: {metric.what} {shown(metric.wanted)} wanted, {shown(metric.drawn)} drawn"
+        f"calibration: {metric.what} {shown(metric.wanted)} wanted, {shown(metric.found)} drawn"
         f" ({off:+.1f} %)"
     )
 

@@ -45,7 +45,7 @@ def test_the_default_ladder_ends_where_the_data_centre_can_give_no_more() -> Non
     assert experiment.sweep.bandwidths_bps[-1] == 480 * MBIT
     (note,) = experiment.workload_notes
     assert (
-        note == "the ladder ends at 480 Mbit/s: rack 0 -> core 0: 1.12 Gbit/s asked, 1 Gbit/s free"
+        note == "the sweep ends at 480 Mbit/s: rack 0 -> core 0: 1.12 Gbit/s asked, 1 Gbit/s free"
     )
 
 

@@ -47,12 +47,12 @@ def test_jobs_are_in_order_numbered_and_within_the_sizes(model: WorkloadModel) -
     ],
     ids=["feitelson", "jann"],
 )
-def test_what_is_drawn_is_what_the_laws_were_set_to(
+def test_jobs_have_the_metrics_that_the_distributions_were_set_to(
     model: WorkloadModel, tolerances: tuple[float, ...]
 ) -> None:
     drawn = [model.calibration(model.draw(seed, 320, 0.7)) for seed in range(10)]
     for k, tolerance in enumerate(tolerances):
-        mean = np.mean([figures[k].drawn for figures in drawn])
+        mean = np.mean([figures[k].found for figures in drawn])
         assert mean == pytest.approx(drawn[0][k].wanted, rel=tolerance), drawn[0][k].what
 
 
