@@ -55,19 +55,17 @@ def fat_tree(
     core node for all cores; an edge's uplink carries k/2 links' worth, a pod's (k/2)^2. Raises
     TopologyError with all problems at once.
     """
-    problems: Problems = []
+    problems = Problems()
     if at_least(problems, ("k",), k, 2, "the number of ports"):
         if k % 2:
-            problems.append(
-                (("k",), f"a fat-tree's switches have an even number of ports, not {k}")
-            )
+            problems.report(f"a fat-tree's switches have an even number of ports, not {k}", "k")
         elif (k // 2) ** 2 * (k**3 // 4 + 5 * k * k // 4) > _MAX_TREE_ENTRIES or k**3 > MAX_NODES:
-            problems.append((("k",), f"k = {k} is more than is supported; at most 42"))
+            problems.report(f"k = {k} is more than is supported; at most 42", "k")
     n_servers = None if problems else int(k) ** 3 // 4
     per_level = capacities(problems, link_bps, 3)
     slots = slot_array(problems, slots_per_server, n_servers, "slots_per_server")
     if network not in NETWORKS:
-        problems.append((("network",), f"must be one of {', '.join(NETWORKS)}, not {network!r}"))
+        problems.report(f"must be one of {', '.join(NETWORKS)}, not {network!r}", "network")
     elif network == "pooled" and not problems:
         _check_pooled(problems, int(k) // 2, per_level)
     if problems:
@@ -113,7 +111,7 @@ def _pooled_bps(half: int, per_level: list[int]) -> list[int]:
 def _check_pooled(problems: Problems, half: int, per_level: list[int]) -> None:
     most = max(_pooled_bps(half, per_level))
     if most > MAX_LINK_BPS:
-        problems.append((("link_bps",), f"pooled links of {most} bit/s are above 1000 Tbit/s"))
+        problems.report(f"pooled links of {most} bit/s are above 1000 Tbit/s", "link_bps")
 
 
 def _pooled(

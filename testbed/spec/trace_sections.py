@@ -370,16 +370,9 @@ class FoundTrace:
     path: FilePath | None
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.trace.name,
-            "format": self.trace.format,
-            "what": self.trace.what,
-            "jobs": self.trace.jobs,
-            "origin": self.trace.origin,
-            "sha256": self.trace.sha256,
-            "thanks": self.trace.thanks,
-            "path": None if self.path is None else str(self.path),
-        }
+        names = ("name", "format", "what", "jobs", "origin", "sha256", "thanks")
+        known = {name: getattr(self.trace, name) for name in names}
+        return {**known, "path": None if self.path is None else str(self.path)}
 
 
 @dataclass(frozen=True)
