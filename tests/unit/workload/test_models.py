@@ -1,4 +1,4 @@
-"""Workload models: what their laws promise, what they draw, and that a seed settles all of it."""
+"""Workload models: their distributions, their jobs, and that a seed decides all of it."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def test_repeated_runs_follow_each_other_at_the_distance_of_their_running_time()
 def test_a_hyper_erlang_law_has_the_moments_it_is_given(
     mean: float, extra: float, order: int
 ) -> None:
-    law = HyperErlang(mean, 1 / order + extra, order)
-    ratio = (1 + law.cv2) * order / (order + 1)
+    distribution = HyperErlang(mean, 1 / order + extra, order)
+    ratio = (1 + distribution.cv2) * order / (order + 1)
     first = 0.5 * (1 + np.sqrt(max(0.0, (ratio - 1) / ratio)))
     factorial = float(np.prod(np.arange(1, order)))
 
@@ -105,7 +105,7 @@ def test_a_hyper_erlang_law_has_the_moments_it_is_given(
         return total
 
     moments = [quad(lambda x, k=k: x**k * density(x), 0, np.inf, limit=200)[0] for k in range(3)]
-    assert moments == pytest.approx([1.0, 1.0, 1.0 + law.cv2], rel=1e-4)
+    assert moments == pytest.approx([1.0, 1.0, 1.0 + distribution.cv2], rel=1e-4)
 
 
 def test_hyper_erlang_draws_have_those_moments_too() -> None:
