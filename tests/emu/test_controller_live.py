@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from controller.api_client import ControllerClient, SwitchesRefused
-from controller.flows import COOKIE_TAG, desired_flows, tenant_flows
+from controller.flow_rules import COOKIE_TAG, desired_flows, tenant_flows
 from controller.process import ControllerProcess, start_controller
 from controller.values import DesiredState, Switch, Tenant, TenantVm, TreeEdge
 from tests.support.fake_datacentre import FakeDataCentre, Slot, mac_of

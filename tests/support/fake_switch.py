@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from ipaddress import IPv4Address, IPv4Network
 
-from controller.flows import (
+from controller.flow_rules import (
     AddFlow,
     Change,
     Flow,

@@ -1,6 +1,6 @@
 """What the rules of several tenants do to packets, in random trees and in fat-trees.
 
-The oracle walks the tenant's tree by itself; it shares no line with `controller.flows`.
+The oracle walks the tenant's tree by itself; it shares no line with `controller.flow_rules`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.flows import added, desired_flows, difference, removed
+from controller.flow_rules import added, desired_flows, difference, removed
 from controller.values import DesiredState, Tenant, TenantVm
 from tests.support.fake_datacentre import FakeDataCentre, fat_tree_datacentre, tree_datacentre
 from tests.support.fake_switch import Packet, tagged
