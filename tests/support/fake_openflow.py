@@ -50,7 +50,7 @@ class FakeConnection:
 
     @property
     def alive(self) -> bool:
-        """Whether the connection is still served."""
+        """True while the connection is served."""
         return self._thread.is_alive()
 
     def __enter__(self) -> FakeConnection:

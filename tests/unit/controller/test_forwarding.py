@@ -1,4 +1,4 @@
-"""What the rules of several tenants do to packets, in random trees and in fat-trees.
+"""Forwarding by the rules of several tenants, in random trees and in fat-trees.
 
 The oracle walks the tenant's tree by itself; it shares no line with `controller.flow_rules`.
 """
@@ -54,16 +54,16 @@ def populated(draw: st.DrawFn) -> tuple[FakeDataCentre, DesiredState]:
 
 
 def path_along_tree(tenant: Tenant, source: TenantVm, target: TenantVm) -> tuple[int, ...]:
-    """The switches between two VMs, by climbing from both until the ways meet."""
+    """The switches between two VMs: upward from both until the ways meet."""
     parent = {edge.child_dpid: edge.parent_dpid for edge in tenant.tree}
 
-    def climb(dpid: int) -> list[int]:
+    def upward(dpid: int) -> list[int]:
         way = [dpid]
         while way[-1] in parent:
             way.append(parent[way[-1]])
         return way
 
-    up, down = climb(source.dpid), climb(target.dpid)
+    up, down = upward(source.dpid), upward(target.dpid)
     meeting = next(dpid for dpid in up if dpid in down)
     return (*up[: up.index(meeting)], *reversed(down[: down.index(meeting) + 1]))
 
