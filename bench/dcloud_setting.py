@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from jobs.request import JobRequest
 from jobs.workload.arrivals import DayAndNight
 from jobs.workload.tenants import reading_g
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
 from testbed.schedulers.policy import Policy, View

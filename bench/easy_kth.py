@@ -13,7 +13,7 @@ from jobs.workload.parallel import Requests
 from jobs.workload.records import jobs_of
 from jobs.workload.swf import read_swf
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine, Sink
 from testbed.errors import MachineCannot
 from testbed.schedulers.actions import Arrived, Ended, Start

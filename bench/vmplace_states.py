@@ -18,7 +18,7 @@ from bench.own_process import measured
 from bench.samples import Result, summary
 from jobs.workload.elastic import ElasticJobs
 from reproductions.jsa.cell import JsaCell, trace
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.embedding.placement import Placement, Residual
 from testbed.engine.engine import Engine

@@ -11,7 +11,7 @@ from jobs.request import JobRequest
 from jobs.workload.hose_demand import CAP_BPS, HoseDemand
 from reproductions.adaba.workloads import LOGS, Demand, Log, Sizes, drawn, from_log
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.results.metrics import Tally

@@ -11,7 +11,7 @@ from jobs.workload.jann import JannStyle
 from jobs.workload.models import Model
 from jobs.workload.parallel import ParallelJobs, Requests
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.cmbf import MIGRATION_COST_S

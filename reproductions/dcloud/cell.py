@@ -13,13 +13,11 @@ from jobs.workload.arrivals import HOUR_S, Batch, DayAndNight
 from jobs.workload.laws import Rule
 from jobs.workload.tenants import READINGS, Tenants
 from reproductions.dcloud.meter import Meter
-from testbed.backends.sim.backend import SimulatedBackend
-from testbed.backends.sim.sharing import Sharing
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
-from testbed.schedulers.bl import Coupling
-from testbed.schedulers.policy import Policy, View
+from testbed.schedulers.policy import FlowDependency, Policy, SharingModel, View
 from testbed.schedulers.registry import build_policy
 from topologies.datacentre import DataCentre
 from topologies.tree import tree
@@ -51,7 +49,7 @@ class DCloudCell:
     ratio: float = 10.0
     ratio_rule: Rule = "redraw"
     pattern: Pattern = "permutation"
-    coupling: Coupling = "slowest"
+    coupling: FlowDependency = "slowest"
     per_hour: float = 160.0
     hours: float = 24.0
     batch: int = 0
@@ -71,7 +69,7 @@ class DCloudCell:
         datacentre, jobs = self.data_centre(), self.requests()
         policy = _Timed(build_policy(self.policy, embedder(self.embedder), self._parameters()))
         meter = Meter(datacentre, jobs)
-        sharing = Sharing(self.coupling)
+        sharing = SharingModel(self.coupling)
         backend = SimulatedBackend(datacentre, sharing, self.seed, meter.carried)
         Engine(datacentre, jobs, policy, backend, meter).run()
         return {

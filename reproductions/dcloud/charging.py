@@ -15,7 +15,7 @@ from jobs.demand import DemandCurve
 from jobs.request import JobRequest
 from jobs.workload.arrivals import HOUR_S
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.charging import no_discount, request_price

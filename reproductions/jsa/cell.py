@@ -14,11 +14,11 @@ from jobs.workload.elastic import ElasticJobs
 from jobs.workload.known import published
 from jobs.workload.swim import Swim, read_swim
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
-from testbed.backends.sim.sharing import Sharing
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.errors import MachineCannot
+from testbed.schedulers.policy import SharingModel
 from testbed.schedulers.registry import build_policy
 from testbed.spec.files import find_file
 from topologies.datacentre import DataCentre
@@ -63,7 +63,7 @@ class JsaCell:
         began_s = time.process_time()
         datacentre, jobs = self.data_centre(), self.requests()
         policy = build_policy(self.policy, embedder(self.place), self._parameters())
-        sharing = Sharing("lockstep", weights="proximate")
+        sharing = SharingModel("lockstep", weights="proximate")
         reward = Reward(jobs)
         backend = SimulatedBackend(datacentre, sharing, self.seed)
         Engine(datacentre, jobs, policy, backend, reward).run()

@@ -15,7 +15,7 @@ from reproductions.claims import Band, Check, Claim
 from reproductions.figure import Figure, Panel
 from reproductions.jsa.programme import SmallJob, best_reward
 from reproductions.quantities import Level, Measure
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.registry import build_policy

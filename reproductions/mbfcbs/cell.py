@@ -11,7 +11,7 @@ from jobs.demand import LeaseType
 from jobs.request import JobRequest
 from jobs.workload.leases import SIZES, LeaseMix, requests_of
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.mbfcbs import GREEDY, Mbfcbs

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
-from testbed.backends.sim.sharing import Sharing
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.backend import Backend
 from testbed.engine.engine import Engine
@@ -67,8 +66,7 @@ def dry_run(experiment: Experiment, policy: PolicySpec) -> list[events.Event]:
 
 def simulated(experiment: Experiment, policy: PolicySpec) -> SimulatedBackend:
     """The experiment's simulated world, where best-effort jobs compete as the policy says."""
-    assumed = policy_kind(policy.name).sharing_of(dict(policy.parameters))
-    sharing = Sharing(assumed.flow_dependency, weights=assumed.weights)
+    sharing = policy_kind(policy.name).sharing_of(dict(policy.parameters))
     return SimulatedBackend(
         experiment.datacentre,
         sharing,

@@ -46,7 +46,7 @@ class BgMBF:
         self._refused = Refused()
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
-        if isinstance(event, Ended) and event.more:
+        if isinstance(event, Ended) and event.more_at_this_time:
             return []
         if isinstance(event, Arrived):
             rejected = self._admission.refuse(view, view.job(event.job_id))

@@ -15,16 +15,11 @@ from testbed.embedding.placement import Placement
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent, Reject, Start
 from testbed.schedulers.charging import is_service, job_price, no_discount
 from testbed.schedulers.policy import (
-    FLOW_DEPENDENCIES,
-    FlowDependency,
     PolicyKind,
     SharingModel,
     View,
 )
 from topologies.datacentre import DataCentre, IntArray
-
-Coupling = FlowDependency
-COUPLINGS = FLOW_DEPENDENCIES
 
 
 class Baseline:

@@ -66,7 +66,7 @@ class Cmbf:
             return self._arrive(view, slots, event.job_id)
         if isinstance(event, Ended):
             self._leave(slots, event.job_id)
-            if not event.more and self._queue:
+            if not event.more_at_this_time and self._queue:
                 return self._plan(slots)
         return []
 

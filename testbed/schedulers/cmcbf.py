@@ -79,7 +79,7 @@ class Cmcbf:
             return self._arrive(view, self._nodes, event.job_id)
         if isinstance(event, Ended):
             self._leave(self._nodes, event.job_id)
-            if not event.more:
+            if not event.more_at_this_time:
                 return self._after_ends(self._nodes)
         return []
 

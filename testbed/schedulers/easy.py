@@ -19,7 +19,7 @@ from typing import TypeAlias
 from testbed.schedulers.actions import Action, Arrived, Ended, PolicyEvent, Reject, Start, Wait
 from testbed.schedulers.policy import PolicyKind, View, parameter
 from testbed.schedulers.slots import Slots
-from testbed.units import together_s
+from testbed.units import with_tolerance_s
 
 ESTIMATES = ("accurate", "user")
 
@@ -66,7 +66,7 @@ class Easy:
                 run, taken = held
                 slots.give_back(taken)
                 del self._running[bisect_left(self._running, run)]
-            if not event.more and self._queue:
+            if not event.more_at_this_time and self._queue:
                 return self._plan(view, slots, view.now_s)
         return []
 
@@ -133,7 +133,7 @@ class Easy:
                 break
         else:
             raise AssertionError(f"{needs} nodes were admitted, which the machine does not have")
-        limit_s = together_s(shadow_s)
+        limit_s = with_tolerance_s(shadow_s)
         for end_s, _, n, _ in running:
             if end_s > limit_s:
                 break

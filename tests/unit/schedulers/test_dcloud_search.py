@@ -12,7 +12,7 @@ from jobs.request import JobRequest
 from jobs.workload.arrivals import DayAndNight
 from jobs.workload.laws import Law
 from jobs.workload.tenants import reading_g
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent

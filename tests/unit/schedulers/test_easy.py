@@ -11,7 +11,7 @@ from jobs.workload.parallel import Requests
 from jobs.workload.records import jobs_of
 from jobs.workload.swf import read_swf
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.easy import Easy

@@ -17,7 +17,7 @@ from jobs.workload.arrivals import DayAndNight
 from jobs.workload.laws import Law
 from jobs.workload.tenants import READINGS
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.results.audit import audit
