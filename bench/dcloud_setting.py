@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jobs.request import JobRequest
-from jobs.workload.arrivals import DayAndNight
-from jobs.workload.tenants import reading_g
+from jobs.workload.tenants import DayAndNight, interpretation_g
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
@@ -52,7 +51,7 @@ class Setting:
     def jobs(self) -> tuple[JobRequest, ...]:
         """Reading G of the paper's workload."""
         rate = self.per_hour * self.servers / 8_000
-        return reading_g().requests(DayAndNight(rate, span_s=3600.0 * self.hours), self.seed)
+        return interpretation_g().requests(DayAndNight(rate, span_s=3600.0 * self.hours), self.seed)
 
 
 class Watched:

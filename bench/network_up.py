@@ -117,7 +117,7 @@ def mininet_seconds(k: int) -> dict[str, float]:
     from mininet.net import Mininet
     from mininet.node import OVSSwitch
 
-    from topologies.mininet import mininet_topo
+    from topologies.mininet_topo import mininet_topo
 
     plan = network_plan(fat_tree(k, LINK_BPS, SLOTS), "mb")
     began = time.perf_counter()

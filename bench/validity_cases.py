@@ -38,8 +38,8 @@ from testbed.plan.limits import HtbClass
 from testbed.plan.network_plan import NetworkPlan, TenantPlan
 from testbed.results.folder import RunFolder, Sink
 from testbed.runs.live_run import LiveRun, run_live
-from testbed.runs.playing import Recorded
-from testbed.spec.load import load_experiment
+from testbed.runs.playing import RunRecord
+from testbed.spec.experiment_file import load_experiment
 
 EXPERIMENT = """
 name: validity
@@ -111,7 +111,7 @@ def _findings(run: Path) -> dict[str, str]:
     return {e["check"]: f"{e['level']}: {e['reason']}" for e in noted if e["level"] != "ok"}
 
 
-def _one(settings: dict[str, str], spoil: Spoilt) -> tuple[Recorded, dict[str, str]]:
+def _one(settings: dict[str, str], spoil: Spoilt) -> tuple[RunRecord, dict[str, str]]:
     with TemporaryDirectory(prefix="hosenet-bench-") as folder:
         file = Path(folder) / "validity.yaml"
         file.write_text(EXPERIMENT, encoding="utf-8")

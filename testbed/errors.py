@@ -4,15 +4,15 @@ from __future__ import annotations
 
 
 class TestbedError(Exception):
-    """What went wrong in one sentence, and the mend."""
+    """What went wrong in one sentence, and the hint."""
 
     exit_code = 4
     __test__ = False
 
-    def __init__(self, message: str, mend: str | None = None) -> None:
+    def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
-        self.mend = mend
+        self.hint = hint
 
 
 class BadInput(TestbedError):
@@ -22,7 +22,7 @@ class BadInput(TestbedError):
 
 
 class MachineCannot(TestbedError):
-    """This machine cannot do it; ``mend`` is the command that would change that (exit 3)."""
+    """This machine cannot do it; ``hint`` is the command that would change that (exit 3)."""
 
     exit_code = 3
 

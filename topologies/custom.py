@@ -6,8 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from topologies.arguments import MAX_NODES, Problems, at_least, capacity
-from topologies.datacentre import DataCentre, TopologyError, Tree, frozen_array, make_tree
+from topologies.datacentre import (
+    MAX_NODES,
+    DataCentre,
+    Problems,
+    TopologyError,
+    Tree,
+    at_least,
+    capacity,
+    frozen_array,
+    make_tree,
+)
 
 _MAX_NAME = 40
 

@@ -14,8 +14,19 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from topologies.arguments import MAX_LINK_BPS, MAX_NODES, Problems, at_least, capacities, slot_array
-from topologies.datacentre import DataCentre, IntArray, TopologyError, Tree, frozen_array
+from topologies.datacentre import (
+    MAX_LINK_BPS,
+    MAX_NODES,
+    DataCentre,
+    IntArray,
+    Problems,
+    TopologyError,
+    Tree,
+    at_least,
+    capacities,
+    frozen_array,
+    slot_array,
+)
 from topologies.tree import tree
 
 Network = Literal["tree", "pooled"]

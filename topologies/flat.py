@@ -6,8 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from topologies.arguments import MAX_NODES, Problems, at_least, memory_array, slot_array
-from topologies.datacentre import DataCentre, IntArray, TopologyError, Tree, frozen_array
+from topologies.datacentre import (
+    MAX_NODES,
+    DataCentre,
+    IntArray,
+    Problems,
+    TopologyError,
+    Tree,
+    at_least,
+    frozen_array,
+    memory_array,
+    slot_array,
+)
 
 
 def flat(

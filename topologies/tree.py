@@ -8,13 +8,18 @@ from fractions import Fraction
 
 import numpy as np
 
-from topologies.arguments import MAX_LINK_BPS, MAX_NODES, Problems, at_least, capacities, slot_array
 from topologies.datacentre import (
+    MAX_LINK_BPS,
+    MAX_NODES,
     DataCentre,
     IntArray,
+    Problems,
     TopologyError,
     Tree,
+    at_least,
+    capacities,
     frozen_array,
+    slot_array,
 )
 
 _MAX_RATIO = 10**6

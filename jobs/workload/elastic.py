@@ -1,8 +1,7 @@
 """Elastic jobs out of a Hadoop trace, in batches: JSA's workload (Section V.A).
 
 The trace gives tasks (decision 0407) and bytes; JSA's authors measured running times and bandwidths
-on a cluster of their own. What stands in for those measurements, and every draw, is a parameter
-(docs/decisions/0435).
+on a cluster of their own. What stands in for those measurements, and every draw, is a parameter.
 """
 
 from __future__ import annotations
@@ -11,13 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from jobs.demand import Pattern, Transfer
 from jobs.job_profile import STEEPEST, linear_profile
 from jobs.request import JobRequest
-from jobs.workload.strata import Sample, stratified
-from jobs.workload.streams import stream
+from jobs.workload.distributions import Floats, Sample, stratified, stream
 from jobs.workload.swim import BLOCK_BYTES, Swim, SwimJob
 
 MBIT = 1_000_000
@@ -127,9 +124,6 @@ def _names(chosen: Sequence[str]) -> list[str]:
 def bytes_per_vm(job: SwimJob, n_vms: int) -> float:
     """What one VM reads, shuffles and writes, in bytes."""
     return (job.map_bytes + job.shuffle_bytes + job.output_bytes) / n_vms
-
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

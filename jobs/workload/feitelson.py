@@ -2,7 +2,7 @@
 
 After the model of "Packing Schemes for Gang Scheduling" (Feitelson, 1996) as the CMBF paper uses it
 (Section 5.2). Its hand-tailored tables are not at hand; what stands in for them are the parameters
-here (docs/decisions/0405).
+here.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
-from jobs.workload.models import Calibration, choose, in_order
-from jobs.workload.parallel import Floats, ParallelJobs
-from jobs.workload.streams import stream
+from jobs.workload.distributions import Floats, choose, stream
+from jobs.workload.parallel_jobs import Calibration, ParallelJobs, in_order
 
 _NAME = "feitelson"
 

@@ -2,8 +2,7 @@
 
 After "Modeling of Workload in MPPs" (Jann and others, 1997) as the CMBF paper uses it (5.2).
 The fitted tables are not at hand; what stands in for them are the parameters here, among them the
-three facts the paper tells: 40 % serial jobs, 86 % below 20 processes, 11,250 s on average
-(docs/decisions/0405).
+three facts the paper tells: 40 % serial jobs, 86 % below 20 processes, 11,250 s on average.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from jobs.workload.models import Calibration, in_order
-from jobs.workload.parallel import Floats, Ints, ParallelJobs
-from jobs.workload.streams import stream
+from jobs.workload.distributions import Floats, Ints, stream
+from jobs.workload.parallel_jobs import Calibration, ParallelJobs, in_order
 
 _NAME = "jann"
 SMALL = 20

@@ -1,7 +1,7 @@
 """Leases drawn as in MBFCBS's evaluation (Section 5.2), and leases as requests.
 
 The paper names the sizes and the shares of the three types; when leases arrive, how long they last
-and how far ahead they are booked it does not say: these are parameters here (docs/decisions/0408).
+and how far ahead they are booked it does not say: these are parameters here.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import numpy as np
 
 from jobs.demand import Lease, LeaseType
 from jobs.request import JobRequest
-from jobs.workload.lwf import Lease as LeaseRecord
-from jobs.workload.lwf import LeaseKind
-from jobs.workload.streams import stream
+from jobs.workload.distributions import stream
+from jobs.workload.lwf import LeaseKind, LeaseRecord
 
 SIZES: dict[str, tuple[int, int]] = {
     "small": (1, 1920),

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from jobs.request import JobRequest
-from jobs.workload.hose_demand import CAP_BPS, HoseDemand
+from jobs.workload.parallel_jobs import CAP_BPS, HoseDemand
 from reproductions.adaba.workloads import LOGS, Demand, Log, Sizes, drawn, from_log
 from testbed import events
 from testbed.backends.sim.simulator import SimulatedBackend

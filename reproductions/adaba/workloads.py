@@ -11,14 +11,12 @@ from typing import Literal, get_args
 import numpy as np
 
 from jobs.request import JobRequest
-from jobs.workload.hose_demand import MEAN_OF_MAX, HoseDemand
-from jobs.workload.known import published
-from jobs.workload.parallel import ParallelJobs, Requests
-from jobs.workload.records import jobs_of
-from jobs.workload.streams import stream
-from jobs.workload.swf import read_swf
+from jobs.workload.distributions import stream
+from jobs.workload.parallel_jobs import MEAN_OF_MAX, HoseDemand, ParallelJobs, Requests
+from jobs.workload.swf import jobs_of, read_swf
+from jobs.workload.traces import published
 from testbed.errors import MachineCannot
-from testbed.spec.files import find_file
+from testbed.spec.document import find_file
 
 Log = Literal["kth", "nasa"]
 LOGS: tuple[Log, ...] = get_args(Log)

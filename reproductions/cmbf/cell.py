@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from jobs.workload.feitelson import FeitelsonStyle
 from jobs.workload.jann import JannStyle
-from jobs.workload.models import Model
-from jobs.workload.parallel import ParallelJobs, Requests
+from jobs.workload.parallel_jobs import ParallelJobs, Requests, WorkloadModel
 from testbed import events
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
@@ -52,7 +51,7 @@ class NodesCell:
 
     def workload(self) -> ParallelJobs:
         """The jobs: the same for every policy, and at every load but for their arrivals."""
-        model: Model = (
+        model: WorkloadModel = (
             FeitelsonStyle(jobs=self.jobs)
             if self.model == "feitelson"
             else JannStyle(jobs=self.jobs)

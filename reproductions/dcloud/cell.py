@@ -9,9 +9,8 @@ from typing import Any
 
 from jobs.demand import Pattern
 from jobs.request import JobRequest
-from jobs.workload.arrivals import HOUR_S, Batch, DayAndNight
-from jobs.workload.laws import Rule
-from jobs.workload.tenants import READINGS, Tenants
+from jobs.workload.distributions import Rule
+from jobs.workload.tenants import HOUR_S, INTERPRETATIONS, Batch, DayAndNight, Tenants
 from reproductions.dcloud.meter import Meter
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
@@ -90,7 +89,7 @@ class DCloudCell:
 
     def requests(self) -> tuple[JobRequest, ...]:
         """The jobs: the same for every policy."""
-        drawn: Tenants = READINGS[self.reading](
+        drawn: Tenants = INTERPRETATIONS[self.reading](
             n=self.vms, b_bps=self.bandwidth_bps, p_s=self.duration_s, r=self.ratio
         )
         if self.ratio_rule != drawn.ratio.rule:

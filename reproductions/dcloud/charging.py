@@ -13,7 +13,7 @@ from typing import Any
 
 from jobs.demand import DemandCurve
 from jobs.request import JobRequest
-from jobs.workload.arrivals import HOUR_S
+from jobs.workload.tenants import HOUR_S
 from testbed import events
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder

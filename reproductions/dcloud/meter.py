@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from jobs.request import JobRequest
-from jobs.workload.arrivals import HOUR_S
+from jobs.workload.tenants import HOUR_S
 from testbed import events
 from topologies.datacentre import DataCentre
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from jobs.request import JobRequest
 from jobs.workload.elastic import ElasticJobs
-from jobs.workload.known import published
 from jobs.workload.swim import Swim, read_swim
+from jobs.workload.traces import published
 from testbed import events
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
@@ -20,7 +20,7 @@ from testbed.engine.engine import Engine
 from testbed.errors import MachineCannot
 from testbed.schedulers.policy import SharingModel
 from testbed.schedulers.registry import build_policy
-from testbed.spec.files import find_file
+from testbed.spec.document import find_file
 from topologies.datacentre import DataCentre
 from topologies.tree import tree
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from testbed.errors import MachineCannot
 from testbed.spec.experiment import Experiment
-from testbed.spec.load import load_experiment
+from testbed.spec.experiment_file import load_experiment
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DIGITS = 12

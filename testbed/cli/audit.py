@@ -67,6 +67,6 @@ def closing(audits: Sequence[Audit]) -> str:
 def _line(result: Result) -> Text:
     line = Text(f"  {_WORDS[result.status]:<7}", style=_STYLES[result.status])
     line.append(f"{result.name:<18}", style="default")
-    said = result.says if result.status != "not applicable" else f"not applicable: {result.why}"
-    line.append(said, style="dim" if result.status == "not applicable" else "default")
+    message = result.says if result.status != "not applicable" else f"not applicable: {result.why}"
+    line.append(message, style="dim" if result.status == "not applicable" else "default")
     return line

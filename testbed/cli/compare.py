@@ -76,7 +76,7 @@ def _pairs(first: Path, second: Path) -> list[tuple[Path, Path]]:
 
 
 def _by_policy(folders: list[Path]) -> dict[str, list[Path]]:
-    """Folders by the policy that ran; without those that were killed before they said so."""
+    """Folders by the policy that ran; without those that were killed before their first line."""
     found: dict[str, list[Path]] = {}
     for folder in folders:
         policy = policy_of(folder)
@@ -104,8 +104,8 @@ def _sentences(found: Comparison) -> list[str]:
     else:
         lines = [f"decision {part.place} (of {one} and {two}) is the first that differs:"]
         for name, decision in zip(found.names, (part.first, part.second), strict=True):
-            said = "none any more" if decision is None else f"{decision.at_s:.2f} s: {decision}"
-            lines.append(f"  {name}: {said}")
+            message = "none any more" if decision is None else f"{decision.at_s:.2f} s: {decision}"
+            lines.append(f"  {name}: {message}")
     if found.accepted_differ:
         lines.append(f"rejected in one run alone: {', '.join(found.accepted_differ)}")
     for name, alone in zip(found.names, found.only_in, strict=True):
@@ -130,7 +130,7 @@ def _metrics(found: Comparison) -> Table:
     ratios = [s.estimate_ratio for s in found.summaries]
     cells = ["–" if r is None else f"{r.median:.4f} (p95 {r.p95:.4f})" for r in ratios]
     table.add_row("measured/estimate", *cells)
-    table.add_row("validity", *(Text(s.fidelity.verdict or "–") for s in found.summaries))
+    table.add_row("fidelity", *(Text(s.fidelity.verdict or "–") for s in found.summaries))
     return table
 
 

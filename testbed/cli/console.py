@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from testbed.errors import TestbedError
-from testbed.spec.problems import SpecErrors
+from testbed.spec.document import SpecErrors
 
 STANDARD_OUTPUT = "standard output"
 PIPED_WIDTH = 200
@@ -63,15 +63,15 @@ def say(text: str) -> None:
 def error_json(error: TestbedError) -> dict[str, Any]:
     """An error as ``--json`` shows it; what a kind of error knows beside its sentence included."""
     record: dict[str, Any] = {"error": error.message, "exit_code": error.exit_code}
-    if error.mend is not None:
-        record["mend"] = error.mend
+    if error.hint is not None:
+        record["hint"] = error.hint
     if isinstance(error, SpecErrors):
         record["problems"] = [problem.to_json() for problem in error.problems]
     return record
 
 
 def print_error(error: TestbedError, *, as_json: bool) -> None:
-    """An error as every verb ends in it: one sentence and the mend."""
+    """An error as every verb ends in it: one sentence and the hint."""
     if as_json:
         try:
             print_json(error_json(error))
@@ -89,9 +89,9 @@ def print_error(error: TestbedError, *, as_json: bool) -> None:
     console = err()
     console.print("[bold red]error:[/] ", end="")
     console.print(error.message, markup=False, soft_wrap=True)
-    if error.mend is not None:
-        console.print("[bold]mend:[/] ", end="")
-        console.print(error.mend, markup=False, soft_wrap=True)
+    if error.hint is not None:
+        console.print("[bold]hint:[/] ", end="")
+        console.print(error.hint, markup=False, soft_wrap=True)
 
 
 @contextmanager

@@ -35,10 +35,10 @@ def explain(run: RunPath, job: JobId, as_json: Json = False) -> None:
         _show(each)
 
 
-def _show(told: Explanation) -> None:
+def _show(history: Explanation) -> None:
     out = console.out()
-    out.print(Text(f"{told.job_id}, {told.policy}", style="bold"), soft_wrap=True)
-    for step in told.steps:
+    out.print(Text(f"{history.job_id}, {history.policy}", style="bold"), soft_wrap=True)
+    for step in history.steps:
         line = Text(f"  {step.t:>12.6g} s  ", style="dim")
         line.append(step.says, style="default")
         if step.behind:
@@ -46,7 +46,7 @@ def _show(told: Explanation) -> None:
         if step.until_s is not None:
             line.append(f"; by what is known it starts at {step.until_s:.6g} s", style="default")
         out.print(line, soft_wrap=True)
-    out.print(Text(_sentence(told)), soft_wrap=True)
+    out.print(Text(_sentence(history)), soft_wrap=True)
 
 
 def _names(names: tuple[str, ...]) -> str:
@@ -54,13 +54,13 @@ def _names(names: tuple[str, ...]) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _sentence(told: Explanation) -> str:
-    """What it comes to."""
-    if not told.waited_s and told.start_s is not None:
+def _sentence(history: Explanation) -> str:
+    """Time waited, and the later jobs that started meanwhile."""
+    if not history.waited_s and history.start_s is not None:
         return "It did not wait."
-    said = f"It waited {human_duration(told.waited_s)}."
-    if not told.overtaken_by:
-        return f"{said} Nobody who came later started meanwhile."
-    who = [f"{o.job_id} ({o.n_vms} VMs, at {o.start_s:.6g} s)" for o in told.overtaken_by]
-    count = f"{len(who)} job{'s' if len(who) > 1 else ''} that came later"
-    return f"{said} Meanwhile {count} started: {_names(tuple(who))}."
+    message = f"It waited {human_duration(history.waited_s)}."
+    if not history.overtaken_by:
+        return f"{message} No later job started meanwhile."
+    who = [f"{o.job_id} ({o.n_vms} VMs, at {o.start_s:.6g} s)" for o in history.overtaken_by]
+    count = f"{len(who)} job{'s' if len(who) > 1 else ''} submitted later"
+    return f"{message} Meanwhile {count} started: {_names(tuple(who))}."

@@ -48,7 +48,7 @@ VERBS = (
     Verb("simulate", "Run an experiment in the simulator."),
     Verb("validate", "Check experiment files; creates nothing."),
     Verb("plan", "Show the flows and tc text of an experiment; needs no root."),
-    Verb("doctor", "Say what this machine can do, and the command that mends what it cannot."),
+    Verb("doctor", "Say what this machine can do, and the command that changes what it cannot."),
     Verb("clean", "Remove what an interrupted run left behind, and nothing else."),
     Verb("audit", "Prove a run's invariants from its events."),
     Verb("explain", "Say why a job waited, what stood in its way, and who overtook it."),
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """One command; its exit code. Errors of the testbed end here, as one sentence and the mend."""
+    """One command; its exit code. Errors of the testbed end here, as one sentence and the hint."""
     as_json = "--json" in arguments
     if not arguments:
         run(["--help"])
@@ -87,11 +87,11 @@ def run(arguments: Sequence[str]) -> int:
         console.say("aborted")
         return INTERRUPTED
     except Exception as error:
-        told = _usage_error(error) or _refused_by_the_system(error, arguments)
-        if told is None:
+        shown = _usage_error(error) or _refused_by_the_system(error, arguments)
+        if shown is None:
             raise
-        console.print_error(told, as_json=as_json)
-        return told.exit_code
+        console.print_error(shown, as_json=as_json)
+        return shown.exit_code
     return status if isinstance(status, int) else 0
 
 
@@ -115,7 +115,7 @@ def application(arguments: Sequence[str]) -> Callable[..., Any]:
 
 
 def _function(verb: Verb) -> Callable[..., Any]:
-    """What a verb does. A missing library is the machine's shortcoming, and says its mend."""
+    """Function of a verb. Raises MachineCannot where a library it needs is missing."""
     try:
         module = importlib.import_module(verb.module_name)
     except ModuleNotFoundError as error:
@@ -177,25 +177,25 @@ _NO_PLACE = _NO_ROOM | {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, e
 def _refused_by_the_system(error: Exception, arguments: Sequence[str]) -> BadInput | None:
     """A file that cannot be read or written; None for any other exception.
 
-    Whoever reads our output may close it before its end: BrokenPipeError is not told here.
+    Whoever reads our output may close it before its end: BrokenPipeError is not shown here.
     """
     if not isinstance(error, OSError) or isinstance(error, BrokenPipeError):
         return None
     if error.filename is None and error.errno not in _NO_ROOM:
         return None
     why = error.strerror or type(error).__name__
-    said = why if error.filename is None else f"{os.fsdecode(error.filename)}: {why}"
+    message = why if error.filename is None else f"{os.fsdecode(error.filename)}: {why}"
     verb = next((argument for argument in arguments if not argument.startswith("-")), "")
-    mend = None
+    hint = None
     if error.filename in (None, console.STANDARD_OUTPUT):
-        mend = ELSEWHERE
+        hint = ELSEWHERE
     elif verb in _WITH_OUT and error.errno in _NO_PLACE:
-        mend = "name a folder you may write to with --out"
+        hint = "name a folder you may write to with --out"
     elif isinstance(error, PermissionError):
-        mend = "change who may read and write there, or copy the folder to a place of your own"
+        hint = "change who may read and write there, or copy the folder to a place of your own"
     elif error.errno in _NO_ROOM:
-        mend = ELSEWHERE
-    return BadInput(said, mend)
+        hint = ELSEWHERE
+    return BadInput(message, hint)
 
 
 def _written(code: int) -> int:

@@ -52,7 +52,7 @@ Lenient = Annotated[
 def overrides_of(
     settings: Sequence[str] | None, seed: int | None = None, *, lenient: bool = False
 ) -> dict[str, str]:
-    """What ``load_experiment`` takes, from ``--set``, ``--seed`` and ``--lenient``."""
+    """Overrides for ``load_experiment`` from ``--set``, ``--seed`` and ``--lenient``."""
     overrides: dict[str, str] = {}
     for setting in settings or ():
         key, equals, value = setting.partition("=")
@@ -80,9 +80,7 @@ Prefix = Annotated[
 Library = Annotated[
     str | None, typer.Option("--controller", help="ryu or os-ken (default: ryu if installed).")
 ]
-Strict = Annotated[
-    bool, typer.Option("--strict", help="Exit 1 unless the run's validity verdict is ok.")
-]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 unless the run's fidelity is ok.")]
 
 
 def require_live(prefix: str, command: str) -> None:

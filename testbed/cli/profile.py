@@ -1,4 +1,4 @@
-"""``testbed profile APP``: an application at a ladder of bandwidths, live, and its job profile."""
+"""``testbed profile APP``: an application's bandwidth sweep, live, and its job profile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from testbed.cli.options import (
 )
 from testbed.cli.run_progress import shown
 from testbed.errors import BadInput
-from testbed.spec.load import load_experiment
+from testbed.spec.experiment_file import load_experiment
 
 AppPath = Annotated[
     Path, typer.Argument(metavar="APP", help="An experiment file with a workload of kind ladder.")
@@ -49,18 +49,18 @@ def profile(
     prefix: Prefix = "hn",
     as_json: Json = False,
 ) -> None:
-    """Run an application at a ladder of bandwidths on the live network; write its job profile.
+    """Run an application at several bandwidths on the live network; write its job profile.
 
     The profile (bandwidth options with running times up to the no-elongation threshold) is what
     a job's 'profile' names; it lies in the run folder as profile.yaml.
 
-    Exit codes: 0 good, 1 the audit failed (or, with --strict, the validity is not ok), 2 bad file,
+    Exit codes: 0 good, 1 the audit failed (or, with --strict, the fidelity is not ok), 2 bad file,
     3 this machine cannot, 4 the run failed, 130 interrupted and cleaned up.
     """
     experiment = load_experiment(app, overrides_of(settings, seed))
-    if experiment.ladder is None:
+    if experiment.sweep is None:
         raise BadInput(
-            f"{app}: workload.kind is {experiment.workload}, and a profile needs a ladder",
+            f"{app}: workload.kind is {experiment.workload}, and a profile needs ladder",
             "write the application as workload: {kind: ladder, application: ...}; examples/"
             "profile-sort.yaml shows how",
         )

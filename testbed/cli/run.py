@@ -24,7 +24,7 @@ from testbed.cli.options import (
     require_live,
 )
 from testbed.cli.run_progress import shown
-from testbed.spec.load import load_experiment
+from testbed.spec.experiment_file import load_experiment
 
 
 def run(

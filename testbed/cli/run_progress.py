@@ -80,8 +80,8 @@ class RunProgress:
             case events.JobReserved(job_id=job_id, rate_bps=rate_bps, estimate_s=estimate_s):
                 servers = ", ".join(f"{s}:{n}" for s, n in event.vms_on)
                 rate = f"{rate_bps / 1e6:g} Mbit/s per VM" if estimate_s else "best effort"
-                promise = "none" if estimate_s is None else f"{estimate_s:.2f} s"
-                self._say(f"{job_id}: {rate} on servers {servers}, estimate {promise}")
+                estimate = "none" if estimate_s is None else f"{estimate_s:.2f} s"
+                self._say(f"{job_id}: {rate} on servers {servers}, estimate {estimate}")
                 if self._bars is not None:
                     self._tasks[job_id] = self._bars.add_task(f"  {job_id}", total=1.0, note="")
             case events.JobProgress(job_id=job_id, share=share):

@@ -25,7 +25,7 @@ from testbed.cli.options import (
 from testbed.errors import RunFailed
 from testbed.results.folder import RunFolder, Sink
 from testbed.spec.experiment import Experiment
-from testbed.spec.load import load_experiment
+from testbed.spec.experiment_file import load_experiment
 
 ReplayOf = Annotated[
     Path | None,
@@ -58,7 +58,7 @@ def simulate(
         _replay(experiment, replay, out, as_json=as_json)
         return
     top = new_run(experiment, out)
-    with _told_as_failed(top):
+    with _failing_run(top):
         recorded = run_simulated(experiment, top, _progress, ["testbed", *sys.argv[1:]])
     if as_json:
         console.print_json([one.to_json() for one in recorded])
@@ -78,7 +78,7 @@ def _replay(experiment: Experiment, live: Path, out: Path | None, *, as_json: bo
     # Before a folder is made for it: there may be nothing to replay.
     sources = replay_sources(experiment, live)
     top = new_run(experiment, out)
-    with _told_as_failed(top):
+    with _failing_run(top):
         replays = run_replayed(experiment, sources, top, ["testbed", *sys.argv[1:]])
     if as_json:
         console.print_json([one.to_json() for one in replays])
@@ -90,8 +90,8 @@ def _replay(experiment: Experiment, live: Path, out: Path | None, *, as_json: bo
 
 
 @contextmanager
-def _told_as_failed(top: RunFolder) -> Generator[None, None, None]:
-    """What the system refuses a run that has begun is no bad input any more."""
+def _failing_run(top: RunFolder) -> Generator[None, None, None]:
+    """Turns a system error into RunFailed: once the run has begun, the input is not at fault."""
     try:
         yield
     except BrokenPipeError:

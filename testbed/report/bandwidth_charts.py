@@ -11,9 +11,9 @@ from testbed.report.plot_style import (
     BAD,
     BAND,
     DASHES,
-    INK,
     MARKERS,
     MUTED,
+    TEXT,
     figure,
     series_colour,
     svg,
@@ -21,7 +21,7 @@ from testbed.report.plot_style import (
 from testbed.results.bandwidth_sweep import MeasuredSweep
 from testbed.results.metrics import JobRow
 from testbed.results.tables import Verdict
-from testbed.spec.expectation import ApplicationExpectation, Band
+from testbed.spec.experiment import ApplicationExpectation, Band
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,12 +94,12 @@ def scaling_svg(found: Sequence[Application]) -> str:
 
 
 def _times(axes: Axes, found: Sequence[Application]) -> None:
-    promises: dict[tuple[float, int], int] = {}
+    estimates: dict[tuple[float, int], int] = {}
     for index, application in enumerate(found):
         key = (application.duration_s, application.requested_bps)
         alone = len({(a.duration_s, a.requested_bps) for a in found}) == 1
-        if key not in promises:
-            promises[key] = index
+        if key not in estimates:
+            estimates[key] = index
             label = "estimate p·b/b'" if alone else f"{application.name}: estimate p·b/b'"
             # Three hundred short pieces look like the hyperbola they are.
             low, high = application.least_bps * 0.97, application.requested_bps * 1.02
@@ -107,9 +107,9 @@ def _times(axes: Axes, found: Sequence[Application]) -> None:
             axes.plot(
                 [x / 1e6 for x in xs],
                 [application.estimate_s(x) for x in xs],
-                color=INK if alone else series_colour(index),
+                color=TEXT if alone else series_colour(index),
                 linewidth=1.4,
-                linestyle=DASHES[len(promises) % len(DASHES) - 1],
+                linestyle=DASHES[len(estimates) % len(DASHES) - 1],
                 label=label,
             )
         axes.plot(
@@ -295,5 +295,5 @@ def profile_alt(measured: MeasuredSweep) -> str:
         f"{seconds_text(point.median_s)} at {bandwidth_text(point.bandwidth_bps)}"
         for point in measured.points
     )
-    said = [measured.sentence(), measured.model_sentence()]
-    return f"{measured.application}: {points}. {' '.join(f'{one}.' for one in said if one)}"
+    message = [measured.sentence(), measured.model_sentence()]
+    return f"{measured.application}: {points}. {' '.join(f'{one}.' for one in message if one)}"

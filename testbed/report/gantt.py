@@ -1,4 +1,4 @@
-"""Who waited, ran and ended when: a lane per job, or what was in use where jobs are many."""
+"""Jobs over time: a lane per job, or the VM slots in use where jobs are many."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from testbed import events
-from testbed.report.plot_style import BAD, INK, MUTED, SERIES, figure, series_colour, svg, time_axis
+from testbed.report.plot_style import (
+    BAD,
+    MUTED,
+    SERIES,
+    TEXT,
+    figure,
+    series_colour,
+    svg,
+    time_axis,
+)
 from testbed.results.metrics import JobRow
 
 if TYPE_CHECKING:
@@ -16,7 +25,7 @@ if TYPE_CHECKING:
 MAX_LANES = 60
 POINTS = 600
 _ENDS = {
-    "finished": ("|", INK),
+    "finished": ("|", TEXT),
     "rejected": ("x", BAD),
     "killed": ("X", BAD),
     "unfinished": (">", MUTED),
@@ -73,7 +82,7 @@ def colours(rows: Sequence[JobRow]) -> dict[str, int]:
 
 
 def gantt_svg(rows: Sequence[JobRow], all_spans: Sequence[Span], span_s: float) -> str:
-    """A lane per job: waiting, reserved, running; the promised end, the deadline, the outcome."""
+    """A lane per job: waiting, reserved, running; the estimated end, the deadline, the outcome."""
     index_of = colours(rows)
     if len(index_of) <= len(SERIES):
         rows = sorted(rows, key=lambda row: index_of[row.application or row.kind])
@@ -113,8 +122,8 @@ def _of_known(all_spans: Sequence[Span], rows: Sequence[JobRow]) -> list[Span]:
 def _marks(axes: Axes, rows: Sequence[JobRow], unit_s: float) -> None:
     for lane, row in enumerate(rows):
         if row.start_s is not None and row.estimate_s is not None:
-            promised = (row.start_s + row.estimate_s) / unit_s
-            axes.plot([promised, promised], [lane - 0.42, lane + 0.42], color=INK, linewidth=1.6)
+            estimated = (row.start_s + row.estimate_s) / unit_s
+            axes.plot([estimated, estimated], [lane - 0.42, lane + 0.42], color=TEXT, linewidth=1.6)
         if row.deadline_s is not None:
             due = (row.submit_s + row.deadline_s) / unit_s
             if due <= axes.get_xlim()[1]:
@@ -138,7 +147,9 @@ def _legend(axes: Axes, index_of: dict[str, int]) -> None:
     handles += [
         Patch(facecolor="none", edgecolor=MUTED, hatch="////", linewidth=0.8, label="reserved"),
         Line2D([], [], color=MUTED, linewidth=2, label="waits"),
-        Line2D([], [], color=INK, marker="|", markersize=9, linestyle="none", label="promised end"),
+        Line2D(
+            [], [], color=TEXT, marker="|", markersize=9, linestyle="none", label="estimated end"
+        ),
     ]
     axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=5)
 
@@ -187,7 +198,7 @@ def occupancy_svg(
 
 def _full(axes: Axes, total_slots: int) -> None:
     """Where every slot would be taken."""
-    axes.axhline(total_slots, color=INK, linewidth=1.2, linestyle=(0, (5, 2)))
+    axes.axhline(total_slots, color=TEXT, linewidth=1.2, linestyle=(0, (5, 2)))
     axes.annotate(
         f"{total_slots:,} slots",
         (0, total_slots),
@@ -210,11 +221,11 @@ def _add(series: list[float], span: Span, step_s: float, amount: float) -> None:
 
 def gantt_alt(rows: Sequence[JobRow]) -> str:
     """The picture in words, a sentence a job."""
-    said = []
+    message = []
     for row in rows:
         start = "did not start" if row.start_s is None else f"started at {row.start_s:.1f} s"
         end = "" if row.end_s is None else f" at {row.end_s:.1f} s"
-        said.append(
+        message.append(
             f"{row.job_id} was submitted at {row.submit_s:.1f} s, {start}, {row.outcome}{end}."
         )
-    return " ".join(said)
+    return " ".join(message)

@@ -66,14 +66,14 @@ def headline(summary: Summary, verdicts: Verdicts, audit: Audit) -> Headline:
     )
     bad = [badge for badge in badges if badge.mood == "bad"]
     if bad:
-        # What only repeats the fidelity verdict is said once.
-        said = [b.says for b in bad if b.label != "Expectation" or not _only_fidelity(verdicts)]
-        return Headline("bad", _joined(said or [b.says for b in bad]), badges)
+        # What only repeats the fidelity verdict is shown once.
+        message = [b.says for b in bad if b.label != "Expectation" or not _only_fidelity(verdicts)]
+        return Headline("bad", _joined(message or [b.says for b in bad]), badges)
     doubts = [badge for badge in badges if badge.mood == "doubt"]
     if verdicts.judged:
         sentence = _good_sentence(summary, verdicts, doubtful=bool(doubts))
     else:
-        sentence = "The run is complete. Its experiment states nothing that had to come out."
+        sentence = "The run is complete. Its experiment file states no expectations."
     if doubts:
         return Headline("doubt", f"{sentence} {_joined([b.says for b in doubts])}", badges)
     return Headline("good" if verdicts.judged else "open", sentence, badges)
@@ -85,7 +85,7 @@ def _only_fidelity(verdicts: Verdicts) -> bool:
 
 def _good_sentence(summary: Summary, verdicts: Verdicts, *, doubtful: bool) -> str:
     judged = sum(row.verdict == "ok" for row in verdicts.rows)
-    sentence = f"The promise held: {_all(judged)} took the time that was expected."
+    sentence = f"The estimates held: {_all(judged)} took the expected time."
     if doubtful:
         return sentence
     if summary.backend == LIVE:

@@ -1,4 +1,4 @@
-"""What was reserved and sent on the links over time: small multiples of the busiest, then all."""
+"""Bandwidth reserved and sent on links over time: panels of the busiest, a heat map of all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from testbed.report.plot_style import INK, MUTED, SERIES, figure, svg, time_axis
+from testbed.report.plot_style import MUTED, SERIES, TEXT, figure, svg, time_axis
 from testbed.results.tables import LinkRow
 from testbed.units import human_bandwidth
 
@@ -29,7 +29,7 @@ class Series:
 
     @property
     def load(self) -> float:
-        """What was reserved, as a share of the capacity, summed over the samples."""
+        """Share of the capacity that was reserved, summed over the samples."""
         return sum(self.reserved_bps) / max(1, self.capacity_bps)
 
     @property
@@ -134,7 +134,7 @@ def _capacity(axes: Axes, series: Series, peak_bps: float) -> None:
     """The capacity as a line, unless what happens would be lost at its foot."""
     capacity = series.capacity_bps / 1e6
     if peak_bps >= 0.35 * series.capacity_bps:
-        axes.axhline(capacity, color=INK, linewidth=1.0, linestyle=(0, (5, 2)), label="capacity")
+        axes.axhline(capacity, color=TEXT, linewidth=1.0, linestyle=(0, (5, 2)), label="capacity")
         axes.set_ylim(0, capacity * 1.08)
     else:
         axes.set_ylim(0, max(1e-6, 1.25 * peak_bps / 1e6))
@@ -175,15 +175,15 @@ def heat_svg(series: Sequence[Series], span_s: float) -> str:
 
 
 def links_alt(groups: Sequence[Alike]) -> str:
-    """The picture in words: a sentence a panel."""
-    said = []
+    """The picture in sentence: a sentence a panel."""
+    message = []
     for group in groups[:MAX_PANELS]:
         first = group.members[0]
         peak = max(first.reserved_bps) / 1e6
-        words = (
+        sentence = (
             f"{group.title}: at most {peak:.0f} of {first.capacity_bps / 1e6:.0f} Mbit/s reserved"
         )
         sent = [max(one.sent_bps) for one in group.members if one.sent_bps]
-        words += f", at most {max(sent) / 1e6:.0f} Mbit/s sent." if sent else "."
-        said.append(words)
-    return " ".join(said)
+        sentence += f", at most {max(sent) / 1e6:.0f} Mbit/s sent." if sent else "."
+        message.append(sentence)
+    return " ".join(message)

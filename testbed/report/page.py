@@ -39,7 +39,7 @@ from testbed.results.folder import RunFolder
 from testbed.results.metrics import LIVE, Summary
 from testbed.results.reading import Run, load_run, policy_folders, read_json
 from testbed.results.tables import Verdicts, link_rows, stored_expectation, stored_verdicts
-from testbed.spec.expectation import ApplicationExpectation, Expectation
+from testbed.spec.experiment import ApplicationExpectation, Expectation
 
 MAX_TABLE_ROWS = 200
 MAX_SHORT_TABLE = 24
@@ -98,7 +98,7 @@ def run_page(run: Run, checked: Audit | None = None) -> str:
         "long_table": len(verdicts.rows) > MAX_SHORT_TABLE,
         "table_left": max(0, len(verdicts.rows) - MAX_TABLE_ROWS),
         "pictures": _pictures(run, verdicts),
-        "figures": _figures(run.summary),
+        "metrics": _metrics(run.summary),
         "notes": _notes(run),
         "audit": checked,
         "provenance": _provenance(run),
@@ -145,8 +145,8 @@ def _pictures(run: Run, verdicts: Verdicts) -> list[Picture]:
             Picture(
                 "scaling",
                 scaling_svg(found),
-                "Does bandwidth scaling keep its promise?",
-                "Above: the time promised at each bandwidth, p·b/b', as a line, and the time from "
+                "Bandwidth scaling: measured against estimated time",
+                "Above: the estimate at each bandwidth, p·b/b', as a line, and the time from "
                 "the first byte to the receivers' last byte as points. Below: measured over "
                 "estimated; shaded is the band that the experiment expects, dashed what a job "
                 "stays below where it got less than it asked for. A job outside is circled.",
@@ -174,7 +174,7 @@ def _pictures(run: Run, verdicts: Verdicts) -> list[Picture]:
 
 
 def _profile_pictures(run: Run) -> list[Picture]:
-    """What `testbed profile` found in this run, if it was one of its."""
+    """The bandwidth sweep of a run of `testbed profile`; nothing for other runs."""
     path = run.path / PROFILE_RECORD
     record = read_json(path)
     if record is None:
@@ -196,7 +196,7 @@ def _profile_pictures(run: Run) -> list[Picture]:
 
 
 def _expected(expect: Expectation, verdicts: Verdicts) -> dict[str, ApplicationExpectation]:
-    """What is expected of each application's ratio: its own band, or the one for all."""
+    """Expected ratio of each application: its own band, or the one for all."""
     out = {}
     for name in dict.fromkeys(row.application for row in verdicts.rows):
         own = expect.applications.get(name, ApplicationExpectation())
@@ -212,7 +212,7 @@ def _jobs_picture(run: Run, span_s: float) -> Picture:
             gantt_svg(run.rows, all_spans, span_s),
             "The jobs over time",
             "A lane per job: a thin line while it waits, hatched while it is booked but not yet "
-            "started, filled while it runs. The upright stroke is the end that was promised; a "
+            "started, filled while it runs. The upright stroke is the estimated end; a "
             "diamond is the deadline; a cross marks a job that did not finish.",
             gantt_alt(run.rows),
         )
@@ -251,8 +251,8 @@ def _links_picture(run: Run, groups: Sequence[Any], span_s: float) -> Picture:
 # -------------------------------------------------------------------------------------- tables
 
 
-def _figures(summary: Summary) -> list[tuple[str, str]]:
-    """The run's figures, those that mean something for it."""
+def _metrics(summary: Summary) -> list[tuple[str, str]]:
+    """The run's metrics, those that apply to it."""
     ratio = summary.estimate_ratio
     out = [
         ("Jobs", f"{summary.jobs:,}"),
@@ -292,7 +292,7 @@ def _figures(summary: Summary) -> list[tuple[str, str]]:
 
 
 def _notes(run: Run) -> list[tuple[str, str, str]]:
-    """What was looked at for validity: level, check, reason; the worst first."""
+    """Fidelity checks: level, check, reason; the worst first."""
     rank = {"invalid": 0, "suspect": 1, "ok": 2}
     notes = [event for event in run.file.events if isinstance(event, FidelityNoted)]
     notes.sort(key=lambda note: rank.get(note.level, 0))
@@ -326,14 +326,14 @@ def _provenance(run: Run) -> list[tuple[str, str]]:
         ("Python", _part(record, "python").get("version")),
     ]
     out += _of_this_run(run)
-    said = {label.lower() for label, _ in out}
+    message = {label.lower() for label, _ in out}
     live = ((_label(key), _flat(value)) for key, value in _part(record, "live").items())
-    out += [(label, value) for label, value in live if label.lower() not in said]
+    out += [(label, value) for label, value in live if label.lower() not in message]
     return [(label, str(value) if value not in (None, "") else "unknown") for label, value in out]
 
 
 def _of_this_run(run: Run) -> list[tuple[str, str | None]]:
-    """What the experiment and the jobs themselves say about the live world."""
+    """Scale and congestion control of a live run."""
     if run.summary.backend != LIVE:
         return []
     scale = _part(run.resolved or {}, "scale")
@@ -355,8 +355,8 @@ _SPELT = {"vm": "VM", "vms": "VMs", "tso": "TSO", "gso": "GSO", "gro": "GRO", "c
 
 def _label(key: str) -> str:
     """``userspace_tso`` as ``Userspace TSO``."""
-    words = [_SPELT.get(word, word) for word in key.split("_")]
-    return " ".join([words[0][:1].upper() + words[0][1:], *words[1:]])
+    parts = [_SPELT.get(word, word) for word in key.split("_")]
+    return " ".join([parts[0][:1].upper() + parts[0][1:], *parts[1:]])
 
 
 def _flat(value: Any) -> str:

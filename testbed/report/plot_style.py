@@ -1,4 +1,4 @@
-"""How every picture is drawn: matplotlib without global state, SVG in the page's colours.
+"""Plot style of every picture: matplotlib without global state, SVG in the page's colours.
 
 Colours are placeholders while matplotlib draws; in the SVG they become the style sheet's
 variables, so that one picture serves a light page, a dark one and paper.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK = "#010101"
+TEXT = "#010101"
 MUTED = "#010102"
 GRID = "#010103"
 BAND = "#010104"
@@ -26,7 +26,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 
 _VARIABLES = {
-    INK: "--ink",
+    TEXT: "--ink",
     MUTED: "--muted",
     GRID: "--grid",
     BAND: "--band",
@@ -39,11 +39,11 @@ _STYLE: Any = {
     "axes.edgecolor": MUTED,
     "axes.facecolor": "none",
     "axes.grid": True,
-    "axes.labelcolor": INK,
+    "axes.labelcolor": TEXT,
     "axes.labelsize": 10,
     "axes.spines.right": False,
     "axes.spines.top": False,
-    "axes.titlecolor": INK,
+    "axes.titlecolor": TEXT,
     "axes.titlelocation": "left",
     "axes.titlesize": 10.5,
     "figure.facecolor": "none",
@@ -56,18 +56,18 @@ _STYLE: Any = {
     "legend.facecolor": "none",
     "legend.fontsize": 9.5,
     "legend.frameon": False,
-    "legend.labelcolor": INK,
+    "legend.labelcolor": TEXT,
     "patch.linewidth": 0,
     "savefig.facecolor": "none",
     "svg.fonttype": "none",
-    "text.color": INK,
+    "text.color": TEXT,
     # A job may be called $x$.
     "text.parse_math": False,
     "xtick.color": MUTED,
-    "xtick.labelcolor": INK,
+    "xtick.labelcolor": TEXT,
     "xtick.labelsize": 9,
     "ytick.color": MUTED,
-    "ytick.labelcolor": INK,
+    "ytick.labelcolor": TEXT,
     "ytick.labelsize": 9,
 }
 

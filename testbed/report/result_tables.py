@@ -84,7 +84,7 @@ _HEADINGS = (
 
 
 def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
-    """What became of each policy's jobs, what it used, what it earned.
+    """Outcomes of each policy's jobs, its use of the data centre, its revenue.
 
     One line a policy; where that is wider than ``width`` characters, one column a policy.
     """
@@ -148,7 +148,7 @@ def profile_table(measured: MeasuredSweep) -> Table:
     offered = {bps for bps, _ in measured.profile.options}
     for point in measured.points:
         if point.bandwidth_bps == measured.threshold_bps:
-            note = "threshold" if measured.found else "yes, the ladder's end"
+            note = "threshold" if measured.found else "yes, the highest tried"
         elif point.bandwidth_bps in offered:
             note = "yes"
         else:

@@ -1,4 +1,4 @@
-"""A profile out of the runs of a ladder: times per bandwidth, the threshold, and the file.
+"""Measured bandwidth sweep of an application: times per bandwidth, threshold, and profile file.
 
 ``profile.json`` in a run folder holds what :meth:`MeasuredSweep.to_json` gives; ``profile.yaml``
 is what a job's ``profile`` names (docs/decisions/0460).
@@ -21,8 +21,8 @@ from testbed.errors import RunFailed
 from testbed.events import Int, Number
 from testbed.results.metrics import JobRow
 from testbed.results.reading import checked
-from testbed.spec.profile import profile_text
-from testbed.spec.sourced import Ladder
+from testbed.spec.experiment import BandwidthSweep
+from testbed.spec.job_entries import profile_text
 from testbed.units import format_share, human_bandwidth
 
 PROFILE = "profile.yaml"
@@ -35,9 +35,9 @@ SHOWN_REASONS = 5
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """What was measured at one bandwidth, in experiment seconds, in the order of the runs.
+    """Times measured at one bandwidth, in experiment seconds, in the order of the runs.
 
-    ``model_s`` is what the application's model says; None where it has none.
+    ``model_s``: the time by the application's model; None where it has none.
     """
 
     bandwidth_bps: int
@@ -65,12 +65,12 @@ class MeasuredSweep:
 
     @property
     def threshold_bps(self) -> int:
-        """The no-elongation threshold; the ladder's top where :attr:`found` is not."""
+        """No-elongation threshold; the highest bandwidth where :attr:`found` is not."""
         return self.profile.threshold_bps
 
     @property
     def found(self) -> bool:
-        """Whether there is a point above the threshold, which gains nothing."""
+        """True where a bandwidth above the threshold gained nothing."""
         return self.threshold_bps < self.points[-1].bandwidth_bps
 
     def elongation(self, point: SweepPoint) -> float:
@@ -79,14 +79,14 @@ class MeasuredSweep:
 
     @property
     def model_threshold_bps(self) -> int | None:
-        """What the same rule finds in the model's times; None where there is no model."""
+        """Threshold by the model's times; None where there is no model."""
         points = [(r.bandwidth_bps, r.model_s) for r in self.points if r.model_s is not None]
         if len(points) < len(self.points):
             return None
         return measured_profile(points, self.tolerance)[1]
 
     def model_sentence(self) -> str | None:
-        """What the application's model says of the threshold; None where there is no model."""
+        """The model's threshold as a sentence; None where there is no model."""
         expected_bps = self.model_threshold_bps
         if expected_bps is None:
             return None
@@ -97,14 +97,14 @@ class MeasuredSweep:
         return f"The application's model says {what if reached else 'that it is not reached'}"
 
     def sentence(self) -> str:
-        """The threshold in words, and what is not known of it."""
+        """The threshold as a sentence, with its limits."""
         at, top = (
             human_bandwidth(self.threshold_bps),
             human_bandwidth(self.points[-1].bandwidth_bps),
         )
         if not self.found:
             return (
-                f"No-elongation threshold: not reached, {top} is the ladder's end and still faster"
+                f"No-elongation threshold: not reached, {top} is the highest tried and still faster"
                 " than what is below it"
                 if len(self.points) > 1
                 else f"No-elongation threshold: one bandwidth, {top}, tells nothing of it"
@@ -158,23 +158,23 @@ def measured_sweep(
     return MeasuredSweep(application, tolerance, ordered, profile)
 
 
-def sweep_of_rows(ladder: Ladder, rows: Sequence[JobRow]) -> MeasuredSweep:
+def sweep_of_rows(sweep: BandwidthSweep, rows: Sequence[JobRow]) -> MeasuredSweep:
     """The profile in a run's jobs. Raises RunFailed where one of them did not finish."""
-    own = [row for row in rows if row.application == ladder.application]
+    own = [row for row in rows if row.application == sweep.application]
     failed = [row for row in own if row.outcome != "finished" or row.measured_s is None]
-    missing = len(ladder.bandwidths_bps) * ladder.repetitions - len(own)
+    missing = len(sweep.bandwidths_bps) * sweep.repetitions - len(own)
     if failed or missing:
-        said = [f"{row.job_id} {row.outcome}: {row.reason}" for row in failed[:SHOWN_REASONS]]
+        message = [f"{row.job_id} {row.outcome}: {row.reason}" for row in failed[:SHOWN_REASONS]]
         more = len(failed) - SHOWN_REASONS
-        said += [f"{more} more did not finish"] if more > 0 else []
-        said += [f"{missing} were never started"] if missing else []
-        raise RunFailed(f"no profile: {'; '.join(said)}")
+        message += [f"{more} more did not finish"] if more > 0 else []
+        message += [f"{missing} were never started"] if missing else []
+        raise RunFailed(f"no profile: {'; '.join(message)}")
     points = []
-    for bps in ladder.bandwidths_bps:
+    for bps in sweep.bandwidths_bps:
         there = [row for row in own if row.requested_bps == bps]
-        model_s = there[0].estimate_s if ladder.modelled else None
+        model_s = there[0].estimate_s if sweep.modelled else None
         points.append(SweepPoint(bps, tuple(row.measured_s or 0.0 for row in there), model_s))
-    return measured_sweep(ladder.application, ladder.tolerance, points)
+    return measured_sweep(sweep.application, sweep.tolerance, points)
 
 
 class _StoredPoint(TypedDict):

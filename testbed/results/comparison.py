@@ -2,7 +2,7 @@
 
 A *decision* is what a policy did to a job, without the time at which it did it: rejected, reserved
 (where, at what rate), started, rescaled, preempted, resumed, migrated, moved to the other tier,
-killed. Runs in two worlds differ in times by what the world adds, so decisions are compared in
+killed. Runs on two backends differ in times by what the backend adds, so decisions are compared in
 order, and times job by job.
 """
 
@@ -124,7 +124,7 @@ class Comparison:
 
 
 def decisions(history: Iterable[events.Event]) -> list[Decision]:
-    """What was decided, in order. A job that ended by itself was not ended by a decision."""
+    """Decisions in order. A job that ended by itself was not ended by a decision."""
     out = []
     for event in history:
         decided = _decision(event)
@@ -158,7 +158,7 @@ def _decision(event: events.Event) -> Decision | None:
 
 
 def _by_policy(event: events.JobEnded) -> bool:
-    """Whether a kill was the policy's own, or its reservation's: a world tells what it found."""
+    """True for a kill by the policy or its reservation: a backend's own has a detail."""
     return event.outcome == "killed" and not event.detail
 
 
@@ -175,8 +175,8 @@ def first_difference(first: Sequence[Decision], second: Sequence[Decision]) -> D
 
 
 def compare(first: Run, second: Run) -> Comparison:
-    """Both runs, however they ended; of different worlds, or policies, over the same jobs."""
-    told = [decisions(run.file.events) for run in (first, second)]
+    """Two runs of the same jobs on different backends or by different policies."""
+    decided = [decisions(run.file.events) for run in (first, second)]
     rows = [{row.job_id: row for row in run.rows} for run in (first, second)]
     both = [job_id for job_id in rows[0] if job_id in rows[1]]
     pairs = tuple(_pair(rows[0][job_id], rows[1][job_id]) for job_id in both)
@@ -184,8 +184,8 @@ def compare(first: Run, second: Run) -> Comparison:
     return Comparison(
         names=(_name(first), _name(second)),
         summaries=(first.summary, second.summary),
-        n_decisions=(len(told[0]), len(told[1])),
-        difference=first_difference(*told),
+        n_decisions=(len(decided[0]), len(decided[1])),
+        difference=first_difference(*decided),
         jobs=pairs,
         only_in=(
             tuple(job_id for job_id in rows[0] if job_id not in rows[1]),

@@ -69,7 +69,7 @@ def folder_name(name: str, seed: int, now: datetime) -> str:
 
 
 def is_a_runs(name: str) -> bool:
-    """Whether a folder is called as :func:`folder_name` calls a run's, and not as a policy's is."""
+    """True for a folder name as :func:`folder_name` makes them for a run, not for a policy."""
     return _A_RUNS.fullmatch(name) is not None
 
 

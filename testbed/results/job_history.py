@@ -73,7 +73,7 @@ def explained(stream: Iterable[events.Event], job_id: str) -> Explanation:
     looking = _Looking(job_id)
     for event in stream:
         looking.at(event)
-    return looking.told()
+    return looking.result()
 
 
 class _Looking:
@@ -101,7 +101,7 @@ class _Looking:
         elif isinstance(event, events.JobStarted) and self._since_s is not None:
             self._overtaken(event)
 
-    def told(self) -> Explanation:
+    def result(self) -> Explanation:
         if self._found is None:
             hint = f"jobs are named as {', '.join(self._others)}" if self._others else None
             raise BadInput(f"no job {self._job_id!r} was submitted in this run", hint)
@@ -128,8 +128,8 @@ class _Looking:
 
     def _follow(self, found: Explanation, event: events.Event) -> None:
         """Write down what an event says of the job, and whether it waits from then on."""
-        said = _words(event)
-        if said is None:
+        message = _words(event)
+        if message is None:
             return
         behind: tuple[str, ...] = ()
         until_s: float | None = None
@@ -139,7 +139,7 @@ class _Looking:
             found.start_s = event.t
         elif isinstance(event, events.JobEnded):
             found.end_s, found.outcome, found.reason = event.t, event.outcome, event.reason
-        found.steps.append(Step(event.t, event.name, said, behind, until_s))
+        found.steps.append(Step(event.t, event.name, message, behind, until_s))
         if isinstance(event, events.JobWaits | events.JobPreempted | events.JobReserved):
             self._since_s = event.t if self._since_s is None else self._since_s
         elif self._since_s is not None:
@@ -148,7 +148,7 @@ class _Looking:
 
 
 def _words(event: events.Event) -> str | None:  # noqa: PLR0911 one line a kind of event
-    """What an event says of its job; None where that is nothing for people."""
+    """An event as a sentence about its job; None where it is of no interest to people."""
     match event:
         case events.JobWaits():
             return f"waits: {event.reason}"
@@ -162,12 +162,12 @@ def _words(event: events.Event) -> str | None:  # noqa: PLR0911 one line a kind 
         case events.JobPreempted():
             return f"is preempted: {event.reason}"
         case events.JobResumed():
-            return f"goes on where it was{_after(event.cost_s)}"
+            return f"resumes where it was{_after(event.cost_s)}"
         case events.JobMigrated():
             where = _where(event.vms_on, event.tier)
-            return f"goes on {where}{_after(event.cost_s)}: {event.reason}"
+            return f"resumes {where}{_after(event.cost_s)}: {event.reason}"
         case events.JobTierSwitched():
-            return f"goes on in the {event.tier} of its nodes"
+            return f"continues in the {event.tier} of its nodes"
         case events.JobRescaled():
             return f"has {human_bandwidth(event.rate_bps)} a VM from now on"
         case events.JobEnded():

@@ -82,7 +82,7 @@ class JobRow:
 
 @dataclass(frozen=True)
 class Group:
-    """What some jobs came to. None where there is nothing to average."""
+    """Metrics of a group of jobs. None where there is nothing to average."""
 
     jobs: int
     finished: int
@@ -162,7 +162,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Fidelity:
-    """Whether the machine kept up: ``ok``, ``suspect``, ``invalid``; None for simulated runs."""
+    """Fidelity of the emulation: ``ok``, ``suspect``, ``invalid``; None for simulated runs."""
 
     verdict: str | None
     reasons: tuple[str, ...] = ()
@@ -224,7 +224,7 @@ def spread(values: Iterable[float]) -> Spread | None:
 
 @dataclass
 class _Job:
-    """What one job's events amount to so far. ``held`` (VMs, bit/s) while it runs."""
+    """Sum of one job's events so far. ``held`` (VMs, bit/s) while it runs."""
 
     request: Mapping[str, Any]
     start_s: float | None = None
@@ -453,7 +453,7 @@ def _class(request: Mapping[str, Any]) -> str | None:
 
 
 def _met(job: _Job) -> bool | None:
-    """Whether it finished by its deadline; None where there is none to meet."""
+    """True where it finished by its deadline; None where it has none."""
     deadline_s = job.request["deadline_s"]
     if deadline_s is None:
         return None

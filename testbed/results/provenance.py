@@ -1,4 +1,4 @@
-"""Where a result comes from: the machine, the tools, the code. What is missing is null.
+"""Provenance of a result: machine, tools, code. What is missing is null.
 
 The host's name is left out: a run folder may be published.
 """
@@ -100,7 +100,7 @@ def _git(tree: Path, *arguments: str) -> str | None:
 
 
 def machine() -> dict[str, Any]:
-    """Processor, memory, and what else was going on."""
+    """Processor, memory and load."""
     memory = psutil.virtual_memory()
     return {
         "cpu_model": cpu_model(_read(_PROC / "cpuinfo")),
@@ -198,7 +198,7 @@ def _version(name: str) -> str | None:
 def _output(
     command: Sequence[str], account: _Account | None = None, codes: Sequence[int] = (0,)
 ) -> str | None:
-    """What a command prints; None where it is missing, fails or does not end in time."""
+    """Output of a command; None where it is missing, fails or does not end in time."""
     run_as: dict[str, Any] = {}
     if account is not None:
         run_as = {"user": account.uid, "group": account.gid, "extra_groups": []}

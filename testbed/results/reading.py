@@ -27,7 +27,7 @@ from testbed.results import folder as names
 from testbed.results.metrics import JobRow, Summary, Tally
 
 CHANGED = "the folder was changed after its run: run again"
-"""The mend of a damaged folder."""
+"""The hint of a damaged folder."""
 MADE = "name a folder that `testbed run` or `testbed simulate` made, such as runs/…"
 SHOWN_RUNS = 5
 
@@ -42,7 +42,7 @@ class Line:
 
 @dataclass(frozen=True)
 class EventFile:
-    """What ``events.jsonl`` holds. ``broken_line``: the last, cut short by a killed process."""
+    """Content of ``events.jsonl``. ``broken_line``: the last, cut short by a killed process."""
 
     path: Path
     lines: tuple[Line, ...]
@@ -54,7 +54,7 @@ class EventFile:
 
     @property
     def complete(self) -> bool:
-        """Whether the run came to its end and said so."""
+        """True where the run recorded its end."""
         return bool(self.lines) and isinstance(self.lines[-1].event, RunEnded)
 
 
@@ -171,8 +171,8 @@ def first_fault(error: ValidationError, where: str) -> str:
     place = ".".join([where, *above])
     if fault["type"] == "missing":
         return f"{place} lacks {name}"
-    said = _FAULTS.get(fault["type"], "is {input!r}").format_map(fault)
-    return f"{place}: {name} {said}"
+    message = _FAULTS.get(fault["type"], "is {input!r}").format_map(fault)
+    return f"{place}: {name} {message}"
 
 
 _FAULTS = {
@@ -235,10 +235,10 @@ def _parse(path: Path, number: int, raw: bytes) -> Event | None:
 
 
 def _why(error: ValueError | RecursionError) -> str:
-    """What is wrong with a text that is no JSON of ours."""
+    """Fault of a text that is no JSON of ours."""
     if isinstance(error, RecursionError):
         return "nested too deeply"
-    # Of a number with thousands of digits, Python goes on about its own settings.
+    # Of a number with thousands of digits, Python's message names its own settings.
     return str(error).split("; use sys.", 1)[0]
 
 
@@ -285,7 +285,7 @@ def policy_folders(path: Path) -> list[Path]:
 
 
 def _require_one_run(path: Path, below: list[Path]) -> None:
-    """One run's policies agree in its name, seed and world, and none is called as a run is.
+    """One run's policies agree in its name, seed and backend, and none is called as a run is.
 
     Raises BadInput where it is otherwise: then this is where somebody keeps runs. A policy that was
     killed before its first line says nothing, and belongs to the others.

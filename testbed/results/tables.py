@@ -16,7 +16,7 @@ from testbed.results import folder as names
 from testbed.results.folder import RunFolder
 from testbed.results.metrics import Fidelity, JobRow, Summary, tally
 from testbed.results.reading import Run, checked, read_events
-from testbed.spec.expectation import Band, Expectation
+from testbed.spec.experiment import Band, Expectation
 from topologies.datacentre import DataCentre
 
 JOB_COLUMNS = (
@@ -153,7 +153,7 @@ class Reservation:
 
 
 def reservations(stream: Iterable[events.Event]) -> Iterator[Reservation]:
-    """What running jobs held on each link, in order of release; what is left ends with the run."""
+    """Reservations of running jobs on each link by release; open ones end with the run."""
     links: dict[str, Sequence[Sequence[int]]] = {}
     since: dict[str, float] = {}
     now_s = 0.0
@@ -275,7 +275,7 @@ class Verdicts:
 
     @property
     def judged(self) -> bool:
-        """Whether anything was expected of any job."""
+        """True where something was expected of a job."""
         return any(row.verdict != "open" for row in self.rows)
 
     def to_json(self) -> dict[str, Any]:
@@ -313,16 +313,18 @@ def evaluate(expect: Expectation, rows: Iterable[JobRow], fidelity: Fidelity) ->
 
     A job that was to be judged and has no measured time is outside: silence proves nothing. Only
     what a policy rejected stays open, unless its application is named or the policy is a script,
-    and what it started without a promise: a best-effort job has no estimate to be held against.
+    and what it started as best effort: such a job has no estimate to be held against.
     """
     rows = tuple(rows)
     judged = tuple(_judge(expect, row) for row in rows)
     complaints = [f"{v.job_id}: {v.why}" for v in judged if v.verdict == "outside"]
     complaints += _fidelity_complaints(expect, fidelity)
     complaints += _unmatched(expect, judged)
-    promised = not any(_best_effort(row) for row in rows)
-    if promised and expect.estimate_ratio and all(v.verdict == "open" for v in judged):
-        complaints.append("an estimate ratio is expected, but no job came to have one")
+    estimated = not any(_best_effort(row) for row in rows)
+    if estimated and expect.estimate_ratio and all(v.verdict == "open" for v in judged):
+        complaints.append(
+            "`expect.estimate_ratio` is set, but no job finished, so there is no ratio to check."
+        )
     return Verdicts(judged, tuple(complaints))
 
 
@@ -335,7 +337,7 @@ def _judge(expect: Expectation, row: JobRow) -> Verdict:
     if row.outcome == "rejected" and not must_run:
         answer, why = _open(f"rejected: {row.reason}")
     elif _best_effort(row) and not must_run:
-        answer, why = _open("best effort: nothing was promised")
+        answer, why = _open("best effort: no estimate")
     else:
         answer, why = _answer(row, band, below)
     return Verdict(
@@ -406,7 +408,7 @@ def _unmatched(expect: Expectation, judged: Sequence[Verdict]) -> list[str]:
 
 @dataclass(frozen=True)
 class Results:
-    """What a run came to: rows, their summary, and how it stands against what was expected."""
+    """Results of a run: rows, their summary, and verdicts on what was expected."""
 
     path: Path
     rows: tuple[JobRow, ...]

@@ -1,1 +1,1 @@
-"""An experiment played in a world, into a run folder."""
+"""An experiment played on a backend, into a run folder."""

@@ -1,8 +1,8 @@
-"""What a world answered the engine, call by call: written down live, given again in a replay.
+"""Trace of a backend: its answers to the engine, recorded live and used again in a replay.
 
 ``answers.jsonl`` in a live run's folder holds one line a call. An engine that is given the same
-answers is at the same time at the same step, so a policy without hidden state decides the same:
-:func:`testbed.runs.backend_trace.run_replayed` shows whether it did.
+answers is at the same time at the same step, so a policy without hidden state decides the same;
+:func:`run_replayed` compares.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from testbed.events import Event
 from testbed.results.comparison import Difference, decisions, first_difference
 from testbed.results.folder import EVENTS, DiskReserve, RunFolder
 from testbed.results.reading import CHANGED, policy_folders, policy_of, read_events
-from testbed.runs.playing import Recorded, begin_folder, conclude_run, play, tee
+from testbed.runs.playing import RunRecord, begin_folder, conclude_run, play, tee
 from testbed.schedulers.actions import Tier
 from testbed.spec.experiment import Experiment, PolicySpec
 
-ANSWERS = "answers.jsonl"
+TRACE = "answers.jsonl"
 
 Write = Callable[[dict[str, Any]], None]
 
@@ -43,26 +43,26 @@ def writer(file: IO[str], reserve: DiskReserve) -> Write:
 
 
 class TracingBackend:
-    """A world whose answers are written down. See :class:`testbed.engine.backend.Backend`."""
+    """A backend whose answers are recorded. See :class:`testbed.engine.backend.Backend`."""
 
-    def __init__(self, world: Backend, write: Write) -> None:
-        self._world = world
+    def __init__(self, backend: Backend, write: Write) -> None:
+        self._backend = backend
         self._write = write
-        self.name = world.name
+        self.name = backend.name
 
     def now_s(self) -> float:
-        now_s = self._world.now_s()
+        now_s = self._backend.now_s()
         self._write({"now_s": now_s})
         return now_s
 
     def wait(self, until_s: float | None) -> list[Completion]:
-        done = self._world.wait(until_s)
+        done = self._backend.wait(until_s)
         self._write({"wait": until_s, "done": [each._asdict() for each in done]})
         return done
 
     def start(self, job: JobRequest, placement: Placement, rate_bps: int, tier: Tier) -> None:
         try:
-            self._world.start(job, placement, rate_bps, tier)
+            self._backend.start(job, placement, rate_bps, tier)
         except StartFailed as error:
             self._write({"start": job.id, "failed": str(error)})
             raise
@@ -70,50 +70,50 @@ class TracingBackend:
 
     def rescale(self, job_id: str, rate_bps: int) -> None:
         self._write({"rescale": job_id})
-        self._world.rescale(job_id, rate_bps)
+        self._backend.rescale(job_id, rate_bps)
 
     def preempt(self, job_id: str) -> None:
         self._write({"preempt": job_id})
-        self._world.preempt(job_id)
+        self._backend.preempt(job_id)
 
     def resume(self, job_id: str, cost_s: float, tier: Tier) -> None:
         self._write({"resume": job_id})
-        self._world.resume(job_id, cost_s, tier)
+        self._backend.resume(job_id, cost_s, tier)
 
     def migrate(self, job_id: str, placement: Placement, cost_s: float, tier: Tier) -> None:
         self._write({"migrate": job_id})
-        self._world.migrate(job_id, placement, cost_s, tier)
+        self._backend.migrate(job_id, placement, cost_s, tier)
 
     def switch_tier(self, job_id: str, tier: Tier) -> None:
         self._write({"switch_tier": job_id})
-        self._world.switch_tier(job_id, tier)
+        self._backend.switch_tier(job_id, tier)
 
     def kill(self, job_id: str) -> None:
         self._write({"kill": job_id})
-        self._world.kill(job_id)
+        self._backend.kill(job_id)
 
 
 class ReplayBackend:
-    """The world that a run met, once more: every call must come where it came then.
+    """Answers each call as the trace does; calls must come in the trace's order.
 
-    RunFailed says where the engine asks for something else: a decision differs from there on.
+    RunFailed names the first call that the trace does not hold: a decision differs from there on.
     """
 
     name = "replay"
 
-    def __init__(self, answers: Iterator[tuple[int, dict[str, Any]]]) -> None:
-        self._answers = answers
+    def __init__(self, trace: Iterator[tuple[int, dict[str, Any]]]) -> None:
+        self._trace = trace
 
     def _next(self, call: str, of: object) -> dict[str, Any]:
-        number, answer = next(self._answers, (0, {}))
+        number, answer = next(self._trace, (0, {}))
         if answer.get(call, _NOTHING) != of:
             then = f"line {number}: {answer}" if number else "nothing more"
             asked = call if of is None else f"{call} {of}"
-            raise RunFailed(f"replay: the engine asks for {asked}, the run's answers hold {then}")
+            raise RunFailed(f"replay: the engine asks for {asked}, the run's trace holds {then}")
         return answer
 
     def now_s(self) -> float:
-        number, answer = next(self._answers, (0, {}))
+        number, answer = next(self._trace, (0, {}))
         if "now_s" not in answer:
             raise RunFailed(f"replay: the engine asks for the time, line {number} is {answer}")
         return float(answer["now_s"])
@@ -121,30 +121,26 @@ class ReplayBackend:
     def wait(self, until_s: float | None) -> list[Completion]:
         return [Completion(**done) for done in self._next("wait", until_s)["done"]]
 
-    def start(
-        self,
-        job: JobRequest,
-        placement: Placement,  # noqa: ARG002 - what is decided is compared by the events
-        rate_bps: int,  # noqa: ARG002
-        tier: Tier,  # noqa: ARG002
-    ) -> None:
+    # The arguments of a call beside its job are decisions: they are compared by the events.
+
+    def start(self, job: JobRequest, *_: object) -> None:
         failed = self._next("start", job.id).get("failed")
         if failed is not None:
             raise StartFailed(str(failed))
 
-    def rescale(self, job_id: str, rate_bps: int) -> None:  # noqa: ARG002
+    def rescale(self, job_id: str, *_: object) -> None:
         self._next("rescale", job_id)
 
     def preempt(self, job_id: str) -> None:
         self._next("preempt", job_id)
 
-    def resume(self, job_id: str, cost_s: float, tier: Tier) -> None:  # noqa: ARG002
+    def resume(self, job_id: str, *_: object) -> None:
         self._next("resume", job_id)
 
-    def migrate(self, job_id: str, placement: Placement, cost_s: float, tier: Tier) -> None:  # noqa: ARG002
+    def migrate(self, job_id: str, *_: object) -> None:
         self._next("migrate", job_id)
 
-    def switch_tier(self, job_id: str, tier: Tier) -> None:  # noqa: ARG002
+    def switch_tier(self, job_id: str, *_: object) -> None:
         self._next("switch_tier", job_id)
 
     def kill(self, job_id: str) -> None:
@@ -154,13 +150,13 @@ class ReplayBackend:
 _NOTHING = object()
 
 
-def read_answers(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_trace(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Every answer with its line, from 1. Raises BadInput where there is none to read."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise BadInput(
-            f"{path}: {error.strerror}", "only live runs keep answers: testbed run writes them"
+            f"{path}: {error.strerror}", "only live runs keep a trace: testbed run writes it"
         ) from error
     except UnicodeDecodeError as error:
         raise BadInput(f"{path}: damaged: {error}", CHANGED) from error
@@ -174,14 +170,14 @@ def read_answers(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, answer
 
 
-# ---- A live run once more, without the network: the same answers, so the same decisions.
+# -- a live run decided again, without the network
 
 
 @dataclass(frozen=True)
 class Replay:
     """One policy's replay: its run, how many decisions it made, and the first that differs."""
 
-    recorded: Recorded
+    recorded: RunRecord
     n_decisions: int
     difference: Difference | None
     stopped: str | None
@@ -210,16 +206,16 @@ class Replay:
 
 
 @dataclass(frozen=True)
-class Source:
-    """One policy of the experiment, and what its live run left: everything a replay reads."""
+class ReplaySource:
+    """One policy of the experiment, with the events and the trace of its live run."""
 
     policy: PolicySpec
     path: Path
     events: list[Event]
-    answers: list[tuple[int, dict[str, Any]]]
+    trace: list[tuple[int, dict[str, Any]]]
 
 
-def replay_sources(experiment: Experiment, live: Path) -> list[Source]:
+def replay_sources(experiment: Experiment, live: Path) -> list[ReplaySource]:
     """The live run's folder of every policy, read. Raises BadInput; makes nothing."""
     found = policy_folders(live)
     several = len(experiment.policies) > 1
@@ -233,15 +229,15 @@ def replay_sources(experiment: Experiment, live: Path) -> list[Source]:
                 f"{live} holds no run of the policy {policy.label}, only of {there or 'nothing'}",
                 "replay the file that was run, or choose with --set policies=[…]",
             )
-        answers, events = list(read_answers(path / ANSWERS)), read_events(path / EVENTS).events
-        if not events:
+        trace, history = list(read_trace(path / TRACE)), read_events(path / EVENTS).events
+        if not history:
             raise BadInput(f"{path / EVENTS} is empty: that run was killed before it began")
-        out.append(Source(policy, path, events, answers))
+        out.append(ReplaySource(policy, path, history, trace))
     return out
 
 
 def run_replayed(
-    experiment: Experiment, sources: Sequence[Source], top: RunFolder, command: list[str]
+    experiment: Experiment, sources: Sequence[ReplaySource], top: RunFolder, command: list[str]
 ) -> list[Replay]:
     """Every policy against the live run of it, as :func:`replay_sources` found them."""
     several = len(sources) > 1
@@ -251,18 +247,22 @@ def run_replayed(
     ]
 
 
-def _one(experiment: Experiment, source: Source, folder: RunFolder, command: list[str]) -> Replay:
+def _one(
+    experiment: Experiment, source: ReplaySource, folder: RunFolder, command: list[str]
+) -> Replay:
     began = time.monotonic()
-    policy, world = source.policy, ReplayBackend(iter(source.answers))
+    policy, backend = source.policy, ReplayBackend(iter(source.trace))
     facts = {"replay_of": str(source.path)}
-    begin_folder(folder, experiment, policy, world.name, command, facts)
-    now: list[Any] = []
+    begin_folder(folder, experiment, policy, backend.name, command, facts)
+    now: list[Event] = []
     stopped = None
     try:
         with folder.open_events() as log:
-            play(experiment, policy, world, tee(log, now.append))
+            play(experiment, policy, backend, tee(log, now.append))
     except RunFailed as error:
         stopped = error.message
     recorded = conclude_run(folder, experiment, policy, time.monotonic() - began)
-    told: Sequence[Any] = decisions(now)
-    return Replay(recorded, len(told), first_difference(decisions(source.events), told), stopped)
+    decided = decisions(now)
+    return Replay(
+        recorded, len(decided), first_difference(decisions(source.events), decided), stopped
+    )

@@ -22,8 +22,8 @@ from testbed.plan.peak_load import berths, peak
 from testbed.results import folder as names
 from testbed.results.folder import DiskReserve, EventLog, RunFolder, Sink
 from testbed.results.tables import conclude_all
-from testbed.runs.backend_trace import ANSWERS, TracingBackend, writer
-from testbed.runs.playing import Recorded, begin_folder, conclude_run, dry_run, play, tee
+from testbed.runs.backend_trace import TRACE, TracingBackend, writer
+from testbed.runs.playing import RunRecord, begin_folder, conclude_run, dry_run, play, tee
 from testbed.schedulers.registry import policy_kind
 from testbed.spec.experiment import Experiment, PolicySpec
 
@@ -33,7 +33,7 @@ Progress = Callable[[dict[str, float], float, str], AbstractContextManager[Sink]
 
 @dataclass(frozen=True)
 class LiveRun:
-    """What a caller shows while it runs: sentences, and a progress bar around each policy."""
+    """Output while it runs: sentences, and a progress bar around each policy."""
 
     narrate: Narrate
     progress: Progress
@@ -41,13 +41,13 @@ class LiveRun:
 
 def run_live(
     experiment: Experiment, top: RunFolder, options: LiveOptions, show: LiveRun, command: list[str]
-) -> list[Recorded]:
+) -> list[RunRecord]:
     """Every policy of the experiment on the live network, one after another.
 
     Raises BadInput and MachineCannot before anything is made, RunFailed when the run could not go
     on; the folder is complete in either case once jobs had begun.
     """
-    recorded: list[Recorded] = []
+    recorded: list[RunRecord] = []
     try:
         try:
             _run_policies(experiment, top, options, show, command, recorded)
@@ -64,7 +64,7 @@ def run_live(
     return recorded
 
 
-def _conclude_several(experiment: Experiment, top: RunFolder, recorded: list[Recorded]) -> None:
+def _conclude_several(experiment: Experiment, top: RunFolder, recorded: list[RunRecord]) -> None:
     """The summary above several policies, of those that there are."""
     if len(experiment.policies) > 1 and recorded:
         with uninterrupted():
@@ -77,7 +77,7 @@ def _run_policies(
     options: LiveOptions,
     show: LiveRun,
     command: list[str],
-    recorded: list[Recorded],
+    recorded: list[RunRecord],
 ) -> None:
     """Adds to ``recorded`` policy by policy: whatever stops the run, those are there."""
     check_reachable(experiment.datacentre, experiment.jobs)
@@ -99,7 +99,7 @@ def _run_policies(
         for policy, plan in zip(experiment.policies, plans, strict=True):
             folder = top.policy(policy.label) if several else top
             world.network.close_links()
-            show.narrate("preflight: rehearsing the plan's busiest instant")
+            show.narrate("preflight: load test at the plan's busiest instant")
             found = rehearse(
                 world, experiment.scale, experiment.seed, peak(plan, experiment.datacentre)
             )
@@ -117,7 +117,7 @@ def _one_policy(
     folder: RunFolder,
     show: LiveRun,
     command: list[str],
-    recorded: list[Recorded],
+    recorded: list[RunRecord],
 ) -> None:
     """Raises RunFailed, OSError; what there is of the run is concluded and ``recorded`` anyway."""
     began = time.monotonic()
@@ -126,13 +126,13 @@ def _one_policy(
         with (
             DiskReserve(folder.path) as reserve,
             _begun(folder, experiment, policy, command, world, reserve) as log,
-            (folder.path / ANSWERS).open("x", encoding="utf-8") as answers,
+            (folder.path / TRACE).open("x", encoding="utf-8") as trace,
             show.progress(expected, experiment.scale.time, policy.label) as bar,
         ):
             sink = tee(reserve.guarded(log), bar)
             weighted = policy_kind(policy.name).sharing_of({}).weights == "proximate"
             backend = LiveBackend(world, experiment.scale, experiment.seed, sink, weighted=weighted)
-            traced = TracingBackend(backend, writer(answers, reserve))
+            traced = TracingBackend(backend, writer(trace, reserve))
             backend.begin()
             play(experiment, policy, traced, _before_the_end(sink, backend, preflight_finding))
     except BaseException:
@@ -161,7 +161,7 @@ def _begun(
 
 
 def _before_the_end(sink: Sink, backend: LiveBackend, first: Finding) -> Sink:
-    """Note what was found about validity just before ``run_ended``."""
+    """Note the fidelity checks just before ``run_ended``."""
 
     def passed(event: events.Event) -> None:
         if isinstance(event, events.RunEnded):

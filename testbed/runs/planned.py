@@ -1,4 +1,4 @@
-"""What a run would install, as text: from a dry run and the pure plan. No root, no effects."""
+"""Text that a run would install, from a dry run and the pure plan. No root, no effects."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Planned:
 
     @property
     def n_characters(self) -> int:
-        """How long its texts are."""
+        """Length of its texts."""
         texts = (self.network_text or "", *(tenant.text for tenant in self.tenants))
         return sum(map(len, texts))
 

@@ -65,7 +65,7 @@ def dry_run(experiment: Experiment, policy: PolicySpec) -> list[events.Event]:
 
 
 def simulated(experiment: Experiment, policy: PolicySpec) -> SimulatedBackend:
-    """The experiment's simulated world, where best-effort jobs compete as the policy says."""
+    """The experiment's simulator, in which best-effort jobs compete as the policy says."""
     sharing = policy_kind(policy.name).sharing_of(dict(policy.parameters))
     return SimulatedBackend(
         experiment.datacentre,
@@ -84,7 +84,7 @@ Progress = Callable[[str, int], AbstractContextManager[Sink]]
 
 def run_simulated(
     experiment: Experiment, top: RunFolder, progress: Progress, command: list[str]
-) -> list[Recorded]:
+) -> list[RunRecord]:
     """Every policy, one after another; with several, each has a folder of its own below ``top``."""
     several = len(experiment.policies) > 1
     recorded = [
@@ -104,7 +104,7 @@ def _one_policy(
     folder: RunFolder,
     progress: Progress,
     command: list[str],
-) -> Recorded:
+) -> RunRecord:
     began = time.monotonic()
     begin_folder(folder, experiment, policy, "sim", command, {})
     took_s = None
@@ -125,7 +125,7 @@ SHOWN_COMPLAINTS = 10
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RunRecord:
     """One policy's run, written and checked."""
 
     folder: RunFolder
@@ -134,7 +134,7 @@ class Recorded:
     audit: Audit
 
     def to_json(self) -> dict[str, Any]:
-        """What ``--json`` prints: the summary, and whether the audit passed."""
+        """Output of ``--json``: the summary, and whether the audit passed."""
         return {
             **self.results.to_json(),
             "folder": str(self.folder.path),
@@ -153,7 +153,7 @@ class Recorded:
         fidelity = self.results.summary.fidelity
         if fidelity.verdict is not None:
             why = f": {'; '.join(fidelity.reasons)}" if fidelity.reasons else ""
-            out.append(f"validity: {fidelity.verdict}{why}")
+            out.append(f"fidelity: {fidelity.verdict}{why}")
         failed = [result for result in self.audit.results if result.status == "failed"]
         out += [f"audit: {result.name} FAILED: {result.says}" for result in failed]
         if not failed:
@@ -188,10 +188,10 @@ def begin_folder(
 
 def conclude_run(
     folder: RunFolder, experiment: Experiment, policy: PolicySpec, wall_s: float
-) -> Recorded:
+) -> RunRecord:
     """Tables, summary, audit and report from the events on disk, however the run ended."""
     results = conclude(folder, experiment.expect, name=experiment.name, wall_s=wall_s)
     checked = audit(folder.path)
     write_report(folder, checked)
     folder.hand_over()
-    return Recorded(folder, policy.label, results, checked)
+    return RunRecord(folder, policy.label, results, checked)

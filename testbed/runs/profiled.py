@@ -1,4 +1,4 @@
-"""A ladder's runs become a profile: its table, its file, its picture."""
+"""Job profile from a run of a bandwidth sweep: its table, its file, its picture."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from testbed.errors import BadInput, RunFailed
 from testbed.report.page import write_report
 from testbed.results.bandwidth_sweep import PROFILE, PROFILE_RECORD, MeasuredSweep, sweep_of_rows
 from testbed.results.folder import RunFolder, caller
-from testbed.runs.playing import Recorded
+from testbed.runs.playing import RunRecord
 from testbed.spec.experiment import Experiment
 
 
 @dataclass(frozen=True)
 class Profiled:
-    """A run of a ladder, and the profile in it; ``file`` is where else it was written."""
+    """A run of a bandwidth sweep and the profile in it; ``file``: where it was written."""
 
-    recorded: Recorded
+    recorded: RunRecord
     measured: MeasuredSweep
     file: Path
 
     def to_json(self) -> dict[str, Any]:
-        """What ``--json`` prints."""
+        """Output of ``--json``."""
         return {
             **self.measured.to_json(),
             "profile": str(self.file),
@@ -32,21 +32,21 @@ class Profiled:
         }
 
 
-def profiled(experiment: Experiment, recorded: Recorded, to: Path | None) -> Profiled:
+def profiled(experiment: Experiment, recorded: RunRecord, to: Path | None) -> Profiled:
     """Write the profile of a finished run into its folder, and to ``to`` where that is named.
 
-    Raises RunFailed where a run of the ladder did not finish: half a ladder is no profile.
+    Raises RunFailed where a run of the sweep did not finish: half a sweep is no profile.
     """
-    if experiment.ladder is None:
-        raise ValueError(f"{experiment.name} climbs no ladder")
+    if experiment.sweep is None:
+        raise ValueError(f"{experiment.name} has no bandwidth sweep")
     try:
-        measured = sweep_of_rows(experiment.ladder, recorded.results.rows)
+        measured = sweep_of_rows(experiment.sweep, recorded.results.rows)
     except RunFailed as error:
         raise RunFailed(error.message, f"see {recorded.folder.path}") from None
     folder = recorded.folder
     verdict = recorded.results.summary.fidelity.verdict
-    validity = "" if verdict is None else f", validity {verdict}"
-    text = measured.text(f"Measured by `testbed profile`, run {folder.path.name}{validity}.")
+    fidelity = "" if verdict is None else f", fidelity {verdict}"
+    text = measured.text(f"Measured by `testbed profile`, run {folder.path.name}{fidelity}.")
     folder.write_json(PROFILE_RECORD, measured.to_json())
     file = folder.write_text(PROFILE, text)
     write_report(folder, recorded.audit)

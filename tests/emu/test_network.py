@@ -257,7 +257,7 @@ def test_a_taken_name_is_refused_and_left_alone(
         with pytest.raises(MachineCannot, match=f"^{taken} exists") as caught:
             Network(plan, ledger, CONTROLLER_PORT).up()
         assert caught.value.exit_code == 3
-        assert taken.split()[-1] in str(caught.value.mend)
+        assert taken.split()[-1] in str(caught.value.hint)
         assert (devices(prefix), namespaces(prefix)) == before
         assert ledger.entries == ()
         assert clean_leftovers() == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobs.job_profile import Profile
-from testbed.spec.profile import read_profile
+from testbed.spec.job_entries import read_profile
 from tests.emu.test_run import REPOSITORY, Testbed
 
 # A transfer that halves its time with twice the bandwidth, up to the rate of its curve, and no

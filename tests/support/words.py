@@ -132,7 +132,7 @@ RULES = (
     _retired("bottom-up pass", r"\bclimb(?:s|ed|ing)?\b", names="climb climbs"),
     _retired("uneven", r"\bragged\b", names="ragged"),
     _retired("uniform depth", r"\blevelled\b", names="levelled"),
-    _retired("best-effort jobs", r"\bguests?\b", names="guest guests"),
+    _retired("best-effort jobs", r"\bguests?\b", names="guest guests", under=r"^(?!tests/vm/)"),
     _retired(
         "interpretation; validation",
         rf"\breadings\b|\b{_THE} reading\b"

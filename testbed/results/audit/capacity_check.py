@@ -1,4 +1,6 @@
-"""What each job holds and when: replayed from its events, twice, in two independent ways.
+"""Capacity: placements, hoses and estimates; slots, memory and links never beyond what there is.
+
+What a job holds is replayed from its events in two independent ways.
 
 *Occupied*: what runs, in the order of the file. *Booked*: the calendar of reservations, future
 ones included, as half-open intervals of time. Both must fit at every instant.
@@ -89,7 +91,7 @@ def occupied(history: History) -> Iterator[Change]:
 def _changed(
     now: Booking, event: events.JobRescaled | events.JobTierSwitched, line: int
 ) -> Booking:
-    """What a running job holds after it got another rate or tier."""
+    """A running job's booking after a change of its rate or tier."""
     if isinstance(event, events.JobRescaled):
         return replace(now, start_s=event.t, line=line, links=event.links)
     return replace(now, start_s=event.t, end_s=None, line=line, tier=event.tier)
@@ -140,7 +142,7 @@ def _bookings(job: JobHistory) -> Iterator[Booking]:
         yield now
 
 
-# ---- What was reserved against what the hose needs, and what policies of a family promise.
+# -- reservations against hoses, estimates, samples
 
 
 SAMPLE_SLACK = 0.05
@@ -180,8 +182,8 @@ def _hose_findings(history: History, job: JobHistory) -> Iterator[Finding]:
                 rate_bps = event.rate_bps
             case events.JobStarted():
                 if event.rate_bps != rate_bps:
-                    said = f"starts at {event.rate_bps} bit/s, reserved are {rate_bps}"
-                    yield Finding(EVENTS, entry.number, f"{job.job_id} {said}")
+                    message = f"starts at {event.rate_bps} bit/s, reserved are {rate_bps}"
+                    yield Finding(EVENTS, entry.number, f"{job.job_id} {message}")
                 continue
             case _:
                 continue
@@ -207,14 +209,14 @@ def _compare(
         if has != wants:
             known = 0 <= directed < topology.n_directed
             name = topology.link(directed) if known else f"directed link {directed}"
-            said = f"{has} bit/s reserved on {name}, its hose needs {wants}"
-            yield Finding(EVENTS, line, f"{job_id}: {said}")
+            message = f"{has} bit/s reserved on {name}, its hose needs {wants}"
+            yield Finding(EVENTS, line, f"{job_id}: {message}")
 
 
 def estimates(history: History) -> Iterator[Finding]:
     """The estimate is p·b/b', p where nothing was scaled down, and none for best effort.
 
-    A job with a profile is promised the time of the option it is given.
+    A job with a profile has the time of the option it is given as its estimate.
     """
     for job in history.jobs.values():
         request = job.request
@@ -225,17 +227,17 @@ def estimates(history: History) -> Iterator[Finding]:
             best_effort = granted == 0 and asked > 0 and request["kind"] != "compute"
             if best_effort or event.estimate_s is None:
                 if not (best_effort and event.estimate_s is None):
-                    said = f"estimate {event.estimate_s} s at {granted} bit/s of {asked}"
-                    yield Finding(EVENTS, line, f"{job.job_id}: {said}")
+                    message = f"estimate {event.estimate_s} s at {granted} bit/s of {asked}"
+                    yield Finding(EVENTS, line, f"{job.job_id}: {message}")
                 continue
             factor = asked / granted if 0 < granted < asked else 1.0
-            promise_s = request["duration_s"] * factor
+            due_s = request["duration_s"] * factor
             if request.get("profile"):
-                promise_s = _of_profile(request["profile"]["options"], granted)
-            if not (about(event.estimate_s, promise_s) and about(promise_s, event.estimate_s)):
+                due_s = _of_profile(request["profile"]["options"], granted)
+            if not (about(event.estimate_s, due_s) and about(due_s, event.estimate_s)):
                 rule = "its profile's time" if request.get("profile") else "p·b/b'"
-                said = f"estimate {event.estimate_s:.6g} s, {rule} is {promise_s:.6g} s"
-                yield Finding(EVENTS, line, f"{job.job_id}: {said}")
+                message = f"estimate {event.estimate_s:.6g} s, {rule} is {due_s:.6g} s"
+                yield Finding(EVENTS, line, f"{job.job_id}: {message}")
 
 
 def _of_profile(options: list[list[float]], granted: float) -> float:
@@ -262,13 +264,13 @@ def samples(history: History) -> Iterator[Finding]:
                 continue
             capacity = topology.capacity_bps[number // 2]
             if reserved > capacity or reserved < 0:
-                said = (
+                message = (
                     f"{reserved:.0f} bit/s reserved on {topology.link(number)}, capacity {capacity}"
                 )
-                yield Finding(EVENTS, line, said)
+                yield Finding(EVENTS, line, message)
             if not 0 <= sent <= capacity * (1 + SAMPLE_SLACK):
-                said = f"{sent:.0f} bit/s sent on {topology.link(number)}, capacity {capacity}"
-                yield Finding(EVENTS, line, said)
+                message = f"{sent:.0f} bit/s sent on {topology.link(number)}, capacity {capacity}"
+                yield Finding(EVENTS, line, message)
 
 
 # ---- Slots, memory and directed links within capacity at every instant, and all of it back.

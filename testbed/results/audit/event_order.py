@@ -42,8 +42,8 @@ def stream(history: History) -> Iterator[Finding]:
     before = 0.0
     for entry in history.file.lines:
         if entry.event.t < before:
-            said = f"{entry.event.name} at {entry.event.t:.6g} s comes after {before:.6g} s"
-            yield Finding(EVENTS, entry.number, f"time runs backwards: {said}")
+            message = f"{entry.event.name} at {entry.event.t:.6g} s comes after {before:.6g} s"
+            yield Finding(EVENTS, entry.number, f"time runs backwards: {message}")
         before = max(before, entry.event.t)
     for line, _ in list(history.each(events.RunStarted))[1:]:
         yield Finding(EVENTS, line, "the run starts a second time")
@@ -51,7 +51,7 @@ def stream(history: History) -> Iterator[Finding]:
     last = history.file.lines[-1].number
     for line, _ in ends:
         if line != last:
-            yield Finding(EVENTS, line, "the run goes on after its end")
+            yield Finding(EVENTS, line, "the run continues after its end")
     if history.file.broken_line is not None:
         yield Finding(EVENTS, history.file.broken_line, "cut short: the run was killed here")
     elif not ends:
@@ -68,10 +68,10 @@ def ending(history: History) -> Iterator[Finding]:
         elif end.status != "completed" and not end.reason:
             yield Finding(EVENTS, line, f"{end.status} without a reason")
         if end.status == "completed":
-            yield from _left_behind(history, line)
+            yield from _stopped_half_way(history, line)
 
 
-def _left_behind(history: History, line: int) -> Iterator[Finding]:
+def _stopped_half_way(history: History, line: int) -> Iterator[Finding]:
     for job in history.jobs.values():
         ended = job.first(events.JobEnded)
         started = job.first(events.JobStarted) is not None
@@ -80,7 +80,7 @@ def _left_behind(history: History, line: int) -> Iterator[Finding]:
 
 
 def notes(history: History) -> Iterator[Finding]:
-    """Each note on validity is of a known level, and of a live run."""
+    """Each note on fidelity is of a known level, and of a live run."""
     live = history.started.backend == "live"
     if history.started.backend not in _BACKENDS:
         first = history.file.lines[0].number
@@ -107,8 +107,8 @@ def lives(history: History) -> Iterator[Finding]:
         for entry in job.lines:
             after = _NEXT[phase].get(entry.event.name)
             if after is None:
-                said = f"{entry.event.name} of {job.job_id}, which is {phase}"
-                yield Finding(EVENTS, entry.number, said)
+                message = f"{entry.event.name} of {job.job_id}, which is {phase}"
+                yield Finding(EVENTS, entry.number, message)
             else:
                 phase = after
         if phase != "ended":
@@ -169,15 +169,15 @@ def _too_early(job: JobHistory, arrival_s: float) -> Iterator[Finding]:
         if isinstance(event, events.JobReserved):
             begins_s = min(event.t, event.start_s)
             if not about(arrival_s, begins_s):
-                said = f"reserved from {begins_s:.6g} s, arrives at {arrival_s:.6g} s"
-                yield Finding(EVENTS, entry.number, f"{job.job_id}: {said}")
+                message = f"reserved from {begins_s:.6g} s, arrives at {arrival_s:.6g} s"
+                yield Finding(EVENTS, entry.number, f"{job.job_id}: {message}")
             if not about(event.t, event.start_s):
-                said = f"a reservation made at {event.t:.6g} s begins at {event.start_s:.6g} s"
-                yield Finding(EVENTS, entry.number, f"{job.job_id}: {said}")
+                message = f"a reservation made at {event.t:.6g} s begins at {event.start_s:.6g} s"
+                yield Finding(EVENTS, entry.number, f"{job.job_id}: {message}")
             earliest_s = max(earliest_s, event.start_s)
         elif isinstance(event, events.JobStarted) and not about(earliest_s, event.t):
-            said = f"starts at {event.t:.6g} s, before {earliest_s:.6g} s"
-            yield Finding(EVENTS, entry.number, f"{job.job_id}: {said}")
+            message = f"starts at {event.t:.6g} s, before {earliest_s:.6g} s"
+            yield Finding(EVENTS, entry.number, f"{job.job_id}: {message}")
 
 
 def overstays(history: History) -> Iterator[Finding]:
@@ -197,8 +197,8 @@ def overstays(history: History) -> Iterator[Finding]:
                 ends_s = None
             elif isinstance(event, events.JobEnded | events.JobPreempted):
                 if ends_s is not None and not about(event.t, ends_s, slack_s):
-                    said = f"runs until {event.t:.6g} s, is booked until {ends_s:.6g} s"
-                    yield Finding(EVENTS, entry.number, f"{job.job_id} {said}")
+                    message = f"runs until {event.t:.6g} s, is booked until {ends_s:.6g} s"
+                    yield Finding(EVENTS, entry.number, f"{job.job_id} {message}")
                 ends_s = None
 
 
@@ -210,5 +210,5 @@ def measured(history: History) -> Iterator[Finding]:
             continue
         stay_s = ended[1].t - reserved[1].start_s
         if not about(ended[1].measured_s, stay_s):
-            said = f"measured {ended[1].measured_s:.6g} s, was there for {stay_s:.6g} s"
-            yield Finding(EVENTS, ended[0], f"{job.job_id}: {said}")
+            message = f"measured {ended[1].measured_s:.6g} s, was there for {stay_s:.6g} s"
+            yield Finding(EVENTS, ended[0], f"{job.job_id}: {message}")

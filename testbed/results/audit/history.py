@@ -48,7 +48,7 @@ class JobHistory:
 
     @property
     def slots_per_vm(self) -> int:
-        """What each of its VMs takes of a server's slots: the cores of a lease, else 1."""
+        """Slots that each of its VMs takes: the cores of a lease, else 1."""
         return int((self.request or {}).get("cores", 1))
 
     @property
@@ -84,7 +84,7 @@ class History:
 
     @property
     def live_slack_s(self) -> float:
-        """By how much a live world may be late, since processes take a moment to start and to be
+        """Time by which a live run may be late, since processes take a moment to start and to be
         ended: a second, and one per cent of the run's length. Nothing in a simulated one.
         """
         return 1.0 + 0.01 * self.end_s if self.started.backend == "live" else 0.0
@@ -107,7 +107,7 @@ class History:
             except (OSError, ValueError, RecursionError) as error:
                 return f"damaged: {error}"
             return value if isinstance(value, dict) else "is not an object"
-        return "is missing: what was asked for cannot be told"
+        return "is missing: the jobs asked for are unknown"
 
     @cached_property
     def claims(self) -> tuple[str, ...]:
@@ -191,7 +191,7 @@ class Topology:
         return " -> ".join(self.node(end) for end in (ends[::-1] if directed % 2 else ends))
 
     def problems(self) -> list[str]:
-        """What keeps the arrays from being a data centre; other checks rely on none."""
+        """Faults that keep the arrays from being a data centre; other checks rely on none."""
         n, links = self.n_nodes, self.record["links"]
         if len({len(links[key]) for key in ("lower", "upper", "capacity_bps")}) != 1:
             return ["the links' arrays differ in length"]
@@ -227,7 +227,7 @@ class Topology:
         return self.lower[link], self.upper[link]
 
     def misplaced(self, root: int, vms_on: Sequence[Sequence[int]], n_vms: int) -> list[str]:
-        """What is wrong with a placement, before its bandwidth is looked at."""
+        """Faults of a placement, its bandwidth apart."""
         if root not in self.trees:
             return [f"its root {root} is the root of no tree"]
         servers = [server for server, _ in vms_on]

@@ -1,4 +1,9 @@
-"""Claims of policies."""
+"""Claims that policies declare, and the start of leases, proved from the events.
+
+When the head of EASY's queue was due is worked out here from the events alone: when, by the planned
+running times, enough nodes would have been free for it had no job been backfilled after it came
+there. Where a job runs longer than planned, what was due at that moment is void.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +26,8 @@ def options_within_deadline(history: History) -> Iterator[Finding]:
         offered = profile["options"] if profile else [[request["bandwidth_bps"], 0.0]]
         for line, event in job.all(events.JobReserved):
             if all(event.rate_bps != bandwidth_bps for bandwidth_bps, _ in offered):
-                said = f"{event.rate_bps} bit/s is none of its options"
-                yield Finding(EVENTS, line, f"{job.job_id}: {said}")
+                message = f"{event.rate_bps} bit/s is none of its options"
+                yield Finding(EVENTS, line, f"{job.job_id}: {message}")
     yield from within_deadline(history)
 
 
@@ -38,8 +43,8 @@ def within_deadline(history: History) -> Iterator[Finding]:
                 event.start_s + (event.estimate_s or 0.0) if event.end_s is None else event.end_s
             )
             if not about(end_s, due_s):
-                said = f"admitted until {end_s:.6g} s, its deadline is {due_s:.6g} s"
-                yield Finding(EVENTS, line, f"{job.job_id}: {said}")
+                message = f"admitted until {end_s:.6g} s, its deadline is {due_s:.6g} s"
+                yield Finding(EVENTS, line, f"{job.job_id}: {message}")
 
 
 def granted_as_asked(history: History) -> Iterator[Finding]:
@@ -48,8 +53,8 @@ def granted_as_asked(history: History) -> Iterator[Finding]:
         request = job.request
         for line, event in job.all(events.JobReserved):
             if request is not None and event.rate_bps != request["bandwidth_bps"]:
-                said = f"{event.rate_bps} bit/s granted, {request['bandwidth_bps']} asked for"
-                yield Finding(EVENTS, line, f"{job.job_id}: {said}")
+                message = f"{event.rate_bps} bit/s granted, {request['bandwidth_bps']} asked for"
+                yield Finding(EVENTS, line, f"{job.job_id}: {message}")
 
 
 def in_order_of_arrival(history: History) -> Iterator[Finding]:
@@ -59,8 +64,8 @@ def in_order_of_arrival(history: History) -> Iterator[Finding]:
     for line, event in history.each(events.JobStarted):
         place = order.get(event.job_id, -1)
         if 0 <= place < latest:
-            said = f"{event.job_id} starts after {by}, which arrived later"
-            yield Finding(EVENTS, line, said)
+            message = f"{event.job_id} starts after {by}, which arrived later"
+            yield Finding(EVENTS, line, message)
         elif place > latest:
             latest, by = place, event.job_id
 
@@ -91,7 +96,7 @@ def lease_starts(history: History) -> Iterator[Finding]:
     """An advance lease starts when it wanted to, an immediate one when it comes; or never.
 
     Never is a rejection. One whose time had not come when a run was stopped has neither. In a live
-    world it has started when its VMs have, late by a moment and never early (docs/decisions/0466).
+    run it has started when its VMs have: a moment late, never early.
     """
     for job in history.jobs.values():
         request, submitted = job.request, job.first(events.JobSubmitted)
@@ -104,16 +109,16 @@ def lease_starts(history: History) -> Iterator[Finding]:
             if not (
                 about(started[1].t, due_s, history.live_slack_s) and about(due_s, started[1].t)
             ):
-                said = f"starts at {started[1].t:.6g} s, was to start at {due_s:.6g} s"
-                yield Finding(EVENTS, started[0], f"{_type(job)} lease {job.job_id} {said}")
+                message = f"starts at {started[1].t:.6g} s, was to start at {due_s:.6g} s"
+                yield Finding(EVENTS, started[0], f"{_type(job)} lease {job.job_id} {message}")
         elif ended is not None and ended[1].outcome != "rejected":
             accepted = job.first(events.JobReserved) is not None
             if ended[1].t > due_s or not (accepted or ended[1].outcome == "unfinished"):
-                said = f"was {ended[1].outcome} and never started at {due_s:.6g} s"
-                yield Finding(EVENTS, ended[0], f"{_type(job)} lease {job.job_id} {said}")
+                message = f"was {ended[1].outcome} and never started at {due_s:.6g} s"
+                yield Finding(EVENTS, ended[0], f"{_type(job)} lease {job.job_id} {message}")
         elif ended is not None and job.first(events.JobReserved) is not None:
-            said = "was rejected after it had been accepted"
-            yield Finding(EVENTS, ended[0], f"{_type(job)} lease {job.job_id} {said}")
+            message = "was rejected after it had been accepted"
+            yield Finding(EVENTS, ended[0], f"{_type(job)} lease {job.job_id} {message}")
 
 
 def best_effort_preempted_once(history: History) -> Iterator[Finding]:
@@ -121,11 +126,11 @@ def best_effort_preempted_once(history: History) -> Iterator[Finding]:
     for job in history.jobs.values():
         allowed = 0 if _type(job) in TIMED else 1
         for line, event in job.all(events.JobPreempted)[allowed:]:
-            said = "a second time" if allowed else f"though it is {_type(job)}"
-            yield Finding(EVENTS, line, f"{job.job_id} is preempted {said}, at {event.t:.6g} s")
+            message = "a second time" if allowed else f"though it is {_type(job)}"
+            yield Finding(EVENTS, line, f"{job.job_id} is preempted {message}, at {event.t:.6g} s")
 
 
-# ---- EASY's promise: whoever comes to the head of the queue is never delayed by a backfilled job.
+# -- EASY: the head of the queue is never delayed by a backfilled job
 
 
 def head_not_delayed(history: History) -> Iterator[Finding]:
@@ -133,13 +138,13 @@ def head_not_delayed(history: History) -> Iterator[Finding]:
     queue = _Queue(
         sum(history.topology.slots), "head-not-delayed-by-user-estimates" in history.claims
     )
-    settled_s = 0.0
+    instant_s = 0.0
     for entry in history.file.lines:
         event = entry.event
-        if event.t > settled_s:
+        if event.t > instant_s:
             # All that happened at one instant is in: who is the head now, and what is due to it?
-            queue.look(settled_s)
-            settled_s = event.t
+            queue.advance(instant_s)
+            instant_s = event.t
         late = queue.follow(event)
         if late is not None:
             yield Finding(EVENTS, entry.number, late)
@@ -147,7 +152,7 @@ def head_not_delayed(history: History) -> Iterator[Finding]:
 
 @dataclass
 class _Queue:
-    """Who waits, in order, and who runs, with nodes and planned ends."""
+    """Waiting jobs in order, and running ones with their nodes and planned ends."""
 
     nodes: int
     by_user: bool
@@ -156,7 +161,7 @@ class _Queue:
     head: str | None = None
     due_s: float | None = None
 
-    def look(self, now_s: float) -> None:
+    def advance(self, now_s: float) -> None:
         head = next(iter(self.waiting), None)
         if head == self.head:
             return

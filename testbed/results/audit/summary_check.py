@@ -17,18 +17,18 @@ from testbed.results.audit.tables_check import Cells, facts, is_number
 from testbed.results.folder import EVENTS, RESOLVED, SUMMARY
 
 LEVELS = ("ok", "suspect", "invalid")
-"""What a note on validity may say, from good to bad."""
+"""Levels of a note on fidelity, from good to bad."""
 
 UNWATCHED = "nothing was checked about the machine during this run"
 """The reason that stands in a live run's summary where nobody noted anything."""
 
 _COUNTED = ("finished", "rejected", "killed", "unfinished")
 _JUDGED = "expectations"
-_SAID_CHARS = 160
+_SHOWN_CHARS = 160
 
 
 def stored_summary(history: History) -> dict[str, Any] | str:
-    """What ``summary.json`` holds, or what is wrong with it."""
+    """Content of ``summary.json``, or what is wrong with it."""
     try:
         stored = json.loads((history.folder / SUMMARY).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -47,8 +47,8 @@ def summary(history: History) -> Iterator[Finding]:
         if key not in stored:
             yield Finding(SUMMARY, None, f"lacks {key}")
         elif not same(stored[key], value):
-            said = f"{key} is {_short(stored[key])}, by the events {_short(value)}"
-            yield Finding(SUMMARY, None, said)
+            message = f"{key} is {_short(stored[key])}, by the events {_short(value)}"
+            yield Finding(SUMMARY, None, message)
     if "wall_s" not in stored:
         yield Finding(SUMMARY, None, "lacks wall_s")
     elif not _is_duration(stored["wall_s"]):
@@ -83,7 +83,7 @@ def _expected(history: History, jobs: Sequence[Cells]) -> dict[str, Any]:
 
 
 def _group(jobs: Sequence[Cells]) -> dict[str, Any]:
-    """What some jobs came to: all of a run, or those of a class."""
+    """Metrics of some jobs: all of a run, or those of a class."""
     count = {o: sum(job["outcome"] == o for job in jobs) for o in _COUNTED}
     good = sum(job["outcome"] == "finished" and job["met_deadline"] is not False for job in jobs)
     return {
@@ -185,7 +185,7 @@ def _use(history: History) -> dict[str, float | None]:
 
 
 def same(stored: Any, value: Any) -> bool:
-    """Whether a stored JSON value is this one: sums of floats but for their rounding."""
+    """True where a stored JSON value is this one, sums of floats but for their rounding."""
     if isinstance(value, dict):
         return (
             isinstance(stored, dict)
@@ -206,7 +206,7 @@ def same(stored: Any, value: Any) -> bool:
 
 def _short(value: object) -> str:
     text = str(value)
-    return text if len(text) <= _SAID_CHARS else f"{text[:_SAID_CHARS]}…"
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
 # ---- ``spec.resolved.json``: whether it is the experiment that was run, and what it expects.
@@ -243,8 +243,10 @@ def _jobs(history: History, listed: dict[str, dict[str, Any]]) -> Iterator[Findi
         for key, asked in listed[job_id].items():
             if key == "submit_s":
                 if not about(asked, event.job["submit_s"]):
-                    said = f"comes at {event.job['submit_s']:.6g} s, in {RESOLVED} at {asked:.6g} s"
-                    yield say(f"{job_id} {said}")
+                    message = (
+                        f"comes at {event.job['submit_s']:.6g} s, in {RESOLVED} at {asked:.6g} s"
+                    )
+                    yield say(f"{job_id} {message}")
             elif key not in event.job or event.job[key] != asked:
                 yield say(f"{job_id}: {key} is {event.job.get(key)!r}, in {RESOLVED} {asked!r}")
     ends = list(history.each(events.RunEnded))
@@ -255,7 +257,7 @@ def _jobs(history: History, listed: dict[str, dict[str, Any]]) -> Iterator[Findi
 
 
 def expected(history: History) -> Mapping[str, Any] | None:
-    """The ``expect`` block of the resolved experiment; None where that cannot be told."""
+    """The ``expect`` block of the resolved experiment; None where that is unknown."""
     spec = history.resolved
     block = spec.get("expect") if isinstance(spec, dict) else None
     return block if _is_expect(block) else None
@@ -357,7 +359,7 @@ def _label(job: Cells) -> str:
 
 
 def _best_effort(job: Cells) -> bool:
-    """It ran without a promise."""
+    """True for a job that ran without an estimate."""
     return job["start_s"] is not None and job["estimate_s"] is None
 
 
@@ -367,7 +369,7 @@ def _due(history: History, expect: Mapping[str, Any], job: Cells) -> str:
     own = named or {}
     band, below = own.get("estimate_ratio"), own.get("scaled_down_below")
     band = expect.get("estimate_ratio") if band is None else band
-    # A policy may say no, and may promise nothing; a script is to run its jobs.
+    # A policy may reject, and may run a job without an estimate; a script is to run its jobs.
     free = named is None and "every-job-starts" not in history.claims
     if free and (job["outcome"] == "rejected" or _best_effort(job)):
         return "open"
@@ -391,7 +393,7 @@ def _inside(ratio: float, band: Mapping[str, Any]) -> bool:
 def _others(
     history: History, expect: Mapping[str, Any], jobs: Mapping[str, Cells], due: Mapping[str, str]
 ) -> Iterator[str]:
-    """What is to be complained of beside jobs: a word of each complaint, in their order."""
+    """Complaints due beside those on jobs: a word of each, in their order."""
     verdict, accepted = fidelity(history)["verdict"], expect.get("fidelity")
     if accepted is not None and verdict is not None and badness(verdict) > badness(accepted):
         yield f"fidelity is {verdict}"
@@ -400,8 +402,8 @@ def _others(
         if name not in seen:
             yield repr(name)
     none_judged = all(verdict == "open" for verdict in due.values())
-    promised = not any(_best_effort(job) for job in jobs.values())
-    if expect.get("estimate_ratio") is not None and none_judged and promised:
+    estimated = not any(_best_effort(job) for job in jobs.values())
+    if expect.get("estimate_ratio") is not None and none_judged and estimated:
         yield "no job"
 
 
@@ -410,12 +412,12 @@ def _complaints(
 ) -> Iterator[Finding]:
     """Those of the jobs outside, word for word as their rows say it, then the others."""
     jobs, rest = stored[: len(outside)], stored[len(outside) :]
-    for said, row in zip(jobs, outside, strict=False):
-        if said != row:
-            yield _say(f"complains {said!r}, the row says {row!r}")
-    for said, word in zip(rest, others, strict=False):
-        if word not in said:
-            yield _say(f"complains {said!r}, it is to be about {word}")
+    for message, row in zip(jobs, outside, strict=False):
+        if message != row:
+            yield _say(f"complains {message!r}, the row says {row!r}")
+    for message, word in zip(rest, others, strict=False):
+        if word not in message:
+            yield _say(f"complains {message!r}, it is to be about {word}")
     wanted = len(outside) + len(others)
     if len(stored) != wanted:
         yield _say(f"complains of {len(stored)} things, there are {wanted}")

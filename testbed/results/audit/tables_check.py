@@ -78,7 +78,7 @@ def _met(request: Mapping[str, Any], ended: events.JobEnded | None) -> bool | No
 
 
 def _price(ended: events.JobEnded | None) -> float | None:
-    """What the policy charged; None where the event holds something that is no amount."""
+    """Price that the policy charged; None where the event holds no amount."""
     charged = 0.0 if ended is None else ended.detail.get("price", 0.0)
     return float(charged) if is_number(charged) else None
 
@@ -94,7 +94,7 @@ def _class(request: Mapping[str, Any]) -> str | None:
 def _of_finished(
     submit_s: float, ended: events.JobEnded | None, estimate_s: float | None
 ) -> dict[str, float | None]:
-    """What only a job that finished has."""
+    """Columns that only a finished job has."""
     names = ("ratio", "response_s", "queued_s", "slowdown", "bounded_slowdown")
     out: dict[str, float | None] = dict.fromkeys(names)
     if ended is None or ended.outcome != "finished":
@@ -148,8 +148,8 @@ def jobs_csv(history: History) -> Iterator[Finding]:
         for column, value in known[job_id].items():
             cell = row.get(column)
             if cell is not None and not _cell_is(cell, value):
-                said = f"{column} is {cell!r}, by the events {_shown(value)!r}"
-                yield Finding(JOBS, line, f"{job_id}: {said}")
+                message = f"{column} is {cell!r}, by the events {_shown(value)!r}"
+                yield Finding(JOBS, line, f"{job_id}: {message}")
     for job_id in known:
         if job_id not in seen:
             yield Finding(JOBS, None, f"{job_id} is missing")
@@ -234,7 +234,7 @@ def _named(topology: Topology) -> list[tuple[str, str, str]]:
 
 
 def _wrong(named: Sequence[tuple[str, str, str]], cells: Sequence[str], row: _Row) -> str:
-    """What of a line is not as it is due; empty where all is."""
+    """First cell of a line that is not as it is due; empty where all are."""
     if not 0 <= row.directed < len(named):
         return f"directed link {row.directed} does not exist"
     if len(cells) != len(COLUMNS):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.workload.known import PUBLISHED
+from jobs.workload.traces import PUBLISHED
 from testbed.cli.main import run
 from tests.unit.workload.traces import KTH, trace
 
@@ -27,10 +27,10 @@ def test_list_says_origin_checksum_and_where_it_looked(
     nowhere: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["data", "list", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert str(nowhere) in said["folders"]
-    assert [one["name"] for one in said["traces"]] == [one.name for one in PUBLISHED]
-    assert {one["path"] for one in said["traces"]} == {None}
+    message = json.loads(capsys.readouterr().out)
+    assert str(nowhere) in message["folders"]
+    assert [one["name"] for one in message["traces"]] == [one.name for one in PUBLISHED]
+    assert {one["path"] for one in message["traces"]} == {None}
     assert run(["data"]) == 0
     text = capsys.readouterr().out
     assert "Parallel Workloads Archive, log l_kth_sp2" in text
@@ -42,9 +42,9 @@ def test_a_trace_that_is_not_here_is_the_machines_lack_and_says_its_origin(
 ) -> None:
     for verb in ("path", "check"):
         assert run(["data", verb, "KTH"]) == 3
-        said = capsys.readouterr().err
-        assert "log l_kth_sp2" in said
-        assert PUBLISHED[0].sha256 in said
+        message = capsys.readouterr().err
+        assert "log l_kth_sp2" in message
+        assert PUBLISHED[0].sha256 in message
 
 
 def test_another_file_of_that_name_is_found_out(

@@ -21,7 +21,7 @@ from testbed.cli import console, main
 from testbed.cli.options import Json
 from testbed.cli.run_progress import RunProgress
 from testbed.errors import BadInput, MachineCannot, RunFailed, TestbedError
-from testbed.spec.problems import Place, Problem, SpecErrors
+from testbed.spec.document import Place, Problem, SpecErrors
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -55,10 +55,10 @@ def test_an_error_is_one_sentence_and_its_mend(
     assert main.run(["probe"]) == code
     streams = capsys.readouterr()
     assert streams.out == ""
-    assert streams.err == f"error: {error.message}\nmend: do x\n"
+    assert streams.err == f"error: {error.message}\nhint: do x\n"
     assert main.run(["probe", "--json"]) == code
     streams = capsys.readouterr()
-    assert json.loads(streams.out) == {"error": error.message, "exit_code": code, "mend": "do x"}
+    assert json.loads(streams.out) == {"error": error.message, "exit_code": code, "hint": "do x"}
     assert streams.err == ""
 
 
@@ -88,7 +88,7 @@ def test_what_a_file_says_is_shown_as_it_is(
 
     verb_that(monkeypatch, fail)
     assert main.run(["probe"]) == 2
-    assert capsys.readouterr().err == f"error: f.yaml{place}7 is wrong\nmend: see {place}\n"
+    assert capsys.readouterr().err == f"error: f.yaml{place}7 is wrong\nhint: see {place}\n"
     console.out().print(place, markup=False)
     assert capsys.readouterr().out == f"{place}\n"
 
@@ -125,21 +125,21 @@ def test_a_defect_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["validat"], "error: No such command 'validat'. Did you mean 'validate'?"),
-        (["validate"], "error: Missing argument 'FILE...'\nmend: see testbed validate --help"),
+        (["validate"], "error: Missing argument 'FILE...'\nhint: see testbed validate --help"),
         (["validate", "--jsn", "x"], "error: No such option: --jsn"),
         (["validate", "x", "--set", "seed"], "error: --set seed: write it as KEY=VALUE"),
         (["--frob"], "error: No such option: --frob"),
     ],
 )
 def test_wrong_usage_is_2(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     assert main.run(arguments) == 2
     streams = capsys.readouterr()
-    assert said in streams.err
+    assert message in streams.err
     assert streams.out == ""
 
 
@@ -148,7 +148,7 @@ WITH_OUT = "name a folder you may write to with --out"
 
 
 @pytest.mark.parametrize(
-    ("verb", "code", "mend"),
+    ("verb", "code", "hint"),
     [
         ("report", errno.EACCES, NO_OUT),
         ("simulate", errno.EACCES, WITH_OUT),
@@ -162,17 +162,17 @@ def test_a_file_that_cannot_be_read_or_written_is_2_with_its_name(
     capsys: pytest.CaptureFixture[str],
     verb: str,
     code: int,
-    mend: str | None,
+    hint: str | None,
 ) -> None:
     def fail(as_json: Json = False) -> None:
         raise OSError(code, os.strerror(code), "/there/jobs.csv")
 
     monkeypatch.setattr(main, "_function", lambda _: fail)
     assert main.run([verb]) == 2
-    said = f"error: /there/jobs.csv: {os.strerror(code)}\n"
-    assert capsys.readouterr().err == said + ("" if mend is None else f"mend: {mend}\n")
+    message = f"error: /there/jobs.csv: {os.strerror(code)}\n"
+    assert capsys.readouterr().err == message + ("" if hint is None else f"hint: {hint}\n")
     assert main.run([verb, "--json"]) == 2
-    assert json.loads(capsys.readouterr().out).get("mend") == mend
+    assert json.loads(capsys.readouterr().out).get("hint") == hint
 
 
 def test_whoever_stops_reading_is_no_error_to_tell(
@@ -210,8 +210,8 @@ def test_a_full_standard_output_is_2(arguments: list[str]) -> None:
             cwd=EXAMPLES.parent,
         )  # fmt: skip
     assert done.returncode == 2
-    said = f"error: standard output: No space left on device\nmend: {main.ELSEWHERE}\n"
-    assert done.stderr == said
+    message = f"error: standard output: No space left on device\nhint: {main.ELSEWHERE}\n"
+    assert done.stderr == message
 
 
 def test_wrong_usage_with_json(capsys: pytest.CaptureFixture[str]) -> None:

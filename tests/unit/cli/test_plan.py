@@ -35,8 +35,8 @@ def test_a_job_that_is_not_there_is_2_with_those_that_are(
 ) -> None:
     assert main.run(["plan", file, "--job", "nosuch", *as_json]) == 2
     streams = capsys.readouterr()
-    said = json.loads(streams.out)["mend"] if as_json else streams.err
-    assert "jobs are named as a, b, big" in said
+    message = json.loads(streams.out)["hint"] if as_json else streams.err
+    assert "jobs are named as a, b, big" in message
     assert "no job 'nosuch'" in (streams.out if as_json else streams.err)
 
 

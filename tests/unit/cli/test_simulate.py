@@ -175,4 +175,4 @@ def test_a_disk_that_is_full_is_a_run_that_failed(
     assert simulated(tmp_path, policies="bl") == 4
     shown = capsys.readouterr().err
     assert "error: the run stopped: [Errno 28] No space left on device" in shown
-    assert f"mend: see {only_folder(tmp_path)}" in shown
+    assert f"hint: see {only_folder(tmp_path)}" in shown

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed.cli.main import VERBS
-from testbed.spec.load import parse_experiment
+from testbed.spec.experiment_file import parse_experiment
 from tests.unit.workload.traces import skip_without_traces_of
 
 ROOT = Path(__file__).parents[3]

@@ -15,7 +15,7 @@ def test_a_missing_command_is_the_machines_fault_and_names_the_mend() -> None:
     with pytest.raises(MachineCannot, match="'no-such-command'") as caught:
         run(["no-such-command"])
     assert caught.value.exit_code == 3
-    assert caught.value.mend is not None
+    assert caught.value.hint is not None
 
 
 def test_a_failure_brings_what_the_command_said() -> None:

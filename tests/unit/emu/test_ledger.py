@@ -151,8 +151,8 @@ def test_a_state_folder_out_of_reach_names_the_mend(
     with pytest.raises(MachineCannot) as caught:
         state_dir()
     assert caught.value.exit_code == 3
-    assert caught.value.mend is not None
-    assert "sudo" in caught.value.mend
+    assert caught.value.hint is not None
+    assert "sudo" in caught.value.hint
 
 
 def test_a_process_is_known_by_its_start() -> None:

@@ -60,8 +60,8 @@ def test_audit_of_several_policies(tmp_path: Path, capsys: pytest.CaptureFixture
     assert run(["audit", str(above.path)]) == 0
     shown = capsys.readouterr().out
     passed = shown.count("\n  ok ")
-    said = f"all {passed} applicable checks passed in 2 policies and the list above them"
-    assert shown.splitlines()[-1] == said
+    message = f"all {passed} applicable checks passed in 2 policies and the list above them"
+    assert shown.splitlines()[-1] == message
     assert shown.count("passed") == 1
 
 
@@ -74,8 +74,8 @@ def test_one_bad_policy_of_several_is_in_the_last_line(
     assert run(["audit", str(above.path)]) == 1
     shown = capsys.readouterr().out
     passed = shown.count("\n  ok ")
-    said = f"4 checks failed in 1 of 2 policies (scripted), {passed} passed"
-    assert shown.splitlines()[-1] == said
+    message = f"4 checks failed in 1 of 2 policies (scripted), {passed} passed"
+    assert shown.splitlines()[-1] == message
     assert "all" not in shown.splitlines()[-1]
 
 
@@ -87,8 +87,8 @@ def test_a_bad_list_above_good_policies_is_in_the_last_line(
     assert run(["audit", str(above.path)]) == 1
     shown = capsys.readouterr().out
     passed = shown.count("\n  ok ")
-    said = f"1 check failed in the list above the 2 policies, {passed} passed"
-    assert shown.splitlines()[-1] == said
+    message = f"1 check failed in the list above the 2 policies, {passed} passed"
+    assert shown.splitlines()[-1] == message
 
 
 @pytest.mark.parametrize("verb", ["audit", "report"])
@@ -191,7 +191,7 @@ LONG = f'{{"x": {"9" * 5000}}}'
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("summary.json", '{"expectations": {}}', "summary.json: damaged: expectations lacks rows"),
         ("summary.json", '{"expectations": {"rows": "x"}}', "expectations lacks complaints"),
@@ -212,7 +212,7 @@ LONG = f'{{"x": {"9" * 5000}}}'
     ],
 )
 def test_a_damaged_file_is_exit_2_with_its_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, message: str
 ) -> None:
     folder, _ = write_run(tmp_path, sample.flat())
     if name == "spec.resolved.json":
@@ -220,7 +220,7 @@ def test_a_damaged_file_is_exit_2_with_its_name(
     (folder.path / name).write_text(text, encoding="utf-8")
     assert run(["report", str(folder.path)]) == 2
     shown = capsys.readouterr()
-    assert said in shown.err
+    assert message in shown.err
     assert "run again" in shown.err
     assert "sys.set_int" not in shown.err
     assert not (folder.path / "report.html").exists()
@@ -274,7 +274,7 @@ def test_a_folder_that_nobody_may_write_to_is_exit_2(
         patch.setattr("testbed.results.folder.os.open", refuse)
         assert run(["report", str(folder.path)]) == 2
     shown = capsys.readouterr().err
-    assert f"error: {folder.path / 'report.html'}: Permission denied\nmend: change who" in shown
+    assert f"error: {folder.path / 'report.html'}: Permission denied\nhint: change who" in shown
 
 
 @pytest.mark.parametrize("name", ["jobs.csv", "summary.json"])

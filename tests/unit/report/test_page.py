@@ -17,7 +17,7 @@ from testbed.results.folder import RunFolder
 from testbed.results.provenance import provenance
 from testbed.results.reading import event_from_json
 from testbed.results.tables import conclude_all
-from testbed.spec.expectation import Expectation
+from testbed.spec.experiment import Expectation
 from tests.unit.results import sample
 from tests.unit.results.written import FIG10, NOW, mutate, one, write_run
 
@@ -88,9 +88,9 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> tuple[Page, str, RunFolder
 def test_the_verdict_comes_first(good: tuple[Page, str, RunFolder]) -> None:
     page, text, _ = good
     assert 'class="verdict good"' in text
-    said = "The promise held: all 10 jobs judged took the time that was expected."
-    assert said in page.text
-    assert text.index(said) < text.index("<svg")
+    message = "The estimates held: all 10 jobs judged took the expected time."
+    assert message in page.text
+    assert text.index(message) < text.index("<svg")
 
 
 def test_the_table_holds_every_job(good: tuple[Page, str, RunFolder]) -> None:
@@ -109,7 +109,7 @@ def test_the_pictures_are_there_and_described(good: tuple[Page, str, RunFolder])
     page, text, _ = good
     assert text.count("<figure>") == text.count("<figcaption>") == 3
     for heading in (
-        "Does bandwidth scaling keep its promise?",
+        "Bandwidth scaling: measured against estimated time",
         "The jobs over time",
         "Reserved and sent on the links",
     ):

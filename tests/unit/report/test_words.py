@@ -8,7 +8,7 @@ from testbed.report.labels import Headline, headline
 from testbed.results.audit import Audit, Result
 from testbed.results.metrics import Fidelity, tally
 from testbed.results.tables import evaluate
-from testbed.spec.expectation import Expectation
+from testbed.spec.experiment import Expectation
 from tests.unit.results import sample
 from tests.unit.results.written import FIG10
 
@@ -18,7 +18,7 @@ PASSED = Audit("x", "x", "x", 9, (Result("slots", "fit", "passed", "", 0, ()),))
 FAILED = Audit("x", "x", "x", 9, (Result("slots", "fit", "failed", "", 1, ()),))
 
 
-def said(
+def message(
     expect: Expectation = FIG10,
     fidelity: Fidelity = Fidelity("ok"),  # noqa: B008
     audit: Audit = PASSED,
@@ -35,36 +35,36 @@ def moods(found: Headline) -> list[str]:
 
 
 def test_all_is_well() -> None:
-    found = said()
+    found = message()
     assert (found.mood, moods(found)) == ("good", ["good"] * 4)
-    assert found.sentence.startswith("The promise held: all 10 jobs judged")
+    assert found.sentence.startswith("The estimates held: all 10 jobs judged")
 
 
 def test_a_job_outside() -> None:
-    found = said(taken=BAD)
+    found = message(taken=BAD)
     assert found.mood == "bad"
     assert found.sentence == "1 of 10 jobs outside what was expected."
 
 
 def test_a_suspect_machine_is_a_doubt_where_it_was_accepted() -> None:
     expect = replace(FIG10, fidelity="suspect")
-    found = said(expect, Fidelity("suspect", ("busy",)))
+    found = message(expect, Fidelity("suspect", ("busy",)))
     assert found.mood == "doubt"
     assert found.sentence.endswith("The emulation is suspect: busy.")
 
 
 def test_an_invalid_machine_is_bad_whatever_was_expected() -> None:
-    assert said(Expectation(), Fidelity("invalid", ("busy",))).mood == "bad"
+    assert message(Expectation(), Fidelity("invalid", ("busy",))).mood == "bad"
 
 
 def test_a_refused_fidelity_is_said_once() -> None:
-    found = said(FIG10, Fidelity("suspect", ("busy",)))
+    found = message(FIG10, Fidelity("suspect", ("busy",)))
     assert found.mood == "bad"
     assert found.sentence.count("suspect") == 1
 
 
 def test_a_failed_audit_and_an_interrupted_run() -> None:
-    found = said(audit=FAILED, status="interrupted")
+    found = message(audit=FAILED, status="interrupted")
     assert found.mood == "bad"
     assert found.sentence == (
         "The run was interrupted: 10 finished. The audit found violations (slots)."
@@ -72,11 +72,11 @@ def test_a_failed_audit_and_an_interrupted_run() -> None:
 
 
 def test_nothing_expected_is_nothing_shown() -> None:
-    found = said(Expectation())
+    found = message(Expectation())
     assert (found.mood, moods(found)) == ("open", ["good", "open", "good", "good"])
-    assert "states nothing" in found.sentence
+    assert "states no expectations" in found.sentence
 
 
 def test_a_simulated_run() -> None:
-    found = said(fidelity=Fidelity(None))
+    found = message(fidelity=Fidelity(None))
     assert (found.mood, moods(found)[2]) == ("good", "open")

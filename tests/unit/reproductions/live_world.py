@@ -14,7 +14,7 @@ from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.cli.live_backends import Machine
 from testbed.embedding.placement import Placement
 from testbed.results.folder import DiskReserve, RunFolder, Sink
-from testbed.runs.backend_trace import ANSWERS, TracingBackend, writer
+from testbed.runs.backend_trace import TRACE, TracingBackend, writer
 from testbed.runs.playing import begin_folder, conclude_run, play
 from testbed.schedulers.actions import Tier
 from testbed.spec.experiment import Experiment
@@ -62,7 +62,7 @@ class Scripted(Machine):
                     interference=experiment.interference,
                 )
                 world.slow = self.slow
-                path = folder.path / ANSWERS
+                path = folder.path / TRACE
                 with path.open("x", encoding="utf-8") as answers:
                     met = TracingBackend(world, writer(answers, reserve))
                     stops = number == self._stops_at

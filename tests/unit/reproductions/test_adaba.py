@@ -9,13 +9,13 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from jobs.workload.hose_demand import HoseDemand
+from jobs.workload.parallel_jobs import HoseDemand
 from reproductions.adaba.acceptance import EMBEDDERS
 from reproductions.adaba.cell import DrawnCell, LogsCell
 from reproductions.adaba.scheduling import POLICIES
 from reproductions.adaba.workloads import FILES, LOGS, Demand, Sizes, drawn, from_log
 from testbed.errors import MachineCannot
-from testbed.spec.files import find_file
+from testbed.spec.document import find_file
 
 GBPS = 10**9
 SMALL = DrawnCell("adaba", 3, 500e6, jobs=60)
@@ -94,5 +94,5 @@ def test_a_log_that_is_not_there_is_named_with_its_origin(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(MachineCannot, match=r"no NASA-iPSC-1993-3\.1-cln") as caught:
         from_log("nasa", 7, 0.5, 432, HoseDemand(GBPS, 54), 1)
-    assert caught.value.mend is not None
-    assert "Parallel Workloads Archive" in caught.value.mend
+    assert caught.value.hint is not None
+    assert "Parallel Workloads Archive" in caught.value.hint

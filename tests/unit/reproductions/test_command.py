@@ -177,5 +177,5 @@ def test_a_file_in_the_folders_place_is_2_before_anything_is_computed(
     (tmp_path / "out").write_text("")
     assert command(tmp_path, "made-fig1") == 2
     shown = capsys.readouterr().err
-    assert f"{tmp_path / 'out'} is not a folder\nmend: name a folder you may write to" in shown
+    assert f"{tmp_path / 'out'} is not a folder\nhint: name a folder you may write to" in shown
     assert not Sum.computed

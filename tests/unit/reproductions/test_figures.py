@@ -65,8 +65,8 @@ def test_unknown_names_are_all_told_with_the_known() -> None:
         figures(["dcloud-fig5", "dcloud-fg6", "nothing"])
     assert "dcloud-fg6, nothing" in caught.value.message
     assert "did you mean dcloud-fig6?" in caught.value.message
-    assert caught.value.mend is not None
-    assert all(name in caught.value.mend for name in FIGURES)
+    assert caught.value.hint is not None
+    assert all(name in caught.value.hint for name in FIGURES)
 
 
 def test_a_strategic_tenant_gains_nothing_but_what_the_paper_grants() -> None:

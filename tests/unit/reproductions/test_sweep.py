@@ -99,11 +99,11 @@ def test_the_sources_behind_a_cell() -> None:
         "testbed.engine.engine",
         "testbed.schedulers.dru_loop",
         "testbed.reservation.fill_loop",
-        "jobs.workload.laws",
+        "jobs.workload.distributions",
         "topologies.tree",
     ):
         assert module in behind, module
     # What shows results does not compute them.
     assert not any(m.startswith(("testbed.cli", "testbed.report")) for m in behind)
     assert "reproductions.claims" not in behind
-    assert digest_behind("topologies.tree") != digest_behind("jobs.workload.laws")
+    assert digest_behind("topologies.tree") != digest_behind("jobs.workload.distributions")

@@ -83,7 +83,7 @@ def second_start(r: list[Record]) -> None:
     r.insert(5, {**r[0], "t": r[5]["t"]})
 
 
-def goes_on(r: list[Record]) -> None:
+def runs_after_its_end(r: list[Record]) -> None:
     r.insert(-3, {**r[-1], "t": r[-3]["t"]})
 
 
@@ -311,7 +311,7 @@ def sample_over_no_time(r: list[Record]) -> None:
 LIES: list[tuple[Mutation, str, str]] = [
     (time_backwards, "stream", "time runs backwards"),
     (second_start, "stream", "starts a second time"),
-    (goes_on, "stream", "goes on after its end"),
+    (runs_after_its_end, "stream", "continues after its end"),
     (never_ends, "stream", "never ended"),
     (strange_status, "ending", "'triumphant'"),
     (failed_without_reason, "ending", "failed without a reason"),
@@ -393,16 +393,16 @@ def test_a_finding_names_its_line(tmp_path: Path) -> None:
     mutate(folder.path, wrong_estimate)
     lines = (folder.path / "events.jsonl").read_text(encoding="utf-8").splitlines()
     at = next(i for i, text in enumerate(lines, 1) if "job_reserved" in text and SORT in text)
-    (said,) = failed(audit(folder.path))["estimates"]
-    assert said.startswith(f"events.jsonl:{at}: {SORT}: estimate ")
+    (message,) = failed(audit(folder.path))["estimates"]
+    assert message.startswith(f"events.jsonl:{at}: {SORT}: estimate ")
 
 
 def test_lies_about_one_job_leave_other_checks_alone(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, sample.main_example())
     mutate(folder.path, wrong_estimate)
     # Changed after the tables were written: they differ from it too.
-    said = {"estimates", "jobs.csv", "summary", "expectations"}
-    assert set(failed(audit(folder.path))) == said
+    message = {"estimates", "jobs.csv", "summary", "expectations"}
+    assert set(failed(audit(folder.path))) == message
 
 
 # -------------------------------------------------------------------------- two tiers of nodes
@@ -525,7 +525,7 @@ def test_jsa_grants_options_of_the_profile(tmp_path: Path) -> None:
     found = failed(audit(folder.path))
     assert set(found) == {"options-within-deadline"}
     assert len(found["options-within-deadline"]) == 8
-    assert all("is none of its options" in said for said in found["options-within-deadline"])
+    assert all("is none of its options" in message for message in found["options-within-deadline"])
 
 
 def test_fcfs_order(tmp_path: Path) -> None:
@@ -564,7 +564,7 @@ def test_no_preemption_is_a_claim(tmp_path: Path) -> None:
     _declare(folder.path, "no-preemption")
     found = failed(audit(folder.path))
     assert set(found) == {"no-preemption"}
-    assert any("job_preempted of" in said for said in found["no-preemption"])
+    assert any("job_preempted of" in message for message in found["no-preemption"])
 
 
 # ------------------------------------------------------------------------------------- tables
@@ -580,8 +580,8 @@ def test_a_changed_table_is_found(tmp_path: Path) -> None:
     folder, results = write_run(tmp_path, sample.main_example())
     measured = next(row.measured_s for row in results.rows if row.job_id == SORT)
     edit(folder.path / "jobs.csv", repr(measured), "6.5")
-    (said,) = failed(audit(folder.path))["jobs.csv"]
-    assert f"{SORT}: measured_s is '6.5'" in said
+    (message,) = failed(audit(folder.path))["jobs.csv"]
+    assert f"{SORT}: measured_s is '6.5'" in message
 
 
 def test_a_missing_and_a_strange_row_are_found(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from testbed import events
 from testbed.results.audit import Audit, audit
 from testbed.results.metrics import Summary
 from testbed.results.tables import JOB_COLUMNS, LINK_COLUMNS
-from testbed.spec.expectation import ApplicationExpectation, Band, Expectation
+from testbed.spec.experiment import ApplicationExpectation, Band, Expectation
 from tests.unit.results import sample
 from tests.unit.results.written import FIG10, Record, write_run
 
@@ -150,7 +150,7 @@ def test_every_cell_of_the_table_is_checked(run: Path, column: str) -> None:
             found = findings(audit(run))
             assert set(found) == {"jobs.csv"}, (job_id, honest, lie)
             named = f"{column} is {lie!r}" if column != "job_id" else f"{job_id} is missing"
-            assert any(named in said for said in found["jobs.csv"]), found
+            assert any(named in message for message in found["jobs.csv"]), found
         row[at] = honest
 
 
@@ -205,7 +205,7 @@ def test_the_table_has_the_rows_and_columns_it_is_to_have(
     table = read_table(run)
     lie(table)
     write_table(run, table)
-    assert any(words in said for said in findings(audit(run))["jobs.csv"])
+    assert any(words in message for message in findings(audit(run))["jobs.csv"])
 
 
 def test_a_table_that_is_none_is_a_finding(run: Path) -> None:
@@ -394,7 +394,7 @@ def test_a_forged_verdict_is_found(run: Path, lie: Callable[[Record], None], wor
     write_json(run / SUMMARY, stored)
     found = findings(audit(run))
     assert set(found) == {"expectations"}
-    assert any(words in said for said in found["expectations"]), found
+    assert any(words in message for message in found["expectations"]), found
 
 
 BANDS = st.one_of(
@@ -469,8 +469,8 @@ def test_a_band_that_was_widened_afterwards_is_found(run: Path) -> None:
     spec = read_json(run / SPEC)
     spec["expect"]["applications"]["sort"]["estimate_ratio"]["max"] = 1.5
     write_json(run / SPEC, spec)
-    (said, *_) = findings(audit(run))["expectations"]
-    assert "sort-150: the verdict is 'outside', by the events 'ok'" in said
+    (message, *_) = findings(audit(run))["expectations"]
+    assert "sort-150: the verdict is 'outside', by the events 'ok'" in message
 
 
 @pytest.mark.parametrize(
@@ -560,4 +560,4 @@ def test_rates_over_time_have_the_rows_they_are_to_have(
     table = read_table(over_time, LINKS)
     lie(table)
     write_table(over_time, table, LINKS)
-    assert any(words in said for said in findings(audit(over_time))["links.csv"])
+    assert any(words in message for message in findings(audit(over_time))["links.csv"])

@@ -71,7 +71,7 @@ def test_waiting_after_a_preemption_counts_too() -> None:
         "starts",
         "is preempted: all arrived earlier and needs 3 nodes",
         "waits: first in the queue: 1 nodes asked, 0 idle, 0 held by jobs that came later",
-        "goes on on server 0 after 20 s of restoring: nodes are free for it again",
+        "resumes on server 0 after 20 s of restoring: nodes are free for it again",
         "finished",
     ]
 
@@ -79,7 +79,7 @@ def test_waiting_after_a_preemption_counts_too() -> None:
 def test_an_unknown_job_is_bad_input() -> None:
     with pytest.raises(BadInput, match="no job 'z'") as caught:
         explained(history(Easy(), JOBS, 3), "z")
-    assert caught.value.mend == "jobs are named as a, b, c, d, e"
+    assert caught.value.hint == "jobs are named as a, b, c, d, e"
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,8 +87,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert run(["explain", str(folder.path), "behind"]) == 0
     shown = capsys.readouterr().out
     assert "waits: 1 node asked, 0 free; it waits for front" in shown
-    assert "goes on in the foreground of its nodes" in shown
-    assert "It waited 5.00 s. Nobody who came later started meanwhile." in shown
+    assert "continues in the foreground of its nodes" in shown
+    assert "It waited 5.00 s. No later job started meanwhile." in shown
     assert run(["explain", str(folder.path), "behind", "--json"]) == 0
     (record,) = json.loads(capsys.readouterr().out)
     assert record["waited_s"] == 5.0

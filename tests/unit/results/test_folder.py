@@ -67,7 +67,7 @@ def test_a_base_that_cannot_be_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(BadInput, match="no run folder can be made") as caught:
         RunFolder.create(tmp_path / "file" / "runs", "a", 1, now=NOW)
-    assert "--out" in str(caught.value.mend)
+    assert "--out" in str(caught.value.hint)
 
 
 def test_files_are_replaced_whole(tmp_path: Path) -> None:

@@ -96,9 +96,9 @@ def test_two_unrelated_runs_are_not_one(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_one_run_twice_and_one_alone_are_no_policies(tmp_path: Path) -> None:
-    for said in ("it holds 1 run: ", "it holds 2 runs: "):
+    for message in ("it holds 1 run: ", "it holds 2 runs: "):
         write_run(tmp_path, sample.flat())
-        with pytest.raises(BadInput, match=said):
+        with pytest.raises(BadInput, match=message):
             policy_folders(tmp_path)
 
 
@@ -134,4 +134,4 @@ def test_what_is_no_folder_says_what_is(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nope"):
         with pytest.raises(BadInput) as caught:
             policy_folders(path)
-        assert "testbed simulate" in (caught.value.mend or "")
+        assert "testbed simulate" in (caught.value.hint or "")

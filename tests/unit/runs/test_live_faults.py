@@ -25,8 +25,8 @@ from testbed.backends.emu.emulation import LiveOptions
 from testbed.errors import RunFailed
 from testbed.results.folder import RunFolder
 from testbed.runs import live_run
-from testbed.runs.playing import Recorded
-from testbed.spec.load import load_experiment
+from testbed.runs.playing import RunRecord
+from testbed.spec.experiment_file import load_experiment
 from tests.support.fake_emulation import SCALE_RATE, FakeWorld
 
 FILE = """
@@ -43,7 +43,7 @@ workload:
 WHOLE = {"spec.yaml", "events.jsonl", "jobs.csv", "links.csv", "summary.json", "report.html"}
 
 Prepare = Callable[[FakeWorld], None]
-Run = Callable[..., list[Recorded]]
+Run = Callable[..., list[RunRecord]]
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def top(tmp_path: Path) -> RunFolder:
 def run(tmp_path: Path, top: RunFolder, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Play the file in a fake world, which ``prepare`` may spoil."""
 
-    def play(prepare: Prepare = lambda _: None, policies: str = "fcfs") -> list[Recorded]:
+    def play(prepare: Prepare = lambda _: None, policies: str = "fcfs") -> list[RunRecord]:
         path = tmp_path / "faults.yaml"
         path.write_text(FILE % (SCALE_RATE, policies))
 
@@ -143,7 +143,7 @@ def test_what_asks_again_to_end_is_heard_when_all_is_written_down(
     conclude = live_run.conclude_run
     asked: list[int] = []
 
-    def interrupted(*more: Any) -> Recorded:
+    def interrupted(*more: Any) -> RunRecord:
         asked.append(signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)
         return conclude(*more)

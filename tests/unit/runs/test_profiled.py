@@ -14,10 +14,10 @@ from testbed.cli import main
 from testbed.errors import RunFailed
 from testbed.events import JobEnded
 from testbed.results.folder import RunFolder
-from testbed.runs.playing import Recorded, dry_run, run_simulated
+from testbed.runs.playing import RunRecord, dry_run, run_simulated
 from testbed.runs.profiled import Profiled, profiled
 from testbed.spec.experiment import Experiment
-from testbed.spec.load import load_experiment
+from testbed.spec.experiment_file import load_experiment
 
 APPLICATION = """\
 name: wordcount
@@ -37,7 +37,7 @@ workload:
 OPTIONS = ((60_000_000, 9.5), (120_000_000, 6.5), (240_000_000, 5.0))
 
 
-def simulated(path: Path) -> tuple[Experiment, Recorded]:
+def simulated(path: Path) -> tuple[Experiment, RunRecord]:
     experiment = load_experiment(path)
     top = RunFolder.create(path.parent / "runs", experiment.name, experiment.seed)
     (recorded,) = run_simulated(
@@ -56,7 +56,7 @@ class Climbed:
 
 
 @pytest.fixture(scope="module")
-def climbed(tmp_path_factory: pytest.TempPathFactory) -> Climbed:
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Climbed:
     path = tmp_path_factory.mktemp("ladder") / "wordcount.yaml"
     path.write_text(APPLICATION, "utf-8")
     target = path.with_name("profile-of-it.yaml")
@@ -71,24 +71,24 @@ def application(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_profile_of_a_modelled_application_is_the_models(climbed: Climbed) -> None:
-    found = climbed.found
+def test_the_profile_of_a_modelled_application_is_the_models(swept: Climbed) -> None:
+    found = swept.found
     assert found.measured.profile.options == OPTIONS
     assert found.measured.found
-    assert found.file == climbed.target
+    assert found.file == swept.target
     assert found.to_json()["threshold_bps"] == 240_000_000
     in_the_folder = found.recorded.folder.path / "profile.yaml"
-    assert in_the_folder.read_text("utf-8") == climbed.target.read_text("utf-8")
+    assert in_the_folder.read_text("utf-8") == swept.target.read_text("utf-8")
 
 
-def test_a_job_with_the_written_profile_takes_the_measured_times(climbed: Climbed) -> None:
+def test_a_job_with_the_written_profile_takes_the_measured_times(swept: Climbed) -> None:
     lines = [
         f"    - {{id: j{bps}, vms: 3, bandwidth: 240 Mbit/s, granted: {bps} bit/s, duration: 5 s,"
-        f" at: {20 * number} s, profile: {climbed.target.name}}}\n"
+        f" at: {20 * number} s, profile: {swept.target.name}}}\n"
         for number, (bps, _) in enumerate(OPTIONS)
     ]
     head = APPLICATION.split("workload:", maxsplit=1)[0]
-    again = climbed.target.with_name("again.yaml")
+    again = swept.target.with_name("again.yaml")
     text = f"{head}policies: [scripted]\nworkload:\n  kind: jobs\n  jobs:\n{''.join(lines)}"
     again.write_text(text, "utf-8")
     experiment = load_experiment(again)
@@ -97,8 +97,8 @@ def test_a_job_with_the_written_profile_takes_the_measured_times(climbed: Climbe
     assert taken == {f"j{bps}": pytest.approx(time_s) for bps, time_s in OPTIONS}
 
 
-def test_the_page_shows_it_and_is_made_again_from_the_folder(climbed: Climbed) -> None:
-    folder = climbed.found.recorded.folder.path
+def test_the_page_shows_it_and_is_made_again_from_the_folder(swept: Climbed) -> None:
+    folder = swept.found.recorded.folder.path
     for _ in range(2):
         page = (folder / "report.html").read_text("utf-8")
         assert page.count("<h2>What bandwidth gains the application") == 1
@@ -107,14 +107,14 @@ def test_the_page_shows_it_and_is_made_again_from_the_folder(climbed: Climbed) -
 
 
 def test_a_run_cut_short_gives_no_profile_and_says_where_to_look(
-    climbed: Climbed, tmp_path: Path
+    swept: Climbed, tmp_path: Path
 ) -> None:
-    recorded = climbed.found.recorded
+    recorded = swept.found.recorded
     results = replace(recorded.results, rows=recorded.results.rows[:-1])
     cut = replace(recorded, results=results, folder=RunFolder(tmp_path))
     with pytest.raises(RunFailed, match="never started") as caught:
-        profiled(climbed.experiment, cut, None)
-    assert str(tmp_path) in str(caught.value.mend)
+        profiled(swept.experiment, cut, None)
+    assert str(tmp_path) in str(caught.value.hint)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -124,7 +124,7 @@ def test_a_file_without_a_ladder_is_refused(
     jobs = "  kind: jobs\n  jobs: [{id: a, vms: 2, bandwidth: 1 Mbit/s, duration: 1 s}]\n"
     application.write_text(APPLICATION.split("  kind:", maxsplit=1)[0] + jobs, "utf-8")
     assert main.run(["profile", str(application)]) == 2
-    assert "workload.kind is jobs, and a profile needs a ladder" in capsys.readouterr().err
+    assert "workload.kind is jobs, and a profile needs ladder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("target", "why"), [("", "is a folder"), ("none/p.yaml", "no folder")])
@@ -142,4 +142,4 @@ def test_without_root_it_says_how(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert main.run(["profile", str(application), "--json"]) == 3
-    assert "sudo testbed profile" in json.loads(capsys.readouterr().out)["mend"]
+    assert "sudo testbed profile" in json.loads(capsys.readouterr().out)["hint"]

@@ -1,4 +1,4 @@
-"""A run's answers given again: the same decisions, and a word where one differs."""
+"""A run's trace given again: the same decisions, and a word where one differs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from testbed.cli.main import run as command
 from testbed.errors import RunFailed
 from testbed.results.comparison import decisions, first_difference
 from testbed.results.folder import EVENTS, EventLog
-from testbed.runs.backend_trace import ANSWERS, ReplayBackend, TracingBackend
+from testbed.runs.backend_trace import TRACE, ReplayBackend, TracingBackend
 from testbed.runs.playing import play
 from testbed.spec.experiment import Experiment, PolicySpec
-from testbed.spec.load import load_experiment
+from testbed.spec.experiment_file import load_experiment
 
 FILE = """
 name: replay
@@ -50,47 +50,47 @@ def experiment(tmp_path: Path) -> Experiment:
 def recorded(
     experiment: Experiment, policy: PolicySpec | None = None
 ) -> tuple[list[dict[str, Any]], list[events.Event]]:
-    answers: list[dict[str, Any]] = []
-    told: list[events.Event] = []
+    trace: list[dict[str, Any]] = []
+    decided: list[events.Event] = []
     play(
         experiment, policy or experiment.policies[0],
         TracingBackend(
-            Late(experiment.datacentre), lambda a: answers.append(json.loads(json.dumps(a)))
+            Late(experiment.datacentre), lambda a: trace.append(json.loads(json.dumps(a)))
         ),
-        told.append,
+        decided.append,
     )  # fmt: skip
-    return answers, told
+    return trace, decided
 
 
 def test_the_same_answers_lead_to_the_same_events(experiment: Experiment) -> None:
-    answers, told = recorded(experiment)
+    trace, decided = recorded(experiment)
     again: list[events.Event] = []
-    world = ReplayBackend(iter(list(enumerate(answers, 1))))
+    world = ReplayBackend(iter(list(enumerate(trace, 1))))
     play(experiment, experiment.policies[0], world, again.append)
-    assert [e.to_json() for e in again[1:]] == [e.to_json() for e in told[1:]]
-    assert len(decisions(told)) > 50
-    assert first_difference(decisions(told), decisions(again)) is None
+    assert [e.to_json() for e in again[1:]] == [e.to_json() for e in decided[1:]]
+    assert len(decisions(decided)) > 50
+    assert first_difference(decisions(decided), decisions(again)) is None
 
 
 def test_another_decision_is_found_and_the_replay_ends_there(experiment: Experiment) -> None:
-    answers, _ = recorded(experiment)
-    starts = [i for i, answer in enumerate(answers) if "start" in answer]
-    answers[starts[7]]["start"] = "somebody-else"
+    trace, _ = recorded(experiment)
+    starts = [i for i, answer in enumerate(trace) if "start" in answer]
+    trace[starts[7]]["start"] = "somebody-else"
     with pytest.raises(RunFailed, match="asks for start"):
         play(
             experiment, experiment.policies[0],
-            ReplayBackend(iter(list(enumerate(answers, 1)))), lambda _: None,
+            ReplayBackend(iter(list(enumerate(trace, 1)))), lambda _: None,
         )  # fmt: skip
 
 
-def keep(folder: Path, answers: list[dict[str, Any]], told: list[events.Event]) -> None:
+def keep(folder: Path, trace: list[dict[str, Any]], decided: list[events.Event]) -> None:
     """Make a run folder that of the run which these are of."""
     (folder / EVENTS).unlink()
     with EventLog(folder / EVENTS) as log:
-        for event in told:
+        for event in decided:
             log(event)
-    lines = "".join(json.dumps(answer) + "\n" for answer in answers)
-    (folder / ANSWERS).write_text(lines)
+    lines = "".join(json.dumps(answer) + "\n" for answer in trace)
+    (folder / TRACE).write_text(lines)
 
 
 def test_the_command_replays_a_run_folder_and_compares_two(
@@ -119,10 +119,10 @@ def test_the_command_says_where_a_run_decided_otherwise(
     file = str(experiment.path)
     assert command(["simulate", file, "--out", str(tmp_path / "sim"), "--json"]) == 0
     (first,) = json.loads(capsys.readouterr().out)
-    answers, told = recorded(experiment)
-    place = next(i for i, e in enumerate(told) if isinstance(e, events.JobReserved) and i > 20)
-    told[place] = replace(told[place], rate_bps=1)  # type: ignore[call-arg]
-    keep(Path(first["folder"]), answers, told)
+    trace, decided = recorded(experiment)
+    place = next(i for i, e in enumerate(decided) if isinstance(e, events.JobReserved) and i > 20)
+    decided[place] = replace(decided[place], rate_bps=1)  # type: ignore[call-arg]
+    keep(Path(first["folder"]), trace, decided)
     replay = ["simulate", file, "--out", str(tmp_path / "again"), "--replay", first["folder"]]
     assert command([*replay, "--json"]) == 1
     (second,) = json.loads(capsys.readouterr().out)
@@ -162,27 +162,27 @@ def test_a_run_without_answers_says_who_keeps_them(
     assert command(["simulate", file, "--out", str(tmp_path), "--json"]) == 0
     (one,) = json.loads(capsys.readouterr().out)
     assert command(["simulate", file, "--out", str(tmp_path), "--replay", one["folder"]]) == 2
-    assert "only live runs keep answers" in capsys.readouterr().err
+    assert "only live runs keep trace" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("answers", [None, b"\xff\xfe", b"[1]\n"])
+@pytest.mark.parametrize("trace", [None, b"\xff\xfe", b"[1]\n"])
 def test_nothing_is_made_where_there_is_nothing_to_replay(
     experiment: Experiment,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    answers: bytes | None,
+    trace: bytes | None,
 ) -> None:
     replay = ["simulate", str(experiment.path), "--out", str(tmp_path / "again"), "--replay"]
-    if answers is None:
+    if trace is None:
         live = tmp_path / "nope"
     else:
         assert command([*replay[:3], str(tmp_path / "sim"), "--json"]) == 0
         live = Path(json.loads(capsys.readouterr().out)[0]["folder"])
-        (live / ANSWERS).write_bytes(answers)
+        (live / TRACE).write_bytes(trace)
     assert command([*replay, str(live)]) == 2
     shown = capsys.readouterr().err
     assert str(live) in shown
-    assert "mend: " in shown
+    assert "hint: " in shown
     assert not (tmp_path / "again").exists()
 
 
@@ -201,7 +201,7 @@ def test_runs_are_compared_by_the_policy_that_ran(
         assert found["runs"] == ["dcloud, sim", "dcloud, sim"]
         assert found["same_decisions"] is True
     (several / "vc").rename(several / "other")
-    # One that was killed before it said what it was is left out.
+    # One that was killed before it message what it was is left out.
     (several / "bl" / EVENTS).write_bytes(b"")
     assert command(["compare", str(several), str(several), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

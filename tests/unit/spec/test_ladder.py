@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from jobs.demand import DemandCurve, Transfer
 from jobs.request import JobRequest
+from testbed.spec.document import SpecErrors
 from testbed.spec.experiment import Experiment
-from testbed.spec.ladder import at_bandwidth
-from testbed.spec.load import parse_experiment
-from testbed.spec.problems import SpecErrors
+from testbed.spec.experiment_file import parse_experiment
+from testbed.spec.sweep_section import at_bandwidth
 
 MBIT = 10**6
 HEAD = """\
@@ -31,18 +31,18 @@ def parsed(more: str = "") -> Experiment:
 
 def test_without_bandwidths_it_is_the_published_ladder_three_times() -> None:
     experiment = parsed()
-    assert experiment.ladder is not None
-    assert experiment.ladder.bandwidths_bps == tuple(20 * step * MBIT for step in range(1, 11))
-    assert experiment.ladder.repetitions == 3
+    assert experiment.sweep is not None
+    assert experiment.sweep.bandwidths_bps == tuple(20 * step * MBIT for step in range(1, 11))
+    assert experiment.sweep.repetitions == 3
     assert len(experiment.jobs) == 30
     assert [policy.name for policy in experiment.policies] == ["scripted"]
 
 
 def test_the_default_ladder_ends_where_the_data_centre_can_give_no_more() -> None:
     experiment = parse_experiment(HEAD.replace("100 Mbit/s", "400 Mbit/s"), Path("app.yaml"))
-    assert experiment.ladder is not None
+    assert experiment.sweep is not None
     # Two of the four VMs stand on one server, whose link carries twice their bandwidth.
-    assert experiment.ladder.bandwidths_bps[-1] == 480 * MBIT
+    assert experiment.sweep.bandwidths_bps[-1] == 480 * MBIT
     (note,) = experiment.workload_notes
     assert (
         note == "the ladder ends at 480 Mbit/s: rack 0 -> core 0: 1.12 Gbit/s asked, 1 Gbit/s free"
@@ -69,13 +69,13 @@ def test_a_transfer_is_expected_to_take_as_long_as_its_bytes() -> None:
 def test_nothing_is_known_of_a_command_but_what_it_takes() -> None:
     command = HEAD.replace("pattern: all-to-all", 'command: [sh, -c, "sleep 1"]')
     experiment = parse_experiment(command + "  bandwidths: [50 Mbit/s, 200 Mbit/s]\n", Path("a"))
-    assert experiment.ladder is not None
-    assert not experiment.ladder.modelled
+    assert experiment.sweep is not None
+    assert not experiment.sweep.modelled
     # p·b/b' below its bandwidth and p above it.
     assert [job.duration_s for job in experiment.jobs[:2]] == [8.0, 16.0]
     ours = parsed()
-    assert ours.ladder is not None
-    assert ours.ladder.modelled
+    assert ours.sweep is not None
+    assert ours.sweep.modelled
 
 
 @pytest.mark.parametrize(

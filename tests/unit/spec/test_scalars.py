@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.spec.scalars import ScalarError, plain_key, plain_scalar
+from testbed.spec.document import ScalarError, plain_key, plain_scalar
 
 
 @pytest.mark.parametrize(

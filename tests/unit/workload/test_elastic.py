@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jobs.workload.distributions import stratified
 from jobs.workload.elastic import ElasticJobs, bytes_per_vm
-from jobs.workload.strata import stratified
 from jobs.workload.swim import Swim, SwimJob
 from testbed.errors import BadInput
-from testbed.spec.load import load_experiment
+from testbed.spec.experiment_file import load_experiment
 
 LAW = ElasticJobs(count=60, vms=20.0, largest=50, batches=5, spacing_s=40.0)
 

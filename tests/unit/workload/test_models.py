@@ -10,10 +10,9 @@ from scipy.integrate import quad
 
 from jobs.workload.feitelson import FeitelsonStyle
 from jobs.workload.jann import HyperErlang, JannStyle
-from jobs.workload.models import Model
-from jobs.workload.parallel import ParallelJobs
+from jobs.workload.parallel_jobs import ParallelJobs, WorkloadModel
 
-MODELS: list[Model] = [FeitelsonStyle(jobs=3000), JannStyle(jobs=3000)]
+MODELS: list[WorkloadModel] = [FeitelsonStyle(jobs=3000), JannStyle(jobs=3000)]
 
 
 def columns(jobs: ParallelJobs) -> list[list[float]]:
@@ -21,14 +20,14 @@ def columns(jobs: ParallelJobs) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
-def test_a_seed_settles_the_jobs_and_another_one_changes_them(model: Model) -> None:
+def test_a_seed_settles_the_jobs_and_another_one_changes_them(model: WorkloadModel) -> None:
     one = model.draw(1, 320, 0.7)
     assert columns(one) == columns(model.draw(1, 320, 0.7))
     assert columns(one) != columns(model.draw(2, 320, 0.7))
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
-def test_jobs_are_in_order_numbered_and_within_the_sizes(model: Model) -> None:
+def test_jobs_are_in_order_numbered_and_within_the_sizes(model: WorkloadModel) -> None:
     jobs = model.draw(3, 320, 0.7)
     assert len(jobs) == 3000
     assert jobs.number.tolist() == list(range(1, 3001))
@@ -49,7 +48,7 @@ def test_jobs_are_in_order_numbered_and_within_the_sizes(model: Model) -> None:
     ids=["feitelson", "jann"],
 )
 def test_what_is_drawn_is_what_the_laws_were_set_to(
-    model: Model, tolerances: tuple[float, ...]
+    model: WorkloadModel, tolerances: tuple[float, ...]
 ) -> None:
     drawn = [model.calibration(model.draw(seed, 320, 0.7)) for seed in range(10)]
     for k, tolerance in enumerate(tolerances):
@@ -58,7 +57,7 @@ def test_what_is_drawn_is_what_the_laws_were_set_to(
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
-def test_arrivals_are_drawn_near_the_load(model: Model) -> None:
+def test_arrivals_are_drawn_near_the_load(model: WorkloadModel) -> None:
     loads = [model.draw(seed, 320, 0.7).load(320) for seed in range(10)]
     assert np.mean(loads) == pytest.approx(0.7, rel=0.15)
 

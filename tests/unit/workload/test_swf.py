@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.workload.lines import TraceErrors
-from jobs.workload.records import jobs_of
-from jobs.workload.swf import NAMES, Swf, read_swf
+from jobs.workload.swf import NAMES, Swf, jobs_of, read_swf
+from jobs.workload.traces import TraceErrors
 from tests.unit.workload.traces import KTH, NASA, trace
 
 HEADER = """\

@@ -1,4 +1,4 @@
-"""Parallel jobs as columns: what traces and workload models come to, a million of them at need.
+"""Parallel jobs of traces and workload models as columns, a million of them at need.
 
 One row is one job; requests are made of rows one at a time (:class:`Requests`), so that a large
 trace costs some 60 bytes a job until a job is looked at.
@@ -9,20 +9,26 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import overload
+from typing import Literal, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from jobs.demand import Compute, Pattern, Transfer
 from jobs.request import JobRequest, JobStream
-from jobs.workload.streams import stream
+from jobs.workload.distributions import Floats, Ints, stream
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
+SHORTEST_S = 1.0
 CPU_STEPS = 10_000
 _BLOCK = 4096
+
+HoseRule = Literal["clip", "printed"]
+
+MEAN_OF_MAX = 0.55
+"""Avg_B over Max_B: halfway between a tenth of it and the whole."""
+
+CAP_BPS = 455_000_000
+"""The cap of Max_B that gives the means of the paper's Table 1 (250 Mbit/s = 0.55 of it)."""
 
 
 class NoSpan(ValueError):
@@ -65,7 +71,7 @@ class ParallelJobs:
         return float(np.dot(self.processes.astype(np.float64), self.run_s))
 
     def load(self, slots: int) -> float:
-        """System load Σ(n·t) / (slots·span) (docs/decisions/0406); raises :class:`NoSpan`."""
+        """System load Σ(n·t) / (slots·span); raises :class:`NoSpan`."""
         if self.span_s <= 0 or self.work_s <= 0:
             raise NoSpan("all jobs are submitted at once: they have no load")
         return self.work_s / (slots * self.span_s)
@@ -102,7 +108,7 @@ class ParallelJobs:
         wrong = stream(seed, "cpu told").uniform(-error, error, len(self.cpu_steps))
         return replace(self, told_steps=_steps(self.cpu_steps / CPU_STEPS + wrong))
 
-    def with_cpu_said_to_be(self, use: float) -> ParallelJobs:
+    def with_cpu_stated(self, use: float) -> ParallelJobs:
         """Schedulers know nothing of CPU uses: they are told ``use`` of all processes."""
         if self.cpu_steps is None:
             return self
@@ -201,3 +207,74 @@ class Requests(JobStream):
             else:
                 yield tuple(step / CPU_STEPS for step in steps[at : at + n].tolist())
                 at += n
+
+
+@dataclass(frozen=True)
+class HoseDemand:
+    """Bandwidth for logs that record none, as AdaBa's evaluation assigns it (Section 5.2).
+
+    ``Max_B`` is what a job's VMs could get were every server's link there for them alone: link ·
+    servers / VMs. ``B`` is normal around 0.55·Max_B and clipped to ``[Max_B/10, Max_B]``. The
+    printed ``max(min(Min_B, x), Max_B)`` is Max_B whatever x is. ``cap_bps`` limits Max_B (None:
+    nothing does), ``sigma`` is a share of Avg_B.
+    """
+
+    link_bps: int
+    servers: int
+    cap_bps: int | None = CAP_BPS
+    sigma: float = 0.2
+    rule: HoseRule = "clip"
+
+    def draw(self, seed: int, vms: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """B of each job in bit/s, at least 1. Job k's normal number depends on seed and k alone."""
+        most = self.link_bps * self.servers / vms.astype(np.float64)
+        if self.cap_bps is not None:
+            most = np.minimum(most, self.cap_bps)
+        if self.rule == "printed":
+            drawn = most
+        else:
+            noise = stream(seed, "bandwidth").standard_normal(len(vms))
+            mean = MEAN_OF_MAX * most
+            drawn = np.clip(mean * (1.0 + self.sigma * noise), most / 10.0, most)
+        return np.maximum(np.rint(drawn), 1).astype(np.int64)
+
+
+# ------------------------------------------------------------------ workload models
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """One metric of a model: the value its distribution was set to, and that of the jobs."""
+
+    what: str
+    wanted: float
+    drawn: float
+    unit: str = ""
+
+
+class WorkloadModel(Protocol):
+    """A workload model: draws jobs whose natural load on so many slots is about ``load``."""
+
+    def draw(self, seed: int, slots: int, load: float) -> ParallelJobs: ...
+
+    def calibration(self, jobs: ParallelJobs) -> tuple[Calibration, ...]: ...
+
+
+def in_order(
+    submit_s: Floats, processes: npt.NDArray[np.int64], run_s: Floats, count: int
+) -> ParallelJobs:
+    """The first ``count`` jobs by submission (ties: as drawn), numbered from 1."""
+    order = np.argsort(submit_s, kind="stable")[:count]
+    n = len(order)
+    unknown = np.full(n, -1, dtype=np.int32)
+    return ParallelJobs(
+        number=np.arange(1, n + 1, dtype=np.int64),
+        submit_s=submit_s[order],
+        processes=processes[order].astype(np.int32),
+        run_s=np.maximum(run_s[order], SHORTEST_S),
+        stated_s=np.full(n, np.nan),
+        bandwidth_bps=np.zeros(n, dtype=np.int64),
+        user=unknown,
+        queue=unknown,
+        line=np.zeros(n, dtype=np.int32),
+    )

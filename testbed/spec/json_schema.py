@@ -12,55 +12,21 @@ from typing import Any
 from testbed.embedding.base import embedder_names
 from testbed.schedulers.policy import Parameter, PolicyKind
 from testbed.schedulers.registry import known_policies
-from testbed.spec.load import (
-    DEFAULT_EMBEDDER,
-    DEFAULT_SEED,
-    ExpectSection,
-    ExperimentFile,
-    InterferenceSection,
-    ScaleSection,
-)
-from testbed.spec.quantities import SpecModel
-from testbed.spec.topology import TOPOLOGIES, CustomFileTopology
-from testbed.spec.workload import WORKLOADS
+from testbed.spec.experiment_file import DEFAULT_EMBEDDER, DEFAULT_SEED, ExperimentFile
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def experiment_schema() -> dict[str, Any]:
     """The schema of a whole experiment file, with descriptions, patterns, names and defaults."""
-    definitions: dict[str, Any] = {}
-    schema = _model_schema(ExperimentFile, definitions)
+    schema = _without_null(ExperimentFile.model_json_schema(ref_template="#/$defs/{model}"))
     properties = schema["properties"]
-    topologies = [kind.model for kind in TOPOLOGIES.values()]
-    properties["topology"] |= _one_of([*topologies, CustomFileTopology], definitions)
-    properties["workload"] |= _one_of([kind.model for kind in WORKLOADS.values()], definitions)
-    properties["scale"] |= _reference(ScaleSection, definitions)
-    properties["interference"] |= _reference(InterferenceSection, definitions)
-    properties["expect"] |= _reference(ExpectSection, definitions)
     properties["embedder"] |= {"enum": list(embedder_names()), "default": DEFAULT_EMBEDDER}
     properties["policies"] |= _policies_schema()
     properties["seed"]["default"] = DEFAULT_SEED
+    definitions = dict(sorted(schema.pop("$defs").items()))
     head = {"$schema": DIALECT, "title": "Hosenet experiment"}
-    return {**head, **schema, "$defs": dict(sorted(definitions.items()))}
-
-
-def _model_schema(model: type[SpecModel], definitions: dict[str, Any]) -> dict[str, Any]:
-    """A model's schema without nulls; the models inside it go to the definitions."""
-    schema: dict[str, Any] = _without_null(
-        model.model_json_schema(mode="validation", ref_template="#/$defs/{model}")
-    )
-    definitions.update(schema.pop("$defs", {}))
-    return {key: value for key, value in schema.items() if key != "title"}
-
-
-def _reference(model: type[SpecModel], definitions: dict[str, Any]) -> dict[str, Any]:
-    definitions[model.__name__] = _model_schema(model, definitions)
-    return {"$ref": f"#/$defs/{model.__name__}"}
-
-
-def _one_of(models: list[type[SpecModel]], definitions: dict[str, Any]) -> dict[str, Any]:
-    return {"oneOf": [_reference(model, definitions) for model in models]}
+    return {**head, **schema, "$defs": definitions}
 
 
 def _policies_schema() -> dict[str, Any]:

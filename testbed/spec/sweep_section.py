@@ -1,15 +1,14 @@
-"""``workload: {kind: ladder}``: one application at a ladder of bandwidths, for its profile.
+"""``workload: {kind: ladder}``: one application at rising bandwidths, for its profile.
 
 ``testbed profile`` runs such a file and writes the application's profile. At every bandwidth it
-does the same work, and asks for just what it is given (docs/decisions/0460).
+does the same work, and asks for just what it is given, so that no run waits for another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path as FilePath
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -18,20 +17,24 @@ from jobs.job_profile import RATIOS
 from jobs.request import JobRequest
 from testbed.embedding.base import embedder, embedder_names
 from testbed.embedding.placement import Refusal, empty_residual
-from testbed.spec.document import Document
-from testbed.spec.job_list import DemandStep, JobEntry, Word, check_entry, requests, suffixes
-from testbed.spec.problems import Path
-from testbed.spec.profile import Profiles
-from testbed.spec.quantities import (
-    Name,
-    PositiveBandwidth,
-    PositiveDuration,
-    Share,
-    SpecModel,
+from testbed.spec.document import Location
+from testbed.spec.experiment import BandwidthSweep
+from testbed.spec.job_entries import (
+    DemandStep,
+    JobEntry,
+    Profiles,
+    Word,
+    check_entry,
+    requests,
+    suffixes,
 )
-from testbed.spec.reading import partial, read_model
-from testbed.spec.sourced import Ladder, Workload
-from testbed.spec.topology import Site
+from testbed.spec.unit_types import Name, PositiveBandwidth, PositiveDuration, Share
+from testbed.spec.validation import Section
+from testbed.spec.workload_section import (
+    LoadContext,
+    LoadedWorkload,
+    WorkloadSection,
+)
 from testbed.units import format_bandwidth, human_bandwidth
 
 _NO_LINKS = (
@@ -42,7 +45,7 @@ REPETITIONS = 3
 TOLERANCE = 0.02
 
 
-class LadderApplication(SpecModel):
+class LadderApplication(Section):
     """The application whose profile is wanted."""
 
     id: Name = Field(description="its name; the jobs are called ID-750-1 (in Mbit/s, by run)")
@@ -69,7 +72,7 @@ class LadderApplication(SpecModel):
     )
 
 
-class LadderWorkload(SpecModel):
+class LadderWorkload(WorkloadSection):
     """One application, run at one bandwidth after another."""
 
     kind: Literal["ladder"]
@@ -90,42 +93,39 @@ class LadderWorkload(SpecModel):
         " no-elongation threshold is found (default 2 %)",
     )
 
-
-def read_ladder(document: Document, path: Path, site: Site, placed_by: str) -> Workload:
-    """The application's runs: rounds over the ladder, from the fastest down, one at a time."""
-    before = len(document.problems)
-    section = read_model(LadderWorkload, document, path)
-    inside = document.at(path)
-    here: Path = (*path, "application")
-    if isinstance(inside, dict) and isinstance(inside.get("application"), dict):
-        check_entry(document, here, partial(LadderApplication, document, here), site)
-    if site.datacentre is not None and site.datacentre.kind == "flat":
-        document.report((*path, "kind"), _NO_LINKS)
-    if section is None or len(document.problems) > before:
-        return Workload()
-    entry = JobEntry.model_construct(
-        **{name: getattr(section.application, name) for name in LadderApplication.model_fields}
-    )
-    beside = FilePath(document.place(()).source).parent
-    (request,) = requests(entry, {}, beside, Profiles(beside))
-    request = replace(request, application=request.id)
-    rungs, notes = _rungs(document, path, section, request, site, placed_by)
-    if len(document.problems) > before:
-        return Workload()
-    jobs = _runs(request, rungs, section.repetitions)
-    return Workload(
-        jobs,
-        {job.id: document.place(here) for job in jobs},
-        (request.id,),
-        notes=notes,
-        ladder=Ladder(
-            request.id,
-            rungs,
-            section.repetitions,
-            section.tolerance,
-            not request.demand.own_program,
-        ),
-    )
+    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
+        """The application's runs: rounds over the bandwidths, the greatest first, one at a time."""
+        document = here.document
+        application: Any = self["application"]
+        if application is not None:
+            check_entry(here / "application", application, context)
+        if context.datacentre is not None and context.datacentre.kind == "flat":
+            here.report(_NO_LINKS, "kind")
+        if application is None or not here.is_sound():
+            return LoadedWorkload()
+        entry = JobEntry.model_construct(
+            **{name: application[name] for name in LadderApplication.model_fields}
+        )
+        (request,) = requests(entry, {}, document.folder, Profiles(document.folder))
+        request = replace(request, application=request.id)
+        points_bps, notes = _points(here, self.bandwidths, request, context)
+        if not here.is_sound():
+            return LoadedWorkload()
+        jobs = _runs(request, points_bps, self.repetitions)
+        place = (here / "application").place
+        return LoadedWorkload(
+            jobs,
+            {job.id: place for job in jobs},
+            (request.id,),
+            notes=notes,
+            sweep=BandwidthSweep(
+                request.id,
+                points_bps,
+                self.repetitions,
+                self.tolerance,
+                not request.demand.own_program,
+            ),
+        )
 
 
 def at_bandwidth(request: JobRequest, bandwidth_bps: int) -> JobRequest:
@@ -139,17 +139,17 @@ def at_bandwidth(request: JobRequest, bandwidth_bps: int) -> JobRequest:
 
 
 def _runs(
-    request: JobRequest, rungs_bps: Sequence[int], repetitions: int
+    request: JobRequest, points_bps: Sequence[int], repetitions: int
 ) -> tuple[JobRequest, ...]:
-    """Round after round, so that what changes on the machine meanwhile spreads over all rungs."""
+    """Round after round: what changes on the machine meanwhile spreads over all bandwidths."""
     runs: list[JobRequest] = []
-    falling = sorted(rungs_bps, reverse=True)
+    falling = sorted(points_bps, reverse=True)
     names = suffixes(falling)
     for number in range(1, repetitions + 1):
-        for rung_bps, name in zip(falling, names, strict=True):
+        for point_bps, name in zip(falling, names, strict=True):
             runs.append(
                 replace(
-                    at_bandwidth(request, rung_bps),
+                    at_bandwidth(request, point_bps),
                     id=f"{request.id}-{name}-{number}",
                     after=runs[-1].id if runs else None,
                 )
@@ -157,49 +157,44 @@ def _runs(
     return tuple(runs)
 
 
-def _rungs(
-    document: Document,
-    path: Path,
-    section: LadderWorkload,
-    request: JobRequest,
-    site: Site,
-    placed_by: str,
+def _points(
+    here: Location, given: list[int] | None, request: JobRequest, context: LoadContext
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The bandwidths, rising, and what there is to say about them; all of them can be had."""
-    if section.bandwidths is not None:
-        for index, rung_bps in enumerate(section.bandwidths):
-            where = (*path, "bandwidths", index)
-            if rung_bps in section.bandwidths[:index]:
-                document.report(where, f"{format_bandwidth(rung_bps)} stands there twice")
-            reason = _refusal(request, rung_bps, site, placed_by)
+    """The bandwidths, rising, and notes about them; the data centre can give each of them."""
+    if given is not None:
+        for index, point_bps in enumerate(given):
+            where = here / "bandwidths" / index
+            if point_bps in given[:index]:
+                where.report(f"{format_bandwidth(point_bps)} stands there twice")
+            reason = _refusal(request, point_bps, context)
             if reason is not None:
-                document.report(where, _cannot(request, rung_bps, reason))
-        return tuple(sorted(section.bandwidths)), ()
+                where.report(_cannot(request, point_bps, reason))
+        return tuple(sorted(given)), ()
     wished = tuple(max(1, round(ratio * request.bandwidth_bps)) for ratio in RATIOS)
-    for index, rung_bps in enumerate(wished):
-        reason = _refusal(request, rung_bps, site, placed_by)
+    for index, point_bps in enumerate(wished):
+        reason = _refusal(request, point_bps, context)
         if reason is None:
             continue
         if not index:
-            document.report((*path, "application"), _cannot(request, rung_bps, reason))
+            here.report(_cannot(request, point_bps, reason), "application")
         left = f"the ladder ends at {human_bandwidth(wished[index - 1])}: {reason}"
         return wished[:index], (left,)
     return wished, ()
 
 
-def _cannot(request: JobRequest, rung_bps: int, reason: str) -> str:
-    asked = f"{request.n_vms} VMs at {format_bandwidth(rung_bps)}"
+def _cannot(request: JobRequest, point_bps: int, reason: str) -> str:
+    asked = f"{request.n_vms} VMs at {format_bandwidth(point_bps)}"
     return f"{asked} do not fit even in the empty data centre: {reason}"
 
 
-def _refusal(request: JobRequest, rung_bps: int, site: Site, placed_by: str) -> str | None:
-    """Why the application cannot have that bandwidth here; None where it can, or nobody knows."""
-    centre = site.datacentre
+def _refusal(request: JobRequest, point_bps: int, context: LoadContext) -> str | None:
+    """The reason why the empty data centre cannot give that bandwidth; None where it can."""
+    centre, site = context.datacentre, context.topology
     if centre is None or not (site.slots_known and site.links_known):
         return None
-    if placed_by not in embedder_names():
+    if context.embedder not in embedder_names():
         return None
-    answer = embedder(placed_by).embed(
-        centre, empty_residual(centre), request.n_vms, rung_bps, largest_bps=rung_bps
+    answer = embedder(context.embedder).embed(
+        centre, empty_residual(centre), request.n_vms, point_bps, largest_bps=point_bps
     )
     return answer.reason if isinstance(answer, Refusal) else None

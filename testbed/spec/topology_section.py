@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
-from testbed.spec.document import Document, read_document, read_text
-from testbed.spec.files import find_file
-from testbed.spec.problems import Path, Problem, SpecErrors, dotted
-from testbed.spec.quantities import (
-    BANDWIDTH_SCHEMA,
-    MEMORY_SCHEMA,
-    Memory,
-    PositiveBandwidth,
-    SpecModel,
+from testbed.spec.document import (
+    Location,
+    Problem,
+    SpecErrors,
+    dotted,
+    find_file,
+    read_document,
+    read_text,
 )
-from testbed.spec.reading import partial, read_kind, read_model
+from testbed.spec.unit_types import BANDWIDTH_SCHEMA, MEMORY_SCHEMA, Memory, PositiveBandwidth
+from testbed.spec.validation import Section, SpecModel, read_section
 from testbed.units import UnitError, parse_bandwidth
 from topologies.custom import custom
 from topologies.datacentre import DataCentre, TopologyError
@@ -57,8 +56,27 @@ Memories = Annotated[
 ]
 
 
-class TreeTopology(SpecModel):
+class RegularTopology(Section):
+    """A topology that a few numbers describe.
+
+    ``defaults`` stand in for keys that could not be read, so that the others are checked all the
+    same; ``builder_names`` are the builder's names of keys, in its problems.
+    """
+
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    builder_names: ClassVar[Mapping[str, str]] = {}
+    kind: str
+
+    def build(self) -> DataCentre:
+        """The data centre; raises TopologyError."""
+        raise NotImplementedError
+
+
+class TreeTopology(RegularTopology):
     """A regular tree below one core switch."""
+
+    builder_names: ClassVar = {"link_bps": "links"}
+    defaults: ClassVar = {"links": [10**9], "slots_per_server": 1, "oversubscription": None}
 
     kind: Literal["tree"]
     fanout: Counts = Field(
@@ -76,9 +94,15 @@ class TreeTopology(SpecModel):
         " aggregation and 4:1 at the racks",
     )
 
+    def build(self) -> DataCentre:
+        return tree(self.fanout, self.links, self.slots_per_server, self.oversubscription)
 
-class FatTreeTopology(SpecModel):
+
+class FatTreeTopology(RegularTopology):
     """A fat-tree of k-port switches: k³/4 servers."""
+
+    builder_names: ClassVar = {"link_bps": "links"}
+    defaults: ClassVar = {"links": [10**9], "slots_per_server": 1, "network": "tree"}
 
     kind: Literal["fat-tree"]
     k: Annotated[Any, WithJsonSchema({"type": "integer", "minimum": 2, "multipleOf": 2})] = Field(
@@ -92,9 +116,15 @@ class FatTreeTopology(SpecModel):
         " pooled counts the links between two layers as one (default tree)",
     )
 
+    def build(self) -> DataCentre:
+        return fat_tree(self.k, self.links, self.slots_per_server, self.network)
 
-class FlatTopology(SpecModel):
+
+class FlatTopology(RegularTopology):
     """Nodes without a network, for the policies that know none."""
+
+    builder_names: ClassVar = {"slots": "slots_per_server", "memory_mib": "memory_per_server"}
+    defaults: ClassVar = {"slots_per_server": 1, "memory_per_server": None}
 
     kind: Literal["flat"]
     nodes: Count = Field(description="how many nodes")
@@ -102,6 +132,11 @@ class FlatTopology(SpecModel):
     memory_per_server: Memories | None = Field(
         None, description="memory of every node, or a list of them (default: it limits nothing)"
     )
+
+    def build(self) -> DataCentre:
+        memory = self.memory_per_server
+        shared = memory is not None and len(memory) == 1
+        return flat(self.nodes, self.slots_per_server, memory[0] if memory and shared else memory)
 
 
 class CustomServer(SpecModel):
@@ -119,7 +154,7 @@ class CustomLink(SpecModel):
     capacity: PositiveBandwidth = Field(description="its capacity in each direction")
 
 
-class CustomContent(SpecModel):
+class CustomContent(Section):
     """Named servers, switches and links; what a file that ``path`` names holds."""
 
     servers: list[CustomServer] = Field(description="the servers")
@@ -136,54 +171,32 @@ class CustomTopology(CustomContent):
     kind: Literal["custom"]
 
 
-class CustomFileTopology(SpecModel):
+class CustomFileTopology(Section):
     """A topology in a file of its own."""
 
     kind: Literal["custom"]
     path: str = Field(description="a file with servers, switches and links, beside this one")
 
 
-@dataclass(frozen=True)
-class TopologyKind:
-    """A kind of topology: its keys, what builds it, and what its builder calls the keys.
-
-    ``stand_ins`` serve where a key could not be read, so that the others are checked all the same.
-    """
-
-    model: type[SpecModel]
-    build: Callable[[Mapping[str, Any]], DataCentre]
-    keys: Mapping[str, str] = field(default_factory=dict)
-    stand_ins: Mapping[str, Any] = field(default_factory=dict)
+def _tag(value: Any) -> Any:
+    """The kind of a topology; a custom one may stand in a file of its own."""
+    kind = value.get("kind") if isinstance(value, dict) else None
+    return "custom file" if kind == "custom" and "path" in value else kind
 
 
-_LINKS = {"link_bps": "links"}
-
-TOPOLOGIES: dict[str, TopologyKind] = {
-    "tree": TopologyKind(
-        TreeTopology,
-        lambda k: tree(k["fanout"], k["links"], k["slots_per_server"], k["oversubscription"]),
-        _LINKS,
-        {"links": [10**9], "slots_per_server": 1, "oversubscription": None},
-    ),
-    "fat-tree": TopologyKind(
-        FatTreeTopology,
-        lambda k: fat_tree(k["k"], k["links"], k["slots_per_server"], k["network"]),
-        _LINKS,
-        {"links": [10**9], "slots_per_server": 1, "network": "tree"},
-    ),
-    "flat": TopologyKind(
-        FlatTopology,
-        lambda k: flat(k["nodes"], k["slots_per_server"], _one_or_all(k["memory_per_server"])),
-        {"slots": "slots_per_server", "memory_mib": "memory_per_server"},
-        {"slots_per_server": 1, "memory_per_server": None},
-    ),
-    "custom": TopologyKind(CustomTopology, lambda k: custom(_plain_content(k))),
-}
+Topology = Annotated[
+    Annotated[TreeTopology, Tag("tree")]
+    | Annotated[FatTreeTopology, Tag("fat-tree")]
+    | Annotated[FlatTopology, Tag("flat")]
+    | Annotated[CustomTopology, Tag("custom")]
+    | Annotated[CustomFileTopology, Tag("custom file")],
+    Discriminator(_tag),
+]
 
 
 @dataclass(frozen=True)
-class Site:
-    """What the rest of a file is checked against: the data centre, as far as it is known."""
+class TopologyContext:
+    """The data centre that the rest of a file is checked against, as far as it is known."""
 
     datacentre: DataCentre | None = None
     slots_known: bool = False
@@ -191,96 +204,88 @@ class Site:
     resolved: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_topology(document: Document, path: Path, beside: FilePath) -> Site:
-    """The data centre that the section describes; what is wrong goes to the document."""
-    kind = read_kind(document, path, tuple(TOPOLOGIES), "topology")
-    if kind is None:
-        return Site()
-    if kind == "custom":
-        return _read_custom(document, path, beside)
-    wanted = TOPOLOGIES[kind]
-    read_model(wanted.model, document, path)
-    known = partial(wanted.model, document, path)
-    missing = [key for key in wanted.model.model_fields if key not in known]
-    if any(key not in wanted.stand_ins for key in missing):
-        return Site()
-    datacentre = _build(document, path, wanted, {**wanted.stand_ins, **known})
-    if datacentre is None:
-        return Site()
-    return Site(
-        datacentre,
-        slots_known="slots_per_server" not in missing,
-        links_known="links" not in missing and "oversubscription" not in missing,
-        resolved={"kind": kind, **datacentre.parameters},
+def topology_context(section: Topology | None, here: Location) -> TopologyContext:
+    """The data centre of a section; what is wrong with its meaning goes to the document."""
+    if isinstance(section, RegularTopology):
+        return _regular(section, here)
+    if section is None:
+        return TopologyContext()
+    source: Location | None = here
+    if isinstance(section, CustomFileTopology):
+        source = _other_document(here / "path", section["path"])
+        if source is not None:
+            read_section(CustomContent, source.document)
+    built = None
+    if source is not None and isinstance(source.value, dict):
+        built = _built(source, lambda: custom(_plain_content(source.value)), {})
+    if source is not None and source.document is not here.document:
+        here.document.problems.extend(source.document.problems)
+    if built is None:
+        return TopologyContext()
+    return TopologyContext(
+        built, slots_known=True, links_known=True, resolved={"kind": "custom", **_described(built)}
     )
 
 
-def _build(
-    document: Document, path: Path, wanted: TopologyKind, known: Mapping[str, Any]
+def _regular(section: RegularTopology, here: Location) -> TopologyContext:
+    unreadable = [name for name in type(section).model_fields if not section.is_readable(name)]
+    if not section.defaults.keys() >= set(unreadable):
+        return TopologyContext()
+    whole = section.model_copy(update={name: section.defaults[name] for name in unreadable})
+    datacentre = _built(here, whole.build, section.builder_names)
+    if datacentre is None:
+        return TopologyContext()
+    return TopologyContext(
+        datacentre,
+        slots_known=section.is_readable("slots_per_server"),
+        links_known=section.is_readable("links", "oversubscription"),
+        resolved={"kind": section.kind, **datacentre.parameters},
+    )
+
+
+def _built(
+    here: Location, build: Callable[[], DataCentre], names: Mapping[str, str]
 ) -> DataCentre | None:
+    document = here.document
     try:
-        datacentre = wanted.build(known)
-        return datacentre if _countable(document, path, datacentre) else None
+        datacentre = build()
     except TopologyError as error:
-        said = {problem.path for problem in document.problems}
+        reported = {problem.path for problem in document.problems}
         for (key, *rest), message in error.problems:
-            here = (*path, wanted.keys.get(str(key), key), *rest)
-            if not document.is_poisoned(here) and dotted(here) not in said:
-                document.report(document.nearest(here), message)
+            path = (*here.path, names.get(str(key), key), *rest)
+            if not document.is_unreadable(path) and dotted(path) not in reported:
+                document.report(document.nearest(path), message)
         return None
+    return datacentre if _countable(here, datacentre) else None
 
 
-def _countable(document: Document, path: Path, datacentre: DataCentre) -> bool:
-    """Whether slots can be added up: a number beyond reason would overflow the sum."""
+def _countable(here: Location, datacentre: DataCentre) -> bool:
+    """True if slots can be added up: a number beyond reason would overflow the sum."""
     for server in (datacentre.slots > MAX_SLOTS).nonzero()[0].tolist():
-        each = (*path, "slots_per_server", server)
-        named = (*path, "servers", server, "slots")
-        here = document.nearest(named if datacentre.kind == "custom" else each)
-        document.report(here, f"{datacentre.slots[server]} is above {MAX_SLOTS:,} slots a server")
+        custom_path = (*here.path, "servers", server, "slots")
+        path = (*here.path, "slots_per_server", server)
+        here.document.report(
+            here.document.nearest(custom_path if datacentre.kind == "custom" else path),
+            f"{datacentre.slots[server]} is above {MAX_SLOTS:,} slots a server",
+        )
         return False
     return True
 
 
-def _read_custom(document: Document, path: Path, beside: FilePath) -> Site:
-    """A custom topology, in the experiment file or in one of its own."""
-    wanted = TOPOLOGIES["custom"]
-    section = document.at(path)
-    if "path" not in section:
-        read_model(CustomTopology, document, path)
-        built = _build(document, path, wanted, section)
-    else:
-        read_model(CustomFileTopology, document, path)
-        name = partial(CustomFileTopology, document, path).get("path")
-        other = None if name is None else _other_document(document, (*path, "path"), name, beside)
-        if other is None:
-            return Site()
-        read_model(CustomContent, other, ())
-        built = _build(other, (), wanted, other.data) if isinstance(other.data, dict) else None
-        document.problems.extend(other.problems)
-    if built is None:
-        return Site()
-    resolved = {"kind": "custom", **_described(built)}
-    return Site(built, slots_known=True, links_known=True, resolved=resolved)
-
-
-def _other_document(document: Document, path: Path, name: str, beside: FilePath) -> Document | None:
+def _other_document(here: Location, name: str | None) -> Location | None:
     """The file that a key names; what is wrong with it is reported with its own places."""
-    found = find_file(name, beside)
+    found = None if name is None else find_file(name, here.document.folder)
     if found is None:
-        document.report(path, f"there is no file {name!r} beside this one or along TESTBED_DATA")
+        if name is not None:
+            here.report(f"there is no file {name!r} beside this one or along TESTBED_DATA")
         return None
     try:
-        return read_document(read_text(found), str(found))
+        return Location(read_document(read_text(found), str(found)))
     except SpecErrors as errors:
-        document.problems.extend(
-            Problem(p.place, p.path or dotted(path), p.message) for p in errors.problems
+        here.document.problems.extend(
+            Problem(p.place, p.path or dotted(here.path), p.message) for p in errors.problems
         )
         return None
-
-
-def _one_or_all(listed: list[int] | None) -> int | list[int] | None:
-    """What the builder takes: one number for all servers, or one each."""
-    return listed[0] if listed is not None and len(listed) == 1 else listed
 
 
 def _plain_content(section: Mapping[str, Any]) -> dict[str, Any]:
