@@ -99,8 +99,8 @@ class ControllerState:
 
 
 @dataclass(frozen=True)
-class MendedSwitch:
-    """What `reconcile` changed on one switch."""
+class RepairedSwitch:
+    """Changes of `reconcile` on one switch."""
 
     dpid: int
     name: str
@@ -136,7 +136,7 @@ class ControllerClient:
             self._connection = None
 
     def health(self) -> bool:
-        """Whether a controller answers."""
+        """True if a controller answers."""
         try:
             return bool(self._call("GET", "/v1/health")["status"] == "ok")
         except ControllerUnreachable:
@@ -198,11 +198,11 @@ class ControllerClient:
         body = self._call("GET", "/v1/flows")
         return {switch["name"]: tuple(switch["flows"]) for switch in body["switches"]}
 
-    def reconcile(self, timeout_s: float = CONFIRM_TIMEOUT_S) -> tuple[MendedSwitch, ...]:
-        """Have every switch compared with what it ought to have; those that had to be mended."""
+    def reconcile(self, timeout_s: float = CONFIRM_TIMEOUT_S) -> tuple[RepairedSwitch, ...]:
+        """Have every switch compared with what it ought to have; those that had to be repaired."""
         target = f"/v1/reconcile?timeout_s={float(timeout_s)}"
         body = self._call("POST", target, wait_s=timeout_s)
-        return tuple(MendedSwitch(**switch) for switch in body["mended"])
+        return tuple(RepairedSwitch(**switch) for switch in body["repaired"])
 
     # ----------------------------------------------------------------------------- the wire
 

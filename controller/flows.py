@@ -4,7 +4,7 @@ Two tables per switch, both with an explicit drop at the bottom:
 
 * **Table 0, who may speak here.** At a VM's port: exactly this VM's MAC and address, untagged. At
   a port of the tenant's pinned tree: any address of the tenant's prefix, untagged. Whoever is
-  admitted goes on to table 1.
+  admitted continues in table 1.
 * **Table 1, where it goes.** From the tenant's prefix to one of its VMs at or below this switch:
   out of the port that leads there. Otherwise from the prefix to the prefix: up, to the parent.
 
@@ -18,7 +18,6 @@ can be removed at once, and ours can be told from rules that somebody added by h
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ DOWN_PRIORITY = 200
 
 @dataclass(frozen=True)
 class Match:
-    """What a packet must look like. A match without fields fits everything.
+    """Fields that a packet must have. A match without fields fits everything.
 
     `eth_src` is a MAC, `nw_src` and `nw_dst` are addresses or prefixes; `ipv4` asks for IPv4 and
     is implied by either of these; `untagged` asks for no VLAN tag.
@@ -109,7 +108,7 @@ class Flow:
 
     @property
     def key(self) -> tuple[int, int, Match]:
-        """What makes two rules the same rule to a switch."""
+        """The identity of a rule within a switch."""
         return (self.table, self.priority, self.match)
 
     def text(self) -> str:
@@ -120,7 +119,7 @@ class Flow:
 
 
 def base_flows(switch: Switch) -> tuple[Flow, ...]:
-    """What every switch has without any tenant: a drop at the bottom of both tables.
+    """Rules of every switch without any tenant: a drop at the bottom of both tables.
 
     The drops are explicit, although OpenFlow 1.3 drops what nothing matches: they count what was
     refused, and they take the place of the NORMAL rule that a bridge is born with.
@@ -205,24 +204,6 @@ def _ports_towards_vms(tenant: Tenant) -> dict[int, dict[str, int]]:
     return ports
 
 
-_STATISTICS = re.compile(r"(?:duration|n_packets|n_bytes|idle_age|hard_age)=[^ ,]+$")
-
-
-def text_of_dumped_flow(line: str) -> str:
-    """One line of `ovs-ofctl -O OpenFlow13 dump-flows` in the form of `Flow.text`.
-
-    Drops what the switch counts; everything else stays, so that a rule somebody added by hand
-    comes out as a line that no `Flow.text` gives.
-    """
-    head, separator, actions = line.strip().partition(" actions=")
-    kept = [
-        part
-        for part in (piece.strip() for piece in re.split(r", (?=\S)| (?=priority=)", head))
-        if not _STATISTICS.match(part)
-    ]
-    return ",".join(kept) + separator + actions
-
-
 # --------------------------------------------------------------------------------------- state
 
 
@@ -253,7 +234,7 @@ Change = AddFlow | RemoveFlow | RemoveByCookie
 
 @dataclass(frozen=True)
 class FlowReport:
-    """What a switch says it has.
+    """The rules that a switch reports.
 
     `flows` are those whose shape we know, whoever made them; `other_cookies` are the cookies of
     all the rest (matches or actions that this controller never uses).
@@ -264,7 +245,7 @@ class FlowReport:
 
     @property
     def foreign_count(self) -> int:
-        """How many rules there are that we did not make."""
+        """The number of rules that this controller did not make."""
         cookies = [flow.cookie for flow in self.flows] + list(self.other_cookies)
         return sum(not is_ours(cookie) for cookie in cookies)
 
@@ -274,7 +255,7 @@ class FlowReport:
 
 
 def is_ours(cookie: int) -> bool:
-    """Whether a rule with this cookie was made by this controller, now or in an earlier life."""
+    """True if a rule with this cookie was made by this controller, now or before a restart."""
     return cookie & COOKIE_TAG_MASK == COOKIE_TAG
 
 

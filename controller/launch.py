@@ -163,7 +163,7 @@ def _openflow_application(library: LibraryName) -> ModuleType:
 
 def _end(signal_number: int, frame: object) -> NoReturn:
     """End at once. There is nothing to finish: state files are replaced in one step, and the
-    libraries' native threads cannot be told to stop.
+    libraries' native threads cannot be stopped.
     """
     del signal_number, frame
     sys.stdout.flush()

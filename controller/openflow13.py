@@ -24,7 +24,6 @@ from controller.flows import (
     Goto,
     Match,
     Output,
-    RemoveByCookie,
     RemoveFlow,
 )
 
@@ -127,7 +126,7 @@ def encode_flow_stats_request(xid: int) -> bytes:
 
 
 def decode_flow_stats_reply(data: bytes) -> FlowReport:
-    """What one reply message (header included) reports. ValueError if it is malformed."""
+    """The report in one reply message (header included). ValueError if it is malformed."""
     offset = HEADER.size + MULTIPART.size
     flows: list[Flow] = []
     others: list[int] = []
@@ -274,7 +273,7 @@ def encode_action(action: Action) -> bytes:
 
 
 def decode_action(data: bytes) -> Action:
-    """What these instructions do. `Unreadable` if it is nothing that `flows` uses."""
+    """The action of these instructions. `Unreadable` if it is nothing that `flows` uses."""
     if not data:
         return Drop()
     kind, length = _MATCH_HEAD.unpack_from(data)
@@ -287,44 +286,3 @@ def decode_action(data: bytes) -> Action:
         if (action, size) == (0, _ACTION_OUTPUT.size):
             return Output(port)
     raise Unreadable(f"instruction {kind}")
-
-
-# ------------------------------------------------------------------------- the switch's own side
-
-
-def decode_change(flow_mod: bytes) -> Change:
-    """The change that a flow-mod (header included) of `encode_change` stands for."""
-    cookie, mask, table, command, _, _, priority, *_ = FLOW_MOD.unpack_from(flow_mod, HEADER.size)
-    match, rest = decode_match(flow_mod[HEADER.size + FLOW_MOD.size :])
-    if command == OFPFC_DELETE:
-        if match != Match() or table != OFPTT_ALL:
-            raise Unreadable("a delete by match")
-        return RemoveByCookie(cookie, mask)
-    flow = Flow(table, priority, match, decode_action(rest), cookie)
-    if command == OFPFC_ADD:
-        return AddFlow(flow)
-    if command == OFPFC_DELETE_STRICT:
-        return RemoveFlow(flow)
-    raise Unreadable(f"flow-mod command {command}")
-
-
-def encode_flow_stats_reply(flows: Iterable[Flow], xid: int) -> Iterator[bytes]:
-    """The messages by which a switch reports these rules, at most some 60 kB each."""
-    entries = b""
-    for flow in flows:
-        tail = encode_match(flow.match) + encode_action(flow.action)
-        if len(entries) > 60_000:
-            yield _flow_stats_part(entries, OFPMPF_REPLY_MORE, xid)
-            entries = b""
-        entries += (
-            FLOW_STATS.pack(
-                FLOW_STATS.size + len(tail), flow.table, 0, 0, flow.priority, 0, 0, 0,
-                flow.cookie, 0, 0,
-            )
-            + tail
-        )  # fmt: skip
-    yield _flow_stats_part(entries, 0, xid)
-
-
-def _flow_stats_part(entries: bytes, flags: int, xid: int) -> bytes:
-    return message(OFPT_MULTIPART_REPLY, xid, MULTIPART.pack(OFPMP_FLOW, flags) + entries)

@@ -1,4 +1,4 @@
-"""What the controller is told: switches, tenants and the state it has to bring about.
+"""Input of the controller: switches, tenants and the state it has to bring about.
 
 All values are frozen. A value that exists is well-formed: construction checks everything that can
 be checked without looking at other values and raises `InvalidValues` with *all* problems at once.
@@ -269,7 +269,7 @@ class DesiredState:
         return replace(self, tenants=tuple(t for t in self.tenants if t.id != tenant_id))
 
     def place_problems(self, tenant: Tenant) -> list[str]:
-        """What of the tenant's place does not exist in this network."""
+        """Parts of the tenant's place that do not exist in this network."""
         known = self.switch_by_dpid
         problems = [f"switch {d} is not in the network" for d in tenant.dpids if d not in known]
         for dpid, port in sorted(tenant.vm_ports | tenant.tree_ports):

@@ -191,7 +191,7 @@ class Connections:
         return order
 
     def _connect(self, attempt: _Attempt) -> None:
-        """Call a receiver; it goes on in :meth:`_connected`."""
+        """Call a receiver; :meth:`_connected` continues."""
         sock = attempt.sock
         code = sock.connect_ex((attempt.order.ip, attempt.order.port))
         if code not in (0, errno.EINPROGRESS):
@@ -201,7 +201,7 @@ class Connections:
         self._selector.register(sock, selectors.EVENT_WRITE, lambda: self._connected(attempt))
 
     def _connected(self, attempt: _Attempt) -> None:
-        """Say hello; it goes on in :meth:`_welcomed`."""
+        """Say hello; :meth:`_welcomed` continues."""
         sock = attempt.sock
         code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:

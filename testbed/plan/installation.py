@@ -1,7 +1,7 @@
-"""A tenant's VMs as hosts: address, permanent neighbours and frame size, as values and text.
+"""VMs as hosts (address, permanent neighbours, frame size), and whole plans as text. Pure.
 
-Pure. The text of a value is the exact line of an ``ip -batch`` file for the VM's namespace. The
-/22 of the address brings the route to every VM of the tenant and to nobody else.
+The text of a value is the exact line of an ``ip -batch`` file for the VM's namespace. The /22 of
+the address brings the route to every VM of the tenant and to nobody else.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ LOW_RATE_GSO_BYTES = 16_384
 MIN_GSO_BYTES = 8_754
 GSO_S = 0.005
 INITIAL_WINDOW_SEGMENTS = 32
-# A VM with a reservation: more than is ever on its way, so that neither its start nor a switch that
-# stands still for a moment leaves its cap idle. What a cap does not send is never sent again.
+# A VM with a reservation: more than is ever in flight, so that neither slow start nor a switch that
+# waits for a processor leaves its cap idle. Tokens that a cap does not use are lost.
 WINDOW_S = 0.060
 SEGMENT_BYTES = 1448
 
@@ -95,7 +95,7 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class VmHost:
-    """What one VM's namespace gets when its tenant comes in."""
+    """Configuration of one VM's namespace."""
 
     netns: str
     address: Address
@@ -149,7 +149,7 @@ def hosts_text(hosts: Iterable[VmHost]) -> str:
 def tenant_text(network: NetworkPlan, tenant: TenantPlan) -> str:
     """The tc text, host configuration and flows of one tenant, as installed."""
     flows: Mapping[int, tuple[Flow, ...]] = {}
-    if not tenant.apart:
+    if not tenant.unconnected:
         flows = tenant_flows(controller_tenant(network, tenant))
     return (
         f"# limits (tc -batch)\n{limits_text(tenant_limits(network, tenant))}"
@@ -159,7 +159,7 @@ def tenant_text(network: NetworkPlan, tenant: TenantPlan) -> str:
 
 
 def network_text(network: NetworkPlan) -> str:
-    """What the network gets before any tenant: link limits and base flows."""
+    """Text of the network before any tenant: link limits and base flows."""
     flows = {switch.dpid: base_flows(switch) for switch in controller_switches(network)}
     return (
         f"# limits (tc -batch)\n{limits_text(network_limits(network))}"

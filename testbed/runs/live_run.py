@@ -12,13 +12,13 @@ from types import FrameType
 from jobs.live.agent_pool import AgentPoolError
 from testbed import events
 from testbed.backends.emu.cleanup import uninterrupted
-from testbed.backends.emu.emulation import LiveOptions, LiveWorld, live_world
+from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.live_backend import LiveBackend
-from testbed.backends.emu.preflight import rehearse
+from testbed.backends.emu.preflight import preflight_load_test
 from testbed.errors import BadInput, RunFailed
 from testbed.plan.fidelity import Finding
 from testbed.plan.network_plan import check_reachable
-from testbed.plan.peak_load import berths, peak
+from testbed.plan.peak_load import namespaces_per_server, peak
 from testbed.results import folder as names
 from testbed.results.folder import DiskReserve, EventLog, RunFolder, Sink
 from testbed.results.tables import conclude_all
@@ -86,25 +86,25 @@ def _run_policies(
     slots = [int(count) for count in experiment.datacentre.slots]
     with (
         terminated_as_interrupt(),
-        live_world(
+        emulate(
             experiment.datacentre,
             experiment.scale,
             options,
             top.path / names.LOGS,
             experiment.name,
             show.narrate,
-            berths(plans, slots),
-        ) as world,
+            namespaces_per_server(plans, slots),
+        ) as emulation,
     ):
         for policy, plan in zip(experiment.policies, plans, strict=True):
             folder = top.policy(policy.label) if several else top
-            world.network.close_links()
+            emulation.network.forbid_borrowing()
             show.narrate("preflight: load test at the plan's busiest instant")
-            found = rehearse(
-                world, experiment.scale, experiment.seed, peak(plan, experiment.datacentre)
+            found = preflight_load_test(
+                emulation, experiment.scale, experiment.seed, peak(plan, experiment.datacentre)
             )
             show.narrate(f"preflight: {found.level}: {found.reason}")
-            _one_policy(experiment, policy, plan, found, world, folder, show, command, recorded)
+            _one_policy(experiment, policy, plan, found, emulation, folder, show, command, recorded)
         show.narrate("taking the network down")
 
 
@@ -113,7 +113,7 @@ def _one_policy(
     policy: PolicySpec,
     plan: list[events.Event],
     preflight_finding: Finding,
-    world: LiveWorld,
+    emulation: Emulation,
     folder: RunFolder,
     show: LiveRun,
     command: list[str],
@@ -125,13 +125,15 @@ def _one_policy(
     try:
         with (
             DiskReserve(folder.path) as reserve,
-            _begun(folder, experiment, policy, command, world, reserve) as log,
+            _begun(folder, experiment, policy, command, emulation, reserve) as log,
             (folder.path / TRACE).open("x", encoding="utf-8") as trace,
             show.progress(expected, experiment.scale.time, policy.label) as bar,
         ):
             sink = tee(reserve.guarded(log), bar)
             weighted = policy_kind(policy.name).sharing_of({}).weights == "proximate"
-            backend = LiveBackend(world, experiment.scale, experiment.seed, sink, weighted=weighted)
+            backend = LiveBackend(
+                emulation, experiment.scale, experiment.seed, sink, weighted=weighted
+            )
             traced = TracingBackend(backend, writer(trace, reserve))
             backend.begin()
             play(experiment, policy, traced, _before_the_end(sink, backend, preflight_finding))
@@ -150,13 +152,13 @@ def _begun(
     experiment: Experiment,
     policy: PolicySpec,
     command: list[str],
-    world: LiveWorld,
+    emulation: Emulation,
     reserve: DiskReserve,
 ) -> EventLog:
     """The folder with all that is known before the first event. Raises RunFailed, OSError."""
     with reserve.guarding():
-        begin_folder(folder, experiment, policy, "live", command, world.facts())
-        world.write_plans_to(folder.write_text)
+        begin_folder(folder, experiment, policy, "live", command, emulation.facts())
+        emulation.write_plans_to(folder.write_text)
         return folder.open_events()
 
 
@@ -168,7 +170,7 @@ def _before_the_end(sink: Sink, backend: LiveBackend, first: Finding) -> Sink:
             for found in [first, *backend.watch.findings()]:
                 sink(
                     events.FidelityNoted(
-                        event.t, found.level, found.check, found.reason, found.figures
+                        event.t, found.level, found.check, found.reason, found.metrics
                     )
                 )
         sink(event)

@@ -7,6 +7,7 @@ a packet never leaves by the port it came in by.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -186,3 +187,21 @@ class FakeNetwork:
 def tagged(packet: Packet, vlan: int) -> Packet:
     """The same packet behind a VLAN tag."""
     return replace(packet, vlan=vlan)
+
+
+_STATISTICS = re.compile(r"(?:duration|n_packets|n_bytes|idle_age|hard_age)=[^ ,]+$")
+
+
+def text_of_dumped_flow(line: str) -> str:
+    """One line of `ovs-ofctl -O OpenFlow13 dump-flows` in the form of `Flow.text`.
+
+    Drops counters; everything else stays, so that a rule somebody added by hand becomes a line that
+    no `Flow.text` gives.
+    """
+    head, separator, actions = line.strip().partition(" actions=")
+    kept = [
+        part
+        for part in (field.strip() for field in re.split(r", (?=\S)| (?=priority=)", head))
+        if not _STATISTICS.match(part)
+    ]
+    return ",".join(kept) + separator + actions

@@ -1,8 +1,11 @@
-"""Routing sockets: requests sent to the kernel without a process for each, counters read back.
+"""Routing netlink: requests of ``tc`` and ``ip`` as messages, sent without a process for each.
 
 A tenant of 32 VMs needs a limit, an address and 31 neighbours in 32 namespaces. Forking a command
-for each takes a second; messages packed once (:mod:`testbed.backends.emu.netlink`) and sent on
-sockets that stay open take a few milliseconds.
+for each takes a second; messages packed once and sent on sockets that stay open take a few
+milliseconds. Tests show that the kernel's state afterwards is the same as after the lines' text.
+
+Layouts: linux/netlink.h, rtnetlink.h, pkt_sched.h, pkt_cls.h. Bytes are in host order except for
+addresses. Every body has its device's index at one place: see :func:`aimed`.
 """
 
 from __future__ import annotations
@@ -243,7 +246,7 @@ def _setns(descriptor: int) -> None:
 
 @dataclass(frozen=True)
 class QdiscCounters:
-    """What one queueing discipline has counted. ``direct_packets`` is HTB's: sent unshaped."""
+    """Counters of one queueing discipline. ``direct_packets`` is HTB's: sent unshaped."""
 
     ifindex: int
     handle: int
@@ -271,7 +274,7 @@ class RouteSocket:
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
-        # Refusals with the kernel's words, without the request they are about.
+        # Refusals with the kernel's message, without the request they are about.
         self._socket.setsockopt(SOL_NETLINK, NETLINK_CAP_ACK, 1)
         self._socket.setsockopt(SOL_NETLINK, NETLINK_EXT_ACK, 1)
         self._socket.settimeout(10.0)
@@ -351,11 +354,11 @@ class RouteSocket:
 
 
 def _reason(number: int, flags: int, payload: memoryview) -> str:
-    """The kernel's own words where it has any."""
+    """The kernel's own message where it has any."""
     if flags & NLM_F_ACK_TLVS:
-        said = _attributes(payload[4 + HEADER.size :]).get(NLMSGERR_ATTR_MSG)
-        if said is not None:
-            return bytes(said).rstrip(b"\0").decode(errors="replace")
+        message = _attributes(payload[4 + HEADER.size :]).get(NLMSGERR_ATTR_MSG)
+        if message is not None:
+            return bytes(message).rstrip(b"\0").decode(errors="replace")
     return os.strerror(number)
 
 

@@ -9,9 +9,9 @@ from controller.flows import (
     desired_flows,
     tenant_cookie,
     tenant_flows,
-    text_of_dumped_flow,
 )
 from controller.values import DesiredState, Switch, Tenant, TenantVm, TreeEdge
+from tests.support.fake_switch import text_of_dumped_flow
 
 TENANT = Tenant(
     3,

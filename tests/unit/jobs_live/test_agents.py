@@ -303,13 +303,13 @@ def process_state(pid: int) -> str:
 def sent_bytes(pool: AgentPool, watch: Watch, sender: Outcome, since_ns: int, least: int) -> int:
     """What the sender says it has sent, as soon as it says ``least`` or more after ``since_ns``."""
     for _ in range(PATIENCE):
-        said = [m.progress for m in sender.messages if isinstance(m, AgentProgress)]
-        for progress in said:
+        output = [m.progress for m in sender.messages if isinstance(m, AgentProgress)]
+        for progress in output:
             if progress.at_ns > since_ns and progress.sent_bytes >= least:
                 return progress.sent_bytes
         for message in pool.poll(1.0):
             watch.outcome(message.agent_id).messages.append(message)
-    raise AssertionError(f"not more than {said[-1].sent_bytes} of {least} bytes were sent")
+    raise AssertionError(f"not more than {output[-1].sent_bytes} of {least} bytes were sent")
 
 
 def test_a_transfer_waiting_for_its_peers_can_be_terminated(

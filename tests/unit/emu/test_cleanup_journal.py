@@ -1,4 +1,4 @@
-"""The ledger on disk: written before, read back after anything, never believed too much."""
+"""The journal on disk: written before, read back after anything, never believed too much."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from testbed.backends.emu.cleanup_journal import (
     STATE_VARIABLE,
     Bridge,
     Cgroup,
+    CleanupJournal,
     Daemon,
     Entry,
     File,
-    Ledger,
     Netns,
     Process,
     Sysctl,
     Veth,
     boot_id,
-    ledgers,
+    journals,
     start_ticks,
     state_dir,
 )
@@ -42,47 +42,47 @@ ENTRIES: tuple[Entry, ...] = (
 
 
 def test_what_was_added_is_read_back_in_order(tmp_path: Path) -> None:
-    ledger = Ledger.create("night run", tmp_path)
-    ledger.add(ENTRIES)
-    again = Ledger.read(ledger.path)
+    journal = CleanupJournal.create("night run", tmp_path)
+    journal.add(ENTRIES)
+    again = CleanupJournal.read(journal.path)
     assert again.entries == ENTRIES
-    assert again.mark == ledger.mark
-    assert again.mark.name == "night run"
-    assert again.mark.pid == os.getpid()
-    assert again.mark.boot_id == boot_id()
-    assert again.mark.start_ticks == start_ticks(os.getpid())
+    assert again.tag == journal.tag
+    assert again.tag.name == "night run"
+    assert again.tag.pid == os.getpid()
+    assert again.tag.boot_id == boot_id()
+    assert again.tag.start_ticks == start_ticks(os.getpid())
 
 
 def test_two_runs_never_share_a_mark_or_a_group(tmp_path: Path) -> None:
-    one, two = Ledger.create("a", tmp_path), Ledger.create("a", tmp_path)
-    assert one.mark.run != two.mark.run
-    assert one.mark.group != two.mark.group
-    assert one.mark.group >= 0x4000_0000  # clear of the small numbers that people use
+    one, two = CleanupJournal.create("a", tmp_path), CleanupJournal.create("a", tmp_path)
+    assert one.tag.run != two.tag.run
+    assert one.tag.group != two.tag.group
+    assert one.tag.group >= 0x4000_0000  # clear of the small numbers that people use
     assert one.path != two.path
-    assert [ledger.mark.run for ledger in ledgers(tmp_path)] == [one.mark.run, two.mark.run]
+    assert [journal.tag.run for journal in journals(tmp_path)] == [one.tag.run, two.tag.run]
 
 
 def test_struck_out_entries_are_gone_and_may_come_again(tmp_path: Path) -> None:
-    ledger = Ledger.create("a", tmp_path)
-    ledger.add([Netns("x"), Bridge("x")])
-    ledger.strike([Netns("x")])
-    assert Ledger.read(ledger.path).entries == (Bridge("x"),)
-    ledger.add([Netns("x", 12)])
-    assert Ledger.read(ledger.path).entries == (Bridge("x"), Netns("x", 12))
+    journal = CleanupJournal.create("a", tmp_path)
+    journal.add([Netns("x"), Bridge("x")])
+    journal.remove([Netns("x")])
+    assert CleanupJournal.read(journal.path).entries == (Bridge("x"),)
+    journal.add([Netns("x", 12)])
+    assert CleanupJournal.read(journal.path).entries == (Bridge("x"), Netns("x", 12))
 
 
 def test_a_later_line_says_more_of_the_same_thing(tmp_path: Path) -> None:
-    ledger = Ledger.create("a", tmp_path)
-    ledger.add([Netns("x"), Veth("x")])
-    ledger.add([Netns("x", 4026532177)])
-    assert Ledger.read(ledger.path).entries == (Netns("x", 4026532177), Veth("x"))
+    journal = CleanupJournal.create("a", tmp_path)
+    journal.add([Netns("x"), Veth("x")])
+    journal.add([Netns("x", 4026532177)])
+    assert CleanupJournal.read(journal.path).entries == (Netns("x", 4026532177), Veth("x"))
 
 
 def test_a_dropped_ledger_is_no_more(tmp_path: Path) -> None:
-    ledger = Ledger.create("a", tmp_path)
-    ledger.drop()
-    ledger.drop()
-    assert ledgers(tmp_path) == []
+    journal = CleanupJournal.create("a", tmp_path)
+    journal.delete()
+    journal.delete()
+    assert journals(tmp_path) == []
 
 
 @given(cut=st.integers(1, 400))
@@ -91,32 +91,32 @@ def test_a_ledger_cut_short_lists_a_prefix_and_takes_more(
     tmp_path_factory: pytest.TempPathFactory, cut: int
 ) -> None:
     """A crash in the middle of a write loses only what was not made yet."""
-    ledger = Ledger.create("a", tmp_path_factory.mktemp("state"))
-    header = ledger.path.stat().st_size
-    ledger.add(ENTRIES)
-    size = ledger.path.stat().st_size
-    with ledger.path.open("r+b") as file:
+    journal = CleanupJournal.create("a", tmp_path_factory.mktemp("state"))
+    header = journal.path.stat().st_size
+    journal.add(ENTRIES)
+    size = journal.path.stat().st_size
+    with journal.path.open("r+b") as file:
         file.truncate(max(header, size - cut))
-    cut_short = Ledger.read(ledger.path)
+    cut_short = CleanupJournal.read(journal.path)
     n = len(cut_short.entries)
     assert cut_short.entries == ENTRIES[:n]
     cut_short.add([Bridge("after")])
-    assert Ledger.read(ledger.path).entries == (*ENTRIES[:n], Bridge("after"))
+    assert CleanupJournal.read(journal.path).entries == (*ENTRIES[:n], Bridge("after"))
 
 
 def test_a_ledger_without_even_a_first_line_made_nothing(tmp_path: Path) -> None:
-    ledger = Ledger.create("a", tmp_path)
-    text = ledger.path.read_text()
-    ledger.path.write_text(text[: len(text) // 2])
-    assert ledgers(tmp_path) == []
-    assert not ledger.path.exists()
+    journal = CleanupJournal.create("a", tmp_path)
+    text = journal.path.read_text()
+    journal.path.write_text(text[: len(text) // 2])
+    assert journals(tmp_path) == []
+    assert not journal.path.exists()
 
 
 def test_a_file_that_is_no_ledger_is_not_taken_for_one(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "x.jsonl").write_text(json.dumps({"kind": "bridge", "name": "b"}) + "\n")
-    with pytest.raises(RunFailed, match="is not a ledger"):
-        ledgers(tmp_path)
+    with pytest.raises(RunFailed, match="is not a cleanup journal"):
+        journals(tmp_path)
 
 
 def test_it_is_on_disk_before_add_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,12 +128,12 @@ def test_it_is_on_disk_before_add_returns(tmp_path: Path, monkeypatch: pytest.Mo
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    ledger = Ledger.create("a", tmp_path)
-    assert str(ledger.path) in synced
-    assert str(ledger.path.parent) in synced  # the folder too: else the file may have no name
+    journal = CleanupJournal.create("a", tmp_path)
+    assert str(journal.path) in synced
+    assert str(journal.path.parent) in synced  # the folder too: else the file may have no name
     synced.clear()
-    ledger.add([Bridge("x")])
-    assert synced == [str(ledger.path)]
+    journal.add([Bridge("x")])
+    assert synced == [str(journal.path)]
 
 
 def test_the_state_folder_is_roots_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What the doctor says of a machine, where the machine is made to differ."""
+"""The doctor's checks, on a machine that is made to differ."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ def test_one_failure_is_enough_to_say_no(monkeypatch: pytest.MonkeyPatch) -> Non
     assert sentence.endswith(": b")
 
 
-@pytest.mark.parametrize(("kind", "words"), [("netdev", "userspace"), ("system", "kernel's")])
+@pytest.mark.parametrize(("kind", "message"), [("netdev", "userspace"), ("system", "kernel's")])
 def test_a_good_machine_is_told_its_datapath_and_its_doubts(
-    monkeypatch: pytest.MonkeyPatch, kind: str, words: str
+    monkeypatch: pytest.MonkeyPatch, kind: str, message: str
 ) -> None:
     monkeypatch.setattr(machine_checks, "datapath_type", lambda: kind)
     able, sentence = verdict([Check("a", "ok", ""), Check("c", "warn", "hm")])
     assert able
-    assert words in sentence
+    assert message in sentence
     assert sentence.endswith("look at: c")
     assert "look at" not in verdict([Check("a", "ok", "")])[1]
 
 
-def test_without_root_the_mend_is_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_root_the_hint_is_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     checks = by_name(machine_checks.examine())
     assert checks["root"].grade == "fail"
-    assert checks["root"].mend == "sudo testbed doctor"
+    assert checks["root"].hint == "sudo testbed doctor"
     # Nothing is said of what could not be tried.
     assert "namespaces, veth and tc" not in checks
 
@@ -61,7 +61,7 @@ def test_a_missing_command_is_named_with_its_package(monkeypatch: pytest.MonkeyP
     assert checks["command tc"].grade == "fail"
     assert "iproute2" in checks["command tc"].found
     assert checks["command iperf3"].grade == "warn"  # only calibration needs it
-    assert all(check.mend for check in checks.values())
+    assert all(check.hint for check in checks.values())
 
 
 def test_without_a_controller_library_there_is_no_live_run(
@@ -73,7 +73,7 @@ def test_without_a_controller_library_there_is_no_live_run(
     monkeypatch.setattr(machine_checks, "choose_library", missing)
     check = machine_checks._controller()
     assert check.grade == "fail"
-    assert check.mend == machine_checks.INSTALL
+    assert check.hint == machine_checks.INSTALL
 
 
 def test_control_groups_that_cannot_be_used_are_a_failure(
@@ -124,8 +124,8 @@ def test_a_taken_port_names_its_holder_and_the_option() -> None:
         check = machine_checks._port(port, "--openflow-port")
         assert check.grade == "warn"
         assert f"(process {os.getpid()})" in check.found
-        assert check.mend is not None
-        assert "--openflow-port" in check.mend
+        assert check.hint is not None
+        assert "--openflow-port" in check.hint
     assert machine_checks._port(port, "--openflow-port").grade == "ok"
 
 
@@ -135,4 +135,4 @@ def test_a_switch_that_grew_is_a_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_checks.psutil, "Process", lambda _: grown)
     check = machine_checks._switch_memory()
     assert check.grade == "warn"
-    assert "restart" in str(check.mend)
+    assert "restart" in str(check.hint)

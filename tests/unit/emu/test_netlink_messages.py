@@ -24,7 +24,7 @@ from testbed.backends.emu.netlink import (
 )
 from testbed.backends.emu.traffic_control import by_class, by_device, unshaped
 from testbed.plan.limits import (
-    UNCLAIMED_MINOR,
+    DEFAULT_CLASS_MINOR,
     ByteFifo,
     HtbClass,
     HtbRoot,
@@ -96,7 +96,7 @@ def qdisc(index: int, parent: int, kind: str, sent: int, direct: int = 0) -> Qdi
 DUMP = [
     qdisc(7, TC_H_ROOT, "htb", 100),
     qdisc(7, ROOT_HANDLE | 5, "bfifo", 60),
-    qdisc(7, ROOT_HANDLE | UNCLAIMED_MINOR, "bfifo", 40),
+    qdisc(7, ROOT_HANDLE | DEFAULT_CLASS_MINOR, "bfifo", 40),
     qdisc(8, TC_H_ROOT, "htb", 9, direct=2),
     qdisc(9, TC_H_ROOT, "noqueue", 1000, direct=4),
 ]

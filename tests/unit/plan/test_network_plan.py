@@ -61,7 +61,7 @@ def test_nodes_of_a_flat_data_centre_stand_alone() -> None:
     assert not plan.links
     slots = tuple(plan.slots_of_server[server][0] for server in (0, 2))
     tenant = tenant_plan(flat(4, 2), plan, Placement(4, ((0, 1), (2, 1))), slots, 1, "far", 8_000)
-    assert tenant.apart
+    assert tenant.unconnected
     # Limits and addresses, but no flow anywhere: nobody is there to be reached.
     assert tenant_text(plan, tenant).endswith("# flows (ovs-ofctl add-flow)\n")
 

@@ -1,4 +1,4 @@
-"""One testbed a machine: the second is told the first one's name."""
+"""One testbed a machine: the second is recorded the first one's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a live run tells of its jobs' progress: nothing of one that stands still."""
+"""Progress events of live jobs: none of one that is frozen."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def running() -> LiveJob:
 
 
 def heard(live: LiveJob) -> list[events.Event]:
-    """What is told when an agent of a running or preempted job says how far it has come."""
+    """What is recorded when an agent of a running or preempted job says how far it has come."""
     world: Any = SimpleNamespace(plan=SimpleNamespace(slots_of_server={}))
-    told: list[events.Event] = []
-    backend = LiveBackend(world, Scale(), 1, told.append)
+    recorded: list[events.Event] = []
+    backend = LiveBackend(world, Scale(), 1, recorded.append)
     backend._jobs["job"], backend._owner["job.0"] = live, "job"
-    backend._telling = True  # while others are brought in, too
-    backend._hear(AgentProgress("job.0", Progress(0, 1, 500, 500, 0.0)))
-    return told
+    backend._emitting = True  # while others are brought in, too
+    backend._receive(AgentProgress("job.0", Progress(0, 1, 500, 500, 0.0)))
+    return recorded
 
 
 def test_a_job_that_runs_is_heard_of() -> None:
     live = running()
-    (told,) = heard(live)
-    assert isinstance(told, events.JobProgress)
-    assert (told.job_id, told.received_bytes, told.share) == ("job", 500, 0.5)
+    (recorded,) = heard(live)
+    assert isinstance(recorded, events.JobProgress)
+    assert (recorded.job_id, recorded.received_bytes, recorded.share) == ("job", 500, 0.5)
 
 
 def test_what_a_job_said_before_it_was_preempted_is_counted_and_not_told() -> None:

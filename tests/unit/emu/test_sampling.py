@@ -1,4 +1,4 @@
-"""What is sampled while jobs run: lateness, and every limiter of a tenant."""
+"""Samples while jobs run: lateness, and every limiter of a tenant."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -24,7 +24,7 @@ def watching() -> Watch:
 
 
 def lateness_s(watch: Watch) -> list[float]:
-    return [f.figures["max_s"] for f in watch.findings() if f.check == "lateness"]
+    return [f.metrics["max_s"] for f in watch.findings() if f.check == "lateness"]
 
 
 def test_a_sleep_that_lasted_too_long_was_late_by_the_rest() -> None:
@@ -63,15 +63,15 @@ class Kernel:
     """Counters that each limiter moves at its own share of the rate; a queue where it is held."""
 
     def __init__(self, queue_at: str, shares: dict[str, float]) -> None:
-        self.queue_at, self.shares, self.looks = queue_at, shares, 0
+        self.queue_at, self.shares, self.dumps = queue_at, shares, 0
         self.unshaped_packets = dict
 
     def _of(self, limiter: str) -> Counters:
-        sent = round(RATE_BPS / 8 * self.shares.get(limiter, 0.5) * self.looks)
+        sent = round(RATE_BPS / 8 * self.shares.get(limiter, 0.5) * self.dumps)
         return Counters(sent, 0, 100_000 if limiter == self.queue_at else 0, 0)
 
     def host_counters(self) -> tuple[dict[tuple[int, int], Counters], dict[str, Counters]]:
-        self.looks += 1
+        self.dumps += 1
         classes = {(1, link): self._of("link") for link, _ in TENANT.link_bps}
         return classes, {vm.slot.port.name: self._of("receive cap") for vm in TENANT.vms}
 
@@ -80,14 +80,14 @@ class Kernel:
 
 
 def judged(
-    monkeypatch: pytest.MonkeyPatch, kernel: Kernel, steady: tuple[int, ...] = (1,)
+    monkeypatch: pytest.MonkeyPatch, kernel: Kernel, cap_limited: tuple[int, ...] = (1,)
 ) -> list[Finding]:
-    """The findings after six looks, a second apart."""
-    monkeypatch.setattr(watch_module, "time", SimpleNamespace(monotonic=lambda: kernel.looks + 0.0))
+    """The findings after six dumps, a second apart."""
+    monkeypatch.setattr(watch_module, "time", SimpleNamespace(monotonic=lambda: kernel.dumps + 0.0))
     world = cast(Any, SimpleNamespace(network=kernel, datacentre=PAIR))
     watch = Watch(world, Scale(1.0, 1.0), lambda _: None, lambda: 0.0)
     for _ in range(6):
-        watch._sample([TENANT], steady)
+        watch._sample([TENANT], cap_limited)
     checks = ("starved class", "starved VM", "exceeded limit")
     return [f for f in watch.findings() if f.check in checks]
 
@@ -115,7 +115,7 @@ def test_a_limiter_that_lets_too_much_through(
 def test_limiters_that_keep_to_their_rate(limiter: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = judged(monkeypatch, Kernel(limiter, {"send cap": 1.0, "receive cap": 1.0}))
     assert [f.level for f in found] == ["ok", "ok", "ok"]
-    assert found[1].figures["share"] == pytest.approx(1.0, abs=0.01)
+    assert found[1].metrics["share"] == pytest.approx(1.0, abs=0.01)
 
 
 def test_a_look_that_took_long_is_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def test_a_look_that_took_long_is_no_look(monkeypatch: pytest.MonkeyPatch) -> No
     look = kernel.vm_counters
 
     def slow(slot: Slot) -> Counters:
-        kernel.looks += 1
+        kernel.dumps += 1
         return look(slot)
 
     kernel.vm_counters = slow  # type: ignore[method-assign]
@@ -131,7 +131,7 @@ def test_a_look_that_took_long_is_no_look(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_tenant_that_pauses_is_not_held_back_by_its_caps(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = judged(monkeypatch, Kernel("send cap", {"send cap": 0.4}), steady=())
+    found = judged(monkeypatch, Kernel("send cap", {"send cap": 0.4}), cap_limited=())
     assert [f.level for f in found] == ["ok", "ok", "ok"]
 
 

@@ -18,7 +18,7 @@ from testbed.events import (
     JobStarted,
     JobSubmitted,
 )
-from testbed.plan.peak_load import peak, reserved_crossings_bps, shares_bps, with_shares
+from testbed.plan.peak_load import peak, reserved_port_load_bps, shares_bps, with_shares
 from topologies.tree import tree
 
 # Servers 0 to 3 in two racks; links 2 and 3 are those of the racks, half as wide as the servers'.
@@ -38,8 +38,8 @@ def ended(job: str) -> JobEnded:
 
 
 def test_a_job_crosses_each_vms_two_ports_and_its_links() -> None:
-    assert reserved_crossings_bps(A) == 2 * 2 * 10 + 20
-    assert reserved_crossings_bps(B) == 28
+    assert reserved_port_load_bps(A) == 2 * 2 * 10 + 20
+    assert reserved_port_load_bps(B) == 28
 
 
 def test_the_peak_is_who_runs_together_not_who_is_reserved() -> None:

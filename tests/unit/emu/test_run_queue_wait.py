@@ -1,4 +1,4 @@
-"""How long a thread waited for a processor, as the kernel counts it."""
+"""A thread's wait for a processor, as the kernel counts it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from testbed.backends.emu import sampling
 from testbed.backends.emu.sampling import Waiting, Watch, waited_s
-from tests.unit.emu.test_watch import watching
+from tests.unit.emu.test_sampling import watching
 
 PID = 4711
 

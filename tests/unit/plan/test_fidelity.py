@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from testbed.plan.fidelity import (
+    CapLimited,
     ClassSample,
     Exceeding,
     Finding,
-    HeldBack,
     Starved,
     lateness,
     leaks,
@@ -27,7 +27,7 @@ def sample(sent_share: float, backlog: int = 200_000, name: str = "link") -> Cla
     return ClassSample(name, RATE, sent_share * RATE, backlog, backlog)
 
 
-def judged(judge: Starved | HeldBack | Exceeding, samples: Sequence[ClassSample]) -> Finding:
+def judged(judge: Starved | CapLimited | Exceeding, samples: Sequence[ClassSample]) -> Finding:
     for each in samples:
         judge.take(each)
     return judge.finding()
@@ -38,7 +38,7 @@ def starved(samples: Sequence[ClassSample]) -> Finding:
 
 
 def held_back(samples: Sequence[ClassSample]) -> Finding:
-    return judged(HeldBack(), samples)
+    return judged(CapLimited(), samples)
 
 
 def exceeding(samples: Sequence[ClassSample]) -> Finding:
@@ -79,7 +79,7 @@ def test_a_switch_that_waits_for_a_processor_is_doubted_by_its_worst_tenth() -> 
     assert [f.level for f in switch([0.2] * 10)] == ["ok"]
     assert [f.level for f in switch([0.2] * 9 + [0.6])] == ["ok"]
     (doubtful,) = switch([0.2] * 8 + [0.6] * 2)
-    assert (doubtful.level, doubtful.figures["waited_p90"]) == ("suspect", 0.6)
+    assert (doubtful.level, doubtful.metrics["waited_p90"]) == ("suspect", 0.6)
     assert "60% of the time" in doubtful.reason
     assert [f.level for f in switch([0.2] * 8 + [0.95] * 2)] == ["invalid"]
 
@@ -88,11 +88,11 @@ def test_preflight_says_which_scale_would_fit() -> None:
     found = preflight(3e9, 0.5, 0.9, 0.1)
     assert found.level == "invalid"
     assert "scale.rate: 0.045 would fit" in found.reason
-    assert found.figures["load"] == pytest.approx(2.0)
+    assert found.metrics["load"] == pytest.approx(2.0)
     easy = preflight(3e9, 1.0, 0.3, 0.1)
     assert easy.level == "ok"
     assert "scale.rate" not in easy.reason
-    assert easy.figures["capable_bps"] == pytest.approx(1e10)
+    assert easy.metrics["capable_bps"] == pytest.approx(1e10)
 
 
 def test_a_rehearsal_that_delivers_nothing_is_invalid_and_does_not_divide_by_zero() -> None:
@@ -143,7 +143,7 @@ def test_what_a_class_sends_over_its_rate() -> None:
     raised = replace(sample(1.9), most_bps=2 * RATE)
     assert exceeding([raised, replace(sample(2.0), rate_bps=2 * RATE)]).level == "ok"
     found = exceeding([sample(1.0, name="x"), sample(1.2, name="y"), sample(1.2, name="y")])
-    assert found.figures["share"] == pytest.approx(1.2)
+    assert found.metrics["share"] == pytest.approx(1.2)
     assert found.reason == "y sent 120.0% of its rate"
 
 
@@ -154,17 +154,17 @@ def test_a_vm_is_held_back_by_all_of_the_time_in_which_it_had_a_queue() -> None:
     assert held_back([sample(0.4, name="a"), sample(0.4, name="b")]).level == "ok"
     stalled = [sample(0.95), *[sample(1.0)] * 9]
     assert held_back(stalled).level == "ok"
-    assert held_back(stalled).figures["share"] == pytest.approx(0.995)
+    assert held_back(stalled).metrics["share"] == pytest.approx(0.995)
     assert held_back([sample(0.95), sample(1.0)]).level == "suspect"
     assert held_back([sample(0.4)] * 5).level == "invalid"
     # The worst of several times, though others follow.
     twice = [sample(0.5), sample(0.5), sample(1.0, backlog=0), *[sample(1.0)] * 9]
-    assert held_back(twice).figures["share"] == pytest.approx(0.5)
+    assert held_back(twice).metrics["share"] == pytest.approx(0.5)
     assert held_back([sample(1.0, name="x"), *[sample(0.6, name="y")] * 2]).reason.startswith("y")
 
 
 def test_who_has_gone_is_judged_and_forgotten() -> None:
-    back, over, short = HeldBack(), Exceeding(), Starved()
+    back, over, short = CapLimited(), Exceeding(), Starved()
     for judge in (back, over, short):
         judge.take(sample(0.4))
         judge.forget(["link", "never seen"])

@@ -1,4 +1,4 @@
-"""What clean takes for ours, without a network: processes, files, settings, an earlier boot."""
+"""Things that cleanup takes for the run's own: processes, files, settings, an earlier boot."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 from testbed.backends.emu import cleanup as cleaning
 from testbed.backends.emu.cleanup import Removed, clean, remove_run, uninterrupted
 from testbed.backends.emu.cleanup_journal import (
+    CleanupJournal,
     File,
-    Ledger,
     MachineLock,
     Netns,
     Process,
     Sysctl,
     Veth,
-    ledgers,
+    journals,
     start_ticks,
 )
 from testbed.errors import MachineCannot
@@ -34,40 +34,40 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_listed_process_is_ended(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    ledger = Ledger.create("a", tmp_path)
-    ledger.add([Process("agents", sleeper.pid, start_ticks(sleeper.pid) or 0)])
-    assert remove_run(ledger) == [Removed("process", f"agents ({sleeper.pid})")]
+    journal = CleanupJournal.create("a", tmp_path)
+    journal.add([Process("agents", sleeper.pid, start_ticks(sleeper.pid) or 0)])
+    assert remove_run(journal) == [Removed("process", f"agents ({sleeper.pid})")]
     assert sleeper.wait(timeout=10) == -signal.SIGKILL
-    assert ledgers(tmp_path) == []
+    assert journals(tmp_path) == []
 
 
 def test_a_number_used_again_is_not_ours(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    ledger = Ledger.create("a", tmp_path)
-    ledger.add([Process("agents", sleeper.pid, (start_ticks(sleeper.pid) or 0) - 1)])
-    assert remove_run(ledger) == []
+    journal = CleanupJournal.create("a", tmp_path)
+    journal.add([Process("agents", sleeper.pid, (start_ticks(sleeper.pid) or 0) - 1)])
+    assert remove_run(journal) == []
     assert sleeper.poll() is None
 
 
 def test_another_boots_process_numbers_mean_nothing(
     tmp_path: Path, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = Ledger.create("a", tmp_path)
+    journal = CleanupJournal.create("a", tmp_path)
     setting = tmp_path / "setting"
     setting.write_text("2")
-    ledger.add([
+    journal.add([
         Process("agents", sleeper.pid, start_ticks(sleeper.pid) or 0),
         Netns("lo"), Veth("lo"), Sysctl(str(setting), "1", "2"),
     ])  # fmt: skip
     monkeypatch.setattr(cleaning, "boot_id", lambda: "another boot")
-    assert remove_run(ledger) == []
+    assert remove_run(journal) == []
     assert sleeper.poll() is None
     assert setting.read_text() == "2"
-    assert ledgers(tmp_path) == []
+    assert journals(tmp_path) == []
 
 
 def test_a_device_of_the_right_name_but_not_in_the_runs_group_stays(tmp_path: Path) -> None:
-    ledger = Ledger.create("a", tmp_path)
-    ledger.add([Veth("lo"), Netns("nobody-has-this")])
+    journal = CleanupJournal.create("a", tmp_path)
+    journal.add([Veth("lo"), Netns("nobody-has-this")])
     assert clean(state=tmp_path) == []
     assert Path("/sys/class/net/lo").exists()
 
@@ -76,18 +76,18 @@ def test_files_go_and_missing_ones_are_fine(tmp_path: Path) -> None:
     state, token = tmp_path / "state", tmp_path / "token"
     state.mkdir()
     token.write_text("secret")
-    ledger = Ledger.create("a", state)
-    ledger.add([File(str(token)), File(str(tmp_path / "never made"))])
+    journal = CleanupJournal.create("a", state)
+    journal.add([File(str(token)), File(str(tmp_path / "never made"))])
     assert clean(state=state) == [Removed("file", str(token))]
     assert not token.exists()
 
 
 def test_a_folder_is_never_taken_for_a_file(tmp_path: Path) -> None:
-    ledger = Ledger.create("a", tmp_path)
+    journal = CleanupJournal.create("a", tmp_path)
     folder = tmp_path / "precious"
     folder.mkdir()
-    ledger.add([File(str(folder))])
-    assert remove_run(ledger) == []
+    journal.add([File(str(folder))])
+    assert remove_run(journal) == []
     assert folder.is_dir()
 
 
@@ -97,9 +97,9 @@ def test_a_setting_is_put_back_only_if_it_is_as_we_left_it(
 ) -> None:
     setting = tmp_path / "setting"
     setting.write_text(now)
-    ledger = Ledger.create("a", tmp_path)
-    ledger.add([Sysctl(str(setting), "1", "2")])
-    removed = remove_run(ledger)
+    journal = CleanupJournal.create("a", tmp_path)
+    journal.add([Sysctl(str(setting), "1", "2")])
+    removed = remove_run(journal)
     assert setting.read_text() == after
     assert len(removed) == (now == "2")
 
@@ -111,17 +111,17 @@ def test_a_dry_run_says_the_same_and_does_nothing(
     state.mkdir()
     token.write_text("secret")
     setting.write_text("2")
-    ledger = Ledger.create("a", state)
-    ledger.add([
+    journal = CleanupJournal.create("a", state)
+    journal.add([
         Process("agents", sleeper.pid, start_ticks(sleeper.pid) or 0),
         File(str(token)), Sysctl(str(setting), "1", "2"),
     ])  # fmt: skip
-    said = clean(state=state, dry_run=True)
-    assert len(said) == 3
+    output = clean(state=state, dry_run=True)
+    assert len(output) == 3
     assert token.exists()
     assert setting.read_text() == "2"
     assert sleeper.poll() is None
-    assert clean(state=state) == said
+    assert clean(state=state) == output
     assert clean(state=state) == []
 
 
@@ -130,7 +130,7 @@ def test_several_dead_runs_are_cleaned_oldest_first(tmp_path: Path) -> None:
     state.mkdir()
     for name in ("one", "two"):
         (tmp_path / name).write_text(name)
-        Ledger.create(name, state).add([File(str(tmp_path / name))])
+        CleanupJournal.create(name, state).add([File(str(tmp_path / name))])
     assert [thing.name for thing in clean(state=state)] == [
         str(tmp_path / "one"),
         str(tmp_path / "two"),
@@ -141,7 +141,7 @@ def test_nothing_is_cleaned_while_a_run_is_alive(tmp_path: Path) -> None:
     state, token = tmp_path / "state", tmp_path / "token"
     state.mkdir()
     token.write_text("secret")
-    Ledger.create("a", state).add([File(str(token))])
+    CleanupJournal.create("a", state).add([File(str(token))])
     with (
         MachineLock.take("night run", state),
         pytest.raises(MachineCannot, match="'night run'"),
