@@ -1,6 +1,6 @@
 """JSA's Figure 5 simulated from sixty draws of jobs: which of its orders are there, by how much.
 
-Live a draw is minutes a point, so there are three at most. What three cannot tell, sixty can; the
+Live a draw is minutes a point, so there are three at most. Three leave some differences inconclusive, sixty do not; the
 trace is looked for along TESTBED_DATA.
 """
 

@@ -34,7 +34,7 @@ KEPT = re.compile(
     r"|coupling(?=[:=.`'\"]|\]| ?=)|[\"'`.]coupling[\"'`]?|[\"'`]lockstep[\"'`]|coupling: \w+"
     r"|lockstep(?=[,}\]|])"
     r"|(?<=[\"'`.])reading(?=[\"'`=:])|\breading: (G|literal[\w-]*)|workload\.reading"
-    r"|validity-cases|validity_cases|\"mended\""
+    r"|\"mended\""
     r"|[\"'`]instant[\"'`]|site-packages|ladder_\w+\.yaml"
     r"|\bstrip\("
 )
