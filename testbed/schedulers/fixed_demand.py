@@ -20,7 +20,7 @@ from testbed.schedulers.actions import Action, PolicyEvent, Reject, Start, Woken
 from testbed.schedulers.bl import lowest_subtree
 from testbed.schedulers.jsa import SLACK, Candidate, Find, Room, Rounds, explain, why_late
 from testbed.schedulers.policy import PolicyKind, SharingModel, View, parameter
-from testbed.schedulers.queueing import Rank, by_arrival
+from testbed.schedulers.queues import SortKey, by_arrival
 from topologies.datacentre import DataCentre
 
 Late = Literal["drop", "run"]
@@ -72,7 +72,7 @@ class FixedDemand:
         self,
         name: str,
         find: Find,
-        rank: Rank,
+        rank: SortKey,
         *,
         late: Late = "drop",
         queue: Queue = "skip",
@@ -149,7 +149,7 @@ class FixedDemandParameters:
     queue: Queue = parameter(QUEUES[0], "jobs behind one that does not fit", choices=QUEUES)
 
 
-def _embedding(name: str, summary: str, rank: Rank) -> PolicyKind:
+def _embedding(name: str, summary: str, rank: SortKey) -> PolicyKind:
     def build(embedder: Embedder, given: FixedDemandParameters) -> FixedDemand:
         return FixedDemand(
             name,
