@@ -1,4 +1,4 @@
-"""Live runs known good, and runs spoilt on purpose one cause at a time: the verdict of each.
+"""Live runs known good, and runs spoilt on purpose one cause at a time: the verdict on each.
 
 - *good*: the network is asked for a fifth of what this machine can forward;
 - *too much rate*: the same experiment at many times its rate;
@@ -105,7 +105,7 @@ def _case(
 
 
 def _findings(run: Path) -> dict[str, str]:
-    """Findings of checks that were not ok, by the check's name."""
+    """Findings of the checks of a run that were not passed, by the check's name."""
     lines = (run / "events.jsonl").read_text(encoding="utf-8").splitlines()
     noted = [e for e in map(json.loads, lines) if e["event"] == events.FidelityNoted.name]
     return {e["check"]: f"{e['level']}: {e['reason']}" for e in noted if e["level"] != "ok"}

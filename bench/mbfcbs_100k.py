@@ -88,9 +88,9 @@ class _Timed:
 
 
 def _clock_s() -> float:
-    """Median difference between two consecutive samples of the clock."""
-    samples = [time.process_time() for _ in range(2001)]
-    return median(b - a for a, b in pairwise(samples))
+    """Difference between two calls of the clock in a row."""
+    times = [time.process_time() for _ in range(2001)]
+    return median(b - a for a, b in pairwise(times))
 
 
 class _Count:
