@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface
 from typing import Literal
 
-from controller.flows import Flow, base_flows, tenant_flows
+from controller.flow_rules import Flow, base_flows, tenant_flows
 from testbed.plan.limits import BURST_S, bytes_in, limits_text, network_limits, tenant_limits
 from testbed.plan.network_plan import (
     NetworkPlan,

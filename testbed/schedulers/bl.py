@@ -39,7 +39,7 @@ class Baseline:
         return [Start(job.id, placement, 0, due_s, kill_at_end=due_s is not None)]
 
     def price(self, job: JobRequest, ran_s: float) -> float:
-        """What the tenant pays for a job that met its deadline: no discount."""
+        """Price, for its tenant, of a job that met its deadline: no discount."""
         return job_price(job, ran_s, no_discount)
 
 

@@ -144,7 +144,8 @@ def _htb_class_options(item: HtbClass) -> bytes:
 
 
 def _ratespec(rate_bytes: int) -> bytes:
-    # With the link layer named, the kernel computes times itself and wants no rate table.
+    # With the link layer named, the kernel computes times itself and wants no rate table. Neither
+    # mpu nor overhead: a frame counts with its 14-byte header, as in jobs.wire.
     return _RATESPEC.pack(0, LINKLAYER_ETHERNET, 0, 0, 0, min(rate_bytes, 0xFFFFFFFF))
 
 
