@@ -1,8 +1,8 @@
 """Best-effort jobs in the simulated network: their flows share what the reserved jobs leave.
 
 TCP is modelled as max-min fairness. A best-effort job's rate depends on how its flows hang
-together, which the DCloud paper does not say (docs/decisions/26), and on the flows' weights on a link: both are the
-:class:`~testbed.schedulers.policy.SharingModel` of the simulator.
+together, which the DCloud paper does not say (docs/decisions/26), and on the flows' weights on a
+link: both are the :class:`~testbed.schedulers.policy.SharingModel` of the simulator.
 
 - ``slowest``: the job advances with its slowest flow; its other flows hold their fair share all
   the same, and what they do not need is wasted. DCloud, Section IV.C: "the competition based
