@@ -1,4 +1,4 @@
-"""DCloud's Fig. 10: estimated and measured running time against bandwidth, and their ratio."""
+"""Running time against bandwidth: DCloud's Fig. 10, and a measured job profile."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def scaling_alt(found: Sequence[Application]) -> str:
     return " ".join(parts)
 
 
-# ---- A measured profile: running time against bandwidth, and where more of it gains nothing.
+# -- a bandwidth sweep
 
 
 def profile_svg(measured: MeasuredSweep) -> str:

@@ -144,7 +144,6 @@ def _bookings(job: JobHistory) -> Iterator[Booking]:
 
 # -- reservations against hoses, estimates, samples
 
-
 SAMPLE_SLACK = 0.05
 """A counter's interval and a limiter's burst are not exact: a sample may show 5 % too much."""
 
@@ -273,7 +272,7 @@ def samples(history: History) -> Iterator[Finding]:
                 yield Finding(EVENTS, line, message)
 
 
-# ---- Slots, memory and directed links within capacity at every instant, and all of it back.
+# -- slots, memory and links at every instant
 
 
 Amounts = Callable[[Change], Pairs]

@@ -1,4 +1,4 @@
-"""``jobs.csv`` against figures worked out anew from the events."""
+"""``jobs.csv`` and ``links.csv`` against the same values, computed anew from the events."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def _cell_is(cell: str, value: Value) -> bool:
     return cell == _shown(value)
 
 
-# ---- ``links.csv`` against the samples, or against what running jobs held.
+# -- links.csv
 
 
 COLUMNS = ["time_s", "link", "directed_link", "sent_bps", "reserved_bps", "capacity_bps"]
