@@ -81,6 +81,12 @@ class History:
                 out.setdefault(job_id, JobHistory(job_id)).lines.append(line)
         return out
 
+    @cached_property
+    def requested(self) -> list[tuple[JobHistory, Mapping[str, Any]]]:
+        """Every job that was submitted, with its request."""
+        found = ((job, job.request) for job in self.jobs.values())
+        return [(job, request) for job, request in found if request is not None]
+
     @property
     def end_s(self) -> float:
         return self.file.lines[-1].event.t

@@ -27,12 +27,8 @@ STOPPED = "the run stopped before its end"
 
 def facts(history: History) -> dict[str, Cells]:
     """Every submitted job's cells, in order of submission."""
-    out = {}
-    for job_id, job in history.jobs.items():
-        request = job.request
-        if request is not None:
-            out[job_id] = _cells(job, request, history.started.policy)
-    return out
+    policy = history.started.policy
+    return {job.job_id: _cells(job, request, policy) for job, request in history.requested}
 
 
 def _cells(job: JobHistory, request: Mapping[str, Any], policy: str) -> Cells:
