@@ -94,17 +94,17 @@ def _run_policies(
             experiment.name,
             show.narrate,
             berths(plans, slots),
-        ) as world,
+        ) as emulation,
     ):
         for policy, plan in zip(experiment.policies, plans, strict=True):
             folder = top.policy(policy.label) if several else top
-            world.network.close_links()
+            emulation.network.close_links()
             show.narrate("preflight: load test at the plan's busiest instant")
             found = rehearse(
-                world, experiment.scale, experiment.seed, peak(plan, experiment.datacentre)
+                emulation, experiment.scale, experiment.seed, peak(plan, experiment.datacentre)
             )
             show.narrate(f"preflight: {found.level}: {found.reason}")
-            _one_policy(experiment, policy, plan, found, world, folder, show, command, recorded)
+            _one_policy(experiment, policy, plan, found, emulation, folder, show, command, recorded)
         show.narrate("taking the network down")
 
 
@@ -113,7 +113,7 @@ def _one_policy(
     policy: PolicySpec,
     plan: list[events.Event],
     preflight_finding: Finding,
-    world: LiveWorld,
+    emulation: LiveWorld,
     folder: RunFolder,
     show: LiveRun,
     command: list[str],
@@ -125,13 +125,15 @@ def _one_policy(
     try:
         with (
             DiskReserve(folder.path) as reserve,
-            _begun(folder, experiment, policy, command, world, reserve) as log,
+            _begun(folder, experiment, policy, command, emulation, reserve) as log,
             (folder.path / TRACE).open("x", encoding="utf-8") as trace,
             show.progress(expected, experiment.scale.time, policy.label) as bar,
         ):
             sink = tee(reserve.guarded(log), bar)
             weighted = policy_kind(policy.name).sharing_of({}).weights == "proximate"
-            backend = LiveBackend(world, experiment.scale, experiment.seed, sink, weighted=weighted)
+            backend = LiveBackend(
+                emulation, experiment.scale, experiment.seed, sink, weighted=weighted
+            )
             traced = TracingBackend(backend, writer(trace, reserve))
             backend.begin()
             play(experiment, policy, traced, _before_the_end(sink, backend, preflight_finding))
@@ -150,13 +152,13 @@ def _begun(
     experiment: Experiment,
     policy: PolicySpec,
     command: list[str],
-    world: LiveWorld,
+    emulation: LiveWorld,
     reserve: DiskReserve,
 ) -> EventLog:
     """The folder with all that is known before the first event. Raises RunFailed, OSError."""
     with reserve.guarding():
-        begin_folder(folder, experiment, policy, "live", command, world.facts())
-        world.write_plans_to(folder.write_text)
+        begin_folder(folder, experiment, policy, "live", command, emulation.facts())
+        emulation.write_plans_to(folder.write_text)
         return folder.open_events()
 
 

@@ -1,6 +1,6 @@
 """A live run that something stops: exit 4 or 130, a word why, and a folder as whole as it can be.
 
-The world is :mod:`tests.support.fake_emulation`;
+The emulation is :mod:`tests.support.fake_emulation`;
 what the real one does is tests/emu/test_faults.py's.
 """
 
@@ -53,7 +53,7 @@ def top(tmp_path: Path) -> RunFolder:
 
 @pytest.fixture
 def run(tmp_path: Path, top: RunFolder, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Play the file in a fake world, which ``prepare`` may spoil."""
+    """Play the file in a fake emulation, which ``prepare`` may spoil."""
 
     def play(prepare: Prepare = lambda _: None, policies: str = "fcfs") -> list[RunRecord]:
         path = tmp_path / "faults.yaml"
@@ -61,10 +61,10 @@ def run(tmp_path: Path, top: RunFolder, monkeypatch: pytest.MonkeyPatch) -> Run:
 
         @contextmanager
         def fake(datacentre: Any, *_: Any) -> Iterator[FakeWorld]:
-            world = FakeWorld(datacentre, (3,) * 4)
-            world.agents.otherwise_s = 0.05
-            prepare(world)
-            yield world
+            emulation = FakeWorld(datacentre, (3,) * 4)
+            emulation.agents.otherwise_s = 0.05
+            prepare(emulation)
+            yield emulation
 
         monkeypatch.setattr(live_run, "live_world", fake)
         show = live_run.LiveRun(lambda _: None, lambda *_: nullcontext(lambda _: None))
@@ -87,18 +87,18 @@ def test_a_rehearsal_that_does_not_connect_is_found_invalid_and_jobs_go_on(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(emu, "READY_TIMEOUT_S", 0.3)
-    worlds: list[FakeWorld] = []
+    emulations: list[FakeWorld] = []
 
-    def spoil(world: FakeWorld) -> None:
-        worlds.append(world)
-        world.agents.deaf = lambda name: name.startswith("rehearsal.b")
+    def spoil(emulation: FakeWorld) -> None:
+        emulations.append(emulation)
+        emulation.agents.deaf = lambda name: name.startswith("rehearsal.b")
 
     (one,) = run(spoil)
     assert one.results.summary.fidelity.verdict == "invalid"
     assert "could not be rehearsed" in " ".join(one.results.summary.fidelity.reasons)
     assert one.results.summary.finished == 2
-    assert not worlds[0].here
-    assert not worlds[0].agents.alive
+    assert not emulations[0].here
+    assert not emulations[0].agents.alive
 
 
 def test_a_disk_that_is_full_before_the_first_event(
@@ -120,15 +120,15 @@ def test_a_disk_that_is_full_when_all_is_to_be_written_down(
 
 
 def test_a_fork_server_that_ends_between_two_polls(run: Run, top: RunFolder) -> None:
-    def spoil(world: FakeWorld) -> None:
-        spawn = world.spawn
+    def spoil(emulation: FakeWorld) -> None:
+        spawn = emulation.spawn
 
         def gone(name: str, *more: Any) -> None:
             if name.startswith("b."):
                 raise AgentPoolError("the agents' fork server was ended by SIGKILL")
             spawn(name, *more)
 
-        world.spawn = gone  # type: ignore[method-assign]
+        emulation.spawn = gone  # type: ignore[method-assign]
 
     with pytest.raises(RunFailed, match="fork server was ended by SIGKILL"):
         run(spoil)
@@ -150,13 +150,13 @@ def test_what_asks_again_to_end_is_heard_when_all_is_written_down(
 
     monkeypatch.setattr(live_run, "conclude_run", interrupted)
 
-    def spoil(world: FakeWorld) -> None:
+    def spoil(emulation: FakeWorld) -> None:
         def ended(tenant: Any) -> None:
             if tenant.job_id == "b":
                 raise KeyboardInterrupt
             admit(tenant)
 
-        admit, world.admit = world.admit, ended  # type: ignore[method-assign]
+        admit, emulation.admit = emulation.admit, ended  # type: ignore[method-assign]
 
     with pytest.raises(KeyboardInterrupt):
         run(spoil)
@@ -168,14 +168,14 @@ def test_what_asks_again_to_end_is_heard_when_all_is_written_down(
 def test_of_several_policies_those_that_ran_are_summed_up(run: Run, top: RunFolder) -> None:
     seen: list[str] = []
 
-    def spoil(world: FakeWorld) -> None:
+    def spoil(emulation: FakeWorld) -> None:
         def gone(tenant: Any) -> None:
             seen.append(tenant.job_id)
             if seen.count("a") == 2:
                 raise KeyboardInterrupt
             admit(tenant)
 
-        admit, world.admit = world.admit, gone  # type: ignore[method-assign]
+        admit, emulation.admit = emulation.admit, gone  # type: ignore[method-assign]
 
     with pytest.raises(KeyboardInterrupt):
         run(spoil, "fcfs, sbf, sdf")
