@@ -11,7 +11,7 @@ help:  ## what there is
 check:  ## formatting, lint, types, layers, unit tests, side by side
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint layers types unit
 
-format:  ## let ruff format and mend what it can
+format:  ## let ruff format, and correct what it can
 	$(PYTHON) -m ruff format .
 	$(PYTHON) -m ruff check --fix .
 

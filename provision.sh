@@ -38,7 +38,7 @@ Usage: sudo ./provision.sh VERB
              (--with-tests: the test tools too)
   run        install, then `testbed run examples/bandwidth-scaling.yaml`
   test       install with the test tools, then run all checks and tests
-  doctor     what this machine can and cannot do, and the command that mends it
+  doctor     what this machine can and cannot do, and the command for what is missing
   uninstall  remove what install put on this machine outside the checkout, and .venv
   help       this text
 
@@ -49,11 +49,11 @@ TEXT
 }
 
 say()  { printf '%s\n' "provision: $*" >&2; }
-fail() { say "$1"; [ $# -lt 2 ] || say "mend it with: $2"; exit "$EXIT_MACHINE"; }
+fail() { say "$1"; [ $# -lt 2 ] || say "what to do: $2"; exit "$EXIT_MACHINE"; }
 
-# quietly WHAT MEND COMMAND...: one line that says what is done; a failure shows the output's tail.
+# quietly WHAT HINT COMMAND...: one line that says what is done; a failure shows the output's tail.
 quietly() {
-    local what=$1 mend=$2
+    local what=$1 hint=$2
     shift 2
     say "$what"
     CHANGED=1
@@ -69,7 +69,7 @@ quietly() {
     if [ "$code" -ne 0 ]; then
         tail -n "+$((before + 1))" "$LOG" | tail -n 25 | sed 's/^/    | /' >&2
         say "this failed: $* (all of its output: $LOG)"
-        fail "could not finish: $what" "$mend"
+        fail "could not finish: $what" "$hint"
     fi
 }
 
@@ -148,7 +148,7 @@ pip() {
         --no-build-isolation "$@"
 }
 
-# Of Debian's Python packages the environment sees Mininet alone (docs/decisions/0502): with all of
+# Of Debian's Python packages the environment sees Mininet alone (docs/decisions/04): with all of
 # them in sight, an old OpenSSL binding or numpy of Debian's would meet new locked ones.
 make_environment() {
     local mininet packages
@@ -163,23 +163,37 @@ install_python() {
     "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
         fail "Python 3.11 or newer is needed, $PYTHON is $("$PYTHON" --version)" \
             "vagrant up   (the Vagrantfile makes a Debian 12 machine)"
-    local mend="check pip's index settings (pip config list) and the network, then call this again"
+    local hint="check pip's index settings (pip config list) and the network, then call this again"
     if ! "$VENV/bin/python" -c 'import mininet' 2>/dev/null || ! stamped .python "$(stamp)"; then
         quietly "making the Python environment $VENV" "rm -rf $VENV, then call this again" \
             make_environment
         set_stamp .python "$(stamp)"
     fi
     if ! stamped .run "$(stamp "$build" "$run")"; then
-        quietly "installing the locked build tools" "$mend" pip --require-hashes -r "$build"
-        quietly "installing the locked Python packages (Ryu and os-ken among them)" "$mend" \
+        quietly "installing the locked build tools" "$hint" pip --require-hashes -r "$build"
+        quietly "installing the locked Python packages (Ryu and os-ken among them)" "$hint" \
             pip --require-hashes -r "$run"
         set_stamp .run "$(stamp "$build" "$run")"
     fi
     if ! stamped .project "$(stamp "$ROOT/pyproject.toml")"; then
-        quietly "installing Hosenet itself, from this checkout" "$mend" \
+        quietly "installing Hosenet itself, from this checkout" "$hint" \
             pip --no-deps --no-index --editable "$ROOT"
         set_stamp .project "$(stamp "$ROOT/pyproject.toml")"
     fi
+    compile_loops
+}
+
+# Machine code of the simulator's inner loops, beside their sources: no first run waits for it. Numba
+# takes it for current by the sources' sizes and times, hence those.
+compile_loops() {
+    local kept
+    kept=$(cd "$ROOT" && grep -rl --include='*.py' ' = LazyLoop(' testbed | sort |
+        xargs stat -c '%n %s %Y' | cat - "$ROOT/requirements/run.txt" | sha256sum)
+    compgen -G "$ROOT/testbed/*/__pycache__/*.nbi" >/dev/null && stamped .loops "$kept" && return
+    quietly "compiling the simulator's inner loops, once (half a minute)" \
+        "call this again; without it, the first long simulation compiles them" \
+        as_owner env -C "$ROOT" "$VENV/bin/python" -m testbed.runs.precompile
+    set_stamp .loops "$kept"
 }
 
 install_test_python() {
@@ -345,12 +359,12 @@ ensure_ovs() {
         [ -n "$fault" ] || return 0
         clear_for_restart "$fault"
     fi
-    local mend="tail /var/log/openvswitch/ovs-vswitchd.log, then call this again"
+    local hint="tail /var/log/openvswitch/ovs-vswitchd.log, then call this again"
     quietly "starting Open vSwitch (userspace datapath: this kernel has no openvswitch module)" \
-        "$mend" start_userspace_ovs
-    quietly "opening its send socket with a buffer of 32 MiB" "$mend" open_send_socket
+        "$hint" start_userspace_ovs
+    quietly "opening its send socket with a buffer of 32 MiB" "$hint" open_send_socket
     fault=$(userspace_fault)
-    [ -z "$fault" ] || fail "Open vSwitch runs, but $fault" "$mend"
+    [ -z "$fault" ] || fail "Open vSwitch runs, but $fault" "$hint"
 }
 
 # ------------------------------------------------------------------------------------- verbs
@@ -449,7 +463,7 @@ verb_uninstall() {
     fi
     remove_packages
     say "removing $VENV"
-    rm -rf "$VENV" "$ROOT/hosenet.egg-info"
+    rm -rf "$VENV" "$ROOT/hosenet.egg-info" "$ROOT"/testbed/*/__pycache__/*.nb[ic]
     rm -rf "$STATE"
     rmdir --ignore-fail-on-non-empty "$(dirname "$STATE")" 2>/dev/null || true
     rm -f "$LOG"

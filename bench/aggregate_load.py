@@ -18,16 +18,18 @@ def run(quick: bool) -> list[Result]:
     repeats = 1 if quick else 3
     largest = 0
     rows = []
-    with network(five_switches(LINK_BPS, JOBS)) as world:
+    with network(five_switches(LINK_BPS, JOBS)) as emulation:
         for total in TOTALS_MBPS:
-            tenants = [pair(world, i + 1, i, total * 1_000_000 // JOBS) for i in range(JOBS)]
+            tenants = [pair(emulation, i + 1, i, total * 1_000_000 // JOBS) for i in range(JOBS)]
             for tenant in tenants:
-                world.admit(tenant)
+                emulation.admit(tenant)
             ratios = [
-                one.ratio for _ in range(repeats) for one in transfer(world, tenants, DURATION_S)
+                one.ratio
+                for _ in range(repeats)
+                for one in transfer(emulation, tenants, DURATION_S)
             ]
             for tenant in tenants:
-                world.dismiss(tenant)
+                emulation.dismiss(tenant)
             exact = all(abs(ratio - 1) <= WITHIN for ratio in ratios)
             rows.append(Result(f"{JOBS} jobs, {total} Mbit/s in total", "ratio", tuple(ratios)))
             if exact and largest == _previous(total):

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jobs.request import JobRequest
-from jobs.workload.arrivals import DayAndNight
-from jobs.workload.tenants import reading_g
+from jobs.workload.tenants import DayAndNight, interpretation_g
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.engine.engine import Engine
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
@@ -52,14 +51,14 @@ class Setting:
     def jobs(self) -> tuple[JobRequest, ...]:
         """Reading G of the paper's workload."""
         rate = self.per_hour * self.servers / 8_000
-        return reading_g().requests(DayAndNight(rate, span_s=3600.0 * self.hours), self.seed)
+        return interpretation_g().requests(DayAndNight(rate, span_s=3600.0 * self.hours), self.seed)
 
 
 class Watched:
     """A policy whose answers to arrivals are timed, what the engine does with them included.
 
     ``took_s`` holds, per arrival, its time and the seconds from the question until the engine has
-    checked the placement, booked it in the ledger and told the world.
+    checked the placement, booked it in the ledger and told the backend.
     """
 
     def __init__(self, policy: Policy) -> None:

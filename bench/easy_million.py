@@ -14,7 +14,7 @@ TARGET_MB = 500.0
 _CHILD = """
 import json, resource, sys, time
 from jobs.workload.feitelson import FeitelsonStyle
-from jobs.workload.parallel import Requests
+from jobs.workload.parallel_jobs import Requests
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.engine.engine import Engine

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from bench.live_network import network, pair, transfer
 from bench.samples import Result
-from testbed.backends.emu.emulation import LiveWorld
+from testbed.backends.emu.emulation import Emulation
 from testbed.embedding.placement import Placement
 from testbed.errors import RunFailed
 from testbed.plan.network_plan import TenantPlan, TenantVm, tenant_plan
@@ -31,7 +31,7 @@ ATTACKS = {
 
 
 def run(quick: bool) -> list[Result]:
-    """What A keeps of its guarantee beside each attack, and alone, at each link capacity.
+    """Share of its guarantee that A keeps beside each attack, and alone, at each link capacity.
 
     Two servers below one switch; the link that the senders' server shares is its uplink.
     A: two VMs, one on each side. B: four VMs on A's sending server and two on the receiving one,
@@ -42,29 +42,31 @@ def run(quick: bool) -> list[Result]:
     results = []
     for mbps in LINKS_MBPS if not quick else LINKS_MBPS[::2]:
         link_bps = mbps * 1_000_000
-        with network(tree([2], [link_bps], 5)) as world:
-            victim = pair(world, 1, 0, link_bps * 2 // 5)
-            attacker = _attacker(world, link_bps)
-            world.admit(victim)
-            world.admit(attacker)
-            results.append(_row(f"{mbps} Mbit/s, alone", _kept(world, victim, repeats)))
+        with network(tree([2], [link_bps], 5)) as emulation:
+            victim = pair(emulation, 1, 0, link_bps * 2 // 5)
+            attacker = _attacker(emulation, link_bps)
+            emulation.admit(victim)
+            emulation.admit(attacker)
+            results.append(_row(f"{mbps} Mbit/s, alone", _kept(emulation, victim, repeats)))
             for name, templates in ATTACKS.items():
                 options = tuple(text.format(mbps=mbps) for text in templates)
                 with _attack(attacker, options):
-                    before, began_s = _sent_bytes(world, attacker), time.monotonic()
-                    kept = _kept(world, victim, repeats)
-                    sent = _sent_bytes(world, attacker) - before
+                    before, began_s = _sent_bytes(emulation, attacker), time.monotonic()
+                    kept = _kept(emulation, victim, repeats)
+                    sent = _sent_bytes(emulation, attacker) - before
                     attack_bps = sent * 8 / (time.monotonic() - began_s)
                 results.append(_attacked(f"{mbps} Mbit/s, {name}", kept, attack_bps, link_bps))
     return results
 
 
-def _attacker(world: LiveWorld, link_bps: int) -> TenantPlan:
-    by_server = world.plan.slots_of_server
+def _attacker(emulation: Emulation, link_bps: int) -> TenantPlan:
+    by_server = emulation.plan.slots_of_server
     slots = (*by_server[0][1:5], *by_server[1][1:3])
-    placement = Placement(world.datacentre.trees[0].root, ((0, 4), (1, 2)))
+    placement = Placement(emulation.datacentre.trees[0].root, ((0, 4), (1, 2)))
     rate_bps = link_bps * 3 // 10
-    return tenant_plan(world.datacentre, world.plan, placement, slots, 2, "attacker", rate_bps)
+    return tenant_plan(
+        emulation.datacentre, emulation.plan, placement, slots, 2, "attacker", rate_bps
+    )
 
 
 @contextmanager
@@ -91,21 +93,21 @@ def _started(processes: ExitStack, vm: TenantVm, *arguments: str) -> None:
     processes.callback(process.kill)
 
 
-def _kept(world: LiveWorld, victim: TenantPlan, repeats: int) -> list[float]:
+def _kept(emulation: Emulation, victim: TenantPlan, repeats: int) -> list[float]:
     """Ideal over measured time; 0 for a transfer that never came through."""
     kept = []
     for _ in range(repeats):
         try:
-            kept.append(1 / transfer(world, [victim], DURATION_S)[0].ratio)
+            kept.append(1 / transfer(emulation, [victim], DURATION_S)[0].ratio)
         except RunFailed:
             kept.append(0.0)
     return kept
 
 
-def _sent_bytes(world: LiveWorld, tenant: TenantPlan) -> int:
-    """What the tenant's class on the shared link, the first server's uplink, has let through."""
-    shared = up(int(world.datacentre.trees[0].uplink[0]))
-    return world.network.class_counters()[tenant.tenant_id, shared].sent_bytes
+def _sent_bytes(emulation: Emulation, tenant: TenantPlan) -> int:
+    """Bytes through the tenant's class on the shared link, the first server's uplink."""
+    shared = up(int(emulation.datacentre.trees[0].uplink[0]))
+    return emulation.network.class_counters()[tenant.tenant_id, shared].sent_bytes
 
 
 def _row(name: str, kept: list[float]) -> Result:

@@ -17,7 +17,7 @@ import psutil
 from bench.live_network import network
 from bench.samples import Result
 from jobs.request import JobRequest
-from testbed.backends.emu.emulation import LiveWorld
+from testbed.backends.emu.emulation import Emulation
 from testbed.backends.emu.live_backend import LiveBackend
 from testbed.embedding.placement import Placement
 from testbed.spec.experiment import Scale
@@ -44,11 +44,11 @@ def one_by_one(
     ``say`` is told how many have ended.
     """
     started, ended = [], []
-    with network(tree([4, 2], [1_000_000_000] * 2, 1)) as world:
-        backend = LiveBackend(world, Scale(), 1, lambda _: None)
+    with network(tree([4, 2], [1_000_000_000] * 2, 1)) as emulation:
+        backend = LiveBackend(emulation, Scale(), 1, lambda _: None)
         backend.begin()
         placement = Placement(
-            world.datacentre.trees[0].root, tuple((server, 1) for server in range(VMS))
+            emulation.datacentre.trees[0].root, tuple((server, 1) for server in range(VMS))
         )
         before: dict[str, float] = {}
         for k in range(n_jobs):
@@ -61,9 +61,9 @@ def one_by_one(
             started.append(float((done.detail or {})["start_s_raw"]))
             ended.append(backend.now_s() - done.at_s)
             if k == WARM - 1:
-                before = _counted(world)
+                before = _counted(emulation)
             say(k + 1)
-        after = _counted(world)
+        after = _counted(emulation)
     grown = {key: f"{before[key]:.6g} -> {after[key]:.6g}" for key in before}
     flat = all(after[key] <= before[key] * (1 + GROWTH_TARGET) for key in before)
     median_s = sorted(started)[len(started) // 2]
@@ -87,30 +87,31 @@ def one_by_one(
     ]
 
 
-def _counted(world: LiveWorld) -> dict[str, float]:
-    """What there is of everything that a job makes."""
+def _counted(emulation: Emulation) -> dict[str, float]:
+    """Numbers and sizes of everything that a job makes."""
     own = psutil.Process()
     switch = [p for p in psutil.process_iter(["name"]) if p.info["name"] == "ovs-vswitchd"]
-    mark = f"**/hosenet/{world.cgroup_mark}/**/"
+    mark = f"**/hosenet/{emulation.cgroup_name}/**/"
     return {
         "testbed_mib": own.memory_info().rss / 2**20,
         "testbed_files": own.num_fds(),
-        "agents_server_mib": psutil.Process(world.agents.pid).memory_info().rss / 2**20,
-        "controller_mib": psutil.Process(world.controller.process.pid).memory_info().rss / 2**20,
+        "agents_server_mib": psutil.Process(emulation.agents.pid).memory_info().rss / 2**20,
+        "controller_mib": psutil.Process(emulation.controller.process.pid).memory_info().rss
+        / 2**20,
         "switch_mib": switch[0].memory_info().rss / 2**20 if switch else 0.0,
         "processes": len(own.children(recursive=True)),
         "cgroups": sum(1 for path in Path("/sys/fs/cgroup").glob(mark)),
         "namespaces": sum(1 for _ in Path("/run/netns").iterdir()),
-        "tc_classes": sum(_lines("tc", "class", "show", "dev", dev) for dev in _devices(world)),
+        "tc_classes": sum(_lines("tc", "class", "show", "dev", dev) for dev in _devices(emulation)),
         "flows": sum(
             _lines("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", b.name)
-            for b in world.plan.bridges
+            for b in emulation.plan.bridges
         ),
     }
 
 
-def _devices(world: LiveWorld) -> list[str]:
-    return [port.name for link in world.plan.links for port in (link.lower, link.upper)]
+def _devices(emulation: Emulation) -> list[str]:
+    return [port.name for link in emulation.plan.links for port in (link.lower, link.upper)]
 
 
 def _lines(*argv: str) -> int:

@@ -13,7 +13,7 @@ from jobs.live.agent_pool import AgentDone, AgentReady
 from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentReport
 from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 from jobs.wire import ideal_transfer_s, payload_bytes
-from testbed.backends.emu.emulation import LiveOptions, LiveWorld, live_world
+from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.embedding.placement import Placement
 from testbed.errors import RunFailed
 from testbed.plan.network_plan import TenantPlan, tenant_plan
@@ -30,21 +30,27 @@ def five_switches(link_bps: int, slots: int) -> DataCentre:
 
 
 @contextmanager
-def network(datacentre: DataCentre, prefix: str = "hb") -> Iterator[LiveWorld]:
+def network(datacentre: DataCentre, prefix: str = "hb") -> Iterator[Emulation]:
     """The data centre live, at its real rates, taken down at the end."""
     with TemporaryDirectory(prefix="hosenet-bench-") as logs:
         options = LiveOptions(prefix=prefix)
-        with live_world(datacentre, Scale(), options, Path(logs), "benchmark") as world:
-            yield world
+        with emulate(datacentre, Scale(), options, Path(logs), "benchmark") as emulation:
+            yield emulation
 
 
-def pair(world: LiveWorld, tenant_id: int, slot: int, rate_bps: int) -> TenantPlan:
+def pair(emulation: Emulation, tenant_id: int, slot: int, rate_bps: int) -> TenantPlan:
     """A tenant of two VMs, one on each server, in the given slot of both."""
-    by_server = world.plan.slots_of_server
+    by_server = emulation.plan.slots_of_server
     slots = (by_server[0][slot], by_server[1][slot])
-    placement = Placement(world.datacentre.trees[0].root, ((0, 1), (1, 1)))
+    placement = Placement(emulation.datacentre.trees[0].root, ((0, 1), (1, 1)))
     return tenant_plan(
-        world.datacentre, world.plan, placement, slots, tenant_id, f"pair{tenant_id}", rate_bps
+        emulation.datacentre,
+        emulation.plan,
+        placement,
+        slots,
+        tenant_id,
+        f"pair{tenant_id}",
+        rate_bps,
     )
 
 
@@ -62,7 +68,9 @@ class Transfer:
         return self.measured_s / self.ideal_s
 
 
-def transfer(world: LiveWorld, tenants: Sequence[TenantPlan], duration_s: float) -> list[Transfer]:
+def transfer(
+    emulation: Emulation, tenants: Sequence[TenantPlan], duration_s: float
+) -> list[Transfer]:
     """All tenants send for ``duration_s`` at their rates, starting at one instant."""
     sizes = {t.tenant_id: payload_bytes(t.rate_bps * duration_s) for t in tenants}
     names: list[str] = []
@@ -75,9 +83,9 @@ def transfer(world: LiveWorld, tenants: Sequence[TenantPlan], duration_s: float)
         )
         for vm, plan in zip(tenant.vms, plans, strict=True):
             name = f"{tenant.job_id}.{vm.index}"
-            world.spawn(name, vm.slot, plan)
+            emulation.spawn(name, vm.slot, plan)
             names.append(name)
-    reports, begin_ns = _collect(world, names, 20 * duration_s + 30)
+    reports, begin_ns = _collect(emulation, names, 20 * duration_s + 30)
     out = []
     for tenant in tenants:
         received = reports[f"{tenant.job_id}.1"]
@@ -91,7 +99,7 @@ def transfer(world: LiveWorld, tenants: Sequence[TenantPlan], duration_s: float)
 
 
 def _collect(
-    world: LiveWorld, names: Sequence[str], timeout_s: float
+    emulation: Emulation, names: Sequence[str], timeout_s: float
 ) -> tuple[dict[str, AgentReport], int]:
     """Start all agents together once they are ready; their reports and the start instant."""
     unready, alive = set(names), set(names)
@@ -99,7 +107,7 @@ def _collect(
     begin_ns = 0
     give_up = time.monotonic() + timeout_s
     while alive and time.monotonic() < give_up:
-        for message in world.agents.poll(0.5):
+        for message in emulation.agents.poll(0.5):
             match message:
                 case AgentReady(agent_id=name):
                     unready.discard(name)
@@ -113,7 +121,7 @@ def _collect(
                     pass
         if not unready and not begin_ns:
             begin_ns = time.monotonic_ns() + 3_000_000
-            world.agents.begin(names, begin_ns)
+            emulation.agents.begin(names, begin_ns)
     missing = sorted(set(names) - set(reports))
     if missing:
         raise RunFailed(f"no report from {', '.join(missing)}")

@@ -19,7 +19,7 @@ from bench.samples import Result
 from controller.process import start_controller
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.cleanup import clean_leftovers, remove_run
-from testbed.backends.emu.cleanup_journal import Cgroup, Ledger, MachineLock
+from testbed.backends.emu.cleanup_journal import Cgroup, CleanupJournal, MachineLock
 from testbed.backends.emu.emulated_network import Network
 from testbed.backends.emu.open_vswitch import switch_pid
 from testbed.plan.network_plan import NetworkPlan, controller_switches, network_plan
@@ -65,10 +65,10 @@ def _measure(plan: NetworkPlan, repeats: int) -> tuple[list[float], list[float],
     with ExitStack() as stack:
         stack.enter_context(MachineLock.take("benchmark network-up"))
         clean_leftovers()
-        ledger = Ledger.create("benchmark network-up")
-        stack.callback(remove_run, ledger)
-        cgroup = RunCgroup(probe_layout(), ledger.mark.run)
-        ledger.add([Cgroup(str(path)) for path in cgroup.paths])
+        journal = CleanupJournal.create("benchmark network-up")
+        stack.callback(remove_run, journal)
+        cgroup = RunCgroup(probe_layout(), journal.tag.run)
+        journal.add([Cgroup(str(path)) for path in cgroup.paths])
         cgroup.create()
         stack.callback(cgroup.leave)
         cgroup.enter()
@@ -79,7 +79,7 @@ def _measure(plan: NetworkPlan, repeats: int) -> tuple[list[float], list[float],
         client = stack.enter_context(controller.client())
         client.put_network(controller_switches(plan))
         for _ in range(repeats):
-            network = Network(plan, ledger, controller.openflow_port)
+            network = Network(plan, journal, controller.openflow_port)
             began = time.perf_counter()
             with network:
                 client.wait_connected(timeout_s=CONNECT_TIMEOUT_S)
@@ -117,7 +117,7 @@ def mininet_seconds(k: int) -> dict[str, float]:
     from mininet.net import Mininet
     from mininet.node import OVSSwitch
 
-    from topologies.mininet import mininet_topo
+    from topologies.mininet_topo import mininet_topo
 
     plan = network_plan(fat_tree(k, LINK_BPS, SLOTS), "mb")
     began = time.perf_counter()

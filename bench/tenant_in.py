@@ -20,25 +20,25 @@ def run(quick: bool) -> list[Result]:
     """A tenant on every slot of a fat-tree k=4 (36 bridges), again and again."""
     repeats = 5 if quick else 25
     taken_in, rerated, taken_out = [], [], []
-    with network(fat_tree(4, 1_000_000_000, 2)) as world:
-        slots = world.plan.slots
+    with network(fat_tree(4, 1_000_000_000, 2)) as emulation:
+        slots = emulation.plan.slots
         placement = Placement(
-            world.datacentre.trees[0].root,
-            tuple((server, 2) for server in range(world.datacentre.n_servers)),
+            emulation.datacentre.trees[0].root,
+            tuple((server, 2) for server in range(emulation.datacentre.n_servers)),
         )
         for i in range(repeats):
             tenant = tenant_plan(
-                world.datacentre, world.plan, placement, slots, i + 1, f"t{i}", RATE_BPS
+                emulation.datacentre, emulation.plan, placement, slots, i + 1, f"t{i}", RATE_BPS
             )
             start = time.perf_counter()
-            world.admit(tenant)
+            emulation.admit(tenant)
             taken_in.append(time.perf_counter() - start)
             for rate_bps in (RATE_BPS // 2, RATE_BPS):
                 start = time.perf_counter()
-                tenant = world.rerate(tenant, rate_bps)
+                tenant = emulation.rerate(tenant, rate_bps)
                 rerated.append(time.perf_counter() - start)
             start = time.perf_counter()
-            world.dismiss(tenant)
+            emulation.dismiss(tenant)
             taken_out.append(time.perf_counter() - start)
     return [
         _row(f"{VMS}-VM tenant in", taken_in, IN_TARGET_S),

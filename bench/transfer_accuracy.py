@@ -14,18 +14,18 @@ def run(quick: bool) -> list[Result]:
     """Single transfers of 3 s from 5 to 950 Mbit/s, then four of 100 Mbit/s at once."""
     repeats = 1 if quick else 3
     results = []
-    with network(five_switches(1_000_000_000, 4)) as world:
+    with network(five_switches(1_000_000_000, 4)) as emulation:
         for mbps in RATES_MBPS:
-            tenant = pair(world, 1, 0, mbps * 1_000_000)
-            world.admit(tenant)
-            runs = [transfer(world, [tenant], DURATION_S)[0] for _ in range(repeats)]
-            world.dismiss(tenant)
+            tenant = pair(emulation, 1, 0, mbps * 1_000_000)
+            emulation.admit(tenant)
+            runs = [transfer(emulation, [tenant], DURATION_S)[0] for _ in range(repeats)]
+            emulation.dismiss(tenant)
             again = sum(one.retransmits for one in runs)
             results.append(_row(f"single {mbps} Mbit/s", [one.ratio for one in runs], again))
-        four = [pair(world, i + 1, i, 100_000_000) for i in range(4)]
+        four = [pair(emulation, i + 1, i, 100_000_000) for i in range(4)]
         for tenant in four:
-            world.admit(tenant)
-        runs = [one for _ in range(repeats) for one in transfer(world, four, DURATION_S)]
+            emulation.admit(tenant)
+        runs = [one for _ in range(repeats) for one in transfer(emulation, four, DURATION_S)]
         again = sum(one.retransmits for one in runs)
         results.append(_row("four at once, 100 Mbit/s", [one.ratio for one in runs], again))
     return results

@@ -25,7 +25,7 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import ConfigDict
 
 from controller.control_plane import ControlPlane, Outcome
-from controller.flows import desired_flows, tenant_flows
+from controller.flow_rules import desired_flows, tenant_flows
 from controller.values import (
     Conflict,
     InvalidValues,
@@ -119,12 +119,12 @@ class Api:
         raise Refusal(404, f"there is no {url.path}")
 
     def health(self, request: Request) -> Answer:
-        """Whether it is alive; says nothing else, as it asks for no token."""
+        """A sign of life; says nothing else, as it asks for no token."""
         del request
         return Answer(200, {"status": "ok"})
 
     def state(self, request: Request) -> Answer:
-        """What is there, what is missing."""
+        """Switches and tenants, and what is missing."""
         del request
         view = self.plane.view()
         switches = [dataclasses.asdict(switch) for switch in view.switches]
@@ -194,10 +194,10 @@ class Api:
         )
 
     def reconcile(self, request: Request) -> Answer:
-        """Compare every switch with what it ought to have, and mend it."""
-        outcome, mended = self.plane.reconcile(_timeout(request))
-        listed = [dataclasses.asdict(switch) for switch in mended]
-        return _confirmed(outcome, Answer(200, {"mended": listed}))
+        """Compare every switch with what it ought to have, and repair it."""
+        outcome, repaired = self.plane.reconcile(_timeout(request))
+        listed = [dataclasses.asdict(switch) for switch in repaired]
+        return _confirmed(outcome, Answer(200, {"repaired": listed}))
 
 
 _Endpoint = Callable[[Api, Request], Answer]

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from controller.flows import (
+from controller.flow_rules import (
     COOKIE_TAG,
     COOKIE_TAG_MASK,
     AddFlow,
@@ -35,7 +35,7 @@ from controller.flows import (
     tenant_flows,
 )
 from controller.saved_state import StateStore
-from controller.values import Conflict, DesiredState, Switch, Tenant
+from controller.values import Conflict, DesiredState, RepairedSwitch, Switch, SwitchStatus, Tenant
 
 _BASE = 0
 """Stands for the base rules where a tenant's id would stand."""
@@ -64,7 +64,7 @@ class Channel(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How far a change has come: who has not confirmed in time, who has refused and why."""
+    """The progress of a change: switches that have not confirmed in time, or refused and why."""
 
     missing: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
@@ -75,59 +75,35 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class SwitchView:
-    """A switch of the network as the API shows it."""
-
-    dpid: int
-    name: str
-    role: str
-    connected: bool
-    confirmed: bool
-    flows: int
-    foreign_flows: int
-    error: str | None
-
-
-@dataclass(frozen=True)
 class PlaneView:
     """Everything the API shows, taken at one moment."""
 
     revision: int
-    switches: tuple[SwitchView, ...]
+    switches: tuple[SwitchStatus, ...]
     tenants: tuple[tuple[Tenant, int], ...]
     unknown_dpids: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Mended:
-    """What reconciling changed on one switch."""
-
-    dpid: int
-    name: str
-    added: int
-    removed: int
-
-
 @dataclass(eq=False)
 class _Session:
-    """What is known of one connected switch.
+    """The state of one connected switch.
 
-    `asked` and `settling` are the tickets of the request for its rules and of the bundle with the
+    `asked` and `syncing` are the tickets of the request for its rules and of the bundle with the
     difference, while they are under way; `confirmed` is the revision it stands at, -1 before it
-    has settled for the first time; `settled` is False if it refused the difference.
+    has been brought up for the first time; `synced` is False if it refused the difference.
     """
 
     channel: Channel
     asked: int | None = None
-    settling: int | None = None
-    settled: bool = True
+    syncing: int | None = None
+    synced: bool = True
     report: FlowReport = field(default_factory=FlowReport)
     revision_of: dict[int, int] = field(default_factory=dict)
     refusals: dict[int, str] = field(default_factory=dict)
     confirmed: int = -1
     foreign_flows: int = 0
     error: str | None = None
-    mended: tuple[int, int] = (0, 0)
+    repaired: tuple[int, int] = (0, 0)
 
 
 @dataclass(eq=False)
@@ -190,7 +166,7 @@ class ControlPlane:
                 return  # An answer to an earlier question, perhaps of an earlier connection.
             session.report = session.report.joined(report)
             if not more:
-                self._settle(channel.dpid, session)
+                self._sync(channel.dpid, session)
 
     def confirmed(self, channel: Channel, ticket: int) -> None:
         """A switch has carried out everything up to this ticket."""
@@ -199,8 +175,8 @@ class ControlPlane:
             if session is None or ticket not in session.revision_of:
                 return  # Tickets are never given twice: this one was an earlier connection's.
             refusal = session.refusals.pop(ticket, None)
-            if ticket == session.settling:
-                session.settling, session.settled = None, refusal is None
+            if ticket == session.syncing:
+                session.syncing, session.synced = None, refusal is None
             self._advance(channel.dpid, session, session.revision_of.pop(ticket), refusal)
 
     def refused(self, channel: Channel, ticket: int, reason: str) -> None:
@@ -259,7 +235,7 @@ class ControlPlane:
                 wait = self._waiting_for(tenant.dpids, self._revision)
                 for dpid, flows in tenant_flows(tenant).items():
                     self._flows[dpid][tenant.id] = flows
-                    self._send_if_settled(dpid, added(flows))
+                    self._send_if_synced(dpid, added(flows))
             else:
                 wait = self._waiting_for(tenant.dpids, self._arrived[tenant.id])
         outcome = self._outcome(wait, timeout_s)
@@ -280,7 +256,7 @@ class ControlPlane:
     def wait_connected(self, dpids: Iterable[int] | None, timeout_s: float) -> Outcome:
         """Wait until these switches (all of the network if None) have their rules.
 
-        A switch that refused what it lacked is named as refusing until it is mended. Raises
+        A switch that refused what it lacked is named as refusing until it is repaired. Raises
         `Conflict` for a dpid that is not in the network.
         """
         with self._lock:
@@ -291,12 +267,12 @@ class ControlPlane:
             wait = self._waiting_for(wanted, 0)
             for dpid in wanted:
                 session = self._sessions.get(dpid)
-                if session is not None and not session.settled:
+                if session is not None and not session.synced:
                     wait.refused[dpid] = session.error or "refused its rules"
         return self._outcome(wait, timeout_s)
 
-    def reconcile(self, timeout_s: float) -> tuple[Outcome, tuple[Mended, ...]]:
-        """Ask every switch for its rules and mend what differs. Says what was mended where."""
+    def reconcile(self, timeout_s: float) -> tuple[Outcome, tuple[RepairedSwitch, ...]]:
+        """Ask every switch for its rules and repair what differs. Returns the repairs."""
         with self._lock:
             self._revision += 1
             wait = self._waiting_for(sorted(self._flows), self._revision)
@@ -306,12 +282,12 @@ class ControlPlane:
                     self._ask(session)
         outcome = self._outcome(wait, timeout_s)
         with self._lock:
-            mended = [
-                Mended(switch.dpid, switch.name, *self._sessions[switch.dpid].mended)
+            repaired = [
+                RepairedSwitch(switch.dpid, switch.name, *self._sessions[switch.dpid].repaired)
                 for switch in self._state.switches
-                if switch.dpid in self._sessions and any(self._sessions[switch.dpid].mended)
+                if switch.dpid in self._sessions and any(self._sessions[switch.dpid].repaired)
             ]
-        return outcome, tuple(mended)
+        return outcome, tuple(repaired)
 
     @property
     def state(self) -> DesiredState:
@@ -335,11 +311,11 @@ class ControlPlane:
     # --------------------------------------------------------------------------- the works
 
     def _stands(self, dpid: int) -> bool:
-        """Whether a switch has confirmed everything that is wanted of it."""
+        """True if a switch has confirmed everything that is wanted of it."""
         session = self._sessions.get(dpid)
         return (
             session is not None
-            and session.settled
+            and session.synced
             and session.asked is None
             and session.confirmed >= 0
             and not session.revision_of
@@ -350,21 +326,21 @@ class ControlPlane:
         session.report = FlowReport()
         session.channel.request_flows(session.asked)
 
-    def _settle(self, dpid: int, session: _Session) -> None:
+    def _sync(self, dpid: int, session: _Session) -> None:
         wanted = [flow for flows in self._flows.get(dpid, {}).values() for flow in flows]
         changes = difference(wanted, session.report)
         adds = sum(isinstance(change, AddFlow) for change in changes)
-        session.mended = (adds, len(changes) - adds)
+        session.repaired = (adds, len(changes) - adds)
         session.foreign_flows = session.report.foreign_count
         session.asked, session.report, session.error = None, FlowReport(), None
         if changes:
-            session.settling = self._next_ticket()
-            self._send(session, changes, session.settling)
+            session.syncing = self._next_ticket()
+            self._send(session, changes, session.syncing)
         else:
-            session.settled = True
+            session.synced = True
             self._advance(dpid, session, self._revision, None)
 
-    def _send_if_settled(self, dpid: int, changes: Sequence[Change]) -> None:
+    def _send_if_synced(self, dpid: int, changes: Sequence[Change]) -> None:
         session = self._sessions.get(dpid)
         if session is not None and session.asked is None:
             self._send(session, changes, self._next_ticket())
@@ -397,7 +373,7 @@ class ControlPlane:
         wait = self._waiting_for(tenant.dpids, self._revision)
         for dpid in tenant.dpids:
             del self._flows[dpid][tenant.id]
-            self._send_if_settled(dpid, removed(tenant.id))
+            self._send_if_synced(dpid, removed(tenant.id))
         return wait
 
     def _waiting_for(self, dpids: Iterable[int], revision: int) -> _Wait:
@@ -429,9 +405,9 @@ class ControlPlane:
         switch = self._state.switch_by_dpid.get(dpid)
         return switch.name if switch else f"dpid {dpid}"
 
-    def _switch_view(self, switch: Switch) -> SwitchView:
+    def _switch_view(self, switch: Switch) -> SwitchStatus:
         session = self._sessions.get(switch.dpid)
-        return SwitchView(
+        return SwitchStatus(
             dpid=switch.dpid,
             name=switch.name,
             role=switch.role,

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 from controller.api_client import ControllerClient
@@ -26,7 +25,7 @@ KILL_TIMEOUT_S = 60.0
 
 
 class ControllerNotStarted(RuntimeError):
-    """The controller ended, or said nothing, instead of getting ready.
+    """The controller ended, or answer nothing, instead of getting ready.
 
     `exit_code` is its own (None if it had to be killed) and `error` its word for the reason, such
     as "port-taken", with `port`.
@@ -70,12 +69,7 @@ class ControllerProcess:
     def __enter__(self) -> ControllerProcess:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
@@ -148,24 +142,24 @@ def start_controller(
         finally:
             os.close(writer)
         try:
-            said = _first_line(reader, START_TIMEOUT_S)
+            answer = _first_line(reader, START_TIMEOUT_S)
         finally:
             os.close(reader)
-        if said.get("ready") is not True:
-            raise _not_started(process, said, log_file)
+        if answer.get("ready") is not True:
+            raise _not_started(process, answer, log_file)
     return ControllerProcess(
         process=process,
         token=token,
-        openflow_port=_integer(said, "openflow_port"),
-        api_port=_integer(said, "api_port"),
-        library=str(said["library"]),
-        library_version=str(said["library_version"]),
-        user=str(said["user"]),
+        openflow_port=_integer(answer, "openflow_port"),
+        api_port=_integer(answer, "api_port"),
+        library=str(answer["library"]),
+        library_version=str(answer["library_version"]),
+        user=str(answer["user"]),
     )
 
 
-def _integer(said: dict[str, object], key: str) -> int:
-    value = said[key]
+def _integer(answer: dict[str, object], key: str) -> int:
+    value = answer[key]
     if not isinstance(value, int):
         raise TypeError(f"the controller says {key} is {value!r}")
     return value
@@ -183,14 +177,14 @@ def _first_line(reader: int, timeout_s: float) -> dict[str, object]:
         if not part:
             return {}
         text += part
-    said = json.loads(text)
-    return said if isinstance(said, dict) else {}
+    answer = json.loads(text)
+    return answer if isinstance(answer, dict) else {}
 
 
 def _not_started(
-    process: subprocess.Popen[bytes], said: dict[str, object], log: IO[bytes]
+    process: subprocess.Popen[bytes], answer: dict[str, object], log: IO[bytes]
 ) -> ControllerNotStarted:
-    """What to raise for a controller that did not get ready; makes sure that it is gone."""
+    """The error of a controller that did not get ready; makes sure that it is gone."""
     try:
         exit_code: int | None = process.wait(1.0)
     except subprocess.TimeoutExpired:
@@ -201,7 +195,7 @@ def _not_started(
     message = last or f"the controller ended with {exit_code} before it was ready"
     if exit_code is None:
         message = f"the controller was not ready within {START_TIMEOUT_S:g} s; {last}"
-    error, port = said.get("error"), said.get("port")
+    error, port = answer.get("error"), answer.get("port")
     return ControllerNotStarted(
         message,
         exit_code,

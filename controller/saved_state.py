@@ -50,7 +50,7 @@ class StateStore:
         return cls(directory, os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def load(self) -> DesiredState:
-        """What was saved last. `InvalidValues` names the file that does not make sense."""
+        """The state that was saved last. `InvalidValues` names a file that does not make sense."""
         names = sorted(os.listdir(self.descriptor))  # noqa: PTH208 - the open directory
         for name in names:
             if name.endswith(_UNFINISHED):

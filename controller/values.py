@@ -1,4 +1,4 @@
-"""What the controller is told: switches, tenants and the state it has to bring about.
+"""Input of the controller: switches, tenants and the state it has to bring about.
 
 All values are frozen. A value that exists is well-formed: construction checks everything that can
 be checked without looking at other values and raises `InvalidValues` with *all* problems at once.
@@ -35,20 +35,20 @@ _STRICT = ConfigDict(extra="forbid", strict=True)
 Value = TypeVar("Value")
 
 
-class InvalidValues(ValueError):
-    """Something given is not well-formed. `problems` names all that is wrong, one line each."""
+class _Problems(ValueError):
+    """`problems` names all that is wrong, one line each."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
         super().__init__("; ".join(self.problems))
 
 
-class Conflict(ValueError):
-    """Well-formed, but it does not fit what is there already. `problems` has one line each."""
+class InvalidValues(_Problems):
+    """Something given is not well-formed."""
 
-    def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("; ".join(self.problems))
+
+class Conflict(_Problems):
+    """Well-formed, but it does not fit what is there already."""
 
 
 class UnknownTenant(LookupError):
@@ -269,7 +269,7 @@ class DesiredState:
         return replace(self, tenants=tuple(t for t in self.tenants if t.id != tenant_id))
 
     def place_problems(self, tenant: Tenant) -> list[str]:
-        """What of the tenant's place does not exist in this network."""
+        """Parts of the tenant's place that do not exist in this network."""
         known = self.switch_by_dpid
         problems = [f"switch {d} is not in the network" for d in tenant.dpids if d not in known]
         for dpid, port in sorted(tenant.vm_ports | tenant.tree_ports):
@@ -282,6 +282,30 @@ class DesiredState:
                     f"VM {vm.index} sits on {known[vm.dpid].name}, a {role} switch, not a server"
                 )
         return problems
+
+
+@dataclass(frozen=True)
+class SwitchStatus:
+    """A switch as the controller sees it. `confirmed`: it has all the rules it ought to have."""
+
+    dpid: int
+    name: str
+    role: str
+    connected: bool
+    confirmed: bool
+    flows: int
+    foreign_flows: int
+    error: str | None
+
+
+@dataclass(frozen=True)
+class RepairedSwitch:
+    """Changes of `reconcile` on one switch."""
+
+    dpid: int
+    name: str
+    added: int
+    removed: int
 
 
 # ------------------------------------------------------------------------------------- JSON

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jobs.request import JobRequest
-from jobs.workload.streams import stream
+from jobs.workload.distributions import stream
 
 
 @dataclass(frozen=True)

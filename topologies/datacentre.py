@@ -8,10 +8,11 @@ each with the link's full capacity (full duplex).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +22,25 @@ IntArray = npt.NDArray[np.int64]
 Kind = Literal["tree", "fat-tree", "custom", "flat"]
 
 
-def _frozen(array: npt.ArrayLike) -> IntArray:
-    out = np.array(array, dtype=np.int64)
+def frozen_array(values: npt.ArrayLike) -> IntArray:
+    """A read-only int64 copy, as every array of a :class:`DataCentre` is."""
+    out = np.array(values, dtype=np.int64)
     out.setflags(write=False)
     return out
 
 
 Path: TypeAlias = "tuple[str | int, ...]"
+
+MAX_NODES = 1_000_000
+MAX_LINK_BPS = 10**15
+MAX_MEMORY_MIB = 10**12
+
+
+class Problems(list[tuple[Path, str]]):
+    """The problems of a builder's arguments, each with the path of the argument."""
+
+    def report(self, message: str, *path: str | int) -> None:
+        self.append((path, message))
 
 
 class TopologyError(ValueError):
@@ -37,9 +50,9 @@ class TopologyError(ValueError):
     and what is wrong there.
     """
 
-    def __init__(self, problems: list[tuple[Path, str]]) -> None:
+    def __init__(self, problems: Iterable[tuple[Path, str]]) -> None:
         self.problems = tuple(problems)
-        super().__init__("; ".join(f"{_dotted(path)}: {text}" for path, text in problems))
+        super().__init__("; ".join(f"{_dotted(path)}: {text}" for path, text in self.problems))
 
 
 def _dotted(path: Path) -> str:
@@ -76,13 +89,13 @@ class Tree:
     def child_list(self) -> IntArray:
         """All nodes with a parent, grouped by parent in order of id; see :attr:`child_start`."""
         inside = np.flatnonzero(self.parent >= 0)
-        return _frozen(inside[np.argsort(self.parent[inside], kind="stable")])
+        return frozen_array(inside[np.argsort(self.parent[inside], kind="stable")])
 
     @cached_property
     def child_start(self) -> IntArray:
         """``child_list[child_start[v]:child_start[v + 1]]`` are ``v``'s children, by id."""
         counts = np.bincount(self.parent[self.parent >= 0], minlength=len(self.parent))
-        return _frozen(np.concatenate(([0], np.cumsum(counts))))
+        return frozen_array(np.concatenate(([0], np.cumsum(counts))))
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
@@ -98,7 +111,7 @@ class Tree:
         """Nodes in the tree: the root and everything with a parent, by id."""
         inside = self.parent >= 0
         inside[self.root] = True
-        return _frozen(np.flatnonzero(inside))
+        return frozen_array(np.flatnonzero(inside))
 
     def path_to_root(self, node: int) -> list[int]:
         """``node`` and its ancestors, bottom up, ending at the root."""
@@ -118,7 +131,7 @@ def _index(ids: IntArray) -> Index:
     """``ids`` as a slice where they are consecutive: numpy then copies nothing."""
     if len(ids) and np.array_equal(ids, np.arange(ids[0], ids[0] + len(ids))):
         return slice(int(ids[0]), int(ids[0]) + len(ids))
-    return _frozen(ids)
+    return frozen_array(ids)
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,33 +165,33 @@ class Layer:
 
     @cached_property
     def linked(self) -> bool:
-        """Whether the edges have links; all of a layer's do, or none."""
+        """True if the edges have links; all of a layer's do, or none."""
         return bool(len(self.link)) and int(self.link[0]) >= 0
 
     @cached_property
     def segments(self) -> IntArray:
         """First edge of every switch: what ``ufunc.reduceat`` takes."""
-        return _frozen(self.start[:-1])
+        return frozen_array(self.start[:-1])
 
     @cached_property
     def owner(self) -> IntArray:
         """For every edge the position in ``switches`` of its switch."""
-        return _frozen(np.repeat(np.arange(len(self.switches)), np.diff(self.start)))
+        return frozen_array(np.repeat(np.arange(len(self.switches)), np.diff(self.start)))
 
     @cached_property
     def shared(self) -> bool:
-        """Whether some child hangs below more than one of the switches."""
+        """True if some child hangs below more than one of the switches."""
         return len(np.unique(self.child)) < len(self.child)
 
     @cached_property
     def edges_by_child(self) -> IntArray:
         """The edges in order of their child, and of their switch for one child."""
-        return _frozen(np.argsort(self.child, kind="stable"))
+        return frozen_array(np.argsort(self.child, kind="stable"))
 
     @cached_property
     def children_sorted(self) -> IntArray:
         """``child`` in the order of :attr:`edges_by_child`."""
-        return _frozen(self.child[self.edges_by_child])
+        return frozen_array(self.child[self.edges_by_child])
 
     def position(self, switch: int) -> int:
         """Where ``switch`` stands in ``switches``."""
@@ -232,7 +245,7 @@ class DataCentre:
     @cached_property
     def directed_capacity_bps(self) -> IntArray:
         """Capacity of every directed link, shape ``(2 * n_links,)``."""
-        return _frozen(np.repeat(self.link_capacity_bps, 2))
+        return frozen_array(np.repeat(self.link_capacity_bps, 2))
 
     @cached_property
     def nic_bps(self) -> IntArray:
@@ -240,7 +253,7 @@ class DataCentre:
         nic = np.zeros(self.n_servers, dtype=np.int64)
         at_server = self.link_lower < self.n_servers
         np.add.at(nic, self.link_lower[at_server], self.link_capacity_bps[at_server])
-        return _frozen(nic)
+        return frozen_array(nic)
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
@@ -252,7 +265,7 @@ class DataCentre:
 
     @cached_property
     def uniform_depth(self) -> bool:
-        """Whether every edge spans exactly one level, so that all servers are equally deep."""
+        """True if every edge spans exactly one level, so that all servers are equally deep."""
         return all(bool(np.all(self.level[k.child] == k.level - 1)) for k in self.layers)
 
     @cached_property
@@ -261,7 +274,7 @@ class DataCentre:
         first = np.full(self.n_nodes, -1, dtype=np.int64)
         for tree in reversed(self.trees):
             first[tree.members] = tree.root
-        return _frozen(first)
+        return frozen_array(first)
 
     @cached_property
     def tree_by_root(self) -> dict[int, Tree]:
@@ -303,10 +316,10 @@ def _layers(datacentre: DataCentre) -> tuple[Layer, ...]:
         layers.append(
             Layer(
                 level=level,
-                switches=_frozen(switches),
-                start=_frozen(np.append(start, len(here))),
-                child=_frozen(child[here]),
-                link=_frozen(link[here]),
+                switches=frozen_array(switches),
+                start=frozen_array(np.append(start, len(here))),
+                child=frozen_array(child[here]),
+                link=frozen_array(link[here]),
             )
         )
     return tuple(layers)
@@ -338,9 +351,91 @@ def make_tree(root: int, n_nodes: int, edges: dict[int, tuple[int, int]], level:
     for node, (above, link) in edges.items():
         parent[node] = above
         uplink[node] = link
-    return Tree(root=root, parent=_frozen(parent), uplink=_frozen(uplink), level=level)
+    return Tree(root=root, parent=frozen_array(parent), uplink=frozen_array(uplink), level=level)
 
 
-def frozen_array(values: npt.ArrayLike) -> IntArray:
-    """A read-only int64 copy: what every array of a :class:`DataCentre` is."""
-    return _frozen(values)
+# ------------------------------------------------------------------ the builders' arguments
+
+
+def whole(value: object) -> bool:
+    """True if ``value`` is a whole number (``True`` is none)."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def at_least(problems: Problems, path: Path, value: object, least: int, noun: str) -> bool:
+    """Notes a problem unless ``value`` is a whole number of at least ``least``."""
+    if not whole(value):
+        problems.report(f"{noun} is a whole number, not {value!r}", *path)
+        return False
+    if int(value) < least:  # type: ignore[call-overload]
+        problems.report(f"{noun} must be at least {least}, not {value}", *path)
+        return False
+    return True
+
+
+def capacity(problems: Problems, path: Path, value: object) -> bool:
+    """Notes a problem unless ``value`` is a usable link capacity in bit/s."""
+    if not whole(value):
+        problems.report(f"a link's capacity is a whole number of bit/s, not {value!r}", *path)
+        return False
+    if not 0 < int(value) <= MAX_LINK_BPS:  # type: ignore[call-overload]
+        problems.report(
+            f"a link's capacity must be above 0 and at most 1000 Tbit/s, not {value} bit/s", *path
+        )
+        return False
+    return True
+
+
+def capacities(
+    problems: Problems, link_bps: int | Sequence[int], levels: int, name: str = "link_bps"
+) -> list[int]:
+    """Capacity per level from the top down; one number serves all levels."""
+    if isinstance(link_bps, int | np.integer):
+        capacity(problems, (name,), link_bps)
+        return [int(link_bps)] * levels
+    if len(link_bps) not in (1, levels):
+        problems.report(
+            f"{len(link_bps)} capacities for {levels} levels of links: give {levels}, or one", name
+        )
+    good = [capacity(problems, (name, i), value) for i, value in enumerate(link_bps)]
+    if not all(good) or not len(link_bps):
+        return [1] * levels
+    return [int(value) for value in (link_bps if len(link_bps) > 1 else [link_bps[0]] * levels)]
+
+
+def slot_array(
+    problems: Problems, slots: int | Sequence[int], n_servers: int | None, name: str
+) -> IntArray:
+    """Slots of every server from one number or a list; None: nobody knows how many servers."""
+    if isinstance(slots, int | np.integer) and not isinstance(slots, bool):
+        at_least(problems, (name,), slots, 1, "slots per server")
+        return np.full(n_servers or 0, int(slots), dtype=np.int64)
+    if isinstance(slots, bool) or not isinstance(slots, Sequence | np.ndarray):
+        problems.report(f"slots are a whole number or a list of them, not {slots!r}", name)
+        return np.zeros(n_servers or 0, dtype=np.int64)
+    if n_servers is not None and len(slots) != n_servers:
+        problems.report(f"{len(slots)} slot counts for {n_servers} servers", name)
+    good = [at_least(problems, (name, i), s, 0, "a slot count") for i, s in enumerate(slots)]
+    if not all(good) or len(slots) != n_servers:
+        return np.zeros(n_servers or 0, dtype=np.int64)
+    if not any(slots):
+        problems.report("no server has a slot", name)
+    return np.array(slots, dtype=np.int64)
+
+
+def memory_array(
+    problems: Problems, memory: int | Sequence[int], n_servers: int | None, name: str
+) -> IntArray:
+    """Memory of every server in MiB from one number or a list; None: nobody knows how many."""
+    listed = not isinstance(memory, int | np.integer)
+    each: list[Any] = list(memory) if isinstance(memory, Sequence) else [memory]
+    for i, value in enumerate(each):
+        path: Path = (name, i) if listed else (name,)
+        known = at_least(problems, path, value, 1, "a server's memory in MiB")
+        if known and int(value) > MAX_MEMORY_MIB:
+            problems.report(f"{value} MiB are more than any server has", *path)
+    if listed and n_servers is not None and len(each) != n_servers:
+        problems.report(f"{len(each)} amounts of memory for {n_servers} servers", name)
+    if problems or n_servers is None:
+        return np.zeros(n_servers or 0, dtype=np.int64)
+    return np.array(each if listed else each * n_servers, dtype=np.int64)

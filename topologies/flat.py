@@ -6,8 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from topologies.arguments import MAX_NODES, Problems, at_least, memory_array, slot_array
-from topologies.datacentre import DataCentre, IntArray, TopologyError, Tree, frozen_array
+from topologies.datacentre import (
+    MAX_NODES,
+    DataCentre,
+    IntArray,
+    Problems,
+    TopologyError,
+    Tree,
+    at_least,
+    frozen_array,
+    memory_array,
+    slot_array,
+)
 
 
 def flat(
@@ -19,9 +29,9 @@ def flat(
     bandwidth fits. ``memory_mib`` is every node's memory; None: it limits nothing. Raises
     TopologyError with all problems at once.
     """
-    problems: Problems = []
+    problems = Problems()
     if at_least(problems, ("nodes",), nodes, 1, "the number of nodes") and nodes >= MAX_NODES:
-        problems.append((("nodes",), f"{nodes:,} nodes: fewer than {MAX_NODES:,} are supported"))
+        problems.report(f"{nodes:,} nodes: fewer than {MAX_NODES:,} are supported", "nodes")
     slot_counts = slot_array(problems, slots, None if problems else int(nodes), "slots")
     memory = None
     if memory_mib is not None:

@@ -1,4 +1,4 @@
-"""What every agent shares: the wait for the start, its stopwatch, and how it ends."""
+"""The common part of all agents: channel, wait for the start, stopwatch, end."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class Channel:
         self._sock.close()
 
     def heard(self) -> list[Begin]:
-        """What the caller has said since the last call; raises CallerGone at its end."""
+        """Messages of the caller since the last call; raises CallerGone at its end."""
         begins: list[Begin] = []
         try:
             data = self._sock.recv(65536)

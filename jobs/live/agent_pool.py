@@ -77,7 +77,7 @@ class _Line:
     sock: socket.socket
     rest: bytes = b""
     started: bool = False
-    held: list[Message] = field(default_factory=list)  # said before its AgentStarted was read
+    held: list[Message] = field(default_factory=list)  # sent before its AgentStarted was read
 
 
 class AgentPool:
@@ -300,14 +300,14 @@ class AgentPool:
                     self._take_message(line, text)
 
     def _take_message(self, line: _Line, text: bytes) -> None:
-        said = decode_message(text)
+        content = decode_message(text)
         message: Message
-        if isinstance(said, Ready):
-            message = AgentReady(line.agent_id, said)
-        elif isinstance(said, Progress):
-            message = AgentProgress(line.agent_id, said)
-        elif isinstance(said, AgentReport):
-            message = AgentDone(line.agent_id, said)
+        if isinstance(content, Ready):
+            message = AgentReady(line.agent_id, content)
+        elif isinstance(content, Progress):
+            message = AgentProgress(line.agent_id, content)
+        elif isinstance(content, AgentReport):
+            message = AgentDone(line.agent_id, content)
         else:
             return
         (self._messages if line.started else line.held).append(message)

@@ -89,7 +89,7 @@ class CommandAgent:
             raise AgentFailure(self._how(child.returncode))
 
     def report(self, error: str | None) -> AgentReport:
-        """How long it took and what CPU time it used."""
+        """Its duration and the CPU time it used."""
         start_ns, end_ns = self._watch.start_ns, time.monotonic_ns()
         return AgentReport(self._plan.index, start_ns, end_ns, cpu_s=self._cpu_s(), error=error)
 

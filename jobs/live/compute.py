@@ -71,7 +71,7 @@ class ComputeAgent:
                 time.sleep(_PERIOD_S)
 
     def report(self, error: str | None) -> AgentReport:
-        """What has been burnt so far."""
+        """CPU time used so far."""
         start_ns, end_ns = self._watch.start_ns, time.monotonic_ns()
         return AgentReport(
             self._plan.index, start_ns, end_ns, cpu_s=self._watch.cpu_s(), error=error

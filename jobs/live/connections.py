@@ -191,7 +191,7 @@ class Connections:
         return order
 
     def _connect(self, attempt: _Attempt) -> None:
-        """Call a receiver; it goes on in :meth:`_connected`."""
+        """Call a receiver; :meth:`_connected` continues."""
         sock = attempt.sock
         code = sock.connect_ex((attempt.order.ip, attempt.order.port))
         if code not in (0, errno.EINPROGRESS):
@@ -201,7 +201,7 @@ class Connections:
         self._selector.register(sock, selectors.EVENT_WRITE, lambda: self._connected(attempt))
 
     def _connected(self, attempt: _Attempt) -> None:
-        """Say hello; it goes on in :meth:`_welcomed`."""
+        """Say hello; :meth:`_welcomed` continues."""
         sock = attempt.sock
         code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
@@ -263,8 +263,7 @@ VM_SYSCTLS: tuple[tuple[str, str], ...] = (
     # 66 bytes, which a VM that also sends takes from its own cap: 2.2 % of two segments.
     ("net.ipv4.tcp_tso_rtt_log", "20"),
     # A receiver's window that does not hold a sender back: with the kernel's 128 kB it begins at
-    # 42 kB, and stood in the way for 40 ms of the first 300 (60 Mbit/s, round trips of 30 ms):
-    # docs/decisions/0235.
+    # 42 kB, and stood in the way for 40 ms of the first 300 (60 Mbit/s, round trips of 30 ms).
     ("net.ipv4.tcp_rmem", "4096 1048576 6291456"),
 )
 

@@ -80,7 +80,7 @@ class TransferAgent:
             self._selector.close()
 
     def report(self, error: str | None) -> AgentReport:
-        """What has been moved so far."""
+        """Volumes moved so far."""
         return AgentReport(
             index=self._plan.index,
             start_ns=self._watch.start_ns,
@@ -159,7 +159,7 @@ class TransferAgent:
         return wait_s
 
     def _allowed_bytes(self, sending: Sending) -> int:
-        """What ``sending`` may hand to the kernel now."""
+        """Bytes that ``sending`` may hand to the kernel now."""
         if self._production is None:
             return sending.left_bytes
         return min(sending.left_bytes, self._production.produced_bytes - self._sent_bytes)
@@ -211,7 +211,7 @@ class TransferAgent:
             )
 
     def _take_in(self) -> None:
-        """Count what waits to be read: where the job goes on elsewhere, it is not sent again."""
+        """Count payload that waits to be read: it is not sent again where the job resumes."""
         if self._watch.start_ns is None:
             return
         for receiving in self._connections.receivings:

@@ -93,7 +93,7 @@ class TransferPlan(Plan):
         return replace(self, ip=ips[self.index], sends=sends)
 
     def remaining(self, report: AgentReport | None, arrived: Arrived) -> TransferPlan:  # noqa: ARG002
-        """What receivers have counted is not sent again.
+        """The payload that receivers have not counted.
 
         A stretch of the demand curve in which nothing is sent cannot be divided: it is done again.
         """
@@ -208,7 +208,7 @@ def chunks(total_bytes: int, steps: Sequence[tuple[float, int]]) -> Iterator[Chu
 
 
 class Production:
-    """How many bytes the application has produced by now.
+    """Bytes that the application has produced by now.
 
     Call :meth:`advance` with the present whenever something may have changed. ``cpu_share`` is
     the CPU a chunk costs, as a share of its duration: a chunk is finished when both its time has
@@ -231,7 +231,7 @@ class Production:
 
     @property
     def blocked(self) -> bool:
-        """Whether the network must take something before production goes on."""
+        """True while the network must take something before production continues."""
         return self._chunk is not None and self.due_ns is None
 
     def cpu_missing_ns(self, cpu_ns: int) -> int:

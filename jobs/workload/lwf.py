@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Literal
 from xml.parsers import expat
 
-from jobs.workload.lines import Complaints, CutOff, LineProblem, opened
-from jobs.workload.swf import shown
+from jobs.workload.traces import Complaints, LineProblem, shown
 
 LeaseKind = Literal["AR", "IM", "BE"]
 """Advance reservation, immediate, best effort (MBFCBS, Section 3)."""
@@ -27,7 +26,7 @@ _TIME = re.compile(r"(\d{1,6}):([0-5]\d):([0-5]\d)(?:\.(\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class LeaseRecord:
     """A lease that is asked for. Times in seconds; ``cores`` and ``memory_mb`` are per node.
 
     ``real_s`` is how long it is really used, where it is known to end before its time.
@@ -48,10 +47,10 @@ class Lease:
 
 @dataclass(frozen=True)
 class Lwf:
-    """What a file holds; ``skipped`` leases were left out, ``examples`` says why of the first."""
+    """A file's leases; ``skipped`` were left out, ``examples`` says why of the first."""
 
     path: Path
-    leases: tuple[Lease, ...]
+    leases: tuple[LeaseRecord, ...]
     skipped: int = 0
     examples: tuple[LineProblem, ...] = ()
 
@@ -60,19 +59,14 @@ def read_lwf(path: Path, *, lenient: bool = False) -> Lwf:
     """The leases of a file of either form. Raises :class:`TraceErrors`, and OSError."""
     complaints = Complaints()
     lines: list[str] = []
-    with opened(path) as source:
-        try:
-            lines.extend(source)
-        except CutOff as damage:
-            message = f"the compressed file is cut off or damaged here ({damage})"
-            complaints.add_of_file(len(lines) + 1, 1, message)
+    with complaints.reading(path) as source:
+        for text in source:
+            lines.append(text)
+            complaints.line += 1
     start = next((text.lstrip() for text in lines if text.strip()), "")
     read = _Xml(complaints).read if start.startswith("<") else _Lines(complaints).read
     leases = read(lines)
-    if not leases and not complaints.found:
-        complaints.add_of_file(max(len(lines), 1), 1, "the file ends here and holds no lease")
-    if complaints.found and (not lenient or not leases):
-        raise complaints.errors(path, len(leases))
+    complaints.conclude(path, len(leases), lenient=lenient, noun="lease")
     return Lwf(path, tuple(leases), complaints.found, tuple(complaints.first))
 
 
@@ -85,8 +79,8 @@ class _Lines:
     def __init__(self, complaints: Complaints) -> None:
         self._complaints = complaints
 
-    def read(self, lines: list[str]) -> list[Lease]:
-        leases: list[Lease] = []
+    def read(self, lines: list[str]) -> list[LeaseRecord]:
+        leases: list[LeaseRecord] = []
         for number, text in enumerate(lines, 1):
             if text.strip() and not text.lstrip().startswith("#"):
                 lease = self._lease(text, number)
@@ -94,22 +88,20 @@ class _Lines:
                     leases.append(lease)
         return leases
 
-    def _lease(self, text: str, line: int) -> Lease | None:
+    def _lease(self, text: str, line: int) -> LeaseRecord | None:
         words = list(re.finditer(r"\S+", text))
         if not words[0].group()[:1].isdigit() and words[0].group()[:1] != "-":
             message = f"{shown(text.strip())} is no line of this format: {len(LINE_FIELDS)} fields"
             self._complaints.add(line, words[0].start() + 1, message)
             return None
         if len(words) != len(LINE_FIELDS):
-            hint = ": the line is cut off" if len(words) < len(LINE_FIELDS) else ""
-            message = f"has {len(words)} fields, not {len(LINE_FIELDS)}{hint}"
-            self._complaints.add(line, words[-1].end(), message)
+            self._complaints.add_of_count(line, words[-1].end(), len(words), len(LINE_FIELDS))
             return None
         values: list[int] = []
         for k, word in enumerate(words[:8]):
-            said = _objection(LINE_FIELDS[k], word.group())
-            if said is not None:
-                message = f"field {k + 1} ({LINE_FIELDS[k]}): {said}"
+            wrong = _objection(LINE_FIELDS[k], word.group())
+            if wrong is not None:
+                message = f"field {k + 1} ({LINE_FIELDS[k]}): {wrong}"
                 self._complaints.add(line, word.start() + 1, message)
                 return None
             values.append(int(word.group()))
@@ -119,7 +111,7 @@ class _Lines:
             self._complaints.add(line, words[1].start() + 1, message)
             return None
         kind: LeaseKind = "BE" if start < 0 else "IM" if start == arrival else "AR"
-        return Lease(
+        return LeaseRecord(
             f"lease-{line:05}",
             kind,
             float(arrival),
@@ -145,20 +137,16 @@ def _objection(field: str, word: str) -> str | None:
     return None
 
 
-def _in_order(lease: Lease, above: list[Lease], complaints: Complaints) -> bool:
-    if above and lease.arrival_s < above[-1].arrival_s:
-        before = above[-1]
-        said = f"{lease.arrival_s:.15g} s is before line {before.line}'s {before.arrival_s:.15g} s"
-        complaints.add(lease.line, 1, f"arrival: {said}")
-        return False
-    return True
+def _in_order(lease: LeaseRecord, above: list[LeaseRecord], complaints: Complaints) -> bool:
+    latest = (above[-1].arrival_s, above[-1].line) if above else (0.0, 0)
+    return not complaints.is_early(lease.line, 1, "arrival", lease.arrival_s, latest)
 
 
 # ------------------------------------------------------------------ XML
 
 
 class _DocumentTypeError(Exception):
-    """What could define entities that expand without end."""
+    """A document type, which could define entities that expand without end."""
 
 
 class _Xml:
@@ -166,7 +154,7 @@ class _Xml:
 
     def __init__(self, complaints: Complaints) -> None:
         self._complaints = complaints
-        self._leases: list[Lease] = []
+        self._leases: list[LeaseRecord] = []
         self._known: dict[str, int] = {}
         self._now: dict[str, tuple[str, int, int]] | None = None
         self._begun = (0, 0)
@@ -176,17 +164,17 @@ class _Xml:
         self._parser.EndElementHandler = self._end
         self._parser.StartDoctypeDeclHandler = self._refuse_doctype
 
-    def read(self, lines: list[str]) -> list[Lease]:
+    def read(self, lines: list[str]) -> list[LeaseRecord]:
         try:
             self._parser.Parse("".join(lines).encode("latin-1"), True)  # noqa: FBT003 expat's own
         except _DocumentTypeError:
             line, column = self._place()
-            said = "a document type has no place in a lease workload"
-            self._complaints.add_of_file(line, column, said)
+            wrong = "a document type has no place in a lease workload"
+            self._complaints.add_of_file(line, column, wrong)
         except expat.ExpatError as error:
             cut = "no element found" in str(error) or "unclosed" in str(error)
-            said = "the file is cut off here" if cut else expat.ErrorString(error.code)
-            self._complaints.add_of_file(error.lineno, error.offset + 1, f"not XML: {said}")
+            wrong = "the file is cut off here" if cut else expat.ErrorString(error.code)
+            self._complaints.add_of_file(error.lineno, error.offset + 1, f"not XML: {wrong}")
         return self._leases
 
     def _refuse_doctype(self, *_: object) -> None:
@@ -216,13 +204,13 @@ class _Xml:
         if lease is None:
             return
         if lease.name in self._known:
-            said = f"lease {lease.name!r} stands in line {self._known[lease.name]} too"
-            self._complaints.add(lease.line, self._begun[1], said)
+            wrong = f"lease {lease.name!r} stands in line {self._known[lease.name]} too"
+            self._complaints.add(lease.line, self._begun[1], wrong)
         elif _in_order(lease, self._leases, self._complaints):
             self._known[lease.name] = lease.line
             self._leases.append(lease)
 
-    def _lease(self, given: dict[str, tuple[str, int, int]]) -> Lease | None:
+    def _lease(self, given: dict[str, tuple[str, int, int]]) -> LeaseRecord | None:
         found = self._complaints.found
         arrival_s = self._time(given, "lease-request arrival")
         duration_s = self._time(given, "duration time")
@@ -233,14 +221,14 @@ class _Xml:
         memory_mb = self._count(given, "res Memory", 1024)
         if start_s is not None and arrival_s is not None and start_s < arrival_s:
             _, line, column = given["exact time"]
-            said = f"starts at {start_s:.15g} s, before it arrives at {arrival_s:.15g} s"
-            self._complaints.add(line, column, said)
+            wrong = f"starts at {start_s:.15g} s, before it arrives at {arrival_s:.15g} s"
+            self._complaints.add(line, column, wrong)
         if self._complaints.found > found or arrival_s is None or duration_s is None:
             return None
         kind: LeaseKind = "IM" if "now" in given else "BE" if start_s is None else "AR"
         name = given.get("lease id", (str(len(self._leases) + 1), 0, 0))[0]
         preemptible = given.get("lease preemptible", ("true", 0, 0))[0] == "true"
-        return Lease(
+        return LeaseRecord(
             f"lease-{int(name):05}" if name.isdecimal() else name,
             kind,
             arrival_s,
@@ -259,8 +247,8 @@ class _Xml:
         text, line, column = given.get(key, ("", *self._begun))
         match = _TIME.fullmatch(text)
         if match is None:
-            said = f"{shown(text)} is no time as 01:30:00.00" if text else "is missing"
-            self._complaints.add(line, column, f"{key}: {said}")
+            wrong = f"{shown(text)} is no time as 01:30:00.00" if text else "is missing"
+            self._complaints.add(line, column, f"{key}: {wrong}")
             return None
         hours, minutes, seconds, fraction = match.groups()
         whole = int(hours) * 3600 + int(minutes) * 60 + int(seconds)
@@ -271,7 +259,7 @@ class _Xml:
     def _count(self, given: dict[str, tuple[str, int, int]], key: str, absent: int) -> int:
         text, line, column = given.get(key, (str(absent), *self._begun))
         if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
-            said = f"{shown(text)} is no number above 0" if key in given else "is missing"
-            self._complaints.add(line, column, f"{key}: {said}")
+            wrong = f"{shown(text)} is no number above 0" if key in given else "is missing"
+            self._complaints.add(line, column, f"{key}: {wrong}")
             return 1
         return int(text)

@@ -2,22 +2,25 @@
 
 What a line must be is the format's definition (Parallel Workloads Archive, version 2.2). What is
 wrong is named by line and column, all of it at once; ``lenient`` leaves such lines out and counts
-them. Whether a sound record is a job that can be scheduled is not decided here
-(:mod:`jobs.workload.records`).
+them. Of sound records :func:`jobs_of` takes those that are jobs which can be scheduled, and counts
+the others by reason.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from jobs.workload.lines import Complaints, CutOff, LineProblem, opened
+from jobs.workload.parallel_jobs import SHORTEST_S, ParallelJobs
+from jobs.workload.traces import Complaints, LineProblem, shown
 
 FIELDS: tuple[tuple[str, str, type], ...] = (
     ("number", "job number", np.int64),
@@ -56,7 +59,7 @@ Records = np.ndarray[tuple[int], np.dtype[np.void]]
 
 @dataclass(frozen=True, eq=False)
 class Swf:
-    """What a file holds: ``records`` of :data:`RECORD` or part of it, and each one's line.
+    """The content of a file: ``records`` of :data:`RECORD` or part of it, and each one's line.
 
     ``header`` has every ``; Key: value`` comment before the first record, in order of the file;
     ``skipped`` says how many lines were left out, and ``examples`` what was wrong with the first.
@@ -89,39 +92,32 @@ def read_swf(
     any case where there is no record at all; OSError where there is no such file. O(lines): about
     a microsecond a record, and 112 bytes if all its fields are kept.
     """
-    reading = _Reading(first, np.dtype([(n, kind) for n, _, kind in FIELDS if n in names]))
-    with opened(path) as lines:
-        try:
-            reading.take(lines)
-        except CutOff as damage:
-            message = f"the compressed file is cut off or damaged here ({damage})"
-            reading.complaints.add_of_file(reading.line + 1, 1, message)
-    complaints = reading.complaints
-    if reading.kept == 0 and not complaints.found:
-        complaints.add_of_file(max(reading.line, 1), 1, "the file ends here and holds no job")
-    if complaints.found and (not lenient or reading.kept == 0):
-        raise complaints.errors(path, reading.kept)
+    complaints = Complaints()
+    record = np.dtype([(n, kind) for n, _, kind in FIELDS if n in names])
+    log = _Log(first, record, complaints)
+    with complaints.reading(path) as lines:
+        log.take(lines)
+    complaints.conclude(path, log.kept, lenient=lenient)
     return Swf(
         path,
-        {key: tuple(values) for key, values in reading.header.items()},
-        np.concatenate(reading.blocks),
-        np.concatenate(reading.numbers),
+        {key: tuple(values) for key, values in log.header.items()},
+        np.concatenate(log.blocks),
+        np.concatenate(log.numbers),
         complaints.found,
         tuple(complaints.first),
     )
 
 
 @dataclass
-class _Reading:
-    """A file as far as it has been read. Records come in blocks of some thousand lines."""
+class _Log:
+    """A log as far as it has been read. Records come in blocks of some thousand lines."""
 
     first: int | None
     record: np.dtype[np.void]
+    complaints: Complaints
     header: dict[str, list[str]] = field(default_factory=dict)
-    complaints: Complaints = field(default_factory=Complaints)
     blocks: list[Records] = field(default_factory=list)
     numbers: list[npt.NDArray[np.int32]] = field(default_factory=list)
-    line: int = 0
     kept: int = 0
     _key: str | None = None
     _latest: tuple[float, int] = (-np.inf, 0)
@@ -140,7 +136,7 @@ class _Reading:
     def _take_chunk(self, chunk: list[str]) -> None:
         texts: list[str] = []
         where: list[int] = []
-        for number, text in enumerate(chunk, self.line + 1):
+        for number, text in enumerate(chunk, self.complaints.line + 1):
             start = text.lstrip()
             if start[:1] == ";":
                 if not texts and not self.kept:
@@ -148,7 +144,7 @@ class _Reading:
             elif start:
                 texts.append(text)
                 where.append(number)
-        self.line += len(chunk)
+        self.complaints.line += len(chunk)
         if texts:
             self._take_records(texts, np.array(where, dtype=np.int32))
 
@@ -213,9 +209,7 @@ class _Reading:
         if len(words) != len(FIELDS):
             few = len(words) < len(FIELDS)
             column = words[-1].end() if few else words[len(FIELDS)].start() + 1
-            hint = ": the line is cut off" if few else ""
-            message = f"has {len(words)} fields, not {len(FIELDS)}{hint}"
-            self.complaints.add(line, column, message)
+            self.complaints.add_of_count(line, column, len(words), len(FIELDS))
             return None
         return row
 
@@ -231,8 +225,8 @@ class _Reading:
         for k in np.flatnonzero(wrong.any(axis=1)).tolist():
             field_ = int(np.argmax(wrong[k]))
             column = list(re.finditer(r"\S+", texts[k]))[field_].start() + 1
-            said = _objection(field_, float(values[k, field_]))
-            self.complaints.add(int(where[k]), column, _of_field(field_, said))
+            message = _objection(field_, float(values[k, field_]))
+            self.complaints.add(int(where[k]), column, _of_field(field_, message))
         good: npt.NDArray[np.bool_] = np.logical_not(wrong.any(axis=1))
         return good
 
@@ -253,8 +247,10 @@ class _Reading:
             for k in np.flatnonzero(late).tolist():
                 above = int(holder[k])
                 column = list(re.finditer(r"\S+", texts[k]))[1].start() + 1
-                said = f"{submit_s[k]:.15g} s is before line {lines[above]}'s {times[above]:.15g} s"
-                self.complaints.add(int(where[k]), column, _of_field(1, said))
+                message = (
+                    f"{submit_s[k]:.15g} s is before line {lines[above]}'s {times[above]:.15g} s"
+                )
+                self.complaints.add(int(where[k]), column, _of_field(1, message))
         if latest[-1] > self._latest[0]:
             at = int(np.argmax(times))
             self._latest = (float(times[at]), int(lines[at]))
@@ -287,8 +283,8 @@ class _Reading:
                 if number in known:
                     fresh[k] = False
                     column = texts[k].index(texts[k].split(maxsplit=1)[0]) + 1
-                    said = f"{number} stands in line {known[number]} too"
-                    self.complaints.add(int(where[k]), column, _of_field(0, said))
+                    message = f"{number} stands in line {known[number]} too"
+                    self.complaints.add(int(where[k]), column, _of_field(0, message))
                 else:
                     known[number] = int(where[k])
         self._greatest_number = max(self._greatest_number, int(mine.max()))
@@ -306,10 +302,97 @@ def _objection(field_: int, value: float) -> str:
     return f"{value:.15g} is not a whole number"
 
 
-def _of_field(field_: int, said: str) -> str:
-    return f"field {field_ + 1} ({FIELDS[field_][1]}): {said}"
+def _of_field(field_: int, message: str) -> str:
+    return f"field {field_ + 1} ({FIELDS[field_][1]}): {message}"
 
 
-def shown(text: str) -> str:
-    """A piece of a file as a message may quote it: short, and nothing a terminal would obey."""
-    return repr(text if len(text) <= 40 else f"{text[:37]}...")
+# ------------------------------------------------------------------ from records to jobs
+
+ZeroRun = Literal["raise", "skip"]
+"""What becomes of records with a running time of 0 s: raised to 1 s, or left out."""
+
+NEEDED = (
+    "number", "submit_s", "run_s", "allocated", "requested", "requested_s", "status", "user",
+    "queue",
+)  # fmt: skip
+"""The fields of a record that decide on its job."""
+
+
+@dataclass(frozen=True)
+class JobsOfLog:
+    """The jobs, how many records were left out, and how many were repaired, by reason."""
+
+    jobs: ParallelJobs
+    skipped: Mapping[str, int]
+    repaired: Mapping[str, int]
+
+
+def jobs_of(
+    log: Swf,
+    zero_run: ZeroRun = "raise",
+    shortest_s: float = 0.0,
+    longest_s: float = math.inf,
+) -> JobsOfLog:
+    """The jobs of a log that ran from ``shortest_s`` to ``longest_s``.
+
+    Processors are those requested, else those allocated, else 1. A stated time below the true one
+    is raised to it: the machine would have ended the job, and it did not.
+    """
+    records = log.records
+    keep, skipped = _usable(records, zero_run, shortest_s, longest_s)
+    lines = log.lines
+    if not keep.all():
+        records, lines = records[keep], lines[keep]
+    asked = records["requested"] > 0
+    given = records["allocated"] > 0
+    processes = np.where(asked, records["requested"], records["allocated"])
+    processes = np.where(asked | given, processes, 1)
+    run_s = np.maximum(records["run_s"], SHORTEST_S)
+    stated = records["requested_s"] > 0
+    low = stated & (records["requested_s"] < run_s)
+    repaired = {
+        "processors neither requested nor allocated: 1 taken": ~(asked | given),
+        f"running time below {SHORTEST_S:g} s raised to it": records["run_s"] < SHORTEST_S,
+        "requested time below the running time raised to it": low,
+        "no requested time: the running time taken": ~stated,
+    }
+    jobs = ParallelJobs(
+        number=records["number"].copy(),
+        submit_s=records["submit_s"].copy(),
+        processes=processes.astype(np.int32),
+        run_s=run_s,
+        stated_s=np.where(stated, np.maximum(records["requested_s"], run_s), np.nan),
+        bandwidth_bps=np.zeros(len(records), dtype=np.int64),
+        user=records["user"].copy(),
+        queue=records["queue"].copy(),
+        line=lines,
+    )
+    return JobsOfLog(jobs, skipped, _counts(repaired))
+
+
+def _usable(
+    records: np.ndarray[tuple[int], np.dtype[np.void]],
+    zero_run: ZeroRun,
+    shortest_s: float,
+    longest_s: float,
+) -> tuple[npt.NDArray[np.bool_], dict[str, int]]:
+    """Which records are jobs with a running time, and why the others are not: the first reason."""
+    status, run_s = records["status"], records["run_s"]
+    reasons = {
+        "part of a job that has a record of its own": np.isin(status, (2, 3, 4)),
+        "cancelled before it ran": (status == 5) & (run_s <= 0),
+        "running time unknown": run_s < 0,
+        "ran for 0 s": (run_s == 0) & (zero_run == "skip"),
+        f"ran for less than {shortest_s:g} s": run_s < shortest_s,
+        f"ran for more than {longest_s:g} s": run_s > longest_s,
+    }
+    keep = np.ones(len(records), dtype=np.bool_)
+    first: dict[str, npt.NDArray[np.bool_]] = {}
+    for reason, holds in reasons.items():
+        first[reason] = holds & keep
+        keep &= ~holds
+    return keep, _counts(first)
+
+
+def _counts(marked: Mapping[str, npt.NDArray[np.bool_]]) -> dict[str, int]:
+    return {reason: int(marks.sum()) for reason, marks in marked.items() if marks.any()}

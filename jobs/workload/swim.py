@@ -1,7 +1,7 @@
 """SWIM's Hadoop traces: id, submission and gap in seconds, bytes into maps, shuffled, and out.
 
 One job a line, six fields apart by tabs. Bytes, not tasks: tasks are ⌈map bytes / 64 MB⌉ and one
-reducer where anything is shuffled (docs/decisions/0407).
+reducer where anything is shuffled.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.workload.lines import Complaints, CutOff, LineProblem, opened
-from jobs.workload.swf import shown
+from jobs.workload.traces import Complaints, LineProblem, shown
 
 FIELDS = ("job", "submit time", "gap", "map input", "shuffle", "reduce output")
 BLOCK_BYTES = 64_000_000
@@ -35,7 +34,7 @@ class SwimJob:
 
 @dataclass(frozen=True)
 class Swim:
-    """What a file holds; ``skipped`` lines were left out, ``examples`` says why of the first."""
+    """A file's jobs; ``skipped`` lines were left out, ``examples`` says why of the first."""
 
     path: Path
     jobs: tuple[SwimJob, ...]
@@ -48,21 +47,14 @@ def read_swim(path: Path, *, lenient: bool = False) -> Swim:
     complaints = Complaints()
     jobs: list[SwimJob] = []
     known: dict[str, int] = {}
-    number = 0
-    with opened(path) as lines:
-        try:
-            for number, text in enumerate(lines, 1):
-                job = _job(text.rstrip("\r\n"), number, complaints) if text.strip() else None
-                if job is not None and _fits(job, jobs, known, complaints):
-                    jobs.append(job)
-                    known[job.name] = number
-        except CutOff as damage:
-            message = f"the compressed file is cut off or damaged here ({damage})"
-            complaints.add_of_file(number + 1, 1, message)
-    if not jobs and not complaints.found:
-        complaints.add_of_file(max(number, 1), 1, "the file ends here and holds no job")
-    if complaints.found and (not lenient or not jobs):
-        raise complaints.errors(path, len(jobs))
+    with complaints.reading(path) as lines:
+        for number, text in enumerate(lines, 1):
+            complaints.line = number
+            job = _job(text.rstrip("\r\n"), number, complaints) if text.strip() else None
+            if job is not None and _fits(job, jobs, known, complaints):
+                jobs.append(job)
+                known[job.name] = number
+    complaints.conclude(path, len(jobs), lenient=lenient)
     return Swim(path, tuple(jobs), complaints.found, tuple(complaints.first))
 
 
@@ -73,20 +65,19 @@ def _job(text: str, line: int, complaints: Complaints) -> SwimJob | None:
         complaints.add(line, 1, f"{shown(text)} is no line of this format: 6 fields apart by tabs")
         return None
     if len(words) != len(FIELDS):
-        hint = ": the line is cut off" if len(words) < len(FIELDS) else ""
-        complaints.add(line, len(text), f"has {len(words)} fields, not {len(FIELDS)}{hint}")
+        complaints.add_of_count(line, len(text), len(words), len(FIELDS))
         return None
     values: list[int] = []
     for k, word in enumerate(words[1:], 1):
-        said = None
+        wrong = None
         if not (word.isascii() and word.isdigit()):
             negative = word[:1] == "-" and word[1:].isdigit()
-            said = "negative" if negative else "not a whole number"
+            wrong = "negative" if negative else "not a whole number"
         elif int(word) > _GREATEST:
-            said = "beyond what can be meant"
-        if said is not None:
+            wrong = "beyond what can be meant"
+        if wrong is not None:
             where = f"field {k + 1} ({FIELDS[k]})"
-            complaints.add(line, starts[k], f"{where}: {shown(word)} is {said}")
+            complaints.add(line, starts[k], f"{where}: {shown(word)} is {wrong}")
             return None
         values.append(int(word))
     submit_s, _, map_bytes, shuffle_bytes, output_bytes = values
@@ -96,13 +87,11 @@ def _job(text: str, line: int, complaints: Complaints) -> SwimJob | None:
 def _fits(
     job: SwimJob, above: list[SwimJob], known: dict[str, int], complaints: Complaints
 ) -> bool:
-    """Whether a job is named once and not submitted before the one above it."""
+    """True if a job is named once and not submitted before the one above it."""
     if job.name in known:
-        said = f"{shown(job.name)} stands in line {known[job.name]} too"
-        complaints.add(job.line, 1, f"field 1 (job): {said}")
+        message = f"field 1 (job): {shown(job.name)} stands in line {known[job.name]} too"
+        complaints.add(job.line, 1, message)
         return False
-    if above and job.submit_s < above[-1].submit_s:
-        said = f"{job.submit_s} s is before line {above[-1].line}'s {above[-1].submit_s} s"
-        complaints.add(job.line, len(job.name) + 2, f"field 2 (submit time): {said}")
-        return False
-    return True
+    latest = (above[-1].submit_s, above[-1].line) if above else (0, 0)
+    field, column = "field 2 (submit time)", len(job.name) + 2
+    return not complaints.is_early(job.line, column, field, job.submit_s, latest)

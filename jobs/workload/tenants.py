@@ -1,9 +1,9 @@
-"""Tenants' requests ⟨n, b, p, d⟩ as DCloud's simulations draw them (Section IV.A).
+"""Tenants' requests ⟨n, b, p, d⟩ and their arrivals as in DCloud's simulations (Section IV.A).
 
 The paper gives ``Norm(n̄, 25n̄²)``, ``Norm(b̄, 2b̄²)``, ``Norm(p̄, 2p̄²)``, ``Norm(r̄, 2r̄²)`` and does not
-say what became of the 24 to 42 % of draws that are then negative. Readings are named here
-(docs/decisions/0401): :func:`reading_g`, fitted to the published figures and the default,
-:func:`literal` and :func:`literal_clamped`.
+say what became of the 24 to 42 % of draws that are then negative. Interpretations are named here:
+:func:`interpretation_g`, fitted to the published figures and the default, :func:`literal` and
+:func:`literal_clamped`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,69 @@ import numpy as np
 
 from jobs.demand import Pattern, Transfer
 from jobs.request import SERVICE_TAG, JobRequest
-from jobs.workload.arrivals import HOUR_S, Batch, DayAndNight
-from jobs.workload.laws import Law
-from jobs.workload.streams import stream
+from jobs.workload.distributions import Floats, NormalDistribution, stream
 
 MINUTE_S = 60.0
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True)
+class DayAndNight:
+    """Poisson arrivals: ``per_hour`` by day, ``night_factor`` times that by night, in turns.
+
+    Days and nights last ``half_s`` each, beginning with a day, over ``span_s`` in all (DCloud,
+    Section IV.A: 12 h of λ, 12 h of λ/5).
+    """
+
+    per_hour: float
+    night_factor: float = 0.2
+    span_s: float = 24 * HOUR_S
+    half_s: float = 12 * HOUR_S
+
+    def __post_init__(self) -> None:
+        for name, value in (("per_hour", self.per_hour), ("night_factor", self.night_factor)):
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name} is finite and at least 0, not {value}")
+        if not (math.isfinite(self.span_s) and self.span_s > 0 and self.half_s > 0):
+            raise ValueError("the span and the length of a day are finite and above 0 s")
+
+    def times_s(self, seed: int, name: str = "arrivals") -> Floats:
+        """Arrival times in ``[0, span_s)``, rising.
+
+        A process of rate 1 with its time warped, so that all rates share their random numbers.
+        """
+        starts, expected = self._phases()
+        total = float(expected[-1])
+        rng = stream(seed, name)
+        gaps = rng.standard_exponential(max(16, int(total + 8 * math.sqrt(total) + 8)))
+        clock = np.cumsum(gaps)
+        while clock[-1] < total:
+            clock = np.concatenate((clock, clock[-1] + np.cumsum(rng.standard_exponential(64))))
+        times: Floats = np.interp(clock[clock < total], expected, starts)
+        return times[times < self.span_s]
+
+    def _phases(self) -> tuple[Floats, Floats]:
+        """Where phases begin (and the last one ends), and arrivals expected by then."""
+        starts = np.append(np.arange(0.0, self.span_s, self.half_s), self.span_s)
+        factor = np.where(np.arange(len(starts) - 1) % 2 == 0, 1.0, self.night_factor)
+        per_s = self.per_hour / HOUR_S * factor
+        return starts, np.concatenate(([0.0], np.cumsum(per_s * np.diff(starts))))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """``count`` jobs at once, at time 0 (DCloud, Section IV.E)."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        if self.count < 0:
+            raise ValueError(f"a batch has at least 0 jobs, not {self.count}")
+
+    def times_s(self, seed: int, name: str = "arrivals") -> Floats:
+        """``count`` zeros."""
+        del seed, name
+        return np.zeros(self.count)
 
 
 @dataclass(frozen=True)
@@ -37,16 +95,16 @@ class ProfilingError:
 
 @dataclass(frozen=True)
 class Tenants:
-    """What requests look like. ``ratio`` is r = d/p; quantities are drawn independently.
+    """The distributions of requests. ``ratio`` is r = d/p; quantities are drawn independently.
 
     ``vms`` counts, ``bandwidth`` in bit/s, ``duration`` in seconds. A ``service_share`` of the
     jobs are user-facing services: d = p, and tagged as such.
     """
 
-    vms: Law
-    bandwidth: Law
-    duration: Law
-    ratio: Law
+    vms: NormalDistribution
+    bandwidth: NormalDistribution
+    duration: NormalDistribution
+    ratio: NormalDistribution
     profiling_error: ProfilingError = ProfilingError()
     pattern: Pattern = "permutation"
     service_share: float = 0.0
@@ -90,19 +148,19 @@ class Tenants:
         error = self.profiling_error
         if error == ProfilingError():
             return [None] * len(stated_s)
-        drawn = stream(seed, "profiling error").uniform(error.low, error.high, len(stated_s))
-        return [p * (1.0 + e) for p, e in zip(stated_s, drawn.tolist(), strict=True)]
+        errors = stream(seed, "profiling error").uniform(error.low, error.high, len(stated_s))
+        return [p * (1.0 + e) for p, e in zip(stated_s, errors.tolist(), strict=True)]
 
 
-def reading_g(
+def interpretation_g(
     n: float = 120, b_bps: float = 250e6, p_s: float = HOUR_S, r: float = 10.0
 ) -> Tenants:
-    """Reading G, fitted: σ of n, b, p, r is 0.456, 0.09, 2 and 0.447 times the mean; redrawn."""
+    """Interpretation G, fitted: σ of n, b, p, r is 0.456, 0.09, 2, 0.447 of its mean; redrawn."""
     return Tenants(
-        vms=Law(n, 0.456 * n, 1.0),
-        bandwidth=Law(b_bps, 0.09 * b_bps, 1.0),
-        duration=Law(p_s, 2.0 * p_s, MINUTE_S),
-        ratio=Law(r, 0.447 * r, 1.0),
+        vms=NormalDistribution(n, 0.456 * n, 1.0),
+        bandwidth=NormalDistribution(b_bps, 0.09 * b_bps, 1.0),
+        duration=NormalDistribution(p_s, 2.0 * p_s, MINUTE_S),
+        ratio=NormalDistribution(r, 0.447 * r, 1.0),
     )
 
 
@@ -110,10 +168,10 @@ def literal(n: float = 120, b_bps: float = 250e6, p_s: float = HOUR_S, r: float 
     """The printed second parameters as variances: σ = 5n̄, √2b̄, √2p̄, √2r̄; redrawn."""
     root = math.sqrt(2.0)
     return Tenants(
-        vms=Law(n, 5.0 * n, 1.0),
-        bandwidth=Law(b_bps, root * b_bps, 1.0),
-        duration=Law(p_s, root * p_s, MINUTE_S),
-        ratio=Law(r, root * r, 1.0),
+        vms=NormalDistribution(n, 5.0 * n, 1.0),
+        bandwidth=NormalDistribution(b_bps, root * b_bps, 1.0),
+        duration=NormalDistribution(p_s, root * p_s, MINUTE_S),
+        ratio=NormalDistribution(r, root * r, 1.0),
     )
 
 
@@ -121,18 +179,14 @@ def literal_clamped(
     n: float = 120, b_bps: float = 250e6, p_s: float = HOUR_S, r: float = 10.0
 ) -> Tenants:
     """:func:`literal`, with draws below the floor put onto it."""
-    drawn = literal(n, b_bps, p_s, r)
-    return replace(
-        drawn,
-        vms=replace(drawn.vms, rule="clamp"),
-        bandwidth=replace(drawn.bandwidth, rule="clamp"),
-        duration=replace(drawn.duration, rule="clamp"),
-        ratio=replace(drawn.ratio, rule="clamp"),
-    )
+    redrawn = literal(n, b_bps, p_s, r)
+    names = ("vms", "bandwidth", "duration", "ratio")
+    clamped = {name: replace(getattr(redrawn, name), rule="clamp") for name in names}
+    return replace(redrawn, **clamped)
 
 
-READINGS: dict[str, Callable[..., Tenants]] = {
-    "G": reading_g,
+INTERPRETATIONS: dict[str, Callable[..., Tenants]] = {
+    "G": interpretation_g,
     "literal": literal,
     "literal-clamped": literal_clamped,
 }

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from testbed.errors import TestbedError
-from testbed.spec.problems import SpecErrors
+from testbed.spec.document import SpecErrors
 
 STANDARD_OUTPUT = "standard output"
 PIPED_WIDTH = 200

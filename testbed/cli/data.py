@@ -11,13 +11,12 @@ import typer
 from testbed.cli import console
 from testbed.cli.options import Json
 from testbed.errors import BadInput, MachineCannot
-from testbed.spec.files import find_file, search_path
-from testbed.spec.problems import unknown_name
-from testbed.spec.traces import CheckedTrace, FoundTrace, checked, look_for
+from testbed.spec.document import find_file, search_path, unknown_name
+from testbed.spec.trace_sections import CheckedTrace, FoundTrace, checked, look_for
 
 
 class Question(StrEnum):
-    """What can be asked."""
+    """The parts of the command."""
 
     LIST = "list"
     PATH = "path"

@@ -1,4 +1,4 @@
-"""``testbed doctor``: what this machine can do, and the command that mends what it cannot."""
+"""``testbed doctor``: what this machine can do, and the command that helps where it cannot."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def doctor(as_json: Json = False) -> None:
         for check in checks:
             line = f"{MARKS[check.grade]} {escape(check.name)}: {escape(check.found)}"
             out.print(line, soft_wrap=True)
-            if check.mend is not None:
-                out.print(f"     mend: {escape(check.mend)}", soft_wrap=True)
+            if check.hint is not None:
+                out.print(f"     hint: {escape(check.hint)}", soft_wrap=True)
         out.print(escape(sentence), soft_wrap=True)
     if not able:
         raise typer.Exit(MachineCannot.exit_code)

@@ -11,7 +11,7 @@ from testbed.cli import console, options
 from testbed.errors import BadInput
 from testbed.runs.planned import Planned, planned
 from testbed.spec.experiment import Experiment
-from testbed.spec.load import load_experiment
+from testbed.spec.experiment_file import load_experiment
 
 JobId = Annotated[str | None, typer.Option("--job", help="Only this job's text.")]
 NoNetwork = Annotated[

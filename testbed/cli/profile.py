@@ -11,7 +11,7 @@ import typer
 from testbed.cli import console, options
 from testbed.cli.run_progress import shown
 from testbed.errors import BadInput
-from testbed.spec.load import load_experiment
+from testbed.spec.experiment_file import load_experiment
 
 AppPath = Annotated[
     Path, typer.Argument(metavar="APP", help="An experiment file with a workload of kind ladder.")
@@ -44,7 +44,7 @@ def profile(
     3 this machine cannot, 4 the run failed, 130 interrupted and cleaned up.
     """
     experiment = load_experiment(app, options.overrides_of(settings, seed))
-    if experiment.ladder is None:
+    if experiment.sweep is None:
         raise BadInput(
             f"{app}: workload.kind is {experiment.workload}, and a profile needs ladder",
             "write the application as workload: {kind: ladder, application: ...}; examples/"

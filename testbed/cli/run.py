@@ -8,7 +8,7 @@ import typer
 
 from testbed.cli import console, options
 from testbed.cli.run_progress import shown
-from testbed.spec.load import load_experiment
+from testbed.spec.experiment_file import load_experiment
 
 
 def run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from testbed.cli import console
 from testbed.cli.options import Json
-from testbed.spec.schema import experiment_schema
+from testbed.spec.json_schema import experiment_schema
 
 
 def schema(as_json: Json = False) -> None:

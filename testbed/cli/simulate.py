@@ -15,7 +15,7 @@ from testbed.cli import console, options
 from testbed.errors import RunFailed
 from testbed.results.folder import RunFolder, Sink
 from testbed.spec.experiment import Experiment
-from testbed.spec.load import load_experiment
+from testbed.spec.experiment_file import load_experiment
 
 ReplayOf = Annotated[
     Path | None,

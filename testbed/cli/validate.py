@@ -9,9 +9,9 @@ import typer
 
 from testbed.cli import console
 from testbed.cli.options import Json, Lenient, Settings, overrides_of
+from testbed.spec.document import SpecErrors
 from testbed.spec.experiment import Experiment
-from testbed.spec.load import load_experiment
-from testbed.spec.problems import SpecErrors
+from testbed.spec.experiment_file import load_experiment
 from testbed.units import human_bandwidth
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Experiment files.")]

@@ -1,4 +1,4 @@
-"""A placed job as the plans of its agents: who sends how much to whom, on the emulated wire. Pure.
+"""Plans of a placed job's agents, with volumes on the emulated wire. Pure.
 
 Scales (design, "Scales"): ``scale_rate`` divides bandwidths, ``scale_time`` compresses time;
 volumes follow, so that a job of p seconds at b lasts p / scale_time wall seconds at b·scale_rate.
@@ -55,11 +55,11 @@ def time_limit_s(
 def _burners(
     job: JobRequest, tenant: TenantPlan, scale: Scale, granted_bps: int
 ) -> tuple[Plan, ...]:
-    """What each VM burns: its use of a processor, ``scale.cpu`` of one of this machine's each.
+    """Compute plans: each VM uses ``scale.cpu`` of one of this machine's processors a core.
 
     A VM of several cores burns as many times as much, one processor of this machine's at most.
     A process that uses all of its processor is not paced: its node's quota is what it gets, and
-    who else is on the node makes the difference. Jobs that have nobody to talk to idle along.
+    the node's other VMs make the difference. Jobs of a single VM without CPU work sleep.
     """
     demand, true_s = job.demand, job.true_s
     if demand.profile is not None and granted_bps > 0:
@@ -146,8 +146,10 @@ def _measurements(
 def _commands(job: JobRequest, demand: Command, tenant: TenantPlan) -> tuple[Plan, ...]:
     """The application's own command in every VM; it has its rank and peers by its environment."""
     peers = tuple(str(vm.ip) for vm in tenant.vms)
-    told = (("HOSENET_JOB", job.id), ("HOSENET_BANDWIDTH_BPS", str(tenant.rate_bps)))
-    return tuple(CommandPlan(vm.index, str(vm.ip), peers, demand.words, told) for vm in tenant.vms)
+    environment = (("HOSENET_JOB", job.id), ("HOSENET_BANDWIDTH_BPS", str(tenant.rate_bps)))
+    return tuple(
+        CommandPlan(vm.index, str(vm.ip), peers, demand.words, environment) for vm in tenant.vms
+    )
 
 
 def remaining(plans: Sequence[Plan], reports: Mapping[int, AgentReport]) -> tuple[Plan, ...]:

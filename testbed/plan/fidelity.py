@@ -1,7 +1,7 @@
-"""Whether a live run may be believed: pure judgements over what was measured beside the jobs.
+"""Fidelity of a live run: pure judgements over what was measured beside the jobs.
 
-Each check gives a :class:`Finding` with its level, the reason in words and the figures behind it;
-the run's verdict is its worst finding (design, "Validity").
+Each check gives a :class:`Finding` with its level, the reason in words and the metrics behind it;
+the run's verdict is its worst finding.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _ORDER: dict[Level, int] = {"ok": 0, "suspect": 1, "invalid": 2}
 
 @dataclass(frozen=True)
 class Finding:
-    """One check's answer."""
+    """The result of one check."""
 
     level: Level
     check: str
     reason: str
-    figures: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Where doubt begins. ``docs/runs-and-fidelity.md`` says what each was set from."""
+    """Thresholds of the checks. ``docs/runs-and-fidelity.md`` says what each was set from."""
 
     load_suspect: float = 0.9
     load_invalid: float = 1.1
@@ -81,11 +81,11 @@ def reasons(findings: Iterable[Finding]) -> list[str]:
 
 
 def _graded(
-    value: float, suspect: float, invalid: float, check: str, reason: str, figures: dict[str, float]
+    value: float, suspect: float, invalid: float, check: str, reason: str, metrics: dict[str, float]
 ) -> Finding:
     """High values are bad."""
     level: Level = "invalid" if value > invalid else "suspect" if value > suspect else "ok"
-    return Finding(level, check, reason, figures)
+    return Finding(level, check, reason, metrics)
 
 
 def preflight(
@@ -95,18 +95,18 @@ def preflight(
     scale_rate: float,
     limits: Thresholds = Thresholds(),
 ) -> Finding:
-    """What the plan asks of the switches at its peak, rehearsed before the jobs.
+    """Load of the plan's busiest instant, from the load test before the jobs.
 
-    ``asked_bps``: bit/s summed over every port that a bit leaves from ("crossings": a transfer
-    over five switches crosses six times). ``achieved_share``: the slowest rehearsed transfer's
-    estimate over its time. ``busy_share``: how busy the rehearsal kept all processors. What could
-    be forwarded is what was, over how busy that was. (How busy the switch's own thread is tells
-    nothing: it takes the time it is given, and reads 97 % at a third of what it can do.)
+    ``asked_bps``: summed port load, bit/s over every port that a bit leaves from (a transfer over
+    five switches leaves six ports). ``achieved_share``: the slowest test transfer's estimate over
+    its time. ``busy_share``: the share of all processors that the test kept busy. The capacity is
+    what was forwarded over that share. (The CPU use of the switch's own thread tells nothing: it
+    polls, and reads 97 % at a third of what it can forward.)
     """
     delivered = min(1.0, max(achieved_share, 0.001))
     load = max(busy_share, 0.001) / delivered
     if delivered < limits.delivered:
-        # Too little came through although nothing was seen to be busy: then that is the measure.
+        # Too little was delivered although the processors were not busy: this is the measure then.
         load = max(load, 1 / delivered)
     capable_bps = asked_bps / load
     advice = ""
@@ -114,17 +114,17 @@ def preflight(
         fitting = scale_rate * limits.load_suspect / load
         advice = f"; scale.rate: {fitting:.2g} would fit"
     reason = (
-        f"the plan asks the switches for {asked_bps / 1e6:.0f} Mbit/s of port crossings at its "
+        f"the plan asks the switches for {asked_bps / 1e6:.0f} Mbit/s of summed port load at its "
         f"peak, {load:.0%} of the {capable_bps / 1e6:.0f} Mbit/s that this machine can do{advice}"
     )
-    figures = {
+    metrics = {
         "asked_bps": asked_bps,
         "capable_bps": capable_bps,
         "load": load,
         "achieved_share": achieved_share,
         "busy_share": busy_share,
     }
-    return _graded(load, limits.load_suspect, limits.load_invalid, "preflight", reason, figures)
+    return _graded(load, limits.load_suspect, limits.load_invalid, "preflight", reason, metrics)
 
 
 class Starved:
@@ -158,11 +158,10 @@ class Starved:
         return _too_little("starved class", self._worst[0].name, share, self._limits)
 
 
-class HeldBack:
+class CapLimited:
     """A VM's cap that sends too little of its rate over all of a time in which it had a queue.
 
-    Of VMs that send without a pause and that nothing else holds: a queue at the ends of a sample
-    is then a queue in between.
+    Of cap-limited VMs only: a queue at the ends of a sample is then a queue in between.
 
     Its bucket holds 10 ms, so that it loses for good what a later timer would have sent: that is
     worth what it is to the job, and nothing in a long one. A cap that is wrong is so all the time.
@@ -241,13 +240,13 @@ class Exceeding:
 
     def finding(self) -> Finding:
         limits, worst = self._limits, self._worst
-        said = f"{self._name} sent {worst:.1%} of its rate"
+        excess = f"{self._name} sent {worst:.1%} of its rate"
         return _graded(
             worst,
             limits.exceeded_suspect,
             limits.exceeded_invalid,
             "exceeded limit",
-            said if self._name else "no class was used for long",
+            excess if self._name else "no class was used for long",
             {"share": worst},
         )
 
@@ -294,7 +293,7 @@ def processor(
 
 
 def switch(waited: Sequence[float], limits: Thresholds = Thresholds()) -> list[Finding]:
-    """For how much of each second with jobs the switch's thread waited for a processor.
+    """Share of each second with jobs in which the switch's thread waited for a processor.
 
     ``waited``: shares. Meanwhile nothing is forwarded: what arrives waits with it, or is lost in
     front of every class that could count it.
@@ -303,24 +302,24 @@ def switch(waited: Sequence[float], limits: Thresholds = Thresholds()) -> list[F
         return []
     high = _quantile(waited, 0.9)
     reason = f"the switch waited for a processor for {high:.0%} of the time, in the worst tenth"
-    figures = {"waited_p90": high, "waited_mean": sum(waited) / len(waited)}
+    metrics = {"waited_p90": high, "waited_mean": sum(waited) / len(waited)}
     return [
         _graded(
-            high, limits.waited_suspect, limits.waited_invalid, "starved switch", reason, figures
+            high, limits.waited_suspect, limits.waited_invalid, "starved switch", reason, metrics
         )
     ]
 
 
 def lateness(late_s: Sequence[float], limits: Thresholds = Thresholds()) -> list[Finding]:
-    """How late a sleeper woke while jobs ran."""
+    """Lateness of sleeping processes' wake-ups while jobs ran."""
     if not late_s:
         return []
     p99 = _quantile(late_s, 0.99)
     reason = f"a sleeping process woke up to {p99 * 1e3:.0f} ms late (p99)"
-    figures = {"p99_s": p99, "max_s": max(late_s)}
+    metrics = {"p99_s": p99, "max_s": max(late_s)}
     return [
         _graded(
-            p99, limits.late_p99_suspect_s, limits.late_p99_invalid_s, "lateness", reason, figures
+            p99, limits.late_p99_suspect_s, limits.late_p99_invalid_s, "lateness", reason, metrics
         )
     ]
 

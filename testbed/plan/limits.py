@@ -1,11 +1,11 @@
-"""Bandwidth limits as tc values and text: what every link, tenant and VM may send.
+"""Bandwidth limits of every link, tenant and VM as tc values and text.
 
 Pure. The text of a value is the exact line of a ``tc -batch`` file; the live backend executes
 these values and nothing else, so what is stored, shown and tested is what the kernel gets.
 
 - A *link* (each direction, on the port that sends): an HTB root, one class with the link's
-  capacity, and below it a small class for whatever no tenant claims. HTB sends a packet without a
-  class unshaped, therefore the default class.
+  capacity, and below it a small default class. HTB sends a packet without a class unshaped and
+  counts it only in ``direct_packets_stat``, therefore the default class.
 - A *tenant* on a directed link: one class of min(X, N-X)·B below the link's, found by the source
   prefix (hose model; Oktopus; DCloud, Section II).
 - A *VM*: a send cap on ``eth0`` in its namespace and a receive cap on the switch's end.
@@ -26,32 +26,33 @@ Mode = Literal["hard", "work-conserving"]
 Verb = Literal["add", "change", "del"]
 
 LINK_MINOR = 0xFFFF
-UNCLAIMED_MINOR = 0xFFFE
+DEFAULT_CLASS_MINOR = 0xFFFE
 VM_MINOR = 1
 
+# Bytes that a class may send in its turn when it borrows. HTB's default, a tenth of the rate, is
+# more than the 200 kB it accepts without a warning or, at a few Mbit/s, less than a TSO packet.
 QUANTUM_BYTES = 60_000
-# What a class that counts once may send in its turn, and the most that HTB takes for one.
+# PS-P: the bytes that a class of weight 1 may send in its turn, and the most that HTB accepts.
 TURN_BYTES = 16_000
 MAX_QUANTUM_BYTES = 200_000
 MIN_BURST_BYTES = 3_028
-# What the bucket of a VM's own cap holds. The kernel's timer may be late on a busy machine, and
-# what does not fit into the bucket meanwhile is lost; what does is a head start, of 0.3 % in 3 s:
-# decision 0207.
+# The bucket of a VM's own cap. HTB earns tokens by the clock but sends by a timer, which a busy
+# machine fires late: tokens beyond the bucket are lost. A deeper bucket is a head start (10 ms of
+# rate are 0.3 % of a transfer of 3 s).
 BURST_S = 0.010
-# Where a flow has been limited before, a class must be able to make up for the moments in which
-# the switch (one thread, in userspace) was not given a processor: what such a class loses it can
-# never send again, as the next one behind it has the same rate.
+# The bucket of a class behind the VM's own cap. The userspace switch is one thread: while it waits
+# for a processor the class sends nothing, and as the next class has the same rate, what is not made
+# up for at once is never made up for.
 CATCH_UP_S = 0.020
-# A reserved class or cap behind the VM's own: as long as the moments are in which the switch waits
-# for a processor on a machine that does other things too (decision 0238). What comes after such a
-# moment is then let through at once, and nothing of it is dropped.
+# A reserved class or receive cap: as long as the switch waits for a processor on a machine that
+# does other things too. Its arrears then pass at once, and no packet of them is dropped.
 RESERVED_CATCH_UP_S = 0.060
 VM_QUEUE_S = 0.040
 MIN_VM_QUEUE_BYTES = 150_000
 PORT_QUEUE_S = 0.030
 MIN_PORT_QUEUE_BYTES = 120_000
-UNCLAIMED_SHARE = 1000
-MIN_UNCLAIMED_BPS = 64_000
+DEFAULT_CLASS_SHARE = 1000
+MIN_DEFAULT_CLASS_BPS = 64_000
 
 
 def bytes_in(rate_bps: int, duration_s: float) -> int:
@@ -65,7 +66,7 @@ def burst_bytes(rate_bps: int, burst_s: float = BURST_S) -> int:
 
 
 def vm_queue_bytes(rate_bps: int) -> int:
-    """The queue where a VM's own TCP is held back: deep enough never to run dry."""
+    """The queue at a VM's send cap, where its own TCP is limited: deep enough never to run dry."""
     return max(MIN_VM_QUEUE_BYTES, bytes_in(rate_bps, VM_QUEUE_S))
 
 
@@ -76,7 +77,10 @@ def port_queue_bytes(rate_bps: int) -> int:
 
 @dataclass(frozen=True)
 class HtbRoot:
-    """The root queueing discipline of a device; packets without a class go to ``default_minor``."""
+    """The root queueing discipline of a device; packets without a class go to ``default_minor``.
+
+    A veth has none by default (``noqueue``): packets pass at once, and nothing is counted.
+    """
 
     dev: str
     default_minor: int
@@ -89,7 +93,10 @@ class HtbRoot:
 
 @dataclass(frozen=True)
 class HtbClass:
-    """A class ``1:minor`` below ``1:parent_minor`` (0: the root), with both buckets explicit."""
+    """A class ``1:minor`` below ``1:parent_minor`` (0: the root), with both buckets explicit.
+
+    tc would choose buckets for the kernel's timer tick; with TSO they must hold a whole packet.
+    """
 
     dev: str
     parent_minor: int
@@ -202,41 +209,41 @@ def network_limits(network: NetworkPlan) -> tuple[Section, ...]:
 
 def _link_items(dev: str, capacity_bps: int) -> tuple[TcItem, ...]:
     return (
-        HtbRoot(dev, UNCLAIMED_MINOR),
+        HtbRoot(dev, DEFAULT_CLASS_MINOR),
         HtbClass(dev, 0, LINK_MINOR, capacity_bps, capacity_bps, CATCH_UP_S),
-        *_unclaimed(dev, capacity_bps, is_open=False),
+        *_default_class(dev, capacity_bps, borrows=False),
     )
 
 
-def _unclaimed(dev: str, capacity_bps: int, *, is_open: bool) -> tuple[HtbClass, ByteFifo]:
-    """What has no reservation: a trickle; or, for jobs without guarantees, all that is left."""
-    rate_bps = max(MIN_UNCLAIMED_BPS, capacity_bps // UNCLAIMED_SHARE)
-    ceil_bps = max(capacity_bps, rate_bps) if is_open else rate_bps
+def _default_class(dev: str, capacity_bps: int, *, borrows: bool) -> tuple[HtbClass, ByteFifo]:
+    """The class of traffic without a reservation: a trickle, or all that is left of the link."""
+    rate_bps = max(MIN_DEFAULT_CLASS_BPS, capacity_bps // DEFAULT_CLASS_SHARE)
+    ceil_bps = max(capacity_bps, rate_bps) if borrows else rate_bps
     return (
-        HtbClass(dev, LINK_MINOR, UNCLAIMED_MINOR, rate_bps, ceil_bps),
-        ByteFifo(dev, UNCLAIMED_MINOR, port_queue_bytes(ceil_bps)),
+        HtbClass(dev, LINK_MINOR, DEFAULT_CLASS_MINOR, rate_bps, ceil_bps),
+        ByteFifo(dev, DEFAULT_CLASS_MINOR, port_queue_bytes(ceil_bps)),
     )
 
 
-def opening_lines(network: NetworkPlan) -> tuple[Section, ...]:
-    """Every link opened to jobs without guarantees: they share one queue of what is left of it.
+def borrowing_lines(network: NetworkPlan) -> tuple[Section, ...]:
+    """Let jobs without guarantees borrow: they share the default class of every link.
 
     Reservations come first: a class below its own rate is served before one that borrows.
     """
     lines: list[TcLine] = []
     for link in network.links:
         for port in (link.lower, link.upper):
-            was = _unclaimed(port.name, link.capacity_bps, is_open=False)
-            now = _unclaimed(port.name, link.capacity_bps, is_open=True)
+            was = _default_class(port.name, link.capacity_bps, borrows=False)
+            now = _default_class(port.name, link.capacity_bps, borrows=True)
             lines += [TcLine("change", now[0], was[0]), TcLine("change", now[1], was[1])]
     return (Section(None, tuple(lines)),)
 
 
-def closing_lines(network: NetworkPlan) -> tuple[Section, ...]:
-    """The inverse of :func:`opening_lines`."""
+def no_borrowing_lines(network: NetworkPlan) -> tuple[Section, ...]:
+    """The inverse of :func:`borrowing_lines`."""
     return tuple(
         Section(section.netns, tuple(line.undo() for line in section.lines))
-        for section in opening_lines(network)
+        for section in borrowing_lines(network)
     )
 
 
@@ -272,7 +279,7 @@ def tenant_limits(
 def rerate_lines(
     network: NetworkPlan, old: TenantPlan, new: TenantPlan, mode: Mode = "hard"
 ) -> tuple[Section, ...]:
-    """What changes between two rates of one placed tenant: classes, and queues where they differ.
+    """Changes between two rates of one placed tenant: classes, and queues where they differ.
 
     Only ``change``: deleting and adding a class would let the tenant send unlimited in between.
     Raises ValueError if the two differ in more than rates.
@@ -305,7 +312,7 @@ def _differ_in_rate_alone(a: TcItem, b: TcItem) -> bool:
 def removal_lines(
     network: NetworkPlan, tenant: TenantPlan, mode: Mode = "hard"
 ) -> tuple[Section, ...]:
-    """What takes :func:`tenant_limits` away again, filters before the classes they point to."""
+    """Removal of :func:`tenant_limits`, filters before the classes they point to."""
     sections = []
     for section in tenant_limits(network, tenant, mode):
         items = [line.item for line in section.lines]

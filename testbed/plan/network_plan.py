@@ -128,8 +128,8 @@ class TenantPlan:
     weights: tuple[tuple[int, int], ...] = ()
 
     @property
-    def apart(self) -> bool:
-        """Whether its VMs are on servers with no network between them: no flows are for it."""
+    def unconnected(self) -> bool:
+        """True if its VMs are on servers with no network between them: it gets no flows."""
         return not self.edges and len({vm.slot.server for vm in self.vms}) > 1
 
 
@@ -166,12 +166,11 @@ def network_plan(
     datacentre: DataCentre,
     prefix: str = "hn",
     scale_rate: float = 1.0,
-    berths: Sequence[int] | None = None,
+    namespaces_per_server: Sequence[int] | None = None,
 ) -> NetworkPlan:
     """Names and numbers of the live network.
 
-    ``berths``: VM namespaces per server where they are more than its slots
-    (:mod:`testbed.plan.peak_load`).
+    ``namespaces_per_server``: where there are to be more VM namespaces than slots.
 
     Nodes of a flat data centre stand alone: its one switch is notional (:func:`check_reachable`).
     Raises BadInput when a name would not fit.
@@ -197,7 +196,11 @@ def network_plan(
 
     slots: list[Slot] = []
     for server in range(datacentre.n_servers):
-        for index in range(int(datacentre.slots[server]) if berths is None else berths[server]):
+        for index in range(
+            int(datacentre.slots[server])
+            if namespaces_per_server is None
+            else namespaces_per_server[server]
+        ):
             port = take(server, f"v{index}")
             serial = len(slots) + 1
             mac = "02:48:4e:" + ":".join(f"{(serial >> s) & 255:02x}" for s in (16, 8, 0))
@@ -265,7 +268,7 @@ def tenant_plan(
 
 
 def proximate_weights(datacentre: DataCentre, placement: Placement) -> tuple[tuple[int, int], ...]:
-    """What a tenant counts for on the links of its tree under PS-P: its VMs below each.
+    """Weights of a tenant on the links of its tree under PS-P: its VMs below each.
 
     W = α·W_X/N_X with X the side that is nearer, every VM's W being 1 and shared by all it talks to
     through the link (FairCloud; JSA, Section V.A).

@@ -1,7 +1,12 @@
-"""The most that a plan asks of the switches at one instant: from the events of a dry run. Pure.
+"""Peaks of a plan, from the events of a dry run: port load, and VM namespaces per server. Pure.
 
-Who has a reservation counts by it. Who has none may send as much as its application wants and the
-links leave: max-min fair shares of that, as hoses (:func:`shares_bps`).
+A job with a reservation counts by it. One without may send as much as its application wants and
+the links leave: max-min fair shares of that, as hoses (:func:`shares_bps`).
+
+A VM that is preempted keeps its namespace, its connections and its limits while another VM uses
+its slot, and a background VM runs beside the foreground's. A server that never sees either needs
+one namespace a slot; others get what the dry run needed and one a slot more, as the live run's
+order of events may differ.
 """
 
 from __future__ import annotations
@@ -21,8 +26,8 @@ _ROUNDING = 1e-6
 """A share that is whole but for the arithmetic, in bit/s."""
 
 
-def crossings_bps(job_rate_bps: int, n_vms: int, links: Iterable[tuple[int, int]]) -> int:
-    """Bit/s over all ports that a job's hose can load: every VM's own two, and its links."""
+def port_load_bps(job_rate_bps: int, n_vms: int, links: Iterable[tuple[int, int]]) -> int:
+    """Summed port load of a job's hose, in bit/s: every VM's own two ports, and its links."""
     return 2 * n_vms * job_rate_bps + sum(bps for _, bps in links)
 
 
@@ -61,23 +66,23 @@ def peak(history: Iterable[events.Event], datacentre: DataCentre) -> tuple[event
             case _:
                 continue
         together = with_shares(datacentre, running, wanted)
-        total = sum(map(reserved_crossings_bps, together))
+        total = sum(map(reserved_port_load_bps, together))
         if total > most:
             most, at_peak = total, together
     return at_peak
 
 
-def reserved_crossings_bps(reserved: events.JobReserved) -> int:
-    """:func:`crossings_bps` of a reservation."""
+def reserved_port_load_bps(reserved: events.JobReserved) -> int:
+    """:func:`port_load_bps` of a reservation."""
     n_vms = sum(count for _, count in reserved.vms_on)
     links = [(link, bps) for link, bps in reserved.links]
-    return crossings_bps(reserved.rate_bps, n_vms, links)
+    return port_load_bps(reserved.rate_bps, n_vms, links)
 
 
 def with_shares(
     datacentre: DataCentre, running: Mapping[str, events.JobReserved], wanted: Mapping[str, int]
 ) -> tuple[events.JobReserved, ...]:
-    """Who runs, by id; who sends without a reservation (``wanted``: at most what) has its share."""
+    """Running jobs by id; those without a reservation have a share, ``wanted`` at most."""
     free_bps = [int(bps) for bps in datacentre.directed_capacity_bps]
     units: dict[str, dict[int, int]] = {}
     for job_id in sorted(running):
@@ -119,11 +124,13 @@ def shares_bps(
     return {job_id: floor(rate + _ROUNDING) for job_id, rate in zip(units, rates, strict=True)}
 
 
-# -------------------------------------------------------------------------------------- berths
+# ----------------------------------------------------------------- namespaces per server
 
 
-def berths(histories: Iterable[Iterable[events.Event]], slots: Sequence[int]) -> tuple[int, ...]:
-    """Namespaces per server that all of these runs can do with; at least its slots."""
+def namespaces_per_server(
+    histories: Iterable[Iterable[events.Event]], slots: Sequence[int]
+) -> tuple[int, ...]:
+    """VM namespaces per server that suffice for all of these runs; at least its slots."""
     most = list(slots)
     for history in histories:
         peak, beyond = _peak(history, len(slots))

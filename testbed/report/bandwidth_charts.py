@@ -21,7 +21,7 @@ from testbed.report.plot_style import (
 from testbed.results.bandwidth_sweep import MeasuredSweep
 from testbed.results.metrics import JobRow
 from testbed.results.tables import Verdict
-from testbed.spec.expectation import ApplicationExpectation, Band
+from testbed.spec.experiment import ApplicationExpectation, Band
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

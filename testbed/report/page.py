@@ -39,7 +39,7 @@ from testbed.results.folder import RunFolder
 from testbed.results.metrics import LIVE, Summary
 from testbed.results.reading import Run, load_run, policy_folders, read_json
 from testbed.results.tables import Verdicts, link_rows, stored_expectation, stored_verdicts
-from testbed.spec.expectation import ApplicationExpectation, Expectation
+from testbed.spec.experiment import ApplicationExpectation, Expectation
 
 MAX_TABLE_ROWS = 200
 MAX_SHORT_TABLE = 24

@@ -1,7 +1,7 @@
 """Measured bandwidth sweep of an application: times per bandwidth, threshold, and profile file.
 
 ``profile.json`` in a run folder holds what :meth:`MeasuredSweep.to_json` gives; ``profile.yaml``
-is what a job's ``profile`` names (docs/decisions/0460).
+is what a job's ``profile`` names (docs/decisions/32).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from testbed.errors import RunFailed
 from testbed.events import Int, Number
 from testbed.results.metrics import JobRow
 from testbed.results.reading import checked
-from testbed.spec.profile import profile_text
-from testbed.spec.sourced import Ladder
+from testbed.spec.experiment import BandwidthSweep
+from testbed.spec.job_entries import profile_text
 from testbed.units import format_share, human_bandwidth
 
 PROFILE = "profile.yaml"
@@ -158,7 +158,7 @@ def measured_sweep(
     return MeasuredSweep(application, tolerance, ordered, profile)
 
 
-def sweep_of_rows(sweep: Ladder, rows: Sequence[JobRow]) -> MeasuredSweep:
+def sweep_of_rows(sweep: BandwidthSweep, rows: Sequence[JobRow]) -> MeasuredSweep:
     """The profile in a run's jobs. Raises RunFailed where one of them did not finish."""
     own = [row for row in rows if row.application == sweep.application]
     failed = [row for row in own if row.outcome != "finished" or row.measured_s is None]

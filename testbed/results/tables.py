@@ -21,7 +21,7 @@ from testbed.results import folder as names
 from testbed.results.folder import RunFolder
 from testbed.results.metrics import Fidelity, JobRow, Summary, tally
 from testbed.results.reading import Run, checked, read_events
-from testbed.spec.expectation import Band, Expectation
+from testbed.spec.experiment import Band, Expectation
 from topologies.datacentre import DataCentre
 
 JOB_COLUMNS = (

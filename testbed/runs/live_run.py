@@ -12,13 +12,13 @@ from types import FrameType
 from jobs.live.agent_pool import AgentPoolError
 from testbed import events
 from testbed.backends.emu.cleanup import uninterrupted
-from testbed.backends.emu.emulation import LiveOptions, LiveWorld, live_world
+from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.live_backend import LiveBackend
-from testbed.backends.emu.preflight import rehearse
+from testbed.backends.emu.preflight import preflight_load_test
 from testbed.errors import BadInput, RunFailed
 from testbed.plan.fidelity import Finding
 from testbed.plan.network_plan import check_reachable
-from testbed.plan.peak_load import berths, peak
+from testbed.plan.peak_load import namespaces_per_server, peak
 from testbed.results import folder as names
 from testbed.results.folder import DiskReserve, EventLog, RunFolder, Sink
 from testbed.results.tables import conclude_all
@@ -86,21 +86,21 @@ def _run_policies(
     slots = [int(count) for count in experiment.datacentre.slots]
     with (
         terminated_as_interrupt(),
-        live_world(
+        emulate(
             experiment.datacentre,
             experiment.scale,
             options,
             top.path / names.LOGS,
             experiment.name,
             show.narrate,
-            berths(plans, slots),
+            namespaces_per_server(plans, slots),
         ) as emulation,
     ):
         for policy, plan in zip(experiment.policies, plans, strict=True):
             folder = top.policy(policy.label) if several else top
-            emulation.network.close_links()
+            emulation.network.forbid_borrowing()
             show.narrate("preflight: load test at the plan's busiest instant")
-            found = rehearse(
+            found = preflight_load_test(
                 emulation, experiment.scale, experiment.seed, peak(plan, experiment.datacentre)
             )
             show.narrate(f"preflight: {found.level}: {found.reason}")
@@ -113,7 +113,7 @@ def _one_policy(
     policy: PolicySpec,
     plan: list[events.Event],
     preflight_finding: Finding,
-    emulation: LiveWorld,
+    emulation: Emulation,
     folder: RunFolder,
     show: LiveRun,
     command: list[str],
@@ -152,7 +152,7 @@ def _begun(
     experiment: Experiment,
     policy: PolicySpec,
     command: list[str],
-    emulation: LiveWorld,
+    emulation: Emulation,
     reserve: DiskReserve,
 ) -> EventLog:
     """The folder with all that is known before the first event. Raises RunFailed, OSError."""
@@ -170,7 +170,7 @@ def _before_the_end(sink: Sink, backend: LiveBackend, first: Finding) -> Sink:
             for found in [first, *backend.watch.findings()]:
                 sink(
                     events.FidelityNoted(
-                        event.t, found.level, found.check, found.reason, found.figures
+                        event.t, found.level, found.check, found.reason, found.metrics
                     )
                 )
         sink(event)

@@ -17,7 +17,7 @@ from testbed.plan.network_plan import (
     scaled_bps,
     tenant_plan,
 )
-from testbed.plan.peak_load import berths
+from testbed.plan.peak_load import namespaces_per_server
 from testbed.runs.playing import dry_run
 from testbed.spec.experiment import Experiment, PolicySpec
 
@@ -63,7 +63,7 @@ def planned(experiment: Experiment, policy: PolicySpec) -> Planned:
     """Dry-run a policy and write down flows and tc text of every tenant. Raises BadInput."""
     check_reachable(experiment.datacentre, experiment.jobs)
     history = dry_run(experiment, policy)
-    room = berths([history], [int(count) for count in experiment.datacentre.slots])
+    room = namespaces_per_server([history], [int(count) for count in experiment.datacentre.slots])
     network = network_plan(experiment.datacentre, "hn", experiment.scale.rate, room)
     free = {server: list(slots) for server, slots in network.slots_of_server.items()}
     taken: dict[str, tuple[int, TenantPlan]] = {}

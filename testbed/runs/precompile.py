@@ -12,7 +12,7 @@ from pathlib import Path
 
 from testbed.compiled import LazyLoop
 from testbed.runs.playing import dry_run
-from testbed.spec.load import parse_experiment
+from testbed.spec.experiment_file import parse_experiment
 
 EXPERIMENTS = {
     "DCloud's search": """\

@@ -37,10 +37,10 @@ def profiled(experiment: Experiment, recorded: RunRecord, to: Path | None) -> Pr
 
     Raises RunFailed where a run of the sweep did not finish: half a sweep is no profile.
     """
-    if experiment.ladder is None:
+    if experiment.sweep is None:
         raise ValueError(f"{experiment.name} has no bandwidth sweep")
     try:
-        measured = sweep_of_rows(experiment.ladder, recorded.results.rows)
+        measured = sweep_of_rows(experiment.sweep, recorded.results.rows)
     except RunFailed as error:
         raise RunFailed(error.message, f"see {recorded.folder.path}") from None
     folder = recorded.folder

@@ -3,8 +3,7 @@
 Algorithm 2. Jobs start in order of arrival while they fit. The first that does not is the *head*.
 If it would fit without the jobs that arrived after it, they are suspended and it starts; otherwise
 jobs behind it are backfilled into what is free, in order of arrival or, in BgMBF-SDF, the shortest
-first. Whoever is suspended keeps its progress and its place by arrival. Readings:
-docs/decisions/0413.
+first. A suspended job keeps its progress and its place by arrival.
 """
 
 from __future__ import annotations
@@ -15,18 +14,16 @@ from typing import Literal, get_args
 from jobs.request import JobRequest
 from testbed.embedding.base import Embedder
 from testbed.embedding.placement import Placement, Refusal
-from testbed.schedulers.actions import Action, Arrived, Ended, PolicyEvent
-from testbed.schedulers.admission import Admission
-from testbed.schedulers.planning import Pass, Refused
-from testbed.schedulers.policy import PolicyKind, View, parameter
+from testbed.schedulers.policy import PolicyKind, parameter
+from testbed.schedulers.queues import HoseQueue, Pass
 
 Evict = Literal["all", "needed"]
-"""Whom a head evicts: every backfilled job, as printed, or as few as it takes."""
+"""Jobs that a head evicts: every backfilled one, as printed, or as few as it takes."""
 
 EVICT: tuple[Evict, ...] = get_args(Evict)
 
 
-class BgMBF:
+class BgMBF(HoseQueue):
     """See the module. ``cost_s`` is how long a suspended job takes to be restored."""
 
     def __init__(
@@ -37,87 +34,75 @@ class BgMBF:
         evict: Evict = "all",
         cost_s: float = 0.0,
     ) -> None:
-        self.name = "bgmbf-sdf" if shortest_first else "bgmbf"
-        self._embedder = embedder
+        super().__init__("bgmbf-sdf" if shortest_first else "bgmbf", embedder, cost_s=cost_s)
         self._shortest_first = shortest_first
         self._evict = evict
-        self._cost_s = cost_s
-        self._admission = Admission(embedder)
-        self._refused = Refused()
 
-    def decide(self, view: View, event: PolicyEvent) -> list[Action]:
-        if isinstance(event, Ended) and event.more:
-            return []
-        if isinstance(event, Arrived):
-            rejected = self._admission.refuse(view, view.job(event.job_id))
-            if rejected is not None:
-                return [rejected]
-        plan = Pass(view, self._embedder, self._refused, self._cost_s)
-        queue = {job_id: view.job(job_id) for job_id in view.waiting()}
+    def schedule(self, plan: Pass, fresh: JobRequest | None) -> None:
+        queue = {job_id: plan.view.job(job_id) for job_id in plan.view.waiting()}
         head = self._start_heads(plan, queue)
         if head is not None:
-            self._backfill(plan, queue, head, event)
-        return plan.actions
+            del queue[head.id]
+            self._backfill(plan, list(queue.values()), head, fresh)
 
     def _start_heads(self, plan: Pass, queue: dict[str, JobRequest]) -> JobRequest | None:
-        """Start whoever stands first, again and again; the first that has to wait."""
+        """Lines 1-4: starts the first of the queue, again and again; the first that must wait."""
         while queue:
             head = min(queue.values(), key=lambda job: plan.view.order(job.id))
             refusal = plan.try_to_start(head)
-            if refusal is not None and not plan.place_alone(head):
+            if refusal is not None:
                 evicted = self._start_by_force(plan, head)
                 if not evicted:
                     plan.wait(head, refusal.reason)
                     return head
-                queue.update((job.id, job) for job in evicted)
+                queue.update((job_id, plan.view.job(job_id)) for job_id in evicted)
             del queue[head.id]
         return None
 
-    def _start_by_force(self, plan: Pass, head: JobRequest) -> list[JobRequest]:
-        """Lines 12-20: start the head in the place of jobs that arrived later; those evicted."""
+    def _start_by_force(self, plan: Pass, head: JobRequest) -> list[str]:
+        """Lines 12-20: starts the head in the place of jobs that arrived later; those evicted."""
         later = plan.backfilled(head)
         if not later:
             return []
-        whom, answer = self._victims(plan, head, later)
+        victims, answer = self._victims(plan, head, later)
         if isinstance(answer, Refusal):
             return []
-        for job in whom:
-            plan.evict(job, f"{head.id} stands first and needs its place")
+        for job_id in victims:
+            plan.evict(job_id, f"{head.id} stands first and needs its place")
         plan.start(head, answer)
-        return whom
+        return victims
 
     def _victims(
-        self, plan: Pass, head: JobRequest, later: list[JobRequest]
-    ) -> tuple[list[JobRequest], Placement | Refusal]:
-        answer = plan.without(later).fit(head)
+        self, plan: Pass, head: JobRequest, later: list[str]
+    ) -> tuple[list[str], Placement | Refusal]:
+        """Lines 13-16: the jobs without which the head fits, and its place then."""
+        answer = plan.free.without(later).fit(head)
         if self._evict == "all" or isinstance(answer, Refusal):
             return later, answer
         # The latest first, as many as it takes; then spare those that turn out not to be needed.
-        whom = later
+        victims = later
         for first in range(len(later) - 1, -1, -1):
-            fewer = plan.without(later[first:]).fit(head)
+            fewer = plan.free.without(later[first:]).fit(head)
             if not isinstance(fewer, Refusal):
-                whom, answer = later[first:], fewer
+                victims, answer = later[first:], fewer
                 break
-        for job in list(whom):
-            others = [each for each in whom if each is not job]
-            fewer = plan.without(others).fit(head)
+        for job_id in list(victims):
+            others = [each for each in victims if each != job_id]
+            fewer = plan.free.without(others).fit(head)
             if others and not isinstance(fewer, Refusal):
-                whom, answer = others, fewer
-        return whom, answer
+                victims, answer = others, fewer
+        return victims, answer
 
     def _backfill(
-        self, plan: Pass, queue: dict[str, JobRequest], head: JobRequest, event: PolicyEvent
+        self, plan: Pass, rest: list[JobRequest], head: JobRequest, fresh: JobRequest | None
     ) -> None:
-        """Lines 5-9 for everybody behind the head."""
-        order = plan.view.order
-        rest = sorted((job for job in queue.values() if job is not head), key=lambda j: order(j.id))
+        """Lines 5-9, for every job behind the head."""
+        rest.sort(key=lambda job: plan.view.order(job.id))
         if self._shortest_first:
             rest.sort(key=lambda job: job.duration_s)
         for job in rest:
             refusal = plan.try_to_start(job)
-            fresh = isinstance(event, Arrived) and event.job_id == job.id
-            if refusal is not None and fresh:
+            if refusal is not None and job is fresh:
                 plan.wait(job, refusal.reason, (head.id,))
 
 

@@ -1,185 +1,128 @@
-"""CMBF and AMBF: backfilling without running times, mended by preemption (CMBF, Section 4.1).
+"""CMBF and AMBF: backfilling without running times, repaired by preemption (CMBF, Section 4.1).
 
-Nobody knows how long a job will run, so whoever fits runs. A job that arrived earlier takes the
-nodes back: it starts whenever the idle nodes and those of jobs that arrived later are enough
-for it, and of those jobs it sends away as few as it needs. In AMBF the head of the queue alone
-may do so. What a preempted job has done is kept; going on costs ``cost_s``.
+Nobody knows how long a job will run, so every job that fits runs. A job that arrived earlier takes
+the nodes back: it starts whenever the idle nodes and those of jobs that arrived later are enough
+for it, and preempts as few of those as it needs. In AMBF the head of the queue alone may do so. A
+preempted job keeps its progress; resuming costs ``cost_s``.
 
 The printed algorithm stops when the idle nodes are *more* than the job needs (line 14); enough
 is as many as it needs. "Backfilling jobs" of a job are the running ones that arrived later: a
-stored list goes stale when the head starts (docs/decisions/0422).
+stored list would be out of date as soon as the head starts.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from testbed.schedulers.actions import (
-    Action,
-    Arrived,
-    Ended,
-    Migrate,
-    PolicyEvent,
-    Preempt,
-    Reject,
-    Start,
-    Wait,
-)
+from jobs.request import JobRequest
+from testbed.reservation.capacity import Holder
+from testbed.schedulers.actions import Action, Migrate, Preempt, Start, Wait
 from testbed.schedulers.policy import PolicyKind, View, parameter
-from testbed.schedulers.slots import Slots
+from testbed.schedulers.queues import NodeQueue
 
 MIGRATION_COST_S = 20.0
 
-Entry = tuple[int, str, int]
-"""A job by its order of arrival: order, identity, nodes."""
 
+class Cmbf(NodeQueue[Holder]):
+    """``head_only``: AMBF. ``cost_s``: what resuming costs a preempted job, 20 s as published.
 
-class Cmbf:
-    """``head_only``: AMBF. ``cost_s``: what it costs a preempted job to go on, 20 s as published.
-
-    A decision costs O(waiting + running); an arrival O(1), because after a decision nobody who
-    waits can start, and a newcomer has nobody to preempt.
+    ``queue`` and the holders of nodes stand in order of arrival. A decision costs O(waiting +
+    running); an arrival O(1), because after a decision no waiting job can start, and a newcomer has
+    nobody to preempt.
     """
 
     def __init__(
         self, name: str = "cmbf", *, head_only: bool = False, cost_s: float = MIGRATION_COST_S
     ) -> None:
-        self.name = name
+        super().__init__(name)
         self._head_only = head_only
         self._cost_s = cost_s
-        self._slots: Slots | None = None
-        self._queue: list[Entry] = []
-        self._running: list[Entry] = []
-        self._held: dict[str, list[int]] = {}
-        self._entries: dict[str, Entry] = {}
-        self._rate_bps: dict[str, int] = {}
-        self._began: set[str] = set()
-        self._said: str | None = None
+        self._preempted: set[str] = set()
 
-    def decide(self, view: View, event: PolicyEvent) -> list[Action]:
-        slots = self._slots
-        if slots is None:
-            slots = self._slots = Slots(view.datacentre)
-        if isinstance(event, Arrived):
-            return self._arrive(view, slots, event.job_id)
-        if isinstance(event, Ended):
-            self._leave(slots, event.job_id)
-            if not event.more and self._queue:
-                return self._plan(slots)
-        return []
+    def arrive(self, view: View, job: JobRequest) -> list[Action]:
+        entry = (view.order(job.id), 0, job.n_vms, job.id)
+        if job.n_vms <= len(self.nodes.free):
+            return [self._start(view, entry)]
+        self.queue.append(entry)
+        return [self._waits(entry)]
 
-    # -- what happens -----------------------------------------------------------------------
-
-    def _arrive(self, view: View, slots: Slots, job_id: str) -> list[Action]:
-        job = view.job(job_id)
-        wrong = slots.objection(job)
-        if wrong is not None:
-            return [Reject(job_id, wrong)]
-        entry = (view.order(job_id), job_id, job.n_vms)
-        self._entries[job_id] = entry
-        if job.bandwidth_bps:
-            self._rate_bps[job_id] = job.bandwidth_bps
-        if job.n_vms <= len(slots.free):
-            return [self._start(slots, entry)]
-        self._queue.append(entry)
-        return [self._waits(slots, entry)]
-
-    def _leave(self, slots: Slots, job_id: str) -> None:
-        entry = self._entries.pop(job_id, None)
-        self._began.discard(job_id)
-        self._rate_bps.pop(job_id, None)
-        if entry is None:
-            return
-        held = self._held.pop(job_id, None)
-        if held is None:
-            self._queue.remove(entry)
-        else:
-            slots.give_back(held)
-            del self._running[bisect_left(self._running, entry)]
-
-    # -- Algorithm 1 ------------------------------------------------------------------------
-
-    def _plan(self, slots: Slots) -> list[Action]:
-        """Go through the queue in order of arrival; whoever can start does."""
+    def schedule(self, view: View) -> list[Action]:
+        """Algorithm 1: every job of the queue in order of arrival starts if it can."""
         out: list[Action] = []
-        queue, running = self._queue, self._running
+        queue, nodes = self.queue, self.nodes
         place, ahead = 0, 0
-        later = sum(n for _, _, n in running)
+        later = sum(n for _, _, n, _ in nodes.holders)
         while place < len(queue):
             entry = queue[place]
-            order, _, n = entry
-            while ahead < len(running) and running[ahead][0] < order:
-                later -= running[ahead][2]
+            order, _, n, _ = entry
+            while ahead < len(nodes.holders) and nodes.holders[ahead][0] < order:
+                later -= nodes.holders[ahead][2]
                 ahead += 1
-            idle = len(slots.free)
-            if idle + (0 if self._head_only and place else later) == 0:
+            may_preempt = not (self._head_only and place)
+            idle = len(nodes.free)
+            if idle + (later if may_preempt else 0) == 0:
                 break
-            if n > idle and n <= idle + later and not (self._head_only and place):
-                for victim in victims(running[ahead:], n - idle):
-                    out.append(self._evict(slots, victim, entry))
+            # Lines 9-17: preempt backfilled jobs where that makes enough room.
+            if may_preempt and idle < n <= idle + later:
+                for victim in victims(nodes.holders[ahead:], n - idle):
+                    out.append(self._preempt(victim, entry))
                     later -= victim[2]
-            if n <= len(slots.free):
+            if n <= len(nodes.free):
                 del queue[place]
-                out.append(self._start(slots, entry))
-                # It arrived before everybody that is looked at from here on.
+                out.append(self._start(view, entry))
+                # It arrived before all jobs that are looked at from here on.
                 ahead += 1
             else:
                 place += 1
-        if queue and queue[0][1] != self._said:
-            self._said = queue[0][1]
-            out.append(self._waits(slots, queue[0]))
-        return out
+        return out + self.first_waits(queue[:1], self._waits)
 
-    def _evict(self, slots: Slots, victim: Entry, winner: Entry) -> Action:
-        slots.give_back(self._held.pop(victim[1]))
-        del self._running[bisect_left(self._running, victim)]
-        insort(self._queue, victim)
-        return Preempt(victim[1], f"{winner[1]} arrived earlier and needs {winner[2]} nodes")
+    def _preempt(self, victim: Holder, winner: Holder) -> Action:
+        order, _, n, job_id = victim
+        self.nodes.give_back(job_id)
+        self._preempted.add(job_id)
+        insort(self.queue, (order, 0, n, job_id))
+        return Preempt(job_id, f"{winner[3]} arrived earlier and needs {winner[2]} nodes")
 
-    def _start(self, slots: Slots, entry: Entry) -> Action:
-        _, job_id, n = entry
-        taken, placement = slots.take(n)
-        self._held[job_id] = taken
-        insort(self._running, entry)
-        if job_id in self._began:
+    def _start(self, view: View, entry: Holder) -> Action:
+        order, _, n, job_id = entry
+        placement = self.nodes.place(job_id, n, order)
+        if job_id in self._preempted:
+            self._preempted.remove(job_id)
             return Migrate(job_id, placement, "nodes are free for it again", self._cost_s)
-        self._began.add(job_id)
-        return Start(job_id, placement, self._rate_bps.get(job_id, 0))
+        return Start(job_id, placement, view.job(job_id).bandwidth_bps)
 
-    # -- why others wait ----------------------------------------------------------------------
-
-    def _waits(self, slots: Slots, entry: Entry) -> Wait:
-        order, job_id, n = entry
-        later = sum(m for at, _, m in self._running if at > order)
-        head = self._queue[0]
-        reason = f"{n} nodes asked, {len(slots.free)} idle, {later} held by jobs that came later"
+    def _waits(self, entry: Holder) -> Wait:
+        order, _, n, job_id = entry
+        later = sum(held for at, _, held, _ in self.nodes.holders if at > order)
+        free, head = len(self.nodes.free), self.queue[0]
+        reason = f"{n} nodes asked, {free} idle, {later} held by jobs that came later"
         if entry == head:
-            holders = tuple(name for at, name, _ in self._running if at < order)
-            return Wait(job_id, f"first in the queue: {reason}", holders)
-        if self._head_only and n <= len(slots.free) + later:
+            behind = tuple(holder for at, _, _, holder in self.nodes.holders if at < order)
+            return Wait(job_id, f"first in the queue: {reason}", behind)
+        if self._head_only and n <= free + later:
             reason += "; the head of the queue alone may preempt"
-        return Wait(job_id, reason, (head[1],))
+        return Wait(job_id, reason, (head[3],))
 
 
-def victims(later: Sequence[Entry], needs: int) -> list[Entry]:
-    """Whom to send away for ``needs`` nodes, of jobs in order of arrival that have as many.
+def victims(later: Sequence[Holder], needs: int) -> list[Holder]:
+    """Jobs to preempt for ``needs`` nodes, out of jobs in order of arrival that have as many.
 
-    Collected latest arrival first until there are enough; then, earliest arrival first, whoever
-    turns out not to be needed is spared (Fig. 1: J6 and J5 are collected, J5 alone goes).
+    Collected latest arrival first until there are enough; then, earliest arrival first, those that
+    turn out not to be needed are spared (Fig. 1: J6 and J5 are collected, J5 alone goes).
     """
-    collected: list[Entry] = []
+    collected: list[Holder] = []
     have = 0
-    for entry in reversed(later):
+    for holder in reversed(later):
         if have >= needs:
             break
-        collected.append(entry)
-        have += entry[2]
-    for entry in reversed(collected[:]):
-        if have - entry[2] >= needs:
-            collected.remove(entry)
-            have -= entry[2]
+        collected.append(holder)
+        have += holder[2]
+    for holder in reversed(collected[:]):
+        if have - holder[2] >= needs:
+            collected.remove(holder)
+            have -= holder[2]
     return collected
 
 

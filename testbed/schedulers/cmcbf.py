@@ -1,19 +1,22 @@
-"""CMCBF and AMCBF: CMBF in front, and whoever fits behind it (CMBF, Section 4.2, Algorithms 2–4).
+"""CMCBF and AMCBF: CMBF in the foreground, and what fits in the background (CMBF, Section 4.2).
 
-Every node has a foreground and a background VM. In front jobs take nodes back from later ones as
-in CMBF; AMCBF lets the first of all that are not in front alone do so. Jobs that have no place in
-front run behind, where the foreground uses less than 96 % of the CPU, and come to the front when
-they can. A job that must leave the front goes behind on the same nodes where their background VMs
-are all idle (that costs nothing), and back into the queue otherwise.
-
-Readings of the text are in docs/decisions/0422.
+Every node has a foreground and a background VM. In the foreground jobs take nodes back from later
+ones as in CMBF; in AMCBF only the first of all jobs outside the foreground may do so. A job without
+a place there runs in the background, where the foreground uses less than 96 % of the CPU, and moves
+to the foreground when it can. A job that must leave the foreground stays on the same nodes where
+their background VMs are all idle (a change of priority, which costs nothing), and goes back into
+the queue otherwise.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass
 
+from jobs.request import JobRequest
+from testbed.embedding.placement import Refusal
+from testbed.reservation.capacity import Holder, NodeCapacity, TierCapacity
 from testbed.schedulers.actions import (
     Action,
     Arrived,
@@ -27,10 +30,8 @@ from testbed.schedulers.actions import (
     Tier,
     Wait,
 )
-from testbed.schedulers.cmbf import MIGRATION_COST_S, CmbfParameters, Entry, victims
+from testbed.schedulers.cmbf import MIGRATION_COST_S, CmbfParameters, victims
 from testbed.schedulers.policy import PolicyKind, View, parameter
-from testbed.schedulers.slots import Slots
-from testbed.schedulers.tiers import TwoTiers
 
 THRESHOLD = 0.96
 """A foreground VM that uses as much leaves nothing for a background VM (Section 3)."""
@@ -39,9 +40,9 @@ CPU = ("known", "unknown")
 
 
 class Cmcbf:
-    """``head_only``: AMCBF. ``cpu``: ``unknown`` puts VMs behind any other, as if all were idle.
+    """``head_only``: AMCBF. ``cpu``: ``unknown`` places background VMs as if every VM were idle.
 
-    ``cost_s``: what going on elsewhere costs a job, 20 s as published. The end of a foreground job
+    ``cost_s``: what resuming elsewhere costs a job, 20 s as published. The end of a foreground job
     costs O(waiting + running) and O(nodes) per job that moves; other events O(waiting + nodes).
     """
 
@@ -59,205 +60,184 @@ class Cmcbf:
         self._head_only = head_only
         self._blind = cpu == "unknown"
         self._cost_s = cost_s
-        self._nodes: TwoTiers | None = None
-        # By order of arrival: who waits, who runs in front, who runs behind.
-        self._queue: list[Entry] = []
-        self._front: list[Entry] = []
-        self._behind: list[Entry] = []
-        self._entry: dict[str, Entry] = {}
+        self._nodes: NodeCapacity | None = None
         self._use: dict[str, tuple[float, ...]] = {}
-        self._at: dict[str, list[int]] = {}
+        self._foreground = self._background = TierCapacity(0, self._use, math.inf)
+        # Waiting jobs by order of arrival, as the holders of both tiers are.
+        self._queue: list[Holder] = []
         self._began: set[str] = set()
-        self._said: str | None = None
-        # Who ended at this instant and where is known only when all of them are in.
-        self._front_left = self._behind_left = False
+        self._recorded: str | None = None
+        # True where a job of that tier ended at this instant: decided about when all of them have.
+        self._foreground_left = self._background_left = False
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
-        if self._nodes is None:
-            self._nodes = TwoTiers(Slots(view.datacentre), THRESHOLD)
+        nodes = self._nodes or self._meet(view)
         if isinstance(event, Arrived):
-            return self._arrive(view, self._nodes, event.job_id)
+            return self._arrive(view, nodes, view.job(event.job_id))
         if isinstance(event, Ended):
-            self._leave(self._nodes, event.job_id)
+            self._leave(event.job_id)
             if not event.more:
-                return self._after_ends(self._nodes)
+                return self._after_ends(nodes)
         return []
+
+    def _meet(self, view: View) -> NodeCapacity:
+        self._nodes = nodes = NodeCapacity(view.datacentre)
+        self._foreground = TierCapacity(nodes.total, self._use, math.inf)
+        self._background = TierCapacity(nodes.total, self._use, THRESHOLD)
+        self._foreground.other, self._background.other = self._background, self._foreground
+        return nodes
 
     # -- events -------------------------------------------------------------------------------
 
-    def _arrive(self, view: View, nodes: TwoTiers, job_id: str) -> list[Action]:
+    def _arrive(self, view: View, nodes: NodeCapacity, job: JobRequest) -> list[Action]:
         """Algorithm 4."""
-        job = view.job(job_id)
-        wrong = nodes.slots.objection(job, any_bandwidth=True)
-        if wrong is not None:
-            return [Reject(job_id, wrong)]
-        entry = (view.order(job_id), job_id, job.n_vms)
-        self._entry[job_id] = entry
-        self._use[job_id] = (0.0,) * job.n_vms if self._blind else job.cpu_uses
+        never = nodes.never(job, any_bandwidth=True)
+        if never is not None:
+            return [Reject(job.id, never)]
+        entry = (view.order(job.id), 0, job.n_vms, job.id)
+        self._use[job.id] = (0.0,) * job.n_vms if self._blind else job.cpu_uses
         out: list[Action] = []
         insort(self._queue, entry)
-        if job.n_vms <= nodes.front.idle:
-            self._to_front(nodes, entry, out)
-        if self._behind_left:
-            self._fill_behind(nodes, out, None)
-        elif job_id not in self._at:
-            self._fill_behind(nodes, out, entry)
-        if job_id not in self._at:
-            out.append(self._waits(nodes, entry))
+        if job.n_vms <= self._foreground.idle:
+            self._to_foreground(nodes, entry, out)
+        if self._background_left:
+            self._fill_background(nodes, out, self._queue)
+        elif job.id not in self._foreground.at:
+            self._fill_background(nodes, out, [entry])
+        if job.id not in self._foreground.at and job.id not in self._background.at:
+            out.append(self._waits(entry))
         return out
 
-    def _leave(self, nodes: TwoTiers, job_id: str) -> None:
-        entry = self._entry.pop(job_id, None)
-        if entry is None:
+    def _leave(self, job_id: str) -> None:
+        if self._use.pop(job_id, None) is None:
             return
-        del self._use[job_id]
         self._began.discard(job_id)
-        at = self._at.pop(job_id, None)
-        if at is None:
-            self._queue.remove(entry)
-        elif _holds(self._front, entry):
-            nodes.front.give_back(at)
-            _remove(self._front, entry)
-            self._front_left = True
+        if self._foreground.give_back(job_id) is not None:
+            self._foreground_left = True
+        elif self._background.give_back(job_id) is not None:
+            self._background_left = True
         else:
-            nodes.behind.give_back(at)
-            _remove(self._behind, entry)
-            self._behind_left = True
+            self._queue = [entry for entry in self._queue if entry[3] != job_id]
 
-    def _after_ends(self, nodes: TwoTiers) -> list[Action]:
+    def _after_ends(self, nodes: NodeCapacity) -> list[Action]:
         out: list[Action] = []
-        if self._front_left:
-            self._front_left = False
-            self._fill_front(nodes, out)
-            # What came to the front or was sent away has left room behind.
-            self._behind_left = True
-        if self._behind_left:
-            self._fill_behind(nodes, out, None)
-        if self._queue and self._queue[0][1] != self._said:
-            self._said = self._queue[0][1]
-            out.append(self._waits(nodes, self._queue[0]))
+        if self._foreground_left:
+            self._foreground_left = False
+            self._fill_foreground(nodes, out)
+            # Jobs that moved to the foreground or were preempted have left room behind.
+            self._background_left = True
+        if self._background_left:
+            self._fill_background(nodes, out, self._queue)
+        if self._queue and self._queue[0][3] != self._recorded:
+            self._recorded = self._queue[0][3]
+            out.append(self._waits(self._queue[0]))
         return out
 
     # -- Algorithm 2 --------------------------------------------------------------------------
 
-    def _fill_front(self, nodes: TwoTiers, out: list[Action]) -> None:
-        """Everybody who is not in front, in order of arrival: whoever can come to the front does.
+    def _fill_foreground(self, nodes: NodeCapacity, out: list[Action]) -> None:
+        """Moves every job to the foreground that can, in order of arrival.
 
-        The order is looked up afresh at each step, as jobs go behind and into the queue meanwhile;
-        they all arrived later than the one that sends them.
+        The order is looked up afresh at each step, as jobs go into the background and the queue
+        meanwhile; they all arrived later than the one that sends them.
         """
-        order, ahead, later = 0, 0, 0
-        moved = True
+        order, ahead, later, moved = 0.0, 0, 0, True
+        foreground = self._foreground
+        holders = foreground.holders
         while (entry := self._next(order)) is not None:
-            order, _, n = entry
+            order, _, n, _ = entry
             if moved:
-                ahead, moved = bisect_right(self._front, entry), False
-                later = sum(held for _, _, held in self._front[ahead:])
-            while ahead < len(self._front) and self._front[ahead][0] < order:
-                later -= self._front[ahead][2]
+                ahead, moved = bisect_right(holders, entry), False
+                later = sum(held for _, _, held, _ in holders[ahead:])
+            while ahead < len(holders) and holders[ahead][0] < order:
+                later -= holders[ahead][2]
                 ahead += 1
-            may = not self._head_only or self._head() == entry
-            idle = nodes.front.idle
-            if idle + (later if may else 0) == 0:
+            may_preempt = not self._head_only or self._next(0) == entry
+            idle = foreground.idle
+            if idle + (later if may_preempt else 0) == 0:
                 return
-            if may and 0 < n - idle <= later:
-                for victim in victims(self._front[ahead:], n - idle):
-                    self._from_front(nodes, victim, entry, out)
-            if n <= nodes.front.idle:
-                self._to_front(nodes, entry, out)
+            if may_preempt and 0 < n - idle <= later:
+                for victim in victims(holders[ahead:], n - idle):
+                    self._from_foreground(victim, entry, out)
+            if n <= foreground.idle:
+                self._to_foreground(nodes, entry, out)
                 moved = True
 
-    def _next(self, order: int) -> Entry | None:
-        """The first of those who are not in front that arrived after number ``order``."""
-        key: Entry = (order + 1, "", 0)
-        a, b = bisect_left(self._queue, key), bisect_left(self._behind, key)
-        left = [*self._queue[a : a + 1], *self._behind[b : b + 1]]
-        return min(left, default=None)
+    def _next(self, order: float) -> Holder | None:
+        """The first of the jobs outside the foreground that arrived after number ``order``."""
+        key: Holder = (order + 1, 0, 0, "")
+        outside = (self._queue, self._background.holders)
+        return min(
+            (jobs[at] for jobs in outside if (at := bisect_left(jobs, key)) < len(jobs)),
+            default=None,
+        )
 
-    def _head(self) -> Entry | None:
-        return min([*self._queue[:1], *self._behind[:1]], default=None)
-
-    def _from_front(self, nodes: TwoTiers, entry: Entry, winner: Entry, out: list[Action]) -> None:
-        """A job gives its nodes to one that arrived earlier: behind, or back into the queue."""
-        job_id = entry[1]
-        at = self._at[job_id]
-        nodes.front.give_back(at)
-        _remove(self._front, entry)
-        if all(nodes.behind.who[slot] is None for slot in at):
-            nodes.behind.take(job_id, at, self._use[job_id])
-            insort(self._behind, entry)
+    def _from_foreground(self, entry: Holder, winner: Holder, out: list[Action]) -> None:
+        """Gives a job's nodes to one that arrived earlier: to the background or into the queue."""
+        job_id = entry[3]
+        at = self._foreground.give_back(job_id)
+        if at is not None and self._background.fits_at(at):
+            self._background.take(entry, at)
             out.append(SwitchTier(job_id, "background"))
         else:
-            del self._at[job_id]
             insort(self._queue, entry)
             out.append(
-                Preempt(job_id, f"{winner[1]} arrived earlier and needs {winner[2]} nodes in front")
+                Preempt(job_id, f"{winner[3]} arrived earlier and needs {winner[2]} nodes in front")
             )
 
     # -- dispatching --------------------------------------------------------------------------
 
-    def _to_front(self, nodes: TwoTiers, entry: Entry, out: list[Action]) -> None:
-        """``dispatch(FG, j)``, from the queue or from behind."""
-        _, job_id, n = entry
-        use = self._use[job_id]
-        came_from = self._at.get(job_id)
-        if came_from is None:
-            _remove(self._queue, entry)
+    def _to_foreground(self, nodes: NodeCapacity, entry: Holder, out: list[Action]) -> None:
+        """``dispatch(FG, j)``, from the queue or from the background."""
+        job_id = entry[3]
+        at = self._background.give_back(job_id)
+        if at is None:
+            del self._queue[bisect_left(self._queue, entry)]
         else:
-            nodes.behind.give_back(came_from)
-            _remove(self._behind, entry)
-            self._behind_left = True
-        stays = came_from is not None and all(nodes.front.who[slot] is None for slot in came_from)
-        if came_from is not None and stays:
-            at = came_from
+            self._background_left = True
+        if at is not None and self._foreground.fits_at(at):
             out.append(SwitchTier(job_id, "foreground"))
         else:
-            at = nodes.match(use, nodes.idle_in_front()[:n])
-            self._clear_behind(nodes, entry, at, out)
-            out.append(self._go_on(nodes, job_id, at, behind=False, why="comes to the front"))
-        nodes.front.take(job_id, at, use)
-        insort(self._front, entry)
-        self._at[job_id] = at
+            found = self._foreground.fit(entry)
+            if isinstance(found, Refusal):
+                raise AssertionError(f"{job_id}: {found.reason}")
+            at = found
+            self._clear_background(entry, at, out)
+            out.append(self._dispatch(nodes, job_id, at, "foreground", "comes to the front"))
+        self._foreground.take(entry, at)
 
-    def _clear_behind(
-        self, nodes: TwoTiers, entry: Entry, at: list[int], out: list[Action]
+    def _clear_background(self, entry: Holder, at: list[int], out: list[Action]) -> None:
+        """Preempts the background jobs to which the new foreground process leaves no CPU."""
+        background = self._background
+        for node, share in zip(at, self._use[entry[3]], strict=True):
+            loser = background.who[node]
+            if loser is not None and share >= THRESHOLD:
+                insort(self._queue, background.holder(loser))
+                background.give_back(loser)
+                self._background_left = True
+                out.append(Preempt(loser, f"{entry[3]} in front of it uses {share:.0%} of a CPU"))
+
+    def _fill_background(
+        self, nodes: NodeCapacity, out: list[Action], waiting: list[Holder]
     ) -> None:
-        """Whoever would be behind a process that leaves it nothing goes back into the queue."""
-        use = self._use[entry[1]]
-        for slot, share in zip(at, use, strict=True):
-            loser = nodes.behind.who[slot]
-            if loser is None or share < nodes.threshold:
-                continue
-            nodes.behind.give_back(self._at.pop(loser))
-            _remove(self._behind, self._entry[loser])
-            insort(self._queue, self._entry[loser])
-            self._behind_left = True
-            out.append(Preempt(loser, f"{entry[1]} in front of it uses {share:.0%} of a CPU"))
-
-    def _fill_behind(self, nodes: TwoTiers, out: list[Action], only: Entry | None) -> None:
-        """Algorithm 3: whoever waits and fits behind goes there; ``only``: nobody else can."""
-        self._behind_left = False
-        waiting = list(self._queue) if only is None else [only]
-        room = nodes.open_behind() if waiting else []
-        for entry in waiting:
-            _, job_id, n = entry
+        """Algorithm 3: starts or resumes waiting jobs in the background, in order of arrival."""
+        self._background_left = False
+        room = self._background.open() if waiting else []
+        for entry in list(waiting):
             if not room:
                 return
-            if n > len(room) or job_id in self._at:
+            at = self._background.match(entry, room)
+            if isinstance(at, Refusal):
                 continue
-            at = nodes.match(self._use[job_id], room[:n])
-            _remove(self._queue, entry)
-            out.append(self._go_on(nodes, job_id, at, behind=True, why="fits behind others"))
-            nodes.behind.take(job_id, at, self._use[job_id])
-            insort(self._behind, entry)
-            self._at[job_id] = at
-            del room[:n]
+            del self._queue[bisect_left(self._queue, entry)]
+            out.append(self._dispatch(nodes, entry[3], at, "background", "fits behind others"))
+            self._background.take(entry, at)
+            del room[: entry[2]]
 
-    def _go_on(
-        self, nodes: TwoTiers, job_id: str, at: list[int], *, behind: bool, why: str
+    def _dispatch(
+        self, nodes: NodeCapacity, job_id: str, at: list[int], tier: Tier, why: str
     ) -> Action:
-        placement = nodes.slots.placement_of(at)
-        tier: Tier = "background" if behind else "foreground"
+        placement = nodes.placement(at)
         if job_id in self._began:
             return Migrate(job_id, placement, why, self._cost_s, tier)
         self._began.add(job_id)
@@ -265,26 +245,18 @@ class Cmcbf:
 
     # -- why others wait ----------------------------------------------------------------------
 
-    def _waits(self, nodes: TwoTiers, entry: Entry) -> Wait:
-        order, job_id, n = entry
-        later = sum(m for at, _, m in self._front if at > order)
+    def _waits(self, entry: Holder) -> Wait:
+        order, _, n, job_id = entry
+        foreground = self._foreground
+        later = sum(held for at, _, held, _ in foreground.holders if at > order)
         reason = (
-            f"{n} nodes asked; in front {nodes.front.idle} idle, {later} held by jobs that came"
-            f" later; behind {len(nodes.open_behind())} to be had"
+            f"{n} nodes asked; in front {foreground.idle} idle, {later} held by jobs that came"
+            f" later; behind {len(self._background.open())} to be had"
         )
         if entry == self._queue[0]:
-            holders = tuple(name for at, name, _ in self._front if at < order)
-            return Wait(job_id, f"first in the queue: {reason}", holders)
-        return Wait(job_id, reason, (self._queue[0][1],))
-
-
-def _holds(entries: list[Entry], entry: Entry) -> bool:
-    place = bisect_left(entries, entry)
-    return place < len(entries) and entries[place] == entry
-
-
-def _remove(entries: list[Entry], entry: Entry) -> None:
-    del entries[bisect_left(entries, entry)]
+            behind = tuple(holder for at, _, _, holder in foreground.holders if at < order)
+            return Wait(job_id, f"first in the queue: {reason}", behind)
+        return Wait(job_id, reason, (self._queue[0][3],))
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,24 @@
-"""YAML text to plain values that remember their places.
+"""An experiment file's YAML as plain values with their places, and all that is wrong with it.
 
-PyYAML composes the nodes (so that each has its line and column); what a scalar *means* is said
-by :mod:`testbed.spec.scalars`.
+PyYAML composes the nodes, so that each has its line and column. What a plain scalar means is said
+here, by rules that no YAML version disputes: whole numbers, decimal fractions, ``true`` and
+``false``, and texts. What YAML 1.1 and 1.2 read differently is refused with what to write instead.
 """
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
+from difflib import get_close_matches
 from pathlib import Path as FilePath
 from typing import Any, Final, cast
 
 import yaml
 
-from testbed.spec.problems import Path, Place, Problem, SpecErrors, dotted
-from testbed.spec.scalars import ScalarError, plain_key, plain_scalar
+from testbed.errors import BadInput
 
 MAX_FILE_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 32
@@ -22,20 +27,104 @@ MAX_VALUES: Final = 200_000
 _STR = "tag:yaml.org,2002:str"
 _RESOLVER = yaml.resolver.Resolver()
 
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """A place in a source, counted from 1; line 0 where a source has none (a command's option)."""
+
+    source: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line}:{self.column}" if self.line else self.source
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake. ``path`` is the key as people write it: ``topology.fanout[2]``."""
+
+    place: Place
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        where = f"{self.place}: {self.path}" if self.path else str(self.place)
+        return f"{where}: {self.message}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "file": self.place.source,
+            "line": self.place.line,
+            "column": self.place.column,
+            "path": self.path,
+            "message": self.message,
+        }
+
+
+class SpecErrors(BadInput):
+    """All problems of one file; its text is the list, one problem a line."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems: tuple[Problem, ...] = tuple(
+            sorted(problems, key=lambda p: (p.place, p.path, p.message))
+        )
+        if not self.problems:
+            raise ValueError("there is nothing wrong")
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def dotted(path: Path) -> str:
+    """``('jobs', 0, 'at')`` as ``jobs[0].at``."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """`` (did you mean 'x'?)``, or nothing where no known name is near."""
+    close = near(name, known)
+    return f" (did you mean {close!r}?)" if close is not None else ""
+
+
+def near(name: str, known: Sequence[str]) -> str | None:
+    """The known name that ``name`` probably stands for."""
+    folded = {k.lower().replace("_", "-"): k for k in known}
+    key = name.lower().replace("_", "-").replace(" ", "-")
+    if key in folded:
+        return folded[key]
+    close = get_close_matches(key, list(folded), n=1, cutoff=0.6)
+    if not close:
+        close = [k for k in folded if min(len(k), len(key)) > 2 and (k in key or key in k)]
+    return folded[close[0]] if len(close) == 1 else None
+
+
+def unknown_name(what: str, name: str, known: Sequence[str]) -> str:
+    """``unknown policy 'vv' (did you mean 'vc'?); known: scripted, vc``."""
+    return f"unknown {what} {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}"
+
 
 @dataclass
 class Document:
     """A file's content as plain values. ``places`` are the values', ``key_places`` their keys'.
 
-    ``poisoned`` are the paths whose value could not be read: what is said about them has been
-    said already. Keys are strings; duplicate keys keep the first value.
+    ``unreadable`` are the paths whose value could not be read; the problem is reported already.
+    Keys are strings; duplicate keys keep the first value.
     """
 
     data: Any = None
     places: dict[Path, Place] = field(default_factory=dict)
     key_places: dict[Path, Place] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    poisoned: set[Path] = field(default_factory=set)
+    unreadable: set[Path] = field(default_factory=set)
+
+    @property
+    def folder(self) -> FilePath:
+        """The folder of the file; the files that it names are looked for there first."""
+        return FilePath(self.places[()].source).parent
 
     def at(self, path: Path) -> Any:
         """The value at a path."""
@@ -51,19 +140,51 @@ class Document:
         return path
 
     def place(self, path: Path) -> Place:
-        """The value's place, or the nearest one above it that is in the file."""
+        """The place of the value, or of the nearest one above it that is in the file."""
         return self.places[self.nearest(path)]
 
-    def key_place(self, path: Path) -> Place:
-        return self.key_places.get(path) or self.place(path)
-
-    def is_poisoned(self, path: Path) -> bool:
-        """Whether this value, or one that it is part of, could not be read."""
-        return any(path[:length] in self.poisoned for length in range(len(path) + 1))
+    def is_unreadable(self, path: Path) -> bool:
+        """True if this value, or one that it is part of, could not be read."""
+        return any(path[:length] in self.unreadable for length in range(len(path) + 1))
 
     def report(self, path: Path, message: str, *, at_key: bool = False) -> None:
-        place = self.key_place(path) if at_key else self.place(path)
+        """Adds a problem with the value at a path, or with its key."""
+        place = (self.key_places.get(path) if at_key else None) or self.place(path)
         self.problems.append(Problem(place, dotted(path), message))
+
+
+@dataclass(frozen=True)
+class Location:
+    """A path in a document, where a check looks and reports."""
+
+    document: Document
+    path: Path = ()
+
+    def __truediv__(self, key: str | int) -> Location:
+        return Location(self.document, (*self.path, key))
+
+    @property
+    def value(self) -> Any:
+        """The plain value that stands there."""
+        return self.document.at(self.path)
+
+    @property
+    def place(self) -> Place:
+        return self.document.place(self.path)
+
+    @property
+    def is_readable(self) -> bool:
+        return not self.document.is_unreadable(self.path)
+
+    def is_sound(self) -> bool:
+        """True while no problem is reported here or below."""
+        name = dotted(self.path)
+        below = (f"{name}.", f"{name}[")
+        return not any(p.path == name or p.path.startswith(below) for p in self.document.problems)
+
+    def report(self, message: str, *keys: str | int, at_key: bool = False) -> None:
+        """Adds a problem with the value here, or with the one at ``keys`` below it."""
+        self.document.report((*self.path, *keys), message, at_key=at_key)
 
 
 def read_text(path: FilePath) -> str:
@@ -90,6 +211,21 @@ def read_text(path: FilePath) -> str:
         place = _place_after(str(path), before)
         message = f"byte 0x{raw[error.start]:02x} is not UTF-8: save the file as UTF-8"
         raise SpecErrors([Problem(place, "", message)]) from None
+
+
+def search_path(beside: FilePath) -> tuple[FilePath, ...]:
+    """Folders in order: beside the experiment file, along ``TESTBED_DATA``, the cache."""
+    data = os.environ.get("TESTBED_DATA", "").split(os.pathsep)
+    cache = FilePath(os.environ.get("XDG_CACHE_HOME") or FilePath.home() / ".cache") / "testbed"
+    return (beside, *(FilePath(part) for part in data if part), cache)
+
+
+def find_file(name: str, beside: FilePath) -> FilePath | None:
+    """The first file of that name; an absolute name stands for itself."""
+    if "\0" in name:
+        return None
+    candidates = (folder / name for folder in search_path(beside))
+    return next((path for path in candidates if path.is_file()), None)
 
 
 def read_document(text: str, source: str) -> Document:
@@ -126,19 +262,19 @@ def _place_of(mark: yaml.Mark | None, source: str) -> Place:
 
 
 def _syntax_problem(error: yaml.MarkedYAMLError, source: str) -> Problem:
-    """What the YAML reader stumbled over, in words that name the mend where there is one."""
+    """The YAML parser's objection, with what to write instead where that is known."""
     place = _place_of(error.problem_mark or error.context_mark, source)
-    said = error.problem or ""
-    if said == "but found another document":
+    objection = error.problem or ""
+    if objection == "but found another document":
         message = "a second document begins here: one file holds one experiment, split it"
-    elif "'\\t'" in said:
+    elif "'\\t'" in objection:
         message = "a tab cannot indent YAML: use spaces"
-    elif said.startswith("mapping values are not allowed"):
+    elif objection.startswith("mapping values are not allowed"):
         message = "a ':' that no key stands before: check the indentation, or quote the text"
-    elif said.startswith("found undefined alias"):
-        message = f"{said.removeprefix('found ')}: no anchor of that name stands before it"
+    elif objection.startswith("found undefined alias"):
+        message = f"{objection.removeprefix('found ')}: no anchor of that name stands before it"
     else:
-        message = f"not YAML: {said}" + (f" ({error.context})" if error.context else "")
+        message = f"not YAML: {objection}" + (f" ({error.context})" if error.context else "")
     return Problem(place, "", message)
 
 
@@ -163,17 +299,17 @@ class _Reader:
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
             if node.tag != "tag:yaml.org,2002:seq":
-                return self._poison(path, _tag_message(node.tag))
+                return self._refuse(path, _tag_message(node.tag))
             return [self.value(child, (*path, i)) for i, child in enumerate(node.value)]
         return self._scalar(cast(yaml.ScalarNode, node), path)
 
-    def _poison(self, path: Path, message: str) -> None:
-        self.document.poisoned.add(path)
+    def _refuse(self, path: Path, message: str) -> None:
+        self.document.unreadable.add(path)
         self.document.report(path, message)
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> Any:
         if node.tag != "tag:yaml.org,2002:map":
-            return self._poison(path, _tag_message(node.tag))
+            return self._refuse(path, _tag_message(node.tag))
         out: dict[str, Any] = {}
         for key_node, value_node in node.value:
             place = _place_of(key_node.start_mark, self._source)
@@ -195,17 +331,17 @@ class _Reader:
 
     def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
         if node.tag != (_STR if node.style else _implied_tag(node.value)):
-            return self._poison(path, _tag_message(node.tag))
+            return self._refuse(path, _tag_message(node.tag))
         if node.style:
             return node.value
         try:
             return plain_scalar(node.value)
         except ScalarError as error:
-            return self._poison(path, str(error))
+            return self._refuse(path, str(error))
 
 
 def _implied_tag(text: str) -> str:
-    """The tag a plain scalar has unless the file gives it another."""
+    """The tag of a plain scalar that the file gives no tag."""
     return str(_RESOLVER.resolve(yaml.ScalarNode, text, (True, False)))  # type: ignore[no-untyped-call]
 
 
@@ -221,3 +357,116 @@ def _key(node: yaml.Node) -> str:
     if node.value == "":
         raise ScalarError("a key is empty")
     return str(node.value) if node.style else plain_key(node.value)
+
+
+# ------------------------------------------------------------------ plain scalars
+
+MAX_WHOLE: Final = 2**63 - 1
+_MAX_DIGITS: Final = 30
+_BOOL: Final = {"true": True, "false": False}
+_NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
+_INT = re.compile(r"-?(0|[1-9][0-9]*)")
+_FLOAT = re.compile(r"-?(0|[1-9][0-9]*)\.[0-9]+")
+
+
+class ScalarError(ValueError):
+    """A plain text that a file must not hold; the message says what to write."""
+
+
+def plain_scalar(text: str) -> bool | int | float | str:
+    """The value of an unquoted scalar; raises :class:`ScalarError`."""
+    if text in _NULL:
+        raise ScalarError("has no value: write one, or remove the key")
+    if len(text) > _MAX_DIGITS and re.fullmatch(r"[-+0-9._:]+", text):
+        raise ScalarError(f"is too long for a number: {len(text)} characters")
+    if text in _BOOL:
+        return _BOOL[text]
+    if _INT.fullmatch(text):
+        return _whole(text)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    for pattern, hint in _SURPRISES:
+        if pattern.fullmatch(text):
+            raise ScalarError(hint(text))
+    return text
+
+
+def plain_key(text: str) -> str:
+    """An unquoted key: the text itself, unless YAML versions dispute it."""
+    if text == "<<":
+        raise ScalarError("'<<' (YAML's merge) is not supported: write the keys out")
+    if text in _BOOL or text in _NULL:
+        raise ScalarError(f"the key {text} is not a word: write '{text}' if the word is meant")
+    for pattern, hint in _SURPRISES:
+        if pattern.fullmatch(text):
+            raise ScalarError(f"the key {text}: {hint(text)}")
+    return text
+
+
+def _whole(text: str) -> int:
+    number = int(text)
+    if abs(number) > MAX_WHOLE:
+        raise ScalarError(f"{text} is larger than any whole number here")
+    return number
+
+
+def _true_word(text: str) -> str:
+    return f"YAML 1.1 reads {text} as true: write true, or '{text}' if the word is meant"
+
+
+def _false_word(text: str) -> str:
+    return f"YAML 1.1 reads {text} as false: write false, or '{text}' if the word is meant"
+
+
+def _not_finite(text: str) -> str:
+    return f"{text} is not a finite number: write one"
+
+
+def _sexagesimal(text: str) -> str:
+    total = Decimal(0)
+    for part in text.lstrip("+-").split(":"):
+        total = total * 60 + Decimal(part.rstrip(".") or "0")
+    return (
+        f"YAML 1.1 reads {text} as the number {total}:"
+        f" write a time with its unit, as {total} s, or '{text}' in quotes"
+    )
+
+
+def _exponent(text: str) -> str:
+    number = Decimal(text)
+    if abs(number.adjusted()) > 15:
+        return f"{text} is read as a number or as a text: write the number without an exponent"
+    return f"{text} is read as a number or as a text: write {number:f}, or '{text}' in quotes"
+
+
+def _based(text: str) -> str:
+    number = int(text.replace("_", ""), 0)
+    return f"{text} is read as a number or as a text: write {number}, or '{text}' in quotes"
+
+
+def _octal(text: str) -> str:
+    digits = text.replace("_", "").lstrip("+-")
+    decimal = digits.lstrip("0") or "0"
+    also = "" if re.search("[89]", digits) else f" (YAML 1.1 reads it as octal {int(digits, 8)})"
+    return f"{text} begins with a 0{also}: write {decimal}, or '{text}' in quotes"
+
+
+def _underscored(text: str) -> str:
+    return f"{text} has an underscore: write {text.replace('_', '')}, or '{text}' in quotes"
+
+
+def _loose(text: str) -> str:
+    return f"{text} is not how a number is written here: write {Decimal(text):f}"
+
+
+_SURPRISES: Final[tuple[tuple[re.Pattern[str], Callable[[str], str]], ...]] = (
+    (re.compile(r"yes|on|true", re.IGNORECASE), _true_word),
+    (re.compile(r"no|off|false", re.IGNORECASE), _false_word),
+    (re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"), _not_finite),
+    (re.compile(r"[-+]?[0-9]+(:[0-5]?[0-9])+(\.[0-9]*)?"), _sexagesimal),
+    (re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+"), _exponent),
+    (re.compile(r"[-+]?0(x[0-9a-fA-F]+|o[0-7]+|b[01]+)", re.IGNORECASE), _based),
+    (re.compile(r"[-+]?0[0-9_]+"), _octal),
+    (re.compile(r"[-+]?[0-9][0-9_]*_[0-9_]*(\.[0-9_]*)?"), _underscored),
+    (re.compile(r"\+[0-9]+(\.[0-9]*)?|[-+]?\.[0-9]+|-?[0-9]+\.|-?0[0-9]+\.[0-9]+"), _loose),
+)

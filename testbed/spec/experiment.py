@@ -1,4 +1,4 @@
-"""An experiment as values: what every other part of the testbed takes instead of a file."""
+"""An experiment as values, which every other part of the testbed takes instead of a file."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from jobs.interference import Interference
 from jobs.request import JobRequest
-from testbed.spec.expectation import Expectation
-from testbed.spec.problems import Place
-from testbed.spec.sourced import Ladder
+from testbed.spec.document import Place
 from topologies.datacentre import DataCentre
 
 Scalar: TypeAlias = bool | int | float | str
@@ -20,7 +18,7 @@ Scalar: TypeAlias = bool | int | float | str
 
 @dataclass(frozen=True)
 class Scale:
-    """How the live world is smaller than the experiment.
+    """Factors by which the live network is smaller than the experiment.
 
     ``rate`` multiplies every capacity and bandwidth (0.1: 1 Gbit/s becomes 100 Mbit/s on the
     wire). ``time`` divides every time (60: an hour of the experiment takes a minute). ``cpu`` of
@@ -48,16 +46,69 @@ class PolicySpec:
         return re.sub(r"[^A-Za-z0-9._=-]+", "-", text)
 
 
+@dataclass(frozen=True)
+class Band:
+    """A closed interval; None is no limit on that side."""
+
+    min: float | None = None
+    max: float | None = None
+
+    def holds(self, value: float) -> bool:
+        return (self.min is None or value >= self.min) and (self.max is None or value <= self.max)
+
+    def __str__(self) -> str:
+        if self.min is not None and self.max is not None:
+            return f"{self.min:g}–{self.max:g}"
+        if self.min is not None:
+            return f"at least {self.min:g}"
+        return "anything" if self.max is None else f"at most {self.max:g}"
+
+
+@dataclass(frozen=True)
+class ApplicationExpectation:
+    """Expectations of one application's jobs.
+
+    ``estimate_ratio`` takes the place of the global band; ``scaled_down_below``: the ratio stays
+    under this wherever less bandwidth was granted than asked for.
+    """
+
+    estimate_ratio: Band | None = None
+    scaled_down_below: float | None = None
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """The ``expect`` block. ``fidelity``: the worst verdict that is still accepted; None: any."""
+
+    estimate_ratio: Band | None = None
+    applications: Mapping[str, ApplicationExpectation] = field(default_factory=dict)
+    fidelity: Literal["ok", "suspect", "invalid"] | None = None
+
+
+@dataclass(frozen=True)
+class BandwidthSweep:
+    """Parameters of a profile measurement: rising bandwidths, each run ``repetitions`` times.
+
+    ``modelled``: the estimate is the application's model; a command has none.
+    """
+
+    application: str
+    bandwidths_bps: tuple[int, ...]
+    repetitions: int
+    tolerance: float
+    modelled: bool = True
+
+
 @dataclass(frozen=True, eq=False)
 class Experiment:
     """A checked experiment file. Jobs are in the file's order, sweeps expanded.
 
     ``topology`` are the resolved keys of that section, ``datacentre`` what they build.
-    ``job_places`` say where each job stands in the file; ``source_text`` is the file as given.
-    ``workload_facts`` are where the jobs of a trace or a model come from (``workload_notes``: in
-    sentences); those jobs are made when they are looked at. ``ladder`` is what a profile is to be
-    measured with, where the jobs are its runs. ``interference``: what two VMs on a simulated node
-    do to each other.
+    ``job_places`` are the jobs' positions in the file; ``source_text`` is the file as given.
+    ``workload_facts`` is the provenance of the jobs of a trace or a model (``workload_notes``: in
+    sentences); those jobs are made when they are looked at. ``sweep`` is set where the jobs are
+    the runs of a profile measurement. ``interference``: the slowdown of two VMs on one simulated
+    node.
     """
 
     path: Path
@@ -77,7 +128,7 @@ class Experiment:
     job_places: Mapping[str, Place] = field(default_factory=dict)
     workload_facts: Mapping[str, Any] = field(default_factory=dict)
     workload_notes: tuple[str, ...] = ()
-    ladder: Ladder | None = None
+    sweep: BandwidthSweep | None = None
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -96,7 +147,7 @@ class Experiment:
             "policies": [{"name": p.name, **dict(p.parameters)} for p in self.policies],
             "workload": self.workload,
             "workload_facts": dict(self.workload_facts),
-            **({} if self.ladder is None else {"ladder": asdict(self.ladder)}),
+            **({} if self.sweep is None else {"ladder": asdict(self.sweep)}),
             "jobs": [] if self.workload_facts else [job.to_json() for job in self.jobs],
             "expect": asdict(self.expect),
             "overrides": dict(self.overrides),

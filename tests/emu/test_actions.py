@@ -1,4 +1,4 @@
-"""Whatever a policy may do, done on the live network: one world, one job at a time on the wire."""
+"""Every action of a policy on the live network: one network, one job at a time on the wire."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from jobs.demand import Command, Compute
 from jobs.request import JobRequest
 from testbed import events
-from testbed.backends.emu.emulation import LiveWorld
+from testbed.backends.emu.emulation import Emulation
 from testbed.schedulers.actions import (
     Action,
     Kill,
@@ -25,7 +25,16 @@ from testbed.schedulers.actions import (
 )
 from testbed.schedulers.policy import View
 from testbed.spec.experiment import Scale
-from tests.support.scripted_run import Does, Puppet, at, begun, ended, on, play, small_world
+from tests.support.scripted_run import (
+    Does,
+    ScriptedPolicy,
+    at,
+    begun,
+    ended,
+    on,
+    play,
+    small_emulation,
+)
 from topologies.tree import tree
 
 MBIT = 10**6
@@ -33,10 +42,12 @@ SWITCH = 4  # the only switch of four servers
 
 
 @pytest.fixture(scope="module")
-def world(make_prefix: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveWorld]:
+def emulation(make_prefix: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulation]:
     assert callable(make_prefix)
     folder: Path = tmp_path_factory.mktemp("logs")
-    with small_world(tree([4], [1000 * MBIT], 1), make_prefix(), folder, berths=(2, 2, 2, 2)) as up:
+    with small_emulation(
+        tree([4], [1000 * MBIT], 1), make_prefix(), folder, namespaces_per_server=(2, 2, 2, 2)
+    ) as up:
         yield up
 
 
@@ -63,13 +74,15 @@ def measured(history: list[events.Event]) -> float:
 
 
 def later_by(one: list[events.Event], other: list[events.Event]) -> float:
-    """How much later the other's work was done."""
+    """Delay of the other's end against this one's, in s."""
     return begun(other) + measured(other) - begun(one) - measured(one)
 
 
-def test_a_preempted_jobs_connections_outlive_another_job_on_its_nodes(world: LiveWorld) -> None:
+def test_a_preempted_jobs_connections_outlive_another_job_on_its_nodes(
+    emulation: Emulation,
+) -> None:
     place = on(SWITCH, (0, 1), (1, 1))
-    puppet = Puppet(
+    scripted = ScriptedPolicy(
         {
             "long": lambda _: [Start("long", place, 500 * MBIT)],
             "urgent": lambda _: [Preempt("long", "urgent"), Start("urgent", place, 500 * MBIT)],
@@ -77,20 +90,22 @@ def test_a_preempted_jobs_connections_outlive_another_job_on_its_nodes(world: Li
         ends={"urgent": lambda _: [Resume("long")]},
     )
     urgent = JobRequest("urgent", 1.0, 2, 500 * MBIT, 2.0)
-    told = play(world, [pair("long", 4.0), urgent], puppet)
-    whole(told["long"])
-    whole(told["urgent"])
+    histories = play(emulation, [pair("long", 4.0), urgent], scripted)
+    whole(histories["long"])
+    whole(histories["urgent"])
     # The same agents, on the same connections, to the end.
-    assert "restarts" not in ended(told["long"]).detail
-    assert ended(told["long"]).detail["exit_codes"] == [0, 0]
+    assert "restarts" not in ended(histories["long"]).detail
+    assert ended(histories["long"]).detail["exit_codes"] == [0, 0]
     # Four seconds on nodes; the time off them, two seconds at least, does not count.
-    off_s = at(told["long"], events.JobResumed) - at(told["long"], events.JobPreempted)
-    whole_s = ended(told["long"]).t - at(told["long"], events.JobReserved)
+    off_s = at(histories["long"], events.JobResumed) - at(histories["long"], events.JobPreempted)
+    whole_s = ended(histories["long"]).t - at(histories["long"], events.JobReserved)
     assert off_s > 1.9
-    assert 3.9 < measured(told["long"]) < whole_s - off_s / 2
+    assert 3.9 < measured(histories["long"]) < whole_s - off_s / 2
 
 
-def test_a_job_whose_nodes_are_full_is_parked_and_goes_on_with_the_rest(world: LiveWorld) -> None:
+def test_a_job_whose_nodes_are_full_is_parked_and_goes_on_with_the_rest(
+    emulation: Emulation,
+) -> None:
     place = on(SWITCH, (0, 1), (1, 1))
     names = ["first", "second", "third"]
 
@@ -98,7 +113,7 @@ def test_a_job_whose_nodes_are_full_is_parked_and_goes_on_with_the_rest(world: L
         before = [] if at == 0 else [Preempt(names[at - 1], names[at])]
         return lambda _: [*before, Start(names[at], place, 500 * MBIT)]
 
-    puppet = Puppet(
+    scripted = ScriptedPolicy(
         {name: begin(at) for at, name in enumerate(names)},  # type: ignore[misc]
         ends={
             "third": lambda _: [Resume("second")],
@@ -110,47 +125,51 @@ def test_a_job_whose_nodes_are_full_is_parked_and_goes_on_with_the_rest(world: L
         JobRequest("second", 1.0, 2, 500 * MBIT, 3.0),
         JobRequest("third", 2.0, 2, 500 * MBIT, 1.0),
     ]
-    told = play(world, jobs, puppet)
+    histories = play(emulation, jobs, scripted)
     for name in names:
-        whole(told[name])
+        whole(histories[name])
     # Two namespaces a server, three jobs: the one that had waited longest had to go.
-    assert ended(told["first"]).detail["restarts"] == 1
-    assert "restarts" not in ended(told["second"]).detail
-    # Three seconds of work and the cost. What it had done when it was parked was done in its time.
-    assert measured(told["first"]) > 3.4
+    assert ended(histories["first"]).detail["restarts"] == 1
+    assert "restarts" not in ended(histories["second"]).detail
+    # Three seconds of work and the cost: what it had done when it was checkpointed counts.
+    assert measured(histories["first"]) > 3.4
 
 
-def test_a_running_job_migrates_after_its_cost_with_nothing_sent_twice(world: LiveWorld) -> None:
+def test_a_running_job_migrates_after_its_cost_with_nothing_sent_twice(
+    emulation: Emulation,
+) -> None:
     to = on(SWITCH, (2, 1), (3, 1))
-    puppet = Puppet(
+    scripted = ScriptedPolicy(
         {"job": lambda _: [Start("job", on(SWITCH, (0, 1), (1, 1)), 500 * MBIT)]},
         {1.0: lambda _: [Migrate("job", to, "to make room", cost_s=1.0)]},
     )
-    told = play(world, [pair("job", 3.0)], puppet)
-    whole(told["job"])
+    histories = play(emulation, [pair("job", 3.0)], scripted)
+    whole(histories["job"])
     # On nodes all the time, the cost of moving included; 0.2 s for what was on its way then.
-    lasted_s = ended(told["job"]).t - at(told["job"], events.JobReserved)
-    assert 3.9 < measured(told["job"]) < lasted_s + 0.2
-    assert [name[-2:] for name in ended(told["job"]).detail["vms"]] == ["v0", "v0"]
-    assert ended(told["job"]).detail["vms"] == [f"{world.plan.prefix}-s{k}v0" for k in (2, 3)]
+    lasted_s = ended(histories["job"]).t - at(histories["job"], events.JobReserved)
+    assert 3.9 < measured(histories["job"]) < lasted_s + 0.2
+    assert [name[-2:] for name in ended(histories["job"]).detail["vms"]] == ["v0", "v0"]
+    assert ended(histories["job"]).detail["vms"] == [
+        f"{emulation.plan.prefix}-s{k}v0" for k in (2, 3)
+    ]
 
 
-def test_a_job_is_rescaled_in_place(world: LiveWorld) -> None:
-    puppet = Puppet(
+def test_a_job_is_rescaled_in_place(emulation: Emulation) -> None:
+    scripted = ScriptedPolicy(
         {"job": lambda _: [Start("job", on(SWITCH, (0, 1), (1, 1)), 250 * MBIT)]},
         {1.0: lambda _: [Rescale("job", 500 * MBIT)]},
     )
-    told = play(world, [pair("job", 3.0)], puppet)
-    whole(told["job"])
+    histories = play(emulation, [pair("job", 3.0)], scripted)
+    whole(histories["job"])
     # Half as fast until it was rescaled, then as fast as it may be: not in the time that either
     # rate would have taken all along.
-    slow_s = at(told["job"], events.JobRescaled) - at(told["job"], events.JobStarted)
-    fast_s = measured(told["job"]) - slow_s
-    assert measured(told["job"]) > 3.45
+    slow_s = at(histories["job"], events.JobRescaled) - at(histories["job"], events.JobStarted)
+    fast_s = measured(histories["job"]) - slow_s
+    assert measured(histories["job"]) > 3.45
     assert 0.98 * (3.0 - slow_s / 2) < fast_s < 0.9 * 2 * (3.0 - slow_s / 2)
 
 
-def test_an_advance_start_keeps_its_time_and_the_deadline_kills(world: LiveWorld) -> None:
+def test_an_advance_start_keeps_its_time_and_the_deadline_kills(emulation: Emulation) -> None:
     place, beside = on(SWITCH, (0, 1), (1, 1)), on(SWITCH, (2, 1), (3, 1))
     asked: list[float] = []
 
@@ -158,7 +177,7 @@ def test_an_advance_start_keeps_its_time_and_the_deadline_kills(world: LiveWorld
         asked.append(view.now_s)
         return [Reserve("later", place, 500 * MBIT, view.now_s + 1.0, view.now_s + 3.0)]
 
-    puppet = Puppet(
+    scripted = ScriptedPolicy(
         {"later": book, "one": lambda _: [], "two": lambda _: []},
         {
             0.0: lambda _: [Start("one", beside, 500 * MBIT)],
@@ -167,18 +186,20 @@ def test_an_advance_start_keeps_its_time_and_the_deadline_kills(world: LiveWorld
         },
         since="later",
     )
-    told = play(world, [pair("later", 60.0), pair("one", 60.0), pair("two", 60.0)], puppet)
-    end = ended(told["later"])
+    histories = play(
+        emulation, [pair("later", 60.0), pair("one", 60.0), pair("two", 60.0)], scripted
+    )
+    end = ended(histories["later"])
     assert (end.outcome, end.reason) == ("killed", "its reservation ended before it did")
-    assert ended(told["one"]).reason == "its owner changed her mind"
+    assert ended(histories["one"]).reason == "its owner changed her mind"
     # Each in its turn: it starts 1 s after it was asked for, before what is done at 1.5 s; it ends
     # at 3 s, before what is done at 3.5 s.
-    assert asked[0] + 1.0 <= at(told["later"], events.JobStarted) <= ended(told["one"]).t
-    assert asked[0] + 3.0 <= end.t <= ended(told["two"]).t
+    assert asked[0] + 1.0 <= at(histories["later"], events.JobStarted) <= ended(histories["one"]).t
+    assert asked[0] + 3.0 <= end.t <= ended(histories["two"]).t
 
 
 def test_a_background_vm_gets_what_the_foreground_leaves_until_they_change_places(
-    world: LiveWorld,
+    emulation: Emulation,
 ) -> None:
     """Two processes that never rest on one node with half a processor: 10,000 to 1.
 
@@ -186,12 +207,12 @@ def test_a_background_vm_gets_what_the_foreground_leaves_until_they_change_place
     ready, and to die: neither keeps everybody else waiting.
     """
     place = on(SWITCH, (0, 1))
-    world._cgroup.set_quota(0, 0.5)
+    emulation._cgroup.set_quota(0, 0.5)
     used: list[tuple[float, float]] = []
 
     def sample(*actions: Action) -> Does:
         def do(_: View) -> list[Action]:
-            used.append((world._cgroup.cpu_s(0, 0), world._cgroup.cpu_s(0, 1)))
+            used.append((emulation._cgroup.cpu_s(0, 0), emulation._cgroup.cpu_s(0, 1)))
             return list(actions)
 
         return do
@@ -201,7 +222,7 @@ def test_a_background_vm_gets_what_the_foreground_leaves_until_they_change_place
         SwitchTier("behind", "foreground"),
         Resume("ahead", tier="background"),
     )
-    puppet = Puppet(
+    scripted = ScriptedPolicy(
         {
             "ahead": lambda _: [Start("ahead", place, 0)],
             "behind": lambda _: [Start("behind", place, 0, tier="background")],
@@ -219,9 +240,9 @@ def test_a_background_vm_gets_what_the_foreground_leaves_until_they_change_place
         JobRequest("ahead", 0.0, 1, 0, 300.0, demand=Compute()),
         JobRequest("behind", 0.0, 1, 0, 300.0, demand=Compute()),
     ]
-    told = play(world, jobs, puppet, Scale(rate=0.02, cpu=0.5))
-    assert ended(told["ahead"]).reason == "its time is over"
-    assert ended(told["behind"]).reason == "so is its"
+    histories = play(emulation, jobs, scripted, Scale(rate=0.02, cpu=0.5))
+    assert ended(histories["ahead"]).reason == "its time is over"
+    assert ended(histories["behind"]).reason == "so is its"
     before, after = (
         tuple(now - was for was, now in zip(*samples, strict=True))
         for samples in (used[:2], used[2:])
@@ -232,10 +253,10 @@ def test_a_background_vm_gets_what_the_foreground_leaves_until_they_change_place
     assert after[1] > 2 * after[0]
 
 
-def test_a_job_behind_another_is_done_when_that_one_is(world: LiveWorld) -> None:
+def test_a_job_behind_another_is_done_when_that_one_is(emulation: Emulation) -> None:
     place = on(SWITCH, (0, 1))
-    world._cgroup.set_quota(0, 0.5)
-    puppet = Puppet(
+    emulation._cgroup.set_quota(0, 0.5)
+    scripted = ScriptedPolicy(
         {
             "ahead": lambda _: [Start("ahead", place, 0)],
             "behind": lambda _: [Start("behind", place, 0, tier="background")],
@@ -245,10 +266,10 @@ def test_a_job_behind_another_is_done_when_that_one_is(world: LiveWorld) -> None
         JobRequest("ahead", 0.0, 1, 0, 2.0, demand=Compute()),
         JobRequest("behind", 0.0, 1, 0, 1.0, demand=Compute()),
     ]
-    told = play(world, jobs, puppet, Scale(rate=0.02, cpu=0.5))
-    assert ended(told["ahead"]).outcome == ended(told["behind"]).outcome == "finished"
+    histories = play(emulation, jobs, scripted, Scale(rate=0.02, cpu=0.5))
+    assert ended(histories["ahead"]).outcome == ended(histories["behind"]).outcome == "finished"
     # One second of work: nearly all of it is left then. All its time on its node is its time.
-    assert later_by(told["ahead"], told["behind"]) > 0.8
+    assert later_by(histories["ahead"], histories["behind"]) > 0.8
 
 
 RANKS = """
@@ -279,33 +300,33 @@ def command(name: str, script: str, n_vms: int = 3) -> JobRequest:
     )
 
 
-def test_an_application_finds_its_peers_by_rank(world: LiveWorld) -> None:
+def test_an_application_finds_its_peers_by_rank(emulation: Emulation) -> None:
     place = on(SWITCH, (0, 1), (1, 1), (2, 1))
-    puppet = Puppet({"mpi": lambda _: [Start("mpi", place, 500 * MBIT)]})
-    told = play(world, [command("mpi", RANKS)], puppet)
-    end = ended(told["mpi"])
+    scripted = ScriptedPolicy({"mpi": lambda _: [Start("mpi", place, 500 * MBIT)]})
+    histories = play(emulation, [command("mpi", RANKS)], scripted)
+    end = ended(histories["mpi"])
     assert end.outcome == "finished", end.reason
     assert end.detail["exit_codes"] == [0, 0, 0]
-    log = world._log_dir / "agent-mpi.1.log"
+    log = emulation._log_dir / "agent-mpi.1.log"
     assert "heard [0, 1, 2]" in log.read_text()
 
 
-def test_an_application_that_fails_ends_its_job_with_what_it_said(world: LiveWorld) -> None:
+def test_an_application_that_fails_ends_its_job_with_what_it_said(emulation: Emulation) -> None:
     place = on(SWITCH, (0, 1), (1, 1), (2, 1))
     script = (
         "import os, sys, time\n"
         "if os.environ['HOSENET_RANK'] == '1': sys.exit('no such file: input.csv')\n"
         "time.sleep(60)"
     )
-    puppet = Puppet({"app": lambda _: [Start("app", place, 500 * MBIT)]})
-    told = play(world, [command("app", script)], puppet)
-    end = ended(told["app"])
+    scripted = ScriptedPolicy({"app": lambda _: [Start("app", place, 500 * MBIT)]})
+    histories = play(emulation, [command("app", script)], scripted)
+    end = ended(histories["app"])
     assert end.outcome == "killed"
     assert end.reason == "VM 1: python3 ended with exit code 1: no such file: input.csv"
 
 
 def test_an_application_that_ignores_sigterm_is_killed_with_all_its_children(
-    world: LiveWorld,
+    emulation: Emulation,
 ) -> None:
     place = on(SWITCH, (0, 1))
     script = (
@@ -315,15 +336,17 @@ def test_an_application_that_ignores_sigterm_is_killed_with_all_its_children(
         "print('here', flush=True)\n"
         "time.sleep(60)"
     )
-    puppet = Puppet(
+    scripted = ScriptedPolicy(
         {"stubborn": lambda _: [Start("stubborn", place, 500 * MBIT)]},
         {1.5: lambda _: [Kill("stubborn", "its time is over")]},
     )
-    told = play(world, [command("stubborn", script, 1)], puppet)
-    end = ended(told["stubborn"])
+    histories = play(emulation, [command("stubborn", script, 1)], scripted)
+    end = ended(histories["stubborn"])
     assert (end.outcome, end.reason) == ("killed", "its time is over")
     # Its group is gone, so nothing is left in it; and the next job may have its place at once.
-    mark = world._cgroup.paths[0].name
+    mark = emulation._cgroup.paths[0].name
     assert not list(Path("/sys/fs/cgroup").glob(f"**/hosenet/{mark}/node0/vm*"))
-    again = Puppet({"next": lambda _: [Start("next", on(SWITCH, (0, 1), (1, 1)), 500 * MBIT)]})
-    whole(play(world, [pair("next", 0.5)], again)["next"])
+    again = ScriptedPolicy(
+        {"next": lambda _: [Start("next", on(SWITCH, (0, 1), (1, 1)), 500 * MBIT)]}
+    )
+    whole(play(emulation, [pair("next", 0.5)], again)["next"])

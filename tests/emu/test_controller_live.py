@@ -1,7 +1,7 @@
 """The controller in front of Open vSwitch, on each library: the rules, the traffic, the restarts.
 
 Two servers with two slots each and one rack, in namespaces and bridges of the test's own. Frames
-go in by raw sockets, so that they can lie about everything; where they come out is compared with
+go in by raw sockets, so that they can lie about everything; where they leave it is compared with
 what the fake network of the unit tests does with the same packets.
 """
 
@@ -22,11 +22,11 @@ from pathlib import Path
 import pytest
 
 from controller.api_client import ControllerClient, SwitchesRefused
-from controller.flows import COOKIE_TAG, desired_flows, tenant_flows, text_of_dumped_flow
+from controller.flow_rules import COOKIE_TAG, desired_flows, tenant_flows
 from controller.process import ControllerProcess, start_controller
 from controller.values import DesiredState, Switch, Tenant, TenantVm, TreeEdge
-from tests.support.fake_datacentre import Slot, World, mac_of
-from tests.support.fake_switch import Packet, tagged
+from tests.support.fake_datacentre import FakeDataCentre, Slot, mac_of
+from tests.support.fake_switch import Packet, tagged, text_of_dumped_flow
 
 LIBRARIES = [
     pytest.param("ryu", marks=pytest.mark.needs("ryu")),
@@ -69,7 +69,7 @@ class Agent:
 
     process: subprocess.Popen[str]
     heard: list[int] = field(default_factory=list)
-    said: bytes = b""
+    output: bytes = b""
 
     def send(self, frame: bytes) -> None:
         assert self.process.stdin is not None
@@ -82,7 +82,7 @@ class Agent:
         while number not in self.heard:
             ready, _, _ = select.select([self.process.stdout], [], [], ARRIVAL_TIMEOUT_S)
             assert ready, f"frame {number} has not come"
-            *lines, self.said = (self.said + os.read(ready[0].fileno(), 65536)).split(b"\n")
+            *lines, self.output = (self.output + os.read(ready[0].fileno(), 65536)).split(b"\n")
             self.heard += [int(line) for line in lines]
 
 
@@ -121,7 +121,7 @@ def datapath_type() -> str:
 
 
 @dataclass
-class Site:
+class Fabric:
     """The live network. Bridges and links are named after the test's prefix."""
 
     prefix: str
@@ -129,7 +129,7 @@ class Site:
     agents: dict[Slot, Agent] = field(default_factory=dict)
 
     @property
-    def world(self) -> World:
+    def datacentre(self) -> FakeDataCentre:
         server_ports = (1, 2, UPLINK)
         switches = [
             *(Switch(dpid, self.bridge(dpid), "server", server_ports) for dpid in SERVERS),
@@ -137,7 +137,7 @@ class Site:
         ]
         links = tuple(TreeEdge(server, UPLINK, RACK, server) for server in SERVERS)
         slots = tuple((server, port) for server in SERVERS for port in (1, 2))
-        return World(tuple(switches), links, slots)
+        return FakeDataCentre(tuple(switches), links, slots)
 
     def bridge(self, dpid: int) -> str:
         return f"{self.prefix}-b{dpid}"
@@ -146,15 +146,15 @@ class Site:
         return f"{self.prefix}-n{slot[0]}{slot[1]}"
 
     def build(self) -> None:
-        for switch in self.world.switches:
+        for switch in self.datacentre.switches:
             self.add_bridge(switch)
-        for link in self.world.links:
+        for link in self.datacentre.links:
             lower, upper = f"{self.prefix}-u{link.child_dpid}", f"{self.prefix}-d{link.child_dpid}"
             run("ip", "link", "add", lower, "type", "veth", "peer", "name", upper)
             self.stack.callback(run, "ip", "link", "delete", lower)
             self.add_port(link.child_dpid, link.child_port, lower)
             self.add_port(link.parent_dpid, link.parent_port, upper)
-        for slot in self.world.slots:
+        for slot in self.datacentre.slots:
             self.add_slot(slot)
 
     def add_bridge(self, switch: Switch) -> None:
@@ -223,7 +223,7 @@ class Site:
                 )
 
     def connect(self, port: int) -> None:
-        for switch in self.world.switches:
+        for switch in self.datacentre.switches:
             vsctl(
                 *("set-controller", switch.name, f"tcp:127.0.0.1:{port}"),
                 *("--", "set", "controller", switch.name, "max_backoff=1000"),
@@ -239,11 +239,11 @@ class Site:
 
 
 @pytest.fixture
-def site(prefix: str) -> Iterator[Site]:
+def fabric(prefix: str) -> Iterator[Fabric]:
     with ExitStack() as stack:
-        site = Site(prefix, stack)
-        site.build()
-        yield site
+        fabric = Fabric(prefix, stack)
+        fabric.build()
+        yield fabric
 
 
 @pytest.fixture(params=LIBRARIES)
@@ -252,22 +252,22 @@ def library(request: pytest.FixtureRequest) -> str:
     return name
 
 
-def tenants(site: Site) -> tuple[Tenant, Tenant]:
+def tenants(fabric: Fabric) -> tuple[Tenant, Tenant]:
     """Two tenants, each with a VM on both servers."""
-    slots = site.world.slots
+    slots = fabric.datacentre.slots
     return (
-        site.world.tenant(3, [slots[0], slots[2]], lambda _count: 0),
-        site.world.tenant(4, [slots[1], slots[3]], lambda _count: 0),
+        fabric.datacentre.tenant(3, [slots[0], slots[2]], lambda _count: 0),
+        fabric.datacentre.tenant(4, [slots[1], slots[3]], lambda _count: 0),
     )
 
 
-def bring_up(site: Site, client: ControllerClient) -> DesiredState:
-    state = DesiredState().with_network(site.world.switches)
-    client.put_network(site.world.switches)
+def bring_up(fabric: Fabric, client: ControllerClient) -> DesiredState:
+    state = DesiredState().with_network(fabric.datacentre.switches)
+    client.put_network(fabric.datacentre.switches)
     client.wait_connected(timeout_s=CONNECT_TIMEOUT_S)
-    for tenant in tenants(site):
+    for tenant in tenants(fabric):
         client.add_tenant(tenant)
-        site.move_in(tenant)
+        fabric.move_in(tenant)
         state = state.with_tenant(tenant)
     return state
 
@@ -280,11 +280,13 @@ def wait_disconnected(client: ControllerClient, dpid: int) -> None:
         time.sleep(0.01)
 
 
-def started(site: Site, library: str, **more: object) -> tuple[ControllerProcess, ControllerClient]:
+def started(
+    fabric: Fabric, library: str, **more: object
+) -> tuple[ControllerProcess, ControllerClient]:
     start: Callable[..., ControllerProcess] = start_controller
     options = {"openflow_port": 0, "api_port": 0, "token": "a-token-for-tests-only", **more}
-    process = site.stack.enter_context(start(library=library, **options))
-    return process, site.stack.enter_context(process.client())
+    process = fabric.stack.enter_context(start(library=library, **options))
+    return process, fabric.stack.enter_context(process.client())
 
 
 @dataclass(frozen=True)
@@ -322,7 +324,7 @@ def lies(state: DesiredState) -> list[Case]:
 
 
 def deliveries(
-    site: Site, cases: list[Case], honest: list[tuple[TenantVm, TenantVm]]
+    fabric: Fabric, cases: list[Case], honest: list[tuple[TenantVm, TenantVm]]
 ) -> dict[Slot, list[int]]:
     """Send all cases; who heard which. `honest` pairs can talk, and close the experiment.
 
@@ -330,25 +332,25 @@ def deliveries(
     source that can reach anybody, nothing that was sent before is still to come.
     """
     for number, case in enumerate(cases):
-        site.agent(case.slot).send(frame_of(case.packet, number))
+        fabric.agent(case.slot).send(frame_of(case.packet, number))
     for closing, (source, target) in enumerate(honest, len(cases)):
         packet = Packet(source.mac, source.ip, target.ip)
-        site.agent((source.dpid, source.port)).send(frame_of(packet, closing))
+        fabric.agent((source.dpid, source.port)).send(frame_of(packet, closing))
     for closing, (_, target) in enumerate(honest, len(cases)):
-        site.agent((target.dpid, target.port)).hear_until(closing)
+        fabric.agent((target.dpid, target.port)).hear_until(closing)
     heard = {}
-    for slot, agent in sorted(site.agents.items()):
+    for slot, agent in sorted(fabric.agents.items()):
         heard[slot] = sorted(number for number in agent.heard if number < len(cases))
         agent.heard.clear()
     return heard
 
 
 def expected_deliveries(
-    site: Site, state: DesiredState, cases: list[Case]
+    fabric: Fabric, state: DesiredState, cases: list[Case]
 ) -> dict[Slot, list[int]]:
-    """What the fake network does with the same packets."""
-    network = site.world.network(state)
-    heard: dict[Slot, list[int]] = {slot: [] for slot in sorted(site.world.slots)}
+    """Deliveries of the same packets in the fake network."""
+    network = fabric.datacentre.network(state)
+    heard: dict[Slot, list[int]] = {slot: [] for slot in sorted(fabric.datacentre.slots)}
     for number, case in enumerate(cases):
         for delivery in network.send(case.packet, *case.slot):
             heard[delivery.dpid, delivery.port].append(number)
@@ -356,29 +358,29 @@ def expected_deliveries(
 
 
 @pytest.mark.smoke
-def test_rules_and_traffic(site: Site, library: str) -> None:
-    process, client = started(site, library)
-    site.connect(process.openflow_port)
-    state = bring_up(site, client)
-    site.assert_flows(state)
+def test_rules_and_traffic(fabric: Fabric, library: str) -> None:
+    process, client = started(fabric, library)
+    fabric.connect(process.openflow_port)
+    state = bring_up(fabric, client)
+    fabric.assert_flows(state)
     assert client.state().library == library
     assert client.flows() == {
-        site.bridge(dpid): tuple(flow.text() for flow in flows)
+        fabric.bridge(dpid): tuple(flow.text() for flow in flows)
         for dpid, flows in desired_flows(state).items()
     }
-    for slot in site.world.slots:
-        site.agent(slot)
+    for slot in fabric.datacentre.slots:
+        fabric.agent(slot)
     cases = lies(state)
     pairs = [(a, b) for t in state.tenants for a in t.vms for b in t.vms if a is not b]
-    heard = deliveries(site, cases, pairs)
-    assert heard == expected_deliveries(site, state, cases)
+    heard = deliveries(fabric, cases, pairs)
+    assert heard == expected_deliveries(fabric, state, cases)
     assert [len(numbers) for _, numbers in sorted(heard.items())] == [4, 4, 4, 4]
 
     client.remove_tenant(3)
     state = state.without_tenant(3)
-    site.assert_flows(state)
+    fabric.assert_flows(state)
     pairs = [(a, b) for t in state.tenants for a in t.vms for b in t.vms if a is not b]
-    assert deliveries(site, cases, pairs) == expected_deliveries(site, state, cases)
+    assert deliveries(fabric, cases, pairs) == expected_deliveries(fabric, state, cases)
 
 
 # Sends a numbered datagram every 10 ms until its input ends, then says how many.
@@ -392,7 +394,7 @@ while not select.select([sys.stdin], [], [], 0.01)[0]:
     sent += 1
 print(sent)
 """
-# Takes datagrams until it has as many as it is told, or nothing comes any more; says which.
+# Takes datagrams until it has as many as it is histories, or nothing comes any more; says which.
 RECEIVER = """
 import select, socket, sys
 into = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -422,62 +424,62 @@ class Stream:
     receiver: subprocess.Popen[str]
 
     def result(self) -> tuple[int, int, bool]:
-        """How many were sent, how many received, and whether each once and in order."""
+        """Numbers of packets sent and received, and if each came once and in order."""
         sent, _ = self.sender.communicate(timeout=60)
         received, _ = self.receiver.communicate(sent, timeout=60)
         count, in_order = received.split()
         return int(sent), int(count), in_order == "True"
 
 
-def stream(site: Site, source: TenantVm, target: TenantVm) -> Stream:
-    receiver = site.start_inside((target.dpid, target.port), RECEIVER, target.ip)
-    return Stream(site.start_inside((source.dpid, source.port), SENDER, target.ip), receiver)
+def stream(fabric: Fabric, source: TenantVm, target: TenantVm) -> Stream:
+    receiver = fabric.start_inside((target.dpid, target.port), RECEIVER, target.ip)
+    return Stream(fabric.start_inside((source.dpid, source.port), SENDER, target.ip), receiver)
 
 
-def assert_heard(site: Site, source: TenantVm, target: TenantVm) -> None:
-    listener = site.agent((target.dpid, target.port))
+def assert_heard(fabric: Fabric, source: TenantVm, target: TenantVm) -> None:
+    listener = fabric.agent((target.dpid, target.port))
     packet = Packet(source.mac, source.ip, target.ip)
-    site.agent((source.dpid, source.port)).send(frame_of(packet, 0))
+    fabric.agent((source.dpid, source.port)).send(frame_of(packet, 0))
     listener.hear_until(0)
 
 
 def test_traffic_does_not_notice_a_restart_of_the_controller(
-    site: Site, library: str, tmp_path: Path
+    fabric: Fabric, library: str, tmp_path: Path
 ) -> None:
     state_dir = tmp_path / "state"
-    process, client = started(site, library, state_dir=state_dir)
+    process, client = started(fabric, library, state_dir=state_dir)
     ports = {"openflow_port": process.openflow_port, "api_port": process.api_port}
-    site.connect(process.openflow_port)
-    state = bring_up(site, client)
+    fabric.connect(process.openflow_port)
+    state = bring_up(fabric, client)
     source, target = state.tenants[0].vms
-    running = stream(site, source, target)
+    running = stream(fabric, source, target)
     process.process.kill()
     process.process.wait(10)
-    site.assert_flows(state)
+    fabric.assert_flows(state)
     # While it is away somebody tampers: a rule of a tenant goes, one in our name comes.
-    victim = site.bridge(RACK)
+    victim = fabric.bridge(RACK)
     ofctl("del-flows", victim, "table=1,ip,nw_src=10.0.16.0/22")
     ofctl("add-flow", victim, f"cookie={COOKIE_TAG | 77:#x},table=0,priority=9,arp,actions=normal")
-    assert site.dumped(RACK) != sorted(f.text() for f in desired_flows(state)[RACK])
+    assert fabric.dumped(RACK) != sorted(f.text() for f in desired_flows(state)[RACK])
 
-    _, client = started(site, library, state_dir=state_dir, **ports)
+    _, client = started(fabric, library, state_dir=state_dir, **ports)
     client.wait_connected(timeout_s=CONNECT_TIMEOUT_S)
-    site.assert_flows(state)
+    fabric.assert_flows(state)
     sent, received, in_order = running.result()
     assert sent > 0
     assert (received, in_order) == (sent, True)
     other = state.tenants[1].vms
-    assert_heard(site, other[0], other[1])
+    assert_heard(fabric, other[0], other[1])
 
 
 def test_what_somebody_changed_is_mended_on_reconnecting_and_on_request(
-    site: Site, library: str
+    fabric: Fabric, library: str
 ) -> None:
-    process, client = started(site, library)
-    site.connect(process.openflow_port)
-    state = bring_up(site, client)
+    process, client = started(fabric, library)
+    fabric.connect(process.openflow_port)
+    state = bring_up(fabric, client)
     source, target = state.tenants[0].vms
-    victim = site.bridge(source.dpid)
+    victim = fabric.bridge(source.dpid)
 
     def tamper() -> None:
         ofctl("del-flows", victim, "table=0,ip,in_port=1")
@@ -486,28 +488,30 @@ def test_what_somebody_changed_is_mended_on_reconnecting_and_on_request(
     tamper()
     vsctl("del-controller", victim)
     wait_disconnected(client, source.dpid)
-    site.connect(process.openflow_port)
+    fabric.connect(process.openflow_port)
     client.wait_connected(timeout_s=CONNECT_TIMEOUT_S)
-    site.assert_flows(state)
-    assert_heard(site, source, target)
+    fabric.assert_flows(state)
+    assert_heard(fabric, source, target)
 
     tamper()
     ofctl("add-flow", victim, "cookie=0x5,table=0,priority=5,arp,actions=drop")
-    (mended,) = client.reconcile()
+    (repaired,) = client.reconcile()
     # The rule in our name has a shape that we never use: its tenant's rules are all put in anew.
     tenants_rules = tenant_flows(state.tenants[0])[source.dpid]
-    assert (mended.name, mended.added, mended.removed) == (victim, len(tenants_rules), 1)
+    assert (repaired.name, repaired.added, repaired.removed) == (victim, len(tenants_rules), 1)
     ofctl("del-flows", victim, "cookie=0x5/-1")
-    site.assert_flows(state)
+    fabric.assert_flows(state)
     assert client.reconcile() == ()
 
 
-def test_a_bridge_whose_table_is_full_refuses_and_nothing_stays(site: Site, library: str) -> None:
-    process, client = started(site, library)
-    site.connect(process.openflow_port)
-    state = bring_up(site, client).without_tenant(4)
+def test_a_bridge_whose_table_is_full_refuses_and_nothing_stays(
+    fabric: Fabric, library: str
+) -> None:
+    process, client = started(fabric, library)
+    fabric.connect(process.openflow_port)
+    state = bring_up(fabric, client).without_tenant(4)
     client.remove_tenant(4)
-    site.assert_flows(state)
+    fabric.assert_flows(state)
     room = sum(flow.table == 1 for flow in desired_flows(state)[RACK]) + 1
     vsctl(
         *("--", "--id=@full", "create", "Flow_Table", f"flow_limit={room}"),
@@ -516,34 +520,34 @@ def test_a_bridge_whose_table_is_full_refuses_and_nothing_stays(site: Site, libr
             "--",
             "set",
             "bridge",
-            site.bridge(RACK),
+            fabric.bridge(RACK),
             "flow_tables:1=@full",
         ),
     )
     with pytest.raises(SwitchesRefused) as caught:
-        client.add_tenant(tenants(site)[1])
-    assert caught.value.refused == ((site.bridge(RACK), "OpenFlow error type 5, code 1"),)
-    site.assert_flows(state)
-    vsctl("clear", "bridge", site.bridge(RACK), "flow_tables")
-    client.add_tenant(tenants(site)[1])
-    site.assert_flows(state.with_tenant(tenants(site)[1]))
+        client.add_tenant(tenants(fabric)[1])
+    assert caught.value.refused == ((fabric.bridge(RACK), "OpenFlow error type 5, code 1"),)
+    fabric.assert_flows(state)
+    vsctl("clear", "bridge", fabric.bridge(RACK), "flow_tables")
+    client.add_tenant(tenants(fabric)[1])
+    fabric.assert_flows(state.with_tenant(tenants(fabric)[1]))
 
 
-def test_a_bridge_that_is_made_anew_gets_its_rules(site: Site, library: str) -> None:
-    process, client = started(site, library)
-    site.connect(process.openflow_port)
-    state = bring_up(site, client)
-    rack = next(switch for switch in site.world.switches if switch.dpid == RACK)
+def test_a_bridge_that_is_made_anew_gets_its_rules(fabric: Fabric, library: str) -> None:
+    process, client = started(fabric, library)
+    fabric.connect(process.openflow_port)
+    state = bring_up(fabric, client)
+    rack = next(switch for switch in fabric.datacentre.switches if switch.dpid == RACK)
     vsctl("del-br", rack.name)
     wait_disconnected(client, RACK)
     with ExitStack() as aside:
-        # The bridge's own removal stays with the site; only its making is repeated.
-        Site(site.prefix, aside).add_bridge(rack)
+        # The bridge's own removal stays with the fabric; only its making is repeated.
+        Fabric(fabric.prefix, aside).add_bridge(rack)
         aside.pop_all()
-    for link in site.world.links:
-        site.add_port(RACK, link.parent_port, f"{site.prefix}-d{link.child_dpid}")
-    site.connect(process.openflow_port)
+    for link in fabric.datacentre.links:
+        fabric.add_port(RACK, link.parent_port, f"{fabric.prefix}-d{link.child_dpid}")
+    fabric.connect(process.openflow_port)
     client.wait_connected([RACK], timeout_s=CONNECT_TIMEOUT_S)
-    site.assert_flows(state)
+    fabric.assert_flows(state)
     source, target = state.tenants[0].vms
-    assert_heard(site, source, target)
+    assert_heard(fabric, source, target)

@@ -32,21 +32,21 @@ def test_a_switch_of_the_runs_own(prefix: str, tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout.splitlines()[-1])
-    assert said["before"] is False
-    assert said["running"] is said["listed"] is True
-    assert said["datapath"] == datapath_type()
-    assert said["offload"] is True
-    assert said["send_buffer_bytes"] >= SEND_BUFFER_BYTES
-    assert said["allocator"] is True
-    assert said["settings"]["emc-insert-inv-prob"] == "0"
-    assert int(said["files"]) >= 4096
-    assert said["after_a_dead_switch"] == []
+    output = json.loads(done.stdout.splitlines()[-1])
+    assert output["before"] is False
+    assert output["running"] is output["listed"] is True
+    assert output["datapath"] == datapath_type()
+    assert output["offload"] is True
+    assert output["send_buffer_bytes"] >= SEND_BUFFER_BYTES
+    assert output["allocator"] is True
+    assert output["settings"]["emc-insert-inv-prob"] == "0"
+    assert int(output["files"]) >= 4096
+    assert output["after_a_dead_switch"] == []
     # A service is nobody's child: it survives the group of the run that started it.
-    assert said["in_group"] is False
-    assert said["survives_group"] is True
-    assert said["spared"] is True  # as long as anybody has a bridge
-    assert said["removed"] == ["service"]
-    assert said["after"] is False
+    assert output["in_group"] is False
+    assert output["survives_group"] is True
+    assert output["spared"] is True  # as long as anybody has a bridge
+    assert output["removed"] == ["service"]
+    assert output["after"] is False
     assert [Path(name).read_text() for name in SETTINGS] == before
     assert switch_pid() == machines_own

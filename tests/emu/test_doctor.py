@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.backends.emu.cleanup_journal import STATE_VARIABLE, File, Ledger, MachineLock
+from testbed.backends.emu.cleanup_journal import STATE_VARIABLE, CleanupJournal, File, MachineLock
 from testbed.backends.emu.machine_checks import examine, verdict
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +36,7 @@ def test_a_machine_that_runs_these_tests_can_run_live(tmp_path: Path) -> None:
     assert grades["control groups"] == grades["TCP CUBIC"] == "ok"
     for check in shown["checks"]:
         assert check["found"]
-        assert check["grade"] == "ok" or check["mend"] or check["name"] in (
+        assert check["grade"] == "ok" or check["hint"] or check["name"] in (
             "processors", "memory", "disk", "other runs",
         )  # fmt: skip
 
@@ -55,17 +55,17 @@ def test_it_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert present() == before
 
 
-def test_left_overs_are_named_with_the_mend_and_then_gone(
+def test_left_overs_are_named_with_the_hint_and_then_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state, token = tmp_path / "state", tmp_path / "token"
     monkeypatch.setenv(STATE_VARIABLE, str(state))
     token.write_text("secret")
-    Ledger.create("night run").add([File(str(token))])
+    CleanupJournal.create("night run").add([File(str(token))])
     (found,) = [check for check in examine() if check.name == "other runs"]
     assert found.grade == "warn"
     assert "night run" in found.found
-    assert found.mend == "sudo testbed clean"
+    assert found.hint == "sudo testbed clean"
 
     would = command("clean", "--dry-run", "--json", state=state)
     assert json.loads(would.stdout)["removed"] == [{"what": "file", "name": str(token)}]

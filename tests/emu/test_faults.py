@@ -1,4 +1,4 @@
-"""What breaks while jobs run: an outcome and a reason, and the run goes on or ends whole."""
+"""Faults while jobs run: an outcome and a reason; the run continues or ends whole."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 
 from jobs.request import JobRequest
 from testbed import events
-from testbed.backends.emu.emulation import LiveWorld
+from testbed.backends.emu.emulation import Emulation
 from testbed.schedulers.actions import Start
 from testbed.schedulers.policy import View
 from tests.emu.test_run import Testbed, testbed  # noqa: F401 - a fixture
-from tests.support.scripted_run import Puppet, ended, on, play, small_world
+from tests.support.scripted_run import ScriptedPolicy, ended, on, play, small_emulation
 from topologies.tree import tree
 
 MBIT = 10**6
@@ -26,8 +26,8 @@ SWITCH = 4
 
 
 @pytest.fixture
-def world(prefix: str, tmp_path: Path) -> Iterator[LiveWorld]:
-    with small_world(tree([4], [1000 * MBIT], 1), prefix, tmp_path) as up:
+def emulation(prefix: str, tmp_path: Path) -> Iterator[Emulation]:
+    with small_emulation(tree([4], [1000 * MBIT], 1), prefix, tmp_path) as up:
         yield up
 
 
@@ -48,13 +48,13 @@ def agents_of(folder: Path, job_id: str) -> list[int]:
     return sorted(found)
 
 
-def test_an_agent_that_dies_ends_its_job_alone(world: LiveWorld) -> None:
+def test_an_agent_that_dies_ends_its_job_alone(emulation: Emulation) -> None:
     def strike(_: View) -> list[Start]:
-        os.kill(agents_of(world._log_dir, "hit")[0], signal.SIGKILL)
+        os.kill(agents_of(emulation._log_dir, "hit")[0], signal.SIGKILL)
         return []
 
     left, right = on(SWITCH, (0, 1), (1, 1)), on(SWITCH, (2, 1), (3, 1))
-    puppet = Puppet(
+    scripted = ScriptedPolicy(
         {
             "hit": lambda _: [Start("hit", left, 500 * MBIT)],
             "well": lambda _: [Start("well", right, 500 * MBIT)],
@@ -63,31 +63,31 @@ def test_an_agent_that_dies_ends_its_job_alone(world: LiveWorld) -> None:
         },
         {0.5: strike},
     )
-    told = play(
-        world,
+    histories = play(
+        emulation,
         [
             *jobs("hit", duration_s=60.0),
             *jobs("well", duration_s=2.0),
             JobRequest("next", 1.5, 2, 500 * MBIT, 0.5, after="hit"),
         ],
-        puppet,
+        scripted,
     )
-    end = ended(told["hit"])
+    end = ended(histories["hit"])
     assert (end.outcome, end.reason) == ("killed", "agent hit.0 ended with SIGKILL and no report")
-    assert ended(told["well"]).outcome == ended(told["next"]).outcome == "finished"
+    assert ended(histories["well"]).outcome == ended(histories["next"]).outcome == "finished"
 
 
 def test_a_vm_whose_port_vanishes_ends_its_job_and_the_next_one_there_says_so(
-    world: LiveWorld,
+    emulation: Emulation,
 ) -> None:
-    prefix = world.plan.prefix
+    prefix = emulation.plan.prefix
 
     def strike(_: View) -> list[Start]:
         subprocess.run(["ip", "link", "delete", f"{prefix}-s0v0"], check=True, timeout=60)
         return []
 
     left, right = on(SWITCH, (0, 1), (1, 1)), on(SWITCH, (2, 1), (3, 1))
-    puppet = Puppet(
+    scripted = ScriptedPolicy(
         {
             "hit": lambda _: [Start("hit", left, 500 * MBIT)],
             "well": lambda _: [Start("well", right, 500 * MBIT)],
@@ -97,24 +97,26 @@ def test_a_vm_whose_port_vanishes_ends_its_job_and_the_next_one_there_says_so(
     )
     follower = JobRequest("next", 0.0, 2, 500 * MBIT, 0.5, after="hit")
     hit, well = jobs("hit", duration_s=60.0), jobs("well", duration_s=2.0)
-    told = play(world, [*hit, *well, follower], puppet)
-    end = ended(told["hit"])
+    histories = play(emulation, [*hit, *well, follower], scripted)
+    end = ended(histories["hit"])
     assert end.outcome == "killed"
     assert f"VM 0: its port {prefix}-s0v0 is gone" in end.reason
-    assert ended(told["well"]).outcome == "finished"
-    assert ended(told["next"]).outcome == "killed"
-    assert "could not be started" in ended(told["next"]).reason
+    assert ended(histories["well"]).outcome == "finished"
+    assert ended(histories["next"]).outcome == "killed"
+    assert "could not be started" in ended(histories["next"]).reason
 
 
-def test_a_namespaces_name_that_vanishes_costs_the_job_that_comes_next(world: LiveWorld) -> None:
-    prefix = world.plan.prefix
+def test_a_namespaces_name_that_vanishes_costs_the_job_that_comes_next(
+    emulation: Emulation,
+) -> None:
+    prefix = emulation.plan.prefix
 
     def strike(_: View) -> list[Start]:
         subprocess.run(["ip", "netns", "delete", f"{prefix}-s0v0"], check=True, timeout=60)
         return []
 
     left = on(SWITCH, (0, 1), (1, 1))
-    puppet = Puppet(
+    scripted = ScriptedPolicy(
         {
             "now": lambda _: [Start("now", left, 500 * MBIT)],
             "next": lambda _: [Start("next", left, 500 * MBIT)],
@@ -122,19 +124,19 @@ def test_a_namespaces_name_that_vanishes_costs_the_job_that_comes_next(world: Li
         },
         {0.3: strike},
     )
-    told = play(
-        world,
+    histories = play(
+        emulation,
         [
             *jobs("now", duration_s=3.0),
             JobRequest("next", 0.0, 2, 500 * MBIT, 0.5, after="now"),
             JobRequest("elsewhere", 0.0, 2, 500 * MBIT, 0.5, after="next"),
         ],
-        puppet,
+        scripted,
     )
-    assert ended(told["now"]).outcome == "finished"
-    assert f"{prefix}-s0v0" in ended(told["next"]).reason
-    assert not any(isinstance(event, events.JobStarted) for event in told["next"])
-    assert ended(told["elsewhere"]).outcome == "finished"
+    assert ended(histories["now"]).outcome == "finished"
+    assert f"{prefix}-s0v0" in ended(histories["next"]).reason
+    assert not any(isinstance(event, events.JobStarted) for event in histories["next"])
+    assert ended(histories["elsewhere"]).outcome == "finished"
 
 
 JUMPING = """

@@ -11,7 +11,7 @@ from jobs.request import JobRequest
 from jobs.wire import payload_bytes
 from testbed.schedulers.actions import Start
 from testbed.spec.experiment import Scale
-from tests.support.scripted_run import Puppet, ended, on, play, small_world
+from tests.support.scripted_run import ScriptedPolicy, ended, on, play, small_emulation
 from topologies.tree import tree
 
 MBIT = 10**6
@@ -25,9 +25,9 @@ def test_its_receivers_count_what_its_bandwidth_lets_through(
     scale, seconds = Scale(rate=0.02), 2.0
     job = JobRequest("m", 0.0, 3, 500 * MBIT, seconds, demand=Iperf3(pattern))  # type: ignore[arg-type]
     place = on(SWITCH, (0, 1), (1, 1), (2, 1))
-    puppet = Puppet({"m": lambda _: [Start("m", place, 500 * MBIT)]})
-    with small_world(tree([3], [1000 * MBIT], 1), prefix, tmp_path) as world:
-        end = ended(play(world, [job], puppet, scale)["m"])
+    scripted = ScriptedPolicy({"m": lambda _: [Start("m", place, 500 * MBIT)]})
+    with small_emulation(tree([3], [1000 * MBIT], 1), prefix, tmp_path) as emulation:
+        end = ended(play(emulation, [job], scripted, scale)["m"])
     assert end.outcome == "finished", end.reason
     assert end.measured_s is not None
     assert end.measured_s >= seconds

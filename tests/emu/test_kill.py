@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from testbed.backends.emu.cleanup import clean, devices_in_group
-from testbed.backends.emu.cleanup_journal import STATE_VARIABLE, boot_id, ledgers
+from testbed.backends.emu.cleanup_journal import STATE_VARIABLE, boot_id, journals
 from testbed.backends.emu.namespaces import NETNS_DIR
 from testbed.backends.emu.open_vswitch import RUN_KEY, rows
 from testbed.errors import MachineCannot
@@ -67,20 +67,20 @@ class Run:
                 env=environment(),
             )
         deadline = time.monotonic() + 60
-        while not self.said.startswith("going "):
+        while not self.output.startswith("going "):
             if self.process.poll() is not None or time.monotonic() > deadline:
-                pytest.fail(f"the run did not begin: {self.said}")
+                pytest.fail(f"the run did not begin: {self.output}")
             time.sleep(0.01)
-        self.mark = self.said.split()[1]
+        self.tag = self.output.split()[1]
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self._log.read_text()
 
     def end(self, signum: int, after_s: float) -> None:
         """Send a signal some time into the run, and wait for its end."""
         time.sleep(after_s)
-        assert self.process.poll() is None, self.said
+        assert self.process.poll() is None, self.output
         self.process.send_signal(signum)
         self.process.wait(timeout=60)
 
@@ -171,9 +171,9 @@ def test_killed_at_any_moment_everything_is_cleaned_and_nothing_else(
         run = Run(prefix, tmp_path)
         run.end(signal.SIGKILL, after_s)
         removed = clean()
-        left = [trace for trace in traces(prefix, run.mark) if trace not in foreign]
+        left = [trace for trace in traces(prefix, run.tag) if trace not in foreign]
         assert left == [], f"killed after {after_s:.3f} s, clean removed {len(removed)} things"
-        assert ledgers() == []
+        assert journals() == []
         assert settings() == before, f"killed after {after_s:.3f} s"
         assert clean() == []
 
@@ -185,10 +185,10 @@ def test_interrupted_at_any_moment_a_run_cleans_up_itself(
     for after_s in moments("interrupt"):
         run = Run(prefix, tmp_path)
         run.end(signal.SIGINT, after_s)
-        assert run.process.returncode == 130, f"after {after_s:.3f} s: {run.said}"
-        left = [trace for trace in traces(prefix, run.mark) if trace not in foreign]
+        assert run.process.returncode == 130, f"after {after_s:.3f} s: {run.output}"
+        left = [trace for trace in traces(prefix, run.tag) if trace not in foreign]
         assert left == [], f"interrupted after {after_s:.3f} s"
-        assert ledgers() == []
+        assert journals() == []
         assert settings() == before
         assert clean() == []
 
@@ -200,14 +200,14 @@ def test_the_next_run_cleans_up_after_a_killed_one(
     first.end(signal.SIGKILL, 0.7)
     second = Run(prefix, tmp_path)
     try:
-        assert second.mark != first.mark
+        assert second.tag != first.tag
         assert [
-            trace for trace in traces("no-such-prefix", first.mark) if "process" not in trace
+            trace for trace in traces("no-such-prefix", first.tag) if "process" not in trace
         ] == []
-        assert [ledger.mark.run for ledger in ledgers()] == [second.mark]
+        assert [journal.tag.run for journal in journals()] == [second.tag]
     finally:
         second.end(signal.SIGINT, 0.0)
-    assert traces(prefix, second.mark) == []
+    assert traces(prefix, second.tag) == []
 
 
 def test_a_clean_that_was_killed_is_finished_by_the_next(
@@ -225,7 +225,7 @@ def test_a_clean_that_was_killed_is_finished_by_the_next(
         cleaner.kill()
         cleaner.wait()
         clean()
-        assert traces(prefix, run.mark) == []
+        assert traces(prefix, run.tag) == []
         assert settings() == before
 
 
@@ -248,7 +248,7 @@ def test_while_a_run_is_alive_nothing_is_cleaned_and_no_other_begins(
         assert run.process.poll() is None
     finally:
         run.end(signal.SIGINT, 0.0)
-    assert traces(prefix, run.mark) == []
+    assert traces(prefix, run.tag) == []
 
 
 def test_after_a_reboot_the_switchs_memory_is_cleaned_and_names_are_left(
@@ -256,29 +256,29 @@ def test_after_a_reboot_the_switchs_memory_is_cleaned_and_names_are_left(
 ) -> None:
     """The database outlives a reboot; what else bears a listed name then is somebody else's."""
     run = Run(prefix, tmp_path)
-    condition = f"external_ids:{RUN_KEY}={run.mark}"
-    (ledger,) = ledgers()
+    condition = f"external_ids:{RUN_KEY}={run.tag}"
+    (journal,) = journals()
     deadline = time.monotonic() + 60
     # It builds and takes down all the time: looked at only while it stands still.
     while True:
         run.process.send_signal(signal.SIGSTOP)
-        devices = devices_in_group(ledger.mark.group)
+        devices = devices_in_group(journal.tag.group)
         if devices and list(NETNS_DIR.glob(f"{prefix}-*")) and rows("Bridge", ["name"], condition):
             break
         run.process.send_signal(signal.SIGCONT)
         assert time.monotonic() < deadline
         time.sleep(0.05)
     run.end(signal.SIGKILL, 0.0)
-    (ledger,) = ledgers()
-    text = ledger.path.read_text()
-    ledger.path.write_text(text.replace(boot_id(), "an earlier boot"))
-    devices, spaces = devices_in_group(ledger.mark.group), sorted(NETNS_DIR.glob(f"{prefix}-*"))
+    (journal,) = journals()
+    text = journal.path.read_text()
+    journal.path.write_text(text.replace(boot_id(), "an earlier boot"))
+    devices, spaces = devices_in_group(journal.tag.group), sorted(NETNS_DIR.glob(f"{prefix}-*"))
     assert devices
     bridges = {thing.name for thing in clean()}
     assert not rows("Bridge", ["name"], condition)
-    assert devices_in_group(ledger.mark.group) == devices - bridges != set()
+    assert devices_in_group(journal.tag.group) == devices - bridges != set()
     assert sorted(NETNS_DIR.glob(f"{prefix}-*")) == spaces
     # This boot's again, what was left is ours.
-    ledger.path.write_text(text)
+    journal.path.write_text(text)
     clean()
-    assert traces(prefix, run.mark) == []
+    assert traces(prefix, run.tag) == []

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from testbed.plan.network_plan import network_plan
-from topologies.mininet import mininet_topo
+from topologies.mininet_topo import mininet_topo
 from topologies.tree import tree
 
 pytestmark = [

@@ -15,7 +15,7 @@ import pytest
 from jobs.live.connections import VM_SYSCTLS
 from testbed.backends.emu import emulated_network as network_module
 from testbed.backends.emu.cleanup import Removed, clean_leftovers, devices_in_group, remove_run
-from testbed.backends.emu.cleanup_journal import STATE_VARIABLE, Ledger, ledgers
+from testbed.backends.emu.cleanup_journal import STATE_VARIABLE, CleanupJournal, journals
 from testbed.backends.emu.emulated_network import Network
 from testbed.backends.emu.namespaces import NETNS_DIR
 from testbed.backends.emu.open_vswitch import RUN_KEY, rows
@@ -48,16 +48,16 @@ def plan(datacentre: DataCentre, prefix: str) -> NetworkPlan:
 
 
 @pytest.fixture
-def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
+def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CleanupJournal]:
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
-    made = Ledger.create("test")
+    made = CleanupJournal.create("test")
     yield made
     remove_run(made)
 
 
 @pytest.fixture
-def network(plan: NetworkPlan, ledger: Ledger) -> Iterator[Network]:
-    with Network(plan, ledger, CONTROLLER_PORT, vm_sysctls=VM_SYSCTLS) as live:
+def network(plan: NetworkPlan, journal: CleanupJournal) -> Iterator[Network]:
+    with Network(plan, journal, CONTROLLER_PORT, vm_sysctls=VM_SYSCTLS) as live:
         yield live
 
 
@@ -105,7 +105,7 @@ def flood(plan: NetworkPlan) -> None:
 
 @pytest.mark.smoke
 def test_what_is_up_is_what_was_planned(
-    network: Network, plan: NetworkPlan, ledger: Ledger, prefix: str
+    network: Network, plan: NetworkPlan, journal: CleanupJournal, prefix: str
 ) -> None:
     assert network.conditions is not None
     bridges = {
@@ -116,7 +116,7 @@ def test_what_is_up_is_what_was_planned(
         if str(name).startswith(f"{prefix}-")
     }
     assert bridges == {
-        b.name: ("secure", f"{b.dpid:016x}", ledger.mark.run, network.conditions.datapath)
+        b.name: ("secure", f"{b.dpid:016x}", journal.tag.run, network.conditions.datapath)
         for b in plan.bridges
     }
     for bridge in plan.bridges:
@@ -180,33 +180,33 @@ def test_the_userspace_switch_sends_by_a_large_buffer(network: Network) -> None:
 
 
 def test_down_leaves_nothing_and_may_be_said_twice(
-    plan: NetworkPlan, ledger: Ledger, prefix: str
+    plan: NetworkPlan, journal: CleanupJournal, prefix: str
 ) -> None:
     before = settings()
-    live = Network(plan, ledger, CONTROLLER_PORT)
+    live = Network(plan, journal, CONTROLLER_PORT)
     live.up()
     assert len(devices(prefix)) > len(plan.links)
     live.down()
     live.down()
     assert devices(prefix) == []
     assert namespaces(prefix) == []
-    assert devices_in_group(ledger.mark.group) == set()
+    assert devices_in_group(journal.tag.group) == set()
     assert not [r for r in rows("Port", ["name"]) if str(r[0]).startswith(f"{prefix}-")]
-    assert not rows("QoS", ["_uuid"], f"external_ids:{RUN_KEY}={ledger.mark.run}")
-    assert ledger.entries == ()
+    assert not rows("QoS", ["_uuid"], f"external_ids:{RUN_KEY}={journal.tag.run}")
+    assert journal.entries == ()
     assert settings() == before
 
 
-def test_up_again_after_down(plan: NetworkPlan, ledger: Ledger, prefix: str) -> None:
+def test_up_again_after_down(plan: NetworkPlan, journal: CleanupJournal, prefix: str) -> None:
     for _ in range(2):
-        with Network(plan, ledger, CONTROLLER_PORT):
+        with Network(plan, journal, CONTROLLER_PORT):
             assert namespaces(prefix) == sorted(s.netns for s in plan.slots)
 
 
 @pytest.mark.parametrize("stage", ["check_ports", "open_namespaces", "ip_batch"])
 def test_a_failure_on_the_way_up_leaves_nothing(
     plan: NetworkPlan,
-    ledger: Ledger,
+    journal: CleanupJournal,
     prefix: str,
     stage: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -214,13 +214,12 @@ def test_a_failure_on_the_way_up_leaves_nothing(
     def fail(*_: object, **__: object) -> None:
         raise RunFailed(f"{stage} failed")
 
-    owner: Any = network_module.ovs if stage == "check_ports" else network_module
-    monkeypatch.setattr(owner, stage, fail)
+    monkeypatch.setattr(network_module, stage, fail)
     with pytest.raises(RunFailed, match=f"{stage} failed"):
-        Network(plan, ledger, CONTROLLER_PORT).up()
+        Network(plan, journal, CONTROLLER_PORT).up()
     assert devices(prefix) == []
     assert namespaces(prefix) == []
-    assert ledger.entries == ()
+    assert journal.entries == ()
 
 
 # ------------------------------------------------------------------------------------ taken names
@@ -247,7 +246,7 @@ def make_bridge(plan: NetworkPlan) -> tuple[str, Callable[[], object]]:
 @pytest.mark.parametrize("make", [make_namespace, make_device, make_bridge])
 def test_a_taken_name_is_refused_and_left_alone(
     plan: NetworkPlan,
-    ledger: Ledger,
+    journal: CleanupJournal,
     prefix: str,
     make: Callable[[NetworkPlan], tuple[str, Callable[[], object]]],
 ) -> None:
@@ -255,11 +254,11 @@ def test_a_taken_name_is_refused_and_left_alone(
     before = (devices(prefix), namespaces(prefix))
     try:
         with pytest.raises(MachineCannot, match=f"^{taken} exists") as caught:
-            Network(plan, ledger, CONTROLLER_PORT).up()
+            Network(plan, journal, CONTROLLER_PORT).up()
         assert caught.value.exit_code == 3
         assert taken.split()[-1] in str(caught.value.hint)
         assert (devices(prefix), namespaces(prefix)) == before
-        assert ledger.entries == ()
+        assert journal.entries == ()
         assert clean_leftovers() == []
         assert (devices(prefix), namespaces(prefix)) == before
     finally:
@@ -393,9 +392,9 @@ def test_what_was_planned_as_text_is_what_is_there(
 
 
 def test_the_next_run_takes_away_what_a_dead_one_left(
-    plan: NetworkPlan, ledger: Ledger, prefix: str
+    plan: NetworkPlan, journal: CleanupJournal, prefix: str
 ) -> None:
-    live = Network(plan, ledger, CONTROLLER_PORT)
+    live = Network(plan, journal, CONTROLLER_PORT)
     live.up()
     live._up().close()  # as if the process had died: nothing was taken down
     removed = clean_leftovers()
@@ -404,4 +403,4 @@ def test_the_next_run_takes_away_what_a_dead_one_left(
     assert Removed("device", plan.links[0].lower.name) in removed
     assert devices(prefix) == []
     assert namespaces(prefix) == []
-    assert ledgers() == []
+    assert journals() == []

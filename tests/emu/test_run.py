@@ -107,7 +107,7 @@ class Testbed:
 
     @property
     def marks(self) -> list[str]:
-        """The runs that have a ledger now."""
+        """The runs that have a journal now."""
         return [path.stem for path in (self.state / "runs").glob("*.jsonl")]
 
     @property

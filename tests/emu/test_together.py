@@ -10,7 +10,7 @@ from jobs.demand import Lease
 from jobs.request import JobRequest
 from testbed.schedulers.actions import Start
 from testbed.spec.experiment import Scale
-from tests.support.scripted_run import Puppet, ended, on, play, small_world
+from tests.support.scripted_run import ScriptedPolicy, ended, on, play, small_emulation
 from topologies.flat import flat
 
 CLUSTER = 2  # the notional switch of two servers
@@ -23,16 +23,16 @@ def burner(name: str, duration_s: float, cores: int = 1) -> JobRequest:
 def test_jobs_that_end_within_an_instant_have_ended_together(prefix: str, tmp_path: Path) -> None:
     scale = Scale(cpu=0.1, instant_s=2.0)
     where = {"one": 0, "other": 1, "long": 1}
-    puppet = Puppet(
+    scripted = ScriptedPolicy(
         {
             name: lambda _, name=name, server=server: [Start(name, on(CLUSTER, (server, 1)), 0)]
             for name, server in where.items()
         }  # type: ignore[misc]
     )
     jobs = [burner("one", 1.5), burner("other", 2.0), burner("long", 8.0, cores=2)]
-    with small_world(flat(2, 3), prefix, tmp_path, scale) as world:
-        told = play(world, jobs, puppet, scale)
-    one, other, long = (ended(told[job.id]) for job in jobs)
+    with small_emulation(flat(2, 3), prefix, tmp_path, scale) as emulation:
+        histories = play(emulation, jobs, scripted, scale)
+    one, other, long = (ended(histories[job.id]) for job in jobs)
     assert one.outcome == other.outcome == long.outcome == "finished"
     # Half a second apart they are told as one end, at the time of the later; the third is not.
     assert one.t == other.t < long.t

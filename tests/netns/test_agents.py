@@ -65,7 +65,7 @@ class Star:
         ip("netns", "exec", self.vms[vm], "tc", "qdisc", "replace", "dev", "eth0", *qdisc)
 
     def received_bytes(self, vm: int) -> int:
-        """What the VM's interface has received, in bytes, by the kernel's own count."""
+        """Bytes that the VM's interface has received, by the kernel's own count."""
         shown = subprocess.run(
             ["ip", "netns", "exec", self.vms[vm], "cat", "/sys/class/net/eth0/statistics/rx_bytes"],
             capture_output=True,
@@ -196,7 +196,7 @@ def test_the_log_belongs_to_whom_it_was_given(
 
 
 @pytest.mark.parametrize(
-    ("netns", "words"),
+    ("netns", "message"),
     [
         ("/run/netns/hosenet-nowhere", "No such file or directory"),
         ("/etc/hostname", "cannot enter network namespace /etc/hostname: Invalid argument"),
@@ -204,13 +204,13 @@ def test_the_log_belongs_to_whom_it_was_given(
     ],
 )
 def test_a_namespace_that_is_none_ends_with_the_reason(
-    pool: AgentPool, watch: Watch, netns: str, words: str
+    pool: AgentPool, watch: Watch, netns: str, message: str
 ) -> None:
     pool.spawn("vm0", ComputePlan(0, 0.01), uid=NOBODY, gid=NOBODY, netns=netns)
     (outcome,) = watch.until(["vm0"], AgentExited)
     assert outcome.kinds() == [AgentStarted, AgentDone, AgentExited]
     assert outcome.exited.code == 1
-    assert words in str(outcome.report.error)
+    assert message in str(outcome.report.error)
 
 
 @pytest.fixture

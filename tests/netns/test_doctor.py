@@ -23,11 +23,11 @@ def checks() -> dict[str, Check]:
     return {check.name: check for check in examine()}
 
 
-def test_every_check_that_is_not_well_says_how_to_mend_it_or_what_it_means() -> None:
+def test_every_check_that_is_not_well_says_what_would_help_or_what_it_means() -> None:
     for check in examine():
         assert check.found
         if check.grade == "fail":
-            assert check.mend
+            assert check.hint
 
 
 def test_the_trial_leaves_no_namespace() -> None:
@@ -37,7 +37,7 @@ def test_the_trial_leaves_no_namespace() -> None:
 
 
 def test_a_kind_of_tc_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_checks, "TRIAL", ("qdisc add dev lo root nosuchkind",))
+    monkeypatch.setattr(machine_checks, "TC_SAMPLE", ("qdisc add dev lo root nosuchkind",))
     check = checks()["namespaces, veth and tc"]
     assert check.grade == "fail"
     assert "nosuchkind" in check.found or "qdisc" in check.found
@@ -58,7 +58,7 @@ def test_a_missing_command_is_a_failure_only_if_a_run_needs_it(
     graded = checks()
     assert graded["command ovs-vsctl"].grade == "fail"
     assert graded["command iperf3"].grade == "warn"
-    assert graded["command iperf3"].mend == machine_checks.INSTALL
+    assert graded["command iperf3"].hint == machine_checks.INSTALL
 
 
 def test_a_taken_port_is_seen() -> None:
@@ -67,7 +67,7 @@ def test_a_taken_port_is_seen() -> None:
         holder.listen()
         check = machine_checks._port(holder.getsockname()[1], "--api-port")
     assert check.grade == "warn"
-    assert "--api-port" in (check.mend or "")
+    assert "--api-port" in (check.hint or "")
 
 
 def test_a_running_testbed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,4 +94,4 @@ def test_without_root_it_fails_with_the_command_that_helps() -> None:
     assert done.returncode == 3, done.stderr
     answer = json.loads(done.stdout)
     assert not answer["can_run"]
-    assert answer["checks"][0]["mend"] == "sudo testbed doctor"
+    assert answer["checks"][0]["hint"] == "sudo testbed doctor"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from controller.flows import added, desired_flows
+from controller.flow_rules import added, desired_flows
 from controller.values import (
     DesiredState,
     Role,
@@ -29,7 +29,7 @@ Slot = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class World:
+class FakeDataCentre:
     """A data centre: its switches, the links upward, and the slots for VMs."""
 
     switches: tuple[Switch, ...]
@@ -80,7 +80,7 @@ class World:
         return Tenant(tenant_id, f"tenant-{tenant_id}", prefix, vms, self.tree(root, servers))
 
     def network(self, state: DesiredState) -> FakeNetwork:
-        """This world's switches with the rules of `state` in them."""
+        """This datacentre's switches with the rules of `state` in them."""
         fakes = {s.dpid: FakeSwitch(s.dpid, s.ports) for s in self.switches}
         for dpid, flows in desired_flows(state).items():
             fakes[dpid].apply(added(flows))
@@ -123,15 +123,15 @@ class _Plan:
     def link(self, child: int, parent: int) -> None:
         self.links.append(TreeEdge(child, self.port(child), parent, self.port(parent)))
 
-    def world(self) -> World:
+    def datacentre(self) -> FakeDataCentre:
         switches = [
             Switch(dpid, f"w-{role[0]}{dpid}", role, tuple(range(1, self.ports[dpid] + 1)))
             for dpid, role in self.roles.items()
         ]
-        return World(tuple(switches), tuple(self.links), tuple(self.slots))
+        return FakeDataCentre(tuple(switches), tuple(self.links), tuple(self.slots))
 
 
-def tree_world(fanout: Sequence[int], slots_per_server: int) -> World:
+def tree_datacentre(fanout: Sequence[int], slots_per_server: int) -> FakeDataCentre:
     """A tree with one root; `fanout` from the root down to the servers, at most three levels."""
     plan = _Plan()
     roles: list[Role] = ["rack", "aggregation", "core"]
@@ -146,10 +146,10 @@ def tree_world(fanout: Sequence[int], slots_per_server: int) -> World:
         return parent
 
     grow(0)
-    return plan.world()
+    return plan.datacentre()
 
 
-def fat_tree_world(k: int, slots_per_server: int) -> World:
+def fat_tree_datacentre(k: int, slots_per_server: int) -> FakeDataCentre:
     """A fat-tree of k-port switches (k even): k pods, k²/4 core switches, k³/4 servers."""
     plan = _Plan()
     half = k // 2
@@ -165,4 +165,4 @@ def fat_tree_world(k: int, slots_per_server: int) -> World:
                 plan.link(rack, aggregation)
             for _ in range(half):
                 plan.link(plan.server(slots_per_server), rack)
-    return plan.world()
+    return plan.datacentre()

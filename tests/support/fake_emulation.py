@@ -1,4 +1,4 @@
-"""A live world without a network: agents are entries of a table, what they say waits in a queue."""
+"""An emulation without a network: agents are entries of a table, their messages wait in a queue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCALE_RATE = 0.02
 
 
 class FakeAgents:
-    """What a fork server would do, said in its order. ``lasts_s``: how long a job's agents work.
+    """The messages of a fork server, in its order. ``lasts_s``: how long a job's agents work.
 
     A frozen slot's agents neither report nor end; ``lingers`` says whose exit comes only after a
     thaw, as of one that is stopped between its report and its exit. ``deaf`` ones never connect.
@@ -35,12 +35,12 @@ class FakeAgents:
         self.refused: list[str] = []
         self._asked: list[tuple[str, int]] = []
         self._queue: list[tuple[float, int, Message | str]] = []
-        self._said = 0
+        self._sequence = 0
 
     def later(self, delay_s: float, message: Message | str) -> None:
         """A message; a name: that agent's report, if it still works then."""
-        self._said += 1
-        heapq.heappush(self._queue, (time.monotonic() + delay_s, self._said, message))
+        self._sequence += 1
+        heapq.heappush(self._queue, (time.monotonic() + delay_s, self._sequence, message))
 
     def spawn(self, name: str, slot: Slot, plan: Plan) -> None:
         self.alive[name] = (slot, plan)
@@ -90,13 +90,13 @@ class FakeAgents:
 
     def poll(self, timeout_s: float) -> list[Message]:
         until = time.monotonic() + timeout_s
-        said: list[Message] = []
+        messages: list[Message] = []
         while True:
             while self._queue and self._queue[0][0] <= time.monotonic():
                 message = heapq.heappop(self._queue)[2]
-                said += self._worked(message) if isinstance(message, str) else [message]
-            if said or time.monotonic() >= until:
-                return said
+                messages += self._worked(message) if isinstance(message, str) else [message]
+            if messages or time.monotonic() >= until:
+                return messages
             time.sleep(0.001)
 
     def _worked(self, name: str) -> list[Message]:
@@ -115,12 +115,14 @@ class FakeAgents:
             self.exit(name, None, number)
 
 
-class FakeWorld:
-    """As much of :class:`testbed.backends.emu.emulation.LiveWorld` as a run asks for."""
+class FakeEmulation:
+    """As much of :class:`testbed.backends.emu.emulation.Emulation` as a run asks for."""
 
-    def __init__(self, datacentre: DataCentre, berths: tuple[int, ...] | None = None) -> None:
+    def __init__(
+        self, datacentre: DataCentre, namespaces_per_server: tuple[int, ...] | None = None
+    ) -> None:
         self.datacentre = datacentre
-        self.plan = network_plan(datacentre, "hn", SCALE_RATE, berths)
+        self.plan = network_plan(datacentre, "hn", SCALE_RATE, namespaces_per_server)
         self.agents = FakeAgents()
         self.here: set[str] = set()
         self.network = SimpleNamespace(
@@ -128,7 +130,7 @@ class FakeWorld:
             host_counters=lambda: ({}, {}),
             vm_counters=lambda _: None,
             unshaped_packets=dict,
-            close_links=lambda: None,
+            forbid_borrowing=lambda: None,
         )
 
     def admit(self, tenant: TenantPlan) -> None:
@@ -151,11 +153,11 @@ class FakeWorld:
         for vm in tenant.vms:
             self.agents.end_all_in(vm.slot)
 
-    def prefer(self, *_: Any) -> None: ...
+    def set_tier(self, *_: Any) -> None: ...
 
-    def hasten(self, *_: Any) -> None: ...
+    def raise_priority(self, *_: Any) -> None: ...
 
-    def open_links(self) -> None: ...
+    def allow_borrowing(self) -> None: ...
 
     def write_plans_to(self, *_: Any) -> None: ...
 

@@ -10,11 +10,10 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Iterator
-from types import TracebackType
+from collections.abc import Iterable, Iterator
 
 from controller import openflow13
-from controller.flows import Change
+from controller.flow_rules import AddFlow, Change, Flow, Match, RemoveByCookie, RemoveFlow
 from tests.support.fake_switch import FakeSwitch, TableFull
 
 _FEATURES_REPLY = struct.Struct("!QIBB2xII")
@@ -51,18 +50,13 @@ class FakeConnection:
 
     @property
     def alive(self) -> bool:
-        """Whether the connection is still served."""
+        """True while the connection is served."""
         return self._thread.is_alive()
 
     def __enter__(self) -> FakeConnection:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _serve(self) -> None:
@@ -102,7 +96,7 @@ class FakeConnection:
         elif kind == openflow13.OFPT_MULTIPART_REQUEST:
             yield from self._statistics(xid, data)
         elif kind == openflow13.OFPT_FLOW_MOD:
-            yield from self._apply([openflow13.decode_change(data)], xid, data)
+            yield from self._apply([decode_change(data)], xid, data)
         elif kind == openflow13.OFPT_EXPERIMENTER:
             yield from self._bundle(xid, data)
 
@@ -110,7 +104,7 @@ class FakeConnection:
         asked, _ = openflow13.MULTIPART.unpack_from(data, openflow13.HEADER.size)
         if asked == openflow13.OFPMP_FLOW:
             flows = sorted(self.switch.flows, key=lambda flow: flow.text())
-            yield from openflow13.encode_flow_stats_reply(flows, xid)
+            yield from encode_flow_stats_reply(flows, xid)
         else:
             yield openflow13.message(
                 openflow13.OFPT_MULTIPART_REPLY, xid, openflow13.MULTIPART.pack(asked, 0)
@@ -122,7 +116,7 @@ class FakeConnection:
         )
         if kind == openflow13.ONF_ET_BUNDLE_ADD_MESSAGE:
             inner = data[openflow13.HEADER.size + openflow13.BUNDLE_ADD.size :]
-            self._open[bundle_id].append(openflow13.decode_change(inner))
+            self._open[bundle_id].append(decode_change(inner))
             return
         if request == openflow13.ONF_BCT_OPEN_REQUEST:
             self._open[bundle_id] = []
@@ -147,3 +141,49 @@ class FakeConnection:
         except TableFull:
             error = _ERROR.pack(_FLOW_MOD_FAILED, _TABLE_FULL) + data[:64]
             yield openflow13.message(openflow13.OFPT_ERROR, xid, error)
+
+
+def decode_change(flow_mod: bytes) -> Change:
+    """The change that a flow-mod (header included) of `encode_change` stands for."""
+    cookie, mask, table, command, _, _, priority, *_ = openflow13.FLOW_MOD.unpack_from(
+        flow_mod, openflow13.HEADER.size
+    )
+    match, rest = openflow13.decode_match(
+        flow_mod[openflow13.HEADER.size + openflow13.FLOW_MOD.size :]
+    )
+    if command == openflow13.OFPFC_DELETE:
+        if match != Match() or table != openflow13.OFPTT_ALL:
+            raise openflow13.Unreadable("a delete by match")
+        return RemoveByCookie(cookie, mask)
+    flow = Flow(table, priority, match, openflow13.decode_action(rest), cookie)
+    if command == openflow13.OFPFC_ADD:
+        return AddFlow(flow)
+    if command == openflow13.OFPFC_DELETE_STRICT:
+        return RemoveFlow(flow)
+    raise openflow13.Unreadable(f"flow-mod command {command}")
+
+
+def encode_flow_stats_reply(flows: Iterable[Flow], xid: int) -> Iterator[bytes]:
+    """The messages by which a switch reports these rules, at most some 60 kB each."""
+    entries = b""
+    for flow in flows:
+        tail = openflow13.encode_match(flow.match) + openflow13.encode_action(flow.action)
+        if len(entries) > 60_000:
+            yield _flow_stats_part(entries, openflow13.OFPMPF_REPLY_MORE, xid)
+            entries = b""
+        entries += (
+            openflow13.FLOW_STATS.pack(
+                openflow13.FLOW_STATS.size + len(tail), flow.table, 0, 0, flow.priority, 0, 0, 0,
+                flow.cookie, 0, 0,
+            )
+            + tail
+        )  # fmt: skip
+    yield _flow_stats_part(entries, 0, xid)
+
+
+def _flow_stats_part(entries: bytes, flags: int, xid: int) -> bytes:
+    return openflow13.message(
+        openflow13.OFPT_MULTIPART_REPLY,
+        xid,
+        openflow13.MULTIPART.pack(openflow13.OFPMP_FLOW, flags) + entries,
+    )

@@ -7,12 +7,13 @@ a packet never leaves by the port it came in by.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from ipaddress import IPv4Address, IPv4Network
 
-from controller.flows import (
+from controller.flow_rules import (
     AddFlow,
     Change,
     Flow,
@@ -120,7 +121,7 @@ class FakeSwitch:
 
 
 def fits(match: Match, packet: Packet, in_port: int) -> bool:
-    """Whether a match accepts this packet at this port."""
+    """True if a match accepts this packet at this port."""
     ipv4 = packet.eth_type == _ETHERTYPE_IPV4
     return (
         (match.in_port is None or match.in_port == in_port)
@@ -164,7 +165,7 @@ class FakeNetwork:
     links: Mapping[tuple[int, int], tuple[int, int]]
 
     def send(self, packet: Packet, dpid: int, port: int) -> tuple[Delivery, ...]:
-        """Put a packet in at a port; all places where it (or a copy) comes out of the network."""
+        """Put a packet in at a port; all places where it (or a copy) leaves the network."""
         return self._forward(packet, dpid, port, ())
 
     def _forward(
@@ -186,3 +187,21 @@ class FakeNetwork:
 def tagged(packet: Packet, vlan: int) -> Packet:
     """The same packet behind a VLAN tag."""
     return replace(packet, vlan=vlan)
+
+
+_STATISTICS = re.compile(r"(?:duration|n_packets|n_bytes|idle_age|hard_age)=[^ ,]+$")
+
+
+def text_of_dumped_flow(line: str) -> str:
+    """One line of `ovs-ofctl -O OpenFlow13 dump-flows` in the form of `Flow.text`.
+
+    Drops counters; everything else stays, so that a rule somebody added by hand becomes a line that
+    no `Flow.text` gives.
+    """
+    head, separator, actions = line.strip().partition(" actions=")
+    kept = [
+        part
+        for part in (field.strip() for field in re.split(r", (?=\S)| (?=priority=)", head))
+        if not _STATISTICS.match(part)
+    ]
+    return ",".join(kept) + separator + actions

@@ -12,7 +12,13 @@ from contextlib import ExitStack
 
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.cleanup import clean_leftovers, remove_run
-from testbed.backends.emu.cleanup_journal import Cgroup, Ledger, MachineLock, Process, start_ticks
+from testbed.backends.emu.cleanup_journal import (
+    Cgroup,
+    CleanupJournal,
+    MachineLock,
+    Process,
+    start_ticks,
+)
 from testbed.backends.emu.emulated_network import Network
 from testbed.embedding.placement import Placement
 from testbed.plan.network_plan import network_plan, tenant_plan
@@ -33,25 +39,25 @@ def main(prefix: str) -> None:
     with ExitStack() as stack:
         stack.enter_context(MachineLock.take(f"kill me {prefix}"))
         clean_leftovers()
-        ledger = Ledger.create(f"kill me {prefix}")
-        stack.callback(remove_run, ledger)
-        cgroup = RunCgroup(probe_layout(), ledger.mark.run)
-        ledger.add([Cgroup(str(path)) for path in cgroup.paths])
+        journal = CleanupJournal.create(f"kill me {prefix}")
+        stack.callback(remove_run, journal)
+        cgroup = RunCgroup(probe_layout(), journal.tag.run)
+        journal.add([Cgroup(str(path)) for path in cgroup.paths])
         cgroup.create()
         stack.callback(cgroup.leave)
         cgroup.enter()
-        sys.stdout.write(f"going {ledger.mark.run}\n")
+        sys.stdout.write(f"going {journal.tag.run}\n")
         sys.stdout.flush()
         while True:
-            # One child in the books, one that nobody wrote down.
+            # One child in the journal, one that is not recorded.
             with ExitStack() as round_stack:
                 for listed in (True, False):
                     child = subprocess.Popen([*CHILD, f"{prefix}-child"])
                     round_stack.callback(child.wait)
                     round_stack.callback(child.kill)
                     if listed:
-                        ledger.add([Process("child", child.pid, start_ticks(child.pid) or 0)])
-                network = round_stack.enter_context(Network(plan, ledger, CONTROLLER_PORT))
+                        journal.add([Process("child", child.pid, start_ticks(child.pid) or 0)])
+                network = round_stack.enter_context(Network(plan, journal, CONTROLLER_PORT))
                 network.configure_tenant(tenant)
                 network.remove_tenant(tenant)
 

@@ -19,7 +19,7 @@ import psutil
 
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
 from testbed.backends.emu.cleanup import remove_run
-from testbed.backends.emu.cleanup_journal import Daemon, Ledger
+from testbed.backends.emu.cleanup_journal import CleanupJournal, Daemon
 from testbed.backends.emu.emulated_network import Network
 from testbed.backends.emu.open_vswitch import (
     daemon_state,
@@ -37,7 +37,7 @@ FOLDERS = ("/run/openvswitch", "/etc/openvswitch", "/var/log/openvswitch")
 
 
 def dead_switch(network: Network, prefix: str) -> list[str]:
-    """What is left on the machine when the network goes after its switch has been killed."""
+    """Leftovers on the machine when the network goes after its switch has been killed."""
     network.up()
     pid = switch_pid() or 0
     for victim in (psutil.Process(pid).ppid(), pid):
@@ -54,41 +54,41 @@ def dead_switch(network: Network, prefix: str) -> list[str]:
 def main(prefix: str, state: str) -> dict[str, object]:
     for folder in FOLDERS:
         subprocess.run(["mount", "-t", "tmpfs", "own", folder], check=True)
-    said: dict[str, object] = {"before": daemon_state().running}
-    ledger = Ledger.create("own switch", Path(state))
-    group = RunCgroup(probe_layout(), ledger.mark.run)
+    found: dict[str, object] = {"before": daemon_state().running}
+    journal = CleanupJournal.create("own switch", Path(state))
+    group = RunCgroup(probe_layout(), journal.tag.run)
     group.create()
     group.enter()
     try:
-        ensure_running(ledger)
-        said["running"] = daemon_state().running
-        said["listed"] = any(isinstance(entry, Daemon) for entry in ledger.entries)
+        ensure_running(journal)
+        found["running"] = daemon_state().running
+        found["listed"] = any(isinstance(entry, Daemon) for entry in journal.entries)
         pid = switch_pid() or 0
-        said["in_group"] = ledger.mark.run in Path(f"/proc/{pid}/cgroup").read_text()
+        found["in_group"] = journal.tag.run in Path(f"/proc/{pid}/cgroup").read_text()
         limits = Path(f"/proc/{pid}/limits").read_text()
-        said["files"] = next(x for x in limits.splitlines() if "open files" in x).split()[3]
+        found["files"] = next(x for x in limits.splitlines() if "open files" in x).split()[3]
         plan = network_plan(tree([2, 1], 10**8, 1), prefix)
-        with Network(plan, ledger, 6699) as network:
+        with Network(plan, journal, 6699) as network:
             conditions = network.conditions
             assert conditions is not None
-            said["datapath"] = conditions.datapath
-            said["offload"] = conditions.offload
-            said["send_buffer_bytes"] = conditions.send_buffer_bytes
-            said["allocator"] = "libjemalloc" in Path(f"/proc/{pid}/maps").read_text()
-            said["settings"] = dict(rows("Open_vSwitch", ["other_config"])[0][0][1])
-        said["after_a_dead_switch"] = dead_switch(Network(plan, ledger, 6699), prefix)
+            found["datapath"] = conditions.datapath
+            found["offload"] = conditions.offload
+            found["send_buffer_bytes"] = conditions.send_buffer_bytes
+            found["allocator"] = "libjemalloc" in Path(f"/proc/{pid}/maps").read_text()
+            found["settings"] = dict(rows("Open_vSwitch", ["other_config"])[0][0][1])
+        found["after_a_dead_switch"] = dead_switch(Network(plan, journal, 6699), prefix)
     finally:
         group.leave()
         remove_groups(group.paths)
-        said["survives_group"] = daemon_state().running
+        found["survives_group"] = daemon_state().running
         vsctl(
             ["add-br", f"{prefix}-x", "--", "set", "Bridge", f"{prefix}-x", "datapath_type=netdev"]
         )
-        said["spared"] = not stop_if_idle() and daemon_state().running
+        found["spared"] = not stop_if_idle() and daemon_state().running
         vsctl(["del-br", f"{prefix}-x"])
-        said["removed"] = [thing.what for thing in remove_run(ledger)]
-        said["after"] = daemon_state().running
-    return said
+        found["removed"] = [thing.what for thing in remove_run(journal)]
+        found["after"] = daemon_state().running
+    return found
 
 
 if __name__ == "__main__":

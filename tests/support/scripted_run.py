@@ -1,4 +1,4 @@
-"""A live world inside the test, and a policy that does what the test says, when it says."""
+"""A live network inside the test, and a scripted test policy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jobs.request import JobRequest
 from testbed import events
-from testbed.backends.emu.emulation import LiveOptions, LiveWorld, live_world
+from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.live_backend import LiveBackend
 from testbed.embedding.placement import Placement
 from testbed.engine.engine import Engine
@@ -22,7 +22,7 @@ SMALL = Scale(rate=0.02)  # a server's Gbit/s is 20 Mbit/s on the wire
 Does = Callable[[View], Sequence[Action]]
 
 
-class Puppet:
+class ScriptedPolicy:
     """Does ``arrivals[job]`` when a job arrives, ``ends[job]`` when it has ended, and
     ``later[delay_s]`` so long after job ``since`` has been started (default: the first to arrive).
 
@@ -30,7 +30,7 @@ class Puppet:
     at that one's start or end, not at a time that is hoped to be late enough.
     """
 
-    name = "puppet"
+    name = "scripted"
 
     def __init__(
         self,
@@ -64,45 +64,52 @@ class Puppet:
 
 
 @contextmanager
-def small_world(
+def small_emulation(
     datacentre: DataCentre,
     prefix: str,
     folder: Path,
     scale: Scale = SMALL,
-    berths: Sequence[int] | None = None,
-) -> Iterator[LiveWorld]:
+    namespaces_per_server: Sequence[int] | None = None,
+) -> Iterator[Emulation]:
     options = LiveOptions(prefix, free_port(), free_port())
-    with live_world(datacentre, scale, options, folder, "test", berths=berths) as world:
-        yield world
+    with emulate(
+        datacentre, scale, options, folder, "test", namespaces_per_server=namespaces_per_server
+    ) as emulation:
+        yield emulation
 
 
 def play(
-    world: LiveWorld,
+    emulation: Emulation,
     jobs: Sequence[JobRequest],
-    puppet: Puppet,
+    scripted: ScriptedPolicy,
     scale: Scale = SMALL,
     *,
     weighted: bool = False,
 ) -> dict[str, list[events.Event]]:
     """Every job's events, in order."""
-    told: list[events.Event] = []
-    backend = LiveBackend(world, scale, 1, told.append, weighted=weighted)
+    recorded: list[events.Event] = []
+    backend = LiveBackend(emulation, scale, 1, recorded.append, weighted=weighted)
     backend.begin()
     engine = Engine(
-        world.datacentre, jobs, puppet, backend, told.append, lambda engine: engine.books.check()
+        emulation.datacentre,
+        jobs,
+        scripted,
+        backend,
+        recorded.append,
+        lambda engine: engine.books.check(),
     )
     try:
         engine.run()
     except BaseException:
-        # One test's failure is not to be another's: the world is shared.
+        # One test's failure is not to be another's: the emulation is shared.
         for job_id in list(backend._jobs):
             with suppress(Exception):
                 backend.kill(job_id)
         raise
-    times = [event.t for event in told]
+    times = [event.t for event in recorded]
     assert times == sorted(times)
     return {
-        job.id: [event for event in told if getattr(event, "job_id", None) == job.id]
+        job.id: [event for event in recorded if getattr(event, "job_id", None) == job.id]
         for job in jobs
     }
 
@@ -114,9 +121,7 @@ def at(history: Sequence[events.Event], kind: type[events.Event]) -> float:
 
 
 def begun(history: Sequence[events.Event]) -> float:
-    """When a job's agents were told to start, or its first byte came. Not when that was told: what
-    is told comes late on a busy machine.
-    """
+    """The start of a job's agents, or its first byte: events of it come late on a busy machine."""
     start_s = ended(history).detail["start_s_raw"]
     assert isinstance(start_s, float)
     return at(history, events.JobReserved) + start_s

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Literal
 
 TOP = "hosenet"
-# Short, so that a VM in front that was throttled for what one behind it used catches up soon.
+# The CFS period is 100 ms by default. Here it is short: a foreground VM that was throttled for what
+# a background VM used waits for the next period.
 PERIOD_US = 10_000
 LEAST_QUOTA_US = 1_000
 MAX_PERIOD_US = 1_000_000
@@ -27,9 +28,9 @@ MAX_WEIGHT = 10_000
 SHARES_PER_WEIGHT = 2
 MAX_SHARES = 262_144
 WANTED_V1 = ("cpu", "cpuacct", "freezer")
-# For the kernel to do what it was told: long, as a busy machine may be.
+# For the kernel to freeze, thaw or kill: long, as the machine may be busy.
 TIMEOUT_S = 30.0
-WELCOME = "memory"  # used where it is mounted; without it nodes have no memory quota
+OPTIONAL = "memory"  # without it nodes have no memory quota
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class CgroupLayout:
 
     @property
     def limits_memory(self) -> bool:
-        return any(name == WELCOME for name, _ in self.mounts)
+        return any(name == OPTIONAL for name, _ in self.mounts)
 
 
 def read_layout(mountinfo: str, controllers_of: dict[Path, str] | None = None) -> CgroupLayout:
@@ -72,16 +73,16 @@ def read_layout(mountinfo: str, controllers_of: dict[Path, str] | None = None) -
             unified = path
         elif fstype == "cgroup":
             for name in options.split(","):
-                if name in (*WANTED_V1, WELCOME):
+                if name in (*WANTED_V1, OPTIONAL):
                     first.setdefault(name, path)
     offered = [] if unified is None else _controllers(unified, controllers_of).split()
     if unified is not None and "cpu" in offered:
-        names = [*WANTED_V1, *([WELCOME] if WELCOME in offered else [])]
+        names = [*WANTED_V1, *([OPTIONAL] if OPTIONAL in offered else [])]
         return CgroupLayout(2, tuple((name, unified) for name in names))
     missing = [name for name in WANTED_V1 if name not in first]
     if missing:
         return CgroupLayout(0, (), f"no control group controller {', '.join(missing)} is mounted")
-    names = [*WANTED_V1, *([WELCOME] if WELCOME in first else [])]
+    names = [*WANTED_V1, *([OPTIONAL] if OPTIONAL in first else [])]
     return CgroupLayout(1, tuple((name, first[name]) for name in names))
 
 
@@ -102,26 +103,26 @@ def probe_layout() -> CgroupLayout:
 class RunCgroup:
     """The control groups of one run. Nothing exists before :meth:`create`."""
 
-    def __init__(self, layout: CgroupLayout, run_mark: str) -> None:
+    def __init__(self, layout: CgroupLayout, run_tag: str) -> None:
         self.layout = layout
-        self.paths = tuple(root / TOP / run_mark for root in layout.roots)
+        self.paths = tuple(root / TOP / run_tag for root in layout.roots)
         self._home: dict[Path, Path] = {}
 
     def create(self) -> None:
         """Make the run's groups in every hierarchy."""
         for root, path in zip(self.layout.roots, self.paths, strict=True):
             if self.layout.version == 2:
-                _hand_out(root)
+                _delegate(root)
             # Both at once: another run's end may take the common folder away in between.
             path.mkdir(parents=True, exist_ok=True)
             self._make(path.parent)
             self._make(path)
             self._make(path / "main", leaf=True)
-        self._favour()
+        self._raise_weight()
 
-    def _favour(self) -> None:
-        """The greatest weight for the run as a whole: all its VMs stand in one group beside every
-        other process of the machine, and would share what one of those gets.
+    def _raise_weight(self) -> None:
+        """The greatest weight for the run as a whole: its VMs are all in one group beside every
+        other process of the machine, and would together get what one of those gets.
         """
         top = self._path("cpu")
         for group in (top.parent, top):
@@ -164,7 +165,7 @@ class RunCgroup:
             _remove_group(path / _node(server) / f"vm{vm}", time.monotonic() + TIMEOUT_S)
 
     def set_quota(self, server: int, cpus: float | None, vm: int | None = None) -> None:
-        """How many processors a node, or one VM on it, may use at most; None: no limit."""
+        """Limit the processors of a node, or of one VM on it; None: no limit."""
         share = 1.0 if cpus is None else cpus
         period = min(MAX_PERIOD_US, max(PERIOD_US, round(LEAST_QUOTA_US / share)))
         quota = None if cpus is None else max(LEAST_QUOTA_US, round(cpus * period))
@@ -182,7 +183,7 @@ class RunCgroup:
             _write(group / "cpu.cfs_quota_us", str(-1 if quota is None else quota))
 
     def set_memory(self, server: int, size_bytes: int) -> bool:
-        """How much memory a node's VMs may use together; False where the machine has no quotas.
+        """Limit the memory of a node's VMs together; False where the machine has no such quotas.
 
         What goes beyond it is ended by the kernel, and its job with it.
         """
@@ -218,11 +219,11 @@ class RunCgroup:
             time.sleep(0.002)
         return len(killed)
 
-    def hasten(self, server: int, vm: int) -> None:
-        """Let a VM's processes run as the run itself does, for the little that they still do.
+    def raise_priority(self, server: int, vm: int) -> None:
+        """Let a VM's processes end with the priority of the run itself.
 
-        A weight alone does not: before Linux 6.6 one that had run behind another pays for it long
-        after its weight has been raised.
+        Raising the weight is not enough: before Linux 6.6 (EEVDF) a process that had run with a
+        low weight keeps a virtual runtime far ahead of the others and waits long after the change.
         """
         way_out = self._path("cpu") / "main" / "cgroup.procs"
         for pid in (self._vm("cpu", server, vm) / "cgroup.procs").read_text("ascii").split():
@@ -230,7 +231,7 @@ class RunCgroup:
                 _write(way_out, pid)
 
     def freeze(self, server: int, vm: int, *, frozen: bool, timeout_s: float = TIMEOUT_S) -> None:
-        """Stop or let go on all of a VM's processes; returns when it is so."""
+        """Stop or resume all of a VM's processes; returns when it is so."""
         group = self._vm("freezer", server, vm)
         if self.layout.version == 2:
             _write(group / "cgroup.freeze", "1" if frozen else "0")
@@ -269,7 +270,7 @@ class RunCgroup:
     def _make(self, path: Path, *, leaf: bool = False) -> None:
         path.mkdir(exist_ok=True)
         if self.layout.version == 2 and not leaf:
-            _hand_out(path)
+            _delegate(path)
 
 
 def _node(server: int) -> str:
@@ -277,12 +278,12 @@ def _node(server: int) -> str:
     return f"node{server}"
 
 
-def _hand_out(group: Path) -> None:
+def _delegate(group: Path) -> None:
     """Version 2: let the groups below this one have quotas of their own."""
     control = group / "cgroup.subtree_control"
     given = control.read_text(encoding="ascii").split()
     offered = (group / "cgroup.controllers").read_text(encoding="ascii").split()
-    for name in ("cpu", WELCOME):
+    for name in ("cpu", OPTIONAL):
         if name in offered and name not in given:
             _write(control, f"+{name}")
 
@@ -348,7 +349,7 @@ def remove_groups(paths: Iterable[Path], timeout_s: float = TIMEOUT_S) -> int:
 def _empty(group: Path, deadline: float, way_out: Path | None = None) -> set[int]:
     """Kill a group's processes until there are none. Raises TimeoutError.
 
-    ``way_out``: where they go when they have been killed, as to die takes a processor.
+    ``way_out``: the group they are moved to when they have been killed: exiting takes CPU time too.
     """
     killed: set[int] = set()
     while True:
@@ -373,7 +374,7 @@ def _empty(group: Path, deadline: float, way_out: Path | None = None) -> set[int
 
 
 def _lives(pid: int) -> bool:
-    """Whether a process has not ended; one that nobody has reaped yet has."""
+    """True unless the process has ended; a zombie has."""
     with suppress(OSError):
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         return stat.rpartition(")")[2].split()[0] not in "ZX"

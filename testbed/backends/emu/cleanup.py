@@ -1,9 +1,9 @@
-"""Removing what a run has made: exactly what its ledger lists, after SIGKILL and reboot too.
+"""Removal of everything a run has made: exactly what its journal names, even after a reboot.
 
-A thing is taken for ours only if it is listed *and* bears the run's mark: a bridge its
-``external_ids``, a veth its device group, a namespace its inode, a control group its path, a
-process its start time. Names that no longer exist are fine; the ledger itself goes last, so a
-removal that was cut short is begun again by the next.
+A thing is removed only if the journal names it *and* it bears the run's ownership tag: a bridge in
+its ``external_ids``, a veth in its device group, a namespace in its inode, a control group in its
+path, a process in its start time. Names that no longer exist are fine; the journal itself is
+deleted last, so that a removal that was cut short is repeated by the next.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from testbed.backends.emu.cgroups import remove_groups
 from testbed.backends.emu.cleanup_journal import (
     Bridge,
     Cgroup,
+    CleanupJournal,
     Daemon,
     Entry,
     File,
-    Ledger,
     MachineLock,
     Netns,
+    OwnershipTag,
     Process,
-    RunMark,
     Sysctl,
     Veth,
     boot_id,
-    expedited,
-    ledgers,
+    expedited_rcu,
+    journals,
     start_ticks,
 )
 from testbed.backends.emu.commands import ip_remove, run
@@ -64,7 +64,7 @@ class Removed:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold what asks us to end back until the block is done: half a removal helps nobody."""
+    """Defers SIGINT, SIGTERM and SIGHUP until the block is done: half a removal helps nobody."""
     held: list[int] = []
 
     def hold(signum: int, _: FrameType | None) -> None:
@@ -88,29 +88,29 @@ def uninterrupted() -> Iterator[None]:
 def clean(
     name: str = "testbed clean", *, state: Path | None = None, dry_run: bool = False
 ) -> list[Removed]:
-    """Remove what dead runs have left. Raises MachineCannot while a run is alive."""
+    """Remove everything that dead runs have left. Raises MachineCannot while a run is alive."""
     with MachineLock.take(name, state):
         return clean_leftovers(state, dry_run=dry_run)
 
 
 def clean_leftovers(state: Path | None = None, *, dry_run: bool = False) -> list[Removed]:
-    """The same for a caller who holds the lock, and has no ledger of its own yet."""
+    """The same for a caller who holds the lock, and has no journal of its own yet."""
     removed = []
-    for ledger in ledgers(state):
-        removed += remove_run(ledger, dry_run=dry_run)
+    for journal in journals(state):
+        removed += remove_run(journal, dry_run=dry_run)
     return removed
 
 
-def remove_run(ledger: Ledger, *, dry_run: bool = False) -> list[Removed]:
-    """Remove all that a ledger lists and then the ledger."""
+def remove_run(journal: CleanupJournal, *, dry_run: bool = False) -> list[Removed]:
+    """Remove everything that a journal names and then the journal."""
     with uninterrupted():
-        same_boot = ledger.mark.boot_id == boot_id()
-        entries = ledger.entries
+        same_boot = journal.tag.boot_id == boot_id()
+        entries = journal.entries
         removed: list[Removed] = []
         if same_boot:
             # Processes first: one of them might be a command that still makes things.
-            removed += _end_processes(entries, ledger.mark, dry_run=dry_run)
-        removed += remove_network(ledger, dry_run=dry_run)
+            removed += _end_processes(entries, journal.tag, dry_run=dry_run)
+        removed += remove_network(journal, dry_run=dry_run)
         for entry in reversed(entries):
             if isinstance(entry, File):
                 removed += _remove_file(entry, dry_run=dry_run)
@@ -119,47 +119,47 @@ def remove_run(ledger: Ledger, *, dry_run: bool = False) -> list[Removed]:
             elif isinstance(entry, Daemon) and same_boot and not dry_run and stop_if_idle():
                 removed.append(Removed("service", "Open vSwitch, started by this run"))
         if not dry_run:
-            ledger.drop()
+            journal.delete()
         return removed
 
 
 # ------------------------------------------------------------------------------------- network
 
 
-def remove_network(ledger: Ledger, *, dry_run: bool = False) -> list[Removed]:
-    """Remove a ledger's bridges, veths and namespaces, and strike them out."""
-    entries = [e for e in ledger.entries if isinstance(e, Bridge | Veth | Netns)]
+def remove_network(journal: CleanupJournal, *, dry_run: bool = False) -> list[Removed]:
+    """Remove a journal's bridges, veths and namespaces."""
+    entries = [e for e in journal.entries if isinstance(e, Bridge | Veth | Netns)]
     if not entries:
         return []
-    with nullcontext() if dry_run else expedited(ledger):
-        removed = _remove_listed(entries, ledger.mark, dry_run=dry_run)
+    with nullcontext() if dry_run else expedited_rcu(journal):
+        removed = _remove_listed(entries, journal.tag, dry_run=dry_run)
     if not dry_run:
-        ledger.strike(entries)
+        journal.remove(entries)
     return removed
 
 
 def _remove_listed(
-    entries: Sequence[Bridge | Veth | Netns], mark: RunMark, *, dry_run: bool
+    entries: Sequence[Bridge | Veth | Netns], tag: OwnershipTag, *, dry_run: bool
 ) -> list[Removed]:
     """After a reboot only the switch's database remembers; a name found elsewhere is another's."""
     bridges = {e.name for e in entries if isinstance(e, Bridge)}
-    removed = _remove_bridges(bridges, mark, dry_run=dry_run) if bridges else []
-    if mark.boot_id == boot_id():
+    removed = _remove_bridges(bridges, tag, dry_run=dry_run) if bridges else []
+    if tag.boot_id == boot_id():
         devices = bridges | {e.name for e in entries if isinstance(e, Veth)}
         if dry_run:
             devices -= {thing.name for thing in removed}  # they go with their bridges
-        removed += _remove_devices(devices, mark, dry_run=dry_run)
+        removed += _remove_devices(devices, tag, dry_run=dry_run)
         spaces = [e for e in entries if isinstance(e, Netns)]
-        removed += _remove_namespaces(spaces, mark, dry_run=dry_run)
+        removed += _remove_namespaces(spaces, tag, dry_run=dry_run)
     return removed
 
 
-def _remove_bridges(listed: set[str], mark: RunMark, *, dry_run: bool) -> list[Removed]:
+def _remove_bridges(named: set[str], tag: OwnershipTag, *, dry_run: bool) -> list[Removed]:
     with ovsdb_for_a_while() as there:
         if not there:
             return []
-        owned = owned_by(mark.run)
-        ours = [name for name in owned.bridges if name in listed]
+        owned = owned_by(tag.run)
+        ours = [name for name in owned.bridges if name in named]
         if not dry_run:
             wait = daemon_state().switch
             if ours:
@@ -171,20 +171,20 @@ def _remove_bridges(listed: set[str], mark: RunMark, *, dry_run: bool) -> list[R
     return [Removed("bridge", name) for name in ours]
 
 
-def _remove_devices(listed: set[str], mark: RunMark, *, dry_run: bool) -> list[Removed]:
+def _remove_devices(named: set[str], tag: OwnershipTag, *, dry_run: bool) -> list[Removed]:
     """Veth ends; and bridges' own devices, which stay if the switch died before it was told."""
-    in_group = devices_in_group(mark.group)
-    ours = sorted(in_group & listed)
+    in_group = devices_in_group(tag.group)
+    ours = sorted(in_group & named)
     if ours and not dry_run:
-        if in_group <= listed:
-            run(["ip", "link", "delete", "group", str(mark.group)], check=False)
+        if in_group <= named:
+            run(["ip", "link", "delete", "group", str(tag.group)], check=False)
         else:
             ip_remove([f"link delete dev {name}" for name in ours])
-        left = devices_in_group(mark.group) & listed
+        left = devices_in_group(tag.group) & named
         if left:
             names = ", ".join(sorted(left))
-            mend = "restart Open vSwitch, then: sudo testbed clean"
-            raise RunFailed(f"devices {names} could not be deleted", mend)
+            hint = "restart Open vSwitch, then: sudo testbed clean"
+            raise RunFailed(f"devices {names} could not be deleted", hint)
     return [Removed("device", name) for name in ours]
 
 
@@ -196,8 +196,10 @@ def devices_in_group(group: int) -> set[str]:
     return {str(link["ifname"]) for link in json.loads(shown or "[]") if link}
 
 
-def _remove_namespaces(listed: Sequence[Netns], mark: RunMark, *, dry_run: bool) -> list[Removed]:
-    ours = [entry.name for entry in listed if _is_ours(entry, mark)]
+def _remove_namespaces(
+    named: Sequence[Netns], tag: OwnershipTag, *, dry_run: bool
+) -> list[Removed]:
+    ours = [entry.name for entry in named if _is_ours(entry, tag)]
     if not dry_run:
         ip_remove([f"netns delete {name}" for name in ours])
         left = [name for name in ours if (NETNS_DIR / name).exists()]
@@ -206,7 +208,7 @@ def _remove_namespaces(listed: Sequence[Netns], mark: RunMark, *, dry_run: bool)
     return [Removed("namespace", name) for name in ours]
 
 
-def _is_ours(entry: Netns, mark: RunMark) -> bool:
+def _is_ours(entry: Netns, tag: OwnershipTag) -> bool:
     """By inode. Killed before it could note the inode, a run has only just made the name."""
     try:
         found = (NETNS_DIR / entry.name).stat()
@@ -214,21 +216,21 @@ def _is_ours(entry: Netns, mark: RunMark) -> bool:
         return False
     if entry.inode:
         return found.st_ino == entry.inode
-    return found.st_ctime >= mark.started_unix_s - 1.0
+    return found.st_ctime >= tag.started_unix_s - 1.0
 
 
 # -------------------------------------------------------------------------- processes and files
 
 
-def _end_processes(entries: Sequence[Entry], mark: RunMark, *, dry_run: bool) -> list[Removed]:
-    """Kill a dead run's listed processes, and whatever else is in its control groups."""
+def _end_processes(entries: Sequence[Entry], tag: OwnershipTag, *, dry_run: bool) -> list[Removed]:
+    """Kill a dead run's named processes, and whatever else is in its control groups."""
     alive = [e for e in entries if isinstance(e, Process) and start_ticks(e.pid) == e.start_ticks]
     groups = [Path(e.name) for e in entries if isinstance(e, Cgroup) and Path(e.name).is_dir()]
     if not dry_run:
         for entry in alive:
             if entry.pid != os.getpid():
                 _kill(entry)
-        remove_groups(group for group in groups if group.name == mark.run)
+        remove_groups(group for group in groups if group.name == tag.run)
     return [
         *(Removed("process", f"{e.name} ({e.pid})") for e in alive),
         *(Removed("control group", str(group)) for group in groups),

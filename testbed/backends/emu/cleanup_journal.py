@@ -1,8 +1,9 @@
-"""The ledger on disk: what a run has made on this machine, written before it is made.
+"""The cleanup journal: everything a run makes on this machine, recorded before it is made.
 
 One file a run below the state folder, one JSON object a line, forced to disk before the first of
-the things it names exists. After SIGKILL or a reboot it is what ``testbed clean`` goes by: it
-removes what is listed and nothing else (see :mod:`testbed.backends.emu.cleanup`).
+the things it names exists. After SIGKILL or a reboot ``testbed clean`` removes what a journal
+names and nothing else (:mod:`testbed.backends.emu.cleanup`). The state folder also holds the lock
+that allows one testbed a machine.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar
 
 from testbed.errors import MachineCannot, RunFailed
@@ -113,8 +113,8 @@ _KINDS: dict[str, type[Entry]] = {
 
 
 @dataclass(frozen=True)
-class RunMark:
-    """Who writes a ledger: the run's random mark, its name, its process, its boot."""
+class OwnershipTag:
+    """The owner of a journal: the run's random name, its name for people, its process, its boot."""
 
     run: str
     name: str
@@ -144,19 +144,19 @@ def start_ticks(pid: int) -> int | None:
     return int(stat.rpartition(")")[2].split()[19])
 
 
-class Ledger:
-    """An open ledger. Not for use by several threads at once."""
+class CleanupJournal:
+    """An open journal. Not for use by several threads at once."""
 
-    def __init__(self, path: Path, mark: RunMark, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, path: Path, tag: OwnershipTag, entries: Iterable[Entry] = ()) -> None:
         self.path = path
-        self.mark = mark
+        self.tag = tag
         self._entries: dict[tuple[str, str], Entry] = {(e.kind, e.name): e for e in entries}
 
     @classmethod
-    def create(cls, name: str, state: Path | None = None) -> Ledger:
-        """A new ledger for a run called ``name`` by people."""
+    def create(cls, name: str, state: Path | None = None) -> CleanupJournal:
+        """A new journal for a run called ``name`` by people."""
         pid = os.getpid()
-        mark = RunMark(
+        tag = OwnershipTag(
             run=f"{secrets.randbits(30):08x}",
             name=name,
             pid=pid,
@@ -166,15 +166,15 @@ class Ledger:
         )
         folder = (state or state_dir()) / "runs"
         folder.mkdir(mode=0o700, exist_ok=True)
-        ledger = cls(folder / f"{mark.run}.jsonl", mark)
-        ledger._append([{"kind": "run", **asdict(mark)}])
+        journal = cls(folder / f"{tag.run}.jsonl", tag)
+        journal._append([{"kind": "run", **asdict(tag)}])
         _sync_folder(folder)
-        return ledger
+        return journal
 
     @classmethod
-    def read(cls, path: Path) -> Ledger:
-        """A ledger from disk. A last line cut short by a crash names nothing that was made."""
-        mark: RunMark | None = None
+    def read(cls, path: Path) -> CleanupJournal:
+        """A journal from disk. A last line cut short by a crash names nothing that was made."""
+        tag: OwnershipTag | None = None
         entries: dict[tuple[str, str], Entry] = {}
         for line in path.read_text(encoding="utf-8").splitlines():
             try:
@@ -183,31 +183,31 @@ class Ledger:
                 continue
             kind = record.pop("kind", None)
             if kind == "run":
-                mark = RunMark(**record)
+                tag = OwnershipTag(**record)
             elif kind == "gone":
                 for what, name in record["names"]:
                     entries.pop((what, name), None)
             elif kind in _KINDS:
                 entry = _KINDS[kind](**record)
                 entries[kind, entry.name] = entry
-        if mark is None:
-            raise RunFailed(f"{path} is not a ledger: its first line does not name a run")
-        return cls(path, mark, entries.values())
+        if tag is None:
+            raise RunFailed(f"{path} is not a cleanup journal: its first line does not name a run")
+        return cls(path, tag, entries.values())
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """What is listed and not struck out, in the order of writing."""
+        """Everything recorded and not removed since, in the order of writing."""
         return tuple(self._entries.values())
 
     def add(self, entries: Sequence[Entry]) -> None:
-        """List things that are about to be made; on disk when this returns."""
+        """Record things that are about to be made; on disk when this returns."""
         self._append([{"kind": e.kind, **_shown(e)} for e in entries])
         self._entries.update({(e.kind, e.name): e for e in entries})
 
-    def strike(self, entries: Sequence[Entry]) -> None:
-        """Strike out what has been removed.
+    def remove(self, entries: Sequence[Entry]) -> None:
+        """Record that things have been removed.
 
-        On a full disk it stays listed: whoever removes it again finds nothing, which is no failure.
+        On a full disk they stay recorded: removing them again finds nothing, which is no failure.
         """
         if not entries:
             return
@@ -216,8 +216,8 @@ class Ledger:
         for entry in entries:
             self._entries.pop((entry.kind, entry.name), None)
 
-    def drop(self) -> None:
-        """Remove the ledger itself, when nothing it lists is left."""
+    def delete(self) -> None:
+        """Delete the journal itself, when nothing it names is left."""
         with suppress(FileNotFoundError):
             self.path.unlink()
         _sync_folder(self.path.parent)
@@ -258,18 +258,18 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def ledgers(state: Path | None = None) -> list[Ledger]:
-    """All ledgers on disk, oldest first. One that was cut before its first line lists nothing."""
+def journals(state: Path | None = None) -> list[CleanupJournal]:
+    """All journals on disk, oldest first. One cut short in its first line names nothing."""
     found = []
     for path in sorted(((state or state_dir()) / "runs").glob("*.jsonl")):
         if b"\n" not in path.read_bytes():
             path.unlink()
             continue
-        found.append(Ledger.read(path))
-    return sorted(found, key=lambda ledger: ledger.mark.started_unix_s)
+        found.append(CleanupJournal.read(path))
+    return sorted(found, key=lambda journal: journal.tag.started_unix_s)
 
 
-# ---------------------------------------------------------------------------------------- lock
+# ------------------------------------------------------------------------------- machine lock
 
 
 GRACE_S = 3.0
@@ -312,12 +312,7 @@ class MachineLock:
     def __enter__(self) -> MachineLock:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.give_back()
 
 
@@ -344,14 +339,14 @@ def _holder(path: Path) -> str | None:
         return None
 
 
-# ------------------------------------------------------------------------------------ settings
+# ----------------------------------------------------------------------- temporary settings
 
 
 RCU_EXPEDITED = Path("/sys/kernel/rcu_expedited")
 
 
 @contextmanager
-def setting(path: Path, new: str, ledger: Ledger) -> Iterator[None]:
+def setting(path: Path, new: str, journal: CleanupJournal) -> Iterator[None]:
     """Write ``new`` for the block and the old value after it. Without the file nothing happens."""
     try:
         old = path.read_text(encoding="ascii").strip()
@@ -362,25 +357,25 @@ def setting(path: Path, new: str, ledger: Ledger) -> Iterator[None]:
         yield
         return
     entry = Sysctl(str(path), old, new)
-    ledger.add([entry])
+    journal.add([entry])
     path.write_text(new, encoding="ascii")
     try:
         yield
     finally:
         path.write_text(old, encoding="ascii")
-        ledger.strike([entry])
+        journal.remove([entry])
 
 
 @contextmanager
-def expedited(ledger: Ledger) -> Iterator[None]:
-    """Short grace periods in the kernel while a network is made or removed.
+def expedited_rcu(journal: CleanupJournal) -> Iterator[None]:
+    """Expedited RCU grace periods in the kernel while a network is made or removed.
 
     The switch opens and closes a packet socket for every port, one after the other, and each
-    close waits for a grace period: some 15 ms, or 2 ms expedited.
+    close waits for a grace period: some 15 ms, or 2 ms expedited_rcu.
     """
     with ExitStack() as stack:
-        # A container's /sys may be read-only, the ledger's disk full: it takes longer, that is all.
+        # A container's /sys may be read-only, the journal's disk full: then it only takes longer.
         if os.access(RCU_EXPEDITED, os.W_OK):
             with suppress(OSError):
-                stack.enter_context(setting(RCU_EXPEDITED, "1", ledger))
+                stack.enter_context(setting(RCU_EXPEDITED, "1", journal))
         yield

@@ -1,4 +1,4 @@
-"""Running the few commands the live network is made with: argument lists, time limits, batches."""
+"""Commands of the live network: run from argument lists, with time limits, in batches."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def run(
             process_group=0,
         )
     except FileNotFoundError as error:
-        mend = "sudo ./provision.sh install"
-        raise MachineCannot(f"there is no command {command[0]!r}", mend) from error
+        hint = "sudo ./provision.sh install"
+        raise MachineCannot(f"there is no command {command[0]!r}", hint) from error
     except subprocess.TimeoutExpired as error:
         raise CommandFailed(command[0], f"no answer within {timeout_s:.0f} s") from error
     if check and done.returncode != 0:
@@ -50,7 +50,7 @@ def run(
 def ip_batch(lines: Sequence[str]) -> None:
     """``ip -batch``, which stops at the first line that fails.
 
-    Earlier lines stay applied: taking them back is the caller's. Raises CommandFailed with the
+    Earlier lines stay applied: taking them back is up to the caller. Raises CommandFailed with the
     number and the text of the line.
     """
     if not lines:

@@ -1,7 +1,7 @@
-"""A network plan made real, and taken down again: bridges, cables, VM namespaces, limits.
+"""A network plan as a real network, and its removal: bridges, cables, VM namespaces, limits.
 
-What is made is listed in the ledger first; removal goes by the ledger, the same way whether the
-run ends well, is interrupted, or is cleaned up after by another.
+Everything is recorded in the cleanup journal before it is made; removal follows the journal, the
+same way whether the run ends well, is interrupted, or is cleaned up after by another.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
+from jobs.wire import MTU_BYTES
 from testbed.backends.emu import cleanup_journal
 from testbed.backends.emu.cleanup import remove_network, uninterrupted
-from testbed.backends.emu.cleanup_journal import expedited
+from testbed.backends.emu.cleanup_journal import expedited_rcu
 from testbed.backends.emu.commands import ip_batch
 from testbed.backends.emu.namespaces import (
     NETNS_DIR,
@@ -49,9 +49,9 @@ from testbed.errors import MachineCannot
 from testbed.plan.installation import VM_DEVICE, tenant_hosts
 from testbed.plan.limits import (
     Mode,
-    closing_lines,
+    borrowing_lines,
     network_limits,
-    opening_lines,
+    no_borrowing_lines,
     removal_lines,
     rerate_lines,
     tenant_limits,
@@ -61,7 +61,7 @@ from testbed.plan.network_plan import NetworkPlan, Slot, TenantPlan
 
 @dataclass(frozen=True)
 class SwitchConditions:
-    """How the switch was found, for provenance. ``offload`` None on the kernel's datapath."""
+    """The switch, for provenance. ``offload`` None on the kernel's datapath."""
 
     datapath: Datapath
     version: str
@@ -71,7 +71,7 @@ class SwitchConditions:
 
 @dataclass(frozen=True)
 class _Handles:
-    """What is open while the network is up. ``directed_of``: device index -> directed link."""
+    """Sockets and devices of a network that is up. ``directed_of``: index -> directed link."""
 
     host: RouteSocket
     devices: dict[str, int]
@@ -91,7 +91,7 @@ class Network:
     def __init__(
         self,
         plan: NetworkPlan,
-        book: cleanup_journal.Ledger,
+        book: cleanup_journal.CleanupJournal,
         controller_port: int,
         *,
         vm_sysctls: Sequence[tuple[str, str]] = (),
@@ -99,7 +99,7 @@ class Network:
     ) -> None:
         self.plan = plan
         self.conditions: SwitchConditions | None = None
-        self._ledger = book
+        self._journal = book
         self._controller_port = controller_port
         self._vm_sysctls = tuple(vm_sysctls)
         self._datapath = datapath or datapath_type()
@@ -110,12 +110,7 @@ class Network:
         self.up()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.down()
 
     # -- up and down --------------------------------------------------------------------------
@@ -125,10 +120,10 @@ class Network:
 
         Raises MachineCannot if a name is taken (then nothing was made), RunFailed.
         """
-        ensure_running(self._ledger)
+        ensure_running(self._journal)
         self._refuse_taken_names()
         try:
-            with expedited(self._ledger):
+            with expedited_rcu(self._journal):
                 self._make()
         except BaseException:
             self.down()
@@ -140,7 +135,7 @@ class Network:
             if self._handles is not None:
                 self._handles.close()
                 self._handles = None
-            remove_network(self._ledger)
+            remove_network(self._journal)
 
     def _make(self) -> None:
         """Devices, then the switch and the link limits side by side, then the VMs' insides."""
@@ -150,17 +145,18 @@ class Network:
             on_failure.callback(host.close)
             devices = self._own_devices()
             arguments = up_arguments(
-                self.plan, self._ledger.mark.run, self._datapath, self._controller_port
+                self.plan, self._journal.tag.run, self._datapath, self._controller_port
             )
-            buffers = larger_receive_buffers(self._ledger)
+            # The switch takes longest, a packet socket a port: tc sets the link limits meanwhile.
+            buffers = larger_receive_buffers(self._journal)
             with buffers, ThreadPoolExecutor(max_workers=1) as beside:
                 switching = beside.submit(vsctl, arguments)
                 TrafficControl(host, devices, {}).apply(network_limits(self.plan))
                 switching.result()
             check_ports(self.plan)
             # The bridges' own devices outlive a switch that dies: they are marked as well.
-            ip_batch(bridge_lines(self.plan, self._ledger.mark.group))
-            self.conditions = self._look_at_switch()
+            ip_batch(bridge_lines(self.plan, self._journal.tag.group))
+            self.conditions = self._inspect_switch()
             names = [slot.netns for slot in self.plan.slots]
             offload = self.conditions.offload is not False
             vms = open_namespaces(names, self._vm_sysctls, checksum_offload=offload)
@@ -171,9 +167,9 @@ class Network:
         self._handles = _Handles(host, devices, directed_of, vms, limits)
 
     def _make_devices(self) -> None:
-        """Namespaces and veth pairs, listed before they are made, and up."""
-        group = self._ledger.mark.group
-        self._list_in_ledger()
+        """Namespaces and veth pairs, recorded before they are made, and up."""
+        group = self._journal.tag.group
+        self._record()
         ip_batch(up_lines(self.plan, group))
         self._note_inodes()
         _silence_ipv6(device_names(self.plan))
@@ -190,31 +186,31 @@ class Network:
         for name in wanted_devices:
             if name in taken or name in devices:
                 what = "bridge" if name in taken else "network device"
-                mend = taken.get(name, "ip link delete")
-                raise _taken(what, name, f"sudo {mend} {name}")
+                hint = taken.get(name, "ip link delete")
+                raise _taken(what, name, f"sudo {hint} {name}")
         for slot in self.plan.slots:
             if (NETNS_DIR / slot.netns).exists():
                 raise _taken("network namespace", slot.netns, f"sudo ip netns delete {slot.netns}")
 
-    def _list_in_ledger(self) -> None:
-        self._ledger.add([
+    def _record(self) -> None:
+        self._journal.add([
             *(cleanup_journal.Netns(slot.netns) for slot in self.plan.slots),
             *(cleanup_journal.Veth(name) for name in device_names(self.plan)),
             *(cleanup_journal.Bridge(bridge.name) for bridge in self.plan.bridges),
         ])  # fmt: skip
 
     def _note_inodes(self) -> None:
-        self._ledger.add([
+        self._journal.add([
             cleanup_journal.Netns(slot.netns, (NETNS_DIR / slot.netns).stat().st_ino)
             for slot in self.plan.slots
         ])  # fmt: skip
 
-    def _look_at_switch(self) -> SwitchConditions:
+    def _inspect_switch(self) -> SwitchConditions:
         version = str(rows("Open_vSwitch", ["ovs_version"])[0][0])
         if self._datapath == "system" or not self.plan.slots:
             return SwitchConditions(self._datapath, version, None, 0)
         port = self.plan.slots[0].port
-        sockets = prime_send_socket(port.bridge, port.number, self._ledger)
+        sockets = prime_send_socket(port.bridge, port.number, self._journal)
         return SwitchConditions(
             self._datapath, version, bool(sockets.offload), sockets.send_buffer_bytes
         )
@@ -243,16 +239,16 @@ class Network:
         handles.limits.apply(rerate_lines(self.plan, old, new, mode))
         set_gso(tenant_hosts(new), handles.vms)
 
-    def open_links(self) -> None:
-        """Let what no tenant reserved have all of a link that is left. A second call is free."""
+    def allow_borrowing(self) -> None:
+        """Let traffic without a reservation borrow all of a link that is left. May be repeated."""
         if not self._open:
-            self._up().limits.apply(opening_lines(self.plan))
+            self._up().limits.apply(borrowing_lines(self.plan))
             self._open = True
 
-    def close_links(self) -> None:
-        """The inverse of :meth:`open_links`."""
+    def forbid_borrowing(self) -> None:
+        """The inverse of :meth:`allow_borrowing`."""
         if self._open:
-            self._up().limits.apply(closing_lines(self.plan))
+            self._up().limits.apply(no_borrowing_lines(self.plan))
             self._open = False
 
     def netns_path(self, slot: Slot) -> Path:
@@ -272,19 +268,19 @@ class Network:
         return by_class(handles.host.qdiscs(), handles.directed_of)
 
     def host_counters(self) -> tuple[dict[tuple[int, int], Counters], dict[str, Counters]]:
-        """From one look: :meth:`class_counters`, and what has left each device of the host."""
+        """From one dump: :meth:`class_counters`, and everything that has left each host device."""
         handles = self._up()
         qdiscs = list(handles.host.qdiscs())
         name_of = {index: name for name, index in handles.devices.items()}
         return by_class(qdiscs, handles.directed_of), by_device(qdiscs, name_of)
 
     def vm_counters(self, slot: Slot) -> Counters | None:
-        """What a VM has sent since its tenant came in; None where it has no cap (any more)."""
+        """Counters of a VM's send cap since its tenant came in; None where it has no cap."""
         inside = self._up().vms[slot.netns]
         return by_device(inside.socket.qdiscs(), {inside.ifindex: 0}).get(0)
 
     def vm_sent_bytes(self, tenant: TenantPlan) -> list[int]:
-        """What each of a tenant's VMs has sent since its tenant came in."""
+        """Bytes that each of a tenant's VMs has sent since its tenant came in."""
         found = [self.vm_counters(vm.slot) for vm in tenant.vms]
         return [0 if each is None else each.sent_bytes for each in found]
 
@@ -323,11 +319,10 @@ def _silence_ipv6(devices: Iterable[str]) -> None:
 # --------------------------------------------------------------------------------------- links
 
 
-MTU_BYTES = 1500
 # On the switches' ends. The userspace datapath (Open vSwitch 3.1) hands a segmented packet on with
 # a segment size of MTU - 54: it forgets the 12 bytes of TCP's timestamps. With 1500 a packet of
-# two full segments would count as three, and every limit would let 2 % too little through: 0206.
-SWITCH_MTU_BYTES = 1502
+# two full segments would count as three, and every limit would let 2 % too little through.
+SWITCH_MTU_BYTES = MTU_BYTES + 2
 
 
 def up_lines(network: NetworkPlan, group: int) -> list[str]:

@@ -1,5 +1,6 @@
-"""Everything that is alive between a run's first and last moment: lock, ledger, network,
-controller, agents. Taken up in that order, taken down in the reverse, whatever happens.
+"""The live network as a whole: machine lock, cleanup journal, bridges, controller, agents.
+
+Taken up in that order, taken down in the reverse, whatever happens.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from jobs.live.agent_protocol import Plan
 from jobs.live.connections import VM_SYSCTLS
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.cleanup import clean_leftovers, remove_run
-from testbed.backends.emu.cleanup_journal import Cgroup, Ledger, MachineLock, Process, start_ticks
+from testbed.backends.emu.cleanup_journal import (
+    Cgroup,
+    CleanupJournal,
+    MachineLock,
+    Process,
+    start_ticks,
+)
 from testbed.backends.emu.emulated_network import Network
 from testbed.errors import MachineCannot, RunFailed
 from testbed.plan.installation import network_text, tenant_text
@@ -41,7 +48,7 @@ from topologies.datacentre import DataCentre
 CONNECT_TIMEOUT_S = 60.0
 # The weights of a foreground and a background VM on one node (CMBF, Section 3).
 WEIGHTS: dict[Tier, int] = {"foreground": 10_000, "background": 1}
-# What all nodes together may have of the machine's memory, and the least that one gets.
+# Share of the machine's memory for all nodes together, and the least that one gets.
 MEMORY_SHARE = 0.8
 LEAST_MEMORY_BYTES = 64 << 20
 PORT_TAKEN = "port-taken"
@@ -52,12 +59,12 @@ WriteText = Callable[[str, str], object]
 
 
 def _silent(_: str) -> None:
-    """Narration that nobody reads."""
+    """Narration for callers that show none."""
 
 
 @dataclass(frozen=True)
 class LiveOptions:
-    """What a person may choose: names' prefix, ports, controller library."""
+    """Choices of the user: prefix of names, ports, controller library."""
 
     prefix: str = "hn"
     openflow_port: int = OPENFLOW_PORT
@@ -65,8 +72,8 @@ class LiveOptions:
     library: str | None = None
 
 
-class LiveWorld:
-    """The live network with its controller and its agents. Made by :func:`live_world`."""
+class Emulation:
+    """A live network with its controller and its agents. Made by :func:`emulate`."""
 
     def __init__(
         self,
@@ -102,8 +109,8 @@ class LiveWorld:
     # -- tenants ------------------------------------------------------------------------------
 
     def admit(self, tenant: TenantPlan) -> None:
-        """Limits, addresses and confirmed flows of a tenant. All or nothing. Raises RunFailed."""
-        if tenant.apart:
+        """Install a tenant's limits, addresses and flows. All or nothing. Raises RunFailed."""
+        if tenant.unconnected:
             self.network.configure_tenant(tenant)
         else:
             self._connect(tenant)
@@ -133,7 +140,7 @@ class LiveWorld:
     def dismiss(self, tenant: TenantPlan) -> None:
         """The inverse of :meth:`admit`; what is gone already is no failure. Raises RunFailed."""
         flows = None
-        if not tenant.apart:
+        if not tenant.unconnected:
             flows = self._flows.submit(self._client.remove_tenant, tenant.tenant_id)
         self.network.remove_tenant(tenant)
         for vm in tenant.vms:
@@ -157,8 +164,8 @@ class LiveWorld:
     def spawn(self, name: str, slot: Slot, plan: Plan, cores: int = 1) -> None:
         """Ask for an agent in a VM slot: in its namespace and control group, unprivileged.
 
-        In the foreground, until it is ready: behind a busy VM it would not come to its first line.
-        ``cores``: how many of its node's slots the VM takes.
+        In the foreground until it is ready: beside a busy foreground VM it would hardly start.
+        ``cores``: its node's slots that the VM takes.
         """
         joins = self._cgroup.add_vm(slot.server, slot.index)
         self._cgroup.set_weight(slot.server, slot.index, WEIGHTS["foreground"])
@@ -178,8 +185,8 @@ class LiveWorld:
     def _cores(self, slot: Slot) -> tuple[int, ...]:
         """The processor that a computing VM keeps to.
 
-        Two VMs of a node must meet on one for their weights to count: on two they would share the
-        node's quota alike.
+        Weights count only between VMs that compete for one processor: on two, both VMs of a node
+        would get half of its quota.
         """
         cores = sorted(os.sched_getaffinity(0))
         slots = int(self.datacentre.slots[slot.server])
@@ -187,19 +194,19 @@ class LiveWorld:
         return (cores[(slot.server + own) % len(cores)],)
 
     def freeze(self, tenant: TenantPlan, *, frozen: bool) -> None:
-        """Stop all of a tenant's processes where they are, or let them go on. Raises OSError."""
+        """Stop all of a tenant's processes where they are, or resume them. Raises OSError."""
         for vm in tenant.vms:
             self._cgroup.freeze(vm.slot.server, vm.slot.index, frozen=frozen)
 
-    def prefer(self, tenant: TenantPlan, tier: Tier) -> None:
+    def set_tier(self, tenant: TenantPlan, tier: Tier) -> None:
         """Give a tenant's VMs the CPU priority of a tier."""
         for vm in tenant.vms:
             self._cgroup.set_weight(vm.slot.server, vm.slot.index, WEIGHTS[tier])
 
-    def hasten(self, tenant: TenantPlan) -> None:
+    def raise_priority(self, tenant: TenantPlan) -> None:
         """Let a tenant's processes end without waiting for others. Raises OSError."""
         for vm in tenant.vms:
-            self._cgroup.hasten(vm.slot.server, vm.slot.index)
+            self._cgroup.raise_priority(vm.slot.server, vm.slot.index)
 
     def end_processes(self, tenant: TenantPlan) -> None:
         """Kill whatever runs in a tenant's VMs, with all its children. Raises OSError."""
@@ -207,25 +214,25 @@ class LiveWorld:
             self._cgroup.end_vm(vm.slot.server, vm.slot.index)
 
     @property
-    def cgroup_mark(self) -> str:
+    def cgroup_name(self) -> str:
         """The name of this run's control groups."""
         return self._cgroup.paths[0].name
 
-    def open_links(self) -> None:
-        """From now on, what no tenant reserved may use all of a link that is left."""
-        self.network.open_links()
+    def allow_borrowing(self) -> None:
+        """From now on, traffic without a reservation may borrow all that is left of a link."""
+        self.network.allow_borrowing()
 
     def nic_bps(self, server: int) -> int:
-        """What a server's links carry together, on the emulated wire."""
+        """Capacity of a server's links together, on the emulated wire."""
         name = self.plan.bridge_of_node[server].name
         return sum(link.capacity_bps for link in self.plan.links if link.lower.bridge == name)
 
     @staticmethod
     def is_plugged(slot: Slot) -> bool:
-        """Whether a VM slot still has its port on the switch."""
+        """True while a VM slot has its port on the switch."""
         return (Path("/sys/class/net") / slot.port.name).exists()
 
-    # -- what is written down -------------------------------------------------------------------
+    # -- records -------------------------------------------------------------------------------
 
     def write_plans_to(self, write: WriteText) -> None:
         """From now on, store the text of everything that is installed through ``write``."""
@@ -234,7 +241,7 @@ class LiveWorld:
         write("plan/0000-network.txt", network_text(self.plan))
 
     def facts(self) -> dict[str, Any]:
-        """What provenance says of the live world."""
+        """Provenance of the live network."""
         found = self.network.conditions
         return {
             "controller": {
@@ -261,35 +268,35 @@ class LiveWorld:
 
 
 @contextmanager
-def live_world(
+def emulate(
     datacentre: DataCentre,
     scale: Scale,
     options: LiveOptions,
     log_dir: Path,
     name: str,
     narrate: Narrate = _silent,
-    berths: Sequence[int] | None = None,
-) -> Iterator[LiveWorld]:
+    namespaces_per_server: Sequence[int] | None = None,
+) -> Iterator[Emulation]:
     """The data centre live. Raises MachineCannot before anything is made, RunFailed later.
 
-    ``berths``: VM namespaces per server, where they are to be more than its slots.
-    What earlier runs left is removed first; what this one makes is removed at the end.
+    ``namespaces_per_server``: where there are to be more VM namespaces than slots.
+    Leftovers of earlier runs are removed first; everything this one makes, at the end.
     """
-    plan = network_plan(datacentre, options.prefix, scale.rate, berths)
+    plan = network_plan(datacentre, options.prefix, scale.rate, namespaces_per_server)
     with ExitStack() as stack:
         stack.enter_context(MachineLock.take(name))
         for thing in clean_leftovers():
             narrate(f"removed what an earlier run left: {thing.what} {thing.name}")
-        ledger = Ledger.create(name)
-        stack.callback(remove_run, ledger)
-        cgroup = _enter_cgroup(stack, ledger)
+        journal = CleanupJournal.create(name)
+        stack.callback(remove_run, journal)
+        cgroup = _enter_cgroup(stack, journal)
         quotas = _set_quotas(cgroup, datacentre, scale.cpu)
         narrate(
             f"network up: {len(plan.bridges)} bridges, {len(plan.links)} links, "
             f"{len(plan.slots)} VM slots"
         )
-        controller = _start_controller(stack, ledger, options, log_dir)
-        network = Network(plan, ledger, controller.openflow_port, vm_sysctls=VM_SYSCTLS)
+        controller = _start_controller(stack, journal, options, log_dir)
+        network = Network(plan, journal, controller.openflow_port, vm_sysctls=VM_SYSCTLS)
         client = stack.enter_context(controller.client())
         try:
             client.put_network(controller_switches(plan))
@@ -300,15 +307,15 @@ def live_world(
         agents = AgentPool(log_dir / "agents.log")
         agents.start()
         stack.callback(agents.close)
-        _list_process(ledger, "agents", agents.pid)
-        world = LiveWorld(datacentre, network, controller, agents, cgroup, log_dir, quotas)
-        stack.callback(world.close)
-        yield world
+        _record_process(journal, "agents", agents.pid)
+        emulation = Emulation(datacentre, network, controller, agents, cgroup, log_dir, quotas)
+        stack.callback(emulation.close)
+        yield emulation
 
 
-def _enter_cgroup(stack: ExitStack, ledger: Ledger) -> RunCgroup:
-    cgroup = RunCgroup(probe_layout(), ledger.mark.run)
-    ledger.add([Cgroup(str(path)) for path in cgroup.paths])
+def _enter_cgroup(stack: ExitStack, journal: CleanupJournal) -> RunCgroup:
+    cgroup = RunCgroup(probe_layout(), journal.tag.run)
+    journal.add([Cgroup(str(path)) for path in cgroup.paths])
     cgroup.create()
     stack.callback(cgroup.leave)
     cgroup.enter()
@@ -334,7 +341,7 @@ def _set_quotas(cgroup: RunCgroup, datacentre: DataCentre, cpu: float) -> dict[s
 
 
 def _start_controller(
-    stack: ExitStack, ledger: Ledger, options: LiveOptions, log_dir: Path
+    stack: ExitStack, journal: CleanupJournal, options: LiveOptions, log_dir: Path
 ) -> ControllerProcess:
     log_dir.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(
@@ -360,9 +367,9 @@ def _start_controller(
             raise MachineCannot(str(error), "sudo ./provision.sh install") from error
         raise RunFailed(f"the controller did not start: {error}") from error
     stack.callback(controller.stop)
-    _list_process(ledger, "controller", controller.process.pid)
+    _record_process(journal, "controller", controller.process.pid)
     return controller
 
 
-def _list_process(ledger: Ledger, name: str, pid: int) -> None:
-    ledger.add([Process(name, pid, start_ticks(pid) or 0)])
+def _record_process(journal: CleanupJournal, name: str, pid: int) -> None:
+    journal.add([Process(name, pid, start_ticks(pid) or 0)])

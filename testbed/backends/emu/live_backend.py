@@ -1,12 +1,11 @@
-"""The live network under the engine: places tenants, starts agents, listens, takes tenants out.
+"""The live backend of the engine: places tenants, starts agents, follows them, removes tenants.
 
 Single-threaded: everything happens inside :meth:`LiveBackend.wait` and the calls the engine
 makes. Experiment time is wall time since :meth:`LiveBackend.begin`, times ``scale.time``.
 
 A preempted job's processes are frozen where they are; connections, limits and flows stay. Only
-where a new VM finds no namespace left on its server are they given up: the job is *parked*, which
-is what a migration does too. Its agents report what they have done and end, and others begin with
-the rest (docs/decisions/0220).
+where a new VM finds no namespace left on its server is a frozen job *checkpointed*, which is what
+a migration does too: its agents report what they have done and end, and others resume the rest.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from jobs.live.agent_pool import AgentPoolError, AgentProgress, Message
 from jobs.live.agent_protocol import AgentExited, AgentRefused, Plan
 from jobs.request import JobRequest
 from testbed import events
-from testbed.backends.emu.emulation import LiveWorld
+from testbed.backends.emu.emulation import Emulation
 from testbed.backends.emu.live_job import LiveJob
 from testbed.backends.emu.sampling import Watch
 from testbed.embedding.placement import Placement
@@ -41,11 +40,12 @@ from testbed.spec.experiment import Scale
 
 READY_TIMEOUT_S = 60.0
 EXIT_TIMEOUT_S = 30.0
-# What an application that is asked to end has for it.
+# Between SIGTERM and SIGKILL.
 GRACE_S = 5.0
+# All agents must know the start before it comes.
 START_MARGIN_NS = 3_000_000
 PROGRESS_EVERY_S = 0.5
-LOOK_EVERY_NS = 500_000_000
+CHECK_EVERY_NS = 500_000_000
 STALL_S = 30.0
 
 
@@ -56,23 +56,23 @@ class LiveBackend:
 
     def __init__(
         self,
-        world: LiveWorld,
+        emulation: Emulation,
         scale: Scale,
         seed: int,
         sink: Callable[[events.Event], None],
         *,
         weighted: bool = False,
     ) -> None:
-        """``weighted``: jobs without guarantees count by their VMs on a link, as under PS-P; else
-        they meet in the links' common queues, and TCP shares.
+        """``weighted``: jobs without guarantees share a link by their VMs, as under PS-P; else they
+        share the link's default class, as their TCP does.
         """
         self._weighted = weighted
-        self._world = world
+        self._emulation = emulation
         self._scale = scale
         self._seed = seed
         self._sink = sink
         self._free: dict[int, list[Slot]] = {
-            server: list(slots) for server, slots in world.plan.slots_of_server.items()
+            server: list(slots) for server, slots in emulation.plan.slots_of_server.items()
         }
         self._jobs: dict[str, LiveJob] = {}
         self._owner: dict[str, str] = {}
@@ -80,10 +80,10 @@ class LiveBackend:
         self._thaws: list[tuple[int, str, int]] = []
         self._next_tenant = 1
         self._zero_ns = time.monotonic_ns()
-        self._look_ns = 0
-        self._telling = False
-        self._told_ns = 0
-        self.watch = Watch(world, scale, self._tell, self.now_s)
+        self._next_check_ns = 0
+        self._emitting = False
+        self._emitted_ns = 0
+        self.watch = Watch(emulation, scale, self._emit, self.now_s)
 
     def begin(self) -> None:
         """Experiment time 0 is now."""
@@ -105,7 +105,7 @@ class LiveBackend:
         while True:
             self._thaw_due()
             if any(job.over for job in self._jobs.values()):
-                return self._ended_together()
+                return self._completion_window()
             if until_s is None:
                 if not self._jobs:
                     return []
@@ -114,19 +114,19 @@ class LiveBackend:
                 left_s = (until_s - self.now_s()) / self._scale.time
                 if left_s <= 0:
                     return []
-            self._telling = True
+            self._emitting = True
             try:
                 self._listen(min(left_s, self._patience_s()))
             finally:
-                self._telling = False
+                self._emitting = False
 
-    def _ended_together(self) -> list[Completion]:
-        """Who has ended, with whoever ends within an instant of it as the experiment has it: all at
-        the time of the last. Nobody is waited for whose progress promises less
-        (docs/decisions/0240).
+    def _completion_window(self) -> list[Completion]:
+        """Completions of one completion window (``scale.instant_s``), all at the time of the last.
+
+        A job is waited for only if its agents' progress says that it ends within the window.
         """
         until_ns = time.monotonic_ns() + self._wall_ns(self._scale.instant_s)
-        self._telling = True
+        self._emitting = True
         try:
             while (left_ns := until_ns - time.monotonic_ns()) > 0:
                 if not any(job.ends_by(until_ns) for job in self._jobs.values()):
@@ -134,7 +134,7 @@ class LiveBackend:
                 self._thaw_due()
                 self._listen(min(left_ns / 1e9, self._patience_s()))
         finally:
-            self._telling = False
+            self._emitting = False
         over = sorted(job_id for job_id, job in self._jobs.items() if job.over)
         done = [self._finish(job_id) for job_id in over]
         if self._scale.instant_s:
@@ -143,36 +143,36 @@ class LiveBackend:
         return sorted(done, key=lambda each: (each.at_s, each.job_id))
 
     def _patience_s(self) -> float:
-        """For how long nothing has to be looked after."""
+        """Time until the next thing to look after, in s."""
         if any(job.trouble is not None for job in self._jobs.values()):
             return 0.05
         if not self._thaws:
-            return LOOK_EVERY_NS / 1e9
-        return max(0.0, min(LOOK_EVERY_NS, self._thaws[0][0] - time.monotonic_ns()) / 1e9)
+            return CHECK_EVERY_NS / 1e9
+        return max(0.0, min(CHECK_EVERY_NS, self._thaws[0][0] - time.monotonic_ns()) / 1e9)
 
     def _listen(self, timeout_s: float) -> None:
-        """Take in what agents say, for at most ``timeout_s``; look after the samplers."""
-        if self._telling:
+        """Take in agents' messages for at most ``timeout_s``; take samples that are due."""
+        if self._emitting:
             running = [job for job in self._jobs.values() if job.since_ns is not None]
             tenants = [job.tenant for job in running if job.tenant is not None]
-            held = [job.tenant for job in running if job.held_by_its_caps]
-            steady = {tenant.tenant_id for tenant in held if tenant is not None}
-            timeout_s = self.watch.tick(timeout_s, tenants, steady)
+            limited = [job.tenant for job in running if job.is_cap_limited]
+            cap_limited = {tenant.tenant_id for tenant in limited if tenant is not None}
+            timeout_s = self.watch.tick(timeout_s, tenants, cap_limited)
         asleep_s = time.monotonic()
         try:
-            messages = self._world.agents.poll(timeout_s)
+            messages = self._emulation.agents.poll(timeout_s)
         except AgentPoolError as error:
             raise RunFailed(str(error)) from error
-        if self._telling and not messages:
+        if self._emitting and not messages:
             self.watch.slept(timeout_s, time.monotonic() - asleep_s)
         for message in messages:
-            self._hear(message)
-        if time.monotonic_ns() >= self._look_ns:
-            self._look_ns = time.monotonic_ns() + LOOK_EVERY_NS
+            self._receive(message)
+        if time.monotonic_ns() >= self._next_check_ns:
+            self._next_check_ns = time.monotonic_ns() + CHECK_EVERY_NS
             for job in self._jobs.values():
-                self._look_at(job)
+                self._check_job(job)
 
-    def _hear(self, message: Message) -> None:
+    def _receive(self, message: Message) -> None:
         agent = message.agent_id
         if agent is None:
             return
@@ -182,17 +182,17 @@ class LiveBackend:
         job = self._jobs.get(job_id) if job_id is not None else None
         if job is None or job_id is None:
             return
-        job.hear(message)
+        job.receive(message)
         if isinstance(message, AgentProgress):
             self._show(job_id, job)
 
-    def _look_at(self, job: LiveJob) -> None:
-        """Whether a job that runs still can, and still does. What is done has no time to keep."""
+    def _check_job(self, job: LiveJob) -> None:
+        """Fail a running job that has lost a port, its time or its progress."""
         if job.since_ns is None or not job.begun or job.tenant is None or job.over:
             return
         now_ns = time.monotonic_ns()
         for vm in job.tenant.vms:
-            if not self._world.is_plugged(vm.slot):
+            if not self._emulation.is_plugged(vm.slot):
                 job.fail(f"VM {vm.index}: its port {vm.slot.port.name} is gone", cause=True)
         if job.limit_s is not None and job.ran_until_ns(now_ns) > job.limit_s * 1e9:
             job.fail(f"not done after {job.limit_s:g} s of wall time, several times its estimate")
@@ -200,21 +200,21 @@ class LiveBackend:
         if job.volume_bytes and not job.request.demand.pauses and stalled_s > STALL_S:
             job.fail(f"nothing has arrived at any of its VMs for {stalled_s:.0f} s of wall time")
 
-    def _tell(self, event: events.Event) -> None:
-        self._told_ns = time.monotonic_ns()
+    def _emit(self, event: events.Event) -> None:
+        self._emitted_ns = time.monotonic_ns()
         self._sink(event)
 
     def _show(self, job_id: str, job: LiveJob) -> None:
         now_ns = time.monotonic_ns()
-        if job.since_ns is None:  # said before it stood still, heard after
+        if job.since_ns is None:  # sent before it was frozen, received after
             return
-        early = now_ns - job.said_ns < PROGRESS_EVERY_S * 1e9
-        if early or not self._telling or not job.volume_bytes or not job.begun:
+        early = now_ns - job.shown_ns < PROGRESS_EVERY_S * 1e9
+        if early or not self._emitting or not job.volume_bytes or not job.begun:
             return
-        job.said_ns = now_ns
+        job.shown_ns = now_ns
         received = job.received_bytes
         share = min(1.0, received / job.volume_bytes)
-        self._tell(events.JobProgress(self.now_s(), job_id, received, share))
+        self._emit(events.JobProgress(self.now_s(), job_id, received, share))
 
     # -- starting ---------------------------------------------------------------------------
 
@@ -226,19 +226,19 @@ class LiveBackend:
         live = LiveJob(job, placement, rate_bps, tier, best_effort, limit_s)
         live.decided_ns = time.monotonic_ns()
         self._jobs[job.id] = live
-        self._telling = True
+        self._emitting = True
         try:
             if best_effort and not self._weighted:
-                self._world.open_links()
-            self._bring_in(live, None, time.monotonic_ns())
+                self._emulation.allow_borrowing()
+            self._deploy(live, None, time.monotonic_ns())
         except (OSError, RunFailed) as error:
-            self._take_out(job.id)
+            self._remove(job.id)
             raise StartFailed(str(error)) from error
         finally:
-            self._telling = False
+            self._emitting = False
         live.volume_bytes = sum(plan.receives_bytes for plan in live.plans)
 
-    def _bring_in(
+    def _deploy(
         self, live: LiveJob, rest: Iterable[Plan] | None, since_ns: int, cost_ns: int = 0
     ) -> None:
         """A tenant, its agents, and the instant at which they start. Raises RunFailed, OSError.
@@ -248,7 +248,7 @@ class LiveBackend:
         ready there is part of its time; a job's first agents start its time when they stand.
         """
         tenant = live.tenant = self._tenant(live)
-        self._world.admit(tenant)
+        self._emulation.admit(tenant)
         if rest is None:
             granted_bps = 0 if live.best_effort else live.rate_bps
             live.plans = agent_plans(live.request, tenant, self._scale, self._seed, granted_bps)
@@ -261,12 +261,12 @@ class LiveBackend:
         for name, vm, plan in zip(live.agents, tenant.vms, live.plans, strict=True):
             self._owner[name] = live.request.id
             self._alive.add(name)
-            self._world.spawn(name, vm.slot, plan, live.request.demand.cores)
+            self._emulation.spawn(name, vm.slot, plan, live.request.demand.cores)
         self._until_ready(live)
-        self._world.prefer(tenant, live.tier)
+        self._emulation.set_tier(tenant, live.tier)
         at_ns = max(time.monotonic_ns() + START_MARGIN_NS, since_ns + cost_ns)
         live.begin(at_ns if rest is None else since_ns, at_ns)
-        self._world.agents.begin(live.agents, at_ns)
+        self._emulation.agents.begin(live.agents, at_ns)
 
     def _tenant(self, live: LiveJob) -> TenantPlan:
         job, placement = live.request, live.placement
@@ -274,12 +274,12 @@ class LiveBackend:
         tenant_id, self._next_tenant = self._next_tenant, self._next_tenant + 1
         rate_bps = scaled_bps(live.rate_bps, self._scale.rate)
         if live.best_effort:
-            # What it asks for is what its application sends at most (docs/decisions/0402, 0232).
-            nic_bps = max(self._world.nic_bps(server) for server, _ in placement.vms_on)
+            # A best-effort job sends at most the bandwidth that it asks for.
+            nic_bps = max(self._emulation.nic_bps(server) for server, _ in placement.vms_on)
             rate_bps = min(nic_bps, scaled_bps(job.bandwidth_bps, self._scale.rate))
         tenant = tenant_plan(
-            self._world.datacentre,
-            self._world.plan,
+            self._emulation.datacentre,
+            self._emulation.plan,
             placement,
             tuple(slots),
             tenant_id,
@@ -288,11 +288,11 @@ class LiveBackend:
         )
         if not live.best_effort:
             return tenant
-        weights = proximate_weights(self._world.datacentre, placement) if self._weighted else ()
+        weights = proximate_weights(self._emulation.datacentre, placement) if self._weighted else ()
         return replace(tenant, link_bps=(), weights=weights)
 
     def _slots(self, placement: Placement) -> list[Slot]:
-        """A namespace for every VM, by server; none is taken where one is missing."""
+        """A namespace for every VM, by server: all of them or none."""
         slots: list[Slot] = []
         try:
             for server, count in placement.vms_on:
@@ -309,18 +309,18 @@ class LiveBackend:
             self._free[slot.server].sort(key=lambda free: free.index)
 
     def _slot(self, server: int) -> Slot:
-        """A free namespace on a server; whoever is frozen there makes room where none is left."""
+        """A free namespace on a server; where none is left, a frozen job is checkpointed."""
         if not self._free[server]:
             for job_id in sorted(self._jobs):
                 job = self._jobs[job_id]
                 vms = () if job.tenant is None else job.tenant.vms
-                # One that goes on already, but not before it has paid for it, keeps its place.
+                # A job that is resumed already, and only pays the cost of that, keeps its place.
                 waits = job.frozen and job.since_ns is None
                 if waits and any(vm.slot.server == server for vm in vms):
-                    self._park(job)
+                    self._checkpoint(job)
                     break
         if not self._free[server]:
-            name = self._world.plan.bridge_of_node[server].name
+            name = self._emulation.plan.bridge_of_node[server].name
             raise RunFailed(f"no VM namespace is left on {name}")
         return self._free[server].pop(0)
 
@@ -331,7 +331,7 @@ class LiveBackend:
             self._listen(max(0.0, left_s))
             if live.trouble is not None:
                 raise RunFailed(live.trouble)
-            # Not before a look after the time: it may be this process that stood still.
+            # A timeout re-checks the condition once: this process itself may have been paused.
             if left_s <= 0 and len(live.waiting_for) == waited_for:
                 silent = ", ".join(sorted(live.waiting_for))
                 raise RunFailed(f"no connection within {READY_TIMEOUT_S:g} s: {silent}")
@@ -341,15 +341,15 @@ class LiveBackend:
     def _finish(self, job_id: str) -> Completion:
         live = self._jobs[job_id]
         end_ns = time.monotonic_ns() if live.trouble is not None else live.end_ns()
-        # What has been told already is not taken back: time never runs backwards.
-        at_s = self._experiment_s(max(end_ns, self._told_ns))
+        # Later than anything recorded so far: the events' time never runs backwards.
+        at_s = self._experiment_s(max(end_ns, self._emitted_ns))
         measured_s = live.ran_until_ns(end_ns) / 1e9 * self._scale.time
-        self._take_out(job_id)
+        self._remove(job_id)
         if live.trouble is not None:
             return Completion(job_id, at_s, "killed", live.trouble, None, live.detail())
         return Completion(job_id, at_s, "finished", "", measured_s, live.detail())
 
-    def _take_out(self, job_id: str) -> None:
+    def _remove(self, job_id: str) -> None:
         """Agents gone, limits and flows removed, namespaces free again."""
         live = self._jobs[job_id]
         self._end_agents(live, by_force=True)
@@ -359,31 +359,31 @@ class LiveBackend:
         del self._jobs[job_id]
 
     def _end_agents(self, live: LiveJob, *, by_force: bool) -> None:
-        """End what still runs: with a word first, so that it reports, or at once."""
+        """End agents that still run: by SIGTERM, so that they report, or by SIGKILL."""
         live.stopping = True
         running = self._alive.intersection(live.agents)
         silent = {name for name in running if name not in live.reports}
         graceful = silent if live.request.demand.own_program or not by_force else set()
         for name in sorted(silent):
             number = signal.SIGTERM if name in graceful else signal.SIGKILL
-            self._world.agents.signal(name, number)
+            self._emulation.agents.signal(name, number)
         if running and live.tier == "background" and live.tenant is not None:
-            # Behind a busy one even a killed process waits for the moment in which it can end. What
-            # a command has started is found by its group, and stays in it until it is killed.
+            # Even a killed process needs CPU time to exit, and a weight of 1 beside a busy VM gives
+            # it next to none. A command keeps its group, by which its children are found.
             with suppress(OSError):
-                self._world.prefer(live.tenant, "foreground")
+                self._emulation.set_tier(live.tenant, "foreground")
                 if not live.request.demand.own_program:
-                    self._world.hasten(live.tenant)
+                    self._emulation.raise_priority(live.tenant)
         if running and live.tenant is not None and live.frozen:
-            # Who has reported may have been stopped short of its exit.
-            self._world.freeze(live.tenant, frozen=False)
+            # One that has reported may have been frozen before its exit.
+            self._emulation.freeze(live.tenant, frozen=False)
         live.frozen = False
         if graceful or not silent:
             stubborn = live.request.demand.own_program
             self._until_ended(live, GRACE_S if stubborn else EXIT_TIMEOUT_S)
         lingering = self._alive.intersection(live.agents)
         if live.tenant is not None and (live.request.demand.own_program or silent or lingering):
-            self._world.end_processes(live.tenant)
+            self._emulation.end_processes(live.tenant)
         self._until_ended(live, EXIT_TIMEOUT_S)
         if left := self._alive.intersection(live.agents):
             raise RunFailed(f"agents do not end: {', '.join(sorted(left))}")
@@ -394,14 +394,14 @@ class LiveBackend:
             self._listen(0.2)
 
     def _vacate(self, live: LiveJob) -> None:
-        """The network forgets a job; whoever comes next may have its namespaces."""
+        """Remove a job's tenant from the network; its namespaces are free again."""
         if live.tenant is None:
             return
-        self._world.dismiss(live.tenant)
+        self._emulation.dismiss(live.tenant)
         self._give_back(vm.slot for vm in live.tenant.vms)
 
     def kill(self, job_id: str) -> None:
-        self._take_out(job_id)
+        self._remove(job_id)
 
     # -- changing ---------------------------------------------------------------------------
 
@@ -413,7 +413,9 @@ class LiveBackend:
         live.rate_bps = rate_bps
         live.limit_s = time_limit_s(live.request, rate_bps, self._scale, live.limit_s)
         if live.tenant is not None:
-            live.tenant = self._world.rerate(live.tenant, scaled_bps(rate_bps, self._scale.rate))
+            live.tenant = self._emulation.rerate(
+                live.tenant, scaled_bps(rate_bps, self._scale.rate)
+            )
 
     def preempt(self, job_id: str) -> None:
         live = self._jobs[job_id]
@@ -422,32 +424,32 @@ class LiveBackend:
         live.thaw_number += 1
         if live.tenant is not None:
             self._freeze(live, live.tenant)
-        # Only now: what its processes did until they stood still, they did on nodes.
+        # Only now: until the freezer has stopped them its processes worked on their nodes.
         live.pause(time.monotonic_ns())
 
     def _freeze(self, live: LiveJob, tenant: TenantPlan) -> None:
         try:
             if not live.frozen:
-                self._world.freeze(tenant, frozen=True)
+                self._emulation.freeze(tenant, frozen=True)
         except OSError as error:
             live.fail(f"it could not be frozen: {error}")
         live.frozen = True
-        live.sent_when_frozen = self._world.network.vm_sent_bytes(tenant)
+        live.sent_when_frozen = self._emulation.network.vm_sent_bytes(tenant)
 
     def _count_drained(self, live: LiveJob) -> None:
-        """What has left a job's VMs while they stood still and nobody counted its time."""
+        """Count the time in which a frozen job's VMs still sent what was queued."""
         if live.tenant is not None and live.frozen and live.since_ns is None:
-            sent = self._world.network.vm_sent_bytes(live.tenant)
+            sent = self._emulation.network.vm_sent_bytes(live.tenant)
             live.drained(sent, live.tenant.rate_bps)
 
     def resume(self, job_id: str, cost_s: float, tier: Tier) -> None:
         live = self._jobs[job_id]
         now_ns = time.monotonic_ns()
         if live.tenant is None:
-            self._unpark(live, live.placement, now_ns, cost_s, tier)
+            self._restore(live, live.placement, now_ns, cost_s, tier)
             return
         self._count_drained(live)
-        self._prefer(live, tier)
+        self._set_tier(live, tier)
         live.begin(now_ns, now_ns + self._wall_ns(cost_s))
         heapq.heappush(self._thaws, (live.begin_ns, job_id, live.thaw_number))
         self._thaw_due()
@@ -456,37 +458,37 @@ class LiveBackend:
         live = self._jobs[job_id]
         if live.since_ns is not None:
             self.preempt(job_id)
-        left_ns = time.monotonic_ns() if live.tenant is None else self._park(live)
-        self._unpark(live, placement, left_ns, cost_s, tier)
+        left_ns = time.monotonic_ns() if live.tenant is None else self._checkpoint(live)
+        self._restore(live, placement, left_ns, cost_s, tier)
 
     def switch_tier(self, job_id: str, tier: Tier) -> None:
-        self._prefer(self._jobs[job_id], tier)
+        self._set_tier(self._jobs[job_id], tier)
 
-    def _prefer(self, live: LiveJob, tier: Tier) -> None:
+    def _set_tier(self, live: LiveJob, tier: Tier) -> None:
         live.tier = tier
         if tier == "background":
             live.limit_s = None
         if live.tenant is not None:
-            self._world.prefer(live.tenant, tier)
+            self._emulation.set_tier(live.tenant, tier)
 
     def _thaw_due(self) -> None:
-        """Let go on whoever has paid the cost of going on."""
+        """Thaw every job whose resume cost has passed."""
         while self._thaws and self._thaws[0][0] <= time.monotonic_ns():
             _, job_id, generation = heapq.heappop(self._thaws)
             live = self._jobs.get(job_id)
             if live is None or live.thaw_number != generation or live.tenant is None:
                 continue
             try:
-                self._world.freeze(live.tenant, frozen=False)
+                self._emulation.freeze(live.tenant, frozen=False)
             except OSError as error:
                 live.fail(f"it could not be thawed: {error}")
             live.frozen = False
 
-    def _park(self, live: LiveJob) -> int:
-        """Give up a preempted job's VMs; what it has done is kept. Returns when it left them.
+    def _checkpoint(self, live: LiveJob) -> int:
+        """Give up a preempted job's VMs and keep the rest of its work. Returns when it left them.
 
-        Its agents are let go on to report. Until they have ended they may get on with their work,
-        so their time counts.
+        Its agents are thawed to report. Until they have ended they may continue their work, so
+        this time counts.
         """
         thawed_ns = time.monotonic_ns()
         self._count_drained(live)
@@ -495,25 +497,25 @@ class LiveBackend:
         live.ran_ns += left_ns - thawed_ns
         for index, name in enumerate(live.agents):
             if name not in live.reports:
-                live.fail(f"VM {index} did not say what it had done when it was to migrate")
-        live.parked = remaining(live.plans, {r.index: r for r in live.reports.values()})
+                live.fail(f"VM {index} did not report what it had done when it was to migrate")
+        live.checkpoint = remaining(live.plans, {r.index: r for r in live.reports.values()})
         for name in live.agents:
             self._owner.pop(name, None)
-        live.settle()
+        live.absorb_reports()
         self._vacate(live)
         live.tenant = None
         return left_ns
 
-    def _unpark(
+    def _restore(
         self, live: LiveJob, placement: Placement, since_ns: int, cost_s: float, tier: Tier
     ) -> None:
-        """Bring a parked job to nodes and let it go on there, ``cost_s`` after ``since_ns``."""
+        """Start a checkpointed job on nodes and resume it there, ``cost_s`` after ``since_ns``."""
         live.placement, live.generation = placement, live.generation + 1
         live.stopping = live.frozen = False
-        self._prefer(live, tier)
+        self._set_tier(live, tier)
         if live.trouble is not None:
             return
         try:
-            self._bring_in(live, live.parked, since_ns, self._wall_ns(cost_s))
+            self._deploy(live, live.checkpoint, since_ns, self._wall_ns(cost_s))
         except (OSError, RunFailed) as error:
-            live.fail(f"it could not go on elsewhere: {error}")
+            live.fail(f"it could not resume elsewhere: {error}")

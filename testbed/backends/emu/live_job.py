@@ -20,13 +20,13 @@ TROUBLE_S = 0.2
 
 @dataclass
 class LiveJob:
-    """A job and what its agents said.
+    """A job with the state of its agents.
 
-    ``tenant`` is None while it is parked: preempted, and its VMs given up. ``plans`` are what its
-    present agents do, ``delivered_bytes`` and ``used_cpu_s`` what earlier ones did. It has been on
-    nodes for ``ran_ns`` up to ``since_ns``, and since then if that is not None. ``agents`` are
-    this generation's names, by VM. ``parked`` is what was left to do when it gave its VMs up;
-    ``thaw_number`` tells a thaw that is still wanted from an earlier one.
+    ``tenant`` is None while it is checkpointed: preempted, and its VMs given up; ``checkpoint`` is
+    then the rest of its work. ``plans`` are the work of its present agents, ``delivered_bytes`` and
+    ``used_cpu_s`` that of earlier ones. It has been on nodes for ``ran_ns`` up to ``since_ns``, and
+    since then if that is not None. ``agents`` are this generation's names, by VM. ``thaw_number``
+    tells a thaw that is still due from an earlier one.
     """
 
     request: JobRequest
@@ -57,9 +57,9 @@ class LiveJob:
     pace: Pace = field(default_factory=lambda: Pace(()))
     trouble: str | None = None
     trouble_ns: int = 0
-    said_ns: int = 0
+    shown_ns: int = 0
     thaw_number: int = 0
-    parked: tuple[Plan, ...] = ()
+    checkpoint: tuple[Plan, ...] = ()
     sent_when_frozen: list[int] = field(default_factory=list)
     decided_ns: int = 0
 
@@ -67,8 +67,8 @@ class LiveJob:
     def over(self) -> bool:
         """All agents have reported, or something went wrong after the start.
 
-        One that lost its peer says so before the one that died is known to have: of what goes
-        wrong together, the cause is worth a moment's wait.
+        An agent that lost its peer reports it before the peer is known to have died: the cause is
+        worth a moment's wait.
         """
         if not self.begun:
             return False
@@ -88,8 +88,8 @@ class LiveJob:
         elif cause and self._a_consequence:
             self.trouble = reason
 
-    def hear(self, message: Message) -> None:
-        """Take in what one of its agents said."""
+    def receive(self, message: Message) -> None:
+        """Take in a message of one of its agents."""
         agent = message.agent_id
         assert agent is not None  # noqa: S101 - looked up by it
         match message:
@@ -99,13 +99,13 @@ class LiveJob:
                 if progress.received_bytes > self.received.get(agent, 0):
                     self.moved_ns = time.monotonic_ns()
                 self.received[agent] = progress.received_bytes
-                self.pace.hear(progress)
+                self.pace.receive(progress)
             case AgentDone(report=report):
                 self.reports[agent] = report
                 self.moved_ns = time.monotonic_ns()
                 if report.error is not None and not self.stopping:
                     self.fail(f"VM {report.index}: {report.error}")
-            # One that is being ended may have ended by itself before it was asked to.
+            # An agent that is being ended may have ended by itself before the signal.
             case AgentRefused(reason=reason) if not self.stopping:
                 self.fail(f"agent {agent} was refused: {reason}", cause=True)
             case AgentExited(code=code, signum=signum):
@@ -126,41 +126,40 @@ class LiveJob:
             self.begun, self.first_begin_ns = True, progress_from_ns
 
     @property
-    def held_by_its_caps(self) -> bool:
-        """Whether each VM sends to one, from one, without a pause, as fast as its own caps let it.
+    def is_cap_limited(self) -> bool:
+        """True if each VM sends to one other, without a pause, at the rate of its own caps.
 
         A command or a demand curve pauses; in a shuffle, or without a reservation, others' limits
-        may hold it: a queue seen now and then at a VM's cap says nothing of the time in between.
+        may be what limits it: a queue seen now and then at a VM's cap says nothing of the time in
+        between.
         """
         return self.request.demand.cap_limited and not self.best_effort
 
     def ends_by(self, at_ns: int) -> bool:
-        """Whether it runs and, at its present pace, ends by then."""
+        """True if it runs and, at its present pace, ends by ``at_ns``."""
         if self.since_ns is None or self.over:
             return False
         end_ns = self.pace.end_ns(frozenset(r.index for r in self.reports.values()))
         return end_ns is not None and end_ns <= at_ns
 
     def pause(self, at_ns: int) -> None:
-        """It has left its nodes, or stands still on them."""
+        """It has left its nodes, or is frozen on them."""
         if self.since_ns is not None:
             self.ran_ns += max(0, at_ns - self.since_ns)
             self.since_ns = None
 
     def drained(self, sent_bytes: list[int], rate_bps: int) -> None:
-        """What its VMs have sent since they were frozen: they were at it for so much longer.
+        """Add the time in which its frozen VMs still sent: a second call counts from here on.
 
-        Counted once: a second call counts from here on.
-
-        Freezing stops the processes; what they had handed to their kernel still leaves, at the
-        job's own rate (docs/decisions/0221).
+        The freezer stops processes; the data that they had handed to the kernel still leaves, at
+        the job's own rate.
         """
         after = [now - was for was, now in zip(self.sent_when_frozen, sent_bytes, strict=True)]
         self.ran_ns += round(max(0, *after, 0) * 8e9 / rate_bps)
         self.sent_when_frozen = sent_bytes
 
     def ran_until_ns(self, at_ns: int) -> int:
-        """How long it has been on nodes by then."""
+        """Time on nodes until ``at_ns``, in ns."""
         return self.ran_ns + (0 if self.since_ns is None else max(0, at_ns - self.since_ns))
 
     def end_ns(self) -> int:
@@ -185,8 +184,8 @@ class LiveJob:
             for agent in self.agents
         )
 
-    def settle(self) -> None:
-        """Its agents have ended for good: what they did is kept, the rest is for others."""
+    def absorb_reports(self) -> None:
+        """Keep the totals of agents that have ended for good."""
         for report in self.reports.values():
             self.delivered_bytes += sum(flow.size_bytes for flow in report.received)
             self.used_cpu_s += report.cpu_s
@@ -203,7 +202,7 @@ class LiveJob:
         return (min(stamps, default=self.first_begin_ns) - self.decided_ns) / 1e9
 
     def detail(self) -> dict[str, object]:
-        """Raw figures for ``events.jsonl``."""
+        """Raw metrics for ``events.jsonl``."""
         reports = list(self.reports.values())
         received = sum(f.size_bytes for r in reports for f in r.received)
         acknowledged = sum(f.acknowledged_bytes for r in reports for f in r.sent)
@@ -231,17 +230,17 @@ class LiveJob:
 
 
 SAMPLES = 6
-"""How far an agent's speed looks back: some 1.2 s, as it says what it has done every 0.2 s."""
+"""Samples of which an agent's speed is taken: some 1.2 s, as progress comes every 0.2 s."""
 
 
 @dataclass
 class Pace:
-    """How much of its plan each agent of a job had done when, lately."""
+    """Recent progress of each agent of a job: instants and shares of its plan."""
 
     plans: tuple[Plan, ...]
     _seen: dict[int, deque[tuple[int, float]]] = field(default_factory=dict)
 
-    def hear(self, progress: Progress) -> None:
+    def receive(self, progress: Progress) -> None:
         """Take in a sample."""
         share = self.plans[progress.index].done_share(progress)
         if share is not None:
@@ -249,7 +248,7 @@ class Pace:
             seen.append((progress.at_ns, share))
 
     def end_ns(self, over: frozenset[int]) -> float | None:
-        """When the last of its agents is done at the present speed; None: it cannot be told.
+        """End of the last of its agents at the present speed; None: unknown.
 
         ``over``: agents that have ended already.
         """

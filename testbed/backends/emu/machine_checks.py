@@ -1,6 +1,6 @@
-"""What this machine can do for the live world, tried rather than assumed; each with its mend.
+"""Checks of what this machine can do for the live network, tried rather than assumed.
 
-Nothing stays changed: what is tried is tried in a throw-away namespace.
+Each comes with a hint. Nothing stays changed: experiments happen in a throw-away namespace.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import psutil
 from controller.launch import API_PORT, OPENFLOW_PORT
 from controller.library import PACKAGES, LibraryMissing, choose_library, library_version
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
-from testbed.backends.emu.cleanup_journal import MachineLock, ledgers
+from testbed.backends.emu.cleanup_journal import MachineLock, journals
 from testbed.backends.emu.commands import CommandFailed, run
 from testbed.backends.emu.open_vswitch import (
     daemon_state,
@@ -41,8 +41,8 @@ HEAVY_SWITCH_BYTES = 2 << 30
 MIN_MEMORY_BYTES = 1 << 30
 MIN_DISK_BYTES = 1 << 30
 COARSE_CLOCK_NS = 1_000
-# What a run does with tc, line by line: qdisc, class, byte-limited queue, filter by source.
-TRIAL = (
+# What a run asks of tc, line by line: qdisc, class, byte-limited queue, filter by source.
+TC_SAMPLE = (
     "qdisc add dev lo root handle 1: htb default 2",
     "class add dev lo parent 1: classid 1:2 htb rate 1mbit ceil 1mbit burst 15000 cburst 15000",
     "qdisc add dev lo parent 1:2 bfifo limit 60000",
@@ -52,12 +52,12 @@ TRIAL = (
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked at: what was found, and the command that mends it where it is not well."""
+    """One check: what was found, and the command that helps where it is not well."""
 
     name: str
     grade: Grade
     found: str
-    mend: str | None = None
+    hint: str | None = None
 
 
 def examine() -> list[Check]:
@@ -73,7 +73,7 @@ def examine() -> list[Check]:
 
 
 def verdict(checks: list[Check]) -> tuple[bool, str]:
-    """Whether a live run is possible here, and the sentence that says so."""
+    """True if a live run is possible here, and the sentence that says so."""
     failed = [check.name for check in checks if check.grade == "fail"]
     if failed:
         return False, f"this machine cannot run the live network yet: {', '.join(failed)}"
@@ -167,12 +167,12 @@ def _scratch_namespace() -> Iterator[str]:
 def _namespaces_and_tc() -> Check:
     try:
         with _scratch_namespace() as name:
-            run(["tc", "-n", name, "-batch", "-"], text_in="".join(f"{x}\n" for x in TRIAL))
+            run(["tc", "-n", name, "-batch", "-"], text_in="".join(f"{x}\n" for x in TC_SAMPLE))
             ends = ("name", "hn0", "type", "veth", "peer", "name", "hn1")
             run(["ip", "-n", name, "link", "add", *ends])
     except (CommandFailed, MachineCannot) as error:
-        mend = "use a kernel with veth, HTB, bfifo and u32 (Debian's has them)"
-        return Check("namespaces, veth and tc", "fail", error.message, mend)
+        hint = "use a kernel with veth, HTB, bfifo and u32 (Debian's has them)"
+        return Check("namespaces, veth and tc", "fail", error.message, hint)
     return Check("namespaces, veth and tc", "ok", "HTB, bfifo and u32 work in a fresh namespace")
 
 
@@ -209,8 +209,8 @@ def _switch_memory() -> Check:
     room = psutil.virtual_memory().available // PORT_MEMORY_BYTES
     found = f"{held >> 20} MiB; there is room for some {room} ports more"
     if held > HEAVY_SWITCH_BYTES:
-        mend = "sudo /usr/share/openvswitch/scripts/ovs-ctl restart"
-        return Check("switch's memory", "warn", f"{found}; started again it holds less", mend)
+        hint = "sudo /usr/share/openvswitch/scripts/ovs-ctl restart"
+        return Check("switch's memory", "warn", f"{found}; started again it holds less", hint)
     return Check("switch's memory", "ok", found)
 
 
@@ -223,19 +223,19 @@ def _cubic() -> Check:
 
 def _cgroups() -> Check:
     layout = probe_layout()
-    mend = "mount them: cgroup v2, or v1 with cpu, cpuacct and freezer, writable"
+    hint = "mount them: cgroup v2, or v1 with cpu, cpuacct and freezer, writable"
     if layout.version == 0:
-        return Check("control groups", "fail", layout.lacking, mend)
+        return Check("control groups", "fail", layout.lacking, hint)
     found = f"version {layout.version}"
     if os.geteuid() == 0:
-        trial = RunCgroup(layout, f"doctor-{secrets.token_hex(3)}")
+        probe = RunCgroup(layout, f"doctor-{secrets.token_hex(3)}")
         try:
-            trial.create()
-            trial.add_vm(0, 0)
+            probe.create()
+            probe.add_vm(0, 0)
         except OSError as error:
-            return Check("control groups", "fail", f"{found}, but {error}", mend)
+            return Check("control groups", "fail", f"{found}, but {error}", hint)
         finally:
-            remove_groups(trial.paths)
+            remove_groups(probe.paths)
     return Check("control groups", "ok", f"{found}: processor quota, weights, freezer")
 
 
@@ -257,8 +257,8 @@ def _clock() -> Check:
     resolution_ns = time.clock_getres(time.CLOCK_MONOTONIC) * 1e9
     found = f"{name}, resolution {resolution_ns:.0f} ns"
     if resolution_ns > COARSE_CLOCK_NS:
-        mend = "boot without highres=off and nohz=off"
-        return Check("clock", "warn", f"{found}: too coarse for limits to be exact", mend)
+        hint = "boot without highres=off and nohz=off"
+        return Check("clock", "warn", f"{found}: too coarse for limits to be exact", hint)
     return Check("clock", "ok", found)
 
 
@@ -275,10 +275,10 @@ def _disk() -> Check:
 
 
 def _port(port: int, option: str) -> Check:
-    with socket.socket() as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            trial.bind(("127.0.0.1", port))
+            probe.bind(("127.0.0.1", port))
         except OSError:
             found = f"taken by {_listener(port)}"
             return Check(f"port {port}", "warn", found, f"testbed run {option} OTHER")
@@ -286,7 +286,7 @@ def _port(port: int, option: str) -> Check:
 
 
 def _listener(port: int) -> str:
-    """Who listens, where that may be seen."""
+    """The process that listens on a port, where that may be seen."""
     with suppress(psutil.Error):
         for connection in psutil.net_connections("tcp"):
             if connection.laddr and connection.laddr.port == port and connection.pid:
@@ -297,7 +297,7 @@ def _listener(port: int) -> str:
 def _leftovers() -> Check:
     try:
         with MachineLock.take("testbed doctor"):
-            left = [ledger.mark.name for ledger in ledgers()]
+            left = [journal.tag.name for journal in journals()]
     except MachineCannot as error:
         return Check("other runs", "warn", error.message)
     if left:

@@ -26,7 +26,7 @@ from testbed.errors import RunFailed
 from testbed.plan.installation import VM_DEVICE, VmHost
 
 NETNS_DIR = Path("/run/netns")
-# VMs speak IPv4 only; the kernel's own IPv6 chatter would be traffic nobody asked for.
+# VMs speak IPv4 only; neighbour discovery would be traffic that no tenant sends.
 BASE_SYSCTLS = (
     ("net.ipv6.conf.all.disable_ipv6", "1"),
     ("net.ipv6.conf.default.disable_ipv6", "1"),
@@ -111,7 +111,7 @@ def add_hosts(hosts: Sequence[VmHost], vms: Mapping[str, VmNamespace]) -> None:
 
 
 def _requested(route: RouteSocket, messages: Sequence[bytes]) -> list[Refusal]:
-    """The address first: where it is refused, somebody else's route must not be replaced."""
+    """Refusals; the address goes first: where it is refused, another's route stays."""
     refused = route.request(messages[:2])
     if refused:
         return refused + [Refusal(i, 0, "not tried") for i in range(2, len(messages))]
@@ -160,12 +160,11 @@ def _messages(
     }
     for host in hosts:
         index = vms[host.netns].ifindex
-        ip, length = host.address.ip, host.address.prefix_length
-        address = address_message(ip, length, add=add, ifindex=index)
+        address = address_message(host.address, add=add, ifindex=index)
         neighbours = [aimed(packed[neighbour], index) for neighbour in host.neighbours]
         if not add:
             yield host, [*neighbours, address]
             continue
         gso = gso_message(host.gso_bytes, index)
-        route = prefix_route_message(ip, length, host.window_segments, ifindex=index)
+        route = prefix_route_message(host.address, host.window_segments, ifindex=index)
         yield host, [gso, address, route, *neighbours]

@@ -1,6 +1,15 @@
-"""Open vSwitch as the live network needs it: bridges, ports and controllers in one transaction.
+"""Open vSwitch: bridges, ports and controllers in one transaction; its daemons and their settings.
 
-What to ask of ``ovs-vsctl`` is pure (argument lists); asking is at the end of the file.
+On the userspace datapath three things are decided when ``ovs-vswitchd`` starts or sends its first
+packet:
+
+- ``other_config:userspace-tso-enable``: without it every packet of a VM with an offloaded
+  checksum is dropped, and switching that offload off costs five sixths of the throughput.
+- ``net.core.wmem_default``: all ports send through one socket, made when the first packet is sent,
+  with the buffer that is the default at that moment. A small one lets a deep queue on one port
+  starve all others, and no counter shows it.
+- the memory that its allocator and its exact-match cache keep of jobs that are over: see
+  :data:`ALLOCATOR` and :data:`SETTINGS`.
 """
 
 from __future__ import annotations
@@ -19,7 +28,7 @@ from typing import Any, Literal
 import psutil
 
 from testbed.backends.emu.cgroups import release
-from testbed.backends.emu.cleanup_journal import Daemon, Ledger, setting
+from testbed.backends.emu.cleanup_journal import CleanupJournal, Daemon, setting
 from testbed.backends.emu.commands import run
 from testbed.errors import MachineCannot, RunFailed
 from testbed.plan.network_plan import Bridge, NetworkPlan, Port
@@ -38,19 +47,19 @@ def datapath_type(module: Path = Path("/sys/module/openvswitch")) -> Datapath:
 
 
 def up_arguments(
-    network: NetworkPlan, run_mark: str, datapath: Datapath, controller_port: int
+    network: NetworkPlan, run_tag: str, datapath: Datapath, controller_port: int
 ) -> list[str]:
     """One transaction that makes every bridge with its ports, numbers and controller.
 
-    Ports get the ``linux-noop`` discipline: with any other, or none, the switch wipes the limits
-    that tc has set on them. Everything carries the run's mark.
+    Ports get the ``linux-noop`` discipline: with any other, or none, ovs-vswitchd deletes the
+    root qdisc, and so the limits that tc has set on the port. Everything carries the run's tag.
     """
-    mark = f"external_ids:{RUN_KEY}={run_mark}"
+    tag = f"external_ids:{RUN_KEY}={run_tag}"
     ports_of: dict[str, list[Port]] = {bridge.name: [] for bridge in network.bridges}
     for port in _ports(network):
         ports_of[port.bridge].append(port)
     # Rows, not add-br and add-port: those look the whole database through every time.
-    commands = [["--id=@noop", "create", "QoS", "type=linux-noop", mark]]
+    commands = [["--id=@noop", "create", "QoS", "type=linux-noop", tag]]
     for bridge in network.bridges:
         local = _port_rows(f"{bridge.node}.local", bridge.name, "type=internal")
         commands += local
@@ -58,8 +67,8 @@ def up_arguments(
         for port in ports_of[bridge.name]:
             ids.append(f"@p{bridge.node}.{port.number}")
             request = f"ofport_request={port.number}"
-            commands += _port_rows(ids[-1][2:], port.name, request, "qos=@noop", mark)
-        commands += _bridge_rows(bridge, ids, datapath, controller_port, mark)
+            commands += _port_rows(ids[-1][2:], port.name, request, "qos=@noop", tag)
+        commands += _bridge_rows(bridge, ids, datapath, controller_port, tag)
     bridges = [f"@b{bridge.node}" for bridge in network.bridges]
     commands.append(["add", "Open_vSwitch", ".", "bridges", *bridges])
     return _joined(commands)
@@ -73,18 +82,20 @@ def _port_rows(row: str, name: str, interface: str, *port: str) -> list[list[str
 
 
 def _bridge_rows(
-    bridge: Bridge, ports: Sequence[str], datapath: Datapath, controller_port: int, mark: str
+    bridge: Bridge, ports: Sequence[str], datapath: Datapath, controller_port: int, tag: str
 ) -> list[list[str]]:
+    # The controller is on loopback: in-band control would only add hidden flows to every bridge.
     controller = [
         f"--id=@c{bridge.node}", "create", "Controller",
         f'target="tcp:127.0.0.1:{controller_port}"', "connection_mode=out-of-band",
         f"max_backoff={CONTROLLER_MAX_BACKOFF_MS}",
     ]  # fmt: skip
+    # fail_mode=secure: rules stay, and traffic flows, while the controller is away.
     row = [
         f"--id=@b{bridge.node}", "create", "Bridge", f"name={bridge.name}",
         f"ports={','.join(ports)}", f"datapath_type={datapath}", "fail_mode=secure",
         "protocols=OpenFlow13", f"other_config:datapath-id={bridge.dpid:016x}",
-        "other_config:disable-in-band=true", f"controller=@c{bridge.node}", mark,
+        "other_config:disable-in-band=true", f"controller=@c{bridge.node}", tag,
     ]  # fmt: skip
     return [controller, row]
 
@@ -119,7 +130,7 @@ def _ports(network: NetworkPlan) -> Iterable[Port]:
 
 @dataclass(frozen=True)
 class Owned:
-    """What in the switch's database bears a run's mark."""
+    """Rows of the switch's database that bear a run's tag."""
 
     bridges: tuple[str, ...]
     qos_rows: tuple[str, ...]
@@ -140,9 +151,9 @@ def rows(table: str, columns: Sequence[str], *conditions: str) -> list[list[Any]
     return list(json.loads(out)["data"]) if out.strip() else []
 
 
-def owned_by(run_mark: str) -> Owned:
+def owned_by(run_tag: str) -> Owned:
     """Bridges and QoS rows of a run."""
-    condition = f"external_ids:{RUN_KEY}={run_mark}"
+    condition = f"external_ids:{RUN_KEY}={run_tag}"
     bridges = [str(row[0]) for row in rows("Bridge", ["name"], condition)]
     qos = [str(row[0][1]) for row in rows("QoS", ["_uuid"], condition)]
     return Owned(tuple(sorted(bridges)), tuple(sorted(qos)))
@@ -177,7 +188,7 @@ def _as_planned(port: Port, found: Mapping[str, tuple[object, object]]) -> bool:
     return found.get(port.name, (NO_VALUE, ""))[0] == port.number
 
 
-# -------------------------------------------------------------------------------------- daemon
+# -------------------------------------------------------------------------------------- daemons
 
 
 OVS_CTL = Path("/usr/share/openvswitch/scripts/ovs-ctl")
@@ -204,7 +215,7 @@ PROBE_FRAME = "02484e00000002484e00000188b5" + "00" * 46
 
 @dataclass(frozen=True)
 class DaemonState:
-    """Whether the daemons run: the database, and the switch itself."""
+    """Which daemons run: the database, and the switch itself."""
 
     database: bool
     switch: bool
@@ -216,7 +227,9 @@ class DaemonState:
 
 @dataclass(frozen=True)
 class SwitchSockets:
-    """How the userspace datapath sends. ``send_buffer_bytes`` is 0 until it sent a first packet.
+    """Packet sockets of the userspace datapath.
+
+    ``send_buffer_bytes`` is 0 until it has sent a first packet.
 
     ``offload``: frames carry their checksum and segmentation state (userspace TSO in effect);
     None while it has no port to tell by.
@@ -268,17 +281,17 @@ def read_sockets(text: str, pid: int) -> SwitchSockets:
     return SwitchSockets(offload, buffer_bytes)
 
 
-def ensure_running(ledger: Ledger) -> None:
-    """Start the daemons if they do not run. Raises MachineCannot with the mending command.
+def ensure_running(journal: CleanupJournal) -> None:
+    """Start the daemons if they do not run. Raises MachineCannot with the command that helps.
 
-    What a run starts it stops (``Daemon`` in its ledger); what runs already is left alone.
+    A run stops what it has started (``Daemon`` in its journal); daemons that run are left alone.
     """
     if daemon_state().running:
         return
     if Path("/run/systemd/system").exists():
-        mend = "sudo systemctl start openvswitch-switch"
-        raise MachineCannot("Open vSwitch is not running", mend)
-    ledger.add([Daemon("openvswitch")])
+        hint = "sudo systemctl start openvswitch-switch"
+        raise MachineCannot("Open vSwitch is not running", hint)
+    journal.add([Daemon("openvswitch")])
     start()
 
 
@@ -372,7 +385,7 @@ def _detached(command: list[str]) -> None:
         )
 
 
-def prime_send_socket(bridge: str, port_number: int, ledger: Ledger) -> SwitchSockets:
+def prime_send_socket(bridge: str, port_number: int, journal: CleanupJournal) -> SwitchSockets:
     """Have the switch make its send socket with a large buffer, by sending one frame.
 
     Does nothing if it sent before: then the socket is as it is until the switch restarts.
@@ -380,21 +393,21 @@ def prime_send_socket(bridge: str, port_number: int, ledger: Ledger) -> SwitchSo
     sockets = switch_sockets()
     if sockets.send_buffer_bytes:
         return sockets
-    with _at_least(WMEM_DEFAULT, SEND_BUFFER_BYTES, ledger):
+    with _at_least(WMEM_DEFAULT, SEND_BUFFER_BYTES, journal):
         action = f"in_port=local,packet={PROBE_FRAME},actions=output:{port_number}"
         run(["ovs-ofctl", "--timeout=60", "-O", "OpenFlow13", "packet-out", bridge, action])
         return switch_sockets()
 
 
-def _at_least(path: Path, size_bytes: int, ledger: Ledger) -> AbstractContextManager[None]:
+def _at_least(path: Path, size_bytes: int, journal: CleanupJournal) -> AbstractContextManager[None]:
     present = int(path.read_text(encoding="ascii"))
-    return setting(path, str(max(size_bytes, present)), ledger)
+    return setting(path, str(max(size_bytes, present)), journal)
 
 
-def larger_receive_buffers(ledger: Ledger) -> AbstractContextManager[None]:
+def larger_receive_buffers(journal: CleanupJournal) -> AbstractContextManager[None]:
     """While ports are added: each gets a receive socket with the buffer that is the default then.
 
     The kernel's 208 kB hold a few milliseconds of a fast link; whatever comes while the switch's
     thread waits for a processor is lost, and only the socket's own counter shows it.
     """
-    return _at_least(RMEM_DEFAULT, RECEIVE_BUFFER_BYTES, ledger)
+    return _at_least(RMEM_DEFAULT, RECEIVE_BUFFER_BYTES, journal)

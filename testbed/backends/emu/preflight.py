@@ -1,4 +1,4 @@
-"""Preflight: the plan's busiest instant, played for a second before the jobs."""
+"""Preflight load test: the plan's busiest instant, played for a moment before the jobs."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Sequence
 
 from jobs.request import JobRequest
 from testbed import events
-from testbed.backends.emu.emulation import LiveWorld
+from testbed.backends.emu.emulation import Emulation
 from testbed.backends.emu.live_backend import LiveBackend
 from testbed.backends.emu.sampling import Processors
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
 from testbed.plan.fidelity import Finding, preflight
-from testbed.plan.peak_load import reserved_crossings_bps
+from testbed.plan.peak_load import reserved_port_load_bps
 from testbed.spec.experiment import Scale
 
-REHEARSAL_WALL_S = 1.5
+LOAD_TEST_WALL_S = 1.5
 
 
-def rehearse(
-    world: LiveWorld, scale: Scale, seed: int, together: Sequence[events.JobReserved]
+def preflight_load_test(
+    emulation: Emulation, scale: Scale, seed: int, together: Sequence[events.JobReserved]
 ) -> Finding:
     """Run transfers in the places and at the rates of ``together``; judge what it took.
 
@@ -27,21 +27,21 @@ def rehearse(
     that send without a reservation come with their share (:func:`testbed.plan.peak_load.peak`).
     """
     asking = [r for r in together if sum(count for _, count in r.vms_on) > 1 and r.rate_bps > 0]
-    asked_bps = sum(map(reserved_crossings_bps, asking)) * scale.rate
+    asked_bps = sum(map(reserved_port_load_bps, asking)) * scale.rate
     if not asking:
         return Finding("ok", "preflight", "the plan asks nothing of the switches", {})
-    backend = LiveBackend(world, scale, seed, lambda _: None)
+    backend = LiveBackend(emulation, scale, seed, lambda _: None)
     started: list[str] = []
     for reserved in asking:
         vms_on = tuple((server, count) for server, count in reserved.vms_on)
         placement = Placement(reserved.root, vms_on)
-        job = _rehearsal(reserved, scale)
+        job = _load_test_job(reserved, scale)
         try:
             backend.start(job, placement, reserved.rate_bps, "foreground")
         except StartFailed as error:
             for job_id in started:
                 backend.kill(job_id)
-            reason = f"the plan's busiest instant could not be rehearsed: {error}"
+            reason = f"the plan's busiest instant could not be load-tested: {error}"
             return Finding("invalid", "preflight", reason, {})
         started.append(job.id)
     processors = Processors()
@@ -49,13 +49,13 @@ def rehearse(
     while len(done) < len(asking):
         done += backend.wait(None)
     busy_share = processors.sample().busy
-    ideal_s = REHEARSAL_WALL_S * scale.time
+    ideal_s = LOAD_TEST_WALL_S * scale.time
     achieved = min((ideal_s / d.measured_s if d.measured_s else 0.0) for d in done)
     return preflight(asked_bps, achieved, busy_share, scale.rate)
 
 
-def _rehearsal(reserved: events.JobReserved, scale: Scale) -> JobRequest:
+def _load_test_job(reserved: events.JobReserved, scale: Scale) -> JobRequest:
     n_vms = sum(count for _, count in reserved.vms_on)
-    duration_s = REHEARSAL_WALL_S * scale.time
-    name = f"rehearsal.{reserved.job_id}"
+    duration_s = LOAD_TEST_WALL_S * scale.time
+    name = f"preflight.{reserved.job_id}"
     return JobRequest(name, 0.0, n_vms, reserved.rate_bps, duration_s)

@@ -1,4 +1,8 @@
-"""What is sampled beside the jobs, once a second: links, queues, processors, lateness."""
+"""Samples beside the jobs, once a second: links, queues, processors, wake-up lateness.
+
+CPU time of processes under SCHED_IDLE counts as available: they run only where nothing else of
+their group wants to, although the kernel counts their time as used.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,15 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from jobs.wire import FRAME_BYTES
 from testbed import events
 from testbed.backends.emu.open_vswitch import switch_pid
 from testbed.backends.emu.traffic_control import Counters
 from testbed.plan.fidelity import (
+    CapLimited,
     ClassSample,
     Exceeding,
     Finding,
-    HeldBack,
     Starved,
     lateness,
     leaks,
@@ -24,7 +29,7 @@ from testbed.plan.network_plan import TenantPlan
 from testbed.spec.experiment import Scale
 
 if TYPE_CHECKING:
-    from testbed.backends.emu.emulation import LiveWorld
+    from testbed.backends.emu.emulation import Emulation
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,17 +38,17 @@ from pathlib import Path
 import psutil
 
 SAMPLE_EVERY_S = 1.0
-# How long a look at one VM may take: many times what it does.
-LOOK_S = 0.005
-# What leaves a slow VM at once, and so counts whole in the sample it left in: decision 0243.
-PACKET_BITS = 6 * 1514 * 8
+# The most that one VM's counters may take to be read: many times what they do.
+VM_SAMPLE_S = 0.005
+# A slow VM's TSO packet leaves at once and counts whole in one sample: six segments at most.
+PACKET_BITS = 6 * FRAME_BYTES * 8
 
 Limiter = tuple[str, int, int]
 """``link``, tenant, directed link; or ``send cap`` or ``receive cap``, tenant, VM."""
 
 
-class Reading(NamedTuple):
-    """What a limiter had counted when it was looked at, and the rate that it should have."""
+class LimiterSample(NamedTuple):
+    """Counters of a limiter at an instant, and the rate that it should have."""
 
     at_s: float
     counters: Counters
@@ -51,22 +56,22 @@ class Reading(NamedTuple):
 
 
 class Watch:
-    """Samples while the backend waits; :meth:`findings` judges at the end."""
+    """Takes samples while the backend waits; :meth:`findings` judges at the end."""
 
     def __init__(
         self,
-        world: LiveWorld,
+        emulation: Emulation,
         scale: Scale,
         sink: Callable[[events.Event], None],
         now_s: Callable[[], float],
     ) -> None:
-        self._world = world
+        self._emulation = emulation
         self._scale = scale
         self._sink = sink
         self._now_s = now_s
         self._next = 0.0
-        self._last: tuple[float, dict[Limiter, Reading]] | None = None
-        self._starved, self._held_back, self._exceeding = Starved(), HeldBack(), Exceeding()
+        self._last: tuple[float, dict[Limiter, LimiterSample]] | None = None
+        self._starved, self._cap_limited, self._exceeding = Starved(), CapLimited(), Exceeding()
         self._seen: set[str] = set()
         self._processors: Processors | None = None
         self._switch: Waiting | None = None
@@ -85,28 +90,30 @@ class Watch:
         self._last = None
 
     def tick(
-        self, timeout_s: float, tenants: Sequence[TenantPlan], steady: Collection[int]
+        self, timeout_s: float, tenants: Sequence[TenantPlan], cap_limited: Collection[int]
     ) -> float:
         """Sample if it is time; returns how long the caller may wait at most.
 
-        ``steady``: tenants, by number, whose VMs' own caps are what holds them, without a pause.
+        ``cap_limited``: tenants, by number, whose VMs always send at their own caps.
         """
         now = time.monotonic()
         if self._next and now >= self._next:
-            self._sample(tenants, steady)
-            # A second at the least: over less, one packet would be a rate.
+            self._sample(tenants, cap_limited)
+            # At least a second: over less, a single packet would be a large part of the rate.
             now = time.monotonic()
             self._next = now + SAMPLE_EVERY_S
         return max(0.0, min(timeout_s, self._next - now)) if self._next else timeout_s
 
     def slept(self, asked_s: float, took_s: float) -> None:
-        """Take in a sleep that lasted its time. What this process was busy with, such as starting
-        a job of many VMs or a policy's decision, is not lateness: only who sleeps can wake late.
+        """Take in a sleep that lasted its time.
+
+        Time that this process spent on work, such as starting a job of many VMs or a policy's
+        decision, is not lateness: only a sleeping process can wake late.
         """
         if self._next and 0.0 < asked_s <= took_s:
             self._late_s.append(took_s - asked_s)
 
-    def _sample(self, tenants: Sequence[TenantPlan], steady: Collection[int]) -> None:
+    def _sample(self, tenants: Sequence[TenantPlan], cap_limited: Collection[int]) -> None:
         """Processors, then every tenant's limiters."""
         if self._processors is not None:
             use = self._processors.sample()
@@ -116,44 +123,44 @@ class Watch:
         waited = None if self._switch is None else self._switch.sample()
         if waited is not None and tenants:
             self._waited.append(waited)
-        now_s, readings = time.monotonic(), self._read(tenants)
+        now_s, samples = time.monotonic(), self._read(tenants)
         if self._last is not None:
-            self._compare(now_s, *self._last, readings, steady)
-        self._last = (now_s, readings)
+            self._compare(now_s, *self._last, samples, cap_limited)
+        self._last = (now_s, samples)
 
-    def _read(self, tenants: Sequence[TenantPlan]) -> dict[Limiter, Reading]:
+    def _read(self, tenants: Sequence[TenantPlan]) -> dict[Limiter, LimiterSample]:
         """Every tenant's class on every directed link it reserved, and both caps of its VMs."""
-        network, found = self._world.network, {}
+        network, found = self._emulation.network, {}
         at_s = time.monotonic()
         classes, devices = network.host_counters()
         for tenant in tenants:
             key = tenant.tenant_id
             for link, rate_bps in tenant.link_bps:
                 if (key, link) in classes:
-                    found["link", key, link] = Reading(at_s, classes[key, link], rate_bps)
+                    found["link", key, link] = LimiterSample(at_s, classes[key, link], rate_bps)
             for vm in tenant.vms:
                 if (into := devices.get(vm.slot.port.name)) is not None:
-                    found["receive cap", key, vm.index] = Reading(at_s, into, tenant.rate_bps)
-                looked_s = time.monotonic()
+                    found["receive cap", key, vm.index] = LimiterSample(at_s, into, tenant.rate_bps)
+                read_s = time.monotonic()
                 out = network.vm_counters(vm.slot)
-                # Kept from the processor in between, this process does not know when that was.
-                if out is not None and time.monotonic() - looked_s < LOOK_S:
-                    found["send cap", key, vm.index] = Reading(looked_s, out, tenant.rate_bps)
+                # Preempted in between, this process does not know when the counters were read.
+                if out is not None and time.monotonic() - read_s < VM_SAMPLE_S:
+                    found["send cap", key, vm.index] = LimiterSample(read_s, out, tenant.rate_bps)
         return found
 
     def _compare(
         self,
         at_s: float,
         before_s: float,
-        before: dict[Limiter, Reading],
-        readings: dict[Limiter, Reading],
-        steady: Collection[int],
+        before: dict[Limiter, LimiterSample],
+        samples: dict[Limiter, LimiterSample],
+        cap_limited: Collection[int],
     ) -> None:
         """Rates since the last sample, of limiters that were there then too."""
         sent: dict[int, float] = {}
         reserved: dict[int, int] = {}
         seen: set[str] = set()
-        for limiter, now in readings.items():
+        for limiter, now in samples.items():
             what, tenant, where = limiter
             if what == "link":
                 reserved[where] = reserved.get(where, 0) + now.rate_bps
@@ -165,9 +172,9 @@ class Watch:
             sent_bps = (now.counters.sent_bytes - was.counters.sent_bytes) * 8 / interval_s
             name = f"tenant {tenant}, VM {where}, {what}"
             if what == "link":
-                name = f"{self._world.datacentre.link_name(where)}, tenant {tenant}"
+                name = f"{self._emulation.datacentre.link_name(where)}, tenant {tenant}"
                 sent[where] = sent.get(where, 0.0) + sent_bps
-                # A VM's own TCP is held back by its cap, by drops too; between VMs none are due.
+                # A VM's cap limits its own TCP by drops too; between VMs none should occur.
                 if drops > 0:
                     self._drops[name] = self._drops.get(name, 0) + drops
             sample = ClassSample(
@@ -181,13 +188,13 @@ class Watch:
             )
             if what == "link":
                 self._starved.take(sample)
-            elif tenant in steady:
-                self._held_back.take(sample)
+            elif tenant in cap_limited:
+                self._cap_limited.take(sample)
             self._exceeding.take(sample)
             seen.add(name)
-        # A long run keeps nothing of tenants that have gone, and of a look left out no streak.
+        # A long run keeps nothing of tenants that have gone; a missing sample ends a streak.
         gone, self._seen = self._seen - seen, seen
-        for judge in (self._starved, self._held_back, self._exceeding):
+        for judge in (self._starved, self._cap_limited, self._exceeding):
             judge.forget(gone)
         if reserved:
             rate = self._scale.rate
@@ -201,12 +208,12 @@ class Watch:
         """The judgement over everything sampled."""
         return [
             self._starved.finding(),
-            self._held_back.finding(),
+            self._cap_limited.finding(),
             self._exceeding.finding(),
             *switch(self._waited),
             *processor(self._idle, self._steal),
             *lateness(self._late_s),
-            *leaks(self._world.network.unshaped_packets(), self._drops),
+            *leaks(self._emulation.network.unshaped_packets(), self._drops),
         ]
 
 
@@ -220,7 +227,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Use:
-    """Shares of all processors since the sample before: to be had, and stolen by a hypervisor."""
+    """Shares of all processors since the last sample: available, and stolen by a hypervisor."""
 
     idle: float
     steal: float
@@ -236,21 +243,21 @@ class Processors:
     def __init__(self) -> None:
         psutil.cpu_times_percent(interval=None)
         self._at = time.monotonic()
-        self._giving_way = giving_way_s()
+        self._sched_idle_s = sched_idle_s()
 
     def sample(self) -> Use:
-        """What happened since the last one. Some milliseconds of work."""
+        """The time since the last sample. Takes some milliseconds."""
         cpu = psutil.cpu_times_percent(interval=None)
-        at, now = time.monotonic(), giving_way_s()
-        spent_s = gained_s(self._giving_way, now)
+        at, now = time.monotonic(), sched_idle_s()
+        spent_s = gained_s(self._sched_idle_s, now)
         have_s = max(1e-9, (at - self._at) * (os.cpu_count() or 1))
-        self._at, self._giving_way = at, now
+        self._at, self._sched_idle_s = at, now
         idle = (cpu.idle + cpu.iowait) / 100 + spent_s / have_s
         return Use(min(1.0, idle), getattr(cpu, "steal", 0.0) / 100)
 
 
 class Waiting:
-    """How long one thread, the first of a process, was ready to run and had no processor.
+    """Run-queue wait of one thread, the first of a process: ready to run, but without a processor.
 
     Waiting for a quota to be filled up again counts: the thread is ready all the while.
     """
@@ -271,7 +278,7 @@ class Waiting:
 
 
 def waited_s(pid: int) -> float | None:
-    """Since it began, in s (the second of the three numbers of ``/proc/PID/schedstat``)."""
+    """Wait since the start, in s (the second of the three numbers of ``/proc/PID/schedstat``)."""
     try:
         _, waited_ns, _ = (PROC / str(pid) / "schedstat").read_text().split()
     except (OSError, ValueError):
@@ -279,8 +286,8 @@ def waited_s(pid: int) -> float | None:
     return int(waited_ns) / 1e9
 
 
-def giving_way_s() -> dict[int, float]:
-    """Processor time of every process that gives way to this one, in s, by its number.
+def sched_idle_s() -> dict[int, float]:
+    """CPU time of every SCHED_IDLE process that competes with this one, in s, by its number.
 
     The class counts where processes compete as such: within this one's control group, and in those
     above it, where they meet the group that it is in. Other groups get their share whatever is in
@@ -303,7 +310,7 @@ def giving_way_s() -> dict[int, float]:
 
 
 def competes(theirs: str, ours: str) -> bool:
-    """Whether a process of one control group competes as such, by its class, with another group:
+    """True if a process of one control group competes as such, by its class, with another group:
     the same one, or one below.
     """
     return ours == theirs or ours.startswith(theirs.rstrip("/") + "/")
@@ -317,7 +324,7 @@ def _sessions_compete() -> bool:
 
 
 def _cpu_group(process: Path) -> str:
-    """The control group that its processor time is shared out in."""
+    """The control group of a process for the cpu controller."""
     unified = ""
     for line in (process / "cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -335,7 +342,8 @@ def _processor_s(stat: str) -> float:
 
 
 def gained_s(before: Mapping[int, float], after: Mapping[int, float]) -> float:
-    """What those have spent who were there both times; who came or went meanwhile counts for
-    nothing, so that nothing is taken for idle that was not.
+    """CPU time of the processes that were there both times.
+
+    Those that came or went meanwhile count for nothing: used time is never taken for idle.
     """
     return sum(max(0.0, now - before[pid]) for pid, now in after.items() if pid in before)

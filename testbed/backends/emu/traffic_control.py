@@ -1,8 +1,7 @@
-"""Executing a plan's limits: all or nothing, by netlink, on the host and in the VMs' namespaces.
+"""Execution of a plan's limits, all or nothing, and their counters: on the host and in the VMs.
 
 A tenant of 32 VMs is a few hundred lines in 33 namespaces: a ``tc -batch`` in each would take
-longer than the tenant may. Tests show that the kernel's state is the same as after ``tc -batch``
-of the lines' text.
+longer than the tenant may, therefore netlink.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from testbed.backends.emu.netlink import (
     tc_message,
 )
 from testbed.errors import RunFailed
-from testbed.plan.limits import UNCLAIMED_MINOR, Section, TcLine
+from testbed.plan.limits import DEFAULT_CLASS_MINOR, Section, TcLine
 
 GONE = frozenset({errno.ENOENT, errno.ENODEV})
 
@@ -91,7 +90,7 @@ Name = TypeVar("Name")
 
 @dataclass(frozen=True)
 class Counters:
-    """What a link, one tenant on it, or a VM's cap has counted since it was set up."""
+    """Counters of a link, one tenant on it, or a VM's cap since it was set up."""
 
     sent_bytes: int
     drops: int
@@ -115,7 +114,9 @@ def by_class(
     return {
         (q.parent & 0xFFFF, directed_of[q.ifindex]): _counters(q)
         for q in qdiscs
-        if q.kind == "bfifo" and q.ifindex in directed_of and q.parent & 0xFFFF != UNCLAIMED_MINOR
+        if q.kind == "bfifo"
+        and q.ifindex in directed_of
+        and q.parent & 0xFFFF != DEFAULT_CLASS_MINOR
     }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.workload.known import PUBLISHED
+from jobs.workload.traces import PUBLISHED
 from testbed.cli.main import run
 from tests.unit.workload.traces import KTH, trace
 

@@ -21,7 +21,7 @@ from testbed.cli import console, main
 from testbed.cli.options import Json
 from testbed.cli.run_progress import RunProgress
 from testbed.errors import BadInput, MachineCannot, RunFailed, TestbedError
-from testbed.spec.problems import Place, Problem, SpecErrors
+from testbed.spec.document import Place, Problem, SpecErrors
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from testbed.cli.main import run
-from testbed.spec.schema import experiment_schema
+from testbed.spec.json_schema import experiment_schema
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 GOOD = EXAMPLES / "bandwidth-scaling.yaml"

@@ -22,13 +22,13 @@ from controller.api_client import (
     SwitchesRefused,
 )
 from controller.control_plane import ControlPlane
-from controller.flows import Change, desired_flows
+from controller.flow_rules import Change, desired_flows
 from controller.values import Network, Tenant, to_json
-from tests.support.fake_datacentre import tree_world
+from tests.support.fake_datacentre import tree_datacentre
 from tests.support.fake_switch import FakeSwitch
 
 TOKEN = "a-token-for-tests-only"  # noqa: S105
-WORLD = tree_world([2, 2], slots_per_server=2)
+DATACENTRE = tree_datacentre([2, 2], slots_per_server=2)
 ABOUT = {
     "pid": 1,
     "library": "fake",
@@ -75,7 +75,7 @@ class Service:
         return ControllerClient(self.port, token)
 
     def connect_all(self) -> None:
-        for switch in WORLD.switches:
+        for switch in DATACENTRE.switches:
             self.switches[switch.dpid] = FakeSwitch(switch.dpid, switch.ports)
             self.plane.connected(PromptChannel(self.switches[switch.dpid], self.plane))
 
@@ -121,8 +121,8 @@ def service() -> Iterator[Service]:
 
 
 def a_tenant(tenant_id: int = 3, first: int = 0, count: int = 4) -> Tenant:
-    slots = WORLD.slots[first : first + count]
-    return WORLD.tenant(tenant_id, slots, lambda _count: 0)
+    slots = DATACENTRE.slots[first : first + count]
+    return DATACENTRE.tenant(tenant_id, slots, lambda _count: 0)
 
 
 # --------------------------------------------------------------------------------- the client
@@ -132,7 +132,7 @@ def test_the_whole_way(service: Service) -> None:
     service.connect_all()
     with service.client() as client:
         assert client.health()
-        client.put_network(WORLD.switches)
+        client.put_network(DATACENTRE.switches)
         client.wait_connected()
         tenant = a_tenant()
         client.add_tenant(tenant)
@@ -149,7 +149,7 @@ def test_the_whole_way(service: Service) -> None:
         assert state.flows == sum(map(len, wanted.values()))
         assert client.flows() == {
             switch.name: tuple(flow.text() for flow in wanted[switch.dpid])
-            for switch in WORLD.switches
+            for switch in DATACENTRE.switches
         }
         for dpid, switch in service.switches.items():
             assert switch.flows == set(wanted[dpid])
@@ -161,7 +161,7 @@ def test_the_whole_way(service: Service) -> None:
 
 def test_one_connection_serves_many_calls(service: Service) -> None:
     with service.client() as client:
-        client.put_network(WORLD.switches)
+        client.put_network(DATACENTRE.switches)
         first = client._connection
         for _ in range(5):
             client.state()
@@ -169,9 +169,9 @@ def test_one_connection_serves_many_calls(service: Service) -> None:
 
 
 def test_missing_switches_are_named(service: Service) -> None:
-    names = tuple(switch.name for switch in WORLD.switches)
+    names = tuple(switch.name for switch in DATACENTRE.switches)
     with service.client() as client:
-        client.put_network(WORLD.switches)
+        client.put_network(DATACENTRE.switches)
         with pytest.raises(SwitchesMissing) as caught:
             client.wait_connected(timeout_s=0.01)
         assert caught.value.missing == names
@@ -188,16 +188,16 @@ def test_missing_switches_are_named(service: Service) -> None:
 def test_a_refusing_switch_is_named(service: Service) -> None:
     service.connect_all()
     with service.client() as client:
-        client.put_network(WORLD.switches)
+        client.put_network(DATACENTRE.switches)
         service.switches[1].capacity = 3
-        with pytest.raises(SwitchesRefused, match=f"{WORLD.switches[0].name}: .* room for 3"):
+        with pytest.raises(SwitchesRefused, match=f"{DATACENTRE.switches[0].name}: .* room for 3"):
             client.add_tenant(a_tenant())
         assert client.state().tenants == ()
 
 
 def test_refusals_say_all_that_is_wrong(service: Service) -> None:
     with service.client() as client:
-        client.put_network(WORLD.switches)
+        client.put_network(DATACENTRE.switches)
         with pytest.raises(SwitchesMissing):
             client.add_tenant(a_tenant(), timeout_s=0)
         with pytest.raises(ControllerRefused) as caught:
@@ -215,7 +215,7 @@ def test_refusals_say_all_that_is_wrong(service: Service) -> None:
 def test_a_wrong_token(service: Service) -> None:
     with service.client("b" * 20) as client:
         assert client.health()
-        for call in (client.state, client.flows, lambda: client.put_network(WORLD.switches)):
+        for call in (client.state, client.flows, lambda: client.put_network(DATACENTRE.switches)):
             with pytest.raises(ControllerRefused, match="token") as caught:
                 call()
             assert caught.value.status == 401
@@ -348,7 +348,7 @@ def test_two_requests_in_one_packet_get_two_answers(service: Service) -> None:
 
 
 def test_a_body_that_ends_early_is_not_acted_on(service: Service) -> None:
-    body = to_json(Network(WORLD.switches))
+    body = to_json(Network(DATACENTRE.switches))
     head = f"PUT /v1/network HTTP/1.1\r\nContent-Length: {len(body) + 1}"
     assert service.raw(_request(head, body)) == b""
     assert service.plane.state.switches == ()
@@ -385,7 +385,7 @@ def test_a_failure_inside_is_a_500_and_not_the_end(
     monkeypatch.setattr(ControlPlane, "put_network", full)
     status, body = service.ask("GET", "/v1/state")
     assert (status, body) == (500, {"error": "the controller failed, see its log"})
-    status, body = service.ask("PUT", "/v1/network", to_json(Network(WORLD.switches)))
+    status, body = service.ask("PUT", "/v1/network", to_json(Network(DATACENTRE.switches)))
     assert status == 500
     assert "No space left on device" in body["error"]
     assert service.ask("GET", "/v1/health")[0] == 200

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from controller.control_plane import ControlPlane, Outcome
-from controller.flows import (
+from controller.flow_rules import (
     COOKIE_TAG,
     AddFlow,
     Change,
@@ -26,10 +26,10 @@ from controller.flows import (
     desired_flows,
 )
 from controller.values import Conflict, InvalidValues, Switch, Tenant, UnknownTenant
-from tests.support.fake_datacentre import World, tree_world
+from tests.support.fake_datacentre import FakeDataCentre, tree_datacentre
 from tests.support.fake_switch import FakeSwitch, TableFull
 
-WORLD = tree_world([2, 2], slots_per_server=2)
+DATACENTRE = tree_datacentre([2, 2], slots_per_server=2)
 LONG_S = 30.0
 """Never waited for in full unless the code is wrong."""
 
@@ -86,16 +86,16 @@ class Wire:
 
 
 @dataclass
-class Site:
-    """A plane and the wires to all switches of a world, connected and at rest."""
+class Fabric:
+    """A plane and the wires to all switches of a datacentre, connected and at rest."""
 
-    world: World = WORLD
+    datacentre: FakeDataCentre = DATACENTRE
     plane: ControlPlane = field(default_factory=ControlPlane)
     wires: dict[int, Wire] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.plane.put_network(self.world.switches)
-        for switch in self.world.switches:
+        self.plane.put_network(self.datacentre.switches)
+        for switch in self.datacentre.switches:
             self.connect(FakeSwitch(switch.dpid, switch.ports))
 
     def connect(self, switch: FakeSwitch, *, immediate: bool = True) -> Wire:
@@ -116,12 +116,12 @@ class Site:
         wanted = desired_flows(self.plane.state)
         return {dpid: frozenset(wanted[dpid]) for dpid in sorted(self.wires)}
 
-    def settled(self) -> bool:
+    def synced(self) -> bool:
         return self.flows() == self.wanted()
 
     def tenant(self, tenant_id: int, first: int = 0, count: int = 4) -> Tenant:
-        slots = self.world.slots[first : first + count]
-        return self.world.tenant(tenant_id, slots, lambda _count: 0)
+        slots = self.datacentre.slots[first : first + count]
+        return self.datacentre.tenant(tenant_id, slots, lambda _count: 0)
 
 
 class Call(threading.Thread):
@@ -152,56 +152,56 @@ def wait_until_sent(wire: Wire, length: int = 1) -> None:
 
 
 def test_switches_get_the_base_rules_when_they_connect() -> None:
-    site = Site()
-    assert site.settled()
-    assert site.flows()[1] == set(base_flows(WORLD.switches[0]))
-    assert site.plane.wait_connected(None, 0).complete
+    fabric = Fabric()
+    assert fabric.synced()
+    assert fabric.flows()[1] == set(base_flows(DATACENTRE.switches[0]))
+    assert fabric.plane.wait_connected(None, 0).complete
 
 
 def test_the_order_of_network_and_connection_does_not_matter() -> None:
     plane = ControlPlane()
-    switch = WORLD.switches[0]
+    switch = DATACENTRE.switches[0]
     wire = Wire(FakeSwitch(switch.dpid, switch.ports), plane, immediate=True)
     plane.connected(wire)
     assert plane.view().unknown_dpids == (switch.dpid,)
     assert wire.switch.flows == set()
-    plane.put_network(WORLD.switches)
+    plane.put_network(DATACENTRE.switches)
     assert wire.switch.flows == set(base_flows(switch))
     assert plane.view().unknown_dpids == ()
     missing = plane.wait_connected(None, 0).missing
-    assert missing == tuple(s.name for s in WORLD.switches[1:])
+    assert missing == tuple(s.name for s in DATACENTRE.switches[1:])
 
 
 def test_a_tenant_comes_and_goes() -> None:
-    site = Site()
-    before = site.flows()
-    tenant = site.tenant(3)
-    assert site.plane.add_tenant(tenant, LONG_S).complete
-    assert site.settled()
-    assert site.flows() != before
-    assert site.plane.remove_tenant(3, LONG_S).complete
-    assert site.flows() == before
+    fabric = Fabric()
+    before = fabric.flows()
+    tenant = fabric.tenant(3)
+    assert fabric.plane.add_tenant(tenant, LONG_S).complete
+    assert fabric.synced()
+    assert fabric.flows() != before
+    assert fabric.plane.remove_tenant(3, LONG_S).complete
+    assert fabric.flows() == before
     with pytest.raises(UnknownTenant):
-        site.plane.remove_tenant(3, LONG_S)
+        fabric.plane.remove_tenant(3, LONG_S)
 
 
 def test_only_the_switches_of_the_tenant_hear_of_it() -> None:
-    site = Site()
-    tenant = site.world.tenant(3, WORLD.slots[:2], lambda count: count - 1)
-    for wire in site.wires.values():
+    fabric = Fabric()
+    tenant = fabric.datacentre.tenant(3, DATACENTRE.slots[:2], lambda count: count - 1)
+    for wire in fabric.wires.values():
         wire.batches.clear()
-    site.plane.add_tenant(tenant, LONG_S)
-    heard = [dpid for dpid, wire in sorted(site.wires.items()) if wire.batches]
-    assert heard == list(tenant.dpids) == [WORLD.slots[0][0]]
+    fabric.plane.add_tenant(tenant, LONG_S)
+    heard = [dpid for dpid, wire in sorted(fabric.wires.items()) if wire.batches]
+    assert heard == list(tenant.dpids) == [DATACENTRE.slots[0][0]]
 
 
 def test_adding_returns_when_the_last_switch_has_confirmed() -> None:
-    site = Site()
-    tenant = site.tenant(3)
-    slow = [site.wires[dpid] for dpid in tenant.dpids]
+    fabric = Fabric()
+    tenant = fabric.tenant(3)
+    slow = [fabric.wires[dpid] for dpid in tenant.dpids]
     for wire in slow:
         wire.immediate = False
-    call = Call(lambda: site.plane.add_tenant(tenant, LONG_S))
+    call = Call(lambda: fabric.plane.add_tenant(tenant, LONG_S))
     for wire in slow:
         wait_until_sent(wire)
     for wire in slow[:-1]:
@@ -212,123 +212,123 @@ def test_adding_returns_when_the_last_switch_has_confirmed() -> None:
 
 
 def test_a_confirmation_counts_for_what_was_sent_before_it_and_no_more() -> None:
-    site = Site()
-    first, second = site.tenant(3, 0, 4), site.tenant(4, 4, 4)
-    shared = site.wires[next(dpid for dpid in first.dpids if dpid in second.dpids)]
+    fabric = Fabric()
+    first, second = fabric.tenant(3, 0, 4), fabric.tenant(4, 4, 4)
+    shared = fabric.wires[next(dpid for dpid in first.dpids if dpid in second.dpids)]
     shared.immediate = False
     calls = []
     for length, tenant in enumerate((first, second), 1):
-        calls.append(Call(partial(site.plane.add_tenant, tenant, LONG_S)))
+        calls.append(Call(partial(fabric.plane.add_tenant, tenant, LONG_S)))
         wait_until_sent(shared, length)
     shared.carry(1)
     assert calls[0].result().complete
     assert calls[1].is_alive()
-    assert site.plane.add_tenant(second, 0).missing
+    assert fabric.plane.add_tenant(second, 0).missing
     shared.carry(1)
     assert calls[1].result().complete
 
 
 def test_who_does_not_confirm_in_time_is_named_and_gets_the_rules_later() -> None:
-    site = Site()
-    tenant = site.tenant(3)
+    fabric = Fabric()
+    tenant = fabric.tenant(3)
     silent, gone = tenant.dpids[0], tenant.dpids[1]
-    site.wires[silent].immediate = False
-    switch = site.disconnect(gone)
-    names = {s.dpid: s.name for s in WORLD.switches}
-    outcome = site.plane.add_tenant(tenant, 0.05)
+    fabric.wires[silent].immediate = False
+    switch = fabric.disconnect(gone)
+    names = {s.dpid: s.name for s in DATACENTRE.switches}
+    outcome = fabric.plane.add_tenant(tenant, 0.05)
     assert outcome.missing == (names[silent], names[gone])
-    assert tenant in site.plane.state.tenants
-    site.wires[silent].carry()
-    site.connect(switch)
-    assert site.settled()
-    assert site.plane.add_tenant(tenant, 0).complete, "the same tenant again only waits"
-    assert site.plane.wait_connected(None, 0).complete
+    assert tenant in fabric.plane.state.tenants
+    fabric.wires[silent].carry()
+    fabric.connect(switch)
+    assert fabric.synced()
+    assert fabric.plane.add_tenant(tenant, 0).complete, "the same tenant again only waits"
+    assert fabric.plane.wait_connected(None, 0).complete
 
 
 def test_the_same_tenant_again_is_fine_long_after_others_came() -> None:
-    site = Site()
-    first = site.tenant(3, 0, 2)
-    site.plane.add_tenant(first, LONG_S)
-    site.plane.add_tenant(site.tenant(4, 4, 4), LONG_S)
-    assert site.plane.add_tenant(first, 0).complete
+    fabric = Fabric()
+    first = fabric.tenant(3, 0, 2)
+    fabric.plane.add_tenant(first, LONG_S)
+    fabric.plane.add_tenant(fabric.tenant(4, 4, 4), LONG_S)
+    assert fabric.plane.add_tenant(first, 0).complete
 
 
 def test_conflicts_change_nothing() -> None:
-    site = Site()
-    site.plane.add_tenant(site.tenant(3), LONG_S)
-    before, revision = site.flows(), site.plane.view().revision
+    fabric = Fabric()
+    fabric.plane.add_tenant(fabric.tenant(3), LONG_S)
+    before, revision = fabric.flows(), fabric.plane.view().revision
     with pytest.raises(Conflict):
-        site.plane.add_tenant(site.tenant(3, 4), LONG_S)
+        fabric.plane.add_tenant(fabric.tenant(3, 4), LONG_S)
     with pytest.raises(Conflict):
-        site.plane.put_network(WORLD.switches[:1])
-    elsewhere = tree_world([1], slots_per_server=9)
+        fabric.plane.put_network(DATACENTRE.switches[:1])
+    elsewhere = tree_datacentre([1], slots_per_server=9)
     with pytest.raises(InvalidValues, match="has no port 9"):
-        site.plane.add_tenant(elsewhere.tenant(5, elsewhere.slots[8:], lambda _c: 0), LONG_S)
+        fabric.plane.add_tenant(elsewhere.tenant(5, elsewhere.slots[8:], lambda _c: 0), LONG_S)
     with pytest.raises(Conflict, match="switch 999 is not in the network"):
-        site.plane.wait_connected([999], 0)
-    assert site.flows() == before
-    assert site.plane.view().revision == revision
+        fabric.plane.wait_connected([999], 0)
+    assert fabric.flows() == before
+    assert fabric.plane.view().revision == revision
 
 
 def test_a_refusal_takes_the_tenant_out_everywhere() -> None:
-    site = Site()
-    before = site.flows()
-    tenant = site.tenant(3)
-    full = site.wires[tenant.dpids[0]].switch
+    fabric = Fabric()
+    before = fabric.flows()
+    tenant = fabric.tenant(3)
+    full = fabric.wires[tenant.dpids[0]].switch
     full.capacity = 3
-    outcome = site.plane.add_tenant(tenant, LONG_S)
-    assert outcome.refused == ((site.plane.state.switch_by_dpid[full.dpid].name, "table full"),)
-    assert site.plane.state.tenants == ()
-    assert site.flows() == before
+    outcome = fabric.plane.add_tenant(tenant, LONG_S)
+    assert outcome.refused == ((fabric.plane.state.switch_by_dpid[full.dpid].name, "table full"),)
+    assert fabric.plane.state.tenants == ()
+    assert fabric.flows() == before
     full.capacity = 1000
-    assert site.plane.add_tenant(tenant, LONG_S).complete
-    assert site.settled()
+    assert fabric.plane.add_tenant(tenant, LONG_S).complete
+    assert fabric.synced()
 
 
 def test_a_switch_that_refuses_what_it_lacks_is_not_called_confirmed() -> None:
-    site = Site()
-    tenant = site.tenant(3)
-    site.plane.add_tenant(tenant, LONG_S)
+    fabric = Fabric()
+    tenant = fabric.tenant(3)
+    fabric.plane.add_tenant(tenant, LONG_S)
     dpid = tenant.dpids[0]
-    site.disconnect(dpid)
-    site.connect(FakeSwitch(dpid, WORLD.switches[0].ports, capacity=2))
-    shown = next(s for s in site.plane.view().switches if s.dpid == dpid)
+    fabric.disconnect(dpid)
+    fabric.connect(FakeSwitch(dpid, DATACENTRE.switches[0].ports, capacity=2))
+    shown = next(s for s in fabric.plane.view().switches if s.dpid == dpid)
     assert (shown.connected, shown.confirmed, shown.error) == (True, False, "table full")
-    assert site.plane.wait_connected(None, 0).refused == ((shown.name, "table full"),)
-    site.wires[dpid].switch.capacity = 1000
-    outcome, mended = site.plane.reconcile(LONG_S)
+    assert fabric.plane.wait_connected(None, 0).refused == ((shown.name, "table full"),)
+    fabric.wires[dpid].switch.capacity = 1000
+    outcome, repaired = fabric.plane.reconcile(LONG_S)
     assert outcome.complete
-    assert [m.dpid for m in mended] == [dpid]
-    assert site.plane.wait_connected(None, 0).complete
-    assert site.settled()
-    assert all(s.confirmed for s in site.plane.view().switches)
+    assert [m.dpid for m in repaired] == [dpid]
+    assert fabric.plane.wait_connected(None, 0).complete
+    assert fabric.synced()
+    assert all(s.confirmed for s in fabric.plane.view().switches)
 
 
 def test_a_switch_that_kept_its_rules_is_left_alone() -> None:
-    site = Site()
-    tenant = site.tenant(3)
-    site.plane.add_tenant(tenant, LONG_S)
-    wire = site.connect(site.disconnect(tenant.dpids[0]))
+    fabric = Fabric()
+    tenant = fabric.tenant(3)
+    fabric.plane.add_tenant(tenant, LONG_S)
+    wire = fabric.connect(fabric.disconnect(tenant.dpids[0]))
     assert wire.batches == []
-    assert site.plane.wait_connected(None, 0).complete
+    assert fabric.plane.wait_connected(None, 0).complete
 
 
 def test_a_switch_that_lost_its_rules_gets_them_again() -> None:
-    site = Site()
-    tenant = site.tenant(3)
-    site.plane.add_tenant(tenant, LONG_S)
+    fabric = Fabric()
+    tenant = fabric.tenant(3)
+    fabric.plane.add_tenant(tenant, LONG_S)
     dpid = tenant.dpids[0]
-    site.disconnect(dpid)
-    site.connect(FakeSwitch(dpid, site.plane.state.switch_by_dpid[dpid].ports))
-    assert site.settled()
+    fabric.disconnect(dpid)
+    fabric.connect(FakeSwitch(dpid, fabric.plane.state.switch_by_dpid[dpid].ports))
+    assert fabric.synced()
 
 
 def test_reconnecting_gives_the_difference_and_leaves_foreign_rules() -> None:
-    site = Site()
-    tenant = site.tenant(3)
-    site.plane.add_tenant(tenant, LONG_S)
+    fabric = Fabric()
+    tenant = fabric.tenant(3)
+    fabric.plane.add_tenant(tenant, LONG_S)
     dpid = tenant.dpids[0]
-    switch = site.disconnect(dpid)
+    switch = fabric.disconnect(dpid)
     wanted = switch.flows
     stale = Flow(1, 7, Match(in_port=1), Drop(), COOKIE_TAG | 99)
     foreign = Flow(0, 9, Match(in_port=2), Drop(), 5)
@@ -336,111 +336,111 @@ def test_reconnecting_gives_the_difference_and_leaves_foreign_rules() -> None:
     kept = [flow for flow in switch.flows if flow != lost]
     fresh = FakeSwitch(dpid, switch.ports)
     fresh.apply([AddFlow(flow) for flow in [*kept, stale, foreign]])
-    wire = site.connect(fresh)
+    wire = fabric.connect(fresh)
     assert fresh.flows == {*wanted, foreign}
     assert [len(batch) for batch in wire.batches] == [2]
-    assert next(s for s in site.plane.view().switches if s.dpid == dpid).foreign_flows == 1
+    assert next(s for s in fabric.plane.view().switches if s.dpid == dpid).foreign_flows == 1
 
 
 def test_what_changes_while_a_switch_is_asked_is_in_the_difference() -> None:
-    site = Site()
-    kept, gone = site.tenant(3, 0, 4), site.tenant(4, 4, 4)
-    site.plane.add_tenant(gone, LONG_S)
+    fabric = Fabric()
+    kept, gone = fabric.tenant(3, 0, 4), fabric.tenant(4, 4, 4)
+    fabric.plane.add_tenant(gone, LONG_S)
     dpid = next(d for d in kept.dpids if d in gone.dpids)
-    wire = site.connect(site.disconnect(dpid), immediate=False)
-    added = Call(lambda: site.plane.add_tenant(kept, LONG_S))
-    while kept not in site.plane.state.tenants:
+    wire = fabric.connect(fabric.disconnect(dpid), immediate=False)
+    added = Call(lambda: fabric.plane.add_tenant(kept, LONG_S))
+    while kept not in fabric.plane.state.tenants:
         threading.Event().wait(0.001)
-    removed = Call(lambda: site.plane.remove_tenant(gone.id, LONG_S))
-    while gone in site.plane.state.tenants:
+    removed = Call(lambda: fabric.plane.remove_tenant(gone.id, LONG_S))
+    while gone in fabric.plane.state.tenants:
         threading.Event().wait(0.001)
     assert wire.batches == []
     wire.carry()
     assert added.result().complete
     assert removed.result().complete
     assert len(wire.batches) == 1
-    assert site.settled()
+    assert fabric.synced()
 
 
 def test_a_second_connection_replaces_the_first() -> None:
-    site = Site()
-    dpid = WORLD.switches[0].dpid
-    old = site.wires[dpid]
+    fabric = Fabric()
+    dpid = DATACENTRE.switches[0].dpid
+    old = fabric.wires[dpid]
     old.immediate = False
-    site.plane.add_tenant(site.tenant(3), 0)
-    new = site.connect(old.switch)
+    fabric.plane.add_tenant(fabric.tenant(3), 0)
+    new = fabric.connect(old.switch)
     assert old.hung_up
     old.carry()
-    site.plane.disconnected(old)
-    assert site.plane.wait_connected(None, 0).complete
-    assert new.switch.flows == site.wanted()[dpid]
+    fabric.plane.disconnected(old)
+    assert fabric.plane.wait_connected(None, 0).complete
+    assert new.switch.flows == fabric.wanted()[dpid]
 
 
 def test_late_answers_of_an_old_question_are_ignored() -> None:
-    site = Site()
-    dpid = WORLD.switches[0].dpid
-    wire = site.connect(site.disconnect(dpid), immediate=False)
+    fabric = Fabric()
+    dpid = DATACENTRE.switches[0].dpid
+    wire = fabric.connect(fabric.disconnect(dpid), immediate=False)
     first_question = wire.queue.popleft()
-    call = Call(lambda: site.plane.reconcile(LONG_S)[0])
+    call = Call(lambda: fabric.plane.reconcile(LONG_S)[0])
     wait_until_sent(wire)
     first_question()
-    assert not next(s for s in site.plane.view().switches if s.dpid == dpid).confirmed
+    assert not next(s for s in fabric.plane.view().switches if s.dpid == dpid).confirmed
     wire.carry()
     assert call.result().complete
 
 
 def test_reconciling_mends_and_says_what() -> None:
-    site = Site()
-    tenant = site.tenant(3)
-    site.plane.add_tenant(tenant, LONG_S)
-    switch = site.wires[tenant.dpids[0]].switch
+    fabric = Fabric()
+    tenant = fabric.tenant(3)
+    fabric.plane.add_tenant(tenant, LONG_S)
+    switch = fabric.wires[tenant.dpids[0]].switch
     lost = len(switch.flows)
     switch._flows.clear()
     switch.apply([AddFlow(Flow(0, 1, Match(), Drop(), COOKIE_TAG | 9))])
-    outcome, mended = site.plane.reconcile(LONG_S)
+    outcome, repaired = fabric.plane.reconcile(LONG_S)
     assert outcome.complete
-    assert [(m.dpid, m.added, m.removed) for m in mended] == [(switch.dpid, lost, 1)]
-    assert site.settled()
-    assert site.plane.reconcile(LONG_S) == (Outcome(), ())
+    assert [(m.dpid, m.added, m.removed) for m in repaired] == [(switch.dpid, lost, 1)]
+    assert fabric.synced()
+    assert fabric.plane.reconcile(LONG_S) == (Outcome(), ())
 
 
 def test_a_switch_that_leaves_the_network_is_cleaned_and_may_come_back() -> None:
-    site = Site()
-    leaver = WORLD.switches[0]
+    fabric = Fabric()
+    leaver = DATACENTRE.switches[0]
     foreign = Flow(0, 9, Match(in_port=2), Drop(), 5)
-    site.wires[leaver.dpid].switch.apply([AddFlow(foreign)])
-    site.plane.put_network(WORLD.switches[1:])
-    assert site.wires[leaver.dpid].switch.flows == {foreign}
-    assert site.plane.view().unknown_dpids == (leaver.dpid,)
-    site.plane.put_network(WORLD.switches)
-    assert site.wires[leaver.dpid].switch.flows == {foreign, *base_flows(leaver)}
+    fabric.wires[leaver.dpid].switch.apply([AddFlow(foreign)])
+    fabric.plane.put_network(DATACENTRE.switches[1:])
+    assert fabric.wires[leaver.dpid].switch.flows == {foreign}
+    assert fabric.plane.view().unknown_dpids == (leaver.dpid,)
+    fabric.plane.put_network(DATACENTRE.switches)
+    assert fabric.wires[leaver.dpid].switch.flows == {foreign, *base_flows(leaver)}
 
 
 def test_a_returned_switch_is_not_confirmed_by_what_was_sent_before_it_left() -> None:
-    site = Site()
-    leaver = WORLD.switches[0]
-    wire = site.wires[leaver.dpid]
+    fabric = Fabric()
+    leaver = DATACENTRE.switches[0]
+    wire = fabric.wires[leaver.dpid]
     wire.immediate = False
-    site.plane.put_network(WORLD.switches[1:])
-    site.plane.put_network(WORLD.switches)
+    fabric.plane.put_network(DATACENTRE.switches[1:])
+    fabric.plane.put_network(DATACENTRE.switches)
     wire.carry(1)
-    assert site.plane.wait_connected([leaver.dpid], 0).missing == (leaver.name,)
+    assert fabric.plane.wait_connected([leaver.dpid], 0).missing == (leaver.name,)
     wire.carry()
-    assert site.plane.wait_connected([leaver.dpid], 0).complete
+    assert fabric.plane.wait_connected([leaver.dpid], 0).complete
     assert wire.switch.flows == set(base_flows(leaver))
 
 
 def test_the_view_counts() -> None:
-    site = Site()
-    tenant = site.tenant(3)
-    site.plane.add_tenant(tenant, LONG_S)
-    view = site.plane.view()
-    wanted = desired_flows(site.plane.state)
+    fabric = Fabric()
+    tenant = fabric.tenant(3)
+    fabric.plane.add_tenant(tenant, LONG_S)
+    view = fabric.plane.view()
+    wanted = desired_flows(fabric.plane.state)
     assert [(s.dpid, s.flows) for s in view.switches] == [
         (dpid, len(flows)) for dpid, flows in sorted(wanted.items())
     ]
     total = sum(len(flows) for flows in wanted.values())
-    assert view.tenants == ((tenant, total - 2 * len(WORLD.switches)),)
+    assert view.tenants == ((tenant, total - 2 * len(DATACENTRE.switches)),)
 
 
 # ------------------------------------------------------------------------- any order of events
@@ -451,53 +451,53 @@ class AnyOrder(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.site = Site()
-        self.switches = {dpid: wire.switch for dpid, wire in self.site.wires.items()}
+        self.fabric = Fabric()
+        self.switches = {dpid: wire.switch for dpid, wire in self.fabric.wires.items()}
         self.dead: list[Wire] = []
-        for wire in self.site.wires.values():
+        for wire in self.fabric.wires.values():
             wire.immediate = False
 
-    dpids = st.sampled_from([switch.dpid for switch in WORLD.switches])
+    dpids = st.sampled_from([switch.dpid for switch in DATACENTRE.switches])
 
     @rule(tenant_id=st.integers(1, 4))
     def add(self, tenant_id: int) -> None:
         # Each of the four has two slots of its own, in different racks.
-        slots = [WORLD.slots[tenant_id - 1], WORLD.slots[tenant_id + 3]]
-        self.site.plane.add_tenant(WORLD.tenant(tenant_id, slots, lambda _count: 0), 0)
+        slots = [DATACENTRE.slots[tenant_id - 1], DATACENTRE.slots[tenant_id + 3]]
+        self.fabric.plane.add_tenant(DATACENTRE.tenant(tenant_id, slots, lambda _count: 0), 0)
 
     @rule(tenant_id=st.integers(1, 4))
     def remove(self, tenant_id: int) -> None:
-        if any(tenant.id == tenant_id for tenant in self.site.plane.state.tenants):
-            self.site.plane.remove_tenant(tenant_id, 0)
+        if any(tenant.id == tenant_id for tenant in self.fabric.plane.state.tenants):
+            self.fabric.plane.remove_tenant(tenant_id, 0)
 
     @rule(dpid=dpids, steps=st.integers(1, 3))
     def carry(self, dpid: int, steps: int) -> None:
-        if dpid in self.site.wires:
-            self.site.wires[dpid].carry(steps)
+        if dpid in self.fabric.wires:
+            self.fabric.wires[dpid].carry(steps)
 
     @rule(dpid=dpids)
     def disconnect(self, dpid: int) -> None:
-        if dpid in self.site.wires:
-            self.dead.append(self.site.wires[dpid])
-            self.site.disconnect(dpid)
+        if dpid in self.fabric.wires:
+            self.dead.append(self.fabric.wires[dpid])
+            self.fabric.disconnect(dpid)
 
     @rule(dpid=dpids)
     def connect(self, dpid: int) -> None:
-        if dpid in self.site.wires:
-            self.dead.append(self.site.wires[dpid])
-        self.site.connect(self.switches[dpid], immediate=False)
+        if dpid in self.fabric.wires:
+            self.dead.append(self.fabric.wires[dpid])
+        self.fabric.connect(self.switches[dpid], immediate=False)
 
     @rule(dpid=dpids)
     def restart_switch(self, dpid: int) -> None:
-        if dpid in self.site.wires:
-            self.site.disconnect(dpid)
+        if dpid in self.fabric.wires:
+            self.fabric.disconnect(dpid)
         ports = self.switches[dpid].ports
         self.switches[dpid] = FakeSwitch(dpid, ports)
-        self.site.connect(self.switches[dpid], immediate=False)
+        self.fabric.connect(self.switches[dpid], immediate=False)
 
     @rule()
     def reconcile(self) -> None:
-        self.site.plane.reconcile(0)
+        self.fabric.plane.reconcile(0)
 
     @rule(steps=st.integers(1, 3))
     def late_answers_of_dead_connections(self, steps: int) -> None:
@@ -508,21 +508,21 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def confirmed_means_that_it_has_its_rules(self) -> None:
-        wanted = self.site.wanted()
-        for shown in self.site.plane.view().switches:
+        wanted = self.fabric.wanted()
+        for shown in self.fabric.plane.view().switches:
             if shown.confirmed:
-                assert self.site.wires[shown.dpid].switch.flows == wanted[shown.dpid]
+                assert self.fabric.wires[shown.dpid].switch.flows == wanted[shown.dpid]
 
     def teardown(self) -> None:
         for dpid, switch in self.switches.items():
-            if dpid not in self.site.wires:
-                self.site.connect(switch, immediate=False)
+            if dpid not in self.fabric.wires:
+                self.fabric.connect(switch, immediate=False)
         for _ in range(3):
-            for wire in self.site.wires.values():
+            for wire in self.fabric.wires.values():
                 wire.carry()
-        assert self.site.settled()
-        assert self.site.plane.wait_connected(None, 0).complete
-        assert self.site.plane._waits == []
+        assert self.fabric.synced()
+        assert self.fabric.plane.wait_connected(None, 0).complete
+        assert self.fabric.plane._waits == []
 
 
 TestAnyOrder = AnyOrder.TestCase

@@ -1,6 +1,6 @@
-"""What the rules of several tenants do to packets, in random trees and in fat-trees.
+"""Forwarding by the rules of several tenants, in random trees and in fat-trees.
 
-The oracle walks the tenant's tree by itself; it shares no line with `controller.flows`.
+The oracle walks the tenant's tree by itself; it shares no line with `controller.flow_rules`.
 """
 
 from __future__ import annotations
@@ -11,57 +11,59 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.flows import added, desired_flows, difference, removed
+from controller.flow_rules import added, desired_flows, difference, removed
 from controller.values import DesiredState, Tenant, TenantVm
-from tests.support.fake_datacentre import World, fat_tree_world, tree_world
+from tests.support.fake_datacentre import FakeDataCentre, fat_tree_datacentre, tree_datacentre
 from tests.support.fake_switch import Packet, tagged
 
-FAT_TREE = fat_tree_world(4, slots_per_server=2)
+FAT_TREE = fat_tree_datacentre(4, slots_per_server=2)
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> World:
+def datacentres(draw: st.DrawFn) -> FakeDataCentre:
     if draw(st.booleans()):
         return FAT_TREE
     fanout = draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
-    return tree_world(fanout, draw(st.integers(1, 3)))
+    return tree_datacentre(fanout, draw(st.integers(1, 3)))
 
 
-def _tenant(draw: st.DrawFn, world: World, tenant_id: int, slots: list[tuple[int, int]]) -> Tenant:
+def _tenant(
+    draw: st.DrawFn, datacentre: FakeDataCentre, tenant_id: int, slots: list[tuple[int, int]]
+) -> Tenant:
     def choose(count: int) -> int:
         return draw(st.integers(0, count - 1))
 
-    return world.tenant(tenant_id, slots, choose)
+    return datacentre.tenant(tenant_id, slots, choose)
 
 
 @st.composite
-def populated(draw: st.DrawFn) -> tuple[World, DesiredState]:
-    """A world with one to four tenants at random slots."""
-    world = draw(worlds())
-    slots = draw(st.permutations(world.slots))[: draw(st.integers(1, 14))]
+def populated(draw: st.DrawFn) -> tuple[FakeDataCentre, DesiredState]:
+    """A datacentre with one to four tenants at random slots."""
+    datacentre = draw(datacentres())
+    slots = draw(st.permutations(datacentre.slots))[: draw(st.integers(1, 14))]
     cuts = sorted(draw(st.sets(st.integers(1, len(slots)), max_size=3)))
     bounds = zip([0, *cuts], [*cuts, len(slots)], strict=True)
     groups = [slots[low:high] for low, high in bounds if slots[low:high]]
     ids = draw(
         st.lists(st.integers(1, 16383), min_size=len(groups), max_size=len(groups), unique=True)
     )
-    state = DesiredState().with_network(world.switches)
+    state = DesiredState().with_network(datacentre.switches)
     for tenant_id, group in zip(ids, groups, strict=True):
-        state = state.with_tenant(_tenant(draw, world, tenant_id, group))
-    return world, state
+        state = state.with_tenant(_tenant(draw, datacentre, tenant_id, group))
+    return datacentre, state
 
 
 def path_along_tree(tenant: Tenant, source: TenantVm, target: TenantVm) -> tuple[int, ...]:
-    """The switches between two VMs, by climbing from both until the ways meet."""
+    """The switches between two VMs: upward from both until the ways meet."""
     parent = {edge.child_dpid: edge.parent_dpid for edge in tenant.tree}
 
-    def climb(dpid: int) -> list[int]:
+    def upward(dpid: int) -> list[int]:
         way = [dpid]
         while way[-1] in parent:
             way.append(parent[way[-1]])
         return way
 
-    up, down = climb(source.dpid), climb(target.dpid)
+    up, down = upward(source.dpid), upward(target.dpid)
     meeting = next(dpid for dpid in up if dpid in down)
     return (*up[: up.index(meeting)], *reversed(down[: down.index(meeting) + 1]))
 
@@ -72,10 +74,10 @@ def packet(source: TenantVm, target: TenantVm) -> Packet:
 
 @given(populated())
 def test_every_vm_reaches_every_other_once_along_the_pinned_tree(
-    case: tuple[World, DesiredState],
+    case: tuple[FakeDataCentre, DesiredState],
 ) -> None:
-    world, state = case
-    network = world.network(state)
+    datacentre, state = case
+    network = datacentre.network(state)
     for tenant in state.tenants:
         for source in tenant.vms:
             for target in tenant.vms:
@@ -87,9 +89,9 @@ def test_every_vm_reaches_every_other_once_along_the_pinned_tree(
 
 
 @given(populated())
-def test_nothing_of_one_tenant_reaches_another(case: tuple[World, DesiredState]) -> None:
-    world, state = case
-    network = world.network(state)
+def test_nothing_of_one_tenant_reaches_another(case: tuple[FakeDataCentre, DesiredState]) -> None:
+    datacentre, state = case
+    network = datacentre.network(state)
     vms = [(tenant, vm) for tenant in state.tenants for vm in tenant.vms]
     for tenant, source in vms:
         for other, target in vms:
@@ -101,9 +103,11 @@ def test_nothing_of_one_tenant_reaches_another(case: tuple[World, DesiredState])
 
 
 @given(populated())
-def test_a_vm_that_says_it_is_another_is_not_heard(case: tuple[World, DesiredState]) -> None:
-    world, state = case
-    network = world.network(state)
+def test_a_vm_that_says_it_is_another_is_not_heard(
+    case: tuple[FakeDataCentre, DesiredState],
+) -> None:
+    datacentre, state = case
+    network = datacentre.network(state)
     for tenant in state.tenants:
         for source in tenant.vms:
             for target in tenant.vms:
@@ -121,10 +125,10 @@ def test_a_vm_that_says_it_is_another_is_not_heard(case: tuple[World, DesiredSta
 
 @given(populated(), st.data())
 def test_what_is_not_plain_ipv4_between_vms_of_a_tenant_goes_nowhere(
-    case: tuple[World, DesiredState], data: st.DataObject
+    case: tuple[FakeDataCentre, DesiredState], data: st.DataObject
 ) -> None:
-    world, state = case
-    network = world.network(state)
+    datacentre, state = case
+    network = datacentre.network(state)
     tenant = data.draw(st.sampled_from(state.tenants))
     source, target = (data.draw(st.sampled_from(tenant.vms)) for _ in range(2))
     honest = packet(source, target)
@@ -146,24 +150,26 @@ def test_what_is_not_plain_ipv4_between_vms_of_a_tenant_goes_nowhere(
 
 
 @given(populated(), st.data())
-def test_a_port_without_a_vm_is_deaf(case: tuple[World, DesiredState], data: st.DataObject) -> None:
-    world, state = case
-    network = world.network(state)
+def test_a_port_without_a_vm_is_deaf(
+    case: tuple[FakeDataCentre, DesiredState], data: st.DataObject
+) -> None:
+    datacentre, state = case
+    network = datacentre.network(state)
     tenant = data.draw(st.sampled_from(state.tenants))
     source, target = (data.draw(st.sampled_from(tenant.vms)) for _ in range(2))
     taken = {place for t in state.tenants for place in t.vm_ports}
-    for dpid, port in set(world.slots) - taken:
+    for dpid, port in set(datacentre.slots) - taken:
         assert network.send(packet(source, target), dpid, port) == ()
 
 
 @given(populated(), st.data())
 def test_removing_a_tenant_leaves_exactly_what_was_there_before(
-    case: tuple[World, DesiredState], data: st.DataObject
+    case: tuple[FakeDataCentre, DesiredState], data: st.DataObject
 ) -> None:
-    world, state = case
+    datacentre, state = case
     gone = data.draw(st.sampled_from(state.tenants))
-    before = world.network(state.without_tenant(gone.id))
-    after = world.network(state)
+    before = datacentre.network(state.without_tenant(gone.id))
+    after = datacentre.network(state)
     for switch in after.switches.values():
         switch.apply(removed(gone.id))
     for dpid, switch in after.switches.items():
@@ -172,9 +178,9 @@ def test_removing_a_tenant_leaves_exactly_what_was_there_before(
 
 @given(populated(), populated())
 def test_any_state_turns_into_any_other_by_the_difference(
-    first: tuple[World, DesiredState], second: tuple[World, DesiredState]
+    first: tuple[FakeDataCentre, DesiredState], second: tuple[FakeDataCentre, DesiredState]
 ) -> None:
-    """Also between different worlds: a bridge may have had another place in an earlier run."""
+    """Also between different datacentres: a bridge may have had another place in an earlier run."""
     network = first[0].network(first[1])
     wanted = desired_flows(second[1])
     for dpid in sorted(network.switches.keys() & wanted.keys()):
@@ -189,22 +195,22 @@ def test_any_state_turns_into_any_other_by_the_difference(
 
 @pytest.mark.parametrize("k", [2, 4])
 def test_a_fat_tree_has_the_numbers_of_the_literature(k: int) -> None:
-    world = fat_tree_world(k, slots_per_server=1)
-    roles = [switch.role for switch in world.switches]
+    datacentre = fat_tree_datacentre(k, slots_per_server=1)
+    roles = [switch.role for switch in datacentre.switches]
     assert roles.count("core") == k * k // 4
     assert roles.count("aggregation") == roles.count("rack") == k * k // 2
-    assert roles.count("server") == len(world.slots) == k**3 // 4
-    assert len(world.links) == 3 * k**3 // 4
+    assert roles.count("server") == len(datacentre.slots) == k**3 // 4
+    assert len(datacentre.links) == 3 * k**3 // 4
 
 
 def test_tables_stay_small_where_many_vms_are_elsewhere() -> None:
     """A switch knows the VMs below it one by one, and all others by one rule."""
-    world = FAT_TREE
-    tenant = world.tenant(1, world.slots, lambda _count: 0)
-    state = DesiredState().with_network(world.switches).with_tenant(tenant)
-    for switch in world.switches:
+    datacentre = FAT_TREE
+    tenant = datacentre.tenant(1, datacentre.slots, lambda _count: 0)
+    state = DesiredState().with_network(datacentre.switches).with_tenant(tenant)
+    for switch in datacentre.switches:
         flows = [f for f in desired_flows(state)[switch.dpid] if f.cookie & 0xFFFFFFFF]
-        below = world.servers_below(switch.dpid)
+        below = datacentre.servers_below(switch.dpid)
         vms = [vm for vm in tenant.vms if vm.dpid in below] if flows else []
         ports = {p for d, p in tenant.tree_ports | tenant.vm_ports if d == switch.dpid}
         has_parent = any(edge.child_dpid == switch.dpid for edge in tenant.tree)

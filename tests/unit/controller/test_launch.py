@@ -19,7 +19,7 @@ import pytest
 
 from controller import openflow13
 from controller.api_client import ControllerClient, ControllerUnreachable, SwitchesMissing
-from controller.flows import COOKIE_TAG, AddFlow, Drop, Flow, Match, desired_flows
+from controller.flow_rules import COOKIE_TAG, AddFlow, Drop, Flow, Match, desired_flows
 from controller.launch import TOKEN_VARIABLE, User, unprivileged_user
 from controller.library import LIBRARY_VARIABLE, LibraryMissing, choose_library
 from controller.process import (
@@ -29,7 +29,7 @@ from controller.process import (
     start_controller,
 )
 from controller.values import DesiredState, Network, to_json
-from tests.support.fake_datacentre import fat_tree_world, tree_world
+from tests.support.fake_datacentre import fat_tree_datacentre, tree_datacentre
 from tests.support.fake_openflow import FakeConnection
 from tests.support.fake_switch import FakeSwitch
 
@@ -37,7 +37,7 @@ from tests.support.fake_switch import FakeSwitch
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
-WORLD = tree_world([2, 2], slots_per_server=2)
+DATACENTRE = tree_datacentre([2, 2], slots_per_server=2)
 TOKEN = "a-token-for-tests-only"  # noqa: S105
 LIBRARIES = [
     pytest.param("ryu", marks=pytest.mark.needs("ryu")),
@@ -123,7 +123,7 @@ def connect(stack: ExitStack, port: int, switches: dict[int, FakeSwitch]) -> lis
 
 
 def fakes() -> dict[int, FakeSwitch]:
-    return {s.dpid: FakeSwitch(s.dpid, s.ports) for s in WORLD.switches}
+    return {s.dpid: FakeSwitch(s.dpid, s.ports) for s in DATACENTRE.switches}
 
 
 def flows_of(switches: dict[int, FakeSwitch]) -> dict[int, frozenset[Flow]]:
@@ -136,11 +136,11 @@ def wanted(state: DesiredState) -> dict[int, frozenset[Flow]]:
 
 STATE = (
     DesiredState()
-    .with_network(WORLD.switches)
-    .with_tenant(WORLD.tenant(3, WORLD.slots[:4], lambda _count: 0))
-    .with_tenant(WORLD.tenant(4, WORLD.slots[4:], lambda _count: 0))
+    .with_network(DATACENTRE.switches)
+    .with_tenant(DATACENTRE.tenant(3, DATACENTRE.slots[:4], lambda _count: 0))
+    .with_tenant(DATACENTRE.tenant(4, DATACENTRE.slots[4:], lambda _count: 0))
 )
-EMPTY = DesiredState().with_network(WORLD.switches)
+EMPTY = DesiredState().with_network(DATACENTRE.switches)
 
 
 def test_tenants_reach_the_switches(
@@ -148,7 +148,7 @@ def test_tenants_reach_the_switches(
 ) -> None:
     switches = fakes()
     connect(stack, controller.openflow_port, switches)
-    client.put_network(WORLD.switches)
+    client.put_network(DATACENTRE.switches)
     client.wait_connected()
     assert flows_of(switches) == wanted(EMPTY)
     for tenant in STATE.tenants:
@@ -171,7 +171,7 @@ def test_our_transactions_are_not_taken_for_the_librarys(
     """The library counts from anywhere; were its numbers among ours, an error of one of its own
     messages could be taken for the refusal of a tenant.
     """
-    client.put_network(WORLD.switches)
+    client.put_network(DATACENTRE.switches)
     connections = connect(stack, controller.openflow_port, fakes())
     client.wait_connected()
     ours = (openflow13.OFPT_BARRIER_REQUEST, openflow13.OFPT_EXPERIMENTER, openflow13.OFPT_FLOW_MOD)
@@ -187,14 +187,14 @@ def test_our_transactions_are_not_taken_for_the_librarys(
 def test_a_whole_fat_tree_connects_at_once(
     stack: ExitStack, controller: ControllerProcess, client: ControllerClient
 ) -> None:
-    world = fat_tree_world(4, slots_per_server=2)
-    client.put_network(world.switches)
-    switches = {s.dpid: FakeSwitch(s.dpid, s.ports) for s in world.switches}
+    datacentre = fat_tree_datacentre(4, slots_per_server=2)
+    client.put_network(datacentre.switches)
+    switches = {s.dpid: FakeSwitch(s.dpid, s.ports) for s in datacentre.switches}
     connect(stack, controller.openflow_port, switches)
     client.wait_connected()
-    tenant = world.tenant(9, world.slots, lambda _count: 2)
+    tenant = datacentre.tenant(9, datacentre.slots, lambda _count: 2)
     client.add_tenant(tenant)
-    state = DesiredState().with_network(world.switches).with_tenant(tenant)
+    state = DesiredState().with_network(datacentre.switches).with_tenant(tenant)
     assert flows_of(switches) == wanted(state)
 
 
@@ -202,7 +202,7 @@ def test_a_tables_worth_of_rules_is_reconciled(
     stack: ExitStack, controller: ControllerProcess, client: ControllerClient
 ) -> None:
     """More rules than fit into one message, ours and others'."""
-    client.put_network(WORLD.switches)
+    client.put_network(DATACENTRE.switches)
     switches = fakes()
     ours = [Flow(0, 9, Match(in_port=n), Drop(), COOKIE_TAG | 99) for n in range(1, 2001)]
     foreign = [Flow(0, 8, Match(in_port=n), Drop(), 5) for n in range(1, 2001)]
@@ -216,7 +216,7 @@ def test_a_tables_worth_of_rules_is_reconciled(
 def test_a_silent_switch_is_named_and_holds_up_nobody(
     stack: ExitStack, controller: ControllerProcess, client: ControllerClient
 ) -> None:
-    client.put_network(WORLD.switches)
+    client.put_network(DATACENTRE.switches)
     switches = fakes()
     connections = connect(stack, controller.openflow_port, switches)
     client.wait_connected()
@@ -225,8 +225,8 @@ def test_a_silent_switch_is_named_and_holds_up_nobody(
     silent.answering.clear()
     with pytest.raises(SwitchesMissing) as caught:
         client.add_tenant(first, timeout_s=0.3)
-    assert caught.value.missing == (WORLD.switches[silent.switch.dpid - 1].name,)
-    aside = WORLD.tenant(4, WORLD.slots[6:], lambda count: count - 1)
+    assert caught.value.missing == (DATACENTRE.switches[silent.switch.dpid - 1].name,)
+    aside = DATACENTRE.tenant(4, DATACENTRE.slots[6:], lambda count: count - 1)
     assert silent.switch.dpid not in aside.dpids
     client.add_tenant(aside)
     silent.answering.set()
@@ -238,7 +238,7 @@ def test_a_silent_switch_is_named_and_holds_up_nobody(
 def test_a_full_switch_refuses_and_the_tenant_is_out(
     stack: ExitStack, controller: ControllerProcess, client: ControllerClient
 ) -> None:
-    client.put_network(WORLD.switches)
+    client.put_network(DATACENTRE.switches)
     switches = fakes()
     connect(stack, controller.openflow_port, switches)
     client.wait_connected()
@@ -253,7 +253,7 @@ def test_a_switch_that_comes_back(
     stack: ExitStack, controller: ControllerProcess, client: ControllerClient
 ) -> None:
     """Also shows that a connection's end is noticed: it is missing in between."""
-    client.put_network(WORLD.switches)
+    client.put_network(DATACENTRE.switches)
     switches = fakes()
     connections = connect(stack, controller.openflow_port, switches)
     client.wait_connected()
@@ -262,7 +262,7 @@ def test_a_switch_that_comes_back(
     connections[0].close()
     gone = connections[0].switch.dpid
     until(lambda: not client.state().switches[gone - 1].connected)
-    switches[gone] = FakeSwitch(gone, WORLD.switches[gone - 1].ports)
+    switches[gone] = FakeSwitch(gone, DATACENTRE.switches[gone - 1].ports)
     (again,) = connect(stack, controller.openflow_port, {gone: switches[gone]})
     client.wait_connected()
     assert flows_of(switches) == wanted(STATE)
@@ -272,7 +272,7 @@ def test_a_switch_that_comes_back(
 def test_connections_that_come_and_go_leave_no_threads(
     stack: ExitStack, controller: ControllerProcess, client: ControllerClient
 ) -> None:
-    client.put_network(WORLD.switches)
+    client.put_network(DATACENTRE.switches)
 
     def threads() -> int:
         return len(list(Path(f"/proc/{controller.process.pid}/task").iterdir()))
@@ -294,7 +294,7 @@ def test_the_controller_restarts_under_its_switches(
     state_dir = tmp_path / "state"
     with ExitStack() as life:
         process, client = started(life, library, state_dir)
-        client.put_network(WORLD.switches)
+        client.put_network(DATACENTRE.switches)
         switches = fakes()
         connect(life, process.openflow_port, switches)
         client.wait_connected()
@@ -324,7 +324,7 @@ def test_the_client_finds_the_restarted_controller_again(
         process, _ = started(life, any_library)
         ports = (process.openflow_port, process.api_port)
         client = stack.enter_context(ControllerClient(process.api_port, TOKEN))
-        client.put_network(WORLD.switches)
+        client.put_network(DATACENTRE.switches)
     with pytest.raises(ControllerUnreachable):
         client.state()
     process, _ = started(stack, any_library, None, *ports)
@@ -334,7 +334,7 @@ def test_the_client_finds_the_restarted_controller_again(
 def test_garbage_on_the_openflow_port_costs_only_its_connection(
     stack: ExitStack, controller: ControllerProcess, client: ControllerClient
 ) -> None:
-    client.put_network(WORLD.switches)
+    client.put_network(DATACENTRE.switches)
     for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\x04\x05\xff\xff" + b"x" * 5000, bytes(64)):
         with socket.create_connection(("127.0.0.1", controller.openflow_port)) as connection:
             connection.sendall(garbage)
@@ -359,7 +359,7 @@ def until(condition: object, timeout_s: float = 20.0) -> None:
 def test_a_signal_ends_it_well(stack: ExitStack, library: str, how: signal.Signals) -> None:
     process, client = started(stack, library)
     connect(stack, process.openflow_port, fakes())
-    client.put_network(WORLD.switches)
+    client.put_network(DATACENTRE.switches)
     client.wait_connected()
     process.process.send_signal(how)
     assert process.process.wait(10) == 0
@@ -492,10 +492,10 @@ def test_a_token_file_serves_as_well(stack: ExitStack, any_library: str, tmp_pat
     stack.callback(process.terminate)
     assert process.stdout is not None
     stack.callback(process.stdout.close)
-    said = json.loads(process.stdout.readline())
-    assert said["ready"] is True
-    with ControllerClient(said["api_port"], TOKEN) as client:
-        assert client.state().pid == process.pid == said["pid"]
+    output = json.loads(process.stdout.readline())
+    assert output["ready"] is True
+    with ControllerClient(output["api_port"], TOKEN) as client:
+        assert client.state().pid == process.pid == output["pid"]
 
 
 PARENT = """
@@ -566,7 +566,7 @@ def test_root_is_given_up(
     state_dir = tmp_path / "state"
     state_dir.mkdir(mode=0o755)
     network = state_dir / "network.json"
-    network.write_bytes(to_json(Network(WORLD.switches)))
+    network.write_bytes(to_json(Network(DATACENTRE.switches)))
     network.chmod(0o600)
     process = stack.enter_context(
         start_controller(
@@ -586,9 +586,9 @@ def test_root_is_given_up(
     for capabilities in ("CapPrm", "CapEff", "CapAmb"):
         assert int(status[capabilities], 16) == 0
     with process.client() as client:
-        assert len(client.state().switches) == len(WORLD.switches)
+        assert len(client.state().switches) == len(DATACENTRE.switches)
         assert network.stat().st_uid == uid
-        client.put_network(WORLD.switches)
+        client.put_network(DATACENTRE.switches)
     for path in (state_dir, network):
         assert (path.stat().st_uid, path.stat().st_gid) == (uid, gid)
     assert stat.S_IMODE(state_dir.stat().st_mode) == 0o700
@@ -615,12 +615,12 @@ def test_nothing_is_imported_after_root_is_given_up(
     stack.callback(process.wait, 10)
     stack.callback(process.terminate)
     os.close(writer)
-    said = json.loads(os.read(reader, 4096))
+    output = json.loads(os.read(reader, 4096))
     assert status_of(process.pid)["Groups"] == ""
     switches = fakes()
-    connect(stack, said["openflow_port"], switches)
-    with ControllerClient(said["api_port"], TOKEN) as client:
-        client.put_network(WORLD.switches)
+    connect(stack, output["openflow_port"], switches)
+    with ControllerClient(output["api_port"], TOKEN) as client:
+        client.put_network(DATACENTRE.switches)
         client.wait_connected()
         client.add_tenant(STATE.tenants[0])
         client.reconcile()

@@ -23,13 +23,13 @@ from controller.values import (
     to_json,
     vm_address,
 )
-from tests.support.fake_datacentre import World, fat_tree_world, tree_world
+from tests.support.fake_datacentre import FakeDataCentre, fat_tree_datacentre, tree_datacentre
 
-WORLD = fat_tree_world(4, slots_per_server=2)
+DATACENTRE = fat_tree_datacentre(4, slots_per_server=2)
 
 
-def a_tenant(world: World = WORLD, tenant_id: int = 7, vms: int = 5) -> Tenant:
-    return world.tenant(tenant_id, world.slots[:vms], lambda _count: 0)
+def a_tenant(datacentre: FakeDataCentre = DATACENTRE, tenant_id: int = 7, vms: int = 5) -> Tenant:
+    return datacentre.tenant(tenant_id, datacentre.slots[:vms], lambda _count: 0)
 
 
 def as_dict(value: object) -> dict[str, Any]:
@@ -67,17 +67,17 @@ def test_vms_count_from_the_first_host_address_to_the_last() -> None:
 
 
 @given(
-    st.sampled_from([WORLD, tree_world([2, 3], 2), tree_world([1], 1)]),
+    st.sampled_from([DATACENTRE, tree_datacentre([2, 3], 2), tree_datacentre([1], 1)]),
     st.integers(1, 16383),
     st.data(),
 )
-def test_json_and_back(world: World, tenant_id: int, data: st.DataObject) -> None:
-    vms = data.draw(st.integers(1, len(world.slots)))
-    tenant = a_tenant(world, tenant_id, vms)
+def test_json_and_back(datacentre: FakeDataCentre, tenant_id: int, data: st.DataObject) -> None:
+    vms = data.draw(st.integers(1, len(datacentre.slots)))
+    tenant = a_tenant(datacentre, tenant_id, vms)
     assert from_json(Tenant, to_json(tenant)) == tenant
-    network = Network(world.switches)
+    network = Network(datacentre.switches)
     assert from_json(Network, to_json(network)) == network
-    state = DesiredState(world.switches, (tenant,))
+    state = DesiredState(datacentre.switches, (tenant,))
     assert from_json(DesiredState, to_json(state)) == state
 
 
@@ -217,7 +217,7 @@ def test_trees_that_are_none() -> None:
 
 
 def test_one_server_needs_no_tree() -> None:
-    tenant = WORLD.tenant(7, WORLD.slots[:2], lambda count: count - 1)
+    tenant = DATACENTRE.tenant(7, DATACENTRE.slots[:2], lambda count: count - 1)
     assert tenant.tree == ()
     assert tenant.dpids == (tenant.vms[0].dpid,)
 
@@ -226,9 +226,9 @@ def test_one_server_needs_no_tree() -> None:
 
 
 def test_tenants_come_and_go_and_stay_sorted() -> None:
-    empty = DesiredState().with_network(WORLD.switches)
-    second = WORLD.tenant(2, WORLD.slots[:3], lambda _count: 0)
-    first = WORLD.tenant(1, WORLD.slots[3:6], lambda _count: 0)
+    empty = DesiredState().with_network(DATACENTRE.switches)
+    second = DATACENTRE.tenant(2, DATACENTRE.slots[:3], lambda _count: 0)
+    first = DATACENTRE.tenant(1, DATACENTRE.slots[3:6], lambda _count: 0)
     state = empty.with_tenant(second).with_tenant(first)
     assert [tenant.id for tenant in state.tenants] == [1, 2]
     assert state.tenant(2) is second
@@ -239,14 +239,14 @@ def test_tenants_come_and_go_and_stay_sorted() -> None:
 
 
 def test_everything_that_is_taken_is_named() -> None:
-    state = DesiredState().with_network(WORLD.switches).with_tenant(a_tenant())
+    state = DesiredState().with_network(DATACENTRE.switches).with_tenant(a_tenant())
     with pytest.raises(Conflict) as caught:
         state.with_tenant(a_tenant())
     assert caught.value.problems[:2] == (
         "id 7 is taken by tenant 7 (tenant-7)",
         "prefix 10.0.28.0/22 overlaps that of tenant 7 (tenant-7)",
     )
-    dpid, port = WORLD.slots[0]
+    dpid, port = DATACENTRE.slots[0]
     assert f"port {port} of switch {dpid} is a port of tenant 7 (tenant-7)" in caught.value.problems
 
 
@@ -259,7 +259,7 @@ def test_a_vm_on_another_tenants_uplink_is_a_conflict_both_ways() -> None:
         tenant_prefix(8),
         (TenantVm(0, "10.0.32.1", "02:00:00:00:ff:01", edge.child_dpid, edge.child_port),),
     )
-    empty = DesiredState().with_network(WORLD.switches)
+    empty = DesiredState().with_network(DATACENTRE.switches)
     for first, then in ((tenant, intruder), (intruder, tenant)):
         with pytest.raises(Conflict, match=f"port {edge.child_port} of switch {edge.child_dpid}"):
             empty.with_tenant(first).with_tenant(then)
@@ -294,11 +294,14 @@ def test_a_place_that_does_not_exist() -> None:
 
 
 def test_a_network_cannot_be_pulled_from_under_a_tenant() -> None:
-    state = DesiredState().with_network(WORLD.switches).with_tenant(a_tenant())
+    state = DesiredState().with_network(DATACENTRE.switches).with_tenant(a_tenant())
     with pytest.raises(Conflict, match=r"tenant 7 \(tenant-7\): switch .* is not in the network"):
-        state.with_network(WORLD.switches[:3])
-    assert state.with_network(WORLD.switches) == state
-    assert state.without_tenant(7).with_network(WORLD.switches[:3]).switches == WORLD.switches[:3]
+        state.with_network(DATACENTRE.switches[:3])
+    assert state.with_network(DATACENTRE.switches) == state
+    assert (
+        state.without_tenant(7).with_network(DATACENTRE.switches[:3]).switches
+        == DATACENTRE.switches[:3]
+    )
 
 
 def test_switches_are_distinct() -> None:

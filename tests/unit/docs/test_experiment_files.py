@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 
 from testbed.embedding.base import embedder_names
 from testbed.schedulers.registry import known_policies
-from testbed.spec.load import parse_experiment
-from testbed.spec.problems import SpecErrors
-from testbed.spec.schema import experiment_schema
-from testbed.spec.workload import WORKLOADS
+from testbed.spec.document import SpecErrors
+from testbed.spec.experiment_file import Workload, parse_experiment
+from testbed.spec.json_schema import experiment_schema
+from testbed.spec.validation import kinds_of
 from tests.unit.workload.traces import skip_without_traces_of
 
 DOC = (Path(__file__).parents[3] / "docs" / "experiment-files.md").read_text("utf-8")
@@ -38,7 +39,7 @@ def test_every_key_and_name_is_explained() -> None:
     keys = set(schema["properties"])
     for definition in schema["$defs"].values():
         keys |= set(definition["properties"])
-    keys |= {*known_policies(), *embedder_names(), *WORKLOADS}
+    keys |= {*known_policies(), *embedder_names(), *kinds_of(get_args(get_args(Workload)[0]))}
     words = set(re.findall(r"[\w-]+", DOC))
     assert keys - words == set()
 

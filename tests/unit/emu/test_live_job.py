@@ -66,7 +66,7 @@ def test_what_a_start_took_is_not_told_of_a_later_one() -> None:
 
 
 def test_whose_caps_are_what_holds_it() -> None:
-    assert a_job().held_by_its_caps
+    assert a_job().is_cap_limited
     curve = DemandCurve(((0.5, 1000), (1.0, 10)))
     for other in (
         Transfer("all-to-all"),
@@ -76,7 +76,7 @@ def test_whose_caps_are_what_holds_it() -> None:
     ):
         job = a_job()
         job.request = replace(job.request, demand=other)
-        assert not job.held_by_its_caps
+        assert not job.is_cap_limited
     job = a_job()
     job.best_effort = True
-    assert not job.held_by_its_caps
+    assert not job.is_cap_limited

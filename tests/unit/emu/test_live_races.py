@@ -1,4 +1,4 @@
-"""What is decided about a job while its agents do something else that nobody has heard of yet."""
+"""Decisions about a job whose agents meanwhile do something that is not yet known."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from testbed.engine.engine import Engine
 from testbed.events import Event, JobEnded
 from testbed.schedulers.registry import build_policy
 from testbed.spec.experiment import Scale
-from tests.support.fake_emulation import SCALE_RATE, FakeWorld
+from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
 from topologies.tree import tree
 
 MBPS = 1_000_000
@@ -27,10 +27,12 @@ HERE = Placement(4, ((0, 1), (1, 1)))
 THERE = Placement(4, ((2, 1), (3, 1)))
 
 
-def live(berths: tuple[int, ...] = (2, 2, 2, 2), slots: int = 1) -> tuple[FakeWorld, LiveBackend]:
-    fake = FakeWorld(tree([4], [1000 * MBPS], slots), berths)
-    world: Any = fake
-    backend = LiveBackend(world, Scale(rate=SCALE_RATE), 1, lambda _: None)
+def live(
+    namespaces_per_server: tuple[int, ...] = (2, 2, 2, 2), slots: int = 1
+) -> tuple[FakeEmulation, LiveBackend]:
+    fake = FakeEmulation(tree([4], [1000 * MBPS], slots), namespaces_per_server)
+    emulation: Any = fake
+    backend = LiveBackend(emulation, Scale(rate=SCALE_RATE), 1, lambda _: None)
     backend.begin()
     return fake, backend
 
@@ -41,65 +43,65 @@ def start(backend: LiveBackend, name: str, placement: Placement = HERE) -> None:
 
 
 def test_one_frozen_between_its_report_and_its_exit_is_let_go() -> None:
-    world, backend = live()
+    emulation, backend = live()
     start(backend, "x")
-    world.agents.lingers.add("x.1")
+    emulation.agents.lingers.add("x.1")
     for name in ("x.0", "x.1"):
-        world.agents.later(0, name)
-    said = world.agents.poll(0.01)
-    assert [type(message) for message in said].count(AgentDone) == 2
-    for message in said:
-        world.agents.later(0, message)  # said, and heard only after the policy has preempted it
+        emulation.agents.later(0, name)
+    output = emulation.agents.poll(0.01)
+    assert [type(message) for message in output].count(AgentDone) == 2
+    for message in output:
+        emulation.agents.later(0, message)  # received after its preemption
     backend.preempt("x")
     began = time.monotonic()
     (done,) = backend.wait(None)
     assert (done.job_id, done.outcome) == ("x", "finished")
     assert time.monotonic() - began < 5
-    assert not world.here
+    assert not emulation.here
 
 
 def test_an_agent_that_ends_before_it_is_asked_to_is_no_trouble() -> None:
-    world, backend = live()
+    emulation, backend = live()
     start(backend, "m")
-    world.agents.later(0, "m.0")
-    said = world.agents.poll(0.01)
-    for message in said:
-        world.agents.later(0, message)  # its report and, unheard as well, its exit
-    world.agents.lasts_s["m"] = 0.05
+    emulation.agents.later(0, "m.0")
+    output = emulation.agents.poll(0.01)
+    for message in output:
+        emulation.agents.later(0, message)  # its report and, unheard as well, its exit
+    emulation.agents.lasts_s["m"] = 0.05
     backend.migrate("m", THERE, 0.0, "foreground")
-    assert world.agents.refused == ["m.0"]
+    assert emulation.agents.refused == ["m.0"]
     (done,) = backend.wait(None)
     assert (done.outcome, done.reason) == ("finished", "")
 
 
 def test_who_pays_for_going_on_keeps_its_namespaces() -> None:
-    world, backend = live((3, 3, 3, 3), slots=2)
+    emulation, backend = live((3, 3, 3, 3), slots=2)
     for name in "ab":
         start(backend, name)
         backend.preempt(name)
     start(backend, "c")
     backend.preempt("c")
-    world.agents.lasts_s["new"] = 0.01
+    emulation.agents.lasts_s["new"] = 0.01
     backend.resume("a", 1e9, "foreground")
     start(backend, "new")
-    assert world.here == {"a", "c", "new"}
+    assert emulation.here == {"a", "c", "new"}
 
 
 def test_a_start_that_misses_one_namespace_takes_none() -> None:
-    world, backend = live((2, 1, 1, 1))
+    emulation, backend = live((2, 1, 1, 1))
     start(backend, "x", Placement(4, ((1, 1), (2, 1))))
     for name in ("y", "z"):
         with pytest.raises(StartFailed, match="no VM namespace is left"):
             start(backend, name)
     start(backend, "v", Placement(4, ((0, 2),)))
-    assert world.here == {"x", "v"}
+    assert emulation.here == {"x", "v"}
 
 
 @pytest.mark.parametrize("policy", ["bgmbf", "cmbf"])
 def test_two_that_end_a_moment_apart_while_the_head_of_the_queue_waits(policy: str) -> None:
     """The policy would preempt the second for the head, on hearing of the first."""
-    world, backend = live((3, 3, 3, 3))
-    hear = world.agents.poll
+    emulation, backend = live((3, 3, 3, 3))
+    hear = emulation.agents.poll
 
     def late(timeout_s: float) -> list[Any]:
         heard = hear(timeout_s)
@@ -108,29 +110,29 @@ def test_two_that_end_a_moment_apart_while_the_head_of_the_queue_waits(policy: s
             heard += hear(0)
         return heard
 
-    world.agents.poll = late  # type: ignore[method-assign]
-    world.agents.lasts_s = {"a": 0.5, "b": 0.32, "head": 0.1}
+    emulation.agents.poll = late  # type: ignore[method-assign]
+    emulation.agents.lasts_s = {"a": 0.5, "b": 0.32, "head": 0.1}
 
     def request(name: str, at_s: float, n_vms: int) -> JobRequest:
         if policy == "cmbf":
             return JobRequest(name, at_s, n_vms, 0, 5.0, demand=Compute())
         return JobRequest(name, at_s, n_vms, 100 * MBPS, 5.0)
 
-    told: list[Event] = []
+    recorded: list[Event] = []
     jobs = [request("a", 0.0, 2), request("head", 0.1, 4), request("b", 0.2, 2)]
     built = build_policy(policy, embedder("oktopus"), {})
-    Engine(world.datacentre, jobs, built, backend, told.append).run()
-    ended = {event.job_id: event.outcome for event in told if isinstance(event, JobEnded)}
+    Engine(emulation.datacentre, jobs, built, backend, recorded.append).run()
+    ended = {event.job_id: event.outcome for event in recorded if isinstance(event, JobEnded)}
     assert ended == dict.fromkeys(("a", "b", "head"), "finished")
 
 
 def test_agents_that_do_not_end_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emu, "EXIT_TIMEOUT_S", 0.1)
-    world, backend = live()
+    emulation, backend = live()
     start(backend, "x")
-    world.agents.lingers.update(("x.0", "x.1"))
+    emulation.agents.lingers.update(("x.0", "x.1"))
     for name in ("x.0", "x.1"):
-        world.agents.later(0, name)
+        emulation.agents.later(0, name)
     (done,) = backend.wait(None)
     assert done.outcome == "finished"
-    assert not world.agents.alive
+    assert not emulation.agents.alive

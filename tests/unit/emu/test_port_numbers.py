@@ -16,42 +16,44 @@ PLAN = network_plan(tree([2], [10**8], 1), "tpn")
 NONE = ["set", []]
 
 
-def answers(plan: NetworkPlan, **other: Any) -> list[list[Any]]:
+def interface_rows(plan: NetworkPlan, **other: Any) -> list[list[Any]]:
     ports = [port for slot in plan.slots for port in (slot.port,)]
     ports += [port for link in plan.links for port in (link.lower, link.upper)]
-    told = {port.name: [port.name, port.number, NONE] for port in ports}
+    recorded = {port.name: [port.name, port.number, NONE] for port in ports}
     first = plan.slots[0].port.name
     if other:
-        told[first] = [first, other["number"], other["error"]]
-    return list(told.values())
+        recorded[first] = [first, other["number"], other["error"]]
+    return list(recorded.values())
 
 
-def given(monkeypatch: pytest.MonkeyPatch, said: list[list[list[Any]]]) -> Iterator[list[Any]]:
-    script = iter(said)
+def given(monkeypatch: pytest.MonkeyPatch, output: list[list[list[Any]]]) -> Iterator[list[Any]]:
+    script = iter(output)
     monkeypatch.setattr(open_vswitch, "rows", lambda *_: next(script))
     monkeypatch.setattr(open_vswitch.time, "sleep", lambda _: None)
     return script
 
 
 def test_a_number_that_comes_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    late = answers(PLAN, number=NONE, error=NONE)
-    left = given(monkeypatch, [late, late, answers(PLAN)])
+    late = interface_rows(PLAN, number=NONE, error=NONE)
+    left = given(monkeypatch, [late, late, interface_rows(PLAN)])
     open_vswitch.check_ports(PLAN)
     assert list(left) == []
 
 
 @pytest.mark.parametrize(
-    ("number", "error", "words"),
+    ("number", "error", "message"),
     [
         (-1, "could not open network device (No such device)", "No such device"),
         (77, NONE, "it has number 77"),
     ],
 )
 def test_a_wrong_port_is_named_at_once(
-    monkeypatch: pytest.MonkeyPatch, number: int, error: Any, words: str
+    monkeypatch: pytest.MonkeyPatch, number: int, error: Any, message: str
 ) -> None:
-    left = given(monkeypatch, [answers(PLAN, number=number, error=error), answers(PLAN)])
-    with pytest.raises(RunFailed, match=words) as failure:
+    left = given(
+        monkeypatch, [interface_rows(PLAN, number=number, error=error), interface_rows(PLAN)]
+    )
+    with pytest.raises(RunFailed, match=message) as failure:
         open_vswitch.check_ports(PLAN)
     assert PLAN.slots[0].port.name in str(failure.value)
     assert len(list(left)) == 1
@@ -60,6 +62,6 @@ def test_a_wrong_port_is_named_at_once(
 def test_a_number_that_never_comes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 1000, 3))
     monkeypatch.setattr(open_vswitch.time, "monotonic", lambda: float(next(clock)))
-    given(monkeypatch, [answers(PLAN, number=NONE, error=NONE)] * 50)
+    given(monkeypatch, [interface_rows(PLAN, number=NONE, error=NONE)] * 50)
     with pytest.raises(RunFailed, match="should be number"):
         open_vswitch.check_ports(PLAN)

@@ -1,4 +1,4 @@
-"""What counts as idle: time that nobody used, or only who gives way."""
+"""Available CPU time: idle, or used by SCHED_IDLE processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from testbed.backends.emu import sampling
-from testbed.backends.emu.sampling import Processors, gained_s, giving_way_s
+from testbed.backends.emu.sampling import Processors, gained_s, sched_idle_s
 
 BURN = """
 import os, sys, time
@@ -50,17 +50,17 @@ def autogroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("autogroup")
 def test_only_who_gives_way_is_counted(burner: tuple[str, int]) -> None:
     kind, pid = burner
-    assert (pid in giving_way_s()) == (kind == "idle")
+    assert (pid in sched_idle_s()) == (kind == "idle")
     if kind == "idle":
         first = sum(psutil.Process(pid).cpu_times()[:2])
-        counted = giving_way_s()[pid]
+        counted = sched_idle_s()[pid]
         last = sum(psutil.Process(pid).cpu_times()[:2])
         assert first <= counted <= last
 
 
 def test_between_sessions_nobody_gives_way(burner: tuple[str, int], autogroup: Path) -> None:
     autogroup.write_text("1\n")
-    assert burner[1] not in giving_way_s()
+    assert burner[1] not in sched_idle_s()
 
 
 def test_in_another_control_group_nobody_gives_way(tmp_path: Path) -> None:

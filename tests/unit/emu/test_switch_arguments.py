@@ -1,4 +1,4 @@
-"""What the switch is asked for: every bridge, port and number of the plan, marked as the run's."""
+"""Arguments of ovs-vsctl: every bridge, port and number of the plan, with the run's tag."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from testbed.engine.engine import Engine
 from testbed.runs.playing import dry_run, simulated
 from testbed.schedulers.registry import build_policy
 from testbed.spec.experiment import Experiment, PolicySpec
-from testbed.spec.load import parse_experiment
+from testbed.spec.experiment_file import parse_experiment
 
 FLAT = "topology: {kind: flat, nodes: 64}"
 TREE = "topology: {kind: tree, fanout: [4, 4], links: 1 Gbit/s, slots_per_server: 4}"

@@ -1,4 +1,4 @@
-"""How an agent ends: always with a report, whatever happens and whenever it is told to stop."""
+"""The end of an agent: always with a report, whatever happens and whenever it is stopped."""
 
 from __future__ import annotations
 
@@ -140,11 +140,11 @@ def test_a_caller_that_does_not_read_costs_samples_but_not_the_report(
         channel.finish_with(AgentReport(0, None, 1, (), (), 0.0, None, None), timeout_s=60)
         os._exit(0)
     channel._sock.close()
-    said = b""
+    output = b""
     while data := caller.recv(1 << 20):
-        said += data
+        output += data
     os.waitpid(pid, 0)
-    messages = [decode_message(text) for text in said.splitlines()]
+    messages = [decode_message(text) for text in output.splitlines()]
     samples = [m.at_ns for m in messages if isinstance(m, Progress)]
     assert isinstance(messages[-1], AgentReport)
     assert samples == list(range(len(samples)))

@@ -72,7 +72,7 @@ def test_nothing_to_send_is_no_transfer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "n_vms", "volume_bytes", "words"),
+    ("pattern", "n_vms", "volume_bytes", "message"),
     [
         ("star", 4, 1, "unknown pattern 'star'; known: ring, permutation, all-to-all"),
         ("ring", 1, 1, "nobody to send to"),
@@ -80,7 +80,7 @@ def test_nothing_to_send_is_no_transfer() -> None:
     ],
 )
 def test_what_cannot_be_is_refused_in_words(
-    pattern: str, n_vms: int, volume_bytes: int, words: str
+    pattern: str, n_vms: int, volume_bytes: int, message: str
 ) -> None:
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=message):
         transfers(pattern, n_vms, volume_bytes, Random(0))

@@ -157,7 +157,7 @@ def test_an_object_that_only_claims_to_be_a_plan_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "words"),
+    ("field", "value", "message"),
     [
         ("index", -1, "index: a whole number from 0"),
         ("index", True, "index: a whole number"),
@@ -176,13 +176,13 @@ def test_an_object_that_only_claims_to_be_a_plan_is_refused(
         ("stall_timeout_s", "30", "stall_timeout_s: a number"),
     ],
 )
-def test_a_wrong_field_of_a_plan_is_named(field: str, value: object, words: str) -> None:
-    with pytest.raises(ProtocolError, match=words):
+def test_a_wrong_field_of_a_plan_is_named(field: str, value: object, message: str) -> None:
+    with pytest.raises(ProtocolError, match=message):
         Plan.decode({**json.loads(encode(PLAN)), field: value})
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "words"),
+    ("field", "value", "message"),
     [
         ("id", "../../etc", "id: letters"),
         ("id", "vm0\n", "id: letters"),
@@ -196,9 +196,9 @@ def test_a_wrong_field_of_a_plan_is_named(field: str, value: object, words: str)
         ("cgroups", [7], r"cgroups\[0\]: a text"),
     ],
 )
-def test_a_wrong_field_of_a_spawn_request_is_named(field: str, value: object, words: str) -> None:
+def test_a_wrong_field_of_a_spawn_request_is_named(field: str, value: object, message: str) -> None:
     packet = {**json.loads(encode(SPAWN)), field: value}
-    with pytest.raises(ProtocolError, match=words):
+    with pytest.raises(ProtocolError, match=message):
         decode_request(json.dumps(packet).encode())
 
 

@@ -1,4 +1,4 @@
-"""Payload and wire: the derivation in numbers, and that the conversions never promise too much."""
+"""Payload and wire: the derivation in numbers; conversions never err upward."""
 
 from __future__ import annotations
 

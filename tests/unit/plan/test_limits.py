@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 from testbed.embedding.placement import Placement
 from testbed.plan.limits import (
     CATCH_UP_S,
+    DEFAULT_CLASS_MINOR,
     LINK_MINOR,
     RESERVED_CATCH_UP_S,
-    UNCLAIMED_MINOR,
     ByteFifo,
     HtbClass,
     HtbRoot,
     PrefixFilter,
     Section,
     TcLine,
+    borrowing_lines,
     burst_bytes,
-    closing_lines,
     limits_text,
     network_limits,
-    opening_lines,
+    no_borrowing_lines,
     port_queue_bytes,
     removal_lines,
     rerate_lines,
@@ -289,7 +289,7 @@ def test_buckets_and_queues_are_never_too_small_for_a_frame(rate: int) -> None:
 
 
 def test_class_numbers_of_tenants_never_meet_the_links_own() -> None:
-    assert (1 << 14) - 1 < UNCLAIMED_MINOR < LINK_MINOR <= 0xFFFF
+    assert (1 << 14) - 1 < DEFAULT_CLASS_MINOR < LINK_MINOR <= 0xFFFF
 
 
 def test_a_tenant_that_counts_by_its_vms_reserves_nothing_and_takes_turns() -> None:
@@ -309,7 +309,7 @@ def test_a_tenant_that_counts_by_its_vms_reserves_nothing_and_takes_turns() -> N
 
 def test_links_open_and_close_again() -> None:
     network = network_plan(tree([2], [1_000_000_000], 1))
-    (opening,), (closing,) = opening_lines(network), closing_lines(network)
+    (opening,), (closing,) = borrowing_lines(network), no_borrowing_lines(network)
     assert len(opening.lines) == 8
     assert "rate 1000000bit ceil 1000000000bit" in opening.lines[0].text()
     assert "rate 1000000bit ceil 1000000bit" in closing.lines[0].text()

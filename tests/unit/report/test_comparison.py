@@ -12,7 +12,7 @@ from testbed.results.folder import RunFolder
 from testbed.results.metrics import Summary
 from testbed.results.tables import conclude
 from testbed.runs.playing import dry_run
-from testbed.spec.load import load_experiment
+from testbed.spec.experiment_file import load_experiment
 
 NAMES = ("dcloud-gamma=0.12", "dcloud-ts", "vc")
 

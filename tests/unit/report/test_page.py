@@ -17,7 +17,7 @@ from testbed.results.folder import RunFolder
 from testbed.results.provenance import provenance
 from testbed.results.reading import event_from_json
 from testbed.results.tables import conclude_all
-from testbed.spec.expectation import Expectation
+from testbed.spec.experiment import Expectation
 from tests.unit.results import sample
 from tests.unit.results.written import FIG10, NOW, mutate, one, write_run
 

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from testbed.report.result_tables import verdict_table
 from testbed.results.tables import Results
-from testbed.spec.expectation import Band, Expectation
+from testbed.spec.experiment import Band, Expectation
 from tests.unit.results import sample
 from tests.unit.results.written import FIG10, write_run
 

@@ -8,7 +8,7 @@ from testbed.report.labels import Headline, headline
 from testbed.results.audit import Audit, Result
 from testbed.results.metrics import Fidelity, tally
 from testbed.results.tables import evaluate
-from testbed.spec.expectation import Expectation
+from testbed.spec.experiment import Expectation
 from tests.unit.results import sample
 from tests.unit.results.written import FIG10
 

@@ -23,7 +23,7 @@ from testbed import events
 from testbed.results.audit import Audit, audit
 from testbed.results.metrics import Summary
 from testbed.results.tables import JOB_COLUMNS, LINK_COLUMNS
-from testbed.spec.expectation import ApplicationExpectation, Band, Expectation
+from testbed.spec.experiment import ApplicationExpectation, Band, Expectation
 from tests.unit.results import sample
 from tests.unit.results.written import FIG10, Record, write_run
 

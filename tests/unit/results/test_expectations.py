@@ -7,7 +7,7 @@ import pytest
 from testbed.results import tables
 from testbed.results.metrics import Fidelity, JobRow, tally
 from testbed.results.tables import Verdicts, evaluate
-from testbed.spec.expectation import ApplicationExpectation, Band, Expectation
+from testbed.spec.experiment import ApplicationExpectation, Band, Expectation
 from tests.unit.results import sample
 
 ROWS = tuple(tally(sample.main_example()).rows())

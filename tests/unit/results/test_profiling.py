@@ -19,8 +19,8 @@ from testbed.results.bandwidth_sweep import (
     sweep_of_rows,
 )
 from testbed.results.metrics import JobRow
-from testbed.spec.profile import read_profile
-from testbed.spec.sourced import Ladder
+from testbed.spec.experiment import BandwidthSweep
+from testbed.spec.job_entries import read_profile
 
 MBIT = 10**6
 
@@ -115,7 +115,7 @@ def row(
     )  # fmt: skip
 
 
-LADDER = Ladder("app", (100, 200), 2, 0.02)
+LADDER = BandwidthSweep("app", (100, 200), 2, 0.02)
 ROWS = [row("a", 200, 4.0), row("b", 100, 8.0), row("c", 200, 4.2), row("d", 100, 8.2)]
 
 

@@ -21,7 +21,7 @@ from testbed.results.folder import RunFolder
 from testbed.results.tables import conclude, topology_record
 from testbed.runs.playing import dry_run
 from testbed.schedulers.registry import build_policy
-from testbed.spec.load import load_experiment
+from testbed.spec.experiment_file import load_experiment
 from tests.unit.results.written import NOW, write_resolved
 from tests.unit.workload.traces import skip_without_traces_of
 from topologies.datacentre import DataCentre

@@ -12,7 +12,7 @@ from typing import Any
 from testbed.events import Event, JobSubmitted, RunStarted
 from testbed.results.folder import RunFolder
 from testbed.results.tables import Results, conclude
-from testbed.spec.expectation import ApplicationExpectation, Band, Expectation
+from testbed.spec.experiment import ApplicationExpectation, Band, Expectation
 
 NOW = datetime(2026, 11, 20, 14, 15, 0, tzinfo=UTC)
 FIG10 = Expectation(

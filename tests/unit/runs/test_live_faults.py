@@ -20,14 +20,14 @@ import pytest
 from jobs.live.agent_pool import AgentPoolError
 from testbed.backends.emu import cleanup, cleanup_journal
 from testbed.backends.emu import live_backend as emu
-from testbed.backends.emu.cleanup_journal import Ledger, Netns
+from testbed.backends.emu.cleanup_journal import CleanupJournal, Netns
 from testbed.backends.emu.emulation import LiveOptions
 from testbed.errors import RunFailed
 from testbed.results.folder import RunFolder
 from testbed.runs import live_run
 from testbed.runs.playing import RunRecord
-from testbed.spec.load import load_experiment
-from tests.support.fake_emulation import SCALE_RATE, FakeWorld
+from testbed.spec.experiment_file import load_experiment
+from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
 
 FILE = """
 name: faults
@@ -42,7 +42,7 @@ workload:
 """
 WHOLE = {"spec.yaml", "events.jsonl", "jobs.csv", "links.csv", "summary.json", "report.html"}
 
-Prepare = Callable[[FakeWorld], None]
+Prepare = Callable[[FakeEmulation], None]
 Run = Callable[..., list[RunRecord]]
 
 
@@ -60,13 +60,13 @@ def run(tmp_path: Path, top: RunFolder, monkeypatch: pytest.MonkeyPatch) -> Run:
         path.write_text(FILE % (SCALE_RATE, policies))
 
         @contextmanager
-        def fake(datacentre: Any, *_: Any) -> Iterator[FakeWorld]:
-            emulation = FakeWorld(datacentre, (3,) * 4)
+        def fake(datacentre: Any, *_: Any) -> Iterator[FakeEmulation]:
+            emulation = FakeEmulation(datacentre, (3,) * 4)
             emulation.agents.otherwise_s = 0.05
             prepare(emulation)
             yield emulation
 
-        monkeypatch.setattr(live_run, "live_world", fake)
+        monkeypatch.setattr(live_run, "emulate", fake)
         show = live_run.LiveRun(lambda _: None, lambda *_: nullcontext(lambda _: None))
         return live_run.run_live(load_experiment(path), top, LiveOptions(), show, ["testbed"])
 
@@ -83,19 +83,19 @@ def test_nothing_spoilt(run: Run, top: RunFolder) -> None:
     assert {path.name for path in top.path.iterdir()} >= WHOLE
 
 
-def test_a_rehearsal_that_does_not_connect_is_found_invalid_and_jobs_go_on(
+def test_a_load_test_that_does_not_connect_is_found_invalid_and_jobs_go_on(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(emu, "READY_TIMEOUT_S", 0.3)
-    emulations: list[FakeWorld] = []
+    emulations: list[FakeEmulation] = []
 
-    def spoil(emulation: FakeWorld) -> None:
+    def spoil(emulation: FakeEmulation) -> None:
         emulations.append(emulation)
-        emulation.agents.deaf = lambda name: name.startswith("rehearsal.b")
+        emulation.agents.deaf = lambda name: name.startswith("preflight.b")
 
     (one,) = run(spoil)
     assert one.results.summary.fidelity.verdict == "invalid"
-    assert "could not be rehearsed" in " ".join(one.results.summary.fidelity.reasons)
+    assert "could not be load-tested" in " ".join(one.results.summary.fidelity.reasons)
     assert one.results.summary.finished == 2
     assert not emulations[0].here
     assert not emulations[0].agents.alive
@@ -120,7 +120,7 @@ def test_a_disk_that_is_full_when_all_is_to_be_written_down(
 
 
 def test_a_fork_server_that_ends_between_two_polls(run: Run, top: RunFolder) -> None:
-    def spoil(emulation: FakeWorld) -> None:
+    def spoil(emulation: FakeEmulation) -> None:
         spawn = emulation.spawn
 
         def gone(name: str, *more: Any) -> None:
@@ -150,7 +150,7 @@ def test_what_asks_again_to_end_is_heard_when_all_is_written_down(
 
     monkeypatch.setattr(live_run, "conclude_run", interrupted)
 
-    def spoil(emulation: FakeWorld) -> None:
+    def spoil(emulation: FakeEmulation) -> None:
         def ended(tenant: Any) -> None:
             if tenant.job_id == "b":
                 raise KeyboardInterrupt
@@ -168,7 +168,7 @@ def test_what_asks_again_to_end_is_heard_when_all_is_written_down(
 def test_of_several_policies_those_that_ran_are_summed_up(run: Run, top: RunFolder) -> None:
     seen: list[str] = []
 
-    def spoil(emulation: FakeWorld) -> None:
+    def spoil(emulation: FakeEmulation) -> None:
         def gone(tenant: Any) -> None:
             seen.append(tenant.job_id)
             if seen.count("a") == 2:
@@ -190,8 +190,8 @@ def test_a_network_goes_though_its_ledgers_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "runs").mkdir()
-    ledger = Ledger.create("test", tmp_path)
-    ledger.add([Netns("nobody-s0v0")])
+    journal = CleanupJournal.create("test", tmp_path)
+    journal.add([Netns("nobody-s0v0")])
     grace = tmp_path / "rcu"
     grace.write_text("0")
     removed: list[str] = []
@@ -200,7 +200,7 @@ def test_a_network_goes_though_its_ledgers_disk_is_full(
         cleanup, "_remove_listed", lambda entries, *_, **__: removed.extend(e.name for e in entries)
     )
     monkeypatch.setattr(os, "write", full)
-    cleanup.remove_network(ledger)
+    cleanup.remove_network(journal)
     assert removed == ["nobody-s0v0"]
     assert grace.read_text() == "0"
-    assert not ledger.entries
+    assert not journal.entries

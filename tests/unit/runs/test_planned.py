@@ -8,7 +8,7 @@ import pytest
 
 from testbed.errors import BadInput
 from testbed.runs.planned import planned
-from testbed.spec.load import load_experiment, parse_experiment
+from testbed.spec.experiment_file import load_experiment, parse_experiment
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

@@ -17,7 +17,7 @@ from testbed.results.folder import RunFolder
 from testbed.runs.playing import RunRecord, dry_run, run_simulated
 from testbed.runs.profiled import Profiled, profiled
 from testbed.spec.experiment import Experiment
-from testbed.spec.load import load_experiment
+from testbed.spec.experiment_file import load_experiment
 
 APPLICATION = """\
 name: wordcount

@@ -18,7 +18,7 @@ from testbed.results.folder import EVENTS, EventLog
 from testbed.runs.backend_trace import TRACE, ReplayBackend, TracingBackend
 from testbed.runs.playing import play
 from testbed.spec.experiment import Experiment, PolicySpec
-from testbed.spec.load import load_experiment
+from testbed.spec.experiment_file import load_experiment
 
 FILE = """
 name: replay

@@ -9,7 +9,7 @@ import pytest
 from testbed import events
 from testbed.results.comparison import decisions
 from testbed.runs.playing import dry_run
-from testbed.spec.load import load_experiment
+from testbed.spec.experiment_file import load_experiment
 from tests.unit.workload.traces import skip_without_traces_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

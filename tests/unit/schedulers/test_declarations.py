@@ -15,9 +15,9 @@ from testbed.results.folder import RESOLVED, RunFolder
 from testbed.runs.playing import begin_folder
 from testbed.schedulers.policy import CLAIMS, Parameter, PolicyKind
 from testbed.schedulers.registry import by_name, known_policies, policy_kind
-from testbed.spec.load import parse_experiment
-from testbed.spec.problems import SpecErrors
-from testbed.spec.schema import experiment_schema
+from testbed.spec.document import SpecErrors
+from testbed.spec.experiment_file import parse_experiment
+from testbed.spec.json_schema import experiment_schema
 
 MODULE = """
 from dataclasses import dataclass

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.request import JobRequest
-from jobs.workload.parallel import Requests
-from jobs.workload.records import jobs_of
-from jobs.workload.swf import read_swf
+from jobs.workload.parallel_jobs import Requests
+from jobs.workload.swf import jobs_of, read_swf
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.embedding.base import embedder

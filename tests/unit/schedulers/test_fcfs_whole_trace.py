@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.workload.parallel import Requests
-from jobs.workload.records import jobs_of
-from jobs.workload.swf import read_swf
+from jobs.workload.parallel_jobs import Requests
+from jobs.workload.swf import jobs_of, read_swf
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.embedding.base import embedder

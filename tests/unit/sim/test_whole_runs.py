@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.workload.arrivals import DayAndNight
-from jobs.workload.laws import Law
-from jobs.workload.tenants import READINGS
+from jobs.workload.distributions import NormalDistribution
+from jobs.workload.tenants import INTERPRETATIONS, DayAndNight
 from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.embedding.base import embedder
@@ -26,7 +25,7 @@ from testbed.results.tables import conclude
 from testbed.runs.playing import dry_run
 from testbed.schedulers.registry import build_policy
 from testbed.spec.experiment import Experiment
-from testbed.spec.load import load_experiment
+from testbed.spec.experiment_file import load_experiment
 from topologies.tree import tree
 
 pytestmark = pytest.mark.slow
@@ -75,7 +74,8 @@ topology: {rng.choice(TOPOLOGIES)}
 embedder: {rng.choice(["oktopus", "exact"])}
 policies: [{policy}]
 workload: {{{arrivals}, {error}{services}{ratio}
-  reading: {rng.choice(sorted(READINGS))}, pattern: {rng.choice(["permutation", "all-to-all"])},
+  reading: {rng.choice(sorted(INTERPRETATIONS))},
+  pattern: {rng.choice(["permutation", "all-to-all"])},
   vms: {{mean: {rng.randint(1, 9)}}}, bandwidth: {{mean: {rng.randint(10, 700)} Mbit/s}},
   duration: {{mean: {rng.randint(1, 90)} min}}}}
 """
@@ -178,10 +178,12 @@ def decided(experiment: Experiment) -> list[tuple[tuple[object, ...], list[float
 
 
 @pytest.mark.parametrize("by", ["oktopus", "exact"])
-@pytest.mark.parametrize("reading", sorted(READINGS))
+@pytest.mark.parametrize("reading", sorted(INTERPRETATIONS))
 def test_where_deadlines_leave_no_room_dcloud_decides_as_vc(by: str, reading: str) -> None:
     dc = tree([3, 4, 5], [6 * 10**9, 3 * 10**9, 10**9], 4)
-    tenants = replace(READINGS[reading](n=12, p_s=1800.0), ratio=Law(1.0, 0.0, 1.0))
+    tenants = replace(
+        INTERPRETATIONS[reading](n=12, p_s=1800.0), ratio=NormalDistribution(1.0, 0.0, 1.0)
+    )
     jobs = tenants.requests(DayAndNight(30.0, span_s=4 * 3600.0), 11)
     runs: dict[str, list[events.Event]] = {"vc": [], "dcloud": []}
     for name, log in runs.items():

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.spec.load import parse_experiment
-from testbed.spec.problems import SpecErrors
+from testbed.spec.document import SpecErrors
+from testbed.spec.experiment_file import parse_experiment
 
 GOOD = """\
 name: base

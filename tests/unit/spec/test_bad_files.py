@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from testbed.spec import document
-from testbed.spec.document import MAX_FILE_BYTES, read_text
-from testbed.spec.load import load_experiment, parse_experiment
-from testbed.spec.problems import SpecErrors
+from testbed.spec.document import MAX_FILE_BYTES, SpecErrors, read_text
+from testbed.spec.experiment_file import load_experiment, parse_experiment
 
 BAD = sorted((Path(__file__).parent / "bad").glob("*.yaml"))
 

@@ -13,9 +13,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testbed.spec.document import SpecErrors
 from testbed.spec.experiment import Experiment
-from testbed.spec.load import load_experiment, parse_experiment
-from testbed.spec.problems import SpecErrors
+from testbed.spec.experiment_file import load_experiment, parse_experiment
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 TEXTS = [path.read_text("utf-8") for path in EXAMPLES]

@@ -9,10 +9,16 @@ import pytest
 
 from jobs.demand import Compute, DemandCurve, Iperf3
 from jobs.request import JobRequest
-from testbed.spec.expectation import ApplicationExpectation, Band, Expectation
-from testbed.spec.experiment import Experiment, PolicySpec, Scale
-from testbed.spec.load import load_experiment, parse_experiment
-from testbed.spec.problems import SpecErrors
+from testbed.spec.document import SpecErrors
+from testbed.spec.experiment import (
+    ApplicationExpectation,
+    Band,
+    Expectation,
+    Experiment,
+    PolicySpec,
+    Scale,
+)
+from testbed.spec.experiment_file import load_experiment, parse_experiment
 from tests.unit.workload.traces import skip_without_traces_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

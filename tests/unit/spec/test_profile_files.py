@@ -8,8 +8,8 @@ import pytest
 
 from jobs.job_profile import Profile, linear_profile
 from testbed.errors import BadInput
-from testbed.spec.load import load_experiment
-from testbed.spec.profile import profile_text, read_profile
+from testbed.spec.experiment_file import load_experiment
+from testbed.spec.job_entries import profile_text, read_profile
 
 HEAD = """\
 topology: {kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 2}

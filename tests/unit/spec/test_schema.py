@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from testbed.spec.load import load_experiment, parse_experiment
-from testbed.spec.problems import SpecErrors
-from testbed.spec.schema import experiment_schema
+from testbed.spec.document import SpecErrors
+from testbed.spec.experiment_file import load_experiment, parse_experiment
+from testbed.spec.json_schema import experiment_schema
 from tests.unit.workload.traces import skip_without_traces_of
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))

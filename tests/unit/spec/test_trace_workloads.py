@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from testbed.cli.main import run
+from testbed.spec.document import SpecErrors
 from testbed.spec.experiment import Experiment
-from testbed.spec.load import parse_experiment
-from testbed.spec.problems import SpecErrors
+from testbed.spec.experiment_file import parse_experiment
 
 FLAT = "topology: {kind: flat, nodes: 10}\n"
 TREE = "topology: {kind: tree, fanout: [5], links: 1 Gbit/s, slots_per_server: 2}\n"

@@ -5,12 +5,12 @@ import pytest
 
 from testbed.plan.network_plan import network_plan
 from topologies.fat_tree import fat_tree
-from topologies.mininet import mininet_topo
+from topologies.mininet_topo import mininet_topo
 from topologies.tree import tree
 
 
 def test_importing_it_does_not_import_mininet() -> None:
-    code = "import sys, topologies.mininet; sys.exit('mininet' in sys.modules)"
+    code = "import sys, topologies.mininet_topo; sys.exit('mininet' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 

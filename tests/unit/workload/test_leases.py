@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.workload.distributions import stratified
 from jobs.workload.leases import SIZES, LeaseMix, requests_of
-from jobs.workload.lwf import Lease
-from jobs.workload.strata import stratified
+from jobs.workload.lwf import LeaseRecord
 from jobs.workload.swim import read_swim
-from testbed.spec.load import parse_experiment
-from testbed.spec.problems import SpecErrors
+from testbed.spec.document import SpecErrors
+from testbed.spec.experiment_file import parse_experiment
 from tests.unit.workload.traces import trace
 
 SITE = "topology: {kind: flat, nodes: 10, slots_per_server: 6}\n"
@@ -44,12 +44,14 @@ def test_no_lease_lasts_less_than_the_shortest() -> None:
 
 
 def test_a_lease_is_a_request_that_knows_its_type_and_hides_its_real_duration() -> None:
-    ahead = Lease("a", "AR", 5.0, 50.0, 100.0, 3, 2, 512, 80.0)
+    ahead = LeaseRecord("a", "AR", 5.0, 50.0, 100.0, 3, 2, 512, 80.0)
     (job,) = requests_of([ahead])
     assert (job.n_vms, job.demand.cores, job.demand.memory_mib) == (3, 2, 512)
     assert (job.demand.lease_type, job.submit_s, job.demand.wanted_s) == ("advance", 5.0, 50.0)
     assert (job.duration_s, job.true_duration_s) == (100.0, 80.0)
-    others = requests_of([Lease("b", "IM", 1, 1, 9, 1), Lease("c", "BE", 2, None, 9, 1)])
+    others = requests_of(
+        [LeaseRecord("b", "IM", 1, 1, 9, 1), LeaseRecord("c", "BE", 2, None, 9, 1)]
+    )
     assert [job.demand.lease_type for job in others] == ["immediate", "best-effort"]
     assert [job.demand.wanted_s for job in others] == [None, None]
     assert requests_of([ahead], memory=False)[0].demand.memory_mib == 0

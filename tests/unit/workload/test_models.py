@@ -1,4 +1,4 @@
-"""Workload models: what their laws promise, what they draw, and that a seed settles all of it."""
+"""Workload models: their distributions, their jobs, and that a seed decides all of it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from scipy.integrate import quad
 
 from jobs.workload.feitelson import FeitelsonStyle
 from jobs.workload.jann import HyperErlang, JannStyle
-from jobs.workload.models import Model
-from jobs.workload.parallel import ParallelJobs
+from jobs.workload.parallel_jobs import ParallelJobs, WorkloadModel
 
-MODELS: list[Model] = [FeitelsonStyle(jobs=3000), JannStyle(jobs=3000)]
+MODELS: list[WorkloadModel] = [FeitelsonStyle(jobs=3000), JannStyle(jobs=3000)]
 
 
 def columns(jobs: ParallelJobs) -> list[list[float]]:
@@ -21,14 +20,14 @@ def columns(jobs: ParallelJobs) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
-def test_a_seed_settles_the_jobs_and_another_one_changes_them(model: Model) -> None:
+def test_a_seed_settles_the_jobs_and_another_one_changes_them(model: WorkloadModel) -> None:
     one = model.draw(1, 320, 0.7)
     assert columns(one) == columns(model.draw(1, 320, 0.7))
     assert columns(one) != columns(model.draw(2, 320, 0.7))
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
-def test_jobs_are_in_order_numbered_and_within_the_sizes(model: Model) -> None:
+def test_jobs_are_in_order_numbered_and_within_the_sizes(model: WorkloadModel) -> None:
     jobs = model.draw(3, 320, 0.7)
     assert len(jobs) == 3000
     assert jobs.number.tolist() == list(range(1, 3001))
@@ -48,17 +47,17 @@ def test_jobs_are_in_order_numbered_and_within_the_sizes(model: Model) -> None:
     ],
     ids=["feitelson", "jann"],
 )
-def test_what_is_drawn_is_what_the_laws_were_set_to(
-    model: Model, tolerances: tuple[float, ...]
+def test_jobs_have_the_metrics_that_the_distributions_were_set_to(
+    model: WorkloadModel, tolerances: tuple[float, ...]
 ) -> None:
     drawn = [model.calibration(model.draw(seed, 320, 0.7)) for seed in range(10)]
     for k, tolerance in enumerate(tolerances):
-        mean = np.mean([figures[k].drawn for figures in drawn])
+        mean = np.mean([figures[k].found for figures in drawn])
         assert mean == pytest.approx(drawn[0][k].wanted, rel=tolerance), drawn[0][k].what
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
-def test_arrivals_are_drawn_near_the_load(model: Model) -> None:
+def test_arrivals_are_drawn_near_the_load(model: WorkloadModel) -> None:
     loads = [model.draw(seed, 320, 0.7).load(320) for seed in range(10)]
     assert np.mean(loads) == pytest.approx(0.7, rel=0.15)
 
@@ -93,8 +92,8 @@ def test_repeated_runs_follow_each_other_at_the_distance_of_their_running_time()
 def test_a_hyper_erlang_law_has_the_moments_it_is_given(
     mean: float, extra: float, order: int
 ) -> None:
-    law = HyperErlang(mean, 1 / order + extra, order)
-    ratio = (1 + law.cv2) * order / (order + 1)
+    distribution = HyperErlang(mean, 1 / order + extra, order)
+    ratio = (1 + distribution.cv2) * order / (order + 1)
     first = 0.5 * (1 + np.sqrt(max(0.0, (ratio - 1) / ratio)))
     factorial = float(np.prod(np.arange(1, order)))
 
@@ -106,7 +105,7 @@ def test_a_hyper_erlang_law_has_the_moments_it_is_given(
         return total
 
     moments = [quad(lambda x, k=k: x**k * density(x), 0, np.inf, limit=200)[0] for k in range(3)]
-    assert moments == pytest.approx([1.0, 1.0, 1.0 + law.cv2], rel=1e-4)
+    assert moments == pytest.approx([1.0, 1.0, 1.0 + distribution.cv2], rel=1e-4)
 
 
 def test_hyper_erlang_draws_have_those_moments_too() -> None:

@@ -7,9 +7,9 @@ from statistics import mean, median
 
 import pytest
 
-from jobs.workload.lines import TraceErrors
-from jobs.workload.lwf import Lease, read_lwf
+from jobs.workload.lwf import LeaseRecord, read_lwf
 from jobs.workload.swim import SwimJob, read_swim
+from jobs.workload.traces import TraceErrors
 from tests.unit.workload.traces import trace
 
 
@@ -89,11 +89,13 @@ XML = """\
 
 def test_leases_in_xml(tmp_path: Path) -> None:
     assert read_lwf(written(tmp_path, XML)).leases == (
-        Lease("lease-00001", "BE", 10.5, None, 3600.0, 3, 2, 512, 600.0, preemptible=True, line=4),
-        Lease(
+        LeaseRecord(
+            "lease-00001", "BE", 10.5, None, 3600.0, 3, 2, 512, 600.0, preemptible=True, line=4
+        ),
+        LeaseRecord(
             "lease-00002", "AR", 60.0, 93600.0, 450.0, 1, 1, 1024, None, preemptible=False, line=12
         ),
-        Lease(
+        LeaseRecord(
             "lease-00003", "IM", 120.0, 120.0, 450.0, 1, 1, 1024, None, preemptible=False, line=18
         ),
     )
@@ -102,7 +104,7 @@ def test_leases_in_xml(tmp_path: Path) -> None:
 def test_leases_of_one_line(tmp_path: Path) -> None:
     text = "0 86400 1886 1800 22 1 1024 0 'NONE.img' 600\n5 -1 60 60 2 4 512 0 x 600\n"
     assert read_lwf(written(tmp_path, text)).leases == (
-        Lease(
+        LeaseRecord(
             "lease-00001",
             "AR",
             0.0,
@@ -115,7 +117,9 @@ def test_leases_of_one_line(tmp_path: Path) -> None:
             preemptible=False,
             line=1,
         ),
-        Lease("lease-00002", "BE", 5.0, None, 60.0, 2, 4, 512, None, preemptible=True, line=2),
+        LeaseRecord(
+            "lease-00002", "BE", 5.0, None, 60.0, 2, 4, 512, None, preemptible=True, line=2
+        ),
     )
 
 

@@ -9,11 +9,15 @@ from hypothesis import strategies as st
 
 from jobs.demand import Compute
 from jobs.request import JobRequest
-from jobs.workload.hose_demand import CAP_BPS, HoseDemand
-from jobs.workload.models import in_order
-from jobs.workload.parallel import NoSpan, ParallelJobs, Requests
-from jobs.workload.records import jobs_of
-from jobs.workload.swf import read_swf
+from jobs.workload.parallel_jobs import (
+    CAP_BPS,
+    HoseDemand,
+    NoSpan,
+    ParallelJobs,
+    Requests,
+    in_order,
+)
+from jobs.workload.swf import jobs_of, read_swf
 from tests.unit.workload.traces import KTH, NASA, trace
 
 
@@ -84,15 +88,13 @@ def test_cpu_use_is_all_of_a_node_for_one_process_and_uniform_for_several() -> N
 
 def test_what_schedulers_are_told_of_cpu_use_can_be_wrong_or_nothing() -> None:
     true = jobs(*((float(k), 3, 10.0) for k in range(500))).with_cpu_use(0.4, 1.0, 1)
-    for job in Requests(true.with_cpu_told(0.1, 2)):
+    for job in Requests(true.with_cpu_error(0.1, 2)):
         assert isinstance(job.demand.cpu_estimate, tuple)
         for use, told in zip(job.cpu_uses, job.demand.cpu_estimate, strict=True):
             assert abs(use - told) <= 0.1001
             assert 0 < told <= 1
-    assert {job.demand.cpu_estimate for job in Requests(true.with_cpu_said_to_be(0.7))} == {
-        (0.7,) * 3
-    }
-    assert [job.demand.cpu_use for job in Requests(true.with_cpu_told(0.1, 2))] == [
+    assert {job.demand.cpu_estimate for job in Requests(true.with_cpu_stated(0.7))} == {(0.7,) * 3}
+    assert [job.demand.cpu_use for job in Requests(true.with_cpu_error(0.1, 2))] == [
         job.demand.cpu_use for job in Requests(true)
     ]
 

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.workload.lines import TraceErrors
-from jobs.workload.records import jobs_of
-from jobs.workload.swf import NAMES, Swf, read_swf
+from jobs.workload.swf import NAMES, Swf, jobs_of, read_swf
+from jobs.workload.traces import TraceErrors
 from tests.unit.workload.traces import KTH, NASA, trace
 
 HEADER = """\
@@ -205,7 +204,7 @@ def test_records_become_jobs_and_what_cannot_is_counted_by_reason(tmp_path: Path
         "cancelled before it ran": 1,
         "running time unknown": 1,
     }
-    assert taken.mended == {
+    assert taken.repaired == {
         "processors neither requested nor allocated: 1 taken": 1,
         "running time below 1 s raised to it": 1,
         "requested time below the running time raised to it": 1,
@@ -227,7 +226,7 @@ def test_kth_as_published() -> None:
     taken = jobs_of(read_swf(trace(KTH)))
     assert len(taken.jobs) == 28_476
     assert taken.skipped == {}
-    assert taken.mended == {
+    assert taken.repaired == {
         "processors neither requested nor allocated: 1 taken": 1,
         "running time below 1 s raised to it": 8,
         "requested time below the running time raised to it": 475,

@@ -1,4 +1,4 @@
-"""Drawn workloads: reproducible, common random numbers, the laws they claim to follow."""
+"""Synthetic workloads: reproducible, common random numbers, the distributions they follow."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.workload.arrivals import HOUR_S, Batch, DayAndNight
-from jobs.workload.laws import Law
-from jobs.workload.streams import stream
-from jobs.workload.tenants import READINGS, ProfilingError, Tenants, literal, reading_g
+from jobs.workload.distributions import NormalDistribution, stream
+from jobs.workload.tenants import (
+    HOUR_S,
+    INTERPRETATIONS,
+    Batch,
+    DayAndNight,
+    ProfilingError,
+    Tenants,
+    interpretation_g,
+    literal,
+)
 
 
 def test_streams_are_told_apart_by_seed_and_name() -> None:
@@ -35,36 +42,38 @@ def test_streams_are_told_apart_by_seed_and_name() -> None:
 def test_draws_respect_their_floor_and_their_prefix(
     mean: float, spread: float, rule: str, count: int
 ) -> None:
-    law = Law(mean, spread * mean, 1.0, rule)  # type: ignore[arg-type]
-    many = law.draw(7, "x", 60)
+    normal = NormalDistribution(mean, spread * mean, 1.0, rule)  # type: ignore[arg-type]
+    many = normal.draw(7, "x", 60)
     assert np.all(many >= 1.0)
-    assert np.array_equal(law.draw(7, "x", count), many[:count])
+    assert np.array_equal(normal.draw(7, "x", count), many[:count])
 
 
 @pytest.mark.parametrize("rule", ["redraw", "clamp"])
 @pytest.mark.parametrize(("mean", "sigma"), [(10.0, 20.0), (10.0, 2.0), (0.0, 3.0), (5.0, 0.0)])
 def test_the_stated_mean_is_the_mean_of_the_draws(rule: str, mean: float, sigma: float) -> None:
-    law = Law(mean, sigma, 1.0, rule)  # type: ignore[arg-type]
-    drawn = law.draw(3, "x", 200_000)
-    assert drawn.mean() == pytest.approx(law.true_mean(), abs=5 * (sigma + 0.01) / math.sqrt(2e5))
+    normal = NormalDistribution(mean, sigma, 1.0, rule)  # type: ignore[arg-type]
+    values = normal.draw(3, "x", 200_000)
+    assert values.mean() == pytest.approx(
+        normal.true_mean(), abs=5 * (sigma + 0.01) / math.sqrt(2e5)
+    )
 
 
 def test_redrawing_keeps_what_was_good_and_replaces_the_rest() -> None:
-    clamped = Law(1.0, 2.0, 1.0, "clamp").draw(5, "x", 1000)
-    redrawn = Law(1.0, 2.0, 1.0).draw(5, "x", 1000)
+    clamped = NormalDistribution(1.0, 2.0, 1.0, "clamp").draw(5, "x", 1000)
+    redrawn = NormalDistribution(1.0, 2.0, 1.0).draw(5, "x", 1000)
     good = clamped > 1.0
     assert np.array_equal(clamped[good], redrawn[good])
     assert np.all(redrawn[~good] != 1.0)
 
 
 def test_means_and_rates_share_their_random_numbers() -> None:
-    few = reading_g(r=5.0).requests(DayAndNight(40.0), 9)
-    many = reading_g(r=5.0).requests(DayAndNight(160.0), 9)
+    few = interpretation_g(r=5.0).requests(DayAndNight(40.0), 9)
+    many = interpretation_g(r=5.0).requests(DayAndNight(160.0), 9)
     assert [j.n_vms for j in few] == [j.n_vms for j in many][: len(few)]
     assert [j.duration_s for j in few] == [j.duration_s for j in many][: len(few)]
     by_day = [j.submit_s for j in few if j.submit_s < 12 * HOUR_S]
     assert by_day == pytest.approx([4 * j.submit_s for j in many][: len(by_day)])
-    wide = reading_g(b_bps=500e6).requests(DayAndNight(40.0), 9)
+    wide = interpretation_g(b_bps=500e6).requests(DayAndNight(40.0), 9)
     assert [j.n_vms for j in few] == [j.n_vms for j in wide]
 
 
@@ -91,7 +100,7 @@ def test_a_span_that_ends_by_day_and_a_night_without_arrivals() -> None:
 
 
 def test_reading_g_asks_for_about_twice_the_product_of_its_means() -> None:
-    tenants = reading_g()
+    tenants = interpretation_g()
     assert tenants.vms.true_mean() * tenants.duration.true_mean() == pytest.approx(
         2.06 * 120 * HOUR_S, rel=0.005
     )
@@ -104,7 +113,12 @@ def test_reading_g_asks_for_about_twice_the_product_of_its_means() -> None:
 
 
 def test_a_ratio_clamped_to_one_leaves_no_room_at_all() -> None:
-    tenants = Tenants(Law(5, 1, 1), Law(1e6, 0, 1), Law(60, 30, 60), Law(1.0, 0.447, 1.0, "clamp"))
+    tenants = Tenants(
+        NormalDistribution(5, 1, 1),
+        NormalDistribution(1e6, 0, 1),
+        NormalDistribution(60, 30, 60),
+        NormalDistribution(1.0, 0.447, 1.0, "clamp"),
+    )
     jobs = tenants.requests(Batch(500), 1)
     tight = [j for j in jobs if j.deadline_s == j.duration_s]
     assert len(tight) == pytest.approx(250, abs=60)
@@ -112,16 +126,18 @@ def test_a_ratio_clamped_to_one_leaves_no_room_at_all() -> None:
 
 
 def test_ids_sort_by_arrival() -> None:
-    jobs = reading_g().requests(DayAndNight(160.0), 4)
+    jobs = interpretation_g().requests(DayAndNight(160.0), 4)
     assert [j.id for j in jobs] == sorted(j.id for j in jobs)
     assert jobs[0].id == "job-00000"
 
 
 def test_profiling_errors_change_the_true_duration_alone() -> None:
-    plain = reading_g().requests(Batch(300), 2)
+    plain = interpretation_g().requests(Batch(300), 2)
     from dataclasses import replace
 
-    wrong = replace(reading_g(), profiling_error=ProfilingError(-0.2, 0.3)).requests(Batch(300), 2)
+    wrong = replace(interpretation_g(), profiling_error=ProfilingError(-0.2, 0.3)).requests(
+        Batch(300), 2
+    )
     for a, b in zip(plain, wrong, strict=True):
         assert a == replace(b, true_duration_s=None)
         assert b.true_duration_s is not None
@@ -133,16 +149,16 @@ def test_profiling_errors_change_the_true_duration_alone() -> None:
 
 def test_the_literal_reading_is_far_wider() -> None:
     assert literal().vms.true_mean() > 4 * 120
-    assert set(READINGS) == {"G", "literal", "literal-clamped"}
+    assert set(INTERPRETATIONS) == {"G", "literal", "literal-clamped"}
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Law(-1.0, 1.0, 1.0),
-        lambda: Law(math.nan, 1.0, 1.0),
-        lambda: Law(1.0, -1.0, 1.0),
-        lambda: Law(1.0, 1.0, 100.0),
+        lambda: NormalDistribution(-1.0, 1.0, 1.0),
+        lambda: NormalDistribution(math.nan, 1.0, 1.0),
+        lambda: NormalDistribution(1.0, -1.0, 1.0),
+        lambda: NormalDistribution(1.0, 1.0, 100.0),
         lambda: DayAndNight(-1.0),
         lambda: DayAndNight(1.0, night_factor=math.inf),
         lambda: DayAndNight(1.0, span_s=0.0),

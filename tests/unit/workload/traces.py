@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.workload.known import PUBLISHED, published
-from testbed.spec.files import find_file
+from jobs.workload.traces import PUBLISHED, published
+from testbed.spec.document import find_file
 
 KTH = "KTH-SP2-1996-2.1-cln.swf.gz"
 NASA = "NASA-iPSC-1993-3.1-cln.swf.gz"

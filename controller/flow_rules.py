@@ -1,0 +1,288 @@
+"""From a tenant to the rules its switches need. Pure: values in, values out.
+
+Two tables per switch, both with an explicit drop at the bottom:
+
+* **Table 0, who may speak here.** At a VM's port: exactly this VM's MAC and address, untagged. At
+  a port of the tenant's pinned tree: any address of the tenant's prefix, untagged. Whoever is
+  admitted continues in table 1.
+* **Table 1, where it goes.** From the tenant's prefix to one of its VMs at or below this switch:
+  out of the port that leads there. Otherwise from the prefix to the prefix: up, to the parent.
+
+Traffic between tenants, forged sources, ARP, IPv6 and everything else meets no rule and is
+dropped. Untagged matters: a VLAN tag would carry a frame past the traffic-control filters, which
+look for IPv4, into the default class.
+
+A rule's cookie is `COOKIE_TAG` plus the tenant's id (0 for the two drops): all rules of a tenant
+can be removed at once, and ours can be told from rules that somebody added by hand.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from controller.values import DesiredState, Switch, Tenant
+
+COOKIE_TAG = 0x484F5345_00000000
+"""The upper half of every cookie of ours ("HOSE"); the lower half is the tenant's id."""
+COOKIE_TAG_MASK = 0xFFFFFFFF_00000000
+COOKIE_ALL_BITS = 0xFFFFFFFF_FFFFFFFF
+
+ADMIT_TABLE = 0
+FORWARD_TABLE = 1
+DROP_PRIORITY = 0
+ADMIT_PRIORITY = 100
+UP_PRIORITY = 100
+DOWN_PRIORITY = 200
+
+
+@dataclass(frozen=True)
+class Match:
+    """Fields that a packet must have. A match without fields fits everything.
+
+    `eth_src` is a MAC, `nw_src` and `nw_dst` are addresses or prefixes; `ipv4` asks for IPv4 and
+    is implied by either of these; `untagged` asks for no VLAN tag.
+    """
+
+    in_port: int | None = None
+    untagged: bool = False
+    ipv4: bool = False
+    eth_src: str | None = None
+    nw_src: str | None = None
+    nw_dst: str | None = None
+
+    def text(self) -> str:
+        """The fields as `ovs-ofctl dump-flows` prints them, in its order."""
+        fields = [
+            "ip" if self.ipv4 else "",
+            f"in_port={self.in_port}" if self.in_port is not None else "",
+            "vlan_tci=0x0000/0x1fff" if self.untagged else "",
+            f"dl_src={self.eth_src}" if self.eth_src is not None else "",
+            f"nw_src={self.nw_src}" if self.nw_src is not None else "",
+            f"nw_dst={self.nw_dst}" if self.nw_dst is not None else "",
+        ]
+        return ",".join(field for field in fields if field)
+
+
+@dataclass(frozen=True)
+class Goto:
+    """Go on in a later table."""
+
+    table: int
+
+    def text(self) -> str:
+        return f"goto_table:{self.table}"
+
+
+@dataclass(frozen=True)
+class Output:
+    """Send out of a port."""
+
+    port: int
+
+    def text(self) -> str:
+        return f"output:{self.port}"
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Neither table nor port: the end of the packet."""
+
+    def text(self) -> str:
+        return "drop"
+
+
+Action = Goto | Output | Drop
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One OpenFlow rule. Table, priority and match identify it within a switch."""
+
+    table: int
+    priority: int
+    match: Match
+    action: Action
+    cookie: int
+
+    @property
+    def key(self) -> tuple[int, int, Match]:
+        """The identity of a rule within a switch."""
+        return (self.table, self.priority, self.match)
+
+    def text(self) -> str:
+        """The rule as `ovs-ofctl -O OpenFlow13 add-flow` reads it, always in the same order."""
+        match = self.match.text()
+        fields = [f"cookie={self.cookie:#x}", f"table={self.table}", f"priority={self.priority}"]
+        return ",".join([*fields, match] if match else fields) + f" actions={self.action.text()}"
+
+
+def base_flows(switch: Switch) -> tuple[Flow, ...]:
+    """Rules of every switch without any tenant: a drop at the bottom of both tables.
+
+    The drops are explicit, although OpenFlow 1.3 drops what nothing matches: they count what was
+    refused, and they take the place of the NORMAL rule that a bridge is born with.
+    """
+    del switch  # The same on every switch today; the signature is what callers rely on.
+    return tuple(
+        Flow(table, DROP_PRIORITY, Match(), Drop(), COOKIE_TAG)
+        for table in (ADMIT_TABLE, FORWARD_TABLE)
+    )
+
+
+def tenant_cookie(tenant_id: int) -> int:
+    """The cookie of all rules of one tenant."""
+    return COOKIE_TAG | tenant_id
+
+
+def tenant_flows(tenant: Tenant) -> dict[int, tuple[Flow, ...]]:
+    """Everything a tenant needs, per switch that carries it: dpid -> rules in a stable order.
+
+    O(sum over switches of VMs below) rules: a switch has one rule for each VM at or below it, one
+    for all others, and one for each port that the tenant may come in by.
+    """
+    up_port = {edge.child_dpid: edge.child_port for edge in tenant.tree}
+    trunk_ports = defaultdict(list)
+    for dpid, port in sorted(tenant.tree_ports):
+        trunk_ports[dpid].append(port)
+    out_ports = _ports_towards_vms(tenant)
+    flows: dict[int, tuple[Flow, ...]] = {}
+    for dpid in tenant.dpids:
+        flows[dpid] = (
+            *_admit_vms(tenant, dpid),
+            *_admit_trunks(tenant, trunk_ports[dpid]),
+            *_forward(tenant, out_ports[dpid], up_port.get(dpid)),
+        )
+    return flows
+
+
+def desired_flows(state: DesiredState) -> dict[int, tuple[Flow, ...]]:
+    """All rules of all switches of the network: dpid -> base rules, then tenants by id."""
+    flows = {switch.dpid: list(base_flows(switch)) for switch in state.switches}
+    for tenant in state.tenants:
+        for dpid, more in tenant_flows(tenant).items():
+            flows[dpid].extend(more)
+    return {dpid: tuple(listed) for dpid, listed in flows.items()}
+
+
+def _admit_vms(tenant: Tenant, dpid: int) -> Iterable[Flow]:
+    cookie = tenant_cookie(tenant.id)
+    for vm in tenant.vms:
+        if vm.dpid == dpid:
+            match = Match(vm.port, untagged=True, ipv4=True, eth_src=vm.mac, nw_src=vm.ip)
+            yield Flow(ADMIT_TABLE, ADMIT_PRIORITY, match, Goto(FORWARD_TABLE), cookie)
+
+
+def _admit_trunks(tenant: Tenant, ports: Iterable[int]) -> Iterable[Flow]:
+    cookie = tenant_cookie(tenant.id)
+    for port in ports:
+        match = Match(port, untagged=True, ipv4=True, nw_src=tenant.prefix)
+        yield Flow(ADMIT_TABLE, ADMIT_PRIORITY, match, Goto(FORWARD_TABLE), cookie)
+
+
+def _forward(tenant: Tenant, out_ports: dict[str, int], up_port: int | None) -> Iterable[Flow]:
+    cookie = tenant_cookie(tenant.id)
+    for address, port in out_ports.items():
+        match = Match(ipv4=True, nw_src=tenant.prefix, nw_dst=address)
+        yield Flow(FORWARD_TABLE, DOWN_PRIORITY, match, Output(port), cookie)
+    if up_port is not None:
+        match = Match(ipv4=True, nw_src=tenant.prefix, nw_dst=tenant.prefix)
+        yield Flow(FORWARD_TABLE, UP_PRIORITY, match, Output(up_port), cookie)
+
+
+def _ports_towards_vms(tenant: Tenant) -> dict[int, dict[str, int]]:
+    """For each switch (by dpid): the port towards each VM at or below it, in the VMs' order."""
+    above = {edge.child_dpid: (edge.parent_dpid, edge.parent_port) for edge in tenant.tree}
+    ports: dict[int, dict[str, int]] = {dpid: {} for dpid in tenant.dpids}
+    for vm in tenant.vms:
+        ports[vm.dpid][vm.ip] = vm.port
+        dpid = vm.dpid
+        while dpid in above:
+            dpid, port = above[dpid]
+            ports[dpid][vm.ip] = port
+    return ports
+
+
+# --------------------------------------------------------------------------------------- state
+
+
+@dataclass(frozen=True)
+class AddFlow:
+    """Add a rule; one with the same table, priority and match is replaced."""
+
+    flow: Flow
+
+
+@dataclass(frozen=True)
+class RemoveFlow:
+    """Remove exactly this rule."""
+
+    flow: Flow
+
+
+@dataclass(frozen=True)
+class RemoveByCookie:
+    """Remove, in all tables, every rule whose cookie agrees with `cookie` in the bits of `mask`."""
+
+    cookie: int
+    mask: int = COOKIE_ALL_BITS
+
+
+Change = AddFlow | RemoveFlow | RemoveByCookie
+
+
+@dataclass(frozen=True)
+class FlowReport:
+    """The rules that a switch reports.
+
+    `flows` are those whose shape we know, whoever made them; `other_cookies` are the cookies of
+    all the rest (matches or actions that this controller never uses).
+    """
+
+    flows: tuple[Flow, ...] = ()
+    other_cookies: tuple[int, ...] = ()
+
+    @property
+    def foreign_count(self) -> int:
+        """The number of rules that this controller did not make."""
+        cookies = [flow.cookie for flow in self.flows] + list(self.other_cookies)
+        return sum(not is_ours(cookie) for cookie in cookies)
+
+    def joined(self, other: FlowReport) -> FlowReport:
+        """This report and its continuation."""
+        return FlowReport(self.flows + other.flows, self.other_cookies + other.other_cookies)
+
+
+def is_ours(cookie: int) -> bool:
+    """True if a rule with this cookie was made by this controller, now or before a restart."""
+    return cookie & COOKIE_TAG_MASK == COOKIE_TAG
+
+
+def difference(desired: Iterable[Flow], report: FlowReport) -> tuple[Change, ...]:
+    """The changes after which the switch has all of `desired` and nothing else of ours.
+
+    Rules that are right already are left alone, counters and all. A rule of ours in a shape we
+    cannot read is removed by its cookie, and the desired rules of that cookie are put in anew;
+    applied as one bundle, traffic notices nothing.
+    """
+    wanted = {flow.key: flow for flow in desired}
+    ours = [flow for flow in report.flows if is_ours(flow.cookie)]
+    garbled = sorted({cookie for cookie in report.other_cookies if is_ours(cookie)})
+    changes: list[Change] = [RemoveByCookie(cookie) for cookie in garbled]
+    changes += [
+        RemoveFlow(flow) for flow in ours if flow.key not in wanted and flow.cookie not in garbled
+    ]
+    present = {flow for flow in ours if flow.cookie not in garbled}
+    changes += [AddFlow(flow) for flow in wanted.values() if flow not in present]
+    return tuple(changes)
+
+
+def added(flows: Iterable[Flow]) -> tuple[Change, ...]:
+    """The changes that bring these rules in."""
+    return tuple(AddFlow(flow) for flow in flows)
+
+
+def removed(tenant_id: int) -> tuple[Change, ...]:
+    """The changes that take all rules of a tenant out."""
+    return (RemoveByCookie(tenant_cookie(tenant_id)),)

@@ -1,0 +1,152 @@
+"""Random streams by name, normal distributions with a floor, stratified sampling."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+Rule = Literal["redraw", "clamp"]
+RULES: tuple[Rule, ...] = get_args(Rule)
+
+_MOST_ROUNDS = 10_000
+
+
+def stream(seed: int, *names: str | int) -> np.random.Generator:
+    """The random generator of that name under ``seed``: always the same, independent of all others.
+
+    numpy's SeedSequence is spawned with the name's digest as its key, so that streams need no
+    common parent and no order in which they are asked for.
+    """
+    digest = hashlib.sha256("/".join(str(name) for name in names).encode()).digest()
+    key = tuple(int.from_bytes(digest[k : k + 4], "big") for k in range(0, 16, 4))
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
+
+
+def choose(seed: int, names: Sequence[str], values: Floats, weights: Floats, count: int) -> Floats:
+    """``count`` of the values, each with probability as its weight; a prefix never changes."""
+    ends = np.cumsum(weights / weights.sum())
+    quantiles = stream(seed, *names).random(count)
+    return values[np.minimum(np.searchsorted(ends, quantiles, side="right"), len(values) - 1)]
+
+
+@dataclass(frozen=True)
+class NormalDistribution:
+    """A normal distribution. A draw below ``low`` is drawn again, or clamped to ``low``.
+
+    Redrawing gives the normal distribution truncated at ``low``; its mean is above ``mean``
+    (:meth:`true_mean`).
+    """
+
+    mean: float
+    sigma: float
+    low: float
+    rule: Rule = "redraw"
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.mean) and self.mean >= 0):
+            raise ValueError(f"a mean is finite and at least 0, not {self.mean}")
+        if not (math.isfinite(self.sigma) and self.sigma >= 0):
+            raise ValueError(f"a standard deviation is finite and at least 0, not {self.sigma}")
+        if self.rule not in RULES:
+            raise ValueError(f"unknown rule {self.rule!r}: known are {', '.join(RULES)}")
+        if self.rule == "redraw" and self.mean + 3 * self.sigma < self.low:
+            raise ValueError(
+                f"a mean of {self.mean:g} with deviation {self.sigma:g} hardly ever reaches "
+                f"{self.low:g}: draws below that are drawn again"
+            )
+
+    def draw(self, seed: int, name: str, count: int) -> Floats:
+        """``count`` values, shape ``(count,)``.
+
+        Value k depends on seed, name and k alone: more values leave the first ones as they are,
+        and the same normal numbers stand behind every mean and sigma (common random numbers).
+        """
+        values = self.mean + self.sigma * stream(seed, name, 0).standard_normal(count)
+        if self.rule == "clamp":
+            return np.maximum(values, self.low)
+        round_ = 0
+        while np.any(short := values < self.low):
+            round_ += 1
+            if round_ > _MOST_ROUNDS:
+                raise ValueError(f"{name}: no draw of {self} reaches {self.low:g}")
+            again = self.mean + self.sigma * stream(seed, name, round_).standard_normal(count)
+            values[short] = again[short]
+        return values
+
+    def true_mean(self) -> float:
+        """The mean of what :meth:`draw` gives."""
+        if self.sigma == 0:
+            return max(self.mean, self.low)
+        a = (self.low - self.mean) / self.sigma
+        density = math.exp(-a * a / 2) / math.sqrt(2 * math.pi)
+        above = 0.5 * math.erfc(a / math.sqrt(2))
+        if self.rule == "redraw":
+            return self.mean + self.sigma * density / above
+        return self.low * (1 - above) + self.mean * above + self.sigma * density
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The chosen jobs (rising indices), their mean size, and the number of large ones.
+
+    ``again`` of them stand there because jobs of their size ran out (0 unless that is allowed).
+    """
+
+    chosen: tuple[int, ...]
+    mean: float
+    large: int
+    again: int = 0
+
+
+def stratified(
+    sizes: Sequence[int],
+    count: int,
+    mean: float,
+    largest: int,
+    seed: int,
+    *,
+    repeat: bool = False,
+) -> Sample:
+    """``count`` jobs with about ``mean`` VMs on average, none above ``largest``; each once.
+
+    Stratified sampling of two groups, below the wanted mean and from it on: as many of each as
+    bring their means together to it, inside a group at random. With ``repeat`` a group whose jobs
+    run out is gone through again, none of its jobs more than once more than another. Raises
+    ValueError where there are not enough jobs for that. O(n).
+    """
+    size = np.asarray(sizes, dtype=np.float64)
+    small = np.flatnonzero(size < mean)
+    large = np.flatnonzero((size >= mean) & (size <= largest))
+    if not len(small) or not len(large):
+        raise ValueError(f"no jobs on both sides of {mean:g} VMs and up to {largest}")
+    low, high = float(size[small].mean()), float(size[large].mean())
+    many = round(count * (mean - low) / (high - low))
+    again = max(0, many - len(large)) + max(0, count - many - len(small))
+    if again and not repeat:
+        raise ValueError(
+            f"{count} jobs of {mean:g} VMs on average need {many} of {mean:g} to {largest} VMs and"
+            f" {count - many} smaller ones: there are {len(large)} and {len(small)}"
+        )
+    taken = np.sort(
+        np.concatenate(
+            (_some(small, count - many, seed, "small"), _some(large, many, seed, "large"))
+        )
+    )
+    chosen: Floats = size[taken]
+    return Sample(tuple(taken.tolist()), float(chosen.mean()), many, again)
+
+
+def _some(members: Ints, count: int, seed: int, name: str) -> Ints:
+    rounds = stream(seed, "strata", name)  # the name decides on the numbers
+    whole = [rounds.permutation(len(members)) for _ in range(max(1, -(-count // len(members))))]
+    out: Ints = members[np.concatenate(whole)[:count]]
+    return out

@@ -1,0 +1,281 @@
+"""Bases of queue policies, and the plain queues FCFS, SBF and SDF (Li et al., 2018).
+
+:class:`HoseQueue` is for jobs with bandwidth: one pass over the waiting jobs at each event, on one
+transaction of free capacity. :class:`NodeQueue` is for whole nodes of a machine whose network
+limits nothing: it keeps its own queue and its own free nodes.
+
+FCFS, SBF and SDF (:class:`OrderedQueue`) differ in their order: by arrival, by bandwidth, by
+duration. The first is placed or blocks all others; with ``skip`` those behind it are tried too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from jobs.request import JobRequest
+from testbed.embedding.base import Embedder
+from testbed.embedding.exact import least_bandwidth
+from testbed.embedding.placement import Placement, Refusal, Residual, empty_residual
+from testbed.reservation.capacity import HoseCapacity, NodeCapacity, Refused
+from testbed.schedulers.actions import (
+    Action,
+    Arrived,
+    Ended,
+    Migrate,
+    PolicyEvent,
+    Preempt,
+    Reject,
+    Resume,
+    Start,
+    Wait,
+)
+from testbed.schedulers.policy import PolicyKind, View, parameter
+from topologies.datacentre import DataCentre
+
+SortKey: TypeAlias = Callable[[JobRequest], float]
+"""What a queue is sorted by, smallest first; equal ones by arrival."""
+
+
+# -- jobs with bandwidth --------------------------------------------------------------------------
+
+
+class Pass:
+    """One pass over a waiting queue: its transaction of free capacity, and its actions.
+
+    ``cost_s`` is what it costs a preempted job to resume (0: nothing).
+    """
+
+    def __init__(self, view: View, free: HoseCapacity, cost_s: float = 0.0) -> None:
+        self.view = view
+        self.free = free
+        self.actions: list[Action] = []
+        self._cost_s = cost_s
+        # Jobs that this pass has evicted, and their places: the view does not know it yet.
+        self._evicted: dict[str, Placement] = {}
+
+    def start(self, job: JobRequest, placement: Placement) -> None:
+        """Starts a job there, or resumes it there if it was preempted."""
+        left = self._evicted.pop(job.id, None) or self.view.left(job.id)
+        if left is None:
+            self.actions.append(Start(job.id, placement, job.bandwidth_bps))
+        elif left == placement:
+            self.actions.append(Resume(job.id, self._cost_s))
+        else:
+            self.actions.append(Migrate(job.id, placement, "its place was given up", self._cost_s))
+        self.free.take(job, placement)
+
+    def try_to_start(self, job: JobRequest) -> Refusal | None:
+        """Starts a job if it fits; else the reason why it does not."""
+        answer = self.free.fit(job)
+        if isinstance(answer, Refusal):
+            return self._start_alone(job, answer)
+        self.start(job, answer)
+        return None
+
+    def _start_alone(self, job: JobRequest, refusal: Refusal) -> Refusal | None:
+        """Starts a job that its embedder finds no place for though nothing is taken.
+
+        It had one when it arrived, but an order of servers that follows the largest request
+        (AdaBa) may have changed since, and waiting would help nobody: it gets the placement with
+        the least bandwidth.
+        """
+        if not self.free.idle:
+            return refusal
+        residual = self.free.residual
+        placement = least_bandwidth(self.view.datacentre, residual, job.n_vms, job.bandwidth_bps)
+        if placement is None:
+            raise ValueError(f"job {job.id} does not fit in an empty data centre")
+        self.start(job, placement)
+        return None
+
+    def backfilled(self, head: JobRequest) -> list[str]:
+        """Running jobs that arrived later than ``head``, the earliest first."""
+        order = self.view.order
+        later = [
+            job_id
+            for job_id in self.view.running()
+            if order(job_id) > order(head.id) and job_id not in self._evicted
+        ]
+        return sorted(later, key=order)
+
+    def evict(self, job_id: str, reason: str) -> None:
+        """Takes a running job off its nodes; it waits again."""
+        placement = self.view.placement(job_id)
+        if placement is None:
+            raise ValueError(f"job {job_id} runs nowhere")
+        self._evicted[job_id] = placement
+        self.free.give_back(job_id)
+        self.actions.append(Preempt(job_id, reason))
+
+    def wait(self, job: JobRequest, reason: str, behind: tuple[str, ...] = ()) -> None:
+        """Records why a job waits."""
+        self.actions.append(Wait(job.id, reason, behind))
+
+
+class HoseQueue:
+    """Rejects what can never fit, and makes a pass (:meth:`schedule`) once an instant."""
+
+    def __init__(self, name: str, embedder: Embedder, *, cost_s: float = 0.0) -> None:
+        self.name = name
+        self._embedder = embedder
+        self._cost_s = cost_s
+        self._refused = Refused()
+        self._empty: tuple[DataCentre, Residual] | None = None
+
+    def decide(self, view: View, event: PolicyEvent) -> list[Action]:
+        fresh: JobRequest | None = None
+        if isinstance(event, Ended) and event.more:
+            return []
+        if isinstance(event, Arrived):
+            fresh = view.job(event.job_id)
+            refusal = self._refusal_when_empty(view, fresh)
+            if refusal is not None:
+                said = f"it does not fit even in an empty data centre: {refusal.reason}"
+                return [Reject(fresh.id, said)]
+        plan = Pass(view, HoseCapacity(view, self._embedder, self._refused), self._cost_s)
+        self.schedule(plan, fresh)
+        return plan.actions
+
+    def schedule(self, plan: Pass, fresh: JobRequest | None) -> None:
+        """Makes one pass; ``fresh`` is the job that arrived, if one did."""
+        raise NotImplementedError
+
+    def _refusal_when_empty(self, view: View, job: JobRequest) -> Refusal | None:
+        if self._empty is None or self._empty[0] is not view.datacentre:
+            self._empty = (view.datacentre, empty_residual(view.datacentre))
+        answer = HoseCapacity(view, self._embedder, free=self._empty[1]).fit(job)
+        return answer if isinstance(answer, Refusal) else None
+
+
+def by_arrival(_: JobRequest) -> float:
+    """FCFS: the queue as it is."""
+    return 0.0
+
+
+def by_bandwidth(job: JobRequest) -> float:
+    """SBF: the smallest bandwidth demand first."""
+    return job.bandwidth_bps
+
+
+def by_duration(job: JobRequest) -> float:
+    """SDF: the shortest running time at the bandwidth asked for first (es of the paper)."""
+    return job.duration_s
+
+
+class OrderedQueue(HoseQueue):
+    """FCFS, SBF, SDF: starts jobs with all they ask for, in the order of ``key``."""
+
+    def __init__(self, name: str, embedder: Embedder, key: SortKey, *, skip: bool = False) -> None:
+        super().__init__(name, embedder)
+        self._key = key
+        self._skip = skip
+
+    def schedule(self, plan: Pass, fresh: JobRequest | None) -> None:
+        head: JobRequest | None = None
+        for job in self._in_order(plan.view):
+            refusal = plan.try_to_start(job)
+            if refusal is not None:
+                if head is None or job is fresh:
+                    plan.wait(job, refusal.reason)
+                head = head or job
+            if job is fresh:
+                fresh = None
+            if head is not None and not self._skip:
+                break
+        if head is not None and fresh is not None:
+            plan.wait(fresh, f"behind {head.id}, which waits", (head.id,))
+
+    def _in_order(self, view: View) -> Iterable[JobRequest]:
+        """The waiting jobs in order, each looked up when it is its turn."""
+        jobs = map(view.job, view.waiting())
+        return jobs if self._key is by_arrival else sorted(jobs, key=self._key)
+
+
+@dataclass(frozen=True)
+class SortedQueueParameters:
+    skip: bool = parameter(default=False, help="tries those behind one that does not fit")
+
+
+def _sorted(name: str, summary: str, key: SortKey) -> PolicyKind:
+    return PolicyKind(
+        name,
+        summary,
+        lambda embedder, given: OrderedQueue(name, embedder, key, skip=given.skip),
+        SortedQueueParameters,
+        embeds=True,
+        claims=("no-preemption",),
+    )
+
+
+POLICIES = (
+    PolicyKind(
+        "fcfs",
+        "a queue in order of arrival; the first waits until it fits, all others wait",
+        lambda embedder, _: OrderedQueue("fcfs", embedder, by_arrival),
+        embeds=True,
+        claims=("in-order-of-arrival", "no-preemption"),
+    ),
+    _sorted("sbf", "as fcfs, the smallest bandwidth first", by_bandwidth),
+    _sorted("sdf", "as fcfs, the shortest first", by_duration),
+)
+
+
+# -- whole nodes ----------------------------------------------------------------------------------
+
+Entry = TypeVar("Entry", bound=tuple[Any, ...])
+
+
+class NodeQueue(Generic[Entry]):
+    """Rejects what can never run, and hands events on: :meth:`arrive`, :meth:`schedule`.
+
+    ``queue`` holds the waiting jobs, each with its identity last; ``nodes`` is free capacity.
+    """
+
+    nodes: NodeCapacity
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.queue: list[Entry] = []
+        self._begun = False
+        self._recorded: object = None
+
+    def decide(self, view: View, event: PolicyEvent) -> list[Action]:
+        if not self._begun:
+            self._begun, self.nodes = True, NodeCapacity(view.datacentre)
+        if isinstance(event, Arrived):
+            job = view.job(event.job_id)
+            demand = job.demand
+            if (
+                job.n_vms > self.nodes.total
+                or job.bandwidth_bps
+                or demand.cores != 1
+                or demand.memory_mib
+            ):
+                # Something to look at more closely.
+                never = self.nodes.never(job)
+                if never is not None:
+                    return [Reject(job.id, never)]
+            return self.arrive(view, job)
+        if isinstance(event, Ended):
+            if self.nodes.give_back(event.job_id) is None:
+                self.queue = [entry for entry in self.queue if entry[-1] != event.job_id]
+            if not event.more and self.queue:
+                return self.schedule(view)
+        return []
+
+    def arrive(self, view: View, job: JobRequest) -> list[Action]:
+        """Decides about a job that has arrived, and queues it where it cannot start."""
+        raise NotImplementedError
+
+    def schedule(self, view: View) -> list[Action]:
+        """Starts waiting jobs on what the last ends have freed."""
+        raise NotImplementedError
+
+    def first_waits(self, known: object, wait: Callable[[Entry], Wait]) -> list[Wait]:
+        """Records why the first of the queue waits, unless ``known`` is as it was last time."""
+        if not self.queue or known == self._recorded:
+            return []
+        self._recorded = known
+        return [wait(self.queue[0])]

@@ -1,0 +1,367 @@
+"""Experiment files: the form of every section, read once, then one pass over their meaning."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, WithJsonSchema
+
+from jobs.interference import Interference
+from testbed.embedding.base import embedder_names
+from testbed.spec.document import (
+    Document,
+    Location,
+    Path,
+    Place,
+    Problem,
+    SpecErrors,
+    did_you_mean,
+    dotted,
+    read_document,
+    read_text,
+    unknown_name,
+)
+from testbed.spec.experiment import (
+    ApplicationExpectation,
+    Band,
+    Expectation,
+    Experiment,
+    Scale,
+)
+from testbed.spec.generated_sections import (
+    BatchWorkload,
+    ExponentialWorkload,
+    FeitelsonWorkload,
+    JannWorkload,
+    PoissonWorkload,
+    SyntheticLeases,
+)
+from testbed.spec.job_entries import JobListWorkload
+from testbed.spec.policy_section import read_policies
+from testbed.spec.sweep_section import SweepWorkload
+from testbed.spec.topology_section import Topology, topology_context
+from testbed.spec.trace_sections import LwfWorkload, SwfWorkload, SwimWorkload
+from testbed.spec.unit_types import Duration, Name, Share
+from testbed.spec.validation import Section, kind_of, read_section
+from testbed.spec.workload_section import LoadContext, LoadedWorkload
+
+MAX_SEED = 2**63 - 1
+DEFAULT_SEED = 1
+DEFAULT_EMBEDDER = "oktopus"
+
+T = TypeVar("T")
+
+Factor = Annotated[float, Field(gt=0, le=1_000_000)]
+Ratio = Annotated[float, Field(ge=0)]
+
+
+class ScaleSection(Section):
+    """Factors by which the live network is smaller than the experiment."""
+
+    rate: Factor = Field(1.0, description="0.1 makes 1 Gbit/s 100 Mbit/s on the wire (default 1)")
+    time: Factor = Field(1.0, description="60 makes an hour take a minute (default 1)")
+    cpu: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0,
+        description="0.05 makes a slot's processor a twentieth of one of the machine's (default 1)",
+    )
+    instant: Duration | None = Field(
+        None,
+        description="jobs that end within so much of the experiment's time have ended together:"
+        " the policy hears of all of them before it decides (default 0 s)",
+    )
+
+
+class InterferenceSection(Section):
+    """The slowdown of two VMs on one node of the simulator."""
+
+    loss: Share | None = Field(
+        None,
+        description="the most that a process loses in front of a background VM, uniformly from 0"
+        " (default 3.7 %)",
+    )
+    efficiency: Share | None = Field(
+        None,
+        description="how well every background process uses the CPU that it gets (default:"
+        " as published, 80 % to 100 % of one process and 43 % on average of several)",
+    )
+
+
+class BandSection(Section):
+    """A closed interval; an end that is left out is open."""
+
+    min: Ratio | None = Field(None, description="the least value that is accepted")
+    max: Ratio | None = Field(None, description="the greatest value that is accepted")
+
+
+class ApplicationSection(Section):
+    """Expectations of one application's jobs."""
+
+    estimate_ratio: BandSection | None = Field(
+        None, description="measured / estimated running time of each of its jobs"
+    )
+    scaled_down_below: Annotated[float, Field(gt=0)] | None = Field(
+        None,
+        description="measured / estimated stays below this wherever a job got less bandwidth"
+        " than it asked for",
+    )
+
+
+class ExpectSection(Section):
+    """Expectations of the results; the exit code is 1 where one is not met."""
+
+    estimate_ratio: BandSection | None = Field(
+        None,
+        description="measured / estimated running time of every job whose application has no"
+        " band of its own",
+    )
+    applications: dict[str, ApplicationSection] | None = Field(
+        None, description="expectations by the jobs' application"
+    )
+    fidelity: Literal["ok", "suspect"] | None = Field(
+        None, description="the worst fidelity verdict of a live run that is accepted"
+    )
+
+
+Workload = Annotated[
+    JobListWorkload
+    | SweepWorkload
+    | PoissonWorkload
+    | BatchWorkload
+    | SwfWorkload
+    | FeitelsonWorkload
+    | JannWorkload
+    | ExponentialWorkload
+    | SyntheticLeases
+    | SwimWorkload
+    | LwfWorkload,
+    Field(discriminator="kind"),
+]
+
+
+class ExperimentFile(Section):
+    """An experiment: a data centre, what is asked of it, and who decides."""
+
+    name: Name | None = Field(None, description="the run folder's name (default: the file's)")
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = Field(
+        DEFAULT_SEED, description=f"of every random stream (default {DEFAULT_SEED})"
+    )
+    topology: Topology = Field(description="the data centre, a mapping with a kind")
+    scale: ScaleSection | None = Field(None, description="live only: rate, time, cpu, instant")
+    interference: InterferenceSection | None = Field(
+        None, description="simulator only: what two VMs on a node do to each other"
+    )
+    embedder: str = Field(
+        DEFAULT_EMBEDDER,
+        description="who places VMs, where the policy lets one choose"
+        f" (default {DEFAULT_EMBEDDER})",
+    )
+    policies: Annotated[Any, WithJsonSchema({"type": "array"})] = Field(
+        None,
+        description="who decides; each gets a run of its own (default [vc], for leases [mbfcbs],"
+        " for kind ladder [scripted])",
+    )
+    workload: Workload = Field(description="the jobs, a mapping with a kind")
+    expect: ExpectSection | None = Field(
+        None, description="what the results must show for exit code 0"
+    )
+
+
+def load_experiment(
+    path: FilePath | str, overrides: Mapping[str, object] | None = None
+) -> Experiment:
+    """The experiment in a file. Raises :class:`SpecErrors` with everything that is wrong.
+
+    ``overrides`` replaces values by dotted key, as ``{"scale.rate": "0.05", "seed": 8}``; a text
+    is read as YAML. Pure but for reading the file (and what it names).
+    """
+    path = FilePath(path)
+    return parse_experiment(read_text(path), path, overrides)
+
+
+def parse_experiment(
+    text: str, path: FilePath, overrides: Mapping[str, object] | None = None
+) -> Experiment:
+    """As :func:`load_experiment`, from the file's text; ``path`` names it in messages."""
+    document = read_document(text, str(path))
+    given = {
+        key: value if isinstance(value, str) else str(value)
+        for key, value in (overrides or {}).items()
+    }
+    for key, value in given.items():
+        _override(document, key, value)
+    return _checked(document, text, path, given)
+
+
+def _checked(
+    document: Document, text: str, path: FilePath, overrides: Mapping[str, str]
+) -> Experiment:
+    """The experiment of a document; raises with all errors of form and of meaning together."""
+    if not isinstance(document.data, dict):
+        if not document.problems:
+            shown = kind_of(document.data)
+            document.report((), f"must be a mapping with topology and workload, not {shown}")
+        raise SpecErrors(document.problems)
+    file = read_section(ExperimentFile, document)
+    if file is None:  # no mapping: is reported
+        raise SpecErrors(document.problems)
+    here = Location(document)
+    topology = topology_context(file["topology"], here / "topology")
+    seed, embedder = _or(file["seed"], DEFAULT_SEED), _or(file["embedder"], DEFAULT_EMBEDDER)
+    if embedder not in embedder_names():
+        here.report(unknown_name("embedder", embedder, embedder_names()), "embedder")
+    workload, kind = LoadedWorkload(), ""
+    if file["workload"] is not None:
+        context = LoadContext(topology, seed, embedder)
+        workload, kind = file.workload.loaded(here / "workload", context), file.workload.kind
+    interference = _interference(file.interference, here / "interference")
+    policies = read_policies(here / "policies", kind)
+    if file.expect is not None:
+        _check_expect(file.expect, here / "expect", workload)
+    if document.problems or topology.datacentre is None:
+        raise SpecErrors(document.problems)
+    return Experiment(
+        path=path,
+        source_text=text,
+        name=file.name or _default_name(path),
+        seed=seed,
+        topology=topology.resolved,
+        datacentre=topology.datacentre,
+        scale=_scale(file.scale),
+        embedder=embedder,
+        policies=policies,
+        workload=kind,
+        jobs=workload.jobs,
+        expect=_expectation(file.expect),
+        interference=interference,
+        overrides=tuple(overrides.items()),
+        job_places=workload.places,
+        workload_facts=workload.facts,
+        workload_notes=workload.notes,
+        sweep=workload.sweep,
+    )
+
+
+def _or(value: T | None, default: T) -> T:
+    return default if value is None else value
+
+
+def _default_name(path: FilePath) -> str:
+    """The file's name without its ending, made safe."""
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip("._-")[:64]
+    return stem or "experiment"
+
+
+def _scale(section: ScaleSection | None) -> Scale:
+    if section is None:
+        return Scale()
+    return Scale(section.rate, section.time, section.cpu, section.instant or 0.0)
+
+
+def _interference(section: InterferenceSection | None, here: Location) -> Interference:
+    """The published values, where the file says nothing else."""
+    found = Interference()
+    if section is None:
+        return found
+    if section.loss is not None:
+        found = replace(found, loss_max=section.loss)
+    efficiency = section.efficiency
+    if efficiency is None:
+        return found
+    if not efficiency:
+        here.report("must be above 0: nothing would ever end", "efficiency")
+    always = (efficiency, efficiency)
+    return replace(found, eff_single=always, eff_mean=efficiency, eff_sigma=0.0, eff_range=always)
+
+
+def _check_expect(section: ExpectSection, here: Location, workload: LoadedWorkload) -> None:
+    _check_band(section.estimate_ratio, here / "estimate_ratio")
+    known = workload.applications
+    for name, own in (section.applications or {}).items():
+        where = here / "applications" / name
+        _check_band(own.estimate_ratio, where / "estimate_ratio")
+        if known is not None and name not in known:
+            hint = did_you_mean(name, known)
+            where.report(f"no job has the application {name!r}{hint}", at_key=True)
+
+
+def _check_band(band: BandSection | None, here: Location) -> None:
+    if band is None:
+        return
+    if band.min is not None and band.max is not None and band.min > band.max:
+        here.report(f"min {band.min:g} is above max {band.max:g}", "min")
+    if here.value == {}:
+        here.report("needs a min, a max, or both")
+
+
+def _expectation(section: ExpectSection | None) -> Expectation:
+    if section is None:
+        return Expectation()
+    applications = {
+        name: ApplicationExpectation(_band(each.estimate_ratio), each.scaled_down_below)
+        for name, each in (section.applications or {}).items()
+    }
+    return Expectation(_band(section.estimate_ratio), applications, section.fidelity)
+
+
+def _band(section: BandSection | None) -> Band | None:
+    return None if section is None else Band(section.min, section.max)
+
+
+# ------------------------------------------------------------------ values of the command line
+
+
+def _override(document: Document, key: str, text: str) -> None:
+    """Replaces the value at a dotted ``key`` by YAML ``text`` (``--set scale.rate=0.05``)."""
+    source = Place(f"--set {key}={text}")
+    path = _key_path(key)
+    holder = _holder(document, path, source)
+    if holder is None:
+        document.problems.append(Problem(source, key, "is not a place in this file"))
+        return
+    _forget(document, path)
+    try:
+        given = read_document(text, source.source)
+    except SpecErrors as errors:
+        given = Document(problems=list(errors.problems), places={(): source}, unreadable={()})
+    holder[path[-1]] = given.data
+    document.key_places[path] = source
+    document.places.update({path + sub: source for sub in given.places})
+    document.key_places.update({path + sub: source for sub in given.key_places})
+    document.unreadable.update(path + sub for sub in given.unreadable)
+    document.problems.extend(Problem(source, dotted(path), p.message) for p in given.problems)
+
+
+def _key_path(key: str) -> Path:
+    """``workload.jobs[0].vms`` or ``workload.jobs.0.vms``."""
+    parts = re.findall(r"[^.\[\]]+", key)
+    return tuple(int(part) if part.isdecimal() else part for part in parts)
+
+
+def _holder(document: Document, path: Path, source: Place) -> Any:
+    """The mapping or list whose item the path names; missing mappings on the way are made."""
+    holder = document.data
+    for depth, part in enumerate(path):
+        inside = isinstance(holder, dict) and isinstance(part, str)
+        inside |= isinstance(holder, list) and isinstance(part, int) and part < len(holder)
+        if not inside:
+            return None
+        if depth == len(path) - 1:
+            return holder
+        if isinstance(holder, dict) and part not in holder:
+            holder[part] = {}
+            document.places[path[: depth + 1]] = source
+            document.key_places[path[: depth + 1]] = source
+        holder = holder[part]
+    return None
+
+
+def _forget(document: Document, path: Path) -> None:
+    """Removes the places below a path that is about to be replaced."""
+    for table in (document.places, document.key_places):
+        for old in [known for known in table if known[: len(path)] == path]:
+            del table[old]
+    document.unreadable = {known for known in document.unreadable if known[: len(path)] != path}

@@ -1,0 +1,482 @@
+"""Workloads that are generated: tenants' requests, jobs of workload models, leases.
+
+``poisson`` and ``batch`` are requests as in DCloud's simulations; ``feitelson`` and ``jann`` are
+jobs of the published workload models; ``leases`` are those of MBFCBS's evaluation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from jobs.demand import Pattern
+from jobs.request import JobRequest
+from jobs.workload.distributions import NormalDistribution, Rule
+from jobs.workload.feitelson import FeitelsonStyle
+from jobs.workload.jann import JannStyle
+from jobs.workload.leases import SIZES, LeaseMix, Mix, requests_of
+from jobs.workload.parallel_jobs import Calibration, ExponentialStyle, WorkloadModel
+from jobs.workload.tenants import (
+    INTERPRETATIONS,
+    Batch,
+    DayAndNight,
+    ProfilingError,
+    Tenants,
+)
+from testbed.spec.document import Location
+from testbed.spec.unit_types import (
+    HOUR_S,
+    Bandwidth,
+    Duration,
+    Hours,
+    PerHour,
+    PositiveBandwidth,
+    PositiveDuration,
+    Share,
+    SignedShare,
+    refusal,
+)
+from testbed.spec.validation import SpecModel, kind_of
+from testbed.spec.workload_section import (
+    NO_JOBS,
+    CpuRule,
+    JobPlaces,
+    LeaseWorkload,
+    LoadContext,
+    LoadedWorkload,
+    ParallelWorkload,
+    WorkloadSection,
+    counted,
+    fitted,
+    lease_notes,
+)
+from testbed.units import human_duration
+
+MAX_REQUESTS = 100_000
+MAX_MODEL_JOBS = 2_000_000
+MAX_LEASES = 200_000
+
+Interpretation = Literal["G", "literal", "literal-clamped"]
+Sigma = Annotated[float, Field(ge=0, le=1e6)]
+
+# ------------------------------------------------------------------ tenants' requests
+
+
+class Distribution(SpecModel):
+    """A distribution of a quantity, by its parameters."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_mapping(cls, value: Any) -> Any:
+        """Refuses a bare number with the mapping that says the same, where there is one."""
+        if isinstance(value, dict):
+            return value
+        keys, hint = ", ".join(cls.model_fields), ""
+        if not isinstance(value, list):
+            try:
+                cls.model_validate({"mean": value})
+            except ValidationError:
+                pass
+            else:
+                hint = f" (write {{mean: {value}}})"
+        raise refusal(f"must be a mapping with the keys {keys}, not {kind_of(value)}{hint}")
+
+
+_SIGMA = "its standard deviation (default: the interpretation's)"
+
+
+class CountDistribution(Distribution):
+    """The number of VMs of a job: a normal distribution, drawn again below 1 (or clamped to it)."""
+
+    mean: Annotated[float, Field(ge=1, le=1e6)] | None = Field(
+        None, description="of the distribution, before draws are drawn again (default 120)"
+    )
+    sigma: Sigma | None = Field(None, description=_SIGMA)
+    rule: Rule | None = Field(None, description="what becomes of draws below 1")
+
+
+class RatioDistribution(CountDistribution):
+    """The deadline extension ratio r = d/p: normal, drawn again below 1 (or clamped)."""
+
+    mean: Annotated[float, Field(ge=1, le=1e6)] | None = Field(
+        None,
+        description="of the distribution, at least 1: no deadline is before the end (default 10)",
+    )
+
+
+class BandwidthDistribution(Distribution):
+    """The bandwidth asked for per VM: a normal distribution, positive."""
+
+    mean: PositiveBandwidth | None = Field(None, description="of it (default 250 Mbit/s)")
+    sigma: Bandwidth | None = Field(None, description=_SIGMA)
+    rule: Rule | None = Field(None, description="what becomes of draws below 1 bit/s")
+
+
+class DurationDistribution(Distribution):
+    """The profiled running time: a normal distribution, of a minute at least."""
+
+    mean: PositiveDuration | None = Field(None, description="of the distribution (default 1 h)")
+    sigma: Duration | None = Field(None, description=_SIGMA)
+    rule: Rule | None = Field(None, description="what becomes of draws below a minute")
+
+
+class ErrorSection(SpecModel):
+    """By how much true durations differ from profiled ones, uniformly."""
+
+    low: SignedShare = Field(description="the least error, as -12 %")
+    high: SignedShare = Field(description="the greatest error, as 30 %")
+
+
+class TenantWorkload(WorkloadSection):
+    """Requests as in DCloud's simulations, in one of the interpretations of its distributions."""
+
+    reading: Interpretation = Field(
+        "G",
+        description="how the paper's distributions are interpreted: G (fitted to its figures,"
+        " default), literal, literal-clamped",
+    )
+    vms: CountDistribution = Field(CountDistribution(), description="VMs per job")
+    bandwidth: BandwidthDistribution = Field(
+        BandwidthDistribution(), description="bandwidth per VM"
+    )
+    duration: DurationDistribution = Field(
+        DurationDistribution(), description="profiled running time"
+    )
+    deadline_ratio: RatioDistribution = Field(
+        RatioDistribution(), description="deadline over running time"
+    )
+    profiling_error: ErrorSection | None = Field(
+        None, description="true over profiled running time, less 1 (default none)"
+    )
+    pattern: Pattern = Field(
+        "permutation",
+        description="who sends to whom (default permutation, chosen at random for each job)",
+    )
+    services: Share = Field(0.0, description="the share of user-facing services (default 0)")
+
+    # The key of each distribution: its name in the model, and the argument that sets its mean.
+    DISTRIBUTIONS: ClassVar = {
+        "vms": ("vms", "n"),
+        "bandwidth": ("bandwidth", "b_bps"),
+        "duration": ("duration", "p_s"),
+        "deadline_ratio": ("ratio", "r"),
+    }
+
+    def tenants(self, here: Location) -> Tenants | None:
+        """The interpretation with what the file changes of it; None where that makes no sense.
+
+        What is wrong with the meaning of the keys that could be read is reported, whatever is
+        wrong with the others.
+        """
+        before = len(here.document.problems)
+        given = {key: self[key] for key in self.DISTRIBUTIONS if self[key] is not None}
+        base = INTERPRETATIONS[self["reading"] or "G"]
+        arguments = ((self.DISTRIBUTIONS[key][1], each.mean) for key, each in given.items())
+        try:
+            tenants = base(**{name: float(mean) for name, mean in arguments if mean is not None})
+        except ValueError:
+            # A mean that its own deviation cannot lift above the floor; the checks below say which.
+            tenants = base()
+        changed = {
+            (name := self.DISTRIBUTIONS[key][0]): _distribution(
+                here / key, getattr(tenants, name), each
+            )
+            for key, each in given.items()
+        }
+        error = _profiling_error(here / "profiling_error", self["profiling_error"])
+        if len(here.document.problems) > before:
+            return None
+        return replace(
+            tenants,
+            **changed,
+            profiling_error=error,
+            pattern=self["pattern"] or "permutation",
+            service_share=self["services"] or 0.0,
+        )
+
+
+class PoissonWorkload(TenantWorkload):
+    """Jobs that arrive at random, more of them by day than by night."""
+
+    kind: Literal["poisson"]
+    per_hour: PerHour = Field(160.0, description="arrivals by day, as 40/h (default 160/h)")
+    night_factor: Annotated[float, Field(ge=0, le=1e3)] = Field(
+        0.2, description="arrivals by night over those by day (default 0.2)"
+    )
+    hours: Hours = Field(
+        24.0,
+        description="for how long jobs arrive, as 6 h (default 24 h); day and night take turns"
+        " every 12 h",
+    )
+
+    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
+        tenants = self.tenants(here)
+        if tenants is None or not here.is_sound():
+            return NO_JOBS
+        arrivals = DayAndNight(self.per_hour, self.night_factor, self.hours * HOUR_S)
+        expected = self.per_hour * max(1.0, self.night_factor) * self.hours
+        if expected > MAX_REQUESTS:
+            message = f"asks for some {expected:,.0f} jobs; at most {MAX_REQUESTS:,} are supported"
+            here.report(message, "per_hour")
+            return NO_JOBS
+        return _requests(here, tenants.requests(arrivals, context.seed))
+
+
+class BatchWorkload(TenantWorkload):
+    """Jobs that all arrive at time 0."""
+
+    kind: Literal["batch"]
+    jobs: Annotated[int, Field(ge=1, le=MAX_REQUESTS)] = Field(description="how many")
+
+    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
+        tenants = self.tenants(here)
+        if tenants is None or not here.is_sound():
+            return NO_JOBS
+        return _requests(here, tenants.requests(Batch(self.jobs), context.seed))
+
+
+def _requests(here: Location, jobs: tuple[JobRequest, ...]) -> LoadedWorkload:
+    return LoadedWorkload(jobs, dict.fromkeys((job.id for job in jobs), here.place), ())
+
+
+def _distribution(
+    here: Location, base: NormalDistribution, given: Distribution
+) -> NormalDistribution:
+    """The interpretation's distribution with the parameters that the file changes."""
+    changed: dict[str, Any] = {
+        key: value if key == "rule" else float(value) for key, value in given if value is not None
+    }
+    try:
+        return replace(base, **changed)
+    except ValueError as objection:
+        here.report(str(objection))
+        return base
+
+
+def _profiling_error(here: Location, given: ErrorSection | None) -> ProfilingError:
+    try:
+        return ProfilingError() if given is None else ProfilingError(given.low, given.high)
+    except ValueError as objection:
+        here.report(str(objection))
+        return ProfilingError()
+
+
+# ------------------------------------------------------------------ workload models
+
+Jobs = Annotated[int, Field(ge=2, le=MAX_MODEL_JOBS)]
+Largest = Annotated[int, Field(ge=1, le=65_536)]
+Factor = Annotated[float, Field(gt=0, le=1e6)]
+Order = Annotated[int, Field(ge=1, le=100)]
+
+
+class ModelWorkload(ParallelWorkload):
+    """Jobs of a workload model."""
+
+    style: ClassVar[type[FeitelsonStyle | JannStyle | ExponentialStyle]]
+
+    load: Annotated[float, Field(gt=0, le=1000)] = Field(
+        0.7, description="system load, as for every kind of parallel jobs (default 0.7)"
+    )
+    cpu: CpuRule = Field(
+        CpuRule(), description="the CPU use of processes (default 40 % to 100 % of a node)"
+    )
+    overestimate: Annotated[float, Field(ge=1, le=1e6)] | None = Field(
+        None,
+        description="users state their running time times a factor, uniform from 1 to this"
+        " (default: the running time)",
+    )
+
+    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
+        if not here.is_sound() or context.datacentre is None:
+            return NO_JOBS
+        given = self.model_dump(include=set(self.style.__dataclass_fields__))
+        try:
+            model: WorkloadModel = self.style(**given, mean_run_s=self["mean_run_time"])
+            jobs = model.draw(context.seed, context.datacentre.total_slots, self.load)
+        except ValueError as objection:
+            here.report(str(objection))
+            return NO_JOBS
+        calibration = model.calibration(jobs)
+        if self.overestimate is not None:
+            jobs = jobs.overestimated(self.overestimate, context.seed)
+        fit = fitted(self, here, jobs, context)
+        if fit is None:
+            return NO_JOBS
+        facts = {
+            **self.model_dump(exclude=set(ParallelWorkload.model_fields) - {"kind"}),
+            "calibration": [asdict(metric) for metric in calibration],
+            **fit.facts,
+        }
+        notes = (f"{self.kind.capitalize()}-style jobs", *map(_sentence, calibration), *fit.notes)
+        places = JobPlaces(fit.jobs, here.place.source, here.place)
+        return LoadedWorkload(fit.jobs, places, (), facts, notes)
+
+
+class FeitelsonWorkload(ModelWorkload):
+    """Jobs after Feitelson's model of 1996."""
+
+    style = FeitelsonStyle
+
+    kind: Literal["feitelson"]
+    jobs: Jobs = Field(20_000, description="how many (default 20,000)")
+    largest: Largest = Field(256, description="the greatest size (default 256)")
+    size_exponent: Annotated[float, Field(ge=0, le=10)] = Field(
+        1.0, description="a size n has the weight n to the power of minus this (default 1)"
+    )
+    power_of_two: Factor = Field(
+        10.0, description="times this where n is a power of two above 1 (default 10)"
+    )
+    serial: Factor = Field(3.0, description="and this where n is 1 (default 3)")
+    mean_run_time: PositiveDuration = Field(
+        2500.0, description="what the distribution of running times is scaled to (default 2500 s)"
+    )
+    long_over_short: Annotated[float, Field(ge=1, le=1e6)] = Field(
+        7.0, description="mean of long running times over that of short ones (default 7)"
+    )
+    long_at_one: Share = Field(0.05, description="the share of long ones at size 1 (default 5 %)")
+    long_at_largest: Share = Field(
+        0.25, description="the share of long ones at the greatest size (default 25 %)"
+    )
+    repeat_exponent: Annotated[float, Field(ge=0, le=10)] = Field(
+        2.5, description="r runs have the weight r to the power of minus this (default 2.5)"
+    )
+    most_repeats: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        1000, description="a job is run so many times at most (default 1000)"
+    )
+
+
+class JannWorkload(ModelWorkload):
+    """Jobs after the model of Jann and others of 1997."""
+
+    style = JannStyle
+
+    kind: Literal["jann"]
+    jobs: Jobs = Field(10_000, description="how many (default 10,000)")
+    largest: Largest = Field(256, description="the greatest size (default 256)")
+    serial: Share = Field(0.40, description="the share of jobs of one process (default 40 %)")
+    below_20: Share = Field(
+        0.86, description="the share of jobs of fewer than 20 processes (default 86 %)"
+    )
+    decay: Factor = Field(
+        0.75, description="the share of a class of sizes over that of the one before (default 0.75)"
+    )
+    power_of_two: Share = Field(
+        0.6, description="the share of a class that has its greatest size (default 60 %)"
+    )
+    mean_run_time: PositiveDuration = Field(
+        11_250.0, description="the mean of running times (default 11250 s)"
+    )
+    growth: Factor = Field(
+        1.0, description="mean running time of a class over that of the one before (default 1)"
+    )
+    run_cv2: Factor = Field(
+        2.5, description="squared variation of running times in a class (default 2.5)"
+    )
+    arrival_cv2: Factor = Field(
+        2.0, description="squared variation of distances between arrivals of a class (default 2)"
+    )
+    order: Order = Field(
+        1, description="the common order of the hyper-Erlang distributions (default 1)"
+    )
+
+
+class ExponentialWorkload(ModelWorkload):
+    """Random jobs: Poisson arrivals, exponential running times, uniform sizes (AdaBa, Fig. 4)."""
+
+    style = ExponentialStyle
+
+    kind: Literal["exponential"]
+    cpu: CpuRule | None = Field(  # type: ignore[assignment]
+        None, description="the CPU use of processes (default: each uses all of its node's)"
+    )
+    jobs: Jobs = Field(1000, description="how many (default 1,000)")
+    mean_vms: Largest = Field(
+        8, description="VMs per job on average, uniform from 1 to twice this less one (default 8)"
+    )
+    mean_run_time: PositiveDuration = Field(
+        3600.0, description="of the exponential distribution of running times (default 1 h)"
+    )
+
+
+def _sentence(metric: Calibration) -> str:
+    """``calibration: mean running time 2,500 s wanted, 2,431 s drawn (-2.8 %)``."""
+
+    def shown(value: float) -> str:
+        return human_duration(value) if metric.unit == "s" else f"{value:.4g}"
+
+    off = (metric.found / metric.wanted - 1.0) * 100 if metric.wanted else 0.0
+    return (
+        f"calibration: {metric.what} {shown(metric.wanted)} wanted, {shown(metric.found)} drawn"
+        f" ({off:+.1f} %)"
+    )
+
+
+# ------------------------------------------------------------------ leases
+
+Size = Literal["small", "medium", "large", "x-large"]
+
+
+class SyntheticLeases(LeaseWorkload):
+    """Synthetic leases as in MBFCBS's evaluation."""
+
+    kind: Literal["leases"]
+    jobs: Annotated[int, Field(ge=1, le=MAX_LEASES)] = Field(
+        1000, description="how many (default 1,000)"
+    )
+    mix: Mix = Field(
+        "main",
+        description="main: 20 % advance reservations, the other two types alike (default);"
+        " equal: all three alike",
+    )
+    advance: Share | None = Field(
+        None, description="the share of advance reservations, in place of the mix's"
+    )
+    immediate: Share | None = Field(
+        None, description="the share of immediate leases, in place of the mix's"
+    )
+    sizes: Annotated[list[Size], Field(min_length=1, max_length=100)] | None = Field(
+        None, description="the VM types, all as likely (default: each of the four once)"
+    )
+    mean_duration: PositiveDuration = Field(
+        3600.0, description="of an exponential distribution (default 1 h)"
+    )
+    shortest: PositiveDuration = Field(60.0, description="no lease lasts less (default 1 min)")
+    mean_lead: Duration = Field(
+        7200.0,
+        description="how far ahead advance reservations are booked, on average (default 2 h)",
+    )
+    load: Annotated[float, Field(gt=0, le=1000)] = Field(
+        1.0, description="cores times duration over slots times the span of arrivals (default 1)"
+    )
+
+    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
+        if not here.is_sound() or context.datacentre is None:
+            return NO_JOBS
+        advance, immediate = (1.0 / 3.0, 1.0 / 3.0) if self.mix == "equal" else (0.2, 0.4)
+        advance = advance if self.advance is None else self.advance
+        immediate = immediate if self.immediate is None else self.immediate
+        if advance + immediate > 1.0 + 1e-9:
+            here.report("advance and immediate together are more than 100 %")
+            return NO_JOBS
+        mix = LeaseMix(
+            self.jobs,
+            advance,
+            immediate,
+            tuple(self.sizes or SIZES),
+            self.mean_duration,
+            self.mean_lead,
+            self.shortest,
+        )
+        leases = mix.draw(context.seed, context.datacentre.total_slots, self.load)
+        facts = {
+            **self.model_dump(exclude={"sizes"}),
+            "advance": advance,
+            "immediate": immediate,
+            "sizes": list(mix.sizes),
+            **counted(leases),
+        }
+        jobs = requests_of(leases, memory=self.memory, margin_s=self.margin or 0.0)
+        places = dict.fromkeys((job.id for job in jobs), here.place)
+        return LoadedWorkload(jobs, places, (), facts, lease_notes(facts))

@@ -1,0 +1,456 @@
+"""``workload: {kind: jobs}``: jobs that the file lists, sweeps over one of them, their profiles.
+
+A profile file holds bandwidth options with running times; the last option is at the no-elongation
+threshold. ``testbed profile`` writes such a file::
+
+    application: sort                 # a label, optional
+    options:
+      - {bandwidth: 100 Mbit/s, time: 42 s}
+      - {bandwidth: 200 Mbit/s, time: 30 s}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path as FilePath
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from jobs.demand import KINDS, Entry, JobKind, Pattern, demand_of
+from jobs.job_profile import STEEPEST, Profile, linear_profile, objections
+from jobs.request import JobRequest
+from testbed.errors import BadInput
+from testbed.spec.document import (
+    Document,
+    Location,
+    did_you_mean,
+    find_file,
+    near,
+    read_document,
+    read_text,
+)
+from testbed.spec.unit_types import (
+    Bandwidth,
+    Duration,
+    Name,
+    PositiveBandwidth,
+    PositiveDuration,
+    Share,
+)
+from testbed.spec.validation import Section, SpecModel, read_section
+from testbed.spec.workload_section import LoadContext, LoadedWorkload, WorkloadSection
+from testbed.units import format_bandwidth, format_duration, format_share
+
+MAX_JOBS = 100_000
+
+Word = Annotated[str, Field(min_length=1, max_length=4096)]
+
+
+class DemandStep(SpecModel):
+    """A stretch of an application's progress with one demand."""
+
+    until: Share = Field(description="the progress at which this step ends, as 70 %")
+    at: Bandwidth = Field(description="what one VM would send, were bandwidth unlimited")
+
+
+class Sweep(SpecModel):
+    """One job several times over, one after another."""
+
+    granted: Annotated[list[PositiveBandwidth], Field(min_length=1, max_length=1000)] = Field(
+        description="the bandwidths to run it at; the jobs are called ID-750, ID-600 (in Mbit/s)"
+    )
+
+
+class JobEntry(Section):
+    """One job: n VMs at bandwidth b for a running time p, due at deadline d."""
+
+    id: Name = Field(description="the job's own name")
+    at: Duration | None = Field(None, description="when it is submitted (default 0 s)")
+    after: str | None = Field(
+        None, description="the job that must have left before this one is submitted"
+    )
+    vms: Annotated[int, Field(ge=1, le=1_000_000)] = Field(description="how many VMs it needs")
+    bandwidth: PositiveBandwidth | None = Field(None, description="what it asks for per VM")
+    granted: PositiveBandwidth | None = Field(
+        None, description="what the policy 'scripted' gives it per VM (default: bandwidth)"
+    )
+    duration: PositiveDuration = Field(description="its running time at that bandwidth, as 6 s")
+    deadline: PositiveDuration | None = Field(
+        None, description="the latest time for it to end, counted from its submission"
+    )
+    kind: JobKind | None = Field(
+        None,
+        description="; ".join(f"{name}: {each.summary}" for name, each in KINDS.items()),
+    )
+    pattern: Pattern | None = Field(None, description="who sends to whom (default ring)")
+    application: Name | None = Field(
+        None, description="a label: the jobs of one application are one line of a figure"
+    )
+    demand: Annotated[list[DemandStep], Field(min_length=1, max_length=1000)] | None = Field(
+        None, description="the demand curve c(x): steps up to 100 % of the progress"
+    )
+    cpu: Share | None = Field(
+        None,
+        description="the share of a core that each VM burns (default 0; compute: 100 %, and"
+        " what it leaves is for a VM behind it)",
+    )
+    command: Annotated[list[Word], Field(min_length=1, max_length=100)] | None = Field(
+        None,
+        description="on the live network each VM runs this, as its rank; words that begin with ./"
+        " are files beside this one",
+    )
+    reward: Annotated[float, Field(ge=0, le=1e12)] | None = Field(
+        None, description="what it is worth to end by the deadline (default 0)"
+    )
+    profile: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="a file with its running times at other bandwidths (an elastic job)"
+    )
+    speedup: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None, description="instead: JSA's speed-up ratio α, its profile by the published model"
+    )
+    sweep: Sweep | None = Field(None, description="run it several times, one after another")
+
+
+class JobListWorkload(WorkloadSection):
+    """Jobs that the file lists."""
+
+    kind: Literal["jobs"]
+    jobs: Annotated[list[JobEntry], Field(min_length=1, max_length=MAX_JOBS)] = Field(
+        description="the jobs"
+    )
+
+    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
+        """The listed jobs, sweeps expanded."""
+        document = here.document
+        profiles = Profiles(document.folder)
+        entries: list[JobEntry] = self["jobs"] or []
+        for index, entry in enumerate(entries):
+            where = here / "jobs" / index
+            check_entry(where, entry, context)
+            profiles.check(where, entry)
+        _check_ids(here / "jobs", entries)
+        _check_followers(here / "jobs", entries)
+        applications = _applications(entries)
+        if not here.is_sound():
+            return LoadedWorkload(applications=applications)
+        last = {entry.id: _ids(entry)[-1] for entry in entries}
+        jobs = [
+            (job, (here / "jobs" / index).place)
+            for index, entry in enumerate(entries)
+            for job in requests(entry, last, document.folder, profiles)
+        ]
+        places = {job.id: place for job, place in jobs}
+        return LoadedWorkload(tuple(job for job, _ in jobs), places, applications)
+
+
+# ------------------------------------------------------------------ from an entry to its jobs
+
+
+def _kind(entry: Section) -> JobKind:
+    """An entry's kind; a demand curve, readable or not, makes it a demand job."""
+    kind: JobKind | None = entry["kind"]
+    curved = entry["demand"] is not None or not entry.is_readable("demand")
+    return kind or ("demand" if curved else "transfer")
+
+
+def _ids(entry: JobEntry) -> list[str]:
+    """The ids of an entry's jobs: its own, or with a sweep one per bandwidth."""
+    if entry.sweep is None:
+        return [entry.id]
+    return [f"{entry.id}-{suffix}" for suffix in suffixes(entry.sweep.granted)]
+
+
+def _application(entry: JobEntry) -> str | None:
+    """The label of an entry's jobs: a sweep that names none is an application of its own."""
+    return entry.application or (entry.id if entry.sweep is not None else None)
+
+
+def _applications(entries: Sequence[JobEntry]) -> tuple[str, ...] | None:
+    """All labels; None where one of them is unknown."""
+    if not entries or not all(e.is_readable("id", "application", "sweep") for e in entries):
+        return None
+    return tuple(dict.fromkeys(name for entry in entries if (name := _application(entry))))
+
+
+def suffixes(rates_bps: Sequence[int]) -> list[str]:
+    """Short texts for bandwidths: Mbit/s where all are whole, otherwise kbit/s or bit/s."""
+    for factor, unit in ((10**6, ""), (10**3, "k")):
+        if all(rate % factor == 0 for rate in rates_bps):
+            return [f"{rate // factor}{unit}" for rate in rates_bps]
+    return [f"{rate}b" for rate in rates_bps]
+
+
+def _command(entry: JobEntry, beside: FilePath) -> tuple[str, ...] | None:
+    """An entry's command; files are named from the experiment file's folder."""
+    if entry.command is None:
+        return None
+    return tuple(
+        str((beside / word).resolve()) if word.startswith("./") else word for word in entry.command
+    )
+
+
+def requests(
+    entry: JobEntry, last: Mapping[str, str], beside: FilePath, profiles: Profiles
+) -> list[JobRequest]:
+    """The jobs of a sound entry. Those of a sweep form a chain, each after the one before."""
+    ids = _ids(entry)
+    granted = [entry.granted] if entry.sweep is None else list(entry.sweep.granted)
+    kind = _kind(entry)
+    follows = [None if entry.after is None else last.get(entry.after, entry.after), *ids]
+    demand = demand_of(
+        Entry(
+            kind=kind,
+            pattern=entry.pattern,
+            cpu=entry.cpu,
+            steps=tuple((step.until, step.at) for step in entry.demand or ()),
+            profile=profiles.of(entry),
+            command=_command(entry, beside),
+        )
+    )
+    return [
+        JobRequest(
+            id=job_id,
+            submit_s=entry.at or 0.0,
+            n_vms=entry.vms,
+            bandwidth_bps=entry.bandwidth or 0,
+            duration_s=entry.duration,
+            deadline_s=entry.deadline,
+            demand=demand,
+            granted_bps=rate,
+            application=_application(entry),
+            after=after,
+            value=entry.reward or 0.0,
+        )
+        for job_id, rate, after in zip(ids, granted, follows, strict=False)
+    ]
+
+
+# ------------------------------------------------------------------ checks
+
+
+def check_entry(here: Location, entry: Section, context: LoadContext) -> None:
+    """Checks one entry by itself and against the data centre."""
+    _check_kind(here, entry)
+    _check_command(here, entry)
+    _check_demand(here, entry)
+    _check_rates(here, entry, context)
+    duration, deadline, vms = (entry[key] for key in ("duration", "deadline", "vms"))
+    if duration is not None and deadline is not None and deadline < duration:
+        shorter = f"{format_duration(deadline)} is shorter than the duration"
+        here.report(f"{shorter}, {format_duration(duration)}", "deadline")
+    if vms is not None and context.datacentre is not None and context.topology.slots_known:
+        slots = context.datacentre.total_slots
+        if vms > slots:
+            here.report(f"{vms} VMs, but the data centre has {slots} slots", "vms")
+
+
+def _check_command(here: Location, entry: Section) -> None:
+    """A command's files exist; it decides itself what it sends, so no pattern and no curve."""
+    command: list[str] = entry["command"] or []
+    folder = here.document.folder
+    for index, word in enumerate(command):
+        if word.startswith("./") and not (folder / word).exists():
+            here.report(f"there is no file {word} in {folder}", "command", index)
+    for key in ("pattern", "demand"):
+        if command and key in entry.model_fields_set:
+            here.report("means nothing to a job that runs a command", key, at_key=True)
+
+
+def _check_kind(here: Location, entry: Section) -> None:
+    """Keys that a kind of job needs or cannot have."""
+    if not entry.is_readable("kind"):
+        return
+    given, kind = entry.model_fields_set, _kind(entry)
+    a_job = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} job"
+    for key in KINDS[kind].refused:
+        if key in given:
+            here.report(f"means nothing to {a_job}", key, at_key=True)
+    if entry["cpu"] == 0 and not KINDS[kind].network:
+        here.report(f"must be above 0 for {a_job}", "cpu")
+    for key in KINDS[kind].required:
+        unknown = (name for name in here.value if name not in type(entry).model_fields)
+        # A misspelt key has been reported already.
+        if key not in given and not any(near(name, (key,)) for name in unknown):
+            here.report(f"is required for {a_job}", key)
+    if "demand" in given and "demand" not in KINDS[kind].required:
+        message = f"belongs to jobs of kind demand, this one's is {kind}"
+        here.report(message, "demand", at_key=True)
+
+
+def _check_demand(here: Location, entry: Section) -> None:
+    """A demand curve's steps rise to exactly 100 %, and ask for something somewhere."""
+    steps: list[DemandStep] = entry["demand"] or []
+    reached = 0.0
+    for index, step in enumerate(steps):
+        if step.until <= reached:
+            message = f"{format_share(step.until)} is not above {format_share(reached)} before it"
+            here.report(message, "demand", index, "until")
+        reached = max(reached, step.until)
+    if steps and reached != 1.0:
+        message = f"the last step must reach 100 %, not {format_share(reached)}"
+        here.report(message, "demand", len(steps) - 1, "until")
+    if steps and not any(step.at for step in steps):
+        here.report("no step asks for any bandwidth", "demand", at_key=True)
+
+
+def _check_rates(here: Location, entry: Section, context: LoadContext) -> None:
+    """Bandwidths against each other and against the servers' links."""
+    asked: int | None = entry["bandwidth"]
+    given: list[tuple[Location, int]] = []
+    if isinstance(entry, JobEntry):
+        given = [(here / "granted", entry.granted)] if entry.granted is not None else []
+        rates = entry.sweep.granted if entry.sweep is not None else []
+        given += [(here / "sweep" / "granted" / i, rate) for i, rate in enumerate(rates)]
+        if rates and "granted" in entry.model_fields_set:
+            here.report("the sweep gives it: remove one of them", "granted")
+    for where, rate in given:
+        if asked is not None and rate > asked:
+            more = f"{format_bandwidth(rate)} is more than the job asks for"
+            where.report(f"{more}, {format_bandwidth(asked)}")
+    datacentre = context.datacentre
+    if datacentre is None or not context.topology.links_known or datacentre.n_links == 0:
+        return
+    nic_bps = int(datacentre.nic_bps.max())
+    for where, rate in [(here / "bandwidth", asked or 0), *given]:
+        if rate > nic_bps:
+            above = f"{format_bandwidth(rate)} is above every server's link"
+            where.report(f"{above} ({format_bandwidth(nic_bps)} at most)")
+
+
+def _check_ids(here: Location, entries: Sequence[JobEntry]) -> None:
+    """Every job's id is its own, those of a sweep's jobs included."""
+    first: dict[str, int] = {}
+    for index, entry in enumerate(entries):
+        if entry["id"] is None:
+            continue
+        if entry.sweep is not None and len(set(entry.sweep.granted)) < len(entry.sweep.granted):
+            here.report("names a bandwidth twice", index, "sweep", "granted")
+        for name in dict.fromkeys([entry.id, *_ids(entry)]):
+            if name in first:
+                line = (here / first[name]).place.line
+                message = f"{name!r} is the id of the job in line {line} too"
+                here.report(message, index, "id")
+                break
+            first[name] = index
+
+
+def _check_followers(here: Location, entries: Sequence[JobEntry]) -> None:
+    """``after`` names another job, and following it one comes to a job that waits for none."""
+    named = [entry for entry in entries if entry["id"] is not None]
+    owner = {name: entry.id for entry in named for name in [entry.id, *_ids(entry)]}
+    follows: dict[str, str] = {}
+    for index, entry in enumerate(entries):
+        after = entry.after
+        if after is not None and after not in owner:
+            hint = did_you_mean(after, list(owner))
+            here.report(f"there is no job {after!r}{hint}", index, "after")
+        elif after is not None and entry["id"] is not None:
+            follows[entry.id] = owner[after]
+    for index, entry in enumerate(entries):
+        circle = _circle(follows, entry["id"])
+        if circle and min(circle) == entry.id:
+            way = " after ".join([*circle, circle[0]])
+            here.report(f"these jobs wait for each other: {way}", index, "after")
+
+
+def _circle(follows: Mapping[str, str], start: str) -> list[str]:
+    """The jobs on the way from ``start`` back to itself, if there is one."""
+    way = [start]
+    while (following := follows.get(way[-1])) is not None:
+        if following == start:
+            return way
+        if following in way:
+            return []
+        way.append(following)
+    return []
+
+
+# ------------------------------------------------------------------ profiles
+
+
+class ProfileOption(SpecModel):
+    """One option."""
+
+    bandwidth: PositiveBandwidth = Field(description="per VM, as 200 Mbit/s")
+    time: PositiveDuration = Field(description="the job's running time at it, as 30 s")
+
+
+class ProfileFile(SpecModel):
+    """A profile file."""
+
+    application: Name | None = Field(None, description="whose profile it is, a label")
+    options: Annotated[list[ProfileOption], Field(min_length=1, max_length=1000)] = Field(
+        description="bandwidths rising, times falling; the last is the no-elongation threshold"
+    )
+
+
+def read_profile(path: FilePath) -> tuple[Profile | None, Document]:
+    """The profile in a file, or None and all that is wrong in its document's problems.
+
+    Raises BadInput where the file cannot be read at all.
+    """
+    document = read_document(read_text(path), str(path))
+    section = read_section(ProfileFile, document)
+    if section is None:
+        return None, document
+    options = tuple((one.bandwidth, one.time) for one in section.options)
+    for at, message in objections(options):
+        document.report(("options", at), message)
+    return (None if document.problems else Profile(options)), document
+
+
+def profile_text(profile: Profile, application: str | None = None) -> str:
+    """A profile as the text of a file that :func:`read_profile` reads."""
+    lines = [] if application is None else [f"application: {application}"]
+    lines.append("options:")
+    lines += [
+        f"  - {{bandwidth: {format_bandwidth(bps)}, time: {format_duration(took_s)}}}"
+        for bps, took_s in profile.options
+    ]
+    return "\n".join(lines) + "\n"
+
+
+class Profiles:
+    """The profiles that the jobs of a file have; every file is read, and complained of, once."""
+
+    def __init__(self, beside: FilePath) -> None:
+        self._beside = beside
+        self._read: dict[str, Profile | None] = {}
+
+    def check(self, here: Location, entry: JobEntry) -> None:
+        """Reports what is wrong with an entry's ``profile`` and ``speedup``."""
+        name, speedup = entry.profile, entry.speedup
+        if name is not None and speedup is not None:
+            here.report("the profile says it: remove one of them", "speedup")
+        other = entry["kind"] in ("demand", "compute") or entry["demand"] is not None
+        for key in ("profile", "speedup"):
+            if entry[key] is not None and other:
+                here.report("belongs to jobs of kind transfer", key, at_key=True)
+        if speedup is not None and not 0 <= speedup < STEEPEST:
+            message = f"must be at least 0 and below {STEEPEST}, where a time would be 0"
+            here.report(message, "speedup")
+        if name is not None and name not in self._read:
+            self._read[name] = self._load(here / "profile", name)
+
+    def of(self, entry: JobEntry) -> Profile | None:
+        """A sound entry's profile: from its file, from the published model, or none."""
+        if entry.profile is not None:
+            return self._read[entry.profile]
+        if entry.speedup is None:
+            return None
+        return linear_profile(entry.bandwidth or 0, entry.duration, entry.speedup)
+
+    def _load(self, here: Location, name: str) -> Profile | None:
+        found = find_file(name, self._beside)
+        if found is None:
+            missing = f"there is no file {name!r} beside this one, along TESTBED_DATA or in the"
+            here.report(f"{missing} cache")
+            return None
+        try:
+            profile, inside = read_profile(found)
+        except BadInput as error:
+            here.report(error.message)
+            return None
+        here.document.problems.extend(inside.problems)
+        return profile

@@ -1,0 +1,332 @@
+"""The ``topology`` section: which data centre."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
+
+from testbed.spec.document import (
+    Location,
+    Problem,
+    SpecErrors,
+    dotted,
+    find_file,
+    read_document,
+    read_text,
+)
+from testbed.spec.unit_types import BANDWIDTH_SCHEMA, MEMORY_SCHEMA, Memory, PositiveBandwidth
+from testbed.spec.validation import Section, SpecModel, read_section
+from testbed.units import UnitError, parse_bandwidth
+from topologies.custom import custom
+from topologies.datacentre import DataCentre, TopologyError
+from topologies.fat_tree import Network, fat_tree
+from topologies.flat import flat
+from topologies.tree import tree
+
+MAX_SLOTS = 1_000_000
+_COUNT = {"type": "integer", "minimum": 1}
+_SLOTS = {"anyOf": [_COUNT, {"type": "array", "items": {"type": "integer", "minimum": 0}}]}
+
+
+def _as_list(value: object) -> object:
+    return value if isinstance(value, list) else [value]
+
+
+# Whole numbers are checked by the builders, which know what they mean; the schema says it too.
+Count = Annotated[Any, WithJsonSchema(_COUNT)]
+Counts = Annotated[list[Any], WithJsonSchema({"type": "array", "items": _COUNT, "minItems": 1})]
+Slots = Annotated[Any, WithJsonSchema(_SLOTS)]
+Ratios = Annotated[
+    list[Any],
+    WithJsonSchema({"type": "array", "items": {"type": "number", "exclusiveMinimum": 0}}),
+]
+Links = Annotated[
+    list[PositiveBandwidth],
+    BeforeValidator(_as_list),
+    WithJsonSchema({"anyOf": [BANDWIDTH_SCHEMA, {"type": "array", "items": BANDWIDTH_SCHEMA}]}),
+]
+
+Memories = Annotated[
+    list[Memory],
+    BeforeValidator(_as_list),
+    WithJsonSchema({"anyOf": [MEMORY_SCHEMA, {"type": "array", "items": MEMORY_SCHEMA}]}),
+]
+
+
+class RegularTopology(Section):
+    """A topology that a few numbers describe.
+
+    ``defaults`` stand in for keys that could not be read, so that the others are checked all the
+    same; ``builder_names`` are the builder's names of keys, in its problems.
+    """
+
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    builder_names: ClassVar[Mapping[str, str]] = {}
+    kind: str
+
+    def build(self) -> DataCentre:
+        """The data centre; raises TopologyError."""
+        raise NotImplementedError
+
+
+class TreeTopology(RegularTopology):
+    """A regular tree below one core switch."""
+
+    builder_names: ClassVar = {"link_bps": "links"}
+    defaults: ClassVar = {"links": [10**9], "slots_per_server": 1, "oversubscription": None}
+
+    kind: Literal["tree"]
+    fanout: Counts = Field(
+        description="children per level from the core down: [4, 2, 2] is 4 aggregation switches"
+        " of 2 racks of 2 servers"
+    )
+    links: Links = Field(
+        description="link capacities per level from the top down, or one for all levels;"
+        " with oversubscription that of the servers' links"
+    )
+    slots_per_server: Slots = Field(description="VM slots of every server, or a list of them")
+    oversubscription: Ratios | None = Field(
+        None,
+        description="ratios of the switches' uplinks from the top down: [2, 4] is 2:1 at the"
+        " aggregation and 4:1 at the racks",
+    )
+
+    def build(self) -> DataCentre:
+        return tree(self.fanout, self.links, self.slots_per_server, self.oversubscription)
+
+
+class FatTreeTopology(RegularTopology):
+    """A fat-tree of k-port switches: k³/4 servers."""
+
+    builder_names: ClassVar = {"link_bps": "links"}
+    defaults: ClassVar = {"links": [10**9], "slots_per_server": 1, "network": "tree"}
+
+    kind: Literal["fat-tree"]
+    k: Annotated[Any, WithJsonSchema({"type": "integer", "minimum": 2, "multipleOf": 2})] = Field(
+        description="ports per switch, an even number"
+    )
+    links: Links = Field(description="one capacity, or three: core, aggregation and server links")
+    slots_per_server: Slots = Field(description="VM slots of every server, or a list of them")
+    network: Network = Field(
+        "tree",
+        description="what parallel links carry: tree pins a tenant to the one tree below a core,"
+        " pooled counts the links between two layers as one (default tree)",
+    )
+
+    def build(self) -> DataCentre:
+        return fat_tree(self.k, self.links, self.slots_per_server, self.network)
+
+
+class FlatTopology(RegularTopology):
+    """Nodes without a network, for the policies that know none."""
+
+    builder_names: ClassVar = {"slots": "slots_per_server", "memory_mib": "memory_per_server"}
+    defaults: ClassVar = {"slots_per_server": 1, "memory_per_server": None}
+
+    kind: Literal["flat"]
+    nodes: Count = Field(description="how many nodes")
+    slots_per_server: Slots = Field(1, description="VM slots of every node (default 1)")
+    memory_per_server: Memories | None = Field(
+        None, description="memory of every node, or a list of them (default: it limits nothing)"
+    )
+
+    def build(self) -> DataCentre:
+        memory = self.memory_per_server
+        shared = memory is not None and len(memory) == 1
+        return flat(self.nodes, self.slots_per_server, memory[0] if memory and shared else memory)
+
+
+class CustomServer(SpecModel):
+    """A server of a custom topology."""
+
+    name: str = Field(description="the server's name")
+    slots: Count = Field(description="its VM slots")
+
+
+class CustomLink(SpecModel):
+    """A link of a custom topology."""
+
+    lower: str = Field(description="the server or switch at its lower end")
+    upper: str = Field(description="the switch at its upper end")
+    capacity: PositiveBandwidth = Field(description="its capacity in each direction")
+
+
+class CustomContent(Section):
+    """Named servers, switches and links; what a file that ``path`` names holds."""
+
+    servers: list[CustomServer] = Field(description="the servers")
+    switches: list[str] = Field(description="the switches' names")
+    links: list[CustomLink] = Field(description="the links")
+    roots: list[str] | None = Field(
+        None, description="the switches without uplink, where there are several"
+    )
+
+
+class CustomTopology(CustomContent):
+    """A topology of named servers, switches and links."""
+
+    kind: Literal["custom"]
+
+
+class CustomFileTopology(Section):
+    """A topology in a file of its own."""
+
+    kind: Literal["custom"]
+    path: str = Field(description="a file with servers, switches and links, beside this one")
+
+
+def _tag(value: Any) -> Any:
+    """The kind of a topology; a custom one may stand in a file of its own."""
+    kind = value.get("kind") if isinstance(value, dict) else None
+    return "custom file" if kind == "custom" and "path" in value else kind
+
+
+Topology = Annotated[
+    Annotated[TreeTopology, Tag("tree")]
+    | Annotated[FatTreeTopology, Tag("fat-tree")]
+    | Annotated[FlatTopology, Tag("flat")]
+    | Annotated[CustomTopology, Tag("custom")]
+    | Annotated[CustomFileTopology, Tag("custom file")],
+    Discriminator(_tag),
+]
+
+
+@dataclass(frozen=True)
+class TopologyContext:
+    """The data centre that the rest of a file is checked against, as far as it is known."""
+
+    datacentre: DataCentre | None = None
+    slots_known: bool = False
+    links_known: bool = False
+    resolved: Mapping[str, Any] = field(default_factory=dict)
+
+
+def topology_context(section: Topology | None, here: Location) -> TopologyContext:
+    """The data centre of a section; what is wrong with its meaning goes to the document."""
+    if isinstance(section, RegularTopology):
+        return _regular(section, here)
+    if section is None:
+        return TopologyContext()
+    source: Location | None = here
+    if isinstance(section, CustomFileTopology):
+        source = _other_document(here / "path", section["path"])
+        if source is not None:
+            read_section(CustomContent, source.document)
+    built = None
+    if source is not None and isinstance(source.value, dict):
+        built = _built(source, lambda: custom(_plain_content(source.value)), {})
+    if source is not None and source.document is not here.document:
+        here.document.problems.extend(source.document.problems)
+    if built is None:
+        return TopologyContext()
+    return TopologyContext(
+        built, slots_known=True, links_known=True, resolved={"kind": "custom", **_described(built)}
+    )
+
+
+def _regular(section: RegularTopology, here: Location) -> TopologyContext:
+    unreadable = [name for name in type(section).model_fields if not section.is_readable(name)]
+    if not section.defaults.keys() >= set(unreadable):
+        return TopologyContext()
+    whole = section.model_copy(update={name: section.defaults[name] for name in unreadable})
+    datacentre = _built(here, whole.build, section.builder_names)
+    if datacentre is None:
+        return TopologyContext()
+    return TopologyContext(
+        datacentre,
+        slots_known=section.is_readable("slots_per_server"),
+        links_known=section.is_readable("links", "oversubscription"),
+        resolved={"kind": section.kind, **datacentre.parameters},
+    )
+
+
+def _built(
+    here: Location, build: Callable[[], DataCentre], names: Mapping[str, str]
+) -> DataCentre | None:
+    document = here.document
+    try:
+        datacentre = build()
+    except TopologyError as error:
+        reported = {problem.path for problem in document.problems}
+        for (key, *rest), message in error.problems:
+            path = (*here.path, names.get(str(key), key), *rest)
+            if not document.is_unreadable(path) and dotted(path) not in reported:
+                document.report(document.nearest(path), message)
+        return None
+    return datacentre if _countable(here, datacentre) else None
+
+
+def _countable(here: Location, datacentre: DataCentre) -> bool:
+    """True if slots can be added up: a number beyond reason would overflow the sum."""
+    for server in (datacentre.slots > MAX_SLOTS).nonzero()[0].tolist():
+        custom_path = (*here.path, "servers", server, "slots")
+        path = (*here.path, "slots_per_server", server)
+        here.document.report(
+            here.document.nearest(custom_path if datacentre.kind == "custom" else path),
+            f"{datacentre.slots[server]} is above {MAX_SLOTS:,} slots a server",
+        )
+        return False
+    return True
+
+
+def _other_document(here: Location, name: str | None) -> Location | None:
+    """The file that a key names; what is wrong with it is reported with its own places."""
+    found = None if name is None else find_file(name, here.document.folder)
+    if found is None:
+        if name is not None:
+            here.report(f"there is no file {name!r} beside this one or along TESTBED_DATA")
+        return None
+    try:
+        return Location(read_document(read_text(found), str(found)))
+    except SpecErrors as errors:
+        here.document.problems.extend(
+            Problem(p.place, p.path or dotted(here.path), p.message) for p in errors.problems
+        )
+        return None
+
+
+def _plain_content(section: Mapping[str, Any]) -> dict[str, Any]:
+    """The content that the builder of custom topologies takes: capacities in bit/s.
+
+    Where a capacity cannot be read any other does, so that the structure is checked all the same.
+    """
+    content = {key: value for key, value in section.items() if key != "kind"}
+    if isinstance(content.get("links"), list):
+        content["links"] = [
+            {**link, "capacity": _capacity(link["capacity"])}
+            if isinstance(link, dict) and "capacity" in link
+            else link
+            for link in content["links"]
+        ]
+    return content
+
+
+def _capacity(value: object) -> int:
+    try:
+        return parse_bandwidth(value) or 10**9
+    except UnitError:
+        return 10**9
+
+
+def _described(datacentre: DataCentre) -> dict[str, Any]:
+    """A custom data centre as JSON: the same names, links and slots as in its file."""
+    names = datacentre.names
+    return {
+        "servers": [
+            {"name": names[i], "slots": slots} for i, slots in enumerate(datacentre.slots.tolist())
+        ],
+        "switches": list(names[datacentre.n_servers :]),
+        "links": [
+            {"lower": names[lower], "upper": names[upper], "capacity_bps": capacity}
+            for lower, upper, capacity in zip(
+                datacentre.link_lower.tolist(),
+                datacentre.link_upper.tolist(),
+                datacentre.link_capacity_bps.tolist(),
+                strict=True,
+            )
+        ],
+        "roots": [names[tree.root] for tree in datacentre.trees],
+    }

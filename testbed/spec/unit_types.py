@@ -1,0 +1,165 @@
+"""Quantities and names of experiment files as pydantic types, with their JSON Schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Final, TypeVar
+
+from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from testbed import units
+
+T = TypeVar("T")
+
+SAFE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+HOUR_S: Final = 3600.0
+
+
+def refusal(message: str) -> PydanticCustomError:
+    """The error of a value that is refused with a sentence of its own."""
+    return PydanticCustomError("quantity", "{message}", {"message": message})
+
+
+def _checked(parse: Callable[[Any], T]) -> Callable[[Any], T]:
+    def check(value: Any) -> T:
+        try:
+            return parse(value)
+        except units.UnitError as error:
+            raise refusal(str(error)) from None
+
+    return check
+
+
+def _positive(parse: Callable[[Any], T]) -> PlainValidator:
+    def above_zero(value: Any) -> T:
+        amount = parse(value)
+        if amount == 0:
+            raise units.UnitError("must be above 0")
+        return amount
+
+    return PlainValidator(_checked(above_zero))
+
+
+def _text_or_number(parse: Callable[[str], float]) -> BeforeValidator:
+    """Reads a text by its unit; a bare number is left to the bounds, in the unit of the key."""
+    return BeforeValidator(_checked(lambda v: parse(v) if isinstance(v, str) else v))
+
+
+def _schema(pattern: str, description: str, *examples: str) -> dict[str, Any]:
+    text = {"type": "string", "pattern": pattern}
+    return {**text, "description": description, "examples": list(examples)}
+
+
+BANDWIDTH_SCHEMA: Final = _schema(
+    units.BANDWIDTH.pattern, "a bandwidth with its unit", "500 Mbit/s", "1 Gbit/s", "800 kbit/s"
+)
+MEMORY_SCHEMA: Final = _schema(
+    units.SIZE.pattern, "an amount of memory with its unit", "16 GiB", "1920 MiB"
+)
+_DURATION = _schema(units.DURATION.pattern, "a time with its unit", "6 s", "250 ms", "1 h")
+_RATE = _schema(units.PER_HOUR.pattern, "a rate with its unit", "40/h", "2 /min")
+
+
+def _share(value: object) -> float:
+    share = units.parse_share(value)
+    if share > 1:
+        raise units.UnitError(f"{value} is more than 100 %")
+    return share
+
+
+def _signed_share(value: Any) -> float:
+    if isinstance(value, str) and value.startswith("-"):
+        return -units.parse_share(value[1:].lstrip())
+    if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
+        return -units.parse_share(-value)
+    return units.parse_share(value)
+
+
+def _mebibytes(value: object) -> int:
+    size = units.parse_size(value)
+    if size % 2**20:
+        raise units.UnitError(f"{value} is not a whole number of MiB")
+    return size // 2**20
+
+
+def _cap(value: Any) -> int | None:
+    try:
+        return None if value == "none" else units.parse_bandwidth(value)
+    except units.UnitError as error:
+        raise units.UnitError(f"{error}, or none") from None
+
+
+_BPS = WithJsonSchema(BANDWIDTH_SCHEMA)
+_SECONDS = WithJsonSchema(_DURATION)
+
+Bandwidth = Annotated[int, PlainValidator(_checked(units.parse_bandwidth)), _BPS]
+"""Bit/s, from ``500 Mbit/s``."""
+
+PositiveBandwidth = Annotated[int, _positive(units.parse_bandwidth), _BPS]
+
+BandwidthCap = Annotated[
+    int | None,
+    PlainValidator(_checked(_cap)),
+    WithJsonSchema({"anyOf": [BANDWIDTH_SCHEMA, {"const": "none"}]}),
+]
+"""Bit/s, or None from ``none``."""
+
+Memory = Annotated[int, _positive(_mebibytes), WithJsonSchema(MEMORY_SCHEMA)]
+"""Whole MiB, from ``16 GiB``."""
+
+Duration = Annotated[float, PlainValidator(_checked(units.parse_duration)), _SECONDS]
+"""Seconds, from ``6 s``."""
+
+PositiveDuration = Annotated[float, _positive(units.parse_duration), _SECONDS]
+
+Hours = Annotated[
+    float,
+    _text_or_number(lambda text: units.parse_duration(text) / HOUR_S),
+    Field(gt=0, le=1e5),
+    WithJsonSchema({"anyOf": [_DURATION, {"type": "number", "exclusiveMinimum": 0}]}),
+]
+"""Hours, from ``6 h`` or from the bare number 6."""
+
+PerHour = Annotated[
+    float,
+    _text_or_number(units.parse_per_hour),
+    Field(ge=0, le=1e6),
+    WithJsonSchema({"anyOf": [_RATE, {"type": "number", "minimum": 0}]}),
+]
+"""Events per hour, from ``40/h`` or from the bare number 40."""
+
+Share = Annotated[
+    float,
+    PlainValidator(_checked(_share)),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": units.SHARE_PATTERN},
+                {"type": "number", "minimum": 0, "maximum": 1},
+            ],
+            "description": "a share of the whole: a percentage, or a number from 0 to 1",
+            "examples": ["12 %", 0.12],
+        }
+    ),
+]
+"""A ratio from 0 to 1, from ``12 %`` or 0.12."""
+
+SignedShare = Annotated[
+    float,
+    PlainValidator(_checked(_signed_share)),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": f"^-? *{units.SHARE_PATTERN.lstrip('^')}"},
+                {"type": "number"},
+            ],
+            "description": "a share above or below 0",
+            "examples": ["-12 %", 0.3],
+        }
+    ),
+]
+"""A ratio of any size and sign, from ``-12 %`` or -0.12."""
+
+Name = Annotated[str, Field(pattern=SAFE_NAME)]
+"""A name that is safe in a path, a URL and a table."""

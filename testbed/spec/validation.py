@@ -1,0 +1,328 @@
+"""Sections of a document read into pydantic models; pydantic's errors in this project's words.
+
+A document is read once. A section of which some keys cannot be read keeps the others
+(:class:`Section`), so that one pass over a file reports what is wrong with its meaning beside what
+is wrong with its form.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from testbed.spec.document import Document, Path, did_you_mean, near, unknown_name
+
+_Location = tuple[int | str, ...]
+
+
+class SpecModel(BaseModel):
+    """A mapping of a file: strict types, no unknown keys, frozen; read whole or not at all."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, validate_default=False
+    )
+
+
+class Section(SpecModel):
+    """A mapping of a file that keeps the keys that can be read, whatever is wrong with others."""
+
+    _unreadable: frozenset[str] = frozenset()
+
+    def __getitem__(self, name: str) -> Any:
+        """A field's value; None where it could not be read, or there is no such field."""
+        return getattr(self, name, None)
+
+    def is_readable(self, *names: str) -> bool:
+        """True unless one of these fields is wrong in form, or is required and missing."""
+        return self._unreadable.isdisjoint(names)
+
+
+M = TypeVar("M", bound=SpecModel)
+
+
+def read_section(model: type[M], document: Document, path: Path = ()) -> M | None:
+    """The mapping at ``path`` as a model; what is wrong with it is reported to the document.
+
+    A :class:`Section` of which some keys cannot be read comes without them; any other model, and
+    what is no mapping, is None then.
+    """
+    value = document.at(path)
+    if document.is_unreadable(path):
+        return None
+    if not isinstance(value, dict):
+        document.report(path, _no_mapping(model, value))
+        return None
+    try:
+        whole = model.model_validate(value)
+    except ValidationError as error:
+        _report(model, document, path, error)
+    else:
+        if not document.unreadable:
+            return whole
+    return _partly(model, document, path) if issubclass(model, Section) else None  # type: ignore[return-value]
+
+
+# ------------------------------------------------------------------ what can be read
+
+
+def _partly(model: type[Section], document: Document, path: Path) -> Section:
+    """The model with the fields that can be read; the others are None and noted as unreadable."""
+    value = document.at(path)
+    known = isinstance(value, dict) and not document.is_unreadable(path)
+    mapping = value if known else {}
+    fields: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        if name in mapping:
+            with suppress(_UnreadableError, ValidationError):
+                fields[name] = _field(model, name, document, (*path, name))
+        elif known and not field.is_required():
+            fields[name] = field.get_default(call_default_factory=True)
+    unreadable = frozenset(model.model_fields) - frozenset(fields)
+    fields |= dict.fromkeys(unreadable)
+    section = model.model_construct(_fields_set=set(mapping) & set(model.model_fields), **fields)
+    section._unreadable = unreadable  # noqa: SLF001 - its own kind
+    return section
+
+
+class _UnreadableError(Exception):
+    """A field without a readable value."""
+
+
+def _field(model: type[Section], name: str, document: Document, path: Path) -> Any:
+    """One field's value by itself; ValidationError or :class:`_UnreadableError` without one."""
+    value = document.at(path)
+    if path in document.unreadable:
+        raise _UnreadableError
+    sections = _sections(model, name)
+    if not sections:
+        return _adapters(model)[name].validate_python(value)
+    origin = _origin(model.model_fields[name].annotation)
+    if origin is list and isinstance(value, list):
+        return [_partly(sections[0], document, (*path, index)) for index in range(len(value))]
+    if origin is dict and isinstance(value, dict):
+        return {key: _partly(sections[0], document, (*path, key)) for key in value}
+    chosen = _of_kind(sections, value) if origin is None and isinstance(value, dict) else None
+    if chosen is None:
+        raise _UnreadableError
+    return _partly(chosen, document, path)
+
+
+@cache
+def _adapters(model: type[SpecModel]) -> dict[str, TypeAdapter[Any]]:
+    """The validators of a model's fields, each by itself."""
+    hints = get_type_hints(model, include_extras=True)
+    strict = ConfigDict(strict=True)
+    return {
+        name: TypeAdapter(hints[name], config=None if any(_models(hints[name])) else strict)
+        for name in model.model_fields
+    }
+
+
+@cache
+def _sections(model: type[SpecModel], name: str) -> tuple[type[Section], ...]:
+    """The sections that a field holds, in whatever form."""
+    annotation = model.model_fields[name].annotation
+    return tuple(m for m in _models(annotation) if issubclass(m, Section))
+
+
+def _origin(annotation: Any) -> Any:
+    """``list`` or ``dict`` where the annotation, or one of its alternatives, is one; else None."""
+    union = get_origin(annotation) in (Union, UnionType)
+    origins = {get_origin(c) for c in (get_args(annotation) if union else (annotation,))}
+    return next((origin for origin in (list, dict) if origin in origins), None)
+
+
+def _models(annotation: Any) -> Iterator[type[SpecModel]]:
+    """The models inside an annotation such as ``list[Model] | None`` or ``A | B``."""
+    if isinstance(annotation, type) and issubclass(annotation, SpecModel):
+        yield annotation
+    elif get_origin(annotation) is not Literal:
+        for argument in getattr(annotation, "__args__", ()):
+            yield from _models(argument)
+
+
+def kinds_of(models: Sequence[type[SpecModel]]) -> list[str]:
+    """The values of ``kind`` by which a union of models is told apart."""
+    return list(dict.fromkeys(_kind(model) for model in models if "kind" in model.model_fields))
+
+
+def _kind(model: type[SpecModel]) -> str:
+    return str(get_args(model.model_fields["kind"].annotation)[0])
+
+
+def _of_kind(models: Sequence[type[M]], value: Mapping[str, Any]) -> type[M] | None:
+    """The one model there is, or that of the mapping's kind, by its other keys if several are."""
+    if len(models) == 1:
+        return models[0]
+    known = [model for model in models if _kind(model) == value.get("kind")]
+    return next((m for m in known if "path" in value and "path" in m.model_fields), None) or next(
+        iter(known), None
+    )
+
+
+# ------------------------------------------------------------------ pydantic's errors
+
+
+def _report(model: type[SpecModel], document: Document, path: Path, error: ValidationError) -> None:
+    """Adds pydantic's errors to the document, each at its place."""
+    details = error.errors(include_url=False, include_context=True)
+    unknown: dict[_Location, list[str]] = {}
+    for detail in details:
+        if detail["type"] == "extra_forbidden":
+            *holder, key = detail["loc"]
+            unknown.setdefault(tuple(holder), []).append(str(key))
+    for detail in details:
+        here, owner = _resolved(model, document, path, detail["loc"])
+        kind, key = detail["type"], str(detail["loc"][-1])
+        if document.is_unreadable(here):
+            continue
+        if kind == "missing":
+            meant = (near(name, [key]) for name in unknown.get(detail["loc"][:-1], ()))
+            if not any(meant):  # a misspelt key has been reported already
+                document.report(here, f"is required{_described(owner, key)}")
+        elif kind == "extra_forbidden":
+            known = [] if owner is None else list(owner.model_fields)
+            hint = did_you_mean(key, known) or f"; known keys: {', '.join(known)}"
+            document.report(here, f"is an unknown key{hint}", at_key=True)
+        elif kind in _UNION:
+            _report_kind(model.model_fields[key], document, here)
+        elif kind == "model_type" and len(detail["loc"]) == 1:
+            document.report(here, _no_mapping(next(_models_of(owner, key)), detail["input"]))
+        else:
+            document.report(document.nearest(here), _message(detail))
+
+
+def _resolved(
+    model: type[SpecModel], document: Document, path: Path, location: _Location
+) -> tuple[Path, type[SpecModel] | None]:
+    """The path of an error's location, and the model that its last key belongs to.
+
+    The location names the chosen member of a union after the union's key; a path does not.
+    """
+    here = path
+    owner: type[SpecModel] | None = model
+    current: type[SpecModel] | None = model
+    parts = iter(location)
+    for part in parts:
+        here, owner = (*here, part), current
+        field = current.model_fields.get(part) if current and isinstance(part, str) else None
+        if field is None:
+            continue
+        inner = tuple(_models(field.annotation))
+        current = inner[0] if inner else None
+        if len(inner) > 1:
+            chosen = next(parts, None) is not None
+            current = _of_kind(inner, document.at(here)) if chosen else None
+    return here, owner
+
+
+def _models_of(owner: type[SpecModel] | None, key: str) -> Iterator[type[SpecModel]]:
+    return iter(()) if owner is None else _models(owner.model_fields[key].annotation)
+
+
+def _described(owner: type[SpecModel] | None, key: str) -> str:
+    field = None if owner is None else owner.model_fields.get(key)
+    return f": {field.description}" if field is not None and field.description else ""
+
+
+def _no_mapping(model: type[SpecModel], value: object) -> str:
+    keys = ", ".join(model.model_fields)
+    return f"must be a mapping with the keys {keys}, not {kind_of(value)}"
+
+
+def _report_kind(field: FieldInfo, document: Document, path: Path) -> None:
+    """Reports a union that is no mapping, or whose ``kind`` is missing or unknown."""
+    value, known = document.at(path), kinds_of(tuple(_models(field.annotation)))
+    one = f"one of {', '.join(known)}"
+    if not isinstance(value, dict):
+        document.report(path, f"must be a mapping with a kind, not {kind_of(value)}")
+        return
+    here, kind = (*path, "kind"), value.get("kind")
+    if "kind" not in value:
+        document.report(here, f"is required: {one}")
+    elif not document.is_unreadable(here):
+        wrong = f"must be {one}, not {kind_of(kind)}"
+        if isinstance(kind, str):
+            wrong = unknown_name(f"kind of {path[-1]}", kind, known)
+        document.report(here, wrong)
+
+
+def kind_of(value: object) -> str:
+    """A value as a message names it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f"the text {value if len(value) <= 40 else value[:37] + '...'!r}"
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    return "nothing" if value is None else str(value)
+
+
+def _message(detail: ErrorDetails) -> str:
+    """One of pydantic's errors as a sentence."""
+    context, value, kind = detail.get("ctx", {}), detail["input"], detail["type"]
+    shown = kind_of(value)
+    if kind == "quantity":
+        sentence = str(context["message"])
+    elif kind == "literal_error":
+        known = re.findall(r"'([^']+)'", str(context["expected"]))
+        hint = did_you_mean(value, known) if isinstance(value, str) else ""
+        sentence = f"must be one of {', '.join(known)}, not {shown}{hint}"
+    elif kind == "string_pattern_mismatch":
+        sentence = (
+            f"must consist of letters, digits, '.', '_' and '-' and begin with a letter or a digit"
+            f" (64 characters at most), not {shown}"
+        )
+    elif kind in _BOUNDS:
+        name, word = _BOUNDS[kind]
+        sentence = f"must be {word} {context[name]:g}, not {shown}"
+    elif kind in _WANTED:
+        hint = ""
+        if isinstance(value, str) and kind.startswith(("int", "float")) and _numeric(value):
+            hint = ": remove the quotes"
+        elif kind == "string_type" and isinstance(value, int | float):
+            hint = f": write '{shown}' if that is the text"
+        sentence = f"must be {_WANTED[kind]}, not {shown}{hint}"
+    elif kind in ("too_short", "too_long"):
+        word, name = ("least", "min_length") if kind == "too_short" else ("most", "max_length")
+        sentence = f"needs at {word} {context[name]}, not {context['actual_length']}"
+    else:
+        sentence = f"{detail['msg'][0].lower()}{detail['msg'][1:]}"
+    return sentence
+
+
+def _numeric(text: str) -> bool:
+    return text.strip().removeprefix("-").replace(".", "", 1).isdecimal()
+
+
+_UNION = ("union_tag_invalid", "union_tag_not_found", "model_attributes_type")
+
+_BOUNDS = {
+    "greater_than_equal": ("ge", "at least"),
+    "greater_than": ("gt", "above"),
+    "less_than_equal": ("le", "at most"),
+    "less_than": ("lt", "below"),
+}
+
+_WANTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing_size": "a smaller number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "string_type": "a text",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+}

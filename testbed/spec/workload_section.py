@@ -1,0 +1,321 @@
+"""Parsed ``workload`` sections, and what the kinds of parallel jobs and of leases share.
+
+A loaded workload is jobs, their source positions, and their provenance.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from jobs.demand import Pattern
+from jobs.request import JobRequest
+from jobs.workload.lwf import LeaseRecord
+from jobs.workload.parallel_jobs import (
+    CAP_BPS,
+    MEAN_OF_MAX,
+    HoseDemand,
+    HoseRule,
+    NoSpan,
+    ParallelJobs,
+    Requests,
+)
+from testbed.spec.document import Location, Place
+from testbed.spec.experiment import BandwidthSweep
+from testbed.spec.topology_section import TopologyContext
+from testbed.spec.unit_types import BandwidthCap, Duration, PositiveBandwidth, Share
+from testbed.spec.validation import Section, SpecModel
+from testbed.units import human_bandwidth, human_duration
+from topologies.datacentre import DataCentre
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedWorkload:
+    """The jobs of a ``workload`` section.
+
+    ``jobs`` are empty where anything is wrong with the section; those of a trace are made when
+    they are looked at. ``places`` are by job id: the line of a trace or the entry of the file that
+    asked for it. ``applications`` are the names that the jobs bear; None where they could not all
+    be read. ``facts`` is the provenance of a trace's or a model's jobs, for JSON, ``notes`` the
+    same in sentences; both are empty where the file lists the jobs itself. ``sweep`` is set where
+    the jobs are the runs of a profile measurement.
+    """
+
+    jobs: Sequence[JobRequest] = ()
+    places: Mapping[str, Place] = field(default_factory=dict)
+    applications: tuple[str, ...] | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    sweep: BandwidthSweep | None = None
+
+
+NO_JOBS = LoadedWorkload(applications=())
+
+
+@dataclass(frozen=True)
+class LoadContext:
+    """The parts of an experiment that a workload depends on beside its own keys."""
+
+    topology: TopologyContext
+    seed: int
+    embedder: str
+
+    @property
+    def datacentre(self) -> DataCentre | None:
+        return self.topology.datacentre
+
+
+class WorkloadSection(Section):
+    """A kind of workload."""
+
+    kind: str
+
+    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
+        """The jobs, in order of submission or of the file; reports what is wrong."""
+        raise NotImplementedError
+
+
+# ------------------------------------------------------------------ parallel jobs
+
+
+class BandwidthRule(SpecModel):
+    """The bandwidth that each VM asks for, where the workload itself does not say."""
+
+    rule: HoseRule = Field(
+        "clip",
+        description="clip: normal around 0.55 of Max_B, clipped to a tenth of it and the whole"
+        " (default); printed: the paper's formula as it is printed, which always gives Max_B; mean:"
+        " as clip for one size of job, scaled to exactly that mean",
+    )
+    max_b_cap: BandwidthCap = Field(
+        CAP_BPS, description="the greatest Max_B, or none (default 455 Mbit/s: 250 on average)"
+    )
+    mean: PositiveBandwidth | None = Field(
+        None, description="in place of max_b_cap: a cap of mean/0.55"
+    )
+    sigma: Share = Field(
+        0.2, description="the standard deviation as a share of the mean (default 20 %)"
+    )
+    network: PositiveBandwidth | None = Field(
+        None, description="the link of a server in Max_B (default: the data centre's)"
+    )
+
+
+class CpuRule(SpecModel):
+    """The share of a node's CPU that each process uses; one-process jobs use all of it."""
+
+    low: Share = Field(0.4, description="the least of a uniform distribution (default 40 %)")
+    high: Share = Field(1.0, description="the greatest (default 100 %)")
+    error: Share | None = Field(
+        None,
+        description="schedulers are told it with a uniform error of at most so much of a node"
+        " (default: they are told the truth)",
+    )
+    told: Share | None = Field(
+        None, description="schedulers know nothing of it: they are told this share of every process"
+    )
+
+
+class ParallelWorkload(WorkloadSection):
+    """A workload of parallel jobs: load, bandwidth, VMs and CPU use."""
+
+    load: Annotated[float, Field(gt=0, le=1000)] | None = Field(
+        None,
+        description="system load: processors times running time over slots times the span of"
+        " submissions; arrivals are stretched or squeezed to it",
+    )
+    processes_per_vm: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        1, description="processors of a job that one VM stands for (default 1)"
+    )
+    bandwidth: BandwidthRule | None = Field(
+        None,
+        description="how bandwidth is assigned (default: by the rule's defaults; none on a flat"
+        " data centre)",
+    )
+    cpu: CpuRule | None = Field(
+        None, description="the CPU use of processes (default: every process uses all of its node's)"
+    )
+    pattern: Pattern = Field("ring", description="who sends to whom (default ring)")
+
+
+@dataclass(frozen=True)
+class FittedJobs:
+    """Parallel jobs as one data centre receives them, and what was changed for it."""
+
+    jobs: Requests
+    facts: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
+def fitted(
+    section: ParallelWorkload, here: Location, jobs: ParallelJobs, context: LoadContext
+) -> FittedJobs | None:
+    """Jobs in VMs, at the load, with bandwidth and CPU use; None where that cannot be."""
+    before = len(here.document.problems)
+    datacentre = context.datacentre
+    if not len(jobs):
+        here.report("not one of its jobs can be scheduled")
+    if section.bandwidth is not None and datacentre is not None and not datacentre.n_links:
+        here.report("a flat data centre has no links: leave it out", "bandwidth", at_key=True)
+    if section.cpu is not None:
+        _check_cpu(here / "cpu", section.cpu)
+    rule = section.bandwidth
+    if rule is not None and rule.rule == "mean" and rule.mean is None:
+        here.report("the rule mean needs a mean", "bandwidth")
+    if len(here.document.problems) > before or datacentre is None:
+        return None
+    jobs = jobs.in_vms(section.processes_per_vm)
+    slots = datacentre.total_slots
+    try:
+        natural: float | None = jobs.load(slots)
+    except NoSpan as objection:
+        if section.load is not None:
+            here.report(f"{objection}, which nothing can stretch", "load")
+            return None
+        natural = None
+    scaled = jobs.from_zero() if section.load is None else jobs.at_load(section.load, slots)
+    demand = _demand(section, datacentre)
+    if demand is not None:
+        scaled = replace(scaled, bandwidth_bps=demand.draw(context.seed, scaled.processes))
+    if section.cpu is not None:
+        scaled = _with_cpu(scaled, section.cpu, context.seed)
+    facts = _facts(scaled, slots, natural, section, demand)
+    return FittedJobs(Requests(scaled, pattern=section.pattern), facts, tuple(_sentences(facts)))
+
+
+def _check_cpu(here: Location, rule: CpuRule) -> None:
+    if not 0 < rule.low <= rule.high:
+        here.report("low must be above 0 and not above high")
+    if rule.told is not None and rule.error is not None:
+        here.report("error says what they are told: remove one", "told")
+    if rule.told == 0:
+        here.report("must be above 0", "told")
+
+
+def _with_cpu(jobs: ParallelJobs, rule: CpuRule, seed: int) -> ParallelJobs:
+    jobs = jobs.with_cpu_use(rule.low, rule.high, seed)
+    if rule.told is not None:
+        return jobs.with_cpu_stated(rule.told)
+    return jobs if rule.error is None else jobs.with_cpu_error(rule.error, seed)
+
+
+def _demand(section: ParallelWorkload, datacentre: DataCentre) -> HoseDemand | None:
+    if datacentre.n_links == 0:
+        return None
+    rule = section.bandwidth or BandwidthRule()
+    cap = rule.max_b_cap if rule.mean is None else round(rule.mean / MEAN_OF_MAX)
+    link = rule.network or int(datacentre.nic_bps.max())
+    return HoseDemand(link, datacentre.n_servers, cap, rule.sigma, rule.rule, rule.mean)
+
+
+def _facts(
+    jobs: ParallelJobs,
+    slots: int,
+    natural: float | None,
+    section: ParallelWorkload,
+    demand: HoseDemand | None,
+) -> dict[str, Any]:
+    wide = int((jobs.processes > slots).sum())
+    return {
+        "jobs": len(jobs),
+        "mean_run_s": float(jobs.run_s.mean()),
+        "mean_vms": float(jobs.processes.mean()),
+        "most_vms": int(jobs.processes.max()),
+        "wider_than_the_data_centre": wide,
+        "processes_per_vm": section.processes_per_vm,
+        "slots": slots,
+        "natural_load": natural,
+        "load": natural if section.load is None else section.load,
+        "span_s": jobs.span_s,
+        "bandwidth": None
+        if demand is None
+        else {**asdict(demand), "mean_bps": float(np.mean(jobs.bandwidth_bps))},
+        "cpu": None if section.cpu is None else section.cpu.model_dump(),
+        "pattern": section.pattern,
+    }
+
+
+def _sentences(facts: Mapping[str, Any]) -> Iterator[str]:
+    yield (
+        f"{facts['jobs']:,} jobs of {facts['mean_vms']:.1f} VMs and"
+        f" {human_duration(facts['mean_run_s'])} on average, {facts['most_vms']:,} VMs at most"
+    )
+    if facts["natural_load"] is not None:
+        change = facts["natural_load"] / facts["load"]
+        stretched = f", arrivals' distances times {change:.4g} for {facts['load']:g}"
+        yield (
+            f"load on {facts['slots']:,} slots {facts['natural_load']:.3f}"
+            f"{'' if change == 1 else stretched}"
+        )
+    if facts["bandwidth"] is not None:
+        mean = human_bandwidth(facts["bandwidth"]["mean_bps"])
+        yield f"bandwidth by the rule '{facts['bandwidth']['rule']}', {mean} per VM on average"
+    if facts["wider_than_the_data_centre"]:
+        yield f"{facts['wider_than_the_data_centre']:,} jobs have more VMs than there are slots"
+
+
+class JobPlaces(Mapping[str, Place]):
+    """The place that asks for each job, by its id, found when it is looked up.
+
+    That is a line of a trace, or ``place`` for jobs that no line asks for.
+    """
+
+    def __init__(self, jobs: Requests, source: str, place: Place | None = None) -> None:
+        self._jobs = jobs
+        self._source = source
+        self._place = place
+
+    def __getitem__(self, job_id: str) -> Place:
+        row = self._jobs.row_of(job_id)
+        if row is None:
+            raise KeyError(job_id)
+        return self._place or Place(self._source, int(self._jobs.jobs.line[row]), 1)
+
+    def __iter__(self) -> Iterator[str]:
+        return (self._jobs.id_of(row) for row in range(len(self._jobs)))
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+
+# ------------------------------------------------------------------ leases
+
+
+class LeaseWorkload(WorkloadSection):
+    """A workload of leases."""
+
+    memory: bool = Field(
+        default=True, description="whether leases ask for memory too (default true)"
+    )
+    margin: Duration | None = Field(
+        None,
+        description="each lease is booked for so much more than its duration: its VMs take a"
+        " moment to start and to end (default 0 s)",
+    )
+
+
+def counted(leases: Sequence[LeaseRecord]) -> dict[str, Any]:
+    """The number of leases, by type too, and the work that they ask for."""
+    kinds = Counter(lease.kind for lease in leases)
+    work = sum(lease.nodes * lease.cores * lease.duration_s for lease in leases)
+    return {
+        "jobs": len(leases),
+        "types": {kind: kinds[kind] for kind in ("AR", "IM", "BE")},
+        "mean_duration_s": sum(lease.duration_s for lease in leases) / len(leases),
+        "core_hours": work / 3600.0,
+    }
+
+
+def lease_notes(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    types = ", ".join(f"{count:,} {kind}" for kind, count in facts["types"].items())
+    notes = [f"{facts['jobs']:,} leases ({types}), {facts['core_hours']:,.0f} core hours"]
+    if facts.get("lines_left_out"):
+        notes.append(f"{facts['lines_left_out']:,} left out, the first: {facts['examples'][0]}")
+    if facts.get("is_the_published_file") is False:
+        notes.append("its checksum is not that of the published file of this name")
+    return tuple(notes)

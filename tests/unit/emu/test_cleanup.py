@@ -1,0 +1,179 @@
+"""Things that cleanup takes for the run's own: processes, files, settings, an earlier boot."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed.backends.emu import cleanup as cleaning
+from testbed.backends.emu.cleanup import Removed, clean, remove_run, uninterrupted
+from testbed.backends.emu.cleanup_journal import (
+    CleanupJournal,
+    File,
+    MachineLock,
+    Netns,
+    Process,
+    Sysctl,
+    Veth,
+    journals,
+    start_ticks,
+)
+from testbed.errors import MachineCannot
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["sleep", "60"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_listed_process_is_ended(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    journal = CleanupJournal.create("a", tmp_path)
+    journal.add([Process("agents", sleeper.pid, start_ticks(sleeper.pid) or 0)])
+    assert remove_run(journal) == [Removed("process", f"agents ({sleeper.pid})")]
+    assert sleeper.wait(timeout=10) == -signal.SIGKILL
+    assert journals(tmp_path) == []
+
+
+def test_a_number_used_again_is_not_ours(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    journal = CleanupJournal.create("a", tmp_path)
+    journal.add([Process("agents", sleeper.pid, (start_ticks(sleeper.pid) or 0) - 1)])
+    assert remove_run(journal) == []
+    assert sleeper.poll() is None
+
+
+def test_another_boots_process_numbers_mean_nothing(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = CleanupJournal.create("a", tmp_path)
+    setting = tmp_path / "setting"
+    setting.write_text("2")
+    journal.add([
+        Process("agents", sleeper.pid, start_ticks(sleeper.pid) or 0),
+        Netns("lo"), Veth("lo"), Sysctl(str(setting), "1", "2"),
+    ])  # fmt: skip
+    monkeypatch.setattr(cleaning, "boot_id", lambda: "another boot")
+    assert remove_run(journal) == []
+    assert sleeper.poll() is None
+    assert setting.read_text() == "2"
+    assert journals(tmp_path) == []
+
+
+def test_a_device_of_the_right_name_but_not_in_the_runs_group_stays(tmp_path: Path) -> None:
+    journal = CleanupJournal.create("a", tmp_path)
+    journal.add([Veth("lo"), Netns("nobody-has-this")])
+    assert clean(state=tmp_path) == []
+    assert Path("/sys/class/net/lo").exists()
+
+
+def test_files_go_and_missing_ones_are_fine(tmp_path: Path) -> None:
+    state, token = tmp_path / "state", tmp_path / "token"
+    state.mkdir()
+    token.write_text("secret")
+    journal = CleanupJournal.create("a", state)
+    journal.add([File(str(token)), File(str(tmp_path / "never made"))])
+    assert clean(state=state) == [Removed("file", str(token))]
+    assert not token.exists()
+
+
+def test_a_folder_is_never_taken_for_a_file(tmp_path: Path) -> None:
+    journal = CleanupJournal.create("a", tmp_path)
+    folder = tmp_path / "precious"
+    folder.mkdir()
+    journal.add([File(str(folder))])
+    assert remove_run(journal) == []
+    assert folder.is_dir()
+
+
+@pytest.mark.parametrize(("now", "after"), [("2", "1"), ("7", "7"), ("1", "1")])
+def test_a_setting_is_put_back_only_if_it_is_as_we_left_it(
+    tmp_path: Path, now: str, after: str
+) -> None:
+    setting = tmp_path / "setting"
+    setting.write_text(now)
+    journal = CleanupJournal.create("a", tmp_path)
+    journal.add([Sysctl(str(setting), "1", "2")])
+    removed = remove_run(journal)
+    assert setting.read_text() == after
+    assert len(removed) == (now == "2")
+
+
+def test_a_dry_run_says_the_same_and_does_nothing(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    state, token, setting = tmp_path / "state", tmp_path / "token", tmp_path / "setting"
+    state.mkdir()
+    token.write_text("secret")
+    setting.write_text("2")
+    journal = CleanupJournal.create("a", state)
+    journal.add([
+        Process("agents", sleeper.pid, start_ticks(sleeper.pid) or 0),
+        File(str(token)), Sysctl(str(setting), "1", "2"),
+    ])  # fmt: skip
+    output = clean(state=state, dry_run=True)
+    assert len(output) == 3
+    assert token.exists()
+    assert setting.read_text() == "2"
+    assert sleeper.poll() is None
+    assert clean(state=state) == output
+    assert clean(state=state) == []
+
+
+def test_several_dead_runs_are_cleaned_oldest_first(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(name)
+        CleanupJournal.create(name, state).add([File(str(tmp_path / name))])
+    assert [thing.name for thing in clean(state=state)] == [
+        str(tmp_path / "one"),
+        str(tmp_path / "two"),
+    ]
+
+
+def test_nothing_is_cleaned_while_a_run_is_alive(tmp_path: Path) -> None:
+    state, token = tmp_path / "state", tmp_path / "token"
+    state.mkdir()
+    token.write_text("secret")
+    CleanupJournal.create("a", state).add([File(str(token))])
+    with (
+        MachineLock.take("night run", state),
+        pytest.raises(MachineCannot, match="'night run'"),
+    ):
+        clean(state=state)
+    assert token.exists()
+
+
+def test_an_interrupt_waits_for_the_end_of_the_block() -> None:
+    done = []
+
+    def interrupted() -> None:
+        with uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            done.append("the block")
+        done.append("what follows")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert done == ["the block"]
+
+
+def test_blocks_within_blocks_still_hear_of_the_interrupt() -> None:
+    done = []
+
+    def interrupted() -> None:
+        with uninterrupted():
+            with uninterrupted():
+                signal.raise_signal(signal.SIGINT)
+                done.append("inner")
+            done.append("outer")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert done == ["inner", "outer"]

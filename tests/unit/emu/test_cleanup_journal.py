@@ -1,0 +1,160 @@
+"""The journal on disk: written before, read back after anything, never believed too much."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from testbed.backends.emu.cleanup_journal import (
+    STATE_VARIABLE,
+    Bridge,
+    Cgroup,
+    CleanupJournal,
+    Daemon,
+    Entry,
+    File,
+    Netns,
+    Process,
+    Sysctl,
+    Veth,
+    boot_id,
+    journals,
+    start_ticks,
+    state_dir,
+)
+from testbed.errors import MachineCannot, RunFailed
+
+ENTRIES: tuple[Entry, ...] = (
+    Netns("hn-s0v0"),
+    Veth("hn-s0v0"),
+    Bridge("hn-s0"),
+    Cgroup("/sys/fs/cgroup/cpu/hosenet/1"),
+    Process("controller", 17, 4711),
+    File("/run/token"),
+    Sysctl("/proc/sys/net/core/wmem_default", "1", "2"),
+    Daemon("openvswitch"),
+)
+
+
+def test_what_was_added_is_read_back_in_order(tmp_path: Path) -> None:
+    journal = CleanupJournal.create("night run", tmp_path)
+    journal.add(ENTRIES)
+    again = CleanupJournal.read(journal.path)
+    assert again.entries == ENTRIES
+    assert again.tag == journal.tag
+    assert again.tag.name == "night run"
+    assert again.tag.pid == os.getpid()
+    assert again.tag.boot_id == boot_id()
+    assert again.tag.start_ticks == start_ticks(os.getpid())
+
+
+def test_two_runs_never_share_a_mark_or_a_group(tmp_path: Path) -> None:
+    one, two = CleanupJournal.create("a", tmp_path), CleanupJournal.create("a", tmp_path)
+    assert one.tag.run != two.tag.run
+    assert one.tag.group != two.tag.group
+    assert one.tag.group >= 0x4000_0000  # clear of the small numbers that people use
+    assert one.path != two.path
+    assert [journal.tag.run for journal in journals(tmp_path)] == [one.tag.run, two.tag.run]
+
+
+def test_struck_out_entries_are_gone_and_may_come_again(tmp_path: Path) -> None:
+    journal = CleanupJournal.create("a", tmp_path)
+    journal.add([Netns("x"), Bridge("x")])
+    journal.remove([Netns("x")])
+    assert CleanupJournal.read(journal.path).entries == (Bridge("x"),)
+    journal.add([Netns("x", 12)])
+    assert CleanupJournal.read(journal.path).entries == (Bridge("x"), Netns("x", 12))
+
+
+def test_a_later_line_says_more_of_the_same_thing(tmp_path: Path) -> None:
+    journal = CleanupJournal.create("a", tmp_path)
+    journal.add([Netns("x"), Veth("x")])
+    journal.add([Netns("x", 4026532177)])
+    assert CleanupJournal.read(journal.path).entries == (Netns("x", 4026532177), Veth("x"))
+
+
+def test_a_dropped_ledger_is_no_more(tmp_path: Path) -> None:
+    journal = CleanupJournal.create("a", tmp_path)
+    journal.delete()
+    journal.delete()
+    assert journals(tmp_path) == []
+
+
+@given(cut=st.integers(1, 400))
+@settings(max_examples=60, deadline=None)
+def test_a_ledger_cut_short_lists_a_prefix_and_takes_more(
+    tmp_path_factory: pytest.TempPathFactory, cut: int
+) -> None:
+    """A crash in the middle of a write loses only what was not made yet."""
+    journal = CleanupJournal.create("a", tmp_path_factory.mktemp("state"))
+    header = journal.path.stat().st_size
+    journal.add(ENTRIES)
+    size = journal.path.stat().st_size
+    with journal.path.open("r+b") as file:
+        file.truncate(max(header, size - cut))
+    cut_short = CleanupJournal.read(journal.path)
+    n = len(cut_short.entries)
+    assert cut_short.entries == ENTRIES[:n]
+    cut_short.add([Bridge("after")])
+    assert CleanupJournal.read(journal.path).entries == (*ENTRIES[:n], Bridge("after"))
+
+
+def test_a_ledger_without_even_a_first_line_made_nothing(tmp_path: Path) -> None:
+    journal = CleanupJournal.create("a", tmp_path)
+    text = journal.path.read_text()
+    journal.path.write_text(text[: len(text) // 2])
+    assert journals(tmp_path) == []
+    assert not journal.path.exists()
+
+
+def test_a_file_that_is_no_ledger_is_not_taken_for_one(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "x.jsonl").write_text(json.dumps({"kind": "bridge", "name": "b"}) + "\n")
+    with pytest.raises(RunFailed, match="is not a cleanup journal"):
+        journals(tmp_path)
+
+
+def test_it_is_on_disk_before_add_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    journal = CleanupJournal.create("a", tmp_path)
+    assert str(journal.path) in synced
+    assert str(journal.path.parent) in synced  # the folder too: else the file may have no name
+    synced.clear()
+    journal.add([Bridge("x")])
+    assert synced == [str(journal.path)]
+
+
+def test_the_state_folder_is_roots_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "deep" / "state"))
+    folder = state_dir()
+    assert folder == tmp_path / "deep" / "state"
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_state_folder_out_of_reach_names_the_mend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(MachineCannot) as caught:
+        state_dir()
+    assert caught.value.exit_code == 3
+    assert caught.value.hint is not None
+    assert "sudo" in caught.value.hint
+
+
+def test_a_process_is_known_by_its_start() -> None:
+    assert start_ticks(os.getpid()) is not None
+    assert start_ticks(2**22 + 1) is None

@@ -1,0 +1,138 @@
+"""The doctor's checks, on a machine that is made to differ."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from controller.library import LibraryMissing
+from testbed.backends.emu import machine_checks
+from testbed.backends.emu.cgroups import CgroupLayout
+from testbed.backends.emu.machine_checks import Check, verdict
+
+
+def by_name(checks: list[Check]) -> dict[str, Check]:
+    return {check.name: check for check in checks}
+
+
+def test_one_failure_is_enough_to_say_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_checks, "datapath_type", lambda: "netdev")
+    checks = [Check("a", "ok", ""), Check("b", "fail", "broken"), Check("c", "warn", "")]
+    able, sentence = verdict(checks)
+    assert not able
+    assert sentence.endswith(": b")
+
+
+@pytest.mark.parametrize(("kind", "message"), [("netdev", "userspace"), ("system", "kernel's")])
+def test_a_good_machine_is_told_its_datapath_and_its_doubts(
+    monkeypatch: pytest.MonkeyPatch, kind: str, message: str
+) -> None:
+    monkeypatch.setattr(machine_checks, "datapath_type", lambda: kind)
+    able, sentence = verdict([Check("a", "ok", ""), Check("c", "warn", "hm")])
+    assert able
+    assert message in sentence
+    assert sentence.endswith("look at: c")
+    assert "look at" not in verdict([Check("a", "ok", "")])[1]
+
+
+def test_without_root_the_hint_is_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    checks = by_name(machine_checks.examine())
+    assert checks["root"].grade == "fail"
+    assert checks["root"].hint == "sudo testbed doctor"
+    # Nothing is said of what could not be tried.
+    assert "namespaces, veth and tc" not in checks
+
+
+def test_a_missing_command_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    real: Callable[..., str | None] = shutil.which
+
+    def which(name: str, **options: Any) -> str | None:
+        return None if name in ("tc", "iperf3") else real(name, **options) or name
+
+    monkeypatch.setattr(shutil, "which", which)
+    checks = by_name(list(machine_checks._commands()))
+    assert checks["command tc"].grade == "fail"
+    assert "iproute2" in checks["command tc"].found
+    assert checks["command iperf3"].grade == "warn"  # only calibration needs it
+    assert all(check.hint for check in checks.values())
+
+
+def test_without_a_controller_library_there_is_no_live_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing() -> str:
+        raise LibraryMissing("no OpenFlow library is installed")
+
+    monkeypatch.setattr(machine_checks, "choose_library", missing)
+    check = machine_checks._controller()
+    assert check.grade == "fail"
+    assert check.hint == machine_checks.INSTALL
+
+
+def test_control_groups_that_cannot_be_used_are_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layout = CgroupLayout(0, (), "no control group controller freezer is mounted")
+    monkeypatch.setattr(machine_checks, "probe_layout", lambda: layout)
+    check = machine_checks._cgroups()
+    assert check.grade == "fail"
+    assert "freezer" in check.found
+
+
+@pytest.mark.parametrize(
+    ("processors", "load", "grade"), [(1, 0.1, "warn"), (4, 9.0, "warn"), (4, 0.5, "ok")]
+)
+def test_few_or_busy_processors_are_a_doubt(
+    monkeypatch: pytest.MonkeyPatch, processors: int, load: float, grade: str
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: processors)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
+    assert machine_checks._processors().grade == grade
+
+
+@pytest.mark.parametrize(("free_mib", "grade"), [(100, "warn"), (8000, "ok")])
+def test_little_memory_or_disk_is_a_doubt(
+    monkeypatch: pytest.MonkeyPatch, free_mib: int, grade: str
+) -> None:
+    free = SimpleNamespace(available=free_mib << 20, free=free_mib << 20)
+    monkeypatch.setattr(machine_checks.psutil, "virtual_memory", lambda: free)
+    monkeypatch.setattr(machine_checks.shutil, "disk_usage", lambda _: free)
+    assert machine_checks._memory().grade == grade
+    assert machine_checks._disk().grade == grade
+
+
+@pytest.mark.parametrize(("resolution_s", "grade"), [(1e-9, "ok"), (4e-3, "warn")])
+def test_a_coarse_clock_is_a_doubt(
+    monkeypatch: pytest.MonkeyPatch, resolution_s: float, grade: str
+) -> None:
+    monkeypatch.setattr(machine_checks.time, "clock_getres", lambda _: resolution_s)
+    assert machine_checks._clock().grade == grade
+
+
+def test_a_taken_port_names_its_holder_and_the_option() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        check = machine_checks._port(port, "--openflow-port")
+        assert check.grade == "warn"
+        assert f"(process {os.getpid()})" in check.found
+        assert check.hint is not None
+        assert "--openflow-port" in check.hint
+    assert machine_checks._port(port, "--openflow-port").grade == "ok"
+
+
+def test_a_switch_that_grew_is_a_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    grown = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=3 << 30))
+    monkeypatch.setattr(machine_checks, "switch_pid", lambda: 1)
+    monkeypatch.setattr(machine_checks.psutil, "Process", lambda _: grown)
+    check = machine_checks._switch_memory()
+    assert check.grade == "warn"
+    assert "restart" in str(check.hint)

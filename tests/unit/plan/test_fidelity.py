@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from testbed.plan.fidelity import (
+    CapLimited,
+    ClassSample,
+    Exceeding,
+    Finding,
+    Starved,
+    lateness,
+    leaks,
+    preflight,
+    processor,
+    reasons,
+    switch,
+    verdict,
+)
+
+RATE = 80_000_000
+
+
+def sample(sent_share: float, backlog: int = 200_000, name: str = "link") -> ClassSample:
+    return ClassSample(name, RATE, sent_share * RATE, backlog, backlog)
+
+
+def judged(judge: Starved | CapLimited | Exceeding, samples: Sequence[ClassSample]) -> Finding:
+    for each in samples:
+        judge.take(each)
+    return judge.finding()
+
+
+def starved(samples: Sequence[ClassSample]) -> Finding:
+    return judged(Starved(), samples)
+
+
+def held_back(samples: Sequence[ClassSample]) -> Finding:
+    return judged(CapLimited(), samples)
+
+
+def exceeding(samples: Sequence[ClassSample]) -> Finding:
+    return judged(Exceeding(), samples)
+
+
+def test_the_verdict_is_the_worst_finding() -> None:
+    ok = Finding("ok", "a", "fine")
+    doubt = Finding("suspect", "b", "hm")
+    bad = Finding("invalid", "c", "no")
+    assert verdict([]) == "ok"
+    assert verdict([ok]) == "ok"
+    assert verdict([ok, doubt]) == "suspect"
+    assert verdict([doubt, bad, ok]) == "invalid"
+    assert reasons([ok, doubt, bad, doubt]) == ["hm", "no"]
+
+
+def test_a_backlogged_class_below_98_percent_twice_is_doubtful_and_below_90_invalid() -> None:
+    assert starved([sample(0.97), sample(0.97)]).level == "suspect"
+    assert starved([sample(0.5), sample(0.5)]).level == "invalid"
+    assert starved([sample(0.99), sample(0.985)]).level == "ok"
+
+
+def test_one_slow_interval_or_an_empty_queue_is_no_starvation() -> None:
+    assert starved([sample(0.5)]).level == "ok"
+    assert starved([sample(0.5), sample(0.5, backlog=100)]).level == "ok"
+    assert starved([sample(0.5), sample(1.0, backlog=0), sample(0.5)]).level == "ok"
+    assert starved([sample(0.5, name="a"), sample(0.5, name="b")]).level == "ok"
+
+
+def test_the_starved_class_is_named() -> None:
+    found = starved([sample(1.0, name="x"), sample(0.6, name="y"), sample(0.6, name="y")])
+    assert found.reason.startswith("y had a queue")
+
+
+def test_a_switch_that_waits_for_a_processor_is_doubted_by_its_worst_tenth() -> None:
+    assert switch([]) == []
+    assert [f.level for f in switch([0.2] * 10)] == ["ok"]
+    assert [f.level for f in switch([0.2] * 9 + [0.6])] == ["ok"]
+    (doubtful,) = switch([0.2] * 8 + [0.6] * 2)
+    assert (doubtful.level, doubtful.metrics["waited_p90"]) == ("suspect", 0.6)
+    assert "60% of the time" in doubtful.reason
+    assert [f.level for f in switch([0.2] * 8 + [0.95] * 2)] == ["invalid"]
+
+
+def test_preflight_says_which_scale_would_fit() -> None:
+    found = preflight(3e9, 0.5, 0.9, 0.1)
+    assert found.level == "invalid"
+    assert "scale.rate: 0.045 would fit" in found.reason
+    assert found.metrics["load"] == pytest.approx(2.0)
+    easy = preflight(3e9, 1.0, 0.3, 0.1)
+    assert easy.level == "ok"
+    assert "scale.rate" not in easy.reason
+    assert easy.metrics["capable_bps"] == pytest.approx(1e10)
+
+
+def test_a_rehearsal_that_delivers_nothing_is_invalid_and_does_not_divide_by_zero() -> None:
+    assert preflight(1e9, 0.0, 0.0, 1.0).level == "invalid"
+
+
+def test_processors_that_are_never_idle_or_stolen_are_doubted() -> None:
+    assert [f.level for f in processor([0.5] * 10, [0.0] * 10)] == ["ok", "ok"]
+    assert processor([0.0] * 10, [0.0] * 10)[0].level == "invalid"
+    assert processor([0.5] * 9 + [0.05], [0.0] * 10)[0].level == "suspect"
+    assert processor([0.5] * 10, [0.2] * 10)[1].level == "invalid"
+    assert processor([], []) == []
+
+
+def test_late_sleepers_are_doubted() -> None:
+    assert lateness([0.001] * 100)[0].level == "ok"
+    assert lateness([0.001] * 90 + [0.1] * 10)[0].level == "suspect"
+    assert lateness([0.5] * 10)[0].level == "invalid"
+    assert lateness([]) == []
+
+
+def test_unshaped_packets_are_invalid_and_drops_suspect_and_both_name_the_port() -> None:
+    assert [f.level for f in leaks({}, {})] == ["ok", "ok"]
+    unshaped, drops = leaks({"hn-s0v0": 3}, {"rack 0 -> server 1, tenant 2": 7})
+    assert (unshaped.level, drops.level) == ("invalid", "suspect")
+    assert "hn-s0v0" in unshaped.reason
+    assert "rack 0 -> server 1" in drops.reason
+
+
+def test_a_packet_more_or_less_is_not_held_against_a_slow_class() -> None:
+    slow = ClassSample("slow", 1_000_000, 965_000.0, 9_000, 9_000, packet_bps=72_000.0)
+    assert held_back([slow, slow]).level == "ok"
+    assert held_back([replace(slow, packet_bps=0.0)] * 2).level == "suspect"
+    assert held_back([replace(slow, sent_bps=400_000.0)] * 2).level == "invalid"
+    fast = replace(slow, sent_bps=1_075_000.0)
+    assert exceeding([fast, fast]).level == "ok"
+    assert exceeding([replace(fast, packet_bps=0.0)] * 2).level == "suspect"
+
+
+def test_what_a_class_sends_over_its_rate() -> None:
+    assert exceeding([sample(2.5)]).level == "ok"  # one sample may be a bucket's
+    assert exceeding([sample(1.06), sample(1.0)]).level == "ok"
+    assert exceeding([sample(1.06), sample(1.06)]).level == "suspect"
+    assert exceeding([sample(2.5), sample(2.5)]).level == "invalid"
+    assert exceeding([sample(2.5, name="a"), sample(2.5, name="b")]).level == "ok"
+    assert exceeding([]).level == "ok"
+    # Its rate was raised in between: it may have had the higher one all the time.
+    raised = replace(sample(1.9), most_bps=2 * RATE)
+    assert exceeding([raised, replace(sample(2.0), rate_bps=2 * RATE)]).level == "ok"
+    found = exceeding([sample(1.0, name="x"), sample(1.2, name="y"), sample(1.2, name="y")])
+    assert found.metrics["share"] == pytest.approx(1.2)
+    assert found.reason == "y sent 120.0% of its rate"
+
+
+def test_a_vm_is_held_back_by_all_of_the_time_in_which_it_had_a_queue() -> None:
+    assert held_back([]).level == "ok"
+    assert held_back([sample(0.4)]).level == "ok"
+    assert held_back([sample(0.4), sample(0.4, backlog=0), sample(0.4)]).level == "ok"
+    assert held_back([sample(0.4, name="a"), sample(0.4, name="b")]).level == "ok"
+    stalled = [sample(0.95), *[sample(1.0)] * 9]
+    assert held_back(stalled).level == "ok"
+    assert held_back(stalled).metrics["share"] == pytest.approx(0.995)
+    assert held_back([sample(0.95), sample(1.0)]).level == "suspect"
+    assert held_back([sample(0.4)] * 5).level == "invalid"
+    # The worst of several times, though others follow.
+    twice = [sample(0.5), sample(0.5), sample(1.0, backlog=0), *[sample(1.0)] * 9]
+    assert held_back(twice).metrics["share"] == pytest.approx(0.5)
+    assert held_back([sample(1.0, name="x"), *[sample(0.6, name="y")] * 2]).reason.startswith("y")
+
+
+def test_who_has_gone_is_judged_and_forgotten() -> None:
+    back, over, short = CapLimited(), Exceeding(), Starved()
+    for judge in (back, over, short):
+        judge.take(sample(0.4))
+        judge.forget(["link", "never seen"])
+        judge.take(sample(0.4))
+    assert [judge.finding().level for judge in (back, over, short)] == ["ok"] * 3
+    back.take(sample(0.4))
+    back.take(sample(0.4))
+    back.forget(["link"])
+    assert back.finding().level == "invalid"
