@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from jobs.wire import MTU_BYTES
 from testbed.backends.emu import cleanup_journal
 from testbed.backends.emu.cleanup import remove_network, uninterrupted
 from testbed.backends.emu.cleanup_journal import expedited_rcu
@@ -318,11 +319,10 @@ def _silence_ipv6(devices: Iterable[str]) -> None:
 # --------------------------------------------------------------------------------------- links
 
 
-MTU_BYTES = 1500
 # On the switches' ends. The userspace datapath (Open vSwitch 3.1) hands a segmented packet on with
 # a segment size of MTU - 54: it forgets the 12 bytes of TCP's timestamps. With 1500 a packet of
 # two full segments would count as three, and every limit would let 2 % too little through.
-SWITCH_MTU_BYTES = 1502
+SWITCH_MTU_BYTES = MTU_BYTES + 2
 
 
 def up_lines(network: NetworkPlan, group: int) -> list[str]:
