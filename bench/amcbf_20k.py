@@ -7,7 +7,7 @@ import time
 from bench.samples import Result
 from jobs.workload.feitelson import FeitelsonStyle
 from jobs.workload.parallel_jobs import ParallelJobs, Requests
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
 from testbed.results.metrics import Tally
 from testbed.schedulers.cmcbf import Cmcbf
@@ -35,9 +35,9 @@ def _row(name: str, load: float, jobs: ParallelJobs, repeats: int) -> Result:
     for _ in range(repeats):
         tally = Tally()
         began_s = time.process_time()
-        world = SimulatedBackend(machine, seed=1)
+        backend = SimulatedBackend(machine, seed=1)
         policy = Cmcbf(name.lower(), head_only=name == "AMCBF")
-        Engine(machine, Requests(jobs), policy, world, tally).run()
+        Engine(machine, Requests(jobs), policy, backend, tally).run()
         samples.append(time.process_time() - began_s)
     summary = tally.summary()
     if summary.finished != len(jobs):

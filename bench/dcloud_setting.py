@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from jobs.request import JobRequest
 from jobs.workload.tenants import DayAndNight, interpretation_g
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
 from testbed.schedulers.policy import Policy, View
@@ -58,7 +58,7 @@ class Watched:
     """A policy whose answers to arrivals are timed, what the engine does with them included.
 
     ``took_s`` holds, per arrival, its time and the seconds from the question until the engine has
-    checked the placement, booked it in the ledger and told the world.
+    checked the placement, booked it in the ledger and told the backend.
     """
 
     def __init__(self, policy: Policy) -> None:

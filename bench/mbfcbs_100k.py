@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from bench.samples import Result
 from jobs.request import JobRequest
 from jobs.workload.leases import LeaseMix, requests_of
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
 from testbed.events import Event, JobEnded, JobPreempted
 from testbed.schedulers.actions import Action, PolicyEvent
@@ -88,9 +88,9 @@ class _Timed:
 
 
 def _clock_s() -> float:
-    """What two readings of the clock in a row differ by."""
-    readings = [time.process_time() for _ in range(2001)]
-    return median(b - a for a, b in pairwise(readings))
+    """Difference between two calls of the clock in a row."""
+    times = [time.process_time() for _ in range(2001)]
+    return median(b - a for a, b in pairwise(times))
 
 
 class _Count:

@@ -1,4 +1,4 @@
-"""Live runs known good, and runs spoilt on purpose one cause at a time: does the verdict tell?
+"""Live runs known good, and runs spoilt on purpose one cause at a time: the verdict on each.
 
 - *good*: the network is asked for a fifth of what this machine can forward;
 - *too much rate*: the same experiment at many times its rate;
@@ -42,7 +42,7 @@ from testbed.runs.playing import RunRecord
 from testbed.spec.experiment_file import load_experiment
 
 EXPERIMENT = """
-name: validity
+name: fidelity
 topology: {kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 2}
 scale: {rate: 0.05}
 policies: [scripted]
@@ -92,20 +92,20 @@ def _case(
         ratios.append(0.0 if ratio is None else ratio.max)
         finished.append(f"{summary.finished} of {summary.jobs}")
         found.append(findings)
-    told = all((verdict == "ok") is good for verdict in verdicts)
+    right = all((verdict == "ok") is good for verdict in verdicts)
     target = "every verdict ok" if good else "no verdict ok"
     return Result(
         name,
         "ratio",
         tuple(ratios),
         target,
-        told,
+        right,
         {"verdicts": verdicts, "finished": finished, "found": found},
     )
 
 
 def _findings(run: Path) -> dict[str, str]:
-    """What each check of a run that was not content said, by the check's name."""
+    """Findings of the checks of a run that were not passed, by the check's name."""
     lines = (run / "events.jsonl").read_text(encoding="utf-8").splitlines()
     noted = [e for e in map(json.loads, lines) if e["event"] == events.FidelityNoted.name]
     return {e["check"]: f"{e['level']}: {e['reason']}" for e in noted if e["level"] != "ok"}
@@ -113,7 +113,7 @@ def _findings(run: Path) -> dict[str, str]:
 
 def _one(settings: dict[str, str], spoil: Spoilt) -> tuple[RunRecord, dict[str, str]]:
     with TemporaryDirectory(prefix="hosenet-bench-") as folder:
-        file = Path(folder) / "validity.yaml"
+        file = Path(folder) / "fidelity.yaml"
         file.write_text(EXPERIMENT, encoding="utf-8")
         experiment = load_experiment(file, settings)
         top = RunFolder.create(Path(folder) / "runs", experiment.name, experiment.seed)
