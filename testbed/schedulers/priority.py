@@ -31,8 +31,8 @@ from testbed.schedulers.actions import (
     Wake,
     Woken,
 )
-from testbed.schedulers.lease_book import Lease, LeaseBook
-from testbed.schedulers.lease_reasons import never_fits
+from testbed.schedulers.lease_capacity import Lease, LeaseCapacity
+from testbed.schedulers.lease_policy import never_fits
 from testbed.schedulers.policy import PolicyKind, View, parameter
 
 DEPTH = 100
@@ -81,7 +81,7 @@ class Priority:
     def __init__(self, priorities: Priorities | None = None, depth: int = DEPTH) -> None:
         self.priorities = priorities or Priorities()
         self._depth = depth
-        self._capacity: LeaseBook | None = None
+        self._capacity: LeaseCapacity | None = None
         self._hosts: list[_Host] = []
         self._leases: dict[str, Lease] = {}
         self._waiting: dict[str, Lease] = {}
@@ -113,9 +113,9 @@ class Priority:
                 pass
         return self._actions
 
-    def _meet(self, view: View) -> LeaseBook:
+    def _meet(self, view: View) -> LeaseCapacity:
         if self._capacity is None:
-            self._capacity = book = LeaseBook(view.datacentre, 3600)
+            self._capacity = book = LeaseCapacity(view.datacentre, 3600)
             self._root = view.datacentre.trees[0].root
             pairs = zip(
                 book.calendar.cores.tolist(), book.calendar.memory_mib.tolist(), strict=True
@@ -123,7 +123,7 @@ class Priority:
             self._hosts = [_Host(cores, memory) for cores, memory in pairs]
         return self._capacity
 
-    def _arrive(self, book: LeaseBook, lease: Lease, view: View) -> None:
+    def _arrive(self, book: LeaseCapacity, lease: Lease, view: View) -> None:
         refusal = never_fits(book, lease, view.datacentre.n_links)
         wanted_s = lease.request.demand.wanted_s
         if refusal is not None:
