@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from jobs.request import JobRequest, JobStream
-from testbed.engine.state import Rank
+from testbed.engine.job_states import EventPriority
 
 
 class Arrivals:
@@ -30,10 +30,14 @@ class Arrivals:
         self._first = next(self._ahead, None)
         self._choose()
 
-    def before(self, at_s: float, rank: int, key: str) -> bool:
+    def before(self, at_s: float, priority: int, key: str) -> bool:
         """Whether ``next`` comes before something else that is due."""
         job = self.next
-        return job is not None and (job.submit_s, int(Rank.ARRIVAL), job.id) < (at_s, rank, key)
+        return job is not None and (job.submit_s, int(EventPriority.ARRIVAL), job.id) < (
+            at_s,
+            priority,
+            key,
+        )
 
     def step(self) -> None:
         """``next`` has arrived: on to the one after it."""

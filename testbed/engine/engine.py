@@ -18,9 +18,8 @@ from testbed import events
 from testbed.embedding.placement import Placement, hose_bps, tree_of
 from testbed.engine.arrivals import Arrivals
 from testbed.engine.backend import Backend, Completion, StartFailed
-from testbed.engine.books import Books
-from testbed.engine.state import JobState, Phase, Rank, visible_of
-from testbed.engine.view import EngineView
+from testbed.engine.job_states import EngineView, EventPriority, JobState, Phase, visible_of
+from testbed.engine.tier_reservations import Reservations
 from testbed.errors import RunFailed
 from testbed.reservation.ledger import Ledger
 from testbed.schedulers import actions as act
@@ -50,7 +49,7 @@ class Engine:
         self.datacentre = datacentre
         self.policy = policy
         self.backend = backend
-        self.books = Books(datacentre, policy.name)
+        self.reservations = Reservations(datacentre, policy.name)
         self.jobs: dict[str, JobState] = {}
         self.waiting: dict[str, None] = {}
         self.running: dict[str, None] = {}
@@ -89,7 +88,7 @@ class Engine:
     @property
     def ledger(self) -> Ledger:
         """The foreground's ledger: the only one of policies without tiers."""
-        return self.books.foreground
+        return self.reservations.foreground
 
     def waiting_by_arrival(self) -> tuple[str, ...]:
         """Who waits, preempted jobs at their old place."""
@@ -137,8 +136,8 @@ class Engine:
             at_s = self.backend.now_s()
             self._advance(at_s if at_s > until else until)
             if timed:
-                _, rank, key, epoch = heapq.heappop(timeline)
-                self._due(Rank(rank), key, epoch, until)
+                _, priority, key, epoch = heapq.heappop(timeline)
+                self._due(EventPriority(priority), key, epoch, until)
             elif arrival is not None:
                 self._coming.step()
                 self._arrive(arrival)
@@ -151,37 +150,37 @@ class Engine:
             heapq.heappop(timeline)
         return True
 
-    def _stale(self, _: float, rank: int, key: str, epoch: int) -> bool:
+    def _stale(self, _: float, priority: int, key: str, epoch: int) -> bool:
         """Whether an entry of the timeline concerns nobody any more."""
-        if rank == Rank.WAKE:
+        if priority == EventPriority.WAKE:
             return False
         job = self.jobs.get(key)
         return job is None or job.epoch != epoch
 
     def _advance(self, at_s: float) -> None:
         if at_s > self.now_s:
-            books = self.books
-            self.now_s = self._view.now_s = books.now_s = at_s
-            if books.dated:
-                books.forget_past()
+            reservations = self.reservations
+            self.now_s = self._view.now_s = reservations.now_s = at_s
+            if reservations.dated:
+                reservations.forget_past()
 
-    def _due(self, rank: Rank, key: str, epoch: int, at_s: float) -> None:
-        if rank is Rank.WAKE:
+    def _due(self, priority: EventPriority, key: str, epoch: int, at_s: float) -> None:
+        if priority is EventPriority.WAKE:
             self._ask(act.Woken(at_s))
             return
         job = self.jobs.get(key)
         if job is not None and job.epoch == epoch:
-            if rank is Rank.START and job.pending is not None:
+            if priority is EventPriority.START and job.pending is not None:
                 self._start_reserved(job)
-            elif rank is Rank.END and job.yields is not None:
+            elif priority is EventPriority.END and job.yields is not None:
                 self._preempt(key, job.yields)
                 self._ask(act.Preempted(key))
-            elif rank is Rank.END:
+            elif priority is EventPriority.END:
                 self._kill(key, "its reservation ended before it did")
                 self._ask(act.Ended(key, "killed"))
 
-    def _at(self, at_s: float, rank: Rank, key: str, epoch: int = 0) -> None:
-        heapq.heappush(self._timeline, (at_s, rank.value, key, epoch))
+    def _at(self, at_s: float, priority: EventPriority, key: str, epoch: int = 0) -> None:
+        heapq.heappush(self._timeline, (at_s, priority.value, key, epoch))
 
     def _ask(self, event: act.PolicyEvent) -> None:
         does = self._does
@@ -256,7 +255,7 @@ class Engine:
     ) -> None:
         job_id = job.request.id
         if job.placement is not None:
-            self.books.release(job_id, job.tier, self.now_s)
+            self.reservations.release(job_id, job.tier, self.now_s)
         if job.phase == "running":
             self.running.pop(job_id, None)
         else:
@@ -288,19 +287,19 @@ class Engine:
         self._kill(action.job_id, action.reason)
 
     def _wake(self, action: act.Wake) -> None:
-        self._at(max(action.at_s, self.now_s), Rank.WAKE, "")
+        self._at(max(action.at_s, self.now_s), EventPriority.WAKE, "")
 
     def _start(self, action: act.Start) -> None:
         job = self.jobs.get(action.job_id)
         if job is None or job.phase != "waiting":
             job = self._require(action.job_id, "waiting")
         job_id, placement, rate_bps, end_s, kill_at_end, job.tier = action
-        self.books.book(job.request, placement, rate_bps, job.tier, self.now_s, end_s)
+        self.reservations.reserve(job.request, placement, rate_bps, job.tier, self.now_s, end_s)
         job.placement, job.rate_bps = placement, rate_bps
         if self._sink is not None:
             self._sink(self._reserved(job, self.now_s, end_s))
         if end_s is not None and kill_at_end:
-            self._at(end_s, Rank.END, job_id, job.epoch)
+            self._at(end_s, EventPriority.END, job_id, job.epoch)
         del self.waiting[job_id]
         self._launch(job, placement)
 
@@ -310,9 +309,9 @@ class Engine:
         self._emit(self._reserved(job, action.start_s, action.end_s))
         job.phase, job.pending = "reserved", action
         self.waiting.pop(action.job_id, None)
-        self._at(action.start_s, Rank.START, action.job_id, job.epoch)
+        self._at(action.start_s, EventPriority.START, action.job_id, job.epoch)
         if action.kill_at_end:
-            self._at(action.end_s, Rank.END, action.job_id, job.epoch)
+            self._at(action.end_s, EventPriority.END, action.job_id, job.epoch)
 
     def _start_reserved(self, job: JobState) -> None:
         job.pending = None
@@ -344,7 +343,7 @@ class Engine:
         end_s: float | None,
     ) -> None:
         """Check a placement independently, then put it in the ledger of the job's tier."""
-        self.books.book(job.request, placement, rate_bps, job.tier, start_s, end_s)
+        self.reservations.reserve(job.request, placement, rate_bps, job.tier, start_s, end_s)
         job.placement, job.rate_bps = placement, rate_bps
 
     def _launch(self, job: JobState, placement: Placement) -> None:
@@ -371,7 +370,7 @@ class Engine:
         placement = job.placed()
         if job.tier == "background":
             raise RunFailed(f"policy {self.policy.name} rescales job {job_id} in the background")
-        self.books.foreground.rerate(job_id, self.now_s, rate_bps)
+        self.reservations.foreground.rerate(job_id, self.now_s, rate_bps)
         job.rate_bps = rate_bps
         self.backend.rescale(job_id, rate_bps)
         links = self._links(placement, rate_bps)
@@ -384,10 +383,10 @@ class Engine:
         """A running job's reservation is given an earlier end, where it is preempted."""
         job_id, until_s, reason = action.job_id, action.until_s, action.reason
         job = self._require(job_id, "running")
-        self.books.shorten(job_id, job.tier, until_s)
+        self.reservations.shorten(job_id, job.tier, until_s)
         job.epoch += 1
         job.yields = reason
-        self._at(until_s, Rank.END, job_id, job.epoch)
+        self._at(until_s, EventPriority.END, job_id, job.epoch)
         self._emit(events.JobShortened(self.now_s, job_id, until_s, reason))
 
     def _preempt(self, job_id: str, reason: str) -> None:
@@ -409,7 +408,7 @@ class Engine:
         self._hold(job, job.placed(), job.rate_bps, self.now_s, end_s)
         self._running_again(job)
         if end_s is not None and action.kill_at_end:
-            self._at(end_s, Rank.END, action.job_id, job.epoch)
+            self._at(end_s, EventPriority.END, action.job_id, job.epoch)
         self.backend.resume(action.job_id, action.cost_s, action.tier)
         self._emit(events.JobResumed(self.now_s, action.job_id, action.tier, action.cost_s, end_s))
 
@@ -424,7 +423,7 @@ class Engine:
         self._hold(job, placement, job.rate_bps, self.now_s, end_s)
         self._running_again(job)
         if end_s is not None and action.kill_at_end:
-            self._at(end_s, Rank.END, job_id, job.epoch)
+            self._at(end_s, EventPriority.END, job_id, job.epoch)
         self.backend.migrate(job_id, placement, action.cost_s, action.tier)
         self._emit(
             events.JobMigrated(
@@ -456,8 +455,8 @@ class Engine:
     def _wait(self, action: act.Wait) -> None:
         """Say why a job waits, where that is news."""
         job = self._require(action.job_id, "waiting", "preempted")
-        if job.said != action:
-            job.said = action
+        if job.last_wait != action:
+            job.last_wait = action
             self._emit(
                 events.JobWaits(
                     self.now_s, action.job_id, action.reason, list(action.behind), action.until_s
@@ -466,12 +465,12 @@ class Engine:
 
     def _give_back(self, job: JobState) -> None:
         """A running job's nodes are free; where it was is remembered."""
-        self.books.release(job.request.id, job.tier, self.now_s)
+        self.reservations.release(job.request.id, job.tier, self.now_s)
         job.left, job.placement, job.yields = job.placement, None, None
         job.epoch += 1
 
     def _running_again(self, job: JobState) -> None:
-        job.phase, job.left, job.said = "running", None, None
+        job.phase, job.left, job.last_wait = "running", None, None
         self.waiting.pop(job.request.id, None)
         self.running[job.request.id] = None
 

@@ -62,7 +62,7 @@ class FreeCapacity(Protocol[Asked_contra, Place]):
         ...
 
 
-class Reservations(Protocol):
+class ReservationView(Protocol):
     """The part of a policy's view that free capacity is counted from."""
 
     @property
@@ -107,7 +107,7 @@ class HoseCapacity:
 
     def __init__(
         self,
-        view: Reservations,
+        view: ReservationView,
         embedder: Embedder,
         refused: Refused | None = None,
         end_s: float | None = None,

@@ -31,7 +31,7 @@ def run(
     machine = flat(nodes, 1)
 
     def check(engine: Engine) -> None:
-        engine.books.check()
+        engine.reservations.check()
         if after_step is not None:
             after_step(engine)
 

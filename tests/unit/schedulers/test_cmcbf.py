@@ -44,8 +44,11 @@ class Tiers:
         self.at: dict[float, tuple[set[str], set[str]]] = {}
 
     def __call__(self, engine: Engine) -> None:
-        books = engine.books
-        self.at[engine.now_s] = (set(books.foreground.holdings()), set(books.background.holdings()))
+        reservations = engine.reservations
+        self.at[engine.now_s] = (
+            set(reservations.foreground.holdings()),
+            set(reservations.background.holdings()),
+        )
 
 
 def play(policy: Cmcbf, runs_s: dict[str, float]) -> tuple[Tiers, list[events.Event]]:

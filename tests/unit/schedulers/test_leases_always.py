@@ -69,7 +69,7 @@ def play(jobs: list[JobRequest], policy: Policy) -> list[events.Event]:
     stream: list[events.Event] = []
 
     def look(engine: Engine) -> None:
-        engine.books.check()
+        engine.reservations.check()
         if isinstance(policy, Mbfcbs) and policy._capacity is not None:
             policy.capacity.calendar.check()
             agrees_with_the_ledger(engine, policy)

@@ -44,7 +44,9 @@ def play(
     """The events of a run; both ledgers are derived anew after every step."""
     history: list[events.Event] = []
     built = build_policy(policy, embedder(embed), parameters or {})
-    engine = Engine(dc, jobs, built, SimulatedBackend(), history.append, lambda e: e.books.check())
+    engine = Engine(
+        dc, jobs, built, SimulatedBackend(), history.append, lambda e: e.reservations.check()
+    )
     engine.run()
     assert not engine.ledger.holdings()
     return history
