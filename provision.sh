@@ -51,7 +51,7 @@ TEXT
 say()  { printf '%s\n' "provision: $*" >&2; }
 fail() { say "$1"; [ $# -lt 2 ] || say "what to do: $2"; exit "$EXIT_MACHINE"; }
 
-# quietly WHAT MEND COMMAND...: one line that says what is done; a failure shows the output's tail.
+# quietly WHAT HINT COMMAND...: one line that says what is done; a failure shows the output's tail.
 quietly() {
     local what=$1 hint=$2
     shift 2
@@ -180,6 +180,20 @@ install_python() {
             pip --no-deps --no-index --editable "$ROOT"
         set_stamp .project "$(stamp "$ROOT/pyproject.toml")"
     fi
+    compile_loops
+}
+
+# Machine code of the simulator's inner loops, beside their sources: no first run waits for it. Numba
+# takes it for current by the sources' sizes and times, hence those.
+compile_loops() {
+    local kept
+    kept=$(cd "$ROOT" && grep -rl --include='*.py' ' = LazyLoop(' testbed | sort |
+        xargs stat -c '%n %s %Y' | cat - "$ROOT/requirements/run.txt" | sha256sum)
+    compgen -G "$ROOT/testbed/*/__pycache__/*.nbi" >/dev/null && stamped .loops "$kept" && return
+    quietly "compiling the simulator's inner loops, once (half a minute)" \
+        "call this again; without it, the first long simulation compiles them" \
+        as_owner env -C "$ROOT" "$VENV/bin/python" -m testbed.runs.precompile
+    set_stamp .loops "$kept"
 }
 
 install_test_python() {
@@ -449,7 +463,7 @@ verb_uninstall() {
     fi
     remove_packages
     say "removing $VENV"
-    rm -rf "$VENV" "$ROOT/hosenet.egg-info"
+    rm -rf "$VENV" "$ROOT/hosenet.egg-info" "$ROOT"/testbed/*/__pycache__/*.nb[ic]
     rm -rf "$STATE"
     rmdir --ignore-fail-on-non-empty "$(dirname "$STATE")" 2>/dev/null || true
     rm -f "$LOG"

@@ -24,6 +24,7 @@ BENCHMARKS = {
     "validity-cases": ("bench.validity_cases", "runs good and spoilt on purpose: the verdict"),
     "dcloud-allocation": ("bench.dcloud_allocation", "one DCloud allocation, 8,000 servers"),
     "dcloud-day": ("bench.dcloud_day", "simulating DCloud's default day: time and memory"),
+    "first-run": ("bench.first_run", "the first DCloud simulation of an installation"),
     "dcloud-growth": ("bench.dcloud_growth", "allocation time by servers and by load, and a plot"),
     "embed-exact": ("bench.embed_exact", "exact in loaded data centres"),
     "embed-oktopus": ("bench.embed_oktopus", "oktopus in loaded data centres"),

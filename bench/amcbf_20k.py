@@ -35,9 +35,9 @@ def _row(name: str, load: float, jobs: ParallelJobs, repeats: int) -> Result:
     for _ in range(repeats):
         tally = Tally()
         began_s = time.process_time()
-        world = SimulatedBackend(machine, seed=1)
+        backend = SimulatedBackend(machine, seed=1)
         policy = Cmcbf(name.lower(), head_only=name == "AMCBF")
-        Engine(machine, Requests(jobs), policy, world, tally).run()
+        Engine(machine, Requests(jobs), policy, backend, tally).run()
         samples.append(time.process_time() - began_s)
     summary = tally.summary()
     if summary.finished != len(jobs):

@@ -1,4 +1,4 @@
-"""How DCloud's allocation time grows with the data centre and with the load: table and plot.
+"""Growth of DCloud's allocation time with the data centre and with the load: table and plot.
 
 Both with Numba where it is installed. Every size is loaded alike (the default's 160 arrivals an
 hour per 8,000 servers) for ``SIZE_HOURS``; the other series varies the arrivals at 8,000 servers,

@@ -58,7 +58,7 @@ class Watched:
     """A policy whose answers to arrivals are timed, what the engine does with them included.
 
     ``took_s`` holds, per arrival, its time and the seconds from the question until the engine has
-    checked the placement, booked it in the ledger and told the world.
+    checked the placement, booked it in the ledger and told the backend.
     """
 
     def __init__(self, policy: Policy) -> None:

@@ -87,10 +87,10 @@ def _row(
         run_once()
         samples.append(n / (time.process_time() - began_s))
     median = sorted(samples)[len(samples) // 2]
-    said = "" if target is None else f"at least {target:,.0f}"
+    bound = "" if target is None else f"at least {target:,.0f}"
     meets = None if target is None else median >= target
     extra = {"timed": what, "jobs": n, "seconds": round(n / median, 3)}
-    return Result(name, "jobs/s", tuple(samples), said, meets, extra)
+    return Result(name, "jobs/s", tuple(samples), bound, meets, extra)
 
 
 class _Now:

@@ -25,7 +25,7 @@ SIZES = (1, 2, 4, 8, 8, 16, 32, 64, 100)
 
 
 def run(quick: bool) -> list[Result]:
-    """FCFS on both readings of the network; BgMBF beside it, which has no target."""
+    """FCFS on both interpretations of the network; BgMBF beside it, which has no target."""
     repeats = 3 if quick else 11
     rows = [_row("fcfs", network, repeats) for network in ("tree", "pooled")]
     return [*rows, _row("bgmbf", "pooled", 1 if quick else 3)]

@@ -11,15 +11,15 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import combinations
 
 from bench.samples import Result
-from reproductions.jsa.cell import Reward
-from reproductions.jsa.figures import REWARD
-from reproductions.jsa.live import JSA_LIVE
-from reproductions.live.figure import LiveFigure
-from reproductions.statistics import estimate
-from testbed.runs.playing import play, simulated
+from reproductions.configuration import measured
+from reproductions.extractors import REWARD_METRICS
+from reproductions.grid_quantities import estimate
+from reproductions.jsa import LIVE_FIGURES
+from reproductions.jsa.jsa_rewards import REWARD
+from reproductions.live_figure import LiveFigure
 
 DRAWS = 60
-FIGURES = {figure.name.removeprefix("jsa-fig"): figure for figure in JSA_LIVE}
+FIGURES = {figure.name.removeprefix("jsa-fig"): figure for figure in LIVE_FIGURES}
 
 
 def run(quick: bool) -> list[Result]:
@@ -48,11 +48,8 @@ def _rows(
 
 
 def _reward(cell: tuple[str, str, float, int]) -> float:
-    """One simulated run's system reward ratio in per cent: the live figure's own trial."""
+    """One simulated run's system reward ratio in per cent: the live figure's own configuration."""
     name, series, x, draw = cell
     whole = False  # not the quick one
-    experiment = FIGURES[name].trial(series, x, whole).experiment(draw)
-    (policy,) = experiment.policies
-    reward = Reward(experiment.jobs)
-    play(experiment, policy, simulated(experiment, policy), reward)
-    return 100.0 * reward.measures()[REWARD.name]
+    experiment = FIGURES[name].variant(series, x, whole).repetition(draw)
+    return 100.0 * measured(experiment, REWARD_METRICS)[REWARD.name]

@@ -88,9 +88,9 @@ class _Timed:
 
 
 def _clock_s() -> float:
-    """What two readings of the clock in a row differ by."""
-    readings = [time.process_time() for _ in range(2001)]
-    return median(b - a for a, b in pairwise(readings))
+    """Difference between two calls of the clock in a row."""
+    times = [time.process_time() for _ in range(2001)]
+    return median(b - a for a, b in pairwise(times))
 
 
 class _Count:

@@ -20,7 +20,7 @@ TIMEOUT_S = 3600.0
 
 @dataclass(frozen=True)
 class Measured:
-    """What a measurement returned, and its process's peak resident memory."""
+    """Value that a measurement returned, and its process's peak resident memory."""
 
     returned: Any
     peak_mib: float

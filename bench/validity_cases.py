@@ -1,4 +1,4 @@
-"""Live runs known good, and runs spoilt on purpose one cause at a time: does the verdict tell?
+"""Live runs known good, and runs spoilt on purpose one cause at a time: the verdict on each.
 
 - *good*: the network is asked for a fifth of what this machine can forward;
 - *too much rate*: the same experiment at many times its rate;
@@ -92,20 +92,20 @@ def _case(
         ratios.append(0.0 if ratio is None else ratio.max)
         finished.append(f"{summary.finished} of {summary.jobs}")
         found.append(findings)
-    told = all((verdict == "ok") is good for verdict in verdicts)
+    right = all((verdict == "ok") is good for verdict in verdicts)
     target = "every verdict ok" if good else "no verdict ok"
     return Result(
         name,
         "ratio",
         tuple(ratios),
         target,
-        told,
+        right,
         {"verdicts": verdicts, "finished": finished, "found": found},
     )
 
 
 def _findings(run: Path) -> dict[str, str]:
-    """What each check of a run that was not content said, by the check's name."""
+    """Findings of the checks of a run that were not passed, by the check's name."""
     lines = (run / "events.jsonl").read_text(encoding="utf-8").splitlines()
     noted = [e for e in map(json.loads, lines) if e["event"] == events.FidelityNoted.name]
     return {e["check"]: f"{e['level']}: {e['reason']}" for e in noted if e["level"] != "ok"}

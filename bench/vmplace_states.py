@@ -16,8 +16,7 @@ import numpy as np
 
 from bench.own_process import measured
 from bench.samples import Result, summary
-from jobs.workload.elastic import ElasticJobs
-from reproductions.jsa.cell import JsaCell, trace
+from reproductions.configuration import Variant, settings
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.embedding.placement import Placement, Residual
@@ -25,6 +24,7 @@ from testbed.engine.engine import Engine
 from testbed.schedulers.actions import Action, PolicyEvent, Woken
 from testbed.schedulers.jsa import JSA
 from testbed.schedulers.policy import View
+from testbed.spec.experiment import Experiment
 from topologies.datacentre import IntArray
 
 SIZES = {1_600: ((2, 20, 40), 1.0), 8_000: ((2, 100, 40), 5.0)}
@@ -50,14 +50,19 @@ class _Noted(JSA):
         return super().decide(view, event)
 
 
+def _experiment(fanout: tuple[int, int, int], jobs: int) -> Experiment:
+    """JSA's simulations with another fan-out."""
+    values = (("topology.fanout", str(list(fanout))), *settings(jobs=jobs))
+    return Variant("jsa/jsa-simulations.yaml", "jsa", values).experiment(1)
+
+
 def take(machines: int, path: str) -> int:
     """Play a run of as many jobs as fill the data centre, and save the states it met."""
     fanout = SIZES[machines][0]
-    cell = JsaCell("jsa", 1, jobs=2500 * machines // 1600, fanout=fanout)
-    law = ElasticJobs(count=cell.jobs)
+    experiment = _experiment(fanout, jobs=2500 * machines // 1600)
     noted = _Noted()
-    jobs = law.requests(trace(), 1)[0]
-    Engine(cell.data_centre(), jobs, noted, SimulatedBackend(), lambda _: None).run()
+    backend = SimulatedBackend()
+    Engine(experiment.datacentre, experiment.jobs, noted, backend, lambda _: None).run()
     step = -(-len(noted.met) // MOST_STATES)
     slots, bps = zip(*noted.met[::step], strict=True)
     np.savez(path, slots=np.stack(slots), bps=np.stack(bps))
@@ -67,7 +72,7 @@ def take(machines: int, path: str) -> int:
 def embed_all(machines: int, path: str, repeats: int) -> dict[str, Any]:
     """Milliseconds in every state, the best of ``repeats``."""
     saved = np.load(path)
-    datacentre = JsaCell("jsa", 1, fanout=SIZES[machines][0]).data_centre()
+    datacentre = _experiment(SIZES[machines][0], jobs=2500).datacentre
     chosen = embedder("vmplace")
     took_ms, placed = [], 0
     for slots, bps, rate_bps in zip(saved["slots"], saved["bps"], cycle(RATES_BPS), strict=False):

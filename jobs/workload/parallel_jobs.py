@@ -22,7 +22,7 @@ SHORTEST_S = 1.0
 CPU_STEPS = 10_000
 _BLOCK = 4096
 
-HoseRule = Literal["clip", "printed"]
+HoseRule = Literal["clip", "printed", "mean"]
 
 MEAN_OF_MAX = 0.55
 """Avg_B over Max_B: halfway between a tenth of it and the whole."""
@@ -216,7 +216,8 @@ class HoseDemand:
     ``Max_B`` is what a job's VMs could get were every server's link there for them alone: link ·
     servers / VMs. ``B`` is normal around 0.55·Max_B and clipped to ``[Max_B/10, Max_B]``. The
     printed ``max(min(Min_B, x), Max_B)`` is Max_B whatever x is. ``cap_bps`` limits Max_B (None:
-    nothing does), ``sigma`` is a share of Avg_B.
+    nothing does), ``sigma`` is a share of Avg_B. By the rule ``mean`` the distribution is that of
+    one size of job, scaled such that the mean of all is exactly ``mean_bps`` (AdaBa, Fig. 4).
     """
 
     link_bps: int
@@ -224,9 +225,12 @@ class HoseDemand:
     cap_bps: int | None = CAP_BPS
     sigma: float = 0.2
     rule: HoseRule = "clip"
+    mean_bps: int | None = None
 
     def draw(self, seed: int, vms: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
         """B of each job in bit/s, at least 1. Job k's normal number depends on seed and k alone."""
+        if self.rule == "mean" and self.mean_bps is not None:
+            return self._of_mean(seed, len(vms), self.mean_bps)
         most = self.link_bps * self.servers / vms.astype(np.float64)
         if self.cap_bps is not None:
             most = np.minimum(most, self.cap_bps)
@@ -237,6 +241,12 @@ class HoseDemand:
             mean = MEAN_OF_MAX * most
             drawn = np.clip(mean * (1.0 + self.sigma * noise), most / 10.0, most)
         return np.maximum(np.rint(drawn), 1).astype(np.int64)
+
+    def _of_mean(self, seed: int, count: int, mean_bps: int) -> npt.NDArray[np.int64]:
+        noise = stream(seed, "bandwidth").standard_normal(count)
+        scaled = np.clip(MEAN_OF_MAX * (1.0 + self.sigma * noise), 0.1, 1.0)
+        scaled *= mean_bps / scaled.mean()
+        return np.maximum(np.rint(scaled), 1).astype(np.int64)
 
 
 # ------------------------------------------------------------------ workload models
@@ -278,3 +288,30 @@ def in_order(
         queue=unknown,
         line=np.zeros(n, dtype=np.int32),
     )
+
+
+@dataclass(frozen=True)
+class ExponentialStyle:
+    """Poisson arrivals, exponential running times, sizes uniform from 1 to 2·``mean_vms`` - 1.
+
+    The random jobs of AdaBa's Fig. 4, whose paper gives the mean size alone. Arrivals are a second
+    apart on average: the load is the caller's to set.
+    """
+
+    jobs: int = 1000
+    mean_vms: int = 8
+    mean_run_s: float = 3600.0
+
+    def draw(self, seed: int, slots: int, load: float) -> ParallelJobs:  # noqa: ARG002
+        """The jobs; other seeds give other ones."""
+        vms = stream(seed, "sizes").integers(1, 2 * self.mean_vms, self.jobs)
+        run_s = stream(seed, "running times").exponential(self.mean_run_s, self.jobs)
+        submit_s = np.cumsum(stream(seed, "arrivals").exponential(1.0, self.jobs))
+        return in_order(submit_s, vms, run_s, self.jobs)
+
+    def calibration(self, jobs: ParallelJobs) -> tuple[Calibration, ...]:
+        """Mean size and running time, as set and as they are."""
+        return (
+            Calibration("mean VMs", self.mean_vms, float(jobs.processes.mean())),
+            Calibration("mean running time", self.mean_run_s, float(jobs.run_s.mean()), "s"),
+        )

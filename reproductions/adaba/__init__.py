@@ -1,1 +1,8 @@
-"""AdaBa's and BgMBF's evaluation: acceptance (Figures 4, 5) and scheduling (Figures 6 to 8)."""
+"""AdaBa's acceptance (Figures 4, 5) and BgMBF's scheduling (Figures 6 to 8), simulated and live."""
+
+from reproductions.adaba.adaba_acceptance import FIGURE_4, FIGURE_5
+from reproductions.adaba.bgmbf_live import KTH_LIVE
+from reproductions.adaba.bgmbf_scheduling import FIGURE_6, FIGURE_7, FIGURE_8
+
+FIGURES = (FIGURE_4, FIGURE_5, FIGURE_6, FIGURE_7, FIGURE_8)
+LIVE_FIGURES = (KTH_LIVE,)

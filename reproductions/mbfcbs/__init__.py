@@ -1,1 +1,16 @@
-"""MBFCBS's evaluation (Section 5): the small cluster of Haizea and the simulated one."""
+"""MBFCBS's simulations (Figures 4 to 11), and its small cluster live."""
+
+from reproductions.mbfcbs.mbfcbs_leases import (
+    FIGURE_4,
+    FIGURE_5,
+    FIGURE_6,
+    FIGURE_7,
+    FIGURE_8,
+    FIGURE_9,
+    FIGURE_10,
+    FIGURE_11,
+)
+from reproductions.mbfcbs.mbfcbs_live import LEASES
+
+FIGURES = (FIGURE_4, FIGURE_5, FIGURE_6, FIGURE_7, FIGURE_8, FIGURE_9, FIGURE_10, FIGURE_11)
+LIVE_FIGURES = (LEASES,)

@@ -1,4 +1,4 @@
-"""Who plays the trials of live figures: the live network and the simulator, as the verbs do."""
+"""Backends of live figures: the live network and the simulator, as the verbs use them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reproductions.live.play import Advance
+from reproductions.figure_runs import Advance
 from testbed import events
 from testbed.cli.options import require_root
 from testbed.results.folder import RunFolder, Sink
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Machine:
-    """This machine's worlds. See :class:`reproductions.live.play.Worlds`.
+    """This machine's backends. See :class:`reproductions.figure_runs.Backends`.
 
-    ``command`` is what each run folder says it was made with; ``again`` the command that the mend
-    of a missing privilege names; ``options`` are the network's names and ports.
+    ``command`` goes into each run folder; ``again`` is the command that the hint on a missing
+    privilege names; ``options`` are the network's names and ports.
     """
 
     def __init__(self, command: list[str], again: str, options: LiveOptions | None = None) -> None:
@@ -61,7 +61,7 @@ class Machine:
 
 
 def _nothing(text: str) -> None:
-    """A figure's runs are told as one progress."""
+    """A figure's runs share one progress bar."""
 
 
 @contextmanager

@@ -16,14 +16,13 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from reproductions.claims import JudgedClaim
-from reproductions.figure import Figure, Reproduced
-from reproductions.live.figure import LiveFigure
-from reproductions.live.play import reproduce_live, write_live
-from reproductions.play import Request, reproduce_figure, write
-from reproductions.record import points_rows
-from reproductions.registry import FIGURES, LIVE_FIGURES, figures, live_figures
-from reproductions.sweep import Progress, Report
+from reproductions.catalogue import FIGURES, LIVE_FIGURES, figures, live_figures
+from reproductions.claim_checks import JudgedClaim
+from reproductions.figure_runs import Request, reproduce_figure, reproduce_live, write, write_live
+from reproductions.live_figure import LiveFigure
+from reproductions.published_figure import Figure, Reproduced
+from reproductions.result_cache import Progress, Report
+from reproductions.result_tables import points_rows
 from testbed.cli import console
 from testbed.cli.live_backends import Machine
 from testbed.cli.options import Json
@@ -34,7 +33,7 @@ from testbed.results.folder import RunFolder
 DEFAULT_OUT = Path("reproduced")
 DEFAULT_SEEDS = 3
 FIDELITY_STYLES = {"ok": "green", "suspect": "yellow", "invalid": "bold red"}
-STYLES = {"came out": "green", "did not": "bold red", "cannot tell": "yellow"}
+STYLES = {"reproduced": "green", "not reproduced": "bold red", "inconclusive": "yellow"}
 SAY_EVERY_S = 30.0
 
 Names = Annotated[
@@ -57,7 +56,7 @@ Processes = Annotated[
     int | None, typer.Option("--processes", min=1, help="Runs at a time; default: all processors.")
 ]
 OutFolder = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where to put results.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit code 1 if a claim did not come out.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit code 1 if a claim is not reproduced.")]
 
 Live = Annotated[
     bool,
@@ -84,13 +83,13 @@ def reproduce(
     again: Again = False,
     as_json: Json = False,
 ) -> None:
-    """Run a published evaluation again. What was computed, or measured, is never done twice.
+    """Run a published evaluation again. A result is computed, or measured, once only.
 
     Simulated, it needs no root; --live does, unless all its runs are there already.
 
-    Exit codes: 0 done, 1 a claim did not come out (with --strict), 2 unknown name, 3 data are
+    Exit codes: 0 done, 1 a claim is not reproduced (with --strict), 2 unknown name, 3 data are
     missing or this machine cannot, 4 a live run failed, 130 interrupted and cleaned up (the same
-    command goes on where it stopped).
+    command continues where it stopped).
     """
     if list_them:
         _list(as_json=as_json)
@@ -117,18 +116,18 @@ def reproduce(
         console.print_json(records)
     if failures:
         raise failures[0]
-    if strict and any(c["verdict"] == "did not" for r in records for c in r["claims"]):
+    if strict and any(c["verdict"] == "not reproduced" for r in records for c in r["claims"]):
         raise typer.Exit(1)
 
 
 def _wanted(
     names: Sequence[str], *, everything: bool, live: bool, again: bool
 ) -> Sequence[Figure | LiveFigure]:
-    """What the command line asks for. Raises BadInput."""
+    """The figures that the command line names. Raises BadInput."""
     if everything and names:
         raise BadInput("give names or --all, not both")
     if again and not live:
-        raise BadInput("--again is for --live: what is simulated comes out the same")
+        raise BadInput("--again is for --live: simulated runs repeat themselves")
     if not everything and not names:
         known = LIVE_FIGURES if live else FIGURES
         raise BadInput("nothing to reproduce", f"name some, or --all: {', '.join(known)}")
@@ -138,7 +137,7 @@ def _wanted(
 
 
 def _check_out(out: Path) -> None:
-    """Before anything is computed. Raises BadInput where nothing can be written there."""
+    """Raises BadInput where nothing can be written, before anything is computed."""
     there = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
     if not there.is_dir():
         why = f"{there} is not a folder"
@@ -163,9 +162,9 @@ def _one(figure: Figure, request: Request, *, as_json: bool) -> dict[str, Any]:
 def _one_live(
     figure: LiveFigure, request: Request, *, again: bool, as_json: bool
 ) -> dict[str, Any]:
-    worlds = Machine(request.command, f"testbed reproduce {figure.name} --live")
+    backends = Machine(request.command, f"testbed reproduce {figure.name} --live")
     with _progress(figure.name) as report:
-        found = reproduce_live(figure, request, worlds, report, again=again)
+        found = reproduce_live(figure, request, backends, report, again=again)
     folder, record = write_live(found, request)
     if not as_json:
         _show(found.done, folder)
@@ -197,7 +196,7 @@ def _progress(name: str) -> Generator[Report, None, None]:
         except KeyboardInterrupt:
             if last is not None:
                 console.say(
-                    f"{name}: {last.done} of {last.of} runs are kept; the same command goes on"
+                    f"{name}: {last.done} of {last.of} runs are kept; the same command continues"
                 )
             raise
 
@@ -214,16 +213,16 @@ def _list(*, as_json: bool) -> None:
     if as_json:
         console.print_json(
             [
-                {"name": f.name, "title": f.title, "source": f.source, "world": world}
-                for f, world in listed
+                {"name": f.name, "title": f.title, "source": f.source, "backend": backend}
+                for f, backend in listed
             ]
         )
         return
     table = Table(box=None, pad_edge=False)
-    for column in ("name", "source", "title", "claims", "world"):
+    for column in ("name", "source", "title", "claims", "backend"):
         table.add_column(column, justify="right" if column == "claims" else "left")
-    for figure, world in listed:
-        shown = "live: sudo, --live" if world == "live" else world
+    for figure, backend in listed:
+        shown = "live: sudo, --live" if backend == "live" else backend
         table.add_row(figure.name, figure.source, figure.title, str(len(figure.claims)), shown)
     console.out().print(table)
 
@@ -237,7 +236,7 @@ def _show(done: Reproduced, folder: RunFolder) -> None:
     for panel in figure.tables:
         if panel.measure in figure.printed:
             header, *points = points_rows(done, panel)
-            _print_table(header, [[Text(cell) for cell in row] for row in points])
+            _print_table(header, [[Text(text) for text in row] for row in points])
     claims = [_claim_row(judged) for judged in done.judged]
     _print_table(["verdict", "claim", "published", "ours"], claims)
     counts = Counter[str](judged.verdict for judged in done.judged)
@@ -247,7 +246,7 @@ def _show(done: Reproduced, folder: RunFolder) -> None:
 
 
 def _show_runs(runs: Sequence[Mapping[str, Any]]) -> None:
-    """Every live run: where, how long, whether the machine kept up."""
+    """Prints every live run with its fidelity and its time."""
     rows = []
     for run in runs:
         why = "; ".join(run["reasons"])
@@ -260,7 +259,7 @@ def _show_runs(runs: Sequence[Mapping[str, Any]]) -> None:
                 Text(why),
             ]
         )
-    _print_table(["validity", "live run", "took", "replayed", "why"], rows)
+    _print_table(["fidelity", "live run", "took", "replayed", "why"], rows)
 
 
 def _claim_row(judged: JudgedClaim) -> list[Text]:

@@ -39,7 +39,7 @@ class Embedder(Protocol):
 
 
 def declared(package: str, attribute: str) -> Iterator[Any]:
-    """What the modules of a package list under a name, module by module in order of their names."""
+    """Yields what modules of a package list under a name, in order of the modules' names."""
     for module in iter_modules(import_module(package).__path__, f"{package}."):
         yield from getattr(import_module(module.name), attribute, ())
 

@@ -19,7 +19,7 @@ class Amounts(Protocol):
 
 
 class Free(Protocol):
-    """What is free where the placement is: a whole residual, or as much of one as is looked at."""
+    """Free amounts where the placement is: a residual, or the part of one that is looked at."""
 
     @property
     def free_slots(self) -> Amounts: ...

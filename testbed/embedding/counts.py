@@ -36,7 +36,7 @@ def edge_counts(layer: Layer, per_link: IntArray, n_vms: int) -> IntArray:
 
 
 class Counts:
-    """How many VMs fit below every node, by Oktopus' recurrence, one layer at a time.
+    """Counts of VMs that fit below every node, by Oktopus' recurrence, one layer at a time.
 
     ``below[v]`` VMs fit below node v as far as links inside it go; ``most[h][e]`` of them pass the
     uplink of layer h's edge e, ``allowed[h][e]`` being the edge's a and ``per_link[l]`` link l's.

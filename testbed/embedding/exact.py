@@ -115,10 +115,10 @@ class _Chains:
 
 @dataclass(frozen=True, eq=False)
 class _Trail:
-    """What a search upward leaves for the way down, per level.
+    """Trail of the bottom-up search for the way down, per level.
 
     ``light[h]`` is the light count of every edge into level h + 1, ``chains[h]`` the chains that
-    go on from level h.
+    continue from level h.
     """
 
     light: list[IntArray]
@@ -215,7 +215,7 @@ def _grow(
 def _undominated(chains: _Chains) -> _Chains:
     """Without chains that another one at the same node equals or beats in both held and saved.
 
-    In a multi-rooted data centre every chain goes on along many uplinks; this keeps them few.
+    In a multi-rooted data centre every chain continues along many uplinks; this keeps them few.
     """
     if not len(chains.node):
         return chains

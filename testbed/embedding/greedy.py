@@ -40,7 +40,7 @@ class Greedy:
 
 
 class _Occupation:
-    """How full links are, those of other tenants and this one's together."""
+    """Occupation of links by other tenants and this one together."""
 
     def __init__(self, packing: Packing) -> None:
         bps = packing.residual.free_bps

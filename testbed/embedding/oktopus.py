@@ -60,7 +60,7 @@ def published(
 
 @dataclass(frozen=True)
 class _Greedy:
-    """What the greedy did in one subtree, and whether every link it used can carry it."""
+    """The greedy's placement in one subtree; ``sound`` if every link it uses can carry it."""
 
     subtree: int
     placement: Placement

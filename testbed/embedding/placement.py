@@ -33,7 +33,7 @@ class Placement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VmSize:
-    """What each VM of a job takes of its server: slots (cores, where leases count them), memory."""
+    """Share of a server for each VM of a job: slots (cores, where leases count them), memory."""
 
     slots: int = 1
     memory_mib: int = 0
@@ -72,7 +72,7 @@ class Refusal:
 
 @dataclass(frozen=True, eq=False)
 class Residual:
-    """What is free: slots per server ``(n_servers,)``, bit/s per directed link ``(2 n_links,)``.
+    """Free capacity: slots per server ``(n_servers,)``, bit/s per directed link ``(2 n_links,)``.
 
     ``free_memory_mib`` is per server too; None where memory limits nothing. Its arrays are not
     written to by anyone who has handed it to an embedder.

@@ -349,6 +349,11 @@ class Tally:
             self._use.reserved_bps -= job.held[1]
             job.held = None
 
+    @property
+    def records(self) -> dict[str, Mapping[str, Any]]:
+        """The jobs as they were submitted, by id."""
+        return {job_id: job.request for job_id, job in self._jobs.items()}
+
     def rows(self) -> Iterator[JobRow]:
         """One row per submitted job, in order of submission."""
         policy = "" if self.started is None else self.started.policy

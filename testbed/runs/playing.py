@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.backend import Meter, SimulatedBackend
 from testbed.backends.sim.sharing import Sharing
 from testbed.embedding.base import embedder
 from testbed.engine.backend import Backend
@@ -20,6 +20,7 @@ from testbed.results.audit import Audit, audit
 from testbed.results.folder import RunFolder, Sink
 from testbed.results.provenance import provenance
 from testbed.results.tables import Results, conclude, conclude_all, topology_record
+from testbed.schedulers.policy import Policy
 from testbed.schedulers.registry import build_policy, policy_kind
 from testbed.spec.experiment import Experiment, PolicySpec
 
@@ -34,8 +35,22 @@ def tee(*sinks: Sink) -> Sink:
     return to_all
 
 
-def play(experiment: Experiment, policy: PolicySpec, backend: Backend, sink: Sink) -> None:
-    """Run one policy to its end. Whatever stops it, the stream ends in ``run_ended`` saying so."""
+def unchanged(policy: Policy) -> Policy:
+    """The policy as it is built."""
+    return policy
+
+
+def play(
+    experiment: Experiment,
+    policy: PolicySpec,
+    backend: Backend,
+    sink: Sink,
+    around: Callable[[Policy], Policy] = unchanged,
+) -> None:
+    """Run one policy to its end. Whatever stops it, the stream ends in ``run_ended`` saying so.
+
+    ``around`` puts an observer, such as a stopwatch, between engine and policy.
+    """
     sink(
         events.RunStarted(
             0.0,
@@ -47,7 +62,7 @@ def play(experiment: Experiment, policy: PolicySpec, backend: Backend, sink: Sin
         )
     )
     built = build_policy(policy.name, embedder(experiment.embedder), dict(policy.parameters))
-    engine = Engine(experiment.datacentre, experiment.jobs, built, backend, sink)
+    engine = Engine(experiment.datacentre, experiment.jobs, around(built), backend, sink)
     try:
         engine.run()
     except KeyboardInterrupt:
@@ -65,15 +80,21 @@ def dry_run(experiment: Experiment, policy: PolicySpec) -> list[events.Event]:
     return history
 
 
-def simulated(experiment: Experiment, policy: PolicySpec) -> SimulatedBackend:
-    """The experiment's simulator, in which best-effort jobs compete as the policy says."""
+def simulated(
+    experiment: Experiment, policy: PolicySpec, meter: Meter | None = None
+) -> SimulatedBackend:
+    """The experiment's simulated backend, where best-effort jobs compete as the policy says.
+
+    ``meter`` hears what they send up the servers' links.
+    """
     assumed = policy_kind(policy.name).sharing_of(dict(policy.parameters))
     sharing = Sharing(assumed.flow_dependency, weights=assumed.weights)
     return SimulatedBackend(
         experiment.datacentre,
         sharing,
         experiment.seed,
-        interference=experiment.interference,
+        meter,
+        experiment.interference,
     )
 
 

@@ -1,17 +1,17 @@
-"""What a policy may answer, and what it is told: frozen values, no clock, no I/O.
+"""Actions of a policy, and the events that it gets: frozen values, no clock, no I/O.
 
 **Tiers.** Every node has a foreground and a background VM per slot. Where nothing is said of tiers,
 everything happens in the foreground. The background has no links: a job in it holds no bandwidth
 (its rate is 0).
 
 **Preemption.** :class:`Preempt` takes a job off its nodes at once and keeps what it has done; it
-waits again, at its old place by arrival. It goes on by :class:`Resume` (where it was) or
+waits again, at its old place by arrival. It resumes by :class:`Resume` (where it was) or
 :class:`Migrate` (elsewhere). Either may cost ``cost_s``: for so long the job holds its nodes
-and makes no progress. Whoever is preempted within that time goes on later from the progress
+and makes no progress. A job that is preempted within that time resumes later from the progress
 it had, and pays again.
 
-What every job gives rise to is a named tuple, which is made in a third of the time that a frozen
-dataclass takes (docs/decisions/0450).
+Actions and events of every job are named tuples, which are made in a third of the time that a
+frozen dataclass takes.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Resume:
 
 @dataclass(frozen=True)
 class Migrate:
-    """Let a preempted or a running job go on at ``placement``, at the rate it had, until it ends.
+    """Let a preempted or a running job resume at ``placement``, at the rate it had, until it ends.
 
     What a running job holds is given back before the new placement is checked, so that the two
     may overlap. ``cost_s``: for so long it holds its new nodes and makes no progress.

@@ -15,16 +15,11 @@ from testbed.embedding.placement import Placement
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent, Reject, Start
 from testbed.schedulers.charging import is_service, job_price, no_discount
 from testbed.schedulers.policy import (
-    FLOW_DEPENDENCIES,
-    FlowDependency,
     PolicyKind,
     SharingModel,
     View,
 )
 from topologies.datacentre import DataCentre, IntArray
-
-Coupling = FlowDependency
-COUPLINGS = FLOW_DEPENDENCIES
 
 
 class Baseline:
@@ -44,7 +39,7 @@ class Baseline:
         return [Start(job.id, placement, 0, due_s, kill_at_end=due_s is not None)]
 
     def price(self, job: JobRequest, ran_s: float) -> float:
-        """What the tenant pays for a job that met its deadline: no discount."""
+        """Price, for its tenant, of a job that met its deadline: no discount."""
         return job_price(job, ran_s, no_discount)
 
 

@@ -1,4 +1,4 @@
-"""What a job costs its tenant (DCloud, Section III.E). Pure.
+"""Price of a job for its tenant (DCloud, Section III.E). Pure.
 
 Job-based: the price depends on the request ⟨n, b, p, d⟩ alone, never on what was allocated.
 Strategy-proof: asking for more, for a shorter deadline, or with a profile taken at a smaller
@@ -34,7 +34,7 @@ def deadline_discount(ratio: float) -> float:
 
 
 def no_discount(ratio: float) -> float:
-    """What VC and BL charge: g = 1."""
+    """The discount of VC and BL: none, g = 1."""
     del ratio
     return 1.0
 
@@ -66,14 +66,14 @@ def service_price(
 
 
 def is_service(job: JobRequest) -> bool:
-    """Whether the job is a user-facing service."""
+    """True of a user-facing service."""
     return SERVICE_TAG in job.tags
 
 
 def job_price(
     job: JobRequest, ran_s: float, discount: Discount, tariff: Tariff = Tariff()
 ) -> float:
-    """What a job that met its deadline costs; ``ran_s`` counts for services alone."""
+    """Price of a job that met its deadline; ``ran_s`` counts for services alone."""
     if is_service(job):
         return service_price(job.n_vms, job.bandwidth_bps, ran_s, tariff)
     return request_price(

@@ -121,7 +121,7 @@ class DCloud:
         return [_action(view.now_s, job, choice)]
 
     def price(self, job: JobRequest, ran_s: float) -> float:
-        """What the tenant pays for a job that met its deadline."""
+        """Price, for its tenant, of a job that met its deadline."""
         return job_price(job, ran_s, deadline_discount)
 
     def choose(self, view: View, job: JobRequest) -> Choice | None:

@@ -213,10 +213,10 @@ class Grid(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How many VMs nodes may take, kept from point to point.
+    """Counts of VMs that nodes may take, kept from point to point.
 
     ``most`` per node, ``servers_sum`` its sum over the servers below each switch. ``held_down``
-    lists, from 1 on and its length in front, the servers whose uplink holds them down; ``shrunk``
+    lists, from 1 on and after its length, the servers whose uplink holds them down; ``shrunk``
     likewise those with less free than at the last point. ``seen`` tells what is listed already.
     """
 

@@ -37,7 +37,7 @@ _NOTHING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Utilisation:
-    """What DRU needs to know of a data centre: capacities per node, and who is below whom."""
+    """A data centre as DRU needs it: capacities per node, and nodes by level."""
 
     datacentre: DataCentre
 
@@ -73,7 +73,7 @@ class Utilisation:
 
     @cached_property
     def children(self) -> tuple[FloatArray, ...]:
-        """How many children every switch of a layer has, per layer."""
+        """Number of children of every switch of a layer, per layer."""
         return tuple(np.diff(layer.start).astype(np.float64) for layer in self.datacentre.layers)
 
     def own(self, used: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -113,7 +113,7 @@ class Candidate:
 
 
 def less(a: Sequence[float], b: Sequence[float]) -> bool:
-    """Whether U ``a`` is smaller than ``b``: lexicographically, up to the tolerance.
+    """Compares U ``a`` with ``b``: true where smaller, lexicographically, up to the tolerance.
 
     What is nothing beside the largest component is equal to 0.
     """

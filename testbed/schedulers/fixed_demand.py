@@ -87,7 +87,7 @@ class FixedDemand:
         self._complete = complete
         self._reserves = reserves
         self._rounds = Rounds()
-        self._told: set[str] = set()
+        self._explained: set[str] = set()
         self._candidates: dict[str, tuple[float, int, Candidate]] = {}
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
@@ -113,12 +113,12 @@ class FixedDemand:
             if held is not None:
                 out.append(Start(job.id, held.placement, rate_bps))
                 continue
-            if blocked or (job.id in self._told and not room.idle):
-                said: list[Action] = []
+            if blocked or (job.id in self._explained and not room.idle):
+                reasons: list[Action] = []
             else:
-                said = explain(room, [(candidate, rate_bps)], self._told)
-            out += said
-            if self._queue == "block" and not any(isinstance(one, Reject) for one in said):
+                reasons = explain(room, [(candidate, rate_bps)], self._explained)
+            out += reasons
+            if self._queue == "block" and not any(isinstance(one, Reject) for one in reasons):
                 blocked = True
         return out
 
@@ -138,7 +138,7 @@ class FixedDemand:
 
 
 def is_late(candidate: Candidate, now_s: float) -> bool:
-    """Whether a job that starts now at B̄ misses its deadline."""
+    """True of a job that misses its deadline even if it starts now, at B̄."""
     due_s = candidate.due_s
     return now_s + candidate.options[0][1] > due_s + SLACK * max(1.0, abs(due_s))
 

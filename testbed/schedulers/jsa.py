@@ -35,7 +35,7 @@ Find = Callable[[DataCentre, Residual, int, int], Placement | None]
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """What a placed hose takes: ``crossing[k]`` = min(X, N-X) VMs on ``links[k]``, at any rate."""
+    """A placed hose: ``crossing[k]`` = min(X, N-X) VMs on ``links[k]``, at any rate."""
 
     placement: Placement
     links: IntArray
@@ -61,7 +61,7 @@ class Room:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody holds a slot."""
+        """True while nobody holds a slot."""
         return self.free_slots == self.datacentre.total_slots
 
     def place(self, n_vms: int, rate_bps: int) -> Held | None:
@@ -92,18 +92,18 @@ class Room:
         self.free.free_bps[2 * held.links + 1] -= amount
 
     def spare_bps(self, held: Held) -> int | None:
-        """How much more per VM a placed job could have; None: no link bounds it."""
+        """Bandwidth that a placed job could have more, per VM; None: no link bounds it."""
         if not len(held.links):
             return None
         up, down = self.free.free_bps[2 * held.links], self.free.free_bps[2 * held.links + 1]
         return int((np.minimum(up, down) // held.crossing).min())
 
     def hopeless(self, n_vms: int, rate_bps: int) -> bool:
-        """Whether a hose that asks for no more than this one failed in this round already."""
+        """True where a hose that asks for no more than this one failed in this round already."""
         return any(n <= n_vms and b <= rate_bps for n, b in self._failed)
 
     def fits_when_empty(self, n_vms: int, rate_bps: int) -> bool:
-        """Whether the idle data centre has a place for ⟨n, b⟩."""
+        """True where the idle data centre has a place for ⟨n, b⟩."""
         if n_vms > self.datacentre.total_slots:
             return False
         idle = empty_residual(self.datacentre)
@@ -150,7 +150,7 @@ class Scheduled:
 
 @dataclass(frozen=True, eq=False)
 class Admitted:
-    """What phase 1 came to: J_run, who can no longer be on time, and who found no place."""
+    """Outcome of phase 1: J_run, jobs that can no longer be on time, jobs without a place."""
 
     run: list[Scheduled]
     late: list[Candidate]
@@ -273,8 +273,8 @@ class Rounds:
         self._asked = False
 
 
-def explain(room: Room, waiting: list[tuple[Candidate, int]], told: set[str]) -> list[Action]:
-    """Reasons for jobs that found no place at a rate, each job's once; ``told`` is added to.
+def explain(room: Room, waiting: list[tuple[Candidate, int]], explained: set[str]) -> list[Action]:
+    """Reasons for jobs that found no place at a rate, each job's once; ``explained`` is added to.
 
     A job that the idle data centre has no place for either is rejected: waiting, its deadline
     drawing nearer, it would ask for more bandwidth and not for less.
@@ -283,9 +283,9 @@ def explain(room: Room, waiting: list[tuple[Candidate, int]], told: set[str]) ->
     idle = room.idle
     for candidate, rate_bps in waiting:
         job = candidate.job
-        if job.id in told and not idle:
+        if job.id in explained and not idle:
             continue
-        told.add(job.id)
+        explained.add(job.id)
         if idle or not room.fits_when_empty(job.n_vms, rate_bps):
             what = f"{job.n_vms} VMs at {human_bandwidth(rate_bps)} each"
             what += "" if room.complete else " that this embedder finds"
@@ -308,8 +308,8 @@ class JSA:
         self._speeds_up = speeds_up
         self._rounds = Rounds()
         self._candidates: dict[str, Candidate] = {}
-        # Jobs whose reason to wait has been given: it is told once, for their first round.
-        self._told: set[str] = set()
+        # Jobs whose reason to wait has been given: once, in their first round.
+        self._explained: set[str] = set()
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
         if not isinstance(event, Woken):
@@ -323,7 +323,7 @@ class JSA:
             return []
         room = Room(view.datacentre, view.residual(view.now_s, None), most_localized)
         found = admit(room, ready, view.now_s)
-        waiting = explain(room, found.waiting, self._told)
+        waiting = explain(room, found.waiting, self._explained)
         if self._speeds_up:
             shorten_longest(room, found.run)
             raise_all(room, found.run)

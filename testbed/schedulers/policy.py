@@ -20,7 +20,7 @@ from topologies.datacentre import DataCentre
 
 
 class View(Protocol):
-    """What a policy may look at: time, data centre, what is reserved, who waits and runs."""
+    """View that a policy decides from: time, data centre, reservations, jobs that wait or run."""
 
     @property
     def now_s(self) -> float: ...
@@ -30,7 +30,7 @@ class View(Protocol):
 
     @property
     def listening(self) -> bool:
-        """Whether anybody hears why jobs wait; where not, a policy need not work it out."""
+        """False where nobody records why jobs wait: a policy need not work it out then."""
         ...
 
     def job(self, job_id: str) -> JobRequest:
@@ -49,11 +49,11 @@ class View(Protocol):
         ...
 
     def placement(self, job_id: str) -> Placement | None:
-        """What a job holds now or later; None where it holds nothing."""
+        """The placement that a job holds now or later; None where it holds nothing."""
         ...
 
     def left(self, job_id: str) -> Placement | None:
-        """Where a preempted job was: it goes on by Resume or Migrate. None for any other."""
+        """The last placement of a preempted job, which resumes by Resume or Migrate; else None."""
         ...
 
     def tier(self, job_id: str) -> Tier:
@@ -84,7 +84,7 @@ class Charging(Protocol):
     """A policy that charges: the engine asks it for every job that met its deadline."""
 
     def price(self, job: JobRequest, ran_s: float) -> float:
-        """What the tenant pays, in dollars; ``ran_s`` is how long the job really ran."""
+        """Price for the tenant, in dollars; ``ran_s`` is how long the job really ran."""
         ...
 
 
@@ -133,6 +133,8 @@ FLOW_DEPENDENCIES: tuple[FlowDependency, ...] = get_args(FlowDependency)
 FlowWeights = Literal["equal", "proximate"]
 """Weights of flows on a shared link: all alike, as with TCP, or FairCloud's PS-P."""
 
+FLOW_WEIGHTS: tuple[FlowWeights, ...] = get_args(FlowWeights)
+
 
 @dataclass(frozen=True)
 class SharingModel:
@@ -164,8 +166,8 @@ def parameter(
     ``_s`` (the key does not); ``share`` a fraction that may be a percentage. ``limits`` include
     both ends.
     """
-    told = {"help": help, "unit": unit, "choices": choices, "limits": limits}
-    return field(default=default, metadata=told)
+    metadata = {"help": help, "unit": unit, "choices": choices, "limits": limits}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -183,9 +185,9 @@ class Parameter:
     def of(cls, declared: Field[Any]) -> Parameter:
         """The key that a field of a parameter dataclass stands for."""
         default: Any = declared.default
-        told = declared.metadata
-        key = declared.name.removesuffix("_s") if told.get("unit") == "s" else declared.name
-        return cls(key, default, **told)
+        described = declared.metadata
+        key = declared.name.removesuffix("_s") if described.get("unit") == "s" else declared.name
+        return cls(key, default, **described)
 
     def objection(self, value: object) -> str | None:
         """Why a value of the right type is not allowed; None where it is."""
@@ -245,7 +247,7 @@ class PolicyKind:
         return self.build(default_embedder if own is None else embedder(own), self.given(values))
 
     def claims_of(self, values: Mapping[str, Any]) -> tuple[Claim, ...]:
-        """What the audit may hold a run with these values to."""
+        """The claims that the audit may hold a run with these values to."""
         return self.claims(self.given(values)) if callable(self.claims) else self.claims
 
     def sharing_of(self, values: Mapping[str, Any]) -> SharingModel:

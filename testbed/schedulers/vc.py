@@ -43,7 +43,7 @@ class VirtualCluster:
         return [Start(job.id, answer, job.bandwidth_bps)]
 
     def price(self, job: JobRequest, ran_s: float) -> float:
-        """What the tenant pays for a job that met its deadline: no discount."""
+        """Price, for its tenant, of a job that met its deadline: no discount."""
         return job_price(job, ran_s, no_discount)
 
 

@@ -34,6 +34,7 @@ from testbed.spec.experiment import (
 )
 from testbed.spec.generated_sections import (
     BatchWorkload,
+    ExponentialWorkload,
     FeitelsonWorkload,
     JannWorkload,
     PoissonWorkload,
@@ -133,6 +134,7 @@ Workload = Annotated[
     | SwfWorkload
     | FeitelsonWorkload
     | JannWorkload
+    | ExponentialWorkload
     | SyntheticLeases
     | SwimWorkload
     | LwfWorkload,

@@ -17,7 +17,7 @@ from jobs.workload.distributions import NormalDistribution, Rule
 from jobs.workload.feitelson import FeitelsonStyle
 from jobs.workload.jann import JannStyle
 from jobs.workload.leases import SIZES, LeaseMix, Mix, requests_of
-from jobs.workload.parallel_jobs import Calibration, WorkloadModel
+from jobs.workload.parallel_jobs import Calibration, ExponentialStyle, WorkloadModel
 from jobs.workload.tenants import (
     INTERPRETATIONS,
     Batch,
@@ -284,7 +284,7 @@ Order = Annotated[int, Field(ge=1, le=100)]
 class ModelWorkload(ParallelWorkload):
     """Jobs of a workload model."""
 
-    style: ClassVar[type[FeitelsonStyle | JannStyle]]
+    style: ClassVar[type[FeitelsonStyle | JannStyle | ExponentialStyle]]
 
     load: Annotated[float, Field(gt=0, le=1000)] = Field(
         0.7, description="system load, as for every kind of parallel jobs (default 0.7)"
@@ -389,6 +389,24 @@ class JannWorkload(ModelWorkload):
     )
     order: Order = Field(
         1, description="the common order of the hyper-Erlang distributions (default 1)"
+    )
+
+
+class ExponentialWorkload(ModelWorkload):
+    """Random jobs: Poisson arrivals, exponential running times, uniform sizes (AdaBa, Fig. 4)."""
+
+    style = ExponentialStyle
+
+    kind: Literal["exponential"]
+    cpu: CpuRule | None = Field(  # type: ignore[assignment]
+        None, description="the CPU use of processes (default: each uses all of its node's)"
+    )
+    jobs: Jobs = Field(1000, description="how many (default 1,000)")
+    mean_vms: Largest = Field(
+        8, description="VMs per job on average, uniform from 1 to twice this less one (default 8)"
+    )
+    mean_run_time: PositiveDuration = Field(
+        3600.0, description="of the exponential distribution of running times (default 1 h)"
     )
 
 

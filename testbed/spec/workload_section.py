@@ -89,7 +89,8 @@ class BandwidthRule(SpecModel):
     rule: HoseRule = Field(
         "clip",
         description="clip: normal around 0.55 of Max_B, clipped to a tenth of it and the whole"
-        " (default); printed: the paper's formula as it is printed, which always gives Max_B",
+        " (default); printed: the paper's formula as it is printed, which always gives Max_B; mean:"
+        " as clip for one size of job, scaled to exactly that mean",
     )
     max_b_cap: BandwidthCap = Field(
         CAP_BPS, description="the greatest Max_B, or none (default 455 Mbit/s: 250 on average)"
@@ -163,6 +164,9 @@ def fitted(
         here.report("a flat data centre has no links: leave it out", "bandwidth", at_key=True)
     if section.cpu is not None:
         _check_cpu(here / "cpu", section.cpu)
+    rule = section.bandwidth
+    if rule is not None and rule.rule == "mean" and rule.mean is None:
+        here.report("the rule mean needs a mean", "bandwidth")
     if len(here.document.problems) > before or datacentre is None:
         return None
     jobs = jobs.in_vms(section.processes_per_vm)
@@ -206,7 +210,7 @@ def _demand(section: ParallelWorkload, datacentre: DataCentre) -> HoseDemand | N
     rule = section.bandwidth or BandwidthRule()
     cap = rule.max_b_cap if rule.mean is None else round(rule.mean / MEAN_OF_MAX)
     link = rule.network or int(datacentre.nic_bps.max())
-    return HoseDemand(link, datacentre.n_servers, cap, rule.sigma, rule.rule)
+    return HoseDemand(link, datacentre.n_servers, cap, rule.sigma, rule.rule, rule.mean)
 
 
 def _facts(

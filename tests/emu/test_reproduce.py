@@ -6,14 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from reproductions.figure import Panel
-from reproductions.live import trial
-from reproductions.live.claims import replays_alike, worlds_agree
-from reproductions.live.figure import LiveFigure
-from reproductions.live.measures import MEDIAN, SUCCESS, WALL
-from reproductions.live.play import LiveReproduced, reproduce_live
-from reproductions.live.trial import Trial
-from reproductions.play import Request
+from reproductions import configuration
+from reproductions.configuration import Variant
+from reproductions.figure_runs import LiveReproduced, Request, reproduce_live
+from reproductions.live_figure import (
+    MEDIAN,
+    SUCCESS,
+    WALL,
+    LiveFigure,
+    backends_agree,
+    replays_alike,
+)
+from reproductions.published_figure import Panel
 from testbed.backends.emu.emulation import LiveOptions
 from testbed.cli.live_backends import Machine
 from tests.emu.test_run import free_port
@@ -35,9 +39,9 @@ FIGURE = LiveFigure(
     x_label="x",
     xs=XS,
     series=SERIES,
-    trial=lambda *_: Trial("small.yaml", "vc"),
+    variant=lambda *_: Variant("small.yaml", "vc"),
     panels=(Panel(SUCCESS),),
-    claims=(worlds_agree(SERIES, XS), replays_alike(SERIES, XS)),
+    claims=(backends_agree(SERIES, XS), replays_alike(SERIES, XS)),
     also=(MEDIAN, WALL),
     seeds=1,
 )
@@ -52,7 +56,7 @@ def run(out: Path, prefix: str) -> LiveReproduced:
 
 def test_a_live_figure(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "small.yaml").write_text(EXAMPLE)
-    monkeypatch.setattr(trial, "EXAMPLES", tmp_path)
+    monkeypatch.setattr(configuration, "FOLDER", tmp_path)
     monkeypatch.setenv("HOSENET_STATE_DIR", str(tmp_path / "state"))
     found = run(tmp_path / "out", prefix)
     outcome = found.outcomes["VC", 1.0][0]

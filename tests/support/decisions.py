@@ -108,7 +108,7 @@ def of_example(file: str) -> dict[str, Any]:
 
 
 def figure_points() -> list[tuple[str, str, float]]:
-    from reproductions.registry import FIGURES, LIVE_FIGURES
+    from reproductions.catalogue import FIGURES, LIVE_FIGURES
 
     simulated = [(f"figure:{f.name}", s, x) for f in FIGURES.values() for s, x in f.points]
     live = [(f"live:{f.name}", s, x) for f in LIVE_FIGURES.values() for s, x in f.points]
@@ -130,12 +130,12 @@ def of_point(name: str, series: str, x: float) -> dict[str, Any]:
 
 
 def _simulated(name: str, series: str, x: float) -> dict[str, float | None]:
-    from reproductions.quantities import Grid
-    from reproductions.registry import FIGURES
+    from reproductions.catalogue import FIGURES
+    from reproductions.grid_quantities import Grid
 
     figure = FIGURES[name]
-    [cell] = figure.cells(1, quick=True)[series, x]
-    grid = Grid({(series, x): (cell.run(),)}, figure.exact)
+    [configuration] = figure.configurations(1, quick=True)[series, x]
+    grid = Grid({(series, x): (configuration.run(),)}, figure.exact)
     out: dict[str, float | None] = {}
     for panel in figure.tables:
         if not any(part in panel.measure.name for part in STOPWATCHES):
@@ -146,10 +146,10 @@ def _simulated(name: str, series: str, x: float) -> dict[str, float | None]:
 
 def _live(name: str, series: str, x: float) -> dict[str, float | None]:
     """The live figure's experiment in the simulator."""
-    from reproductions.registry import LIVE_FIGURES
+    from reproductions.catalogue import LIVE_FIGURES
     from testbed.runs.playing import dry_run
 
-    experiment = LIVE_FIGURES[name].trial(series, x, True).experiment(1)  # noqa: FBT003
+    experiment = LIVE_FIGURES[name].variant(series, x, True).experiment()  # noqa: FBT003
     for policy in experiment.policies:
         dry_run(experiment, policy)
     return {}

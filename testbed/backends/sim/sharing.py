@@ -22,7 +22,6 @@ import math
 from collections.abc import KeysView
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -31,30 +30,32 @@ from jobs.request import JobRequest
 from testbed.backends.sim.flows import Traffic, proximate_priority, traffic
 from testbed.embedding.placement import Placement, hose_bps, tree_of
 from testbed.reservation.maxmin import FloatArray, max_min_rates
-from testbed.schedulers.bl import COUPLINGS, Coupling
+from testbed.schedulers.policy import (
+    FLOW_DEPENDENCIES,
+    FLOW_WEIGHTS,
+    FlowDependency,
+    FlowWeights,
+)
 from topologies.datacentre import DataCentre, IntArray
-
-Weights = Literal["equal", "proximate"]
-"""Who counts for how much on a link."""
-
-WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 
 
 @dataclass(frozen=True)
 class Sharing:
     """How best-effort jobs share the network. ``settle_s`` is read by ``independent`` alone."""
 
-    coupling: Coupling = "slowest"
+    coupling: FlowDependency = "slowest"
     settle_s: float = 60.0
-    weights: Weights = "equal"
+    weights: FlowWeights = "equal"
 
     def __post_init__(self) -> None:
-        if self.coupling not in COUPLINGS:
+        if self.coupling not in FLOW_DEPENDENCIES:
             raise ValueError(
-                f"unknown coupling {self.coupling!r}: known are {', '.join(COUPLINGS)}"
+                f"unknown coupling {self.coupling!r}: known are {', '.join(FLOW_DEPENDENCIES)}"
             )
-        if self.weights not in WEIGHTS:
-            raise ValueError(f"unknown weights {self.weights!r}: known are {', '.join(WEIGHTS)}")
+        if self.weights not in FLOW_WEIGHTS:
+            raise ValueError(
+                f"unknown weights {self.weights!r}: known are {', '.join(FLOW_WEIGHTS)}"
+            )
         if not self.settle_s > 0:
             raise ValueError("settle_s must be above 0 s")
 

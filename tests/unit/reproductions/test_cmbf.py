@@ -1,23 +1,38 @@
-"""CMBF's cells: the workloads that the text describes, and runs small enough to check."""
+"""CMBF's runs: the workloads that the text describes, and runs small enough to check."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
-from reproductions.cmbf.cell import NodesCell
-from reproductions.cmbf.grid import POLICIES, USE, Largest
-from reproductions.cmbf.studies import ERRORS, MEANS
-from reproductions.quantities import Gain, Grid
-from reproductions.registry import FIGURES
+from jobs.workload.parallel_jobs import ParallelJobs, Requests
+from reproductions.catalogue import FIGURES
+from reproductions.cmbf.cmbf_setup import POLICIES, USE, ModelName, nodes
+from reproductions.cmbf.cmbf_studies import ERRORS, MEANS
+from reproductions.configuration import RunConfiguration, settings
+from reproductions.grid_quantities import Gain, Grid, Largest
 
-SMALL = NodesCell("feitelson", "easy", 3, 0.8, jobs=120)
+
+def small(
+    series: str = "EASY", jobs: int = 120, model: ModelName = "feitelson", error: float = 0.0
+) -> RunConfiguration:
+    made = nodes(model, series, 3, 0.8, quick=True, cpu_error=error)
+    variant = made.variant
+    fewer = (*variant.settings, *settings(jobs=jobs))
+    return replace(made, variant=replace(variant, settings=fewer))
 
 
-@pytest.mark.parametrize("model", ["feitelson", "jann"])
-def test_jobs_of_one_process_use_a_whole_cpu_and_others_from_40_percent(model: str) -> None:
-    jobs = replace(SMALL, model=model, jobs=400).workload()  # type: ignore[arg-type]
+def workload(one: RunConfiguration) -> ParallelJobs:
+    requests = one.experiment().jobs
+    assert isinstance(requests, Requests)
+    return requests.jobs
+
+
+@pytest.mark.parametrize("model", get_args(ModelName))
+def test_jobs_of_one_process_use_a_whole_cpu_and_others_from_40_percent(model: ModelName) -> None:
+    jobs = workload(small(jobs=400, model=model))
     assert jobs.cpu_steps is not None
     assert jobs.load(320) == pytest.approx(0.8)
     assert 1 <= jobs.processes.min() <= jobs.processes.max() <= 256
@@ -29,38 +44,51 @@ def test_jobs_of_one_process_use_a_whole_cpu_and_others_from_40_percent(model: s
         assert uses.max() <= 1.0
 
 
-@pytest.mark.parametrize("policy", POLICIES.values())
-def test_every_job_finishes_and_a_run_repeats_itself(policy: str) -> None:
-    cell = replace(SMALL, policy=policy)
-    first, second = ({k: v for k, v in cell.run().items() if k != "cpu_s"} for _ in range(2))
+@pytest.mark.parametrize("series", POLICIES)
+def test_every_job_finishes_and_a_run_repeats_itself(series: str) -> None:
+    one = small(series)
+    first, second = ({k: v for k, v in one.run().items() if k != "cpu_s"} for _ in range(2))
     assert first == second
     assert first["slowdown"] >= 1.0
     assert 0 < first["utilisation"] <= 1.0
     assert first["busy"] >= first["utilisation"] * (1 - 1e-9)
-    assert first["migrations"] == 0 or policy not in ("fcfs", "easy")
+    assert first["migrations"] == 0 or series not in ("FCFS", "EASY")
 
 
 def test_policies_meet_the_same_work() -> None:
-    done = [replace(SMALL, policy=policy).workload() for policy in POLICIES.values()]
+    done = [workload(small(series)) for series in POLICIES]
     assert all((jobs.run_s == done[0].run_s).all() for jobs in done)
     assert all((jobs.submit_s == done[0].submit_s).all() for jobs in done)
 
 
-def test_what_schedulers_are_told_differs_from_the_truth_by_the_error() -> None:
-    jobs = replace(SMALL, cpu_error=0.2).workload()
+def test_what_schedulers_know_differs_from_the_truth_by_the_error() -> None:
+    jobs = workload(small(error=0.2))
     assert jobs.cpu_steps is not None
     assert jobs.told_steps is not None
     wrong = abs(jobs.told_steps.astype(float) - jobs.cpu_steps) / 10_000
     assert 0.1 < wrong.max() <= 0.2 + 1e-4
 
 
+def cpu_rules(figure: str, xs: tuple[float, ...]) -> set[tuple[str, str]]:
+    """Policies with the file's CPU rule."""
+    whole = FIGURES[figure]
+    found = set()
+    for series in whole.series:
+        for x in xs:
+            one = whole.configuration(series, x, 1, False)  # noqa: FBT003
+            assert isinstance(one, RunConfiguration)
+            found.add((one.variant.policy, dict(one.variant.settings)["workload.cpu"]))
+    return found
+
+
 def test_a_study_varies_what_it_says_and_nothing_of_easy_but_the_jobs() -> None:
-    errors = FIGURES["cmbf-cpu-estimate"]
-    series = {c: errors.cell(c, ERRORS[1], 1, False) for c in errors.series}  # noqa: FBT003
-    assert {c.cpu_error for c in series.values()} == {0.0, 0.1, None}  # type: ignore[attr-defined]
-    capacity = FIGURES["cmbf-capacity"]
-    lows = {capacity.cell(capacity.series[1], x, 1, False).cpu_low for x in MEANS}  # type: ignore[attr-defined]  # noqa: FBT003
-    assert lows == {0.2, 0.4, 0.6, 0.8, 0.9, 1.0}
+    known = "{name: amcbf, migration_cost: 20.0 s}"
+    unknown = "{name: amcbf, migration_cost: 20.0 s, cpu: unknown}"
+    assert cpu_rules("cmbf-cpu-estimate", (ERRORS[1],)) == {
+        ("easy", "{low: 0.4}"), (known, "{low: 0.4, error: 0.1}"), (unknown, "{low: 0.4}"),
+    }  # fmt: skip
+    lows = {rule for policy, rule in cpu_rules("cmbf-capacity", MEANS) if policy == known}
+    assert lows == {f"{{low: {low}}}" for low in (0.2, 0.4, 0.6, 0.8, 0.9, 1.0)}
 
 
 def test_the_largest_gain_is_found_seed_by_seed() -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from reproductions import play, registry
-from reproductions.claims import Claim, more
+from reproductions import catalogue, figure_runs
+from reproductions.claim_checks import Claim, more
 from testbed.cli import main, reproduce
 from testbed.errors import MachineCannot
-from tests.unit.reproductions.made import YIELD, Sum, figure
+from tests.support.made_figures import YIELD, Sum, figure
 
 RIGHT = Claim("b is above a", "b > a", more(YIELD, "b", ("a",), [1.0, 2.0]))
 WRONG = Claim("a is above b", "a > b", more(YIELD, "a", ("b",), [1.0]))
@@ -23,7 +23,7 @@ WRONG = Claim("a is above b", "a > b", more(YIELD, "a", ("b",), [1.0]))
 def _made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     Sum.computed.clear()
     made = {"made-fig1": figure(RIGHT, WRONG), "made-fig2": figure(RIGHT, name="made-fig2")}
-    for module in (registry, reproduce):
+    for module in (catalogue, reproduce):
         monkeypatch.setattr(module, "FIGURES", made)
         monkeypatch.setattr(module, "LIVE_FIGURES", {})
     monkeypatch.setenv("COLUMNS", "200")
@@ -32,7 +32,7 @@ def _made_up(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures take half a second each, and say nothing about what these tests are about."""
-    monkeypatch.setattr(play, "pictures", lambda _: {})
+    monkeypatch.setattr(figure_runs, "pictures", lambda _: {})
 
 
 def command(tmp_path: Path, *arguments: str) -> int:
@@ -43,8 +43,8 @@ def test_a_figure_from_cells_to_files(tmp_path: Path, capsys: pytest.CaptureFixt
     assert command(tmp_path, "made-fig1", "--seeds", "2") == 0
     shown = capsys.readouterr().out
     assert "b is above a" in shown
-    assert "did not" in shown
-    assert "2 claims: 1 came out, 1 did not, 0 cannot tell" in shown
+    assert "not reproduced" in shown
+    assert "2 claims: 1 reproduced, 1 not reproduced, 0 inconclusive" in shown
     folder = tmp_path / "out" / "made-fig1"
     assert {file.name for file in folder.iterdir()} == {
         "figure.png",
@@ -60,9 +60,12 @@ def test_a_figure_from_cells_to_files(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "published" in svg
     table = (folder / "table.md").read_text()
     assert "| 1 | 101.5 ± 6.4 (published 100) | 151.5 ± 6.4 |" in table
-    assert "| a is above b | a > b | yield, a − b at 1: -50.0 ± 0.0 points | **no** |" in table
+    assert (
+        "| a is above b | a > b | yield, a − b at 1: -50.0 ± 0.0 points | **not reproduced** |"
+        in table
+    )
     results = json.loads((folder / "results.json").read_text())
-    assert [claim["verdict"] for claim in results["claims"]] == ["came out", "did not"]
+    assert [claim["verdict"] for claim in results["claims"]] == ["reproduced", "not reproduced"]
     assert results["measures"][0]["points"][0]["by_seed"] == [101.0, 102.0]
     assert results["cpu_s"] == 4.0
 
@@ -149,7 +152,7 @@ def test_an_interrupted_figure_says_how_to_go_on(
 
     monkeypatch.setattr(Sum, "run", stops_at_the_third)
     assert command(tmp_path, "made-fig1", "--seeds", "2") == 130
-    assert "2 of 8 runs are kept; the same command goes on" in capsys.readouterr().err
+    assert "2 of 8 runs are kept; the same command continues" in capsys.readouterr().err
     monkeypatch.undo()
 
 
@@ -160,8 +163,8 @@ def test_a_figure_whose_data_are_missing_does_not_stop_the_others(
     def without_data(series: str, x: float, seed: int, quick: bool) -> Sum:
         raise MachineCannot("no log is here", "testbed data fetch")
 
-    lacking = replace(figure(RIGHT, name="made-fig0"), cell=without_data)
-    whole = {"made-fig0": lacking, **registry.FIGURES}
+    lacking = replace(figure(RIGHT, name="made-fig0"), configuration=without_data)
+    whole = {"made-fig0": lacking, **catalogue.FIGURES}
     monkeypatch.setattr(reproduce, "FIGURES", whole)
     assert command(tmp_path, "--all", "--seeds", "1") == 3
     shown = capsys.readouterr()

@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from reproductions.figure import Figure, Reproduced
-from reproductions.quantities import Grid
-from reproductions.registry import FIGURES, figures
+from reproductions.catalogue import FIGURES, figures
+from reproductions.grid_quantities import Grid
+from reproductions.published_figure import Figure, Reproduced
 from testbed.errors import BadInput
 
 ALL = list(FIGURES.values())
@@ -26,7 +26,7 @@ def test_every_claim_can_be_judged_from_the_figure_s_own_points(figure: Figure) 
         assert claim.text
         assert claim.published
         assert claim.checks
-        assert claim.judge(Grid(points)).verdict in ("came out", "did not", "cannot tell")
+        assert claim.judge(Grid(points)).verdict in ("reproduced", "not reproduced", "inconclusive")
     texts = Counter(claim.text for claim in figure.claims)
     assert max(texts.values()) == 1, texts.most_common(1)
     for panel in figure.panels:
@@ -34,9 +34,9 @@ def test_every_claim_can_be_judged_from_the_figure_s_own_points(figure: Figure) 
 
 
 @pytest.mark.parametrize("figure", ALL, ids=lambda figure: figure.name)
-def test_cells_are_plain_values_that_differ(figure: Figure) -> None:
+def test_configurations_are_plain_values_that_differ(figure: Figure) -> None:
     for quick in (False, True):
-        cells = [cell for own in figure.cells(2, quick=quick).values() for cell in own]
+        cells = [cell for own in figure.configurations(2, quick=quick).values() for cell in own]
         texts = {(type(cell), json.dumps(cell.to_json(), sort_keys=True)) for cell in cells}
         assert len(texts) == len(set(cells))
         assert len(cells) == len(figure.points) * (1 if figure.exact else 2)
@@ -44,7 +44,7 @@ def test_cells_are_plain_values_that_differ(figure: Figure) -> None:
 
 
 def test_seeds_are_common_to_all_series() -> None:
-    cells = FIGURES["dcloud-fig5"].cells(3, quick=False)
+    cells = FIGURES["dcloud-fig5"].configurations(3, quick=False)
     requests = {}
     for (_, x), own in cells.items():
         for cell in own:
@@ -71,6 +71,6 @@ def test_unknown_names_are_all_told_with_the_known() -> None:
 
 def test_a_strategic_tenant_gains_nothing_but_what_the_paper_grants() -> None:
     figure = FIGURES["dcloud-charging"]
-    cells = {cell for own in figure.cells(1, quick=False).values() for cell in own}
+    cells = {cell for own in figure.configurations(1, quick=False).values() for cell in own}
     done = Reproduced.of(figure, 1, {cell: cell.run() for cell in cells}, quick=False)
-    assert [j.claim.text for j in done.judged if j.verdict != "came out"] == []
+    assert [j.claim.text for j in done.judged if j.verdict != "reproduced"] == []

@@ -8,8 +8,7 @@ import random
 
 import pytest
 
-from reproductions.jsa.optimality import random_case, reward_of
-from reproductions.jsa.programme import SmallJob, best_reward
+from reproductions.jsa.jsa_optimality import SmallJob, best_reward, random_case, reward_of
 from testbed.embedding.check import check_placement
 from testbed.embedding.placement import Placement, empty_residual
 from topologies.datacentre import DataCentre

@@ -9,40 +9,43 @@ from typing import Any
 
 import pytest
 
-from reproductions import published, registry
-from reproductions.claims import Claim, more
-from reproductions.figure import Panel
-from reproductions.live import play, trial
-from reproductions.live.claims import audited, promises_kept, replays_alike, sound, worlds_agree
-from reproductions.live.figure import Curves, LiveFigure
-from reproductions.live.measures import (
+from reproductions import catalogue, configuration, figure_runs, paper_pages
+from reproductions.claim_checks import Claim, more
+from reproductions.configuration import Variant
+from reproductions.figure_runs import LiveReproduced, Request, reproduce_live, write_live
+from reproductions.live_figure import (
     FIDELITY,
     SLOTS,
     SUCCESS,
     WALL,
+    Curves,
+    LiveFigure,
+    audited,
+    backends_agree,
+    digest,
+    estimates_kept,
     mean_until,
+    replays_alike,
     simulated,
     slots_in_use,
+    sound,
 )
-from reproductions.live.play import LiveReproduced, reproduce_live, write_live
-from reproductions.live.trial import Trial, digest
-from reproductions.play import Request
-from reproductions.sweep import Progress
+from reproductions.published_figure import Panel
+from reproductions.result_cache import Progress
 from testbed.cli import main, options
 from testbed.cli import reproduce as command
-from testbed.errors import MachineCannot
 from testbed.results.reading import load_run
 from testbed.runs import playing
-from tests.unit.reproductions.live_world import Scripted, example
+from tests.support.live_backend import Scripted, example
 
 VC, BL = "VC", "BL"
 XS = (1.0,)
 
 
 def figure(series: tuple[str, ...] = (VC, BL)) -> LiveFigure:
-    def played(series: str, x: float, quick: bool) -> Trial:
+    def played(series: str, x: float, quick: bool) -> Variant:
         settings = (("workload.jobs[2].vms", "3"),) if quick else ()
-        return Trial("made.yaml", series.lower(), settings)
+        return Variant("made.yaml", series.lower(), settings)
 
     return LiveFigure(
         name="made-live",
@@ -51,15 +54,15 @@ def figure(series: tuple[str, ...] = (VC, BL)) -> LiveFigure:
         x_label="x",
         xs=XS,
         series=series,
-        trial=played,
+        variant=played,
         curves=(Curves("use", "time [s]", slots_in_use, XS[0]),),
         panels=(Panel(SUCCESS, {(VC, 1.0): 50.0}), Panel(simulated(SUCCESS))),
         claims=(
             Claim("BL meets more deadlines", "BL > VC", more(SUCCESS, BL, (VC,), XS)),
             sound(series, XS),
             audited(series, XS),
-            promises_kept((VC,), XS, 0.12),
-            worlds_agree(series, XS),
+            estimates_kept((VC,), XS, 0.12),
+            backends_agree(series, XS),
             replays_alike(series, XS),
         ),
         also=(SLOTS, FIDELITY, WALL),
@@ -71,7 +74,7 @@ def figure(series: tuple[str, ...] = (VC, BL)) -> LiveFigure:
 @pytest.fixture(autouse=True)
 def _examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     example(tmp_path)
-    monkeypatch.setattr(trial, "EXAMPLES", tmp_path)
+    monkeypatch.setattr(configuration, "FOLDER", tmp_path)
     # Reports and the list of installed packages take longer than all that is tested here.
     monkeypatch.setattr(playing, "write_report", lambda *_: None)
     monkeypatch.setattr(playing, "provenance", lambda **_: {"code": {"commit": "abc"}})
@@ -81,7 +84,7 @@ def _examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures take half a second each, and say nothing about what these tests are about."""
-    monkeypatch.setattr(play, "pictures", lambda *_: {})
+    monkeypatch.setattr(figure_runs, "live_pictures", lambda *_: {})
 
 
 def request(tmp_path: Path, seeds: int = 1) -> Request:
@@ -106,7 +109,7 @@ def test_what_was_run_is_judged_and_written(tmp_path: Path) -> None:
     world = Scripted()
     found = run(tmp_path, world)
     assert world.played == ["vc", "bl"]
-    assert verdicts(found) == ["came out"] * 6
+    assert verdicts(found) == ["reproduced"] * 6
     assert found.done.grid.values(SUCCESS, VC, 1.0) == pytest.approx([200 / 3])
     assert found.done.grid.values(SUCCESS, BL, 1.0) == pytest.approx([100.0])
     folder, written = write_live(found, request(tmp_path))
@@ -123,7 +126,7 @@ def test_a_live_run_that_is_there_is_not_run_again(tmp_path: Path) -> None:
     second = Scripted()
     found = run(tmp_path, second)
     assert second.played == []
-    assert verdicts(found) == ["came out"] * 6
+    assert verdicts(found) == ["reproduced"] * 6
 
 
 def test_another_text_is_another_run(tmp_path: Path) -> None:
@@ -136,12 +139,12 @@ def test_another_text_is_another_run(tmp_path: Path) -> None:
 
 
 def test_a_remark_in_the_file_is_not(tmp_path: Path) -> None:
-    first = digest(Trial("made.yaml", "vc").experiment(1))
+    first = digest(Variant("made.yaml", "vc").repetition(1))
     path = tmp_path / "made.yaml"
     path.write_text("# a remark\n" + path.read_text())
-    assert digest(Trial("made.yaml", "vc").experiment(1)) == first
-    assert digest(Trial("made.yaml", "vc").experiment(2)) != first
-    assert digest(Trial("made.yaml", "bl").experiment(1)) != first
+    assert digest(Variant("made.yaml", "vc").repetition(1)) == first
+    assert digest(Variant("made.yaml", "vc").repetition(2)) != first
+    assert digest(Variant("made.yaml", "bl").repetition(1)) != first
 
 
 def test_an_interrupted_run_is_run_again_and_the_whole_ones_are_kept(tmp_path: Path) -> None:
@@ -152,13 +155,16 @@ def test_an_interrupted_run_is_run_again_and_the_whole_ones_are_kept(tmp_path: P
     second = Scripted()
     found = run(tmp_path, second)
     assert second.played == ["bl"]
-    assert verdicts(found) == ["came out"] * 6
+    assert verdicts(found) == ["reproduced"] * 6
 
 
 def test_an_invalid_run_decides_nothing(tmp_path: Path) -> None:
     found = run(tmp_path, Scripted(levels=("ok", "invalid")))
     assert math.isnan(found.done.grid.values(SUCCESS, BL, 1.0)[0])
-    assert verdicts(found) == ["cannot tell", "did not"] + ["came out"] * 2 + ["cannot tell"] * 2
+    assert (
+        verdicts(found)
+        == ["inconclusive", "not reproduced"] + ["reproduced"] * 2 + ["inconclusive"] * 2
+    )
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -170,16 +176,16 @@ def test_a_run_that_is_not_ok_is_run_again_if_so_asked_and_the_tries_are_told(
     second = Scripted()
     found = run(tmp_path, second, again=True)
     assert second.played == ["bl"]
-    assert verdicts(found) == ["came out"] * 6
+    assert verdicts(found) == ["reproduced"] * 6
     _, written = write_live(found, request(tmp_path))
     assert [r["attempts"] for r in written["runs"]] == [1, 2]
 
 
-def test_a_world_that_is_slow_is_found_out_by_all_but_the_replay(tmp_path: Path) -> None:
+def test_a_backend_that_is_slow_is_found_out_by_all_but_the_replay(tmp_path: Path) -> None:
     world = Scripted()
     world.slow = 1.25
     found = run(tmp_path, world)
-    assert verdicts(found) == ["came out"] * 3 + ["did not"] * 2 + ["came out"]
+    assert verdicts(found) == ["reproduced"] * 3 + ["not reproduced"] * 2 + ["reproduced"]
 
 
 def test_a_live_run_that_its_audit_refutes_is_told(tmp_path: Path) -> None:
@@ -191,7 +197,7 @@ def test_a_live_run_that_its_audit_refutes_is_told(tmp_path: Path) -> None:
     lines[number] = json.dumps(reserved | {"estimate_s": reserved["estimate_s"] + 1.0})
     path.write_text("\n".join(lines) + "\n")
     found = run(tmp_path, Scripted())
-    assert verdicts(found)[2] == "did not"
+    assert verdicts(found)[2] == "not reproduced"
     _, written = write_live(found, request(tmp_path))
     refuted = ["estimates", "jobs.csv", "summary", "expectations"]
     assert [r["audit"] for r in written["runs"]] == [refuted, "passed"]
@@ -201,7 +207,7 @@ def test_where_there_is_no_root_nothing_is_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(options.os, "geteuid", lambda: 1000)
-    for module in (registry, command):
+    for module in (catalogue, command):
         monkeypatch.setattr(module, "LIVE_FIGURES", {"made-live": figure()})
     out = str(tmp_path / "out")
     assert main.run(["reproduce", "made-live", "--live", "--out", out]) == 3
@@ -215,7 +221,7 @@ def test_where_there_is_no_root_nothing_is_begun(
 def test_the_command_prints_runs_and_claims(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for module in (registry, command):
+    for module in (catalogue, command):
         monkeypatch.setattr(module, "LIVE_FIGURES", {"made-live": figure()})
     monkeypatch.setattr(command, "Machine", lambda *_: Scripted(levels=("ok", "suspect")))
     arguments = ["reproduce", "made-live", "--live", "--out", str(tmp_path / "out")]
@@ -236,27 +242,23 @@ def test_a_live_figure_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["reproduce", "dcloud-fig5", "--again"]) == 2
     assert "--again is for --live" in capsys.readouterr().err
     assert main.run(["reproduce", "--list", "--json"]) == 0
-    worlds = {row["name"]: row["world"] for row in json.loads(capsys.readouterr().out)}
-    assert worlds["dcloud-fig11"] == "live"
-    assert worlds["dcloud-fig5"] == "simulated"
+    backends = {row["name"]: row["backend"] for row in json.loads(capsys.readouterr().out)}
+    assert backends["dcloud-fig11"] == "live"
+    assert backends["dcloud-fig5"] == "simulated"
 
 
 def test_the_page_takes_live_results_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = run(tmp_path, Scripted(levels=("ok", "invalid")))
     write_live(found, request(tmp_path))
-    monkeypatch.setattr(published, "FIGURES", {})
-    monkeypatch.setattr(published, "LIVE_FIGURES", {"made-live": figure()})
-    page = tmp_path / "page.md"
-    assert published.take_in(tmp_path / "out", page) == ["made-live-live"]
-    text = published.results_text(page)
-    assert "| BL at 1 | 5 | invalid: made up to be invalid | 1 s | 1 |" in text
-    assert "`sudo testbed reproduce made-live --seeds 1 --live`" in text
-    assert "wall time of its live runs" in text
-
-
-def test_an_example_that_is_not_here_is_the_machines_shortcoming() -> None:
-    with pytest.raises(MachineCannot, match="is not here"):
-        Trial("nowhere.yaml", "vc").experiment(1)
+    monkeypatch.setattr(paper_pages, "FIGURES", {})
+    monkeypatch.setattr(paper_pages, "LIVE_FIGURES", {"made-live": figure()})
+    monkeypatch.setattr(paper_pages, "paper_of", lambda _: "dcloud")
+    assert paper_pages.take_in(tmp_path / "out", tmp_path) == ["made-live-live"]
+    parts = paper_pages.generated_parts(tmp_path)
+    assert "BL at 1, seed 5: invalid, made up to be invalid." in parts["dcloud"]
+    assert "2 live runs: fidelity 1 ok, 1 invalid." in parts["dcloud"]
+    assert "`sudo testbed reproduce made-live --seeds 1 --live`" in parts["dcloud"]
+    assert "Measured on the live network:" in parts["README"]
 
 
 def test_use_of_slots_is_that_of_running_jobs(tmp_path: Path) -> None:

@@ -6,20 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from reproductions.cmbf.examples import AMBF, CMBF, LATE, MOVED, end_of
-from reproductions.cmbf.interference import IDLE_USED, LOSS
-from reproductions.live import play
-from reproductions.live.figure import LiveFigure
-from reproductions.live.play import LiveReproduced, reproduce_live
-from reproductions.play import Request
-from reproductions.registry import LIVE_FIGURES
+from reproductions import figure_runs
+from reproductions.catalogue import LIVE_FIGURES
+from reproductions.cmbf.cmbf_examples import AMBF, CMBF, LATE, MOVED, end_of
+from reproductions.cmbf.cmbf_interference import IDLE_USED, LOSS
+from reproductions.figure_runs import LiveReproduced, Request, reproduce_live
+from reproductions.live_figure import LiveFigure
 from testbed.runs import playing
-from tests.unit.reproductions.live_world import Scripted
+from tests.support.live_backend import Scripted
 
 
 @pytest.fixture(autouse=True)
 def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(play, "pictures", lambda *_: {})
+    monkeypatch.setattr(figure_runs, "live_pictures", lambda *_: {})
     monkeypatch.setattr(playing, "write_report", lambda *_: None)
     monkeypatch.setattr(playing, "provenance", lambda **_: {"code": {"commit": "abc"}})
 
@@ -38,7 +37,7 @@ def verdicts(found: LiveReproduced) -> list[str]:
 @pytest.mark.parametrize("name", ["cmbf-fig1", "cmcbf-fig2"])
 def test_the_examples_come_out_where_nothing_takes_time(tmp_path: Path, name: str) -> None:
     found = run(tmp_path, LIVE_FIGURES[name])
-    assert set(verdicts(found)) == {"came out"}
+    assert set(verdicts(found)) == {"reproduced"}
 
 
 def test_a_slow_world_has_the_moves_but_not_the_times(tmp_path: Path) -> None:
@@ -47,7 +46,7 @@ def test_a_slow_world_has_the_moves_but_not_the_times(tmp_path: Path) -> None:
     assert [*grid.values(MOVED, CMBF, 6.0), *grid.values(MOVED, AMBF, 6.0)] == [0.0, 0.0]
     assert grid.values(LATE, CMBF, 6.0) == pytest.approx([6.0])
     assert grid.values(end_of("J3"), CMBF, 6.0) == pytest.approx([1.06])
-    assert verdicts(found) == ["came out"] * 2 + ["did not"] + ["came out"] * 3
+    assert verdicts(found) == ["reproduced"] * 2 + ["not reproduced"] + ["reproduced"] * 3
 
 
 def test_the_study_reads_off_what_the_model_has(tmp_path: Path) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from jobs.request import JobRequest
-from reproductions.dcloud import live
-from reproductions.dcloud.live import deadline_over_finish
-from reproductions.jsa.live import REWARD, rewarded
-from reproductions.live.trial import EXAMPLES
-from reproductions.registry import LIVE_FIGURES
+from reproductions.catalogue import LIVE_FIGURES
+from reproductions.configuration import FOLDER
+from reproductions.dcloud import dcloud_live
+from reproductions.dcloud.dcloud_live import deadline_over_finish
+from reproductions.jsa.jsa_live import REWARD, rewarded
 from testbed import events
 from testbed.results.folder import EVENTS
 from testbed.results.reading import Run, load_run
@@ -48,13 +48,13 @@ def run(tmp_path: Path) -> Run:
 
 
 @pytest.mark.parametrize("name", LIVE_FIGURES)
-def test_every_point_has_its_example(name: str) -> None:
+def test_every_point_has_its_experiment_file(name: str) -> None:
     figure = LIVE_FIGURES[name]
     for quick in (False, True):
         for series, x in figure.points:
-            trial = figure.trial(series, x, quick)
-            assert (EXAMPLES / trial.file).is_file()
-            assert trial.policy
+            variant = figure.variant(series, x, quick)
+            assert (FOLDER / variant.file).is_file()
+            assert variant.policy
 
 
 def test_claims_are_about_points_that_the_figure_has() -> None:
@@ -78,8 +78,8 @@ def test_reward_is_that_of_jobs_on_time(run: Run) -> None:
 def test_use_by_hour_is_each_hours_mean(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     # A quarter of the first hour all slots, from 1.5 h on half of them.
     steps = [(0.0, 1.0), (900.0, 0.0), (5400.0, 0.5)]
-    monkeypatch.setattr(live, "slots_in_use", lambda _: steps)
-    curve = dict(live.slots_by_hour(run))
+    monkeypatch.setattr(dcloud_live, "slots_in_use", lambda _: steps)
+    curve = dict(dcloud_live.slots_by_hour(run))
     assert [curve[hour] for hour in (0.0, 1.0, 2.0, 24.0)] == pytest.approx(
         [25.0, 25.0, 50.0, 50.0]
     )

@@ -1,38 +1,46 @@
-"""MBFCBS's cells: what they measure is what the events say, and the same for equal cells."""
+"""MBFCBS's runs: their measures are what the events say, and the same for equal configurations."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
-from jobs.demand import Lease
+from jobs.demand import Lease, LeaseType
 from jobs.request import JobRequest
-from reproductions.mbfcbs.cell import LeaseCell, LeaseMeter
-from reproductions.mbfcbs.figures import MBFCBS_FIGURES
-from reproductions.mbfcbs.simulated import AR, FIGURE_7, IM, MBFCBS
-from reproductions.mbfcbs.types import BetweenTypes
-from reproductions.quantities import Grid
+from reproductions.configuration import RunConfiguration, Variant, settings
+from reproductions.extractors import LEASE_METRICS, lease_measures
+from reproductions.grid_quantities import BetweenMeasures, Grid
+from reproductions.mbfcbs import FIGURES
+from reproductions.mbfcbs.mbfcbs_leases import AR, FIGURE_7, IM, MBFCBS, POLICIES, SMALL_POLICIES
 from testbed import events
+from testbed.results.metrics import Tally
+from testbed.results.occupancy import Occupancy
+from testbed.runs.playing import tee
 
-CELL = LeaseCell("mbfcbs", 1, 60, hosts=4, load=1.5)
+HOSTS = (("topology.nodes", "4"),)
+SMALL = Variant("mbfcbs/mbfcbs-large.yaml", "mbfcbs", (*HOSTS, *settings(jobs=60, load=1.5)))
+RUN = RunConfiguration(SMALL, 1, LEASE_METRICS)
 
 
-def lease(name: str, at_s: float, kind: str, cores: int, **given: float) -> JobRequest:
-    demand = Lease(cores=cores, lease_type=kind, **given)  # type: ignore[arg-type]
-    return JobRequest(name, at_s, 1, 0, 10.0, demand=demand)
+def lease(
+    name: str, at_s: float, kind: LeaseType, cores: int, wanted_s: float | None = None
+) -> events.JobSubmitted:
+    demand = Lease(cores=cores, lease_type=kind, wanted_s=wanted_s)
+    return events.JobSubmitted(at_s, JobRequest(name, at_s, 1, 0, 10.0, demand=demand).to_json())
 
 
 def test_shares_core_time_and_times_to_completion_are_counted_by_hand() -> None:
-    jobs = [
-        lease("a", 0.0, "advance", 2, wanted_s=20.0), lease("b", 1.0, "immediate", 1),
-        lease("c", 2.0, "best-effort", 4), lease("d", 10.0, "immediate", 1),
-    ]  # fmt: skip
-    meter = LeaseMeter(jobs, 8)
+    tally, held = Tally(), Occupancy()
+    sink = tee(tally, held)
     for event in (
-        events.JobStarted(2.0, "c", 0),
+        lease("a", 0.0, "advance", 2, wanted_s=20.0),
+        lease("b", 1.0, "immediate", 1),
         events.JobEnded(1.0, "b", "rejected", "no room", None, {}),
+        lease("c", 2.0, "best-effort", 4),
+        events.JobStarted(2.0, "c", 0),
         events.JobPreempted(8.0, "c", "a"),
+        lease("d", 10.0, "immediate", 1),
         events.JobStarted(10.0, "d", 0),
         events.JobStarted(20.0, "a", 0),
         events.JobEnded(20.0, "d", "finished", "", 10.0, {}),
@@ -40,8 +48,8 @@ def test_shares_core_time_and_times_to_completion_are_counted_by_hand() -> None:
         events.JobResumed(30.0, "c"),
         events.JobEnded(40.0, "c", "finished", "", 16.0, {}),
     ):
-        meter(event)
-    found = meter.measures()
+        sink(event)
+    found = lease_measures(tally.rows(), tally.records, held, 8)
     assert (found["accepted"], found["success"], found["preemptions"]) == (3, 0.75, 1)
     assert [found[f"success_{kind}"] for kind in ("ar", "im", "be")] == [1.0, 0.5, 1.0]
     core_s = 4 * 6 + 1 * 10 + 2 * 10 + 4 * 10
@@ -52,33 +60,37 @@ def test_shares_core_time_and_times_to_completion_are_counted_by_hand() -> None:
     assert found["completion_h"] == pytest.approx(58.0 / 3 / 3600.0)
 
 
-@pytest.mark.parametrize("policy", ["mbfcbs", "greedy", "v-mct", "priority"])
-def test_equal_cells_give_equal_results(policy: str) -> None:
-    cell = replace(CELL, policy=policy)
+@pytest.mark.parametrize("policy", [*SMALL_POLICIES.values(), *POLICIES.values()])
+def test_equal_configurations_give_equal_results(policy: str) -> None:
+    one = replace(RUN, variant=replace(SMALL, policy=policy))
     first, second = (
-        {key: value for key, value in cell.run().items() if key != "cpu_s"} for _ in range(2)
+        {key: value for key, value in one.run().items() if key != "cpu_s"} for _ in range(2)
     )
     assert first == second
     assert first["leases"] == 60
 
 
 def test_all_policies_meet_the_same_leases_and_more_of_them_begin_alike() -> None:
-    assert CELL.requests() == replace(CELL, policy="v-mct").requests()
-    kinds = [job.demand.lease_type for job in CELL.requests()]
-    more = replace(CELL, leases=80).requests()
-    assert [job.demand.lease_type for job in more][:60] == kinds
+    def leases(policy: str = "mbfcbs", **values: object) -> list[JobRequest]:
+        changed = settings(jobs=values.get("jobs", 60), load=1.5)
+        variant = replace(SMALL, policy=policy, settings=(*HOSTS, *changed))
+        return list(variant.experiment(1).jobs)
+
+    assert leases() == leases("v-mct")
+    kinds = [asdict(job.demand)["lease_type"] for job in leases()]
+    assert [asdict(job.demand)["lease_type"] for job in leases(jobs=80)][:60] == kinds
 
 
 def test_every_figure_of_the_evaluation_is_there_under_its_name() -> None:
-    assert [figure.name for figure in MBFCBS_FIGURES] == [f"mbfcbs-fig{n}" for n in range(4, 12)]
-    for figure in MBFCBS_FIGURES:
+    assert [figure.name for figure in FIGURES] == [f"mbfcbs-fig{n}" for n in range(4, 12)]
+    for figure in FIGURES:
         assert figure.claims
-        for own in figure.cells(1, quick=True).values():
+        for own in figure.configurations(1, quick=True).values():
             assert own[0].cost() < 1000.0
 
 
 def test_types_are_compared_under_one_policy() -> None:
     runs = {(MBFCBS, x): ({"success_ar": 1.0, "success_im": 0.75},) for x in FIGURE_7.xs}
-    quantity = BetweenTypes(AR, IM, MBFCBS, 800.0)
+    quantity = BetweenMeasures(AR, IM, MBFCBS, 800.0)
     assert quantity.values(Grid(runs)) == (25.0,)
     assert str(quantity) == "success rate of AR − success rate of IM at 800"

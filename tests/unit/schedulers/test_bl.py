@@ -13,7 +13,8 @@ from testbed import events
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.backends.sim.sharing import Sharing
 from testbed.engine.engine import Engine
-from testbed.schedulers.bl import COUPLINGS, Baseline, Coupling, lowest_subtree
+from testbed.schedulers.bl import Baseline, lowest_subtree
+from testbed.schedulers.policy import FLOW_DEPENDENCIES, FlowDependency
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree
@@ -22,7 +23,7 @@ SMALL = tree([2, 2, 2], [40, 20, 10], 2)
 
 
 def play(
-    dc: DataCentre, jobs: list[JobRequest], coupling: Coupling = "slowest"
+    dc: DataCentre, jobs: list[JobRequest], coupling: FlowDependency = "slowest"
 ) -> dict[str, events.JobEnded]:
     history: list[events.Event] = []
     backend = SimulatedBackend(dc, Sharing(coupling))
@@ -68,8 +69,8 @@ def test_only_slots_turn_a_job_away() -> None:
     assert found["late"].reason == "2 slots asked, 1 free"
 
 
-@pytest.mark.parametrize("coupling", COUPLINGS)
-def test_jobs_compete_and_are_killed_at_their_deadline(coupling: Coupling) -> None:
+@pytest.mark.parametrize("coupling", FLOW_DEPENDENCIES)
+def test_jobs_compete_and_are_killed_at_their_deadline(coupling: FlowDependency) -> None:
     # Both have a VM on server 1, whose uplink carries a flow of each: 5 of the 10 bit/s they want.
     jobs = [JobRequest("a", 0.0, 3, 10, 10.0, 25.0), JobRequest("b", 0.0, 3, 10, 10.0, 15.0)]
     found = play(tree([3], 10, 2), jobs, coupling)
@@ -98,7 +99,7 @@ def test_no_estimate_is_given() -> None:
     assert (booked.estimate_s, booked.rate_bps, booked.links) == (None, 0, [])
 
 
-@pytest.mark.parametrize("coupling", COUPLINGS)
+@pytest.mark.parametrize("coupling", FLOW_DEPENDENCIES)
 @settings(max_examples=20, deadline=None)
 @given(
     drawn=st.lists(
@@ -111,7 +112,7 @@ def test_no_estimate_is_given() -> None:
     )
 )  # fmt: skip
 def test_every_job_has_an_outcome_in_time(
-    coupling: Coupling, drawn: list[tuple[int, int, int, int, str]]
+    coupling: FlowDependency, drawn: list[tuple[int, int, int, int, str]]
 ) -> None:
     jobs = [
         JobRequest(f"j{k:02}", float(at), n, b, float(p), 2.0 * p, demand=Transfer(pattern=pattern))  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from testbed.backends.sim.sharing import Sharing
 from testbed.embedding.placement import Placement, hose_bps, tree_of
 from testbed.engine.backend import StartFailed
 from testbed.errors import RunFailed
-from testbed.schedulers.bl import COUPLINGS, Coupling
+from testbed.schedulers.policy import FLOW_DEPENDENCIES, FlowDependency
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree
@@ -157,8 +157,8 @@ def test_what_the_simulator_cannot_do_it_says() -> None:
 # ------------------------------------------------------------------------------ best effort
 
 
-@pytest.mark.parametrize("coupling", COUPLINGS)
-def test_two_jobs_over_one_link_halve_it_until_one_has_gone(coupling: Coupling) -> None:
+@pytest.mark.parametrize("coupling", FLOW_DEPENDENCIES)
+def test_two_jobs_over_one_link_halve_it_until_one_has_gone(coupling: FlowDependency) -> None:
     backend = SimulatedBackend(DC, Sharing(coupling))
     backend.start(transfer("a", p=10.0), on((0, 1), (1, 1)), 0, "foreground")
     backend.start(transfer("b", p=20.0), on((0, 1), (1, 1)), 0, "foreground")
@@ -166,8 +166,8 @@ def test_two_jobs_over_one_link_halve_it_until_one_has_gone(coupling: Coupling) 
     assert ends(backend) == [("a", pytest.approx(20.0)), ("b", pytest.approx(30.0))]
 
 
-@pytest.mark.parametrize("coupling", COUPLINGS)
-def test_best_effort_gets_what_reservations_leave(coupling: Coupling) -> None:
+@pytest.mark.parametrize("coupling", FLOW_DEPENDENCIES)
+def test_best_effort_gets_what_reservations_leave(coupling: FlowDependency) -> None:
     backend = SimulatedBackend(DC, Sharing(coupling))
     backend.start(transfer("kept", p=10.0, b=60), on((0, 1), (1, 1)), 60, "foreground")
     backend.start(transfer("guest", p=10.0), on((0, 1), (1, 1)), 0, "foreground")
@@ -175,8 +175,8 @@ def test_best_effort_gets_what_reservations_leave(coupling: Coupling) -> None:
     assert ends(backend) == [("kept", 10.0), ("guest", pytest.approx(16.0))]
 
 
-@pytest.mark.parametrize("coupling", COUPLINGS)
-def test_inside_one_server_nothing_is_shared(coupling: Coupling) -> None:
+@pytest.mark.parametrize("coupling", FLOW_DEPENDENCIES)
+def test_inside_one_server_nothing_is_shared(coupling: FlowDependency) -> None:
     backend = SimulatedBackend(DC, Sharing(coupling))
     for name in "abc":
         backend.start(transfer(name), on((0, 2)), 0, "foreground")
@@ -194,7 +194,7 @@ def star(*pairs: tuple[int, int]) -> Placement:
     ("coupling", "end_s"), [("slowest", 20.0), ("lockstep", 15.0), ("independent", 20.0)]
 )
 def test_couplings_differ_in_what_a_slow_job_takes_from_others(
-    coupling: Coupling, end_s: float
+    coupling: FlowDependency, end_s: float
 ) -> None:
     # A ring over servers 0, 1, 2 is held to a third of server 2's link by two more jobs there. Its
     # flow from 0 to 1 could have half of that way: it takes it, or (in lockstep) takes a third.
@@ -209,7 +209,9 @@ def test_couplings_differ_in_what_a_slow_job_takes_from_others(
 @pytest.mark.parametrize(
     ("coupling", "end_s"), [("slowest", 50.0), ("lockstep", 40.0), ("independent", 40.0)]
 )
-def test_couplings_differ_in_what_a_finished_flow_leaves(coupling: Coupling, end_s: float) -> None:
+def test_couplings_differ_in_what_a_finished_flow_leaves(
+    coupling: FlowDependency, end_s: float
+) -> None:
     # The ring's flows from and to server 2 have a quarter of its link, for 40 s. Its flow from 0 to
     # 1 shares server 0's uplink with the pair: independent, it is through after 20 s.
     backend = SimulatedBackend(STAR, Sharing(coupling, settle_s=1.0))

@@ -9,7 +9,7 @@ from jobs.request import JobRequest
 from testbed.backends.sim.backend import SimulatedBackend
 from testbed.backends.sim.sharing import Sharing
 from testbed.embedding.placement import Placement
-from testbed.schedulers.bl import COUPLINGS
+from testbed.schedulers.policy import FLOW_DEPENDENCIES
 from topologies.tree import tree
 
 STAR = tree([4], [100], 1)
@@ -50,7 +50,7 @@ def test_its_time_on_nodes_is_what_preemption_stretches() -> None:
     assert at_s == pytest.approx(14.0)
 
 
-@pytest.mark.parametrize("coupling", COUPLINGS)
+@pytest.mark.parametrize("coupling", FLOW_DEPENDENCIES)
 def test_without_a_reservation_it_takes_its_share_of_the_links_until_its_time_is_over(
     coupling: str,
 ) -> None:

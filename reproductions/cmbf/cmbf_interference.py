@@ -1,0 +1,148 @@
+"""CMBF's Section 3: the effect of two VMs on a node on each other, measured live.
+
+Three jobs of ``cmbf-interference.yaml``: ``alone``, the same once more as ``front``, and in its
+background ``rear``, which could use the whole processor. What ``rear`` got follows from its end:
+after ``front`` has ended it has the processor to itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from reproductions.claim_checks import Band, Claim
+from reproductions.configuration import Variant
+from reproductions.grid_quantities import Measure
+from reproductions.live_figure import (
+    FIDELITY,
+    WALL,
+    LiveFigure,
+    audited,
+    held,
+    replays_alike,
+    simulated,
+    sound,
+)
+from reproductions.published_figure import Panel
+from testbed import events
+from testbed.results.metrics import JobRow
+from testbed.results.reading import Run
+
+LOSS = Measure("loss", "loss of the foreground process", "%", 100.0, 2)
+SHARE = Measure("share", "CPU share of the background process", "%", 100.0, 1)
+IDLE_USED = Measure("idle_used", "share of idle cycles that the background process uses", "%",
+                    100.0, 1)  # fmt: skip
+
+LEAST_IDLE = 0.01
+
+
+def interference(run: Run) -> dict[str, float]:
+    """The foreground's loss, and the CPU that the background VM made use of meanwhile."""
+    rows = {row.job_id: row for row in run.rows}
+    alone, front, rear = rows["alone"], rows["front"], rows["rear"]
+    if not alone.measured_s or front.measured_s is None:
+        return dict.fromkeys((LOSS.name, SHARE.name, IDLE_USED.name), math.nan)
+    # Its bursts' share of the time that it ran: its waits are never exact.
+    idle = 1.0 - _use(run) * front.duration_s / front.measured_s
+    share = background_share(front, rear)
+    return {
+        LOSS.name: front.measured_s / alone.measured_s - 1.0,
+        SHARE.name: share,
+        # Where next to nothing is idle, there is no share to measure.
+        IDLE_USED.name: share / idle if idle > LEAST_IDLE else math.nan,
+    }
+
+
+def background_share(front: JobRow, rear: JobRow) -> float:
+    """The work of ``rear`` while ``front`` ran, over the time that this took."""
+    if front.end_s is None or rear.end_s is None or rear.start_s is None:
+        return math.nan
+    both_s = front.end_s - rear.start_s
+    done_s = rear.duration_s - (rear.end_s - front.end_s)
+    return done_s / both_s
+
+
+def _use(run: Run) -> float:
+    """The stated CPU use of the foreground jobs when alone."""
+    for event in run.file.events:
+        if isinstance(event, events.JobSubmitted):
+            job: Mapping[str, Any] = event.to_json()["job"]
+            if job["id"] == "front":
+                return float(job["cpu_use"])
+    return math.nan
+
+
+# -- the figure -----------------------------------------------------------------------------------
+
+BURSTS = "bursts of 10 ms"
+USES = (10.0, 30.0, 50.0, 70.0, 90.0, 96.0, 100.0)
+LEAVING = tuple(use for use in USES if use < 96.0)
+FULL = tuple(use for use in USES if use >= 96.0)
+WALL_S, QUICK_S = 6.0, 3.0
+
+
+def _interference(series: str, x: float, quick: bool) -> Variant:  # noqa: ARG001 - one series
+    """At one CPU use: alone, then with a background VM that has as much to do."""
+    wall_s = QUICK_S if quick else WALL_S
+    burst = f'"{x / 100:g}", "{wall_s:g}"'
+    settings = [(f"workload.jobs[{k}].duration", f"{30 * wall_s:g} s") for k in range(3)]
+    for k in range(2):
+        settings += [
+            (f"workload.jobs[{k}].cpu", f"{x:g} %"),
+            (f"workload.jobs[{k}].command", f"[python3, ./apps/bursts.py, {burst}]"),
+        ]
+    return Variant(
+        "cmbf/cmbf-interference.yaml",
+        "{name: cmcbf, cpu: unknown, migration_cost: 0 s}",
+        tuple(settings),
+    )
+
+
+STUDY = LiveFigure(
+    name="cmbf-interference",
+    title="A background VM: what it costs, what it gets",
+    source="CMBF, Section 3",
+    x_label="CPU use of the foreground process, alone [%]",
+    xs=USES,
+    series=(BURSTS,),
+    variant=_interference,
+    own=interference,
+    panels=(
+        Panel(LOSS),
+        Panel(IDLE_USED, limits=(0.0, 110.0)),
+        Panel(SHARE),
+        Panel(simulated(LOSS)),
+        Panel(simulated(IDLE_USED)),
+        Panel(simulated(SHARE)),
+    ),
+    claims=(
+        Claim(
+            "A foreground job loses at most 3.7 % to one in the background",
+            "0 to 3.7 %",
+            held(LOSS, Band(high=3.7), (BURSTS,), USES),
+            interpretation="below 0 where a processor that is never idle wakes up sooner",
+        ),
+        Claim(
+            "One background process makes use of 80 to 100 % of the idle cycles",
+            "80 to 100 %",
+            held(IDLE_USED, Band(80.0, 101.0), (BURSTS,), LEAVING),
+            interpretation="CPU uses below 96 %; idle is what the foreground left while both ran",
+        ),
+        Claim(
+            "Where the foreground process uses 96 % or more, the background has next to nothing",
+            "no benefit",
+            held(SHARE, Band(high=5.0), (BURSTS,), FULL),
+            interpretation="at most 5 % of a CPU",
+        ),
+        sound((BURSTS,), USES),
+        audited((BURSTS,), USES),
+        replays_alike((BURSTS,), USES),
+    ),
+    also=(FIDELITY, WALL),
+    printed=(LOSS, simulated(LOSS), IDLE_USED, simulated(IDLE_USED), SHARE, FIDELITY),
+    size="two VMs on one processor, CPU weights 10,000 to 1; in the foreground bursts "
+    "of computing with waits between, in the background computing all the time; 6 s, live",
+    quick_size="the same for 3 s, live",
+    seeds=1,
+)

@@ -1,0 +1,67 @@
+"""CMBF's simulations in common: models, policies, measures, sizes, and the run behind a point."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from reproductions.configuration import RunConfiguration, Variant, settings
+from reproductions.extractors import NODE_METRICS
+from reproductions.grid_quantities import Measure
+
+NODES = 320
+MIGRATION_COST_S = 20.0
+ModelName = Literal["feitelson", "jann"]
+JOBS: dict[ModelName, int] = {"feitelson": 20_000, "jann": 10_000}
+
+FCFS, EASY, CMBF, AMBF, CMCBF, AMCBF = "FCFS", "EASY", "CMBF", "AMBF", "CMCBF", "AMCBF"
+POLICIES = {name: name.lower() for name in (FCFS, EASY, CMBF, AMBF, CMCBF, AMCBF)}
+SIX = tuple(POLICIES)
+
+LABELS: dict[ModelName, str] = {"feitelson": "FWorkload", "jann": "JWorkload"}
+QUICK_SHARE = 10
+
+RESPONSE = Measure("response_s", "mean response time", "s", 1.0, 0)
+SLOWDOWN = Measure("slowdown", "mean bounded slowdown", digits=2)
+MIGRATIONS = Measure("migrations", "migrations a job", digits=3)
+USE = Measure("utilisation", "CPU use by the jobs' own work", "%", 100.0)
+BUSY = Measure("busy", "CPU use, what is lost behind others included", "%", 100.0)
+CPU = Measure("cpu_s", "processor time of a run", "s", 1.0, 1)
+
+
+def jobs_of(model: ModelName, *, quick: bool) -> int:
+    """The number of jobs of a run."""
+    return JOBS[model] // QUICK_SHARE if quick else JOBS[model]
+
+
+def size_words(*models: ModelName, quick: bool) -> str:
+    """The size of a run, in words."""
+    counts = ", ".join(f"{jobs_of(m, quick=quick):,} jobs of {LABELS[m]}" for m in models)
+    return f"{NODES} nodes; {counts}"
+
+
+def nodes(
+    model: ModelName,
+    series: str,
+    seed: int,
+    load: float,
+    *,
+    quick: bool,
+    cpu_low: float = 0.4,
+    cpu_error: float | None = 0.0,
+    migration_cost_s: float = MIGRATION_COST_S,
+) -> RunConfiguration:
+    """One policy over jobs of one model at one load, on 320 nodes (Sections 5.1 and 5.2).
+
+    ``cpu_low``: processes use from so much of a node's CPU up to all of it. ``cpu_error``: what
+    schedulers know of it is wrong by at most so much; None: they know nothing.
+    """
+    policy, jobs = POLICIES[series], jobs_of(model, quick=quick)
+    by_cpu = policy in ("cmcbf", "amcbf")
+    error = f", error: {cpu_error}" if cpu_error else ""
+    values = settings(jobs=jobs, load=load, cpu=f"{{low: {cpu_low}{error}}}")
+    unknown = ", cpu: unknown" if by_cpu and cpu_error is None else ""
+    entry = f"{{name: {policy}, migration_cost: {migration_cost_s} s{unknown}}}"
+    plain = policy in ("fcfs", "easy")
+    weight = jobs * load * (4.0 if policy == "fcfs" else 8.0 if by_cpu else 1.0)
+    variant = Variant(f"cmbf/cmbf-{model}.yaml", policy if plain else entry, values)
+    return RunConfiguration(variant, seed, NODE_METRICS, weight)

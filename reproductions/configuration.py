@@ -1,0 +1,221 @@
+"""Run configurations: an experiment file with values in place of its own, a policy and a seed.
+
+Every simulated figure's points are such runs, loaded and played as ``testbed simulate --set`` does;
+live figures play the same configurations on the live network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from jobs.request import JobRequest
+from jobs.workload.traces import published
+from reproductions.grid_quantities import Measures
+from testbed.errors import MachineCannot
+from testbed.results.metrics import JobRow, Summary, Tally
+from testbed.results.occupancy import Occupancy
+from testbed.runs.playing import play, simulated, tee, unchanged
+from testbed.schedulers.actions import Action, Arrived, PolicyEvent
+from testbed.schedulers.policy import Charging, Policy, View
+from testbed.spec.document import find_file
+from testbed.spec.experiment import Experiment
+from testbed.spec.experiment_file import load_experiment
+
+FOLDER = Path(__file__).parent
+"""The experiment files are installed with this package."""
+
+Settings = tuple[tuple[str, str], ...]
+
+
+def settings(**values: object) -> Settings:
+    """Values by key of the workload section, as in ``settings(load=0.5)``."""
+    return tuple((f"workload.{key}", str(value)) for key, value in values.items())
+
+
+@dataclass(frozen=True)
+class Variant:
+    """An experiment file of this package, one entry for its ``policies``, and values by dotted key.
+
+    ``policy`` is read as an entry of the file's ``policies``: a name, or ``{name: dcloud, …}``.
+    """
+
+    file: str
+    policy: str
+    settings: Settings = ()
+
+    @property
+    def path(self) -> Path:
+        return FOLDER / self.file
+
+    def experiment(self, seed: int | None = None) -> Experiment:
+        """The experiment, by default under the file's own seed.
+
+        Raises SpecErrors where file or settings are wrong.
+        """
+        values = {**dict(self.settings), "policies": f"[{self.policy}]"}
+        if seed is not None:
+            values["seed"] = str(seed)
+        return load_experiment(self.path, values)
+
+    def repetition(self, number: int) -> Experiment:
+        """The experiment under the file's seed for the first repetition, then the ones after it."""
+        first = self.experiment()
+        return first if number == 1 else self.experiment(first.seed + number - 1)
+
+
+def require_trace(name: str) -> None:
+    """Raises MachineCannot, naming its origin, where a published trace is not on this machine."""
+    if find_file(name, FOLDER) is None:
+        trace = published(name)
+        origin = trace.origin if trace is not None else "a public archive"
+        raise MachineCannot(
+            f"there is no {name} here, along TESTBED_DATA or in the cache",
+            f"it is public: {origin}; testbed data check tells whether a copy is the right one",
+        )
+
+
+@dataclass(frozen=True)
+class PlayedRun:
+    """A finished simulated run with its common metrics.
+
+    ``cpu_used_s`` are the CPU seconds that jobs kept nodes busy, ``decisions_s`` the processor
+    seconds that the policy took for each arrival (empty unless asked for).
+    """
+
+    experiment: Experiment
+    tally: Tally
+    occupancy: Occupancy
+    cpu_used_s: float
+    decisions_s: tuple[float, ...] = ()
+
+    @cached_property
+    def rows(self) -> tuple[JobRow, ...]:
+        return tuple(self.tally.rows())
+
+    @cached_property
+    def summary(self) -> Summary:
+        return self.tally.summary()
+
+
+class Stopwatch:
+    """Processor seconds that a policy takes for each arrival."""
+
+    def __init__(self) -> None:
+        self.took_s: list[float] = []
+
+    def around(self, policy: Policy) -> Policy:
+        """The policy, observed."""
+        if isinstance(policy, Charging):
+            return _TimedCharging(policy, policy.price, self.took_s)
+        return _Timed(policy, self.took_s)
+
+
+class _Timed:
+    """A policy whose answers to arrivals are timed."""
+
+    def __init__(self, policy: Policy, took_s: list[float]) -> None:
+        self.name = policy.name
+        self._policy = policy
+        self._took_s = took_s
+
+    def decide(self, view: View, event: PolicyEvent) -> list[Action]:
+        began_s = time.thread_time()
+        answer = self._policy.decide(view, event)
+        if isinstance(event, Arrived):
+            self._took_s.append(time.thread_time() - began_s)
+        return answer
+
+
+class _TimedCharging(_Timed):
+    """The same of a policy that charges."""
+
+    def __init__(
+        self, policy: Policy, price: Callable[[JobRequest, float], float], took_s: list[float]
+    ) -> None:
+        super().__init__(policy, took_s)
+        self.price = price
+
+
+@dataclass(frozen=True)
+class Extractor:
+    """The measures that are taken from a run; what they need beside its table of jobs.
+
+    ``occupancy``: use over time; ``decisions``: the policy's computing time.
+    """
+
+    measures: Callable[[PlayedRun], Measures]
+    occupancy: bool = False
+    decisions: bool = False
+
+
+def measured(experiment: Experiment, extractor: Extractor) -> Measures:
+    """The measures of an experiment of one policy, played as ``testbed simulate`` does."""
+    (policy,) = experiment.policies
+    tally, occupancy, watch = Tally(), Occupancy(), Stopwatch()
+    backend = simulated(experiment, policy, occupancy.sent if extractor.occupancy else None)
+    sink = tee(tally, occupancy) if extractor.occupancy else tally
+    play(experiment, policy, backend, sink, watch.around if extractor.decisions else unchanged)
+    run = PlayedRun(experiment, tally, occupancy, backend.cpu_s, tuple(watch.took_s))
+    return extractor.measures(run)
+
+
+@dataclass(frozen=True)
+class RunConfiguration:
+    """A simulated run of a variant under a seed. ``trace`` is a published file that it needs."""
+
+    variant: Variant
+    seed: int
+    extractor: Extractor
+    weight: float = 1.0
+    trace: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        measures = self.extractor.measures
+        return {
+            "file": self.variant.file,
+            "file_sha256": hashlib.sha256(self.variant.path.read_bytes()).hexdigest()[:32],
+            "policy": self.variant.policy,
+            "settings": dict(self.variant.settings),
+            "seed": self.seed,
+            "measures": f"{measures.__module__}.{measures.__qualname__}",
+        }
+
+    def cost(self) -> float:
+        return self.weight
+
+    def run(self) -> Measures:
+        """Plays the run and takes its measures; ``cpu_s`` is the processor time of it all."""
+        began_s = time.process_time()
+        measures = measured(self.experiment(), self.extractor)
+        return {**measures, "cpu_s": time.process_time() - began_s}
+
+    def experiment(self) -> Experiment:
+        """The experiment under this configuration's seed."""
+        if self.trace:
+            require_trace(self.trace)
+        return self.variant.experiment(self.seed)
+
+
+@dataclass(frozen=True)
+class Together:
+    """Several runs that one point shows, each under a prefix of its measures' names."""
+
+    parts: tuple[tuple[str, RunConfiguration], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {prefix: part.to_json() for prefix, part in self.parts}
+
+    def cost(self) -> float:
+        return sum(part.cost() for _, part in self.parts)
+
+    def run(self) -> Measures:
+        """All measures as ``PREFIX_NAME``; the processor times are added up."""
+        found = {prefix: part.run() for prefix, part in self.parts}
+        own = {f"{prefix}_{k}": v for prefix, part in found.items() for k, v in part.items()}
+        return {**own, "cpu_s": sum(part["cpu_s"] for part in found.values())}

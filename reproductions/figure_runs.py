@@ -1,0 +1,278 @@
+"""Reproductions from run configurations to files: computed or measured, judged, written down.
+
+Below ``OUT/live/`` every live configuration has a folder, named after the experiment, its policy,
+its seed and the digest of what is played: figures that share a point share its run. In it ``live``
+is the live run: it is kept, and never run again while it is complete. ``simulated`` and ``replay``
+take seconds and are made anew each time. A live run that is run again all the same (one not ``ok``,
+if so asked) moves to ``live.1``, ``live.2`` …
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from reproductions.figure_plots import live_pictures, pictures
+from reproductions.grid_quantities import Grid
+from reproductions.live_figure import LiveFigure, Outcome, digest, level_of, measured
+from reproductions.published_figure import AnyFigure, Figure, Point, Reproduced
+from reproductions.result_cache import Progress, Report, ResultCache, compute
+from reproductions.result_tables import to_json, to_markdown
+from testbed.errors import BadInput
+from testbed.results.audit import audit
+from testbed.results.comparison import compare
+from testbed.results.folder import PROVENANCE, RunFolder, caller
+from testbed.results.provenance import provenance
+from testbed.results.reading import Run, load_run
+from testbed.spec.experiment import Experiment
+
+CACHE = "computed"
+RESULTS = "results.json"
+TABLE = "table.md"
+PICTURE = "figure"
+RUNS = "live"
+LIVE, SIMULATED, REPLAY = "live", "simulated", "replay"
+COMPLETED = "completed"
+SET_UP_S = 8.0
+"""Time that a live run takes beside its jobs, about: network up, preflight load test, down."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A command's options: seeds, size, processors, folder."""
+
+    out: Path
+    seeds: int
+    quick: bool
+    processes: int
+    command: list[str]
+
+
+def reproduce_figure(figure: Figure, request: Request, report: Report) -> Reproduced:
+    """A figure from its runs; those that are stored already are not computed again."""
+    points = figure.configurations(request.seeds, quick=request.quick)
+    store = ResultCache(request.out / CACHE)
+    runs = (one for own in points.values() for one in own)
+    results = compute(runs, store, request.processes, report)
+    return Reproduced.of(figure, request.seeds, results, quick=request.quick)
+
+
+def write(done: Reproduced, request: Request) -> tuple[RunFolder, dict[str, Any]]:
+    """The figure's folder (``OUT/NAME`` or ``OUT/NAME-quick``), and its JSON."""
+    folder = _folder(done.figure, request)
+    where = provenance(
+        seeds={"first": 1, "count": done.seeds}, command=request.command, backend="sim"
+    )
+    record = to_json(done, request.command, where)
+    folder.write_json(RESULTS, record)
+    folder.write_text(TABLE, to_markdown(done))
+    for kind, content in pictures(done).items():
+        folder.write_bytes(f"{PICTURE}.{kind}", content)
+    folder.write_json(PROVENANCE, where)
+    return folder, record
+
+
+# -- on the live network --------------------------------------------------------------------------
+
+Advance = Callable[[float], None]
+"""Hears how many seconds of the experiment have passed."""
+
+
+class Backends(Protocol):
+    """The live network, the simulator, and the simulator with a live run's backend trace."""
+
+    def ready(self, experiment: Experiment) -> None:
+        """Raises MachineCannot where this machine has no live network to offer."""
+
+    def live(self, experiment: Experiment, folder: RunFolder, advance: Advance) -> None:
+        """Plays a live run into an empty folder, and leaves nothing but the folder behind."""
+
+    def simulated(self, experiment: Experiment, folder: RunFolder) -> None:
+        """Plays the same experiment in the simulator."""
+
+    def replayed(self, experiment: Experiment, live: Path, folder: RunFolder) -> str:
+        """Makes the live run's decisions again; says where they first differ, or nothing."""
+
+
+@dataclass(frozen=True)
+class LivePoint:
+    """A point of a figure at one repetition, and the folder of its runs."""
+
+    at: Point
+    repetition: int
+    experiment: Experiment
+    folder: RunFolder
+
+    @property
+    def label(self) -> str:
+        series, x = self.at
+        return f"{series} at {x:g}, seed {self.experiment.seed}"
+
+
+@dataclass(frozen=True)
+class LiveReproduced:
+    """A live figure with the outcomes of its runs."""
+
+    done: Reproduced
+    figure: LiveFigure
+    outcomes: Mapping[Point, tuple[Outcome, ...]]
+
+
+def reproduce_live(
+    figure: LiveFigure, request: Request, backends: Backends, report: Report, *, again: bool = False
+) -> LiveReproduced:
+    """Runs what is missing, one after another; simulates and replays all; measures.
+
+    ``again``: live runs whose verdict is not ``ok`` are run again. Raises what stops it; complete
+    runs stay.
+    """
+    points = _points(figure, request)
+    ahead = [_simulate(point, backends) for point in points]
+    missing = [point for point in points if not _kept(point, again=again)]
+    for point in missing[:1]:
+        backends.ready(point.experiment)
+    walls = {id(p): SET_UP_S + run.summary.span_s / p.experiment.scale.time
+             for p, run in zip(points, ahead, strict=True)}  # fmt: skip
+    total_s = sum(walls[id(point)] for point in missing)
+    gone_s, kept = 0.0, len(points) - len(missing)
+    report(Progress(kept, len(points), 0.0, total_s, kept))
+    for number, point in enumerate(missing, kept):
+        began_s, time_scale = gone_s, point.experiment.scale.time
+
+        def advance(
+            now_s: float, number: int = number, began_s: float = began_s, scale: float = time_scale
+        ) -> None:
+            report(Progress(number, len(points), began_s + now_s / scale, total_s, kept))
+
+        _run_live(point, backends, advance)
+        gone_s += walls[id(point)]
+        report(Progress(number + 1, len(points), gone_s, total_s, kept))
+    outcomes: dict[Point, tuple[Outcome, ...]] = {}
+    for point, simulated in zip(points, ahead, strict=True):
+        found = _outcome(point, simulated, backends)
+        outcomes[point.at] = (*outcomes.get(point.at, ()), found)
+    grid = Grid(
+        {
+            point: tuple(measured(outcome, figure.own) for outcome in own)
+            for point, own in outcomes.items()
+        }
+    )
+    seeds = max(point.repetition for point in points)
+    return LiveReproduced(Reproduced(figure, seeds, request.quick, grid), figure, outcomes)
+
+
+def _points(figure: LiveFigure, request: Request) -> list[LivePoint]:
+    """All points, repetition by repetition."""
+    top = RunFolder((request.out / RUNS).absolute(), caller())
+    found = []
+    for repetition in range(1, (1 if figure.exact else request.seeds) + 1):
+        for series, x in figure.points:
+            experiment = figure.variant(series, x, request.quick).repetition(repetition)
+            policy = experiment.policies[0].label
+            label = f"{experiment.name}-{policy}-s{experiment.seed}-{digest(experiment)}"
+            own = RunFolder(top.path / label, top.owner)
+            found.append(LivePoint((series, x), repetition, experiment, own))
+    return found
+
+
+def _folder(figure: AnyFigure, request: Request) -> RunFolder:
+    name = f"{figure.name}-quick" if request.quick else figure.name
+    return RunFolder((request.out / name).absolute(), caller())
+
+
+def _simulate(point: LivePoint, backends: Backends) -> Run:
+    folder = _empty(point, SIMULATED)
+    backends.simulated(point.experiment, folder)
+    return load_run(folder.path)
+
+
+def _kept(point: LivePoint, *, again: bool) -> bool:
+    """True where a complete live run is there that need not be run again for not being ``ok``."""
+    path = point.folder.path / LIVE
+    try:
+        run = load_run(path)
+    except BadInput:
+        return False
+    if run.summary.status != COMPLETED:
+        return False
+    return not (again and level_of(run) > 0)
+
+
+def _run_live(point: LivePoint, backends: Backends, advance: Advance) -> None:
+    path = point.folder.path / LIVE
+    if path.exists():
+        if _kept(point, again=False):
+            # It is a measurement, if a spoilt one: the number of tries is reported with the result.
+            path.rename(path.with_name(f"{LIVE}.{_earlier(point) + 1}"))
+        else:
+            shutil.rmtree(path)
+    backends.live(point.experiment, _empty(point, LIVE), advance)
+
+
+def _earlier(point: LivePoint) -> int:
+    """The number of complete live runs that were set aside."""
+    return sum(1 for _ in point.folder.path.glob(f"{LIVE}.[0-9]*"))
+
+
+def _empty(point: LivePoint, name: str) -> RunFolder:
+    folder = RunFolder(point.folder.path / name, point.folder.owner)
+    if folder.path.exists():
+        shutil.rmtree(folder.path)
+    folder.make()
+    return folder
+
+
+def _outcome(point: LivePoint, simulated: Run, backends: Backends) -> Outcome:
+    path = point.folder.path / LIVE
+    live = load_run(path)
+    again = _empty(point, REPLAY)
+    differs = backends.replayed(point.experiment, path, again)
+    accepted = compare(live, load_run(again.path)).accepted_differ
+    failed = tuple(check.name for check in audit(path).results if check.status == "failed")
+    return Outcome(
+        live, simulated, compare(live, simulated), differs, accepted, failed, 1 + _earlier(point)
+    )
+
+
+def write_live(found: LiveReproduced, request: Request) -> tuple[RunFolder, dict[str, Any]]:
+    """The figure's folder (``OUT/NAME``), and its JSON."""
+    folder = _folder(found.figure, request)
+    where = provenance(seeds={"count": found.done.seeds}, command=request.command, backend=LIVE)
+    record = {**to_json(found.done, request.command, where), "runs": runs_of(found)}
+    folder.write_json(RESULTS, record)
+    folder.write_text(TABLE, to_markdown(found.done))
+    for kind, content in live_pictures(found.done, found.figure, found.outcomes).items():
+        folder.write_bytes(f"{PICTURE}.{kind}", content)
+    folder.write_json(PROVENANCE, where)
+    folder.hand_over()
+    return folder, record
+
+
+def runs_of(found: LiveReproduced) -> list[dict[str, Any]]:
+    """Every live run with its verdict, as pages and ``--json`` show it."""
+    return [
+        {
+            "series": series,
+            "x": x,
+            "seed": outcome.live.summary.seed,
+            "verdict": outcome.live.summary.fidelity.verdict,
+            "reasons": list(outcome.live.summary.fidelity.reasons),
+            "audit": list(outcome.audit_failed) or "passed",
+            "attempts": outcome.attempts,
+            "jobs": outcome.live.summary.jobs,
+            "wall_s": outcome.live.summary.wall_s,
+            "replay": outcome.replay_differs or "every decision the same",
+            "commit": _commit(outcome.live),
+            "folder": str(outcome.live.path),
+        }
+        for (series, x), own in found.outcomes.items()
+        for outcome in own
+    ]
+
+
+def _commit(run: Run) -> str | None:
+    code = (run.provenance or {}).get("code", {})
+    return code.get("commit") if isinstance(code, dict) else None

@@ -1,0 +1,403 @@
+"""Quantities that claims are about: numbers computed from a figure's grid, one per seed.
+
+Comparisons are made within each seed, where all series met the same requests (common random
+numbers), so that the interval around them is that of paired differences.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, stdev
+
+Measures = Mapping[str, float]
+"""The values measured in one run, by name, in plain units (shares, seconds, dollars)."""
+
+Values = tuple[float, ...]
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A measure of runs as people read it: ``factor`` times the run's value, in ``unit``."""
+
+    name: str
+    label: str
+    unit: str = ""
+    factor: float = 1.0
+    digits: int = 1
+
+    def __str__(self) -> str:
+        return self.label
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The measures of all runs of a figure, by series and x, in the order of seeds.
+
+    ``exact``: nothing random is in it, so that one seed is enough.
+    """
+
+    runs: Mapping[tuple[str, float], tuple[Measures, ...]]
+    exact: bool = False
+
+    def values(self, measure: Measure, series: str, x: float) -> Values:
+        """One value per seed, in the measure's unit."""
+        return tuple(run[measure.name] * measure.factor for run in self.runs[series, x])
+
+
+@dataclass(frozen=True)
+class Quantity(ABC):
+    """A number per seed. ``subject`` names it without its ``place`` on the x axis."""
+
+    measure: Measure
+
+    @abstractmethod
+    def values(self, grid: Grid) -> Values: ...
+
+    @property
+    @abstractmethod
+    def subject(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def place(self) -> str: ...
+
+    @property
+    def unit(self) -> str:
+        return f" {self.measure.unit}" if self.measure.unit else ""
+
+    @property
+    def digits(self) -> int:
+        return self.measure.digits
+
+    def __str__(self) -> str:
+        return f"{self.subject} at {self.place}"
+
+
+def _points(measure: Measure) -> str:
+    """The unit of a difference: shares differ by percentage points."""
+    return " points" if measure.unit == "%" else f" {measure.unit}" if measure.unit else ""
+
+
+@dataclass(frozen=True)
+class Level(Quantity):
+    """The measure itself."""
+
+    series: str
+    x: float
+
+    def values(self, grid: Grid) -> Values:
+        return grid.values(self.measure, self.series, self.x)
+
+    @property
+    def subject(self) -> str:
+        return f"{self.measure} of {self.series}"
+
+    @property
+    def place(self) -> str:
+        return f"{self.x:g}"
+
+
+@dataclass(frozen=True)
+class _Pair(Quantity):
+    """Two series at the same x."""
+
+    series: str
+    other: str
+    x: float
+
+    def pairs(self, grid: Grid) -> Iterator[tuple[float, float]]:
+        """The values of both, seed by seed."""
+        ones = grid.values(self.measure, self.series, self.x)
+        return zip(ones, grid.values(self.measure, self.other, self.x), strict=True)
+
+    @property
+    def place(self) -> str:
+        return f"{self.x:g}"
+
+
+@dataclass(frozen=True)
+class Difference(_Pair):
+    """The difference of two series at the same x."""
+
+    def values(self, grid: Grid) -> Values:
+        return tuple(a - b for a, b in self.pairs(grid))
+
+    @property
+    def unit(self) -> str:
+        return _points(self.measure)
+
+    @property
+    def subject(self) -> str:
+        return f"{self.measure}, {self.series} − {self.other}"
+
+
+@dataclass(frozen=True)
+class Gain(_Pair):
+    """The gain of one series over another in percent: 100·(a/b − 1)."""
+
+    def values(self, grid: Grid) -> Values:
+        return tuple(percent_more(a, b) for a, b in self.pairs(grid))
+
+    @property
+    def unit(self) -> str:
+        return " %"
+
+    @property
+    def digits(self) -> int:
+        return 1
+
+    @property
+    def subject(self) -> str:
+        return f"{self.measure}, {self.series} over {self.other}"
+
+
+@dataclass(frozen=True)
+class Change(Quantity):
+    """The change of a series from one x to another; ``relative``: in percent of the first."""
+
+    series: str
+    start: float
+    end: float
+    relative: bool = False
+
+    def values(self, grid: Grid) -> Values:
+        pairs = zip(
+            grid.values(self.measure, self.series, self.end),
+            grid.values(self.measure, self.series, self.start),
+            strict=True,
+        )
+        return tuple(percent_more(a, b) if self.relative else a - b for a, b in pairs)
+
+    @property
+    def unit(self) -> str:
+        return " %" if self.relative else _points(self.measure)
+
+    @property
+    def digits(self) -> int:
+        return 1 if self.relative else self.measure.digits
+
+    @property
+    def subject(self) -> str:
+        return f"change in {self.measure} of {self.series}"
+
+    @property
+    def place(self) -> str:
+        return f"{self.start:g} → {self.end:g}"
+
+
+@dataclass(frozen=True)
+class GainGrowth(Quantity):
+    """The growth of one series' gain over another from one x to another, in points."""
+
+    series: str
+    other: str
+    start: float
+    end: float
+
+    def values(self, grid: Grid) -> Values:
+        before = Gain(self.measure, self.series, self.other, self.start).values(grid)
+        after = Gain(self.measure, self.series, self.other, self.end).values(grid)
+        return tuple(b - a for a, b in zip(before, after, strict=True))
+
+    @property
+    def unit(self) -> str:
+        return " points"
+
+    @property
+    def digits(self) -> int:
+        return 1
+
+    @property
+    def subject(self) -> str:
+        return f"growth of the gain in {self.measure}, {self.series} over {self.other}"
+
+    @property
+    def place(self) -> str:
+        return f"{self.start:g} → {self.end:g}"
+
+
+@dataclass(frozen=True)
+class _Curve(Quantity):
+    """A series along ``xs``."""
+
+    series: str
+    xs: tuple[float, ...]
+
+    def curves(self, grid: Grid) -> Iterator[Values]:
+        """Its values along ``xs``, seed by seed."""
+        return zip(*(grid.values(self.measure, self.series, x) for x in self.xs), strict=True)
+
+    @property
+    def unit(self) -> str:
+        return _points(self.measure)
+
+    @property
+    def place(self) -> str:
+        return f"{self.xs[0]:g} … {self.xs[-1]:g}"
+
+
+@dataclass(frozen=True)
+class Spread(_Curve):
+    """The largest less the smallest value that a series has anywhere on ``xs``."""
+
+    def values(self, grid: Grid) -> Values:
+        return tuple(max(curve) - min(curve) for curve in self.curves(grid))
+
+    @property
+    def subject(self) -> str:
+        return f"spread of {self.measure} of {self.series}"
+
+
+@dataclass(frozen=True)
+class LeastStep(_Curve):
+    """The smallest change between neighbours on ``xs``: below 0 where a series ever falls."""
+
+    sign: float = 1.0
+
+    def values(self, grid: Grid) -> Values:
+        return tuple(
+            min(self.sign * (b - a) for a, b in pairwise(curve)) for curve in self.curves(grid)
+        )
+
+    @property
+    def subject(self) -> str:
+        way = "rise" if self.sign > 0 else "fall"
+        return f"least {way} in {self.measure} of {self.series} between neighbours"
+
+
+@dataclass(frozen=True)
+class ShareOf(Quantity):
+    """The share of scenarios in which a quantity exceeds ``threshold``, in percent."""
+
+    scenarios: tuple[Quantity, ...]
+    threshold: float
+
+    def values(self, grid: Grid) -> Values:
+        by_seed = zip(*(scenario.values(grid) for scenario in self.scenarios), strict=True)
+        return tuple(100.0 * sum(v > self.threshold for v in row) / len(row) for row in by_seed)
+
+    @property
+    def unit(self) -> str:
+        return " %"
+
+    @property
+    def digits(self) -> int:
+        return 0
+
+    @property
+    def subject(self) -> str:
+        first = self.scenarios[0]
+        limit = f"{self.threshold:g}{first.unit}"
+        return f"scenarios in which {first.subject} is above {limit}"
+
+    @property
+    def place(self) -> str:
+        return f"{self.scenarios[0].place} … {self.scenarios[-1].place}"
+
+
+@dataclass(frozen=True)
+class BetweenMeasures(Quantity):
+    """The difference of two measures of the same series at the same x."""
+
+    other: Measure
+    series: str
+    x: float
+
+    def values(self, grid: Grid) -> Values:
+        pairs = zip(
+            grid.values(self.measure, self.series, self.x),
+            grid.values(self.other, self.series, self.x),
+            strict=True,
+        )
+        return tuple(a - b for a, b in pairs)
+
+    @property
+    def unit(self) -> str:
+        return " points"
+
+    @property
+    def subject(self) -> str:
+        return f"{self.measure} − {self.other}"
+
+    @property
+    def place(self) -> str:
+        return f"{self.x:g}"
+
+
+@dataclass(frozen=True)
+class Largest(Quantity):
+    """The largest of several quantities, seed by seed."""
+
+    of: tuple[Quantity, ...]
+
+    def values(self, grid: Grid) -> Values:
+        return tuple(max(each) for each in zip(*(q.values(grid) for q in self.of), strict=True))
+
+    @property
+    def unit(self) -> str:
+        return self.of[0].unit
+
+    @property
+    def digits(self) -> int:
+        return self.of[0].digits
+
+    @property
+    def subject(self) -> str:
+        return f"the largest {self.of[0].subject}"
+
+    @property
+    def place(self) -> str:
+        return f"{self.of[0].place} … {self.of[-1].place}"
+
+
+def percent_more(a: float, b: float) -> float:
+    """100·(a/b − 1); infinite over nothing, 0 where both are nothing."""
+    if b == 0:
+        return 0.0 if a == 0 else math.copysign(math.inf, a)
+    return 100.0 * (a / b - 1.0)
+
+
+# -- intervals over seeds -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over ``n`` seeds and half the width of its interval; None with one seed."""
+
+    mean: float
+    half_width: float | None
+    n: int
+
+    def show(self, digits: int = 1) -> str:
+        """``79.3 ± 0.4``; a dash where there is no number."""
+        if math.isnan(self.mean):
+            return "–"
+        if math.isinf(self.mean):
+            return "∞" if self.mean > 0 else "-∞"
+        text = f"{self.mean:,.{digits}f}"
+        return text if self.half_width is None else f"{text} ± {self.half_width:,.{digits}f}"
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """Student's interval around the mean of independent values.
+
+    Of paired differences it is the paired t interval: policies that met the same requests differ
+    far less than their means vary from seed to seed.
+    """
+    if not values:
+        return Estimate(math.nan, None, 0)
+    endless = [value for value in values if not math.isfinite(value)]
+    if endless:
+        # A ratio to nothing, for one: no interval around it.
+        return Estimate(endless[0], None, len(values))
+    if len(values) == 1:
+        return Estimate(values[0], None, 1)
+    from scipy.stats import t
+
+    quantile = float(t.ppf((1 + CONFIDENCE) / 2, len(values) - 1))
+    return Estimate(fmean(values), quantile * stdev(values) / math.sqrt(len(values)), len(values))

@@ -1,0 +1,208 @@
+"""JSA's Figure 4: system reward against jobs, VMs, deadlines and speed-up (simulated)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from reproductions.claim_checks import Check, Claim, alike, falls, more, rises
+from reproductions.configuration import RunConfiguration, Variant, settings
+from reproductions.extractors import REWARD_METRICS
+from reproductions.grid_quantities import Measure
+from reproductions.published_figure import Figure, Panel
+
+JSA, SIMPLE, EDF, OKTOPUS, PSP = "JSA", "SimpleJSA", "EDF", "Oktopus", "PS-P"
+POLICIES = {JSA: "jsa", SIMPLE: "simple-jsa", EDF: "edf", OKTOPUS: "oktopus-batch", PSP: "ps-p"}
+FOUR = (JSA, EDF, OKTOPUS, PSP)
+Trend = Callable[[Measure, str, tuple[float, ...]], tuple[Check, ...]]
+
+PUBLISHED_RUNS = 20
+TRACE = "FB-2009_samples_24_times_1hr_0.tsv.gz"
+JOBS = 2500.0
+
+REWARD = Measure("reward", "system reward ratio", "%", 100.0)
+MET = Measure("met", "jobs within deadline", "%", 100.0)
+RAN = Measure("ran_s", "mean running time", "s")
+
+
+@dataclass(frozen=True)
+class Size:
+    """A data centre and its share of the published number of jobs."""
+
+    fanout: tuple[int, int, int]
+    jobs: float
+    words: str
+
+
+FULL = Size((2, 20, 40), 1.0, "1,600 machines, 6,400 VM slots, 5:1 at racks and above; 5 batches")
+QUICK = Size((2, 5, 40), 0.25, "400 machines, 1,600 VM slots, a quarter of the jobs; 5 batches")
+
+
+def _run(
+    series: str, seed: int, *, quick: bool, jobs: float = JOBS, **workload: object
+) -> RunConfiguration:
+    """The run of a series with values of the workload section in place of the file's."""
+    size = QUICK if quick else FULL
+    count = round(jobs * size.jobs)
+    variant = Variant(
+        "jsa/jsa-simulations.yaml",
+        POLICIES[series],
+        (("topology.fanout", str(list(size.fanout))), *settings(jobs=count, **workload)),
+    )
+    seconds = 3.0 * (2.0 if series == PSP else 1.0) * count / JOBS
+    return RunConfiguration(variant, seed, REWARD_METRICS, seconds, TRACE)
+
+
+def order(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
+    """The order of the policies, the same in Figures 4 and 5 (a) to (c)."""
+    return (
+        Claim(
+            "JSA has a higher reward ratio than PS-P, Oktopus and EDF",
+            "JSA > all",
+            more(reward, JSA, (PSP, OKTOPUS, EDF), xs),
+        ),
+        Claim(
+            "Oktopus and PS-P perform similarly",
+            "Oktopus ≈ PS-P",
+            alike(reward, OKTOPUS, PSP, xs, 5.0),
+            interpretation="within 5 points",
+        ),
+        Claim(
+            "PS-P, Oktopus and EDF perform similarly",
+            "Oktopus ≈ PS-P ≈ EDF",
+            alike(reward, EDF, OKTOPUS, xs, 5.0) + alike(reward, EDF, PSP, xs, 5.0),
+            interpretation="EDF within 5 points of the other two",
+        ),
+        Claim(
+            "EDF has a lower reward ratio than Oktopus and PS-P",
+            "EDF < Oktopus, PS-P",
+            more(reward, OKTOPUS, (EDF,), xs) + more(reward, PSP, (EDF,), xs),
+            remark="EDF takes short jobs first, which favours it (decisions 0462, 0467); on few "
+            "machines, kept strictly to its order, it is behind all the same (0469, 0470)",
+        ),
+    )
+
+
+def _trend(
+    claim: str, published: str, trend: Trend, reward: Measure, xs: tuple[float, ...]
+) -> Claim:
+    """The trend of the reward ratio along a curve, under all four."""
+    checks = tuple(check for series in FOUR for check in trend(reward, series, xs))
+    return Claim(f"{claim}, under all four", published, checks)
+
+
+def of_counts(
+    reward: Measure, xs: tuple[float, ...], ordered: tuple[float, ...]
+) -> tuple[Claim, ...]:
+    """Figures 4(a) and 5(a); ``ordered``: where there are enough jobs for an order."""
+    fewer = "The more jobs, the lower the reward ratio"
+    return (*order(reward, ordered), _trend(fewer, "all fall", falls, reward, xs))
+
+
+def of_sizes(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
+    """Figures 4(b) and 5(b)."""
+    smaller = "The larger the jobs, the lower the reward ratio"
+    return (*order(reward, xs), _trend(smaller, "all fall", falls, reward, xs))
+
+
+def of_deadlines(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
+    """Figures 4(c) and 5(c)."""
+    later = "Later deadlines raise the reward ratio"
+    return (*order(reward, xs), _trend(later, "all rise", rises, reward, xs))
+
+
+def of_speedups(reward: Measure, ran: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
+    """Figures 4(d) and 5(d)."""
+    return (
+        Claim(
+            "JSA has a higher reward ratio than SimpleJSA at every speed-up ratio",
+            "JSA > SimpleJSA",
+            more(reward, JSA, (SIMPLE,), xs),
+            remark="at 0.01 a step of bandwidth is worth 1 % of the time: little to shorten",
+        ),
+        Claim("Shortening jobs shortens them", "JSA < SimpleJSA", more(ran, SIMPLE, (JSA,), xs)),
+    )
+
+
+_simulated = partial(Figure, size=FULL.words, quick_size=QUICK.words, seeds=PUBLISHED_RUNS)
+
+COUNTS = (500.0, 1000.0, 1500.0, 2000.0, 2500.0)
+
+
+def _counted(series: str, x: float, seed: int, quick: bool) -> RunConfiguration:
+    return _run(series, seed, quick=quick, jobs=x)
+
+
+FIGURE_4A = _simulated(
+    name="jsa-fig4a",
+    title="The number of jobs",
+    source="JSA, Fig. 4(a)",
+    x_label="jobs (1,600 machines)",
+    xs=COUNTS,
+    series=FOUR,
+    configuration=_counted,
+    panels=(Panel(REWARD), Panel(MET)),
+    claims=of_counts(REWARD, COUNTS, COUNTS[2:]),
+    also=(RAN,),
+)
+
+MEAN_VMS = (15.0, 20.0, 25.0, 30.0, 35.0)
+
+
+def _sized(series: str, x: float, seed: int, quick: bool) -> RunConfiguration:
+    return _run(series, seed, quick=quick, vms=x)
+
+
+FIGURE_4B = _simulated(
+    name="jsa-fig4b",
+    title="VMs per job, in stratified samples of the trace",
+    source="JSA, Fig. 4(b)",
+    x_label="VMs per job on average",
+    xs=MEAN_VMS,
+    series=FOUR,
+    configuration=_sized,
+    panels=(Panel(REWARD), Panel(MET)),
+    claims=of_sizes(REWARD, MEAN_VMS),
+    also=(RAN,),
+)
+
+BOUNDS = (3.0, 4.0, 5.0, 6.0, 7.0)
+
+
+def _due(series: str, x: float, seed: int, quick: bool) -> RunConfiguration:
+    return _run(series, seed, quick=quick, deadline_factor=f"[2, {x:g}]")
+
+
+FIGURE_4C = _simulated(
+    name="jsa-fig4c",
+    title="The upper bound of the deadline factor",
+    source="JSA, Fig. 4(c)",
+    x_label="deadline factor, at most (at least 2)",
+    xs=BOUNDS,
+    series=FOUR,
+    configuration=_due,
+    panels=(Panel(REWARD), Panel(MET)),
+    claims=of_deadlines(REWARD, BOUNDS),
+    also=(RAN,),
+)
+
+ALPHAS = (0.01, 0.04, 0.07, 0.10, 0.13)
+
+
+def _sped(series: str, x: float, seed: int, quick: bool) -> RunConfiguration:
+    return _run(series, seed, quick=quick, speedup=f"[{x}, {x}]")
+
+
+FIGURE_4D = _simulated(
+    name="jsa-fig4d",
+    title="The speed-up ratio, with and without shortening jobs",
+    source="JSA, Fig. 4(d)",
+    x_label="speed-up ratio α of every job",
+    xs=ALPHAS,
+    series=(JSA, SIMPLE),
+    configuration=_sped,
+    panels=(Panel(REWARD), Panel(RAN)),
+    claims=of_speedups(REWARD, RAN, ALPHAS),
+    also=(MET,),
+)

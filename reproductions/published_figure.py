@@ -1,0 +1,145 @@
+"""A published figure as data: its sweep, series, measures and claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from reproductions.claim_checks import Claim, JudgedClaim
+from reproductions.grid_quantities import Estimate, Grid, Measure, Measures, estimate
+
+Point = tuple[str, float]
+"""A series and an x."""
+
+
+class Configuration(Protocol):
+    """One computation behind a point of a figure, for one series and one seed.
+
+    An implementation is a frozen dataclass of plain values, so that it can be hashed, pickled and
+    written down. ``run`` is pure but for stopwatches: equal configurations give equal results.
+    """
+
+    def run(self) -> Measures:
+        """Computes the measures, always under the same names."""
+        ...
+
+    def cost(self) -> float:
+        """An estimate of the computing time, in a unit that a figure's configurations share."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything that the result depends on but the sources."""
+        ...
+
+    def __hash__(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One of a figure's plots: a measure, and the values that the paper's text gives for it.
+
+    ``shown``: the series in the picture, by default all, and ``subject`` what these have in
+    common. ``limits``: the ends of the y axis.
+    """
+
+    measure: Measure
+    published: Mapping[Point, float] = field(default_factory=dict)
+    shown: tuple[str, ...] = ()
+    limits: tuple[float, float] | None = None
+    subject: str = ""
+
+
+@dataclass(frozen=True)
+class SeriesStyle:
+    """A series' number of colour and mark, its number of line, and its name in legends."""
+
+    colour: int
+    line: int
+    label: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnyFigure:
+    """A published figure and its paper's claims, however its points come about.
+
+    Series go by their labels. ``exact``: nothing random is in it, so that one seed says all.
+    ``size`` and ``quick_size``: what is run, in words. ``also``: measures that are written down and
+    not plotted; ``printed``: those whose values the command shows beside the claims. ``seeds``: the
+    default number of runs in full size. ``styles`` of series:
+    by default each has a colour of its own.
+    """
+
+    name: str
+    title: str
+    source: str
+    x_label: str
+    xs: tuple[float, ...]
+    series: tuple[str, ...]
+    panels: tuple[Panel, ...]
+    claims: tuple[Claim, ...]
+    also: tuple[Measure, ...] = ()
+    printed: tuple[Measure, ...] = ()
+    size: str = ""
+    quick_size: str = ""
+    exact: bool = False
+    seeds: int = 3
+    styles: Mapping[str, SeriesStyle] = field(default_factory=dict)
+
+    @property
+    def tables(self) -> tuple[Panel, ...]:
+        """Everything that is written down, each measure once: the plotted ones first."""
+        shown: dict[str, Panel] = {}
+        for panel in (*self.panels, *(Panel(measure) for measure in self.also)):
+            shown.setdefault(panel.measure.name, panel)
+        return tuple(shown.values())
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        return tuple((series, x) for x in self.xs for series in self.series)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure(AnyFigure):
+    """A simulated figure. ``configuration(series, x, seed, quick)`` is the run behind a point."""
+
+    configuration: Callable[[str, float, int, bool], Configuration]
+
+    def configurations(self, seeds: int, *, quick: bool) -> dict[Point, tuple[Configuration, ...]]:
+        """The runs behind every point, one for each of the seeds 1 … ``seeds``."""
+        used = range(1, (1 if self.exact else seeds) + 1)
+        return {
+            (series, x): tuple(self.configuration(series, x, seed, quick) for seed in used)
+            for series, x in self.points
+        }
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """A figure with the measures of all its runs."""
+
+    figure: AnyFigure
+    seeds: int
+    quick: bool
+    grid: Grid
+
+    @classmethod
+    def of(
+        cls, figure: Figure, seeds: int, results: Mapping[Configuration, Measures], *, quick: bool
+    ) -> Reproduced:
+        points = figure.configurations(seeds, quick=quick)
+        runs = {point: tuple(results[one] for one in own) for point, own in points.items()}
+        n = 1 if figure.exact else seeds
+        return cls(figure, n, quick, Grid(runs, figure.exact))
+
+    def estimate(self, measure: Measure, series: str, x: float) -> Estimate:
+        return estimate(self.grid.values(measure, series, x))
+
+    @property
+    def judged(self) -> tuple[JudgedClaim, ...]:
+        return tuple(claim.judge(self.grid) for claim in self.figure.claims)
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time of all its runs, where they measure it as ``cpu_s``."""
+        return sum(run.get("cpu_s", 0.0) for own in self.grid.runs.values() for run in own)

@@ -1,0 +1,150 @@
+"""Reproduced figures as JSON and as Markdown tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from reproductions.claim_checks import JudgedClaim
+from reproductions.grid_quantities import Estimate
+from reproductions.published_figure import Panel, Reproduced
+
+FORMAT = 2
+MOST_COLUMNS = 6
+MARKS = {
+    "reproduced": "reproduced",
+    "not reproduced": "**not reproduced**",
+    "inconclusive": "inconclusive",
+}
+
+
+def to_json(done: Reproduced, command: list[str], where: Mapping[str, Any]) -> dict[str, Any]:
+    """``results.json``: every point with its interval and its values by seed, every verdict.
+
+    Of ``where`` (provenance) the commit and the machine are taken.
+    """
+    figure = done.figure
+    return {
+        "format": FORMAT,
+        "name": figure.name,
+        "title": figure.title,
+        "source": figure.source,
+        "command": command,
+        "code": where["code"],
+        "machine": {k: where["machine"][k] for k in ("cpu_model", "cpus", "memory_bytes")},
+        "size": "quick" if done.quick else "full",
+        "simulated": figure.quick_size if done.quick else figure.size,
+        "seeds": done.seeds,
+        "cpu_s": round(done.cpu_s, 1),
+        "x": figure.x_label,
+        "measures": [_panel(done, panel) for panel in figure.tables],
+        "claims": [_claim(judged) for judged in done.judged],
+    }
+
+
+def _panel(done: Reproduced, panel: Panel) -> dict[str, Any]:
+    measure = panel.measure
+    return {
+        "name": measure.name,
+        "label": measure.label,
+        "unit": measure.unit,
+        "points": [
+            {
+                "series": series,
+                "x": x,
+                **_estimate(done.estimate(measure, series, x)),
+                "by_seed": [_finite(v) for v in done.grid.values(measure, series, x)],
+                "published": panel.published.get((series, x)),
+            }
+            for series, x in done.figure.points
+        ],
+    }
+
+
+def _claim(judged: JudgedClaim) -> dict[str, Any]:
+    return {
+        "claim": judged.claim.text,
+        "published": judged.claim.published,
+        "ours": judged.ours,
+        "verdict": judged.verdict,
+        "rule": judged.claim.rule,
+        "interpretation": judged.claim.interpretation,
+        "remark": judged.claim.remark,
+        "checks": [
+            {
+                "quantity": str(check.check.quantity),
+                "unit": check.check.quantity.unit.strip(),
+                "band": str(check.check.band),
+                **_estimate(check.found),
+                "verdict": check.verdict,
+            }
+            for check in judged.checks
+        ],
+    }
+
+
+def _estimate(found: Estimate) -> dict[str, Any]:
+    half = None if found.half_width is None else _finite(found.half_width)
+    return {"mean": _finite(found.mean), "half_width": half}
+
+
+def _finite(value: float) -> float | None:
+    """Nine digits of a value; JSON has no infinity."""
+    return float(f"{value:.9g}") if math.isfinite(value) else None
+
+
+def to_markdown(done: Reproduced) -> str:
+    """Claims with their verdicts, then a table of points for each measure."""
+    figure = done.figure
+    seeds = "nothing random" if figure.exact else f"{done.seeds} seed{'s' * (done.seeds > 1)}"
+    size = figure.quick_size if done.quick else figure.size
+    parts = [f"# {figure.name}: {figure.title}", f"{figure.source}. {size}; {seeds}."]
+    parts.append(claims_table(done))
+    parts += [f"## {p.measure.label}\n\n{points_table(done, p)}" for p in figure.tables]
+    return "\n\n".join(parts) + "\n"
+
+
+def claims_table(done: Reproduced) -> str:
+    """One line per claim."""
+    lines = ["| claim | published | ours | verdict |", "|---|---|---|---|"]
+    for judged in done.judged:
+        meant = f" ({judged.claim.interpretation})" if judged.claim.interpretation else ""
+        texts = (
+            judged.claim.text + meant,
+            judged.claim.published,
+            judged.ours,
+            MARKS[judged.verdict],
+        )
+        lines.append(f"| {' | '.join(text.replace('|', '∣') for text in texts)} |")
+    return "\n".join(lines)
+
+
+def points_table(done: Reproduced, panel: Panel) -> str:
+    """The points in Markdown."""
+    header, *rows = points_rows(done, panel)
+    lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def points_rows(done: Reproduced, panel: Panel) -> list[list[str]]:
+    """A header and a row per x, a column per series; many series go downwards instead.
+
+    The published value stands in brackets.
+    """
+    figure, measure = done.figure, panel.measure
+    unit = f" [{measure.unit}]" if measure.unit else ""
+    rows = [
+        [f"{x:g}", *(_shown(done, panel, series, x) for series in figure.series)] for x in figure.xs
+    ]
+    if len(figure.series) <= MOST_COLUMNS:
+        return [[figure.x_label, *(series + unit for series in figure.series)], *rows]
+    turned = [list(row) for row in zip(["", *figure.series], *rows, strict=True)]
+    turned[0][0] = f"{measure.label}{unit}; {figure.x_label}:"
+    return turned
+
+
+def _shown(done: Reproduced, panel: Panel, series: str, x: float) -> str:
+    text = done.estimate(panel.measure, series, x).show(panel.measure.digits)
+    published = panel.published.get((series, x))
+    return text if published is None else f"{text} (published {published:g})"

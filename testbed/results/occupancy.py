@@ -1,0 +1,98 @@
+"""Slots and servers' uplinks in use over time, from a run's events."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from testbed import events
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """A job's time on its servers without a break: slots (VMs times cores) and uplink bandwidth."""
+
+    job_id: str
+    since_s: float
+    until_s: float
+    n_slots: int
+    uplink_bps: int
+
+
+class Occupancy:
+    """Event sink that records every stay, and a meter of what best-effort jobs send.
+
+    Reserved jobs count with what they reserve on the servers' own uplinks: a reserved transfer is
+    always limited by its bandwidth, so that is what they send. Memory: a stay per start and per
+    resumption.
+    """
+
+    def __init__(self) -> None:
+        self.stays: list[Stay] = []
+        self._sent: list[tuple[float, float, float]] = []
+        self._lower: Sequence[int] = ()
+        self._n_servers = 0
+        self._slots: dict[str, int] = {}
+        self._uplinks: dict[str, int] = {}
+        self._since: dict[str, float] = {}
+
+    def __call__(self, event: events.Event) -> None:
+        match event:
+            case events.RunStarted(topology=topology):
+                self._lower, self._n_servers = topology["links"]["lower"], len(topology["slots"])
+            case events.JobSubmitted(job=job):
+                self._slots[str(job["id"])] = int(job["n_vms"]) * int(job.get("cores", 1))
+            case events.JobReserved():
+                self._uplinks[event.job_id] = self._uplink_bps(event.links)
+            case events.JobStarted() | events.JobResumed():
+                self._enter(event.job_id, event.t)
+            case events.JobMigrated():
+                self._leave(event.job_id, event.t)
+                self._uplinks[event.job_id] = self._uplink_bps(event.links)
+                self._enter(event.job_id, event.t)
+            case events.JobRescaled():
+                running = event.job_id in self._since
+                self._leave(event.job_id, event.t)
+                self._uplinks[event.job_id] = self._uplink_bps(event.links)
+                if running:
+                    self._enter(event.job_id, event.t)
+            case events.JobPreempted() | events.JobEnded():
+                self._leave(event.job_id, event.t)
+            case _:
+                pass
+
+    def sent(self, since_s: float, until_s: float, bps: float) -> None:
+        """Records what best-effort jobs sent up the servers' links in a stretch of time."""
+        self._sent.append((since_s, until_s, bps))
+
+    def slot_s(self, until_s: float = math.inf) -> float:
+        """Slot seconds held before ``until_s``."""
+        stays = self.stays
+        return sum(s.n_slots * _before(s.since_s, s.until_s, until_s) for s in stays)
+
+    def uplink_bits(self, until_s: float = math.inf) -> float:
+        """Bits that left servers by their uplinks before ``until_s``."""
+        stays = self.stays
+        reserved = sum(s.uplink_bps * _before(s.since_s, s.until_s, until_s) for s in stays)
+        return reserved + sum(bps * _before(a, b, until_s) for a, b, bps in self._sent)
+
+    def _uplink_bps(self, links: Iterable[Sequence[int]]) -> int:
+        """Directed links with an even number lead up; a server's own has it at its lower end."""
+        lower, servers = self._lower, self._n_servers
+        return sum(bps for link, bps in links if link % 2 == 0 and lower[link // 2] < servers)
+
+    def _enter(self, job_id: str, now_s: float) -> None:
+        self._leave(job_id, now_s)
+        self._since[job_id] = now_s
+
+    def _leave(self, job_id: str, now_s: float) -> None:
+        since_s = self._since.pop(job_id, None)
+        if since_s is not None:
+            uplink_bps = self._uplinks.get(job_id, 0)
+            self.stays.append(Stay(job_id, since_s, now_s, self._slots[job_id], uplink_bps))
+
+
+def _before(since_s: float, until_s: float, limit_s: float) -> float:
+    """The part of an interval before a moment, in seconds."""
+    return min(until_s, limit_s) - min(since_s, limit_s)

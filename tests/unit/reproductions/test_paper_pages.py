@@ -1,0 +1,68 @@
+"""The papers' pages say what the values beside them say, by today's rules."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reproductions import catalogue, paper_pages
+from reproductions.claim_checks import Claim, more
+from reproductions.grid_quantities import Level
+from reproductions.paper_pages import compact, generated_parts, restored, take_in, updated
+from reproductions.published_figure import Reproduced
+from reproductions.result_tables import to_json
+from tests.support.made_figures import YIELD, figure
+
+PAGES = Path(__file__).parents[3] / "docs" / "papers"
+WHERE = {
+    "code": {"commit": "0123456789abcdef"},
+    "machine": {"cpu_model": "a", "cpus": 2, "memory_bytes": 1},
+}
+RIGHT = Claim("b is above a", "b > a", more(YIELD, "b", ("a",), [1.0, 2.0]))
+
+
+def made() -> Reproduced:
+    one = figure(RIGHT)
+    results = {c: c.run() for own in one.configurations(2, quick=False).values() for c in own}
+    return Reproduced.of(one, 2, results, quick=False)
+
+
+def test_pages_are_what_their_values_say() -> None:
+    for name, generated in generated_parts(PAGES).items():
+        text = (PAGES / f"{name}.md").read_text("utf-8")
+        assert updated(text, generated) == text, "run python -m reproductions.paper_pages"
+
+
+def test_values_come_back_as_they_were() -> None:
+    done = made()
+    record = json.loads(compact(to_json(done, [], WHERE)))
+    back = restored(done.figure, record)
+    level = Level(YIELD, "b", 2.0)
+    assert level.values(back.grid) == pytest.approx(level.values(done.grid))
+    assert [judged.verdict for judged in back.judged] == ["reproduced"]
+
+
+def test_verdicts_are_judged_when_the_page_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = made()
+    out = tmp_path / "out" / "made-fig1"
+    out.mkdir(parents=True)
+    (out / "results.json").write_text(json.dumps(to_json(done, [], WHERE)))
+    (out / "figure.svg").write_text("<svg> \n</svg>")
+    monkeypatch.setattr(paper_pages, "paper_of", lambda _: "jsa")
+    for module in (catalogue, paper_pages):
+        monkeypatch.setattr(module, "FIGURES", {"made-fig1": done.figure})
+    assert take_in(tmp_path / "out", tmp_path) == ["made-fig1"]
+    assert "| b is above a | b > a |" in generated_parts(tmp_path)["jsa"]
+    assert "**not reproduced**" not in generated_parts(tmp_path)["jsa"]
+    wrong = figure(Claim("a is above b", "a > b", more(YIELD, "a", ("b",), [1.0])))
+    monkeypatch.setattr(paper_pages, "FIGURES", {"made-fig1": wrong})
+    assert "**not reproduced**" in generated_parts(tmp_path)["jsa"]
+
+
+def test_a_page_without_its_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match="has no"):
+        updated("nothing here", "results")
