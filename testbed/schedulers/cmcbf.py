@@ -70,6 +70,10 @@ class Cmcbf:
         # True where a job of that tier ended at this instant: decided about when all of them have.
         self._foreground_left = self._background_left = False
 
+    @property
+    def tiers(self) -> tuple[TierCapacity, TierCapacity]:
+        return self._foreground, self._background
+
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
         nodes = self._nodes or self._meet(view)
         if isinstance(event, Arrived):
