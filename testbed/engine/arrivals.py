@@ -1,4 +1,4 @@
-"""Who comes next: jobs in order of submission, read one after the other, and those that follow."""
+"""Jobs in order of submission, read one after the other, and those that follow others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Arrivals:
     """Jobs by time of submission, then by id; ``next`` is the first of them, None at the end.
 
     A job with ``after`` comes when that one has left, and not before its own time. The jobs of a
-    :class:`~jobs.request.JobStream` or an iterator are met one by one as the run goes on; any
+    :class:`~jobs.request.JobStream` or an iterator are read one by one during the run; any
     other jobs may be in any order.
     """
 
@@ -31,7 +31,7 @@ class Arrivals:
         self._choose()
 
     def before(self, at_s: float, priority: int, key: str) -> bool:
-        """Whether ``next`` comes before something else that is due."""
+        """True where ``next`` comes before something else that is due."""
         job = self.next
         return job is not None and (job.submit_s, int(EventPriority.ARRIVAL), job.id) < (
             at_s,

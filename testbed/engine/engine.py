@@ -1,8 +1,8 @@
-"""One event loop for every policy and every world.
+"""One event loop for every policy and every backend.
 
 The engine owns the order of things (at equal times: ends, then starts, then arrivals, then by id),
 the ledgers, and the event stream. It asks the policy what to do, checks every placement with the
-independent capacity check, books it, and only then tells the world.
+independent capacity check, books it, and only then tells the backend.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Sink = Callable[[events.Event], None]
 
 
 class Engine:
-    """Runs one policy over one set of jobs in one world.
+    """Runs one policy over one set of jobs in one backend.
 
     ``jobs``: see :class:`~testbed.engine.arrivals.Arrivals`. A job that has ended is forgotten
     after the step that it ended in, so that a million of them need no more memory than those that
@@ -82,7 +82,7 @@ class Engine:
 
     @property
     def listening(self) -> bool:
-        """Whether anybody hears the events, the reasons for waiting among them."""
+        """True where somebody receives the events, the reasons for waiting among them."""
         return self._sink is not None
 
     @property
@@ -91,7 +91,7 @@ class Engine:
         return self.reservations.foreground
 
     def waiting_by_arrival(self) -> tuple[str, ...]:
-        """Who waits, preempted jobs at their old place."""
+        """Waiting jobs, preempted ones at their old place."""
         if self._out_of_order:
             order = sorted(self.waiting, key=lambda job_id: self.jobs[job_id].order)
             self.waiting = dict.fromkeys(order)
@@ -131,7 +131,9 @@ class Engine:
             self._complete_all(completions)
         elif until is None:
             stuck = ", ".join(self.running)
-            raise RunFailed(f"the world has nothing left to wait for, yet these jobs run: {stuck}")
+            raise RunFailed(
+                f"the backend has nothing left to wait for, yet these jobs run: {stuck}"
+            )
         else:
             at_s = self.backend.now_s()
             self._advance(at_s if at_s > until else until)
@@ -144,14 +146,14 @@ class Engine:
         # Not before: the policy is in the middle of saying what else is to be done.
         while self._unstarted:
             job_id = self._unstarted.pop(0)
-            self._ask(act.Ended(job_id, "killed", more=bool(self._unstarted)))
+            self._ask(act.Ended(job_id, "killed", more_at_this_time=bool(self._unstarted)))
         # What was due of jobs that have left is waited for by nobody: a run ends with its last job.
         while timeline and self._stale(*timeline[0]):
             heapq.heappop(timeline)
         return True
 
     def _stale(self, _: float, priority: int, key: str, epoch: int) -> bool:
-        """Whether an entry of the timeline concerns nobody any more."""
+        """True where an entry of the timeline concerns no job any more."""
         if priority == EventPriority.WAKE:
             return False
         job = self.jobs.get(key)
@@ -185,7 +187,7 @@ class Engine:
     def _ask(self, event: act.PolicyEvent) -> None:
         does = self._does
         for action in self.policy.decide(self._view, event):
-            # Decided together with a start that the world could not make.
+            # Decided together with a start that the backend could not make.
             if self._unstarted and getattr(action, "job_id", None) in self._unstarted:
                 continue
             does[type(action)](action)
@@ -211,7 +213,7 @@ class Engine:
     def _complete_all(self, completions: list[Completion]) -> None:
         """Take in all of them before the policy hears of the first.
 
-        The world is done with every one: what a policy decided on hearing of the first might be
+        The backend is done with every one: what a policy decided on hearing of the first might be
         about the second, though that ended a moment later.
         """
         gone: list[act.Ended] = []
@@ -225,12 +227,12 @@ class Engine:
                 self._end(job, done.outcome, done.reason, done.measured_s, detail)
                 gone.append(act.Ended(done.job_id, done.outcome))
         for ended in gone[:-1]:
-            self._ask(ended._replace(more=True))
+            self._ask(ended._replace(more_at_this_time=True))
         for last in gone[-1:]:
             self._ask(last)
 
     def _price(self, done: Completion) -> dict[str, float]:
-        """What a job costs its tenant; nothing where the policy charges nothing or it was late."""
+        """The price of a job; none where the policy charges nothing or the job was late."""
         request = self.jobs[done.job_id].request
         due_s = request.deadline_at_s
         # Rounding of a sum of floats decides no deadline.
@@ -271,7 +273,7 @@ class Engine:
             self._coming.after(job_id, self.now_s)
 
     def _abandon(self, reason: str) -> None:
-        # The world may have told of later than the last decision; one that is gone says nothing.
+        # The backend may be later than the last decision; one that is gone cannot be asked.
         with suppress(RunFailed, OSError):
             self._advance(self.backend.now_s())
         for job in self.jobs.values():
@@ -318,7 +320,7 @@ class Engine:
         self._launch(job, job.placed())
 
     def _reserved(self, job: JobState, start_s: float, end_s: float | None) -> events.JobReserved:
-        """What a job has been promised."""
+        """The event of a job's reservation, with its estimate."""
         request, rate_bps, placement = job.request, job.rate_bps, job.placed()
         best_effort = request.is_best_effort(rate_bps)
         return events.JobReserved(
@@ -413,7 +415,7 @@ class Engine:
         self._emit(events.JobResumed(self.now_s, action.job_id, action.tier, action.cost_s, end_s))
 
     def _migrate(self, action: act.Migrate) -> None:
-        """Put a preempted or running job on (other) nodes and let it go on."""
+        """Put a preempted or running job on (other) nodes and resume it there."""
         job_id, placement = action.job_id, action.placement
         job = self._require(job_id, "preempted", "running")
         if job.phase == "running":

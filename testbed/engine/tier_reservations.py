@@ -222,7 +222,7 @@ class Reservations:
         self._datacentre = datacentre
         self._policy = policy
         self.now_s = 0.0
-        # Whether any tier has a calendar, whose past is to be forgotten as time goes on.
+        # True where any tier has a ledger, whose past is to be forgotten.
         self.dated = False
         self._foreground = TierReservations(datacentre, self._begin_calendar)
         self._background: TierReservations | None = None

@@ -203,7 +203,7 @@ class AvailabilityList:
         heapq.heapify(heap)
 
     def _entry(self, k: int, host: int) -> tuple[float, int, int] | None:
-        """What stands for a host among those that have k cores first; None: it is not there."""
+        """Heap entry of a host among those that have k cores first; None: it has none."""
         row = self.row(host)
         if k > len(row.available_s):
             return None

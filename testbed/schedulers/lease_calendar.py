@@ -107,7 +107,7 @@ def greatest_uses(bookings: Iterable[Booking], start_s: float, end_s: float) -> 
 
 
 class Calendar:
-    """What is booked on hosts of ``cores`` and ``memory_mib`` (shapes ``(hosts,)``)."""
+    """Bookings on hosts of ``cores`` and ``memory_mib`` (shapes ``(hosts,)``)."""
 
     def __init__(self, cores: IntArray, memory_mib: IntArray, slot_s: float) -> None:
         if not (math.isfinite(slot_s) and slot_s > 0):
@@ -161,7 +161,7 @@ class Calendar:
     def fits(
         self, host: int, start_s: float, end_s: float, wanted: Use, *, firm: bool = False
     ) -> bool:
-        """Whether a host has ``wanted`` free throughout ``[start_s, end_s)``."""
+        """True where a host has ``wanted`` free throughout ``[start_s, end_s)``."""
         cores = int(self.cores[host]) - wanted.cores
         memory = int(self.memory_mib[host]) - wanted.memory_mib
         return min(cores, memory) >= 0 and all(

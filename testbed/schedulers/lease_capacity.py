@@ -73,12 +73,12 @@ class Lease:
 
     @property
     def each(self) -> Use:
-        """What one of its VMs takes."""
+        """Cores and memory of one of its VMs."""
         return Use(self.request.demand.cores, self.request.demand.memory_mib)
 
     @property
     def asks(self) -> str:
-        """What it asks for, in words."""
+        """Its demand, in words."""
         cores, memory = self.each
         vms = f"{self.request.n_vms} × " if self.request.n_vms > 1 else ""
         return f"{vms}{cores_text(cores)}" + (f" and {memory} MiB" if memory else "")
@@ -116,7 +116,7 @@ class LeaseCapacity:
         self._most_vms: dict[Use, int] = {}
 
     def most_vms(self, each: Use) -> int:
-        """How many VMs of a size the empty data centre holds."""
+        """Number of VMs of a size that the empty data centre holds."""
         if each not in self._most_vms:
             fit = self.calendar.cores // each.cores
             if each.memory_mib:

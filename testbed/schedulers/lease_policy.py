@@ -135,7 +135,7 @@ def no_room_at(capacity: LeaseCapacity, lease: Lease, start_s: float) -> str:
 
 
 def _left(capacity: LeaseCapacity, lease: Lease, start_s: float) -> str:
-    """What the emptiest host has free beside leases that cannot be preempted, in words."""
+    """Free capacity of the emptiest host beside leases that cannot be preempted, in words."""
     end_s = start_s + lease.remaining_s
     calendar = capacity.calendar
     host = calendar.emptiest(start_s, end_s, firm=True)

@@ -1,8 +1,8 @@
 """MBFCBS: modified best fit with capacity based scheduling of leases (Algorithm 1).
 
 Advance reservations (AR) are accepted for their start or rejected on arrival; immediate leases (IM)
-start on arrival or are rejected; best-effort leases (BE) start when there is room, give way to both
-once, and go on afterwards. The readings of the text are docs/decisions/0441 to 0443.
+start on arrival or are rejected; best-effort leases (BE) start when there is room, are preempted by
+both once, and resume afterwards.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Mbfcbs(LeasePolicy):
     # -- preemption ---------------------------------------------------------------------------
 
     def _take(self, lease: Lease, start_s: float) -> bool:
-        """Lines 22 to 32: place a firm lease where best-effort leases with flag 1 give way."""
+        """Lines 22 to 32: place a firm lease where best-effort leases with flag 1 are preempted."""
         if not self.settings.preemption:
             return False
         victims = self.capacity.place_over(lease, start_s)
@@ -175,7 +175,7 @@ GREEDY = Settings(preemption=False, earliest=False, depth=1)
 POLICIES = (
     PolicyKind(
         "mbfcbs",
-        "leases: best fit by capacity; best effort gives way once to AR and IM",
+        "leases: best fit by capacity; best effort is preempted once by AR and IM",
         lambda _, settings: Mbfcbs(settings),
         Settings,
         leases=True,

@@ -66,7 +66,7 @@ class Priorities:
 
 @dataclass
 class _Host:
-    """What is free on a host now, and who runs there with how many VMs."""
+    """Free capacity of a host now, and the leases that run there."""
 
     cores: int
     memory_mib: int
@@ -130,8 +130,8 @@ class Priority:
             self._actions.append(Reject(lease.id, refusal))
         elif wanted_s is not None and wanted_s > self._now_s:
             heapq.heappush(self._coming, (wanted_s, lease.order, lease))
-            said = f"its start, {wanted_s:.6g} s, has not come: nothing is reserved ahead"
-            self._actions += [Wait(lease.id, said, until_s=wanted_s), Wake(wanted_s)]
+            reason = f"its start, {wanted_s:.6g} s, has not come: nothing is reserved ahead"
+            self._actions += [Wait(lease.id, reason, until_s=wanted_s), Wake(wanted_s)]
         else:
             self._freed = True
             self._serve([lease])
@@ -154,8 +154,10 @@ class Priority:
             if self._place(lease) or self._place_over(lease):
                 self._start(lease)
             elif lease.type in ("advance", "immediate"):
-                said = f"{lease.asks} asked now, and leases of its priority or above hold too many"
-                self._actions.append(Reject(lease.id, said))
+                reason = (
+                    f"{lease.asks} asked now, and leases of its priority or above hold too many"
+                )
+                self._actions.append(Reject(lease.id, reason))
             else:
                 failed.add(size)
                 if lease.id not in self._waiting:
@@ -209,8 +211,8 @@ class Priority:
     def _put_off(self, victim: Lease, by: Lease) -> None:
         """A best-effort lease waits again; an immediate one cannot, and has failed."""
         if victim.type == "immediate":
-            said = f"preempted by lease {by.id}: an immediate lease cannot wait"
-            self._actions.append(Kill(victim.id, said))
+            reason = f"preempted by lease {by.id}: an immediate lease cannot wait"
+            self._actions.append(Kill(victim.id, reason))
         else:
             self._actions.append(Preempt(victim.id, f"{by.type} lease {by.id}"))
             victim.remaining_s -= self._now_s - victim.start_s
@@ -256,7 +258,7 @@ class Priority:
 
 
 def _room(cores: int, memory_mib: int, lease: Lease) -> int:
-    """How many of a lease's VMs fit."""
+    """Number of a lease's VMs that fit."""
     fit = cores // lease.each.cores
     return min(fit, memory_mib // lease.each.memory_mib) if lease.each.memory_mib else fit
 

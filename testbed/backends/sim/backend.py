@@ -22,7 +22,7 @@ from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
 from testbed.errors import RunFailed
 from testbed.schedulers.actions import Tier
-from testbed.units import together_s
+from testbed.units import with_tolerance_s
 from topologies.datacentre import DataCentre
 
 Meter = Callable[[float, float, float], None]
@@ -124,14 +124,14 @@ class SimulatedBackend:
         else:
             if until_s > self._now_s:  # noqa: PLR1730
                 self._now_s = until_s
-            if end_s > together_s(until_s):
+            if end_s > with_tolerance_s(until_s):
                 return []
-        return self._finish_all(together_s(end_s))
+        return self._finish_all(with_tolerance_s(end_s))
 
     def _wait_sharing(self, until_s: float | None) -> list[Completion]:
         """Where best-effort jobs run, whose rates change as they come and go."""
         limit_s = math.inf if until_s is None else until_s
-        late_s = math.inf if until_s is None else together_s(until_s)
+        late_s = math.inf if until_s is None else with_tolerance_s(until_s)
         while True:
             self._settle()
             end_s = self._next_end_s()
@@ -140,7 +140,7 @@ class SimulatedBackend:
                 self._let_pass(resettle_s)
             elif end_s <= late_s and end_s < math.inf:
                 self._let_pass(max(self._now_s, min(end_s, limit_s)))
-                return self._finish_all(together_s(end_s))
+                return self._finish_all(with_tolerance_s(end_s))
             else:
                 if until_s is not None:
                     self._let_pass(max(self._now_s, until_s))
