@@ -9,11 +9,18 @@ import http.client
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
-from controller.values import Network, Switch, Tenant, from_json, to_json
+from controller.values import (
+    Network,
+    RepairedSwitch,
+    Switch,
+    SwitchStatus,
+    Tenant,
+    from_json,
+    to_json,
+)
 
 CONFIRM_TIMEOUT_S = 30.0
 _SLACK_S = 5.0
@@ -56,20 +63,6 @@ class SwitchesRefused(ControllerError):
 
 
 @dataclass(frozen=True)
-class SwitchStatus:
-    """A switch as the controller sees it. `confirmed`: it has all the rules it ought to have."""
-
-    dpid: int
-    name: str
-    role: str
-    connected: bool
-    confirmed: bool
-    flows: int
-    foreign_flows: int
-    error: str | None
-
-
-@dataclass(frozen=True)
 class TenantStatus:
     """A tenant in short."""
 
@@ -98,16 +91,6 @@ class ControllerState:
     flows: int
 
 
-@dataclass(frozen=True)
-class RepairedSwitch:
-    """Changes of `reconcile` on one switch."""
-
-    dpid: int
-    name: str
-    added: int
-    removed: int
-
-
 class ControllerClient:
     """Calls to a controller on loopback. All raise `ControllerError` or one of its kinds."""
 
@@ -121,12 +104,7 @@ class ControllerClient:
     def __enter__(self) -> ControllerClient:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

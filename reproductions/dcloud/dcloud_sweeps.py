@@ -304,7 +304,7 @@ FIGURE_6 = Figure(
 # -- Figure 7 -------------------------------------------------------------------------------------
 
 SPLITS = {1.0: (1.0, 1.0), 2.0: (2.0, 1.0), 4.0: (4.0, 1.0), 8.0: (4.0, 2.0), 16.0: (16.0, 1.0)}
-"""The racks' and the aggregation switches' ratios; only 8 is published (decision 0310)."""
+"""The racks' and the aggregation switches' ratios; only 8 is published (decision 23)."""
 
 TIMES = tuple(SPLITS)
 

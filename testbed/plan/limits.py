@@ -29,6 +29,8 @@ LINK_MINOR = 0xFFFF
 DEFAULT_CLASS_MINOR = 0xFFFE
 VM_MINOR = 1
 
+# Bytes that a class may send in its turn when it borrows. HTB's default, a tenth of the rate, is
+# more than the 200 kB it accepts without a warning or, at a few Mbit/s, less than a TSO packet.
 QUANTUM_BYTES = 60_000
 # PS-P: the bytes that a class of weight 1 may send in its turn, and the most that HTB accepts.
 TURN_BYTES = 16_000
@@ -75,7 +77,10 @@ def port_queue_bytes(rate_bps: int) -> int:
 
 @dataclass(frozen=True)
 class HtbRoot:
-    """The root queueing discipline of a device; packets without a class go to ``default_minor``."""
+    """The root queueing discipline of a device; packets without a class go to ``default_minor``.
+
+    A veth has none by default (``noqueue``): packets pass at once, and nothing is counted.
+    """
 
     dev: str
     default_minor: int
@@ -88,7 +93,10 @@ class HtbRoot:
 
 @dataclass(frozen=True)
 class HtbClass:
-    """A class ``1:minor`` below ``1:parent_minor`` (0: the root), with both buckets explicit."""
+    """A class ``1:minor`` below ``1:parent_minor`` (0: the root), with both buckets explicit.
+
+    tc would choose buckets for the kernel's timer tick; with TSO they must hold a whole packet.
+    """
 
     dev: str
     parent_minor: int

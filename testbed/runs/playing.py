@@ -74,7 +74,7 @@ def play(
 
 
 def dry_run(experiment: Experiment, policy: PolicySpec) -> list[events.Event]:
-    """The events of the same policy and jobs in the simulator (decision 0003)."""
+    """The events of the same policy and jobs in the simulator (decision 01)."""
     history: list[events.Event] = []
     play(experiment, policy, simulated(experiment, policy), history.append)
     return history

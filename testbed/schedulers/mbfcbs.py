@@ -2,7 +2,7 @@
 
 Advance reservations (AR) are accepted for their start or rejected on arrival; immediate leases (IM)
 start on arrival or are rejected; best-effort leases (BE) start when there is room, are preempted by
-both once, and resume afterwards.
+both once, and resume afterwards. The interpretation of the text is in docs/decisions/36 to 38.
 """
 
 from __future__ import annotations

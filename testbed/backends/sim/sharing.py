@@ -1,7 +1,7 @@
 """Jobs without a reservation share what the reserved ones leave: TCP as max-min fairness.
 
 What a job gets depends on how its flows hang together, which the DCloud paper does not say
-(docs/decisions/0402):
+(docs/decisions/26):
 
 - ``slowest``: the job advances with its slowest flow; its other flows hold their fair share all
   the same, and what they do not need is wasted. DCloud, Section IV.C: "the competition based
@@ -12,7 +12,7 @@ What a job gets depends on how its flows hang together, which the DCloud paper d
   ``settle_s``.
 
 And on who counts for how much on a link (``weights``): ``equal``, every flow alike, as TCP does; or
-``proximate``, FairCloud's PS-P (docs/decisions/0434): every VM counts alike on the links of its own
+``proximate``, FairCloud's PS-P (docs/decisions/26): every VM counts alike on the links of its own
 side of a path, however many others it talks to through them.
 """
 

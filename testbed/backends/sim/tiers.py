@@ -1,7 +1,7 @@
 """Two VMs on a node: what a process in front loses to the one behind it, and what that one gets.
 
 The interference model of CMBF (Sections 3 and 5.1), with rates that stay the same from one event
-to the next in place of time slices (docs/decisions/0421):
+to the next in place of time slices (docs/decisions/29):
 
 - a foreground process beside a background VM advances at ``1 - loss``, with a ``loss`` uniform in
   0..3.7 %;
