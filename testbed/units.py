@@ -341,7 +341,7 @@ def _human(value: float, units: Mapping[str, Decimal]) -> str:
 
 
 def with_tolerance_s(at_s: float) -> float:
-    """The latest instant that counts as ``at_s`` (at least 0): sums of floats differ in their last
+    """Up to when an instant counts as ``at_s`` (at least 0): sums of floats differ in their last
     digits.
     """
     return at_s + 1e-9 + 1e-14 * at_s

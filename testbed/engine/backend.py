@@ -1,4 +1,4 @@
-"""Protocol of a backend: the simulator, the live network, or a script in a test."""
+"""What the engine needs of a backend: the simulator, the live network, or a script in a test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Completion(NamedTuple):
     """A job left by itself. ``at_s`` is experiment time; ``measured_s`` its running time.
 
     ``outcome``: ``finished``, or ``killed`` when it failed, with the reason. ``detail`` holds raw
-    figures (bytes, first and last byte) for ``events.jsonl``.
+    metrics (bytes, first and last byte) for ``events.jsonl``.
     """
 
     job_id: str
@@ -25,11 +25,11 @@ class Completion(NamedTuple):
 
 
 class StartFailed(Exception):
-    """A backend could not start a job, for the reason given: it is killed, the run continues."""
+    """A backend could not start a job; the message is the reason. The job is killed."""
 
 
 class Backend(Protocol):
-    """A backend that jobs run on. Times are experiment seconds since the run began."""
+    """A place that jobs run in. Times are experiment seconds since the run began."""
 
     name: str
 

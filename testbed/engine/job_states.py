@@ -1,12 +1,14 @@
-"""Job states inside the engine, and the read-only view of them that policies decide from."""
+"""Arrivals and states of jobs in the engine, and the view that policies decide from."""
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Literal
 
-from jobs.request import JobRequest
+from jobs.request import JobRequest, JobStream
 from testbed.embedding.placement import Placement, Residual
 from testbed.errors import RunFailed
 from testbed.reservation.ledger import Ledger
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from testbed.engine.engine import Engine
 
 Phase = Literal["waiting", "reserved", "running", "preempted", "ended"]
-"""Phase of a job's life."""
+"""A job's stage of life."""
 
 
 class EventPriority(IntEnum):
@@ -35,8 +37,8 @@ class JobState:
 
     ``visible`` is the request as policies may know it; ``order`` its place by arrival, from 1.
     ``left`` is where a preempted job was, ``tier`` where it runs or ran; ``epoch`` invalidates
-    timers of an earlier plan; ``last_wait`` is the last wait reason that was recorded; ``yields``
-    the reason for which it gives its nodes back early.
+    timers of an earlier plan; ``last_wait`` is the last wait reason; ``yields_to`` names the jobs
+    for which its reservation was shortened.
     """
 
     request: JobRequest
@@ -50,10 +52,10 @@ class JobState:
     pending: act.Reserve | None = None
     epoch: int = 0
     last_wait: act.Wait | None = None
-    yields: str | None = None
+    yields_to: str | None = None
 
     def placed(self) -> Placement:
-        """Where the job is, or was when it was preempted."""
+        """The job's placement, or the one that it had when it was preempted."""
         place = self.placement or self.left
         if place is None:
             raise RunFailed(f"job {self.request.id} has no place")
@@ -69,19 +71,111 @@ def visible_of(request: JobRequest) -> JobRequest:
     return request
 
 
+# ------------------------------------------------------------------------------------- arrivals
+
+
+class Arrivals:
+    """Jobs by time of submission, then by id; ``next`` is the first of them, None at the end.
+
+    A job with ``after`` comes when that one has left, and not before its own time. The jobs of a
+    :class:`~jobs.request.JobStream` or an iterator are read one by one as the run proceeds, so that
+    a million of them need no memory; any other jobs may be in any order.
+    """
+
+    def __init__(self, jobs: Iterable[JobRequest]) -> None:
+        self.next: JobRequest | None = None
+        self.followers: dict[str, list[JobRequest]] = {}
+        # Followers whose time has been set.
+        self._set: list[tuple[float, str, JobRequest]] = []
+        if isinstance(jobs, JobStream | Iterator):
+            self._ahead = _in_order(jobs)
+        else:
+            self._ahead = iter(self._sorted(list(jobs)))
+        self._first = next(self._ahead, None)
+        self._choose()
+
+    def before(self, at_s: float, priority: int, key: str) -> bool:
+        """True if ``next`` comes before something else that is due."""
+        job = self.next
+        if job is None:
+            return False
+        return (job.submit_s, int(EventPriority.ARRIVAL), job.id) < (at_s, priority, key)
+
+    def step(self) -> None:
+        """Replaces ``next``, which has arrived, by its successor."""
+        if not self._set:
+            self.next = self._first = next(self._ahead, None)
+            return
+        if self.next is self._first:
+            self._first = next(self._ahead, None)
+        else:
+            heapq.heappop(self._set)
+        self._choose()
+
+    def after(self, job_id: str, now_s: float) -> None:
+        """Lets the followers of a job that has left come."""
+        for job in self.followers.pop(job_id, ()):
+            at_s = max(now_s, job.submit_s)
+            heapq.heappush(self._set, (at_s, job.id, replace(job, submit_s=at_s)))
+        self._choose()
+
+    def _choose(self) -> None:
+        first = self._first
+        if self._set:
+            at_s, job_id, job = self._set[0]
+            if first is None or (at_s, job_id) < (first.submit_s, first.id):
+                first = job
+        self.next = first
+
+    def _sorted(self, jobs: list[JobRequest]) -> list[JobRequest]:
+        """Those that follow nobody, in order; the others are set aside."""
+        known = {job.id for job in jobs}
+        free = []
+        for job in jobs:
+            if job.after is None:
+                free.append(job)
+            elif job.after in known:
+                self.followers.setdefault(job.after, []).append(job)
+            else:
+                raise ValueError(
+                    f"job {job.id} follows {job.after!r}, which is not in the workload"
+                )
+        return sorted(free, key=lambda job: (job.submit_s, job.id))
+
+
+def _in_order(jobs: Iterable[JobRequest]) -> Iterator[JobRequest]:
+    """The jobs, those of one instant by id. Raises ValueError where one comes too late."""
+    together: list[JobRequest] = []
+    for job in jobs:
+        if together and job.submit_s != together[0].submit_s:
+            if job.submit_s < together[0].submit_s:
+                raise ValueError(f"job {job.id} of a stream is out of order")
+            if len(together) > 1:
+                together.sort(key=lambda each: each.id)
+            yield from together
+            together.clear()
+        if job.after is not None:
+            raise ValueError(f"job {job.id} of a stream waits for another")
+        together.append(job)
+    together.sort(key=lambda each: each.id)
+    yield from together
+
+
+# ----------------------------------------------------------------------------------------- view
+
+
 class EngineView:
-    """The window that a policy decides from: see :class:`testbed.schedulers.policy.View`."""
+    """See :class:`testbed.schedulers.policy.View`."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._jobs = engine.jobs
         self.datacentre: DataCentre = engine.datacentre
         self.listening = engine.listening
-        # Kept by the engine: nothing is looked at as often.
+        # Kept by the engine: nothing is read as often.
         self.now_s = engine.now_s
 
     def job(self, job_id: str) -> JobRequest:
-        """The request as policies may know it: the true duration stays hidden."""
         return self._jobs[job_id].visible
 
     def waiting(self) -> tuple[str, ...]:
