@@ -4,12 +4,12 @@ MBFCBS, Section 3.3, after GarQ (Sulistio et al.): time is cut into buckets of `
 bucket of every host holds how many cores and how much memory are in use (``rv``, ``rm``) and the
 leases in it, sorted. Here ``rv`` and ``rm`` are the *greatest* use at any instant of the bucket, so
 that a bucket in which one lease follows another is not counted twice; the sorted lists make the
-ends of an interval exact (docs/decisions/0441).
+ends of an interval exact (docs/decisions/37).
 
 Sums are kept twice: of all leases, and of the *firm* ones alone, which nobody can preempt. A host's
 stand side by side. What they leave of its cores stands once more as one small number per bucket,
 those of all hosts side by side, so that all are compared in a few vector operations over a byte a
-host and bucket (docs/decisions/0463).
+host and bucket (docs/decisions/37).
 
 With k leases in a bucket and m buckets in an interval: ``add``, ``remove`` and ``used`` are
 O(m + k log k) for one host; ``most_used_first`` and ``emptiest`` are O(m) vector operations.

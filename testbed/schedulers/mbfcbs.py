@@ -2,7 +2,7 @@
 
 Advance reservations (AR) are accepted for their start or rejected on arrival; immediate leases (IM)
 start on arrival or are rejected; best-effort leases (BE) start when there is room, give way to both
-once, and go on afterwards. The readings of the text are docs/decisions/0441 to 0443.
+once, and go on afterwards. The interpretation of the text is in docs/decisions/36 to 38.
 """
 
 from __future__ import annotations

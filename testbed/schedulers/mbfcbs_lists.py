@@ -2,7 +2,7 @@
 
 The availability list is searched in O(log n) for n hosts, as the paper's indexed B-trees are: by
 bisection in sorted lists of bounded pieces, and in heaps whose outdated entries go when they are on
-top (docs/decisions/0463). The preemption list is looked at one host at a time.
+top (docs/decisions/37). The preemption list is looked at one host at a time.
 """
 
 from __future__ import annotations

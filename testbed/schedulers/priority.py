@@ -3,7 +3,7 @@
 Every lease has a priority by its type. Compared in pairs they make a matrix, pg_if = p_i / p_f and
 so pg_if = 1 / pg_fi; its principal eigenvector ranks the leases. Who is first takes the first
 available host; where none has room, running leases of lower priority go, as often as that happens.
-Readings: docs/decisions/0444.
+Readings: docs/decisions/38.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The time to transfer a lease, S/b, is the same to every host of a homogeneous cluster (Section 3,
 assumption 3) and decides nothing. Advance reservations are not known to it: such a lease is looked
 at when its start has come. What has to start at a certain time and could only start later is
-rejected (docs/decisions/0444).
+rejected (docs/decisions/38).
 """
 
 from __future__ import annotations

@@ -62,7 +62,6 @@ def test_pages_that_are_named_exist() -> None:
     assert not missing, "\n".join(sorted(missing))
 
 
-@pytest.mark.xfail(reason="until the papers' pages are there", strict=False)
 def test_records_that_are_named_exist() -> None:
     known = {record.name[:2] for record in RECORDS}
     named = re.compile(r"\bdecisions?(?:/| \(?)(\d+)\b", re.IGNORECASE)
