@@ -148,7 +148,7 @@ pip() {
         --no-build-isolation "$@"
 }
 
-# Of Debian's Python packages the environment sees Mininet alone (docs/decisions/0502): with all of
+# Of Debian's Python packages the environment sees Mininet alone (docs/decisions/04): with all of
 # them in sight, an old OpenSSL binding or numpy of Debian's would meet new locked ones.
 make_environment() {
     local mininet packages

@@ -18,7 +18,7 @@ from bench.dcloud_setting import Setting
 from bench.own_process import measured
 from bench.samples import Result, summary
 from jobs.request import JobRequest
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import Embedder, embedder
 from testbed.embedding.placement import Placement, Residual
 from testbed.engine.engine import Engine
@@ -54,7 +54,7 @@ class _Noted:
         self.name = policy.name
         self._policy = policy
         self._since_s = since_s
-        self.met: list[tuple[IntArray, IntArray, int, int]] = []
+        self.seen: list[tuple[IntArray, IntArray, int, int]] = []
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
         if isinstance(event, Arrived) and view.now_s >= self._since_s:
@@ -65,7 +65,7 @@ class _Noted:
         end_s = view.now_s + 1.12 * job.duration_s if self.name == "dcloud" else None
         free = view.residual(view.now_s, end_s)
         links = free.free_bps[::2].copy()
-        self.met.append((free.free_slots.copy(), links, job.n_vms, job.bandwidth_bps))
+        self.seen.append((free.free_slots.copy(), links, job.n_vms, job.bandwidth_bps))
 
 
 def take(policy: str, servers: int, hours: float, since_hours: float, path: str) -> int:
@@ -74,8 +74,8 @@ def take(policy: str, servers: int, hours: float, since_hours: float, path: str)
     noted = _Noted(chosen, 3600.0 * since_hours)
     setting = Setting(servers, hours)
     Engine(setting.datacentre(), setting.jobs(), noted, SimulatedBackend(), lambda _: None).run()
-    step = -(-len(noted.met) // MOST_STATES)
-    slots, bps, n_vms, rate = zip(*noted.met[::step], strict=True)
+    step = -(-len(noted.seen) // MOST_STATES)
+    slots, bps, n_vms, rate = zip(*noted.seen[::step], strict=True)
     np.savez(path, slots=np.stack(slots), bps=np.stack(bps), n_vms=n_vms, rate_bps=rate)
     return len(slots)
 

@@ -31,7 +31,7 @@ ATTACKS = {
 
 
 def run(quick: bool) -> list[Result]:
-    """What A keeps of its guarantee beside each attack, and alone, at each link capacity.
+    """Share of its guarantee that A keeps beside each attack, and alone, at each link capacity.
 
     Two servers below one switch; the link that the senders' server shares is its uplink.
     A: two VMs, one on each side. B: four VMs on A's sending server and two on the receiving one,
@@ -105,7 +105,7 @@ def _kept(emulation: Emulation, victim: TenantPlan, repeats: int) -> list[float]
 
 
 def _sent_bytes(emulation: Emulation, tenant: TenantPlan) -> int:
-    """What the tenant's class on the shared link, the first server's uplink, has let through."""
+    """Bytes through the tenant's class on the shared link, the first server's uplink."""
     shared = up(int(emulation.datacentre.trees[0].uplink[0]))
     return emulation.network.class_counters()[tenant.tenant_id, shared].sent_bytes
 

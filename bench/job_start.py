@@ -88,7 +88,7 @@ def one_by_one(
 
 
 def _counted(emulation: Emulation) -> dict[str, float]:
-    """What there is of everything that a job makes."""
+    """Numbers and sizes of everything that a job makes."""
     own = psutil.Process()
     switch = [p for p in psutil.process_iter(["name"]) if p.info["name"] == "ovs-vswitchd"]
     mark = f"**/hosenet/{emulation.cgroup_name}/**/"

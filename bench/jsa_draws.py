@@ -1,7 +1,7 @@
 """JSA's Figure 5 simulated from sixty draws of jobs: which of its orders are there, by how much.
 
-Live a draw is minutes a point, so there are three at most. What three cannot tell, sixty can; the
-trace is looked for along TESTBED_DATA.
+Live a draw is minutes a point, so there are three at most. Three leave differences
+inconclusive that sixty do not. The trace is looked for along TESTBED_DATA.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import numpy as np
 from bench.own_process import measured
 from bench.samples import Result, summary
 from reproductions.configuration import Variant, settings
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.embedding.placement import Placement, Residual
 from testbed.engine.engine import Engine
@@ -40,13 +40,13 @@ class _Noted(JSA):
 
     def __init__(self) -> None:
         super().__init__()
-        self.met: list[tuple[IntArray, IntArray]] = []
+        self.seen: list[tuple[IntArray, IntArray]] = []
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
         free = view.residual(view.now_s, None)
         roomy = int(free.free_slots.sum()) >= N_VMS
         if isinstance(event, Woken) and view.running() and roomy:
-            self.met.append((free.free_slots.copy(), free.free_bps.copy()))
+            self.seen.append((free.free_slots.copy(), free.free_bps.copy()))
         return super().decide(view, event)
 
 
@@ -63,8 +63,8 @@ def take(machines: int, path: str) -> int:
     noted = _Noted()
     backend = SimulatedBackend()
     Engine(experiment.datacentre, experiment.jobs, noted, backend, lambda _: None).run()
-    step = -(-len(noted.met) // MOST_STATES)
-    slots, bps = zip(*noted.met[::step], strict=True)
+    step = -(-len(noted.seen) // MOST_STATES)
+    slots, bps = zip(*noted.seen[::step], strict=True)
     np.savez(path, slots=np.stack(slots), bps=np.stack(bps))
     return len(slots)
 

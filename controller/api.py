@@ -25,7 +25,7 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import ConfigDict
 
 from controller.control_plane import ControlPlane, Outcome
-from controller.flows import desired_flows, tenant_flows
+from controller.flow_rules import desired_flows, tenant_flows
 from controller.values import (
     Conflict,
     InvalidValues,

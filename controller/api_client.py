@@ -9,11 +9,19 @@ import http.client
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
-from controller.values import Network, Switch, Tenant, from_json, to_json
+from controller.values import (
+    InvalidValues,
+    Network,
+    RepairedSwitch,
+    Switch,
+    SwitchStatus,
+    Tenant,
+    from_json,
+    to_json,
+)
 
 CONFIRM_TIMEOUT_S = 30.0
 _SLACK_S = 5.0
@@ -56,20 +64,6 @@ class SwitchesRefused(ControllerError):
 
 
 @dataclass(frozen=True)
-class SwitchStatus:
-    """A switch as the controller sees it. `confirmed`: it has all the rules it ought to have."""
-
-    dpid: int
-    name: str
-    role: str
-    connected: bool
-    confirmed: bool
-    flows: int
-    foreign_flows: int
-    error: str | None
-
-
-@dataclass(frozen=True)
 class TenantStatus:
     """A tenant in short."""
 
@@ -98,16 +92,6 @@ class ControllerState:
     flows: int
 
 
-@dataclass(frozen=True)
-class RepairedSwitch:
-    """Changes of `reconcile` on one switch."""
-
-    dpid: int
-    name: str
-    added: int
-    removed: int
-
-
 class ControllerClient:
     """Calls to a controller on loopback. All raise `ControllerError` or one of its kinds."""
 
@@ -121,12 +105,7 @@ class ControllerClient:
     def __enter__(self) -> ControllerClient:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -179,16 +158,8 @@ class ControllerClient:
         """The controller, its switches and tenants."""
         body = self._call("GET", "/v1/state")
         try:
-            return ControllerState(
-                **{
-                    **body,
-                    "switches": tuple(SwitchStatus(**switch) for switch in body["switches"]),
-                    "missing": tuple(body["missing"]),
-                    "unknown_dpids": tuple(body["unknown_dpids"]),
-                    "tenants": tuple(TenantStatus(**tenant) for tenant in body["tenants"]),
-                }
-            )
-        except (TypeError, KeyError) as error:
+            return from_json(ControllerState, json.dumps(body))
+        except InvalidValues as error:
             raise ControllerUnreachable(
                 f"port {self._port} answers like another version's controller: {error}"
             ) from None

@@ -18,7 +18,7 @@ from typing import Any
 from controller import openflow13
 from controller.api import connections
 from controller.control_plane import ControlPlane
-from controller.flows import Change
+from controller.flow_rules import Change
 from controller.library import PACKAGES, choose_library
 
 LOG = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from controller.flows import (
+from controller.flow_rules import (
     COOKIE_TAG,
     COOKIE_TAG_MASK,
     AddFlow,
@@ -35,7 +35,7 @@ from controller.flows import (
     tenant_flows,
 )
 from controller.saved_state import StateStore
-from controller.values import Conflict, DesiredState, Switch, Tenant
+from controller.values import Conflict, DesiredState, RepairedSwitch, Switch, SwitchStatus, Tenant
 
 _BASE = 0
 """Stands for the base rules where a tenant's id would stand."""
@@ -75,37 +75,13 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class SwitchView:
-    """A switch of the network as the API shows it."""
-
-    dpid: int
-    name: str
-    role: str
-    connected: bool
-    confirmed: bool
-    flows: int
-    foreign_flows: int
-    error: str | None
-
-
-@dataclass(frozen=True)
 class PlaneView:
     """Everything the API shows, taken at one moment."""
 
     revision: int
-    switches: tuple[SwitchView, ...]
+    switches: tuple[SwitchStatus, ...]
     tenants: tuple[tuple[Tenant, int], ...]
     unknown_dpids: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Repaired:
-    """Changes of a reconciliation on one switch."""
-
-    dpid: int
-    name: str
-    added: int
-    removed: int
 
 
 @dataclass(eq=False)
@@ -295,7 +271,7 @@ class ControlPlane:
                     wait.refused[dpid] = session.error or "refused its rules"
         return self._outcome(wait, timeout_s)
 
-    def reconcile(self, timeout_s: float) -> tuple[Outcome, tuple[Repaired, ...]]:
+    def reconcile(self, timeout_s: float) -> tuple[Outcome, tuple[RepairedSwitch, ...]]:
         """Ask every switch for its rules and repair what differs. Returns the repairs."""
         with self._lock:
             self._revision += 1
@@ -307,7 +283,7 @@ class ControlPlane:
         outcome = self._outcome(wait, timeout_s)
         with self._lock:
             repaired = [
-                Repaired(switch.dpid, switch.name, *self._sessions[switch.dpid].repaired)
+                RepairedSwitch(switch.dpid, switch.name, *self._sessions[switch.dpid].repaired)
                 for switch in self._state.switches
                 if switch.dpid in self._sessions and any(self._sessions[switch.dpid].repaired)
             ]
@@ -429,9 +405,9 @@ class ControlPlane:
         switch = self._state.switch_by_dpid.get(dpid)
         return switch.name if switch else f"dpid {dpid}"
 
-    def _switch_view(self, switch: Switch) -> SwitchView:
+    def _switch_view(self, switch: Switch) -> SwitchStatus:
         session = self._sessions.get(switch.dpid)
-        return SwitchView(
+        return SwitchStatus(
             dpid=switch.dpid,
             name=switch.name,
             role=switch.role,

@@ -103,7 +103,9 @@ def _serve(options: Options) -> None:
         level=logging.INFO if options.verbose else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    _allow_many_connections()
+    # As many open files as may be had: a network has hundreds of switches.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     plane, user_name = _plane_of_somebody_unprivileged(options)
     openflow_socket = _listen(options.openflow_port, "OpenFlow", "--openflow-port")
     api_socket = _listen(options.api_port, "API", "--api-port")
@@ -132,16 +134,23 @@ def _plane_of_somebody_unprivileged(options: Options) -> tuple[ControlPlane, str
     from controller.saved_state import StateStore
     from controller.values import InvalidValues
 
-    user = _unprivileged_user() if os.geteuid() == 0 else None
     store = None
     try:
+        user = unprivileged_user(os.environ) if os.geteuid() == 0 else None
         if options.state_dir:
             options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             store = StateStore.at(options.state_dir)
             if user:
                 _hand_over(store.descriptor, options.state_dir, user)
-        _give_up_root(user, options.parent_pid)
+        if user:
+            become(user)
+        # From here on there are no privileges to lose.
+        linux.set_no_new_privileges()
+        if options.parent_pid is not None:
+            end_with_parent(options.parent_pid)
         return ControlPlane(store), user.name if user else _own_name()
+    except NoUnprivilegedUser as error:
+        raise CannotStart(EXIT_MACHINE_CANNOT, "no-user", str(error)) from None
     except (InvalidValues, OSError) as error:
         raise CannotStart(EXIT_BAD_INPUT, "bad-state", f"saved state: {error}") from None
 
@@ -171,33 +180,11 @@ def _end(signal_number: int, frame: object) -> NoReturn:
     os._exit(EXIT_OK)
 
 
-def _allow_many_connections() -> None:
-    """As many open files as may be had: a network has hundreds of switches."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def _unprivileged_user() -> User:
-    try:
-        return unprivileged_user(os.environ)
-    except NoUnprivilegedUser as error:
-        raise CannotStart(EXIT_MACHINE_CANNOT, "no-user", str(error)) from None
-
-
 def _own_name() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
-
-
-def _give_up_root(user: User | None, parent_pid: int | None) -> None:
-    """Become `user` if there is one to become. From here on there are no privileges to lose."""
-    if user:
-        become(user)
-    linux.set_no_new_privileges()
-    if parent_pid is not None:
-        end_with_parent(parent_pid)
 
 
 def _hand_over(descriptor: int, directory: Path, user: User) -> None:

@@ -35,20 +35,20 @@ _STRICT = ConfigDict(extra="forbid", strict=True)
 Value = TypeVar("Value")
 
 
-class InvalidValues(ValueError):
-    """Something given is not well-formed. `problems` names all that is wrong, one line each."""
+class _Problems(ValueError):
+    """`problems` names all that is wrong, one line each."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
         super().__init__("; ".join(self.problems))
 
 
-class Conflict(ValueError):
-    """Well-formed, but it does not fit what is there already. `problems` has one line each."""
+class InvalidValues(_Problems):
+    """Something given is not well-formed."""
 
-    def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("; ".join(self.problems))
+
+class Conflict(_Problems):
+    """Well-formed, but it does not fit what is there already."""
 
 
 class UnknownTenant(LookupError):
@@ -282,6 +282,30 @@ class DesiredState:
                     f"VM {vm.index} sits on {known[vm.dpid].name}, a {role} switch, not a server"
                 )
         return problems
+
+
+@dataclass(frozen=True)
+class SwitchStatus:
+    """A switch as the controller sees it. `confirmed`: it has all the rules it ought to have."""
+
+    dpid: int
+    name: str
+    role: str
+    connected: bool
+    confirmed: bool
+    flows: int
+    foreign_flows: int
+    error: str | None
+
+
+@dataclass(frozen=True)
+class RepairedSwitch:
+    """Changes of `reconcile` on one switch."""
+
+    dpid: int
+    name: str
+    added: int
+    removed: int
 
 
 # ------------------------------------------------------------------------------------- JSON

@@ -11,7 +11,7 @@ RATIOS = tuple(step / 5 for step in range(1, 11))
 
 STEP = 0.2
 STEEPEST = 0.2
-"""At this speed-up ratio the model's time at 2·B̄ is 0 (docs/decisions/0430)."""
+"""At this speed-up ratio the model's time at 2·B̄ is 0 (docs/decisions/32)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Profile:
         return self.options[-1][0]
 
     def duration_s(self, bandwidth_bps: float) -> float:
-        """The running time at any bandwidth above 0 (docs/decisions/0430).
+        """The running time at any bandwidth above 0 (docs/decisions/32).
 
         Linear between two options, as the published model is; at the threshold's time above it;
         below the least option as long as a transfer takes there, inversely proportional.
@@ -110,7 +110,7 @@ def measured_profile(
     """A profile from times measured at a ladder of bandwidths, and its no-elongation threshold.
 
     The threshold is the least bandwidth from which on no measured time is longer by more than
-    ``tolerance`` than the shortest of all (docs/decisions/0430). Below it, an option that is not
+    ``tolerance`` than the shortest of all (docs/decisions/32). Below it, an option that is not
     slower than a larger one is noise, and left out.
     """
     ladder = sorted(measured)

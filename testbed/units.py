@@ -3,7 +3,7 @@
 Strings with units exist only in files and on screens; everything else carries plain numbers whose
 names say the unit. Arithmetic is decimal, so ``0.1 Gbit/s`` is exactly 100,000,000 bit/s.
 
-``parse_*`` accept exactly what their pattern says and raise :class:`UnitError` with the mend.
+``parse_*`` accept exactly what their pattern says; :class:`UnitError` says what to write instead.
 ``format_*`` write a quantity that parses back to the same value. ``human_*`` round for screens.
 """
 
@@ -250,7 +250,7 @@ def _unknown_unit(dimension: Dimension, text: str, number: str, unit: str) -> Un
 
 
 def _shown(value: object) -> str:
-    """What kind of thing stands where a quantity belongs."""
+    """The kind of a value that is no quantity."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return "a list" if isinstance(value, list) else "a mapping"
@@ -340,7 +340,7 @@ def _human(value: float, units: Mapping[str, Decimal]) -> str:
     return f"{scaled:.{min(digits, 2)}f} {names[index]}"
 
 
-def together_s(at_s: float) -> float:
+def with_tolerance_s(at_s: float) -> float:
     """Up to when an instant counts as ``at_s`` (at least 0): sums of floats differ in their last
     digits.
     """

@@ -1,1 +1,1 @@
-"""What a data centre is: trees, fat-trees and custom topologies as capacity arrays."""
+"""Data centres: trees, fat-trees and custom topologies as capacity arrays."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from graphlib import CycleError, TopologicalSorter
 
 from topologies.datacentre import (
     MAX_NODES,
     DataCentre,
+    Path,
     Problems,
     TopologyError,
     Tree,
@@ -23,7 +25,7 @@ _MAX_NAME = 40
 
 @dataclass(frozen=True)
 class _Content:
-    """What could be read: names in the file's order, links as ``(lower, upper, capacity_bps)``."""
+    """Readable entries: names in the file's order, links as ``(lower, upper, capacity_bps)``."""
 
     servers: dict[str, int]
     switches: list[str]
@@ -47,7 +49,7 @@ def custom(content: Mapping[str, object]) -> DataCentre:
     the servers. Raises TopologyError with the problems of the entries, all at once; where those are
     good, with the problems of the structure, all at once.
     """
-    problems: Problems = []
+    problems = Problems()
     read = _read(problems, content)
     if not problems:
         _check_structure(problems, read)
@@ -56,8 +58,8 @@ def custom(content: Mapping[str, object]) -> DataCentre:
     return _build(read)
 
 
-def custom_problems(content: Mapping[str, object]) -> list[tuple[tuple[str | int, ...], str]]:
-    """What is wrong with ``content`` as ``(path, message)``; empty when :func:`custom` takes it."""
+def custom_problems(content: Mapping[str, object]) -> list[tuple[Path, str]]:
+    """Errors of ``content`` as ``(path, message)``; empty when :func:`custom` takes it."""
     try:
         custom(content)
     except TopologyError as error:
@@ -72,46 +74,46 @@ def _read(problems: Problems, content: Mapping[str, object]) -> _Content:
     known = ("servers", "switches", "links", "roots")
     for key in content:
         if key not in known:
-            problems.append(((key,), f"unknown key{_hint(key, known)}"))
+            problems.report(f"unknown key{_hint(key, known)}", key)
     servers = _read_servers(problems, content.get("servers"))
     switches = _read_switches(problems, content.get("switches"), servers)
     links = _read_links(problems, content.get("links"), servers, switches)
     roots = _read_roots(problems, content.get("roots"), servers, switches)
     if len(servers) + len(switches) > MAX_NODES:
-        problems.append((("servers",), f"more than {MAX_NODES:,} nodes"))
+        problems.report(f"more than {MAX_NODES:,} nodes", "servers")
     return _Content(servers, switches, links, roots)
 
 
 def _entries(problems: Problems, key: str, value: object) -> Sequence[object]:
     if value is None:
-        problems.append(((key,), "missing"))
+        problems.report("missing", key)
         return ()
     if isinstance(value, str) or not isinstance(value, Sequence):
-        problems.append(((key,), "must be a list"))
+        problems.report("must be a list", key)
         return ()
     if not value:
-        problems.append(((key,), "must not be empty"))
+        problems.report("must not be empty", key)
     return value
 
 
 def _fields(
-    problems: Problems, path: tuple[str | int, ...], entry: object, wanted: tuple[str, ...]
+    problems: Problems, path: Path, entry: object, wanted: tuple[str, ...]
 ) -> Mapping[str, object] | None:
     """The entry if it is a mapping with exactly the wanted keys."""
     if not isinstance(entry, Mapping):
-        problems.append((path, f"must have the keys {', '.join(wanted)}"))
+        problems.report(f"must have the keys {', '.join(wanted)}", *path)
         return None
     for key in entry:
         if key not in wanted:
-            problems.append(((*path, str(key)), f"unknown key{_hint(str(key), wanted)}"))
+            problems.report(f"unknown key{_hint(str(key), wanted)}", *path, str(key))
     missing = [key for key in wanted if key not in entry]
     problems.extend(((*path, key), "missing") for key in missing)
     return None if missing else entry
 
 
-def _name(problems: Problems, path: tuple[str | int, ...], value: object) -> str | None:
+def _name(problems: Problems, path: Path, value: object) -> str | None:
     if not isinstance(value, str) or not value.strip() or len(value) > _MAX_NAME:
-        problems.append((path, f"a name is a text of 1 to {_MAX_NAME} characters, not {value!r}"))
+        problems.report(f"a name is a text of 1 to {_MAX_NAME} characters, not {value!r}", *path)
         return None
     return value
 
@@ -125,7 +127,7 @@ def _read_servers(problems: Problems, value: object) -> dict[str, int]:
         name = _name(problems, ("servers", i, "name"), fields["name"])
         at_least(problems, ("servers", i, "slots"), fields["slots"], 1, "a slot count")
         if name in servers:
-            problems.append((("servers", i, "name"), f"{name!r} is already the name of a server"))
+            problems.report(f"{name!r} is already the name of a server", "servers", i, "name")
         elif name is not None:
             slots = fields["slots"]
             servers[name] = slots if isinstance(slots, int) else 1
@@ -141,7 +143,7 @@ def _read_switches(problems: Problems, value: object, servers: Mapping[str, int]
             continue
         if name in seen:
             noun = "server" if name in servers else "switch"
-            problems.append((("switches", i), f"{name!r} is already the name of a {noun}"))
+            problems.report(f"{name!r} is already the name of a {noun}", "switches", i)
         else:
             seen.add(name)
             switches.append(name)
@@ -162,25 +164,20 @@ def _read_links(
         good = capacity(problems, ("links", i, "capacity"), fields["capacity"])
         for end, name in (("lower", lower), ("upper", upper)):
             if name not in nodes:
-                problems.append(
-                    (("links", i, end), f"no node is named {name!r}{_hint(name, nodes)}")
-                )
+                problems.report(f"no node is named {name!r}{_hint(name, nodes)}", "links", i, end)
                 good = False
         if good and upper not in uppers:
-            problems.append((("links", i, "upper"), f"{upper} is a server: nothing hangs below it"))
+            problems.report(f"{upper} is a server: nothing hangs below it", "links", i, "upper")
             good = False
         if good and lower == upper:
-            problems.append((("links", i), f"both ends are {lower}"))
+            problems.report(f"both ends are {lower}", "links", i)
             good = False
         if not good:
             continue
         ends = frozenset((str(lower), str(upper)))
         if ends in first_with:
-            problems.append(
-                (
-                    ("links", i),
-                    f"{lower} and {upper} are already joined by links[{first_with[ends]}]",
-                )
+            problems.report(
+                f"{lower} and {upper} are already joined by links[{first_with[ends]}]", "links", i
             )
             continue
         first_with[ends] = i
@@ -196,11 +193,11 @@ def _read_roots(
     roots: list[str] = []
     for i, name in enumerate(_entries(problems, "roots", value)):
         if name in servers:
-            problems.append((("roots", i), f"{name} is a server, a root is a switch"))
+            problems.report(f"{name} is a server, a root is a switch", "roots", i)
         elif name not in switches:
-            problems.append((("roots", i), f"no switch is named {name!r}{_hint(name, switches)}"))
+            problems.report(f"no switch is named {name!r}{_hint(name, switches)}", "roots", i)
         elif name in roots:
-            problems.append((("roots", i), f"{name} is named twice"))
+            problems.report(f"{name} is named twice", "roots", i)
         else:
             roots.append(str(name))
     return roots
@@ -222,13 +219,13 @@ def _check_structure(problems: Problems, read: _Content) -> None:
         above[lower].append(upper)
     for i, name in enumerate(read.servers):
         if not above[name]:
-            problems.append((("servers", i), f"server {name} has no uplink"))
+            problems.report(f"server {name} has no uplink", "servers", i)
     for i, name in enumerate(read.switches):
         if not below[name]:
-            problems.append((("switches", i), f"switch {name} has nothing below it"))
+            problems.report(f"switch {name} has nothing below it", "switches", i)
     circle = _circle(above)
     if circle:
-        problems.append((("links",), f"a circle upward: {' -> '.join([*circle, circle[0]])}"))
+        problems.report(f"a circle upward: {' -> '.join([*circle, circle[0]])}", "links")
         return
     roots = _check_roots(problems, read, above)
     reached: dict[str, int] = {}
@@ -239,55 +236,34 @@ def _check_structure(problems: Problems, read: _Content) -> None:
     for key, names in (("servers", list(read.servers)), ("switches", read.switches)):
         lost = [(i, name) for i, name in enumerate(names) if name not in reached]
         problems.extend(((key, i), f"{name} is below no root") for i, name in lost)
-    parts = _parts(above, below)
-    if not problems and len(parts) > 1:
-        problems.append(
-            (("links",), f"disconnected: nothing joins {parts[0][0]} and {parts[1][0]}")
-        )
+    lone = None if problems else _unconnected(above, below)
+    if lone is not None:
+        problems.report(f"disconnected: nothing joins {lone[0]} and {lone[1]}", "links")
 
 
 def _circle(above: Mapping[str, list[str]]) -> list[str]:
     """Names along one circle of uplinks, or nothing."""
-    waiting = {name: len(uppers) for name, uppers in above.items()}
-    below: dict[str, list[str]] = {name: [] for name in above}
-    for name, uppers in above.items():
-        for upper in uppers:
-            below[upper].append(name)
-    free = [name for name, count in waiting.items() if count == 0]
-    while free:
-        name = free.pop()
-        del waiting[name]
-        for lower in below[name]:
-            waiting[lower] -= 1
-            if waiting[lower] == 0:
-                free.append(lower)
-    if not waiting:
-        return []
-    # Whoever is left has an uplink that is left: walk up until a name comes back.
-    walk = [next(iter(waiting))]
-    while True:
-        upper = next(name for name in above[walk[-1]] if name in waiting)
-        if upper in walk:
-            return walk[walk.index(upper) :]
-        walk.append(upper)
+    try:
+        TopologicalSorter(above).prepare()
+    except CycleError as error:
+        # Its names go from an upper end to a lower one, and the first one is the last one again.
+        names: list[str] = error.args[1]
+        return names[:0:-1]
+    return []
 
 
 def _check_roots(problems: Problems, read: _Content, above: Mapping[str, list[str]]) -> list[str]:
     tops = [name for name in read.switches if not above[name]]
     if read.roots is None:
         if len(tops) > 1:
-            problems.append(
-                (
-                    ("roots",),
-                    f"missing: {', '.join(tops)} have no uplink; name them as roots, or join them",
-                )
+            problems.report(
+                f"missing: {', '.join(tops)} have no uplink; name them as roots, or join them",
+                "roots",
             )
         return tops[:1] if len(tops) == 1 else []
     for i, name in enumerate(read.roots):
         if above[name]:
-            problems.append(
-                (("roots", i), f"{name} is no root: it has an uplink to {above[name][0]}")
-            )
+            problems.report(f"{name} is no root: it has an uplink to {above[name][0]}", "roots", i)
     return [name for name in read.roots if not above[name]]
 
 
@@ -300,11 +276,9 @@ def _check_one_tree(
     for upper in frontier:
         for lower in below[upper]:
             if lower in parent:
-                problems.append(
-                    (
-                        ("links",),
-                        f"no tree: below {root}, {lower} hangs from {parent[lower]} and {upper}",
-                    )
+                problems.report(
+                    f"no tree: below {root}, {lower} hangs from {parent[lower]} and {upper}",
+                    "links",
                 )
                 continue
             parent[lower] = upper
@@ -312,25 +286,18 @@ def _check_one_tree(
     return parent
 
 
-def _parts(above: Mapping[str, list[str]], below: Mapping[str, list[str]]) -> list[list[str]]:
-    """Connected components, each in order of discovery."""
-    parts: list[list[str]] = []
-    seen: dict[str, bool] = {}
-    for start in above:
-        if start in seen:
-            continue
-        seen[start] = True
-        part = [start]
-        for name in part:
-            for other in (*above[name], *below[name]):
-                if other not in seen:
-                    seen[other] = True
-                    part.append(other)
-        parts.append(part)
-    return parts
-
-
-# ------------------------------------------------------------------ building it
+def _unconnected(
+    above: Mapping[str, list[str]], below: Mapping[str, list[str]]
+) -> tuple[str, str] | None:
+    """The first node and the first one that no links join to it."""
+    first = next(iter(above))
+    joined = {first: True}
+    for name in (waiting := [first]):
+        found = [other for other in (*above[name], *below[name]) if other not in joined]
+        joined |= dict.fromkeys(found, True)
+        waiting += dict.fromkeys(found)
+    lone = next((name for name in above if name not in joined), None)
+    return None if lone is None else (first, lone)
 
 
 def _build(read: _Content) -> DataCentre:

@@ -8,7 +8,7 @@ each with the link's full capacity (full duplex).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -30,11 +30,17 @@ def frozen_array(values: npt.ArrayLike) -> IntArray:
 
 
 Path: TypeAlias = "tuple[str | int, ...]"
-Problems: TypeAlias = list[tuple[Path, str]]
 
 MAX_NODES = 1_000_000
 MAX_LINK_BPS = 10**15
 MAX_MEMORY_MIB = 10**12
+
+
+class Problems(list[tuple[Path, str]]):
+    """The problems of a builder's arguments, each with the path of the argument."""
+
+    def report(self, message: str, *path: str | int) -> None:
+        self.append((path, message))
 
 
 class TopologyError(ValueError):
@@ -44,9 +50,9 @@ class TopologyError(ValueError):
     and what is wrong there.
     """
 
-    def __init__(self, problems: Problems) -> None:
+    def __init__(self, problems: Iterable[tuple[Path, str]]) -> None:
         self.problems = tuple(problems)
-        super().__init__("; ".join(f"{_dotted(path)}: {text}" for path, text in problems))
+        super().__init__("; ".join(f"{_dotted(path)}: {text}" for path, text in self.problems))
 
 
 def _dotted(path: Path) -> str:
@@ -159,7 +165,7 @@ class Layer:
 
     @cached_property
     def linked(self) -> bool:
-        """Whether the edges have links; all of a layer's do, or none."""
+        """True if the edges have links; all of a layer's do, or none."""
         return bool(len(self.link)) and int(self.link[0]) >= 0
 
     @cached_property
@@ -174,7 +180,7 @@ class Layer:
 
     @cached_property
     def shared(self) -> bool:
-        """Whether some child hangs below more than one of the switches."""
+        """True if some child hangs below more than one of the switches."""
         return len(np.unique(self.child)) < len(self.child)
 
     @cached_property
@@ -259,7 +265,7 @@ class DataCentre:
 
     @cached_property
     def uniform_depth(self) -> bool:
-        """Whether every edge spans exactly one level, so that all servers are equally deep."""
+        """True if every edge spans exactly one level, so that all servers are equally deep."""
         return all(bool(np.all(self.level[k.child] == k.level - 1)) for k in self.layers)
 
     @cached_property
@@ -359,10 +365,10 @@ def whole(value: object) -> bool:
 def at_least(problems: Problems, path: Path, value: object, least: int, noun: str) -> bool:
     """Notes a problem unless ``value`` is a whole number of at least ``least``."""
     if not whole(value):
-        problems.append((path, f"{noun} is a whole number, not {value!r}"))
+        problems.report(f"{noun} is a whole number, not {value!r}", *path)
         return False
     if int(value) < least:  # type: ignore[call-overload]
-        problems.append((path, f"{noun} must be at least {least}, not {value}"))
+        problems.report(f"{noun} must be at least {least}, not {value}", *path)
         return False
     return True
 
@@ -370,11 +376,11 @@ def at_least(problems: Problems, path: Path, value: object, least: int, noun: st
 def capacity(problems: Problems, path: Path, value: object) -> bool:
     """Notes a problem unless ``value`` is a usable link capacity in bit/s."""
     if not whole(value):
-        problems.append((path, f"a link's capacity is a whole number of bit/s, not {value!r}"))
+        problems.report(f"a link's capacity is a whole number of bit/s, not {value!r}", *path)
         return False
     if not 0 < int(value) <= MAX_LINK_BPS:  # type: ignore[call-overload]
-        problems.append(
-            (path, f"a link's capacity must be above 0 and at most 1000 Tbit/s, not {value} bit/s")
+        problems.report(
+            f"a link's capacity must be above 0 and at most 1000 Tbit/s, not {value} bit/s", *path
         )
         return False
     return True
@@ -388,11 +394,8 @@ def capacities(
         capacity(problems, (name,), link_bps)
         return [int(link_bps)] * levels
     if len(link_bps) not in (1, levels):
-        problems.append(
-            (
-                (name,),
-                f"{len(link_bps)} capacities for {levels} levels of links: give {levels}, or one",
-            )
+        problems.report(
+            f"{len(link_bps)} capacities for {levels} levels of links: give {levels}, or one", name
         )
     good = [capacity(problems, (name, i), value) for i, value in enumerate(link_bps)]
     if not all(good) or not len(link_bps):
@@ -408,15 +411,15 @@ def slot_array(
         at_least(problems, (name,), slots, 1, "slots per server")
         return np.full(n_servers or 0, int(slots), dtype=np.int64)
     if isinstance(slots, bool) or not isinstance(slots, Sequence | np.ndarray):
-        problems.append(((name,), f"slots are a whole number or a list of them, not {slots!r}"))
+        problems.report(f"slots are a whole number or a list of them, not {slots!r}", name)
         return np.zeros(n_servers or 0, dtype=np.int64)
     if n_servers is not None and len(slots) != n_servers:
-        problems.append(((name,), f"{len(slots)} slot counts for {n_servers} servers"))
+        problems.report(f"{len(slots)} slot counts for {n_servers} servers", name)
     good = [at_least(problems, (name, i), s, 0, "a slot count") for i, s in enumerate(slots)]
     if not all(good) or len(slots) != n_servers:
         return np.zeros(n_servers or 0, dtype=np.int64)
     if not any(slots):
-        problems.append(((name,), "no server has a slot"))
+        problems.report("no server has a slot", name)
     return np.array(slots, dtype=np.int64)
 
 
@@ -430,9 +433,9 @@ def memory_array(
         path: Path = (name, i) if listed else (name,)
         known = at_least(problems, path, value, 1, "a server's memory in MiB")
         if known and int(value) > MAX_MEMORY_MIB:
-            problems.append((path, f"{value} MiB are more than any server has"))
+            problems.report(f"{value} MiB are more than any server has", *path)
     if listed and n_servers is not None and len(each) != n_servers:
-        problems.append(((name,), f"{len(each)} amounts of memory for {n_servers} servers"))
+        problems.report(f"{len(each)} amounts of memory for {n_servers} servers", name)
     if problems or n_servers is None:
         return np.zeros(n_servers or 0, dtype=np.int64)
     return np.array(each if listed else each * n_servers, dtype=np.int64)

@@ -1,7 +1,7 @@
 """Fat-trees: k pods of k/2 edge and k/2 aggregation switches below (k/2)^2 cores.
 
-After Al-Fares et al., "A scalable, commodity data center network architecture" (2008). Two readings
-of their capacity (docs/decisions/0412). *tree*: below any one core there is exactly one tree to all
+After Al-Fares et al., "A scalable, commodity data center network architecture" (2008). Their
+capacity has two interpretations. *tree*: below any one core there is exactly one tree to all
 servers, and a tenant is pinned to one of them. *pooled*: parallel uplinks between two layers count
 as one link that carries all they carry together.
 """
@@ -45,7 +45,7 @@ def fat_tree(
     """The fat-tree of k-port switches: k^3/4 servers, k even and at least 2.
 
     ``link_bps``: one capacity, or three from the top down (core, aggregation, server links); those
-    of single links in both readings of the ``network``.
+    of single links in both interpretations of the ``network``.
 
     Numbering: servers, edges, aggregation switches pod by pod, then cores. Core ``c`` stands above
     the aggregation switch ``c // (k/2)`` of every pod, so the cores of one group share everything
@@ -55,19 +55,17 @@ def fat_tree(
     core node for all cores; an edge's uplink carries k/2 links' worth, a pod's (k/2)^2. Raises
     TopologyError with all problems at once.
     """
-    problems: Problems = []
+    problems = Problems()
     if at_least(problems, ("k",), k, 2, "the number of ports"):
         if k % 2:
-            problems.append(
-                (("k",), f"a fat-tree's switches have an even number of ports, not {k}")
-            )
+            problems.report(f"a fat-tree's switches have an even number of ports, not {k}", "k")
         elif (k // 2) ** 2 * (k**3 // 4 + 5 * k * k // 4) > _MAX_TREE_ENTRIES or k**3 > MAX_NODES:
-            problems.append((("k",), f"k = {k} is more than is supported; at most 42"))
+            problems.report(f"k = {k} is more than is supported; at most 42", "k")
     n_servers = None if problems else int(k) ** 3 // 4
     per_level = capacities(problems, link_bps, 3)
     slots = slot_array(problems, slots_per_server, n_servers, "slots_per_server")
     if network not in NETWORKS:
-        problems.append((("network",), f"must be one of {', '.join(NETWORKS)}, not {network!r}"))
+        problems.report(f"must be one of {', '.join(NETWORKS)}, not {network!r}", "network")
     elif network == "pooled" and not problems:
         _check_pooled(problems, int(k) // 2, per_level)
     if problems:
@@ -105,7 +103,7 @@ def fat_tree(
 
 
 def _pooled_bps(half: int, per_level: list[int]) -> list[int]:
-    """What parallel links carry together, from the top down."""
+    """The capacity of parallel links together, from the top down."""
     core_bps, aggregation_bps, server_bps = per_level
     return [half * half * core_bps, half * aggregation_bps, server_bps]
 
@@ -113,7 +111,7 @@ def _pooled_bps(half: int, per_level: list[int]) -> list[int]:
 def _check_pooled(problems: Problems, half: int, per_level: list[int]) -> None:
     most = max(_pooled_bps(half, per_level))
     if most > MAX_LINK_BPS:
-        problems.append((("link_bps",), f"pooled links of {most} bit/s are above 1000 Tbit/s"))
+        problems.report(f"pooled links of {most} bit/s are above 1000 Tbit/s", "link_bps")
 
 
 def _pooled(

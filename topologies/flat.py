@@ -29,9 +29,9 @@ def flat(
     bandwidth fits. ``memory_mib`` is every node's memory; None: it limits nothing. Raises
     TopologyError with all problems at once.
     """
-    problems: Problems = []
+    problems = Problems()
     if at_least(problems, ("nodes",), nodes, 1, "the number of nodes") and nodes >= MAX_NODES:
-        problems.append((("nodes",), f"{nodes:,} nodes: fewer than {MAX_NODES:,} are supported"))
+        problems.report(f"{nodes:,} nodes: fewer than {MAX_NODES:,} are supported", "nodes")
     slot_counts = slot_array(problems, slots, None if problems else int(nodes), "slots")
     memory = None
     if memory_mib is not None:

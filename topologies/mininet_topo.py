@@ -59,7 +59,7 @@ class SlotLike(Protocol):
 
 
 class PlanLike(Protocol):
-    """What :func:`testbed.plan.network_plan.network_plan` returns."""
+    """A network plan (as :func:`testbed.plan.network_plan.network_plan` returns)."""
 
     @property
     def bridges(self) -> Sequence[BridgeLike]: ...

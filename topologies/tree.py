@@ -45,7 +45,7 @@ def tree(
     Servers come first, then racks and so on up, each level from left to right; link ``l`` is the
     uplink of node ``l``. Raises TopologyError with all problems at once. O(nodes), in numpy.
     """
-    problems: Problems = []
+    problems = Problems()
     counts = _level_counts(problems, fanout)
     levels = len(fanout)
     if oversubscription is None:
@@ -83,7 +83,7 @@ def tree(
 
 
 def level_names(levels: int) -> list[str]:
-    """What the nodes of each level are called, servers first, in a tree of ``levels`` switches."""
+    """Names of the nodes of each level, servers first, in a tree of ``levels`` switches."""
     between = ["rack", "aggregation", *(f"level-{i}" for i in range(3, levels))]
     return ["server", *between[: levels - 1], "core"]
 
@@ -108,17 +108,14 @@ def _only_tree(parent: IntArray, level: IntArray) -> Tree:
 def _level_counts(problems: Problems, fanout: Sequence[int]) -> list[int]:
     """Nodes per level, servers first."""
     if not len(fanout):
-        problems.append((("fanout",), "a tree needs at least one level, such as [4, 2, 2]"))
+        problems.report("a tree needs at least one level, such as [4, 2, 2]", "fanout")
     good = [at_least(problems, ("fanout", i), f, 1, "a fan-out") for i, f in enumerate(fanout)]
     if not (good and all(good)):
         return []
     counts = [math.prod(fanout[:i]) for i in range(len(fanout), -1, -1)]
     if sum(counts) > MAX_NODES:
-        problems.append(
-            (
-                ("fanout",),
-                f"{counts[0]:,} servers: at most {MAX_NODES:,} nodes in all are supported",
-            )
+        problems.report(
+            f"{counts[0]:,} servers: at most {MAX_NODES:,} nodes in all are supported", "fanout"
         )
         return []
     return [int(count) for count in counts]
@@ -132,26 +129,21 @@ def _oversubscribed(
 ) -> list[int]:
     """Capacities per level from the top down, from the servers' links and the ratios."""
     if not isinstance(link_bps, int | np.integer) and len(link_bps) != 1:
-        problems.append(
-            (("link_bps",), "with oversubscription give one capacity, that of the servers' links")
+        problems.report(
+            "with oversubscription give one capacity, that of the servers' links", "link_bps"
         )
         return [1] * len(fanout)
     server_bps = capacities(problems, link_bps, 1)[0]
     wanted = len(fanout) - 1
     if len(ratios) != wanted:
-        problems.append(
-            (
-                ("oversubscription",),
-                f"{len(ratios)} ratios for {wanted} levels of uplinks above the servers'",
-            )
+        problems.report(
+            f"{len(ratios)} ratios for {wanted} levels of uplinks above the servers'",
+            "oversubscription",
         )
     for i, ratio in enumerate(ratios):
         if not _is_ratio(ratio):
-            problems.append(
-                (
-                    ("oversubscription", i),
-                    f"a ratio is a number above 0 (4 means 4:1), not {ratio!r}",
-                )
+            problems.report(
+                f"a ratio is a number above 0 (4 means 4:1), not {ratio!r}", "oversubscription", i
             )
     if problems:
         return [1] * len(fanout)
@@ -163,8 +155,8 @@ def _oversubscribed(
         upward.append(below)
     per_level = [max(1, round(capacity)) for capacity in reversed(upward)]
     if max(per_level) > MAX_LINK_BPS:
-        problems.append(
-            (("oversubscription",), f"{max(per_level)} bit/s on an uplink is above 1000 Tbit/s")
+        problems.report(
+            f"{max(per_level)} bit/s on an uplink is above 1000 Tbit/s", "oversubscription"
         )
     return per_level
 

@@ -263,8 +263,7 @@ VM_SYSCTLS: tuple[tuple[str, str], ...] = (
     # 66 bytes, which a VM that also sends takes from its own cap: 2.2 % of two segments.
     ("net.ipv4.tcp_tso_rtt_log", "20"),
     # A receiver's window that does not hold a sender back: with the kernel's 128 kB it begins at
-    # 42 kB, and stood in the way for 40 ms of the first 300 (60 Mbit/s, round trips of 30 ms):
-    # docs/decisions/0235.
+    # 42 kB, and stood in the way for 40 ms of the first 300 (60 Mbit/s, round trips of 30 ms).
     ("net.ipv4.tcp_rmem", "4096 1048576 6291456"),
 )
 

@@ -1,1 +1,1 @@
-"""Jobs drawn from distributions, reproducibly: streams by name, one law per quantity."""
+"""Synthetic jobs and jobs of traces: random streams by name, one distribution per quantity."""

@@ -34,8 +34,8 @@ def stream(seed: int, *names: str | int) -> np.random.Generator:
 def choose(seed: int, names: Sequence[str], values: Floats, weights: Floats, count: int) -> Floats:
     """``count`` of the values, each with probability as its weight; a prefix never changes."""
     ends = np.cumsum(weights / weights.sum())
-    drawn = stream(seed, *names).random(count)
-    return values[np.minimum(np.searchsorted(ends, drawn, side="right"), len(values) - 1)]
+    quantiles = stream(seed, *names).random(count)
+    return values[np.minimum(np.searchsorted(ends, quantiles, side="right"), len(values) - 1)]
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class NormalDistribution:
 class Sample:
     """The chosen jobs (rising indices), their mean size, and the number of large ones.
 
-    ``again`` of them stand there because jobs of their stratum ran out (0 unless that is allowed).
+    ``again`` of them stand there because jobs of their size ran out (0 unless that is allowed).
     """
 
     chosen: tuple[int, ...]
@@ -118,8 +118,8 @@ def stratified(
 ) -> Sample:
     """``count`` jobs with about ``mean`` VMs on average, none above ``largest``; each once.
 
-    Two strata, below the wanted mean and from it on, as many of each as bring their means together
-    to it; inside a stratum at random. With ``repeat`` a stratum whose jobs
+    Stratified sampling of two groups, below the wanted mean and from it on: as many of each as
+    bring their means together to it, inside a group at random. With ``repeat`` a group whose jobs
     run out is gone through again, none of its jobs more than once more than another. Raises
     ValueError where there are not enough jobs for that. O(n).
     """
@@ -146,7 +146,7 @@ def stratified(
 
 
 def _some(members: Ints, count: int, seed: int, name: str) -> Ints:
-    rounds = stream(seed, "strata", name)
+    rounds = stream(seed, "strata", name)  # the name decides on the numbers
     whole = [rounds.permutation(len(members)) for _ in range(max(1, -(-count // len(members))))]
     out: Ints = members[np.concatenate(whole)[:count]]
     return out

@@ -1,7 +1,7 @@
 """Elastic jobs out of a Hadoop trace, in batches: JSA's workload (Section V.A).
 
-The trace gives tasks (decision 0407) and bytes; JSA's authors measured running times and bandwidths
-on a cluster of their own. What stands in for those measurements, and every draw, is a parameter.
+The trace gives bytes, and tasks by them; JSA's authors measured running times and bandwidths on a
+cluster of their own. What stands in for those measurements, and every draw, is a parameter.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from jobs.workload.swim import BLOCK_BYTES, Swim, SwimJob
 MBIT = 1_000_000
 
 Range = tuple[float, float]
-"""The ends of a uniform law; equal ends are that number."""
+"""The ends of a uniform distribution; equal ends are that number."""
 
 
 @dataclass(frozen=True)
 class ElasticJobs:
-    """How jobs of a trace become elastic ones. Defaults are JSA's, or ours where it names none.
+    """Parameters of elastic jobs out of a trace. Defaults are JSA's, or ours where it names none.
 
     ``count`` jobs of ``vms`` VMs on average (None: whatever a plain sample has), none larger than
     ``largest``, in ``batches`` that arrive ``spacing_s`` apart. A job's time at B̄ is ``start_s``
@@ -51,7 +51,7 @@ class ElasticJobs:
     pattern: Pattern = "all-to-all"
 
     def objections(self) -> list[tuple[str, str]]:
-        """What is wrong with these laws, each with the field it concerns."""
+        """Errors of these parameters, each with the field it concerns."""
         out = []
         if not 1 <= self.batches <= self.count:
             out.append(("batches", f"{self.count} jobs cannot come in {self.batches} batches"))
@@ -82,30 +82,30 @@ class ElasticJobs:
         if wrong:
             raise ValueError("; ".join(f"{field}: {message}" for field, message in wrong))
         sample = self.sample(trace, seed)
-        drawn = _Draws.of(self, len(trace.jobs), seed)
+        draws = _Draws.of(self, len(trace.jobs), seed)
         names = _names([trace.jobs[row].name for row in sample.chosen])
         order = stream(seed, "swim", "order").permutation(len(sample.chosen)).tolist()
         bounds = np.linspace(0, len(order), self.batches + 1).round().astype(int).tolist()
         jobs = [
-            self._request(names[k], trace.jobs[sample.chosen[k]], drawn, sample.chosen[k], batch)
+            self._request(names[k], trace.jobs[sample.chosen[k]], draws, sample.chosen[k], batch)
             for batch in range(self.batches)
             for k in order[bounds[batch] : bounds[batch + 1]]
         ]
         return tuple(jobs), sample
 
-    def _request(self, name: str, job: SwimJob, drawn: _Draws, row: int, batch: int) -> JobRequest:
+    def _request(self, name: str, job: SwimJob, draws: _Draws, row: int, batch: int) -> JobRequest:
         n_vms = job.tasks(self.block_bytes)
         took_s = self.start_s + bytes_per_vm(job, n_vms) / self.vm_bytes_per_s
-        bandwidth_bps = int(drawn.bandwidth_bps[row])
-        profile = linear_profile(bandwidth_bps, took_s, float(drawn.speedup[row]))
+        bandwidth_bps = int(draws.bandwidth_bps[row])
+        profile = linear_profile(bandwidth_bps, took_s, float(draws.speedup[row]))
         return JobRequest(
             id=name,
             submit_s=batch * self.spacing_s,
             n_vms=n_vms,
             bandwidth_bps=bandwidth_bps,
             duration_s=took_s,
-            deadline_s=float(drawn.deadline[row]) * took_s,
-            value=float(drawn.value[row]),
+            deadline_s=float(draws.deadline[row]) * took_s,
+            value=float(draws.value[row]),
             tags=(("batch", str(batch + 1)),),
             demand=Transfer(self.pattern, profile=profile),
         )
@@ -122,16 +122,16 @@ def _names(chosen: Sequence[str]) -> list[str]:
 
 
 def bytes_per_vm(job: SwimJob, n_vms: int) -> float:
-    """What one VM reads, shuffles and writes, in bytes."""
+    """Bytes that one VM reads, shuffles and writes."""
     return (job.map_bytes + job.shuffle_bytes + job.output_bytes) / n_vms
 
 
 @dataclass(frozen=True, eq=False)
 class _Draws:
-    """What is drawn for every job of the trace, chosen or not: a job keeps its draws in any sample.
+    """Draws for every job of the trace, chosen or not: a job keeps its draws in any sample.
 
-    Every law has a stream of its own, and draws quantiles: changing one law, or its range, changes
-    nothing else and keeps the jobs' order.
+    Every quantity has a stream of its own, and draws quantiles: changing one distribution, or its
+    range, changes nothing else and keeps the jobs' order.
     """
 
     value: Floats
@@ -140,16 +140,16 @@ class _Draws:
     bandwidth_bps: Floats
 
     @classmethod
-    def of(cls, law: ElasticJobs, jobs: int, seed: int) -> _Draws:
+    def of(cls, recipe: ElasticJobs, jobs: int, seed: int) -> _Draws:
         def uniform(name: str, ends: Sequence[float]) -> Floats:
             low, high = ends
             return low + (high - low) * stream(seed, "swim", name).random(jobs)
 
-        most_bps = law.link_bps / 2
-        wanted = uniform("bandwidth", (0.0, 2.0 * law.bandwidth_bps))
+        most_bps = recipe.link_bps / 2
+        wanted = uniform("bandwidth", (0.0, 2.0 * recipe.bandwidth_bps))
         return cls(
-            uniform("value", law.value),
-            uniform("deadline", law.deadline),
-            uniform("speedup", law.speedup),
-            np.clip(np.rint(wanted), min(law.least_bps, most_bps), most_bps),
+            uniform("value", recipe.value),
+            uniform("deadline", recipe.deadline),
+            uniform("speedup", recipe.speedup),
+            np.clip(np.rint(wanted), min(recipe.least_bps, most_bps), most_bps),
         )

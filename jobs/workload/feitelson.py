@@ -25,7 +25,7 @@ class FeitelsonStyle:
     A size n of 1 … ``largest`` has the weight n^-``size_exponent``, times ``power_of_two`` where
     it is one above 1, times ``serial`` where it is 1. Running times are hyper-exponential: a long
     one, ``long_over_short`` times as long on average, with a probability that rises with size
-    from ``long_at_one`` to ``long_at_largest``; both are scaled so that the law's mean is
+    from ``long_at_one`` to ``long_at_largest``; both are scaled so that the mean is
     ``mean_run_s``. A job is run r times, r of weight r^-``repeat_exponent`` up to
     ``most_repeats``, each submitted when the one before would end had it started at once. First
     runs arrive by a Poisson process.
@@ -118,7 +118,7 @@ class FeitelsonStyle:
         return begin_s[which] + turn * run_s[which], sizes[which], run_s[which]
 
     def calibration(self, jobs: ParallelJobs) -> tuple[Calibration, ...]:
-        """What the laws were set to, and what these jobs came to."""
+        """The metrics that the distributions were set to, and those of these jobs."""
         n = np.arange(1, self.largest + 1)
         powers = (n & (n - 1)) == 0
         got = jobs.processes

@@ -34,8 +34,8 @@ class HyperErlang:
     def __post_init__(self) -> None:
         if self.order < 1 or self.cv2 * self.order < 1 - 1e-9 or not self.mean > 0:
             raise ValueError(
-                f"a hyper-Erlang law of order {self.order} has a squared coefficient of variation"
-                f" of at least {1 / max(1, self.order):g}, not {self.cv2:g}"
+                f"a hyper-Erlang distribution of order {self.order} has a squared coefficient of"
+                f" variation of at least {1 / max(1, self.order):g}, not {self.cv2:g}"
             )
 
     def draw(self, seed: int, name: str, count: int) -> Floats:
@@ -134,8 +134,8 @@ class JannStyle:
         """The jobs at a natural load of about ``load``: a renewal process for each class."""
         work_s = float(self.shares @ (self.size_means * self.run_means_s))
         gap_s = work_s / (load * slots)
-        drawn = [self._class(seed, k, gap_s) for k in range(len(self.classes))]
-        submit_s, sizes, run_s = (np.concatenate(columns) for columns in zip(*drawn, strict=True))
+        classes = [self._class(seed, k, gap_s) for k in range(len(self.classes))]
+        submit_s, sizes, run_s = (np.concatenate(columns) for columns in zip(*classes, strict=True))
         return in_order(submit_s, sizes, run_s, self.jobs)
 
     def _class(self, seed: int, k: int, gap_s: float) -> tuple[Floats, Ints, Floats]:
@@ -155,7 +155,7 @@ class JannStyle:
         )
 
     def calibration(self, jobs: ParallelJobs) -> tuple[Calibration, ...]:
-        """What the laws were set to, and what these jobs came to."""
+        """The metrics that the distributions were set to, and those of these jobs."""
         got, run_s = jobs.processes, jobs.run_s
         mean_s = float(run_s.mean())
         squares = float(self.shares @ self.run_means_s**2) * (1.0 + self.run_cv2)

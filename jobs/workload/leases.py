@@ -1,4 +1,4 @@
-"""Leases drawn as in MBFCBS's evaluation (Section 5.2), and leases as requests.
+"""Synthetic leases as in MBFCBS's evaluation (Section 5.2), and leases as requests.
 
 The paper names the sizes and the shares of the three types; when leases arrive, how long they last
 and how far ahead they are booked it does not say: these are parameters here.
@@ -34,9 +34,9 @@ _NAME = "leases"
 
 @dataclass(frozen=True)
 class LeaseMix:
-    """What leases look like. Durations and lead times are exponential; no lease lasts less than
-    ``shortest_s``.
+    """Parameters of synthetic leases.
 
+    Durations and lead times are exponential; no lease lasts less than ``shortest_s``.
     ``advance`` and ``immediate`` are shares of all leases; the rest is best effort. ``sizes`` are
     names in :data:`SIZES`, all as likely. Arrivals are Poisson, scaled to the load.
     """
@@ -73,13 +73,19 @@ class LeaseMix:
         return tuple(self._lease(f"lease-{k:0{digits}}", *row) for k, row in enumerate(rows, 1))
 
     def _lease(
-        self, name: str, arrival_s: float, duration_s: float, lead_s: float, size: int, drawn: float
+        self,
+        name: str,
+        arrival_s: float,
+        duration_s: float,
+        lead_s: float,
+        size: int,
+        quantile: float,
     ) -> LeaseRecord:
         cores, memory_mb = SIZES[self.sizes[size]]
         kind: LeaseKind = "BE"
-        if drawn < self.advance:
+        if quantile < self.advance:
             kind = "AR"
-        elif drawn < self.advance + self.immediate:
+        elif quantile < self.advance + self.immediate:
             kind = "IM"
         start_s = {"AR": arrival_s + lead_s, "IM": arrival_s, "BE": None}[kind]
         return LeaseRecord(

@@ -47,7 +47,7 @@ class LeaseRecord:
 
 @dataclass(frozen=True)
 class Lwf:
-    """What a file holds; ``skipped`` leases were left out, ``examples`` says why of the first."""
+    """A file's leases; ``skipped`` were left out, ``examples`` says why of the first."""
 
     path: Path
     leases: tuple[LeaseRecord, ...]
@@ -146,7 +146,7 @@ def _in_order(lease: LeaseRecord, above: list[LeaseRecord], complaints: Complain
 
 
 class _DocumentTypeError(Exception):
-    """What could define entities that expand without end."""
+    """A document type, which could define entities that expand without end."""
 
 
 class _Xml:

@@ -42,7 +42,7 @@ class ParallelJobs:
     ``number`` names a job, ``line`` is where a file asks for it (0: nowhere). ``stated_s`` is NaN
     where no running time was stated; ``user`` and ``queue`` are -1 where unknown. ``cpu_steps``
     are the CPU uses of all processes, job after job, in 1/10,000 of a node; None: all of it.
-    ``told_steps`` are what schedulers are told of them, where that is not the truth.
+    ``stated_steps`` are what schedulers are told of them, where that is not the truth.
     """
 
     number: Ints
@@ -55,7 +55,7 @@ class ParallelJobs:
     queue: npt.NDArray[np.int32]
     line: npt.NDArray[np.int32]
     cpu_steps: npt.NDArray[np.uint16] | None = None
-    told_steps: npt.NDArray[np.uint16] | None = None
+    stated_steps: npt.NDArray[np.uint16] | None = None
 
     def __len__(self) -> int:
         return len(self.number)
@@ -98,7 +98,7 @@ class ParallelJobs:
         steps[ends[self.processes == 1] - 1] = CPU_STEPS
         return replace(self, cpu_steps=steps)
 
-    def with_cpu_told(self, error: float, seed: int) -> ParallelJobs:
+    def with_cpu_error(self, error: float, seed: int) -> ParallelJobs:
         """Schedulers are told the CPU uses with an error: uniform, at most so much of a node.
 
         Needs :meth:`with_cpu_use` first.
@@ -106,13 +106,13 @@ class ParallelJobs:
         if self.cpu_steps is None:
             return self
         wrong = stream(seed, "cpu told").uniform(-error, error, len(self.cpu_steps))
-        return replace(self, told_steps=_steps(self.cpu_steps / CPU_STEPS + wrong))
+        return replace(self, stated_steps=_steps(self.cpu_steps / CPU_STEPS + wrong))
 
     def with_cpu_stated(self, use: float) -> ParallelJobs:
         """Schedulers know nothing of CPU uses: they are told ``use`` of all processes."""
         if self.cpu_steps is None:
             return self
-        return replace(self, told_steps=_steps(np.full(len(self.cpu_steps), use)))
+        return replace(self, stated_steps=_steps(np.full(len(self.cpu_steps), use)))
 
     def overestimated(self, most: float, seed: int) -> ParallelJobs:
         """Stated running times: the true ones times a factor, uniform from 1 to ``most``."""
@@ -171,7 +171,7 @@ class Requests(JobStream):
     def _rows(self, start: int, end: int) -> Iterator[JobRequest]:
         jobs, part, digits = self.jobs, slice(start, end), self._digits
         uses = self._shares(jobs.cpu_steps, 1.0, start, end)
-        told = self._shares(jobs.told_steps, None, start, end)
+        stated = self._shares(jobs.stated_steps, None, start, end)
         columns = (
             jobs.number, jobs.submit_s, jobs.processes, jobs.run_s, jobs.stated_s,
             jobs.bandwidth_bps, jobs.user, jobs.queue,
@@ -179,7 +179,7 @@ class Requests(JobStream):
         moving, still = Transfer(self.pattern), Compute()
         rows = zip(*(column[part].tolist() for column in columns), strict=True)
         for number, submit_s, n, run_s, stated_s, bandwidth_bps, user, queue in rows:
-            use, estimate = next(uses) or 1.0, next(told)
+            use, estimate = next(uses) or 1.0, next(stated)
             demand: Transfer | Compute = moving if bandwidth_bps else still
             if use != 1.0 or estimate is not None:
                 demand = replace(demand, cpu_use=use, cpu_estimate=estimate)
@@ -235,12 +235,12 @@ class HoseDemand:
         if self.cap_bps is not None:
             most = np.minimum(most, self.cap_bps)
         if self.rule == "printed":
-            drawn = most
+            asked = most
         else:
             noise = stream(seed, "bandwidth").standard_normal(len(vms))
             mean = MEAN_OF_MAX * most
-            drawn = np.clip(mean * (1.0 + self.sigma * noise), most / 10.0, most)
-        return np.maximum(np.rint(drawn), 1).astype(np.int64)
+            asked = np.clip(mean * (1.0 + self.sigma * noise), most / 10.0, most)
+        return np.maximum(np.rint(asked), 1).astype(np.int64)
 
     def _of_mean(self, seed: int, count: int, mean_bps: int) -> npt.NDArray[np.int64]:
         noise = stream(seed, "bandwidth").standard_normal(count)
@@ -258,7 +258,7 @@ class Calibration:
 
     what: str
     wanted: float
-    drawn: float
+    found: float
     unit: str = ""
 
 

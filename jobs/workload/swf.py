@@ -59,7 +59,7 @@ Records = np.ndarray[tuple[int], np.dtype[np.void]]
 
 @dataclass(frozen=True, eq=False)
 class Swf:
-    """What a file holds: ``records`` of :data:`RECORD` or part of it, and each one's line.
+    """The content of a file: ``records`` of :data:`RECORD` or part of it, and each one's line.
 
     ``header`` has every ``; Key: value`` comment before the first record, in order of the file;
     ``skipped`` says how many lines were left out, and ``examples`` what was wrong with the first.
@@ -320,11 +320,11 @@ NEEDED = (
 
 @dataclass(frozen=True)
 class JobsOfLog:
-    """The jobs, how many records were left out, and how many were mended, by reason."""
+    """The jobs, how many records were left out, and how many were repaired, by reason."""
 
     jobs: ParallelJobs
     skipped: Mapping[str, int]
-    mended: Mapping[str, int]
+    repaired: Mapping[str, int]
 
 
 def jobs_of(
@@ -350,7 +350,7 @@ def jobs_of(
     run_s = np.maximum(records["run_s"], SHORTEST_S)
     stated = records["requested_s"] > 0
     low = stated & (records["requested_s"] < run_s)
-    mended = {
+    repaired = {
         "processors neither requested nor allocated: 1 taken": ~(asked | given),
         f"running time below {SHORTEST_S:g} s raised to it": records["run_s"] < SHORTEST_S,
         "requested time below the running time raised to it": low,
@@ -367,7 +367,7 @@ def jobs_of(
         queue=records["queue"].copy(),
         line=lines,
     )
-    return JobsOfLog(jobs, skipped, _counts(mended))
+    return JobsOfLog(jobs, skipped, _counts(repaired))
 
 
 def _usable(

@@ -34,7 +34,7 @@ class SwimJob:
 
 @dataclass(frozen=True)
 class Swim:
-    """What a file holds; ``skipped`` lines were left out, ``examples`` says why of the first."""
+    """A file's jobs; ``skipped`` lines were left out, ``examples`` says why of the first."""
 
     path: Path
     jobs: tuple[SwimJob, ...]

@@ -148,8 +148,8 @@ class Tenants:
         error = self.profiling_error
         if error == ProfilingError():
             return [None] * len(stated_s)
-        drawn = stream(seed, "profiling error").uniform(error.low, error.high, len(stated_s))
-        return [p * (1.0 + e) for p, e in zip(stated_s, drawn.tolist(), strict=True)]
+        errors = stream(seed, "profiling error").uniform(error.low, error.high, len(stated_s))
+        return [p * (1.0 + e) for p, e in zip(stated_s, errors.tolist(), strict=True)]
 
 
 def interpretation_g(

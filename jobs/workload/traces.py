@@ -21,7 +21,7 @@ PROBLEM_LIMIT = 20
 
 @dataclass(frozen=True, order=True)
 class LineProblem:
-    """What is wrong with a line; line and column count from 1, line 0 is the file as a whole."""
+    """An error in a line; line and column count from 1, line 0 is the file as a whole."""
 
     line: int
     column: int

@@ -108,7 +108,7 @@ FIGURE_11 = LiveFigure(
             "VC finishes more jobs within their deadlines than BL",
             "37 against 4 %",
             more(SUCCESS, VC, (BL,), XS),
-            remark="our BL is better than the published one in every figure (decision 0314)",
+            remark="our BL is better than the published one in every figure (decision 23)",
         ),
         Claim(
             "BL uses the most, DCloud more than VC",

@@ -78,8 +78,8 @@ def order(reward: Measure, xs: tuple[float, ...]) -> tuple[Claim, ...]:
             "EDF has a lower reward ratio than Oktopus and PS-P",
             "EDF < Oktopus, PS-P",
             more(reward, OKTOPUS, (EDF,), xs) + more(reward, PSP, (EDF,), xs),
-            remark="EDF takes short jobs first, which favours it (decisions 0462, 0467); on few "
-            "machines, kept strictly to its order, it is behind all the same (0469, 0470)",
+            remark="EDF takes short jobs first, which favours it (decision 34); on few "
+            "machines, kept strictly to its order, it is behind all the same (decisions 34 and 35)",
         ),
     )
 

@@ -16,7 +16,7 @@ from testbed.spec.trace_sections import CheckedTrace, FoundTrace, checked, look_
 
 
 class Question(StrEnum):
-    """What can be asked."""
+    """The parts of the command."""
 
     LIST = "list"
     PATH = "path"

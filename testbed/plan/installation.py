@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface
 from typing import Literal
 
-from controller.flows import Flow, base_flows, tenant_flows
+from controller.flow_rules import Flow, base_flows, tenant_flows
+from jobs.wire import SEGMENT_BYTES
 from testbed.plan.limits import BURST_S, bytes_in, limits_text, network_limits, tenant_limits
 from testbed.plan.network_plan import (
     NetworkPlan,
@@ -29,7 +30,6 @@ INITIAL_WINDOW_SEGMENTS = 32
 # A VM with a reservation: more than is ever in flight, so that neither slow start nor a switch that
 # waits for a processor leaves its cap idle. Tokens that a cap does not use are lost.
 WINDOW_S = 0.060
-SEGMENT_BYTES = 1448
 
 
 def gso_bytes(rate_bps: int) -> int:
@@ -51,36 +51,6 @@ def initial_window_segments(rate_bps: int, *, reserved: bool) -> int:
 
 
 @dataclass(frozen=True)
-class Address:
-    """The VM's address with its tenant's prefix length."""
-
-    ip: IPv4Address
-    prefix_length: int
-
-    def text(self, verb: Literal["add", "delete"]) -> str:
-        return f"address {verb} {self.ip}/{self.prefix_length} dev {VM_DEVICE}"
-
-
-@dataclass(frozen=True)
-class PrefixRoute:
-    """The route to the tenant's other VMs, with the window a connection begins with.
-
-    A VM's cap is known from the first moment, so there is nothing to find out slowly: with the
-    kernel's ten segments the cap idles for the first round trips, 0.5 % of a transfer of 4 s.
-    """
-
-    address: Address
-    window_segments: int = INITIAL_WINDOW_SEGMENTS
-
-    def text(self) -> str:
-        prefix = IPv4Interface(f"{self.address.ip}/{self.address.prefix_length}").network
-        return (
-            f"route replace {prefix} dev {VM_DEVICE} proto kernel scope link"
-            f" src {self.address.ip} initcwnd {self.window_segments}"
-        )
-
-
-@dataclass(frozen=True)
 class Neighbour:
     """A permanent neighbour entry: no ARP ever leaves a VM."""
 
@@ -95,27 +65,35 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class VmHost:
-    """Configuration of one VM's namespace."""
+    """Configuration of one VM's namespace.
+
+    A VM's cap is known from the first moment, so there is nothing to find out slowly: with the
+    kernel's initial window of ten segments the cap idles for the first round trips, 0.5 % of a
+    transfer of 4 s. The route to the tenant's other VMs carries a larger one.
+    """
 
     netns: str
-    address: Address
+    address: IPv4Interface
     neighbours: tuple[Neighbour, ...]
     gso_bytes: int
     window_segments: int = INITIAL_WINDOW_SEGMENTS
 
     def lines(self) -> tuple[str, ...]:
+        address = self.address
+        route = (
+            f"route replace {address.network} dev {VM_DEVICE} proto kernel scope link"
+            f" src {address.ip} initcwnd {self.window_segments}"
+        )
         return (
             f"link set dev {VM_DEVICE} gso_max_size {self.gso_bytes}",
-            self.address.text("add"),
-            PrefixRoute(self.address, self.window_segments).text(),
+            f"address add {address} dev {VM_DEVICE}",
+            route,
             *(neighbour.text("add") for neighbour in self.neighbours),
         )
 
     def removal_lines(self) -> tuple[str, ...]:
-        return (
-            *(neighbour.text("delete") for neighbour in self.neighbours),
-            self.address.text("delete"),
-        )
+        removals = (neighbour.text("delete") for neighbour in self.neighbours)
+        return (*removals, f"address delete {self.address} dev {VM_DEVICE}")
 
 
 def tenant_hosts(tenant: TenantPlan) -> tuple[VmHost, ...]:
@@ -125,7 +103,7 @@ def tenant_hosts(tenant: TenantPlan) -> tuple[VmHost, ...]:
     return tuple(
         VmHost(
             vm.slot.netns,
-            Address(vm.ip, tenant.prefix.prefixlen),
+            IPv4Interface((vm.ip, tenant.prefix.prefixlen)),
             tuple(everyone[:i] + everyone[i + 1 :]),
             gso_bytes(tenant.rate_bps),
             window,

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Literal
 
+from jobs.wire import FRAME_BYTES
 from testbed.plan.network_plan import MIN_WIRE_BPS, NetworkPlan, TenantPlan
 
 Mode = Literal["hard", "work-conserving"]
@@ -29,11 +30,13 @@ LINK_MINOR = 0xFFFF
 DEFAULT_CLASS_MINOR = 0xFFFE
 VM_MINOR = 1
 
+# Bytes that a class may send in its turn when it borrows. HTB's default, a tenth of the rate, is
+# more than the 200 kB it accepts without a warning or, at a few Mbit/s, less than a TSO packet.
 QUANTUM_BYTES = 60_000
 # PS-P: the bytes that a class of weight 1 may send in its turn, and the most that HTB accepts.
 TURN_BYTES = 16_000
 MAX_QUANTUM_BYTES = 200_000
-MIN_BURST_BYTES = 3_028
+MIN_BURST_BYTES = 2 * FRAME_BYTES
 # The bucket of a VM's own cap. HTB earns tokens by the clock but sends by a timer, which a busy
 # machine fires late: tokens beyond the bucket are lost. A deeper bucket is a head start (10 ms of
 # rate are 0.3 % of a transfer of 3 s).
@@ -75,7 +78,10 @@ def port_queue_bytes(rate_bps: int) -> int:
 
 @dataclass(frozen=True)
 class HtbRoot:
-    """The root queueing discipline of a device; packets without a class go to ``default_minor``."""
+    """The root queueing discipline of a device; packets without a class go to ``default_minor``.
+
+    A veth has none by default (``noqueue``): packets pass at once, and nothing is counted.
+    """
 
     dev: str
     default_minor: int
@@ -88,7 +94,10 @@ class HtbRoot:
 
 @dataclass(frozen=True)
 class HtbClass:
-    """A class ``1:minor`` below ``1:parent_minor`` (0: the root), with both buckets explicit."""
+    """A class ``1:minor`` below ``1:parent_minor`` (0: the root), with both buckets explicit.
+
+    tc would choose buckets for the kernel's timer tick; with TSO they must hold a whole packet.
+    """
 
     dev: str
     parent_minor: int

@@ -1,7 +1,7 @@
 """Measured bandwidth sweep of an application: times per bandwidth, threshold, and profile file.
 
 ``profile.json`` in a run folder holds what :meth:`MeasuredSweep.to_json` gives; ``profile.yaml``
-is what a job's ``profile`` names (docs/decisions/0460).
+is what a job's ``profile`` names (docs/decisions/32).
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ Queue = Literal["skip", "block"]
 QUEUES: tuple[Queue, ...] = get_args(Queue)
 
 COMPLETE = ("exact", "oktopus", "vmplace")
-"""Embedders that find a placement whenever there is one (decisions 0101, 0102, 0431)."""
+"""Embedders that find a placement whenever there is one (decisions 06 and 07)."""
 
 
 def by_deadline(job: JobRequest) -> float:

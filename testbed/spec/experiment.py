@@ -66,7 +66,7 @@ class Band:
 
 @dataclass(frozen=True)
 class ApplicationExpectation:
-    """What is expected of one application's jobs.
+    """Expectations of one application's jobs.
 
     ``estimate_ratio`` takes the place of the global band; ``scaled_down_below``: the ratio stays
     under this wherever less bandwidth was granted than asked for.

@@ -42,7 +42,7 @@ from testbed.spec.generated_sections import (
 )
 from testbed.spec.job_entries import JobListWorkload
 from testbed.spec.policy_section import read_policies
-from testbed.spec.sweep_section import LadderWorkload
+from testbed.spec.sweep_section import SweepWorkload
 from testbed.spec.topology_section import Topology, topology_context
 from testbed.spec.trace_sections import LwfWorkload, SwfWorkload, SwimWorkload
 from testbed.spec.unit_types import Duration, Name, Share
@@ -85,8 +85,8 @@ class InterferenceSection(Section):
     )
     efficiency: Share | None = Field(
         None,
-        description="how well every process behind another uses the CPU that it gets (default:"
-        " the published laws, 80 % to 100 % of one process and 43 % on average of several)",
+        description="how well every background process uses the CPU that it gets (default:"
+        " as published, 80 % to 100 % of one process and 43 % on average of several)",
     )
 
 
@@ -122,13 +122,13 @@ class ExpectSection(Section):
         None, description="expectations by the jobs' application"
     )
     fidelity: Literal["ok", "suspect"] | None = Field(
-        None, description="the worst validity verdict of a live run that is accepted"
+        None, description="the worst fidelity verdict of a live run that is accepted"
     )
 
 
 Workload = Annotated[
     JobListWorkload
-    | LadderWorkload
+    | SweepWorkload
     | PoissonWorkload
     | BatchWorkload
     | SwfWorkload
@@ -162,7 +162,7 @@ class ExperimentFile(Section):
     policies: Annotated[Any, WithJsonSchema({"type": "array"})] = Field(
         None,
         description="who decides; each gets a run of its own (default [vc], for leases [mbfcbs],"
-        " for a ladder [scripted])",
+        " for kind ladder [scripted])",
     )
     workload: Workload = Field(description="the jobs, a mapping with a kind")
     expect: ExpectSection | None = Field(

@@ -84,41 +84,33 @@ class Distribution(SpecModel):
         raise refusal(f"must be a mapping with the keys {keys}, not {kind_of(value)}{hint}")
 
 
+_SIGMA = "its standard deviation (default: the interpretation's)"
+
+
 class CountDistribution(Distribution):
-    """How many VMs jobs ask for: a normal distribution, drawn again below 1 (or clamped to it)."""
+    """The number of VMs of a job: a normal distribution, drawn again below 1 (or clamped to it)."""
 
     mean: Annotated[float, Field(ge=1, le=1e6)] | None = Field(
-        None,
-        description="of the distribution, before draws below 1 are drawn again (default 120)",
+        None, description="of the distribution, before draws are drawn again (default 120)"
     )
-    sigma: Sigma | None = Field(
-        None, description="its standard deviation (default: the interpretation's)"
-    )
+    sigma: Sigma | None = Field(None, description=_SIGMA)
     rule: Rule | None = Field(None, description="what becomes of draws below 1")
 
 
-class RatioDistribution(Distribution):
+class RatioDistribution(CountDistribution):
     """The deadline extension ratio r = d/p: normal, drawn again below 1 (or clamped)."""
 
     mean: Annotated[float, Field(ge=1, le=1e6)] | None = Field(
         None,
         description="of the distribution, at least 1: no deadline is before the end (default 10)",
     )
-    sigma: Sigma | None = Field(
-        None, description="its standard deviation (default: the interpretation's)"
-    )
-    rule: Rule | None = Field(None, description="what becomes of draws below 1")
 
 
 class BandwidthDistribution(Distribution):
     """The bandwidth asked for per VM: a normal distribution, positive."""
 
-    mean: PositiveBandwidth | None = Field(
-        None, description="of the distribution (default 250 Mbit/s)"
-    )
-    sigma: Bandwidth | None = Field(
-        None, description="its standard deviation (default: the interpretation's)"
-    )
+    mean: PositiveBandwidth | None = Field(None, description="of it (default 250 Mbit/s)")
+    sigma: Bandwidth | None = Field(None, description=_SIGMA)
     rule: Rule | None = Field(None, description="what becomes of draws below 1 bit/s")
 
 
@@ -126,9 +118,7 @@ class DurationDistribution(Distribution):
     """The profiled running time: a normal distribution, of a minute at least."""
 
     mean: PositiveDuration | None = Field(None, description="of the distribution (default 1 h)")
-    sigma: Duration | None = Field(
-        None, description="its standard deviation (default: the interpretation's)"
-    )
+    sigma: Duration | None = Field(None, description=_SIGMA)
     rule: Rule | None = Field(None, description="what becomes of draws below a minute")
 
 
@@ -416,9 +406,9 @@ def _sentence(metric: Calibration) -> str:
     def shown(value: float) -> str:
         return human_duration(value) if metric.unit == "s" else f"{value:.4g}"
 
-    off = (metric.drawn / metric.wanted - 1.0) * 100 if metric.wanted else 0.0
+    off = (metric.found / metric.wanted - 1.0) * 100 if metric.wanted else 0.0
     return (
-        f"calibration: {metric.what} {shown(metric.wanted)} wanted, {shown(metric.drawn)} drawn"
+        f"calibration: {metric.what} {shown(metric.wanted)} wanted, {shown(metric.found)} drawn"
         f" ({off:+.1f} %)"
     )
 

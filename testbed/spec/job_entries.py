@@ -167,7 +167,7 @@ def _application(entry: JobEntry) -> str | None:
 
 
 def _applications(entries: Sequence[JobEntry]) -> tuple[str, ...] | None:
-    """All labels; None where one of them cannot be told."""
+    """All labels; None where one of them is unknown."""
     if not entries or not all(e.is_readable("id", "application", "sweep") for e in entries):
         return None
     return tuple(dict.fromkeys(name for entry in entries if (name := _application(entry))))
@@ -377,7 +377,7 @@ class ProfileOption(SpecModel):
 
 
 class ProfileFile(SpecModel):
-    """What a profile file holds."""
+    """A profile file."""
 
     application: Name | None = Field(None, description="whose profile it is, a label")
     options: Annotated[list[ProfileOption], Field(min_length=1, max_length=1000)] = Field(

@@ -45,14 +45,14 @@ REPETITIONS = 3
 TOLERANCE = 0.02
 
 
-class LadderApplication(Section):
+class SweepApplication(Section):
     """The application whose profile is wanted."""
 
     id: Name = Field(description="its name; the jobs are called ID-750-1 (in Mbit/s, by run)")
     vms: Annotated[int, Field(ge=2, le=1_000_000)] = Field(description="how many VMs it needs")
     bandwidth: PositiveBandwidth = Field(
         description="per VM: with 'duration' it says how much is moved, and it is what the"
-        " default ladder is made of"
+        " default bandwidths are made of"
     )
     duration: PositiveDuration = Field(description="its running time at that bandwidth, as 6 s")
     kind: Literal["transfer", "demand"] | None = Field(
@@ -72,11 +72,11 @@ class LadderApplication(Section):
     )
 
 
-class LadderWorkload(WorkloadSection):
+class SweepWorkload(WorkloadSection):
     """One application, run at one bandwidth after another."""
 
     kind: Literal["ladder"]
-    application: LadderApplication = Field(description="whose profile is wanted")
+    application: SweepApplication = Field(description="whose profile is wanted")
     bandwidths: Annotated[list[PositiveBandwidth], Field(min_length=1, max_length=100)] | None = (
         Field(
             None,
@@ -104,7 +104,7 @@ class LadderWorkload(WorkloadSection):
         if application is None or not here.is_sound():
             return LoadedWorkload()
         entry = JobEntry.model_construct(
-            **{name: application[name] for name in LadderApplication.model_fields}
+            **{name: application[name] for name in SweepApplication.model_fields}
         )
         (request,) = requests(entry, {}, document.folder, Profiles(document.folder))
         request = replace(request, application=request.id)
@@ -177,7 +177,7 @@ def _points(
             continue
         if not index:
             here.report(_cannot(request, point_bps, reason), "application")
-        left = f"the ladder ends at {human_bandwidth(wished[index - 1])}: {reason}"
+        left = f"the sweep ends at {human_bandwidth(wished[index - 1])}: {reason}"
         return wished[:index], (left,)
     return wished, ()
 
@@ -189,8 +189,8 @@ def _cannot(request: JobRequest, point_bps: int, reason: str) -> str:
 
 def _refusal(request: JobRequest, point_bps: int, context: LoadContext) -> str | None:
     """The reason why the empty data centre cannot give that bandwidth; None where it can."""
-    centre, site = context.datacentre, context.topology
-    if centre is None or not (site.slots_known and site.links_known):
+    centre, known = context.datacentre, context.topology
+    if centre is None or not (known.slots_known and known.links_known):
         return None
     if context.embedder not in embedder_names():
         return None

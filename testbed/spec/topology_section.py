@@ -289,7 +289,7 @@ def _other_document(here: Location, name: str | None) -> Location | None:
 
 
 def _plain_content(section: Mapping[str, Any]) -> dict[str, Any]:
-    """What the builder of custom topologies takes: capacities in bit/s.
+    """The content that the builder of custom topologies takes: capacities in bit/s.
 
     Where a capacity cannot be read any other does, so that the structure is checked all the same.
     """

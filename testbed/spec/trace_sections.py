@@ -171,7 +171,7 @@ class SwfWorkload(TraceWorkload, ParallelWorkload):
             "shortest_s": self.shortest,
             "longest_s": self.longest,
             "skipped": dict(taken.skipped),
-            "mended": dict(taken.mended),
+            "repaired": dict(taken.repaired),
         }
 
 
@@ -183,7 +183,7 @@ def _log_notes(facts: Mapping[str, Any]) -> list[str]:
         first = facts["examples"][0]
         out.append(f"{facts['lines_left_out']:,} lines left out, the first: {first}")
     out += [f"skipped {count:,}: {reason}" for reason, count in facts["skipped"].items()]
-    out += [f"in {count:,}: {what}" for what, count in facts["mended"].items()]
+    out += [f"in {count:,}: {what}" for what, count in facts["repaired"].items()]
     return out
 
 
@@ -335,24 +335,24 @@ def _swim_facts(
         "taken_again": sample.again,
         "mean_run_s": sum(job.duration_s for job in jobs) / len(jobs),
         "mean_bandwidth_bps": sum(job.bandwidth_bps for job in jobs) / len(jobs),
-        "laws": asdict(recipe),
+        "parameters": asdict(recipe),
     }
 
 
 def _swim_notes(facts: Mapping[str, Any]) -> list[str]:
-    laws = facts["laws"]
+    given = facts["parameters"]
     out = [f"{facts['path']}: {facts['trace_jobs']:,} jobs from {facts['file']}"]
     if facts["is_the_published_file"] is False:
         out.append("its checksum is not that of the published trace of this name")
     if facts["lines_left_out"]:
         out.append(f"{facts['lines_left_out']:,} lines left out")
     how = "a plain sample"
-    if laws["vms"] is not None:
-        how = f"a stratified sample, {facts['large_jobs']:,} of them of {laws['vms']:g} or more"
+    if given["vms"] is not None:
+        how = f"a stratified sample, {facts['large_jobs']:,} of them of {given['vms']:g} or more"
     again = f", {facts['taken_again']:,} of them again" if facts["taken_again"] else ""
     out.append(
         f"{facts['jobs']:,} jobs of {facts['mean_vms']:.1f} VMs on average ({how}{again}) in"
-        f" {laws['batches']} batches {human_duration(laws['spacing_s'])} apart;"
+        f" {given['batches']} batches {human_duration(given['spacing_s'])} apart;"
         f" {human_duration(facts['mean_run_s'])} at"
         f" {human_bandwidth(facts['mean_bandwidth_bps'])} on average"
     )
@@ -370,16 +370,9 @@ class FoundTrace:
     path: FilePath | None
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.trace.name,
-            "format": self.trace.format,
-            "what": self.trace.what,
-            "jobs": self.trace.jobs,
-            "origin": self.trace.origin,
-            "sha256": self.trace.sha256,
-            "thanks": self.trace.thanks,
-            "path": None if self.path is None else str(self.path),
-        }
+        names = ("name", "format", "what", "jobs", "origin", "sha256", "thanks")
+        known = {name: getattr(self.trace, name) for name in names}
+        return {**known, "path": None if self.path is None else str(self.path)}
 
 
 @dataclass(frozen=True)

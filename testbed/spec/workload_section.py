@@ -201,7 +201,7 @@ def _with_cpu(jobs: ParallelJobs, rule: CpuRule, seed: int) -> ParallelJobs:
     jobs = jobs.with_cpu_use(rule.low, rule.high, seed)
     if rule.told is not None:
         return jobs.with_cpu_stated(rule.told)
-    return jobs if rule.error is None else jobs.with_cpu_told(rule.error, seed)
+    return jobs if rule.error is None else jobs.with_cpu_error(rule.error, seed)
 
 
 def _demand(section: ParallelWorkload, datacentre: DataCentre) -> HoseDemand | None:

@@ -74,7 +74,7 @@ def measured(history: list[events.Event]) -> float:
 
 
 def later_by(one: list[events.Event], other: list[events.Event]) -> float:
-    """How much later the other's work was done."""
+    """Delay of the other's end against this one's, in s."""
     return begun(other) + measured(other) - begun(one) - measured(one)
 
 
@@ -131,7 +131,7 @@ def test_a_job_whose_nodes_are_full_is_parked_and_goes_on_with_the_rest(
     # Two namespaces a server, three jobs: the one that had waited longest had to go.
     assert ended(histories["first"]).detail["restarts"] == 1
     assert "restarts" not in ended(histories["second"]).detail
-    # Three seconds of work and the cost. What it had done when it was parked was done in its time.
+    # Three seconds of work and the cost: what it had done when it was checkpointed counts.
     assert measured(histories["first"]) > 3.4
 
 

@@ -1,7 +1,7 @@
 """The controller in front of Open vSwitch, on each library: the rules, the traffic, the restarts.
 
 Two servers with two slots each and one rack, in namespaces and bridges of the test's own. Frames
-go in by raw sockets, so that they can lie about everything; where they come out is compared with
+go in by raw sockets, so that they can lie about everything; where they leave it is compared with
 what the fake network of the unit tests does with the same packets.
 """
 
@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from controller.api_client import ControllerClient, SwitchesRefused
-from controller.flows import COOKIE_TAG, desired_flows, tenant_flows
+from controller.flow_rules import COOKIE_TAG, desired_flows, tenant_flows
 from controller.process import ControllerProcess, start_controller
 from controller.values import DesiredState, Switch, Tenant, TenantVm, TreeEdge
 from tests.support.fake_datacentre import FakeDataCentre, Slot, mac_of
@@ -348,7 +348,7 @@ def deliveries(
 def expected_deliveries(
     fabric: Fabric, state: DesiredState, cases: list[Case]
 ) -> dict[Slot, list[int]]:
-    """What the fake network does with the same packets."""
+    """Deliveries of the same packets in the fake network."""
     network = fabric.datacentre.network(state)
     heard: dict[Slot, list[int]] = {slot: [] for slot in sorted(fabric.datacentre.slots)}
     for number, case in enumerate(cases):
@@ -424,7 +424,7 @@ class Stream:
     receiver: subprocess.Popen[str]
 
     def result(self) -> tuple[int, int, bool]:
-        """How many were sent, how many received, and whether each once and in order."""
+        """Numbers of packets sent and received, and if each came once and in order."""
         sent, _ = self.sender.communicate(timeout=60)
         received, _ = self.receiver.communicate(sent, timeout=60)
         count, in_order = received.split()

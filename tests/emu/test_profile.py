@@ -66,7 +66,7 @@ def test_it_finds_the_rate_of_the_application_and_writes_a_profile(testbed: Test
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["run"]["audit_passed"]
-    times = {rung["bandwidth_bps"]: rung["median_s"] for rung in found["rungs"]}
+    times = {point["bandwidth_bps"]: point["median_s"] for point in found["rungs"]}
     # Loose for machines that are busy; half the bandwidth must show for what it is all the same.
     assert times[100_000_000] == pytest.approx(2.0, rel=0.2)
     assert times[50_000_000] == pytest.approx(4.0, rel=0.2)
@@ -84,7 +84,7 @@ def test_a_programs_profile_is_measured_without_knowing_it(testbed: Testbed) -> 
     found = json.loads(done.stdout)
     assert found["run"]["audit_passed"]
     assert found["model_threshold_bps"] is None
-    times = {rung["bandwidth_bps"]: rung["median_s"] for rung in found["rungs"]}
+    times = {point["bandwidth_bps"]: point["median_s"] for point in found["rungs"]}
     # Whatever a busy machine adds to each run, the network is what makes the first long.
     assert times[100_000_000] > 1.4 * max(times[400_000_000], times[800_000_000])
     assert found["threshold_bps"] > 100_000_000

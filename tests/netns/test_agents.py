@@ -65,7 +65,7 @@ class Star:
         ip("netns", "exec", self.vms[vm], "tc", "qdisc", "replace", "dev", "eth0", *qdisc)
 
     def received_bytes(self, vm: int) -> int:
-        """What the VM's interface has received, in bytes, by the kernel's own count."""
+        """Bytes that the VM's interface has received, by the kernel's own count."""
         shown = subprocess.run(
             ["ip", "netns", "exec", self.vms[vm], "cat", "/sys/class/net/eth0/statistics/rx_bytes"],
             capture_output=True,

@@ -75,7 +75,7 @@ def test_a_frozen_vm_stands_still_until_it_is_thawed(group: RunCgroup) -> None:
         assert group.cpu_s(0, 0) == pytest.approx(used, abs=0.01)
         group.freeze(0, 0, frozen=False)
         assert not group.is_frozen(0, 0)
-        wait_for(lambda: group.cpu_s(0, 0) > used + 0.05, "it did not go on")
+        wait_for(lambda: group.cpu_s(0, 0) > used + 0.05, "it did not resume")
     finally:
         process.kill()
         process.wait()
@@ -119,7 +119,7 @@ def test_a_nodes_vms_get_no_more_than_its_quota_together(group: RunCgroup) -> No
         # Ten periods of grace: what a period's end is late by, and slices handed out before it.
         assert used < 0.3 * (time.monotonic() - began + 0.1)
         group.set_quota(1, None)
-        wait_for(lambda: used_s(group, 1, 2) > used + 0.5, "they did not go on without a quota")
+        wait_for(lambda: used_s(group, 1, 2) > used + 0.5, "they did not resume without a quota")
     finally:
         end(processes)
 

@@ -37,7 +37,7 @@ def test_the_trial_leaves_no_namespace() -> None:
 
 
 def test_a_kind_of_tc_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_checks, "TRIAL", ("qdisc add dev lo root nosuchkind",))
+    monkeypatch.setattr(machine_checks, "TC_SAMPLE", ("qdisc add dev lo root nosuchkind",))
     check = checks()["namespaces, veth and tc"]
     assert check.grade == "fail"
     assert "nosuchkind" in check.found or "qdisc" in check.found

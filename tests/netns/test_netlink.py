@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ from testbed.backends.emu.namespaces import (
 from testbed.backends.emu.netlink import RouteSocket, inside
 from testbed.backends.emu.traffic_control import TrafficControl
 from testbed.errors import RunFailed
-from testbed.plan.installation import INITIAL_WINDOW_SEGMENTS, Address, Neighbour, VmHost
+from testbed.plan.installation import INITIAL_WINDOW_SEGMENTS, Neighbour, VmHost
 from testbed.plan.limits import (
     ByteFifo,
     HtbClass,
@@ -320,7 +320,7 @@ def host(netns: str, n_neighbours: int = 3) -> VmHost:
         Neighbour(IPv4Address(f"10.0.12.{i + 2}"), f"02:48:4e:00:00:{i + 2:02x}")
         for i in range(n_neighbours)
     )
-    return VmHost(netns, Address(IPv4Address("10.0.12.1"), 22), neighbours, 12_500)
+    return VmHost(netns, IPv4Interface("10.0.12.1/22"), neighbours, 12_500)
 
 
 def host_state(bench: Bench) -> tuple[Any, ...]:

@@ -8,14 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Interface
 
 import pytest
 
 from testbed.backends.emu.namespaces import NETNS_DIR, VmNamespace, add_hosts
 from testbed.backends.emu.netlink import RouteSocket, inside
 from testbed.backends.emu.traffic_control import TrafficControl
-from testbed.plan.installation import Address, Neighbour, VmHost
+from testbed.plan.installation import Neighbour, VmHost
 from testbed.plan.limits import ByteFifo, HtbClass, HtbRoot, Section, TcLine
 
 RATES_BPS = (40_000_000, 8_000_000, 20_000_000, 2_000_000)
@@ -64,7 +64,7 @@ def test_a_flood_gets_no_more_than_its_rates_allow(vm: VmNamespace) -> None:
     items = (HtbRoot("eth0", 1), cap(rate_bps), ByteFifo("eth0", 1, 150_000))
     control.apply([Section(vm.name, tuple(TcLine("add", item) for item in items))])
     there = Neighbour(IPv4Address("10.0.4.2"), "02:48:4e:00:00:02")
-    address = Address(IPv4Address("10.0.4.1"), 22)
+    address = IPv4Interface("10.0.4.1/22")
     add_hosts([VmHost(vm.name, address, (there,), 65_536)], {vm.name: vm})
     began = time.monotonic()
     before = sent_bytes(vm)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from controller.flows import added, desired_flows
+from controller.flow_rules import added, desired_flows
 from controller.values import (
     DesiredState,
     Role,

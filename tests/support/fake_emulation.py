@@ -19,7 +19,7 @@ SCALE_RATE = 0.02
 
 
 class FakeAgents:
-    """What a fork server would do, said in its order. ``lasts_s``: how long a job's agents work.
+    """The messages of a fork server, in its order. ``lasts_s``: how long a job's agents work.
 
     A frozen slot's agents neither report nor end; ``lingers`` says whose exit comes only after a
     thaw, as of one that is stopped between its report and its exit. ``deaf`` ones never connect.

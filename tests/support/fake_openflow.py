@@ -11,10 +11,9 @@ import socket
 import struct
 import threading
 from collections.abc import Iterable, Iterator
-from types import TracebackType
 
 from controller import openflow13
-from controller.flows import AddFlow, Change, Flow, Match, RemoveByCookie, RemoveFlow
+from controller.flow_rules import AddFlow, Change, Flow, Match, RemoveByCookie, RemoveFlow
 from tests.support.fake_switch import FakeSwitch, TableFull
 
 _FEATURES_REPLY = struct.Struct("!QIBB2xII")
@@ -51,18 +50,13 @@ class FakeConnection:
 
     @property
     def alive(self) -> bool:
-        """Whether the connection is still served."""
+        """True while the connection is served."""
         return self._thread.is_alive()
 
     def __enter__(self) -> FakeConnection:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _serve(self) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from ipaddress import IPv4Address, IPv4Network
 
-from controller.flows import (
+from controller.flow_rules import (
     AddFlow,
     Change,
     Flow,
@@ -121,7 +121,7 @@ class FakeSwitch:
 
 
 def fits(match: Match, packet: Packet, in_port: int) -> bool:
-    """Whether a match accepts this packet at this port."""
+    """True if a match accepts this packet at this port."""
     ipv4 = packet.eth_type == _ETHERTYPE_IPV4
     return (
         (match.in_port is None or match.in_port == in_port)
@@ -165,7 +165,7 @@ class FakeNetwork:
     links: Mapping[tuple[int, int], tuple[int, int]]
 
     def send(self, packet: Packet, dpid: int, port: int) -> tuple[Delivery, ...]:
-        """Put a packet in at a port; all places where it (or a copy) comes out of the network."""
+        """Put a packet in at a port; all places where it (or a copy) leaves the network."""
         return self._forward(packet, dpid, port, ())
 
     def _forward(

@@ -49,7 +49,7 @@ def main(prefix: str) -> None:
         sys.stdout.write(f"going {journal.tag.run}\n")
         sys.stdout.flush()
         while True:
-            # One child in the books, one that nobody wrote down.
+            # One child in the journal, one that is not recorded.
             with ExitStack() as round_stack:
                 for listed in (True, False):
                     child = subprocess.Popen([*CHILD, f"{prefix}-child"])

@@ -37,7 +37,7 @@ FOLDERS = ("/run/openvswitch", "/etc/openvswitch", "/var/log/openvswitch")
 
 
 def dead_switch(network: Network, prefix: str) -> list[str]:
-    """What is left on the machine when the network goes after its switch has been killed."""
+    """Leftovers on the machine when the network goes after its switch has been killed."""
     network.up()
     pid = switch_pid() or 0
     for victim in (psutil.Process(pid).ppid(), pid):

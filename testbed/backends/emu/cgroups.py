@@ -30,7 +30,7 @@ MAX_SHARES = 262_144
 WANTED_V1 = ("cpu", "cpuacct", "freezer")
 # For the kernel to freeze, thaw or kill: long, as the machine may be busy.
 TIMEOUT_S = 30.0
-OPTIONAL = "memory"  # used where it is mounted; without it nodes have no memory quota
+OPTIONAL = "memory"  # without it nodes have no memory quota
 
 
 @dataclass(frozen=True)

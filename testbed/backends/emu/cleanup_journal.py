@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar
 
 from testbed.errors import MachineCannot, RunFailed
@@ -313,12 +312,7 @@ class MachineLock:
     def __enter__(self) -> MachineLock:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.give_back()
 
 

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
+from jobs.wire import MTU_BYTES
 from testbed.backends.emu import cleanup_journal
 from testbed.backends.emu.cleanup import remove_network, uninterrupted
 from testbed.backends.emu.cleanup_journal import expedited_rcu
@@ -110,12 +110,7 @@ class Network:
         self.up()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.down()
 
     # -- up and down --------------------------------------------------------------------------
@@ -152,6 +147,7 @@ class Network:
             arguments = up_arguments(
                 self.plan, self._journal.tag.run, self._datapath, self._controller_port
             )
+            # The switch takes longest, a packet socket a port: tc sets the link limits meanwhile.
             buffers = larger_receive_buffers(self._journal)
             with buffers, ThreadPoolExecutor(max_workers=1) as beside:
                 switching = beside.submit(vsctl, arguments)
@@ -323,11 +319,10 @@ def _silence_ipv6(devices: Iterable[str]) -> None:
 # --------------------------------------------------------------------------------------- links
 
 
-MTU_BYTES = 1500
 # On the switches' ends. The userspace datapath (Open vSwitch 3.1) hands a segmented packet on with
 # a segment size of MTU - 54: it forgets the 12 bytes of TCP's timestamps. With 1500 a packet of
-# two full segments would count as three, and every limit would let 2 % too little through: 0206.
-SWITCH_MTU_BYTES = 1502
+# two full segments would count as three, and every limit would let 2 % too little through.
+SWITCH_MTU_BYTES = MTU_BYTES + 2
 
 
 def up_lines(network: NetworkPlan, group: int) -> list[str]:

@@ -42,6 +42,7 @@ READY_TIMEOUT_S = 60.0
 EXIT_TIMEOUT_S = 30.0
 # Between SIGTERM and SIGKILL.
 GRACE_S = 5.0
+# All agents must know the start before it comes.
 START_MARGIN_NS = 3_000_000
 PROGRESS_EVERY_S = 0.5
 CHECK_EVERY_NS = 500_000_000
@@ -273,7 +274,7 @@ class LiveBackend:
         tenant_id, self._next_tenant = self._next_tenant, self._next_tenant + 1
         rate_bps = scaled_bps(live.rate_bps, self._scale.rate)
         if live.best_effort:
-            # What it asks for is what its application sends at most (docs/decisions/0402, 0232).
+            # A best-effort job sends at most the bandwidth that it asks for.
             nic_bps = max(self._emulation.nic_bps(server) for server, _ in placement.vms_on)
             rate_bps = min(nic_bps, scaled_bps(job.bandwidth_bps, self._scale.rate))
         tenant = tenant_plan(

@@ -160,12 +160,11 @@ def _messages(
     }
     for host in hosts:
         index = vms[host.netns].ifindex
-        ip, length = host.address.ip, host.address.prefix_length
-        address = address_message(ip, length, add=add, ifindex=index)
+        address = address_message(host.address, add=add, ifindex=index)
         neighbours = [aimed(packed[neighbour], index) for neighbour in host.neighbours]
         if not add:
             yield host, [*neighbours, address]
             continue
         gso = gso_message(host.gso_bytes, index)
-        route = prefix_route_message(ip, length, host.window_segments, ifindex=index)
+        route = prefix_route_message(host.address, host.window_segments, ifindex=index)
         yield host, [gso, address, route, *neighbours]

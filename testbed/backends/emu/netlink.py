@@ -144,7 +144,8 @@ def _htb_class_options(item: HtbClass) -> bytes:
 
 
 def _ratespec(rate_bytes: int) -> bytes:
-    # With the link layer named, the kernel computes times itself and wants no rate table.
+    # With the link layer named, the kernel computes times itself and wants no rate table. Neither
+    # mpu nor overhead: a frame counts with its 14-byte header, as in jobs.wire.
     return _RATESPEC.pack(0, LINKLAYER_ETHERNET, 0, 0, 0, min(rate_bytes, 0xFFFFFFFF))
 
 
@@ -159,26 +160,26 @@ def gso_message(size_bytes: int, ifindex: int = 0) -> bytes:
     return _message(RTM_NEWLINK, 0, _IFINFO.pack(0, 0, ifindex, 0, 0) + size)
 
 
-def address_message(ip: IPv4Address, prefix_length: int, *, add: bool, ifindex: int = 0) -> bytes:
+def address_message(address: IPv4Interface, *, add: bool, ifindex: int = 0) -> bytes:
     """``ip address add|delete IP/LEN dev DEV``."""
-    body = _IFADDR.pack(socket.AF_INET, prefix_length, 0, 0, ifindex)
-    body += _attribute(2, ip.packed) + _attribute(1, ip.packed)
+    body = _IFADDR.pack(socket.AF_INET, address.network.prefixlen, 0, 0, ifindex)
+    body += _attribute(2, address.packed) + _attribute(1, address.packed)
     flags = NLM_F_CREATE | NLM_F_EXCL if add else 0
     return _message(RTM_NEWADDR if add else RTM_DELADDR, flags, body)
 
 
-def prefix_route_message(
-    ip: IPv4Address, prefix_length: int, initcwnd: int, *, ifindex: int = 0
-) -> bytes:
+def prefix_route_message(address: IPv4Interface, initcwnd: int, *, ifindex: int = 0) -> bytes:
     """``ip route replace PREFIX dev DEV proto kernel scope link src IP initcwnd SEGMENTS``."""
-    prefix = IPv4Interface(f"{ip}/{prefix_length}").network.network_address
+    prefix = address.network
     window = _attribute(RTAX_INITCWND, struct.pack("=I", initcwnd))
     body = _RTMSG.pack(
-        socket.AF_INET, prefix_length, 0, 0, RT_TABLE_MAIN, RTPROT_KERNEL, RT_SCOPE_LINK,
+        socket.AF_INET, prefix.prefixlen, 0, 0, RT_TABLE_MAIN, RTPROT_KERNEL, RT_SCOPE_LINK,
         RTN_UNICAST, 0,
     )  # fmt: skip
-    body += _attribute(RTA_DST, prefix.packed) + _attribute(RTA_OIF, struct.pack("=i", ifindex))
-    body += _attribute(RTA_PREFSRC, ip.packed) + _attribute(RTA_METRICS, window)
+    body += _attribute(RTA_DST, prefix.network_address.packed) + _attribute(
+        RTA_OIF, struct.pack("=i", ifindex)
+    )
+    body += _attribute(RTA_PREFSRC, address.packed) + _attribute(RTA_METRICS, window)
     return _message(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, body)
 
 

@@ -84,11 +84,13 @@ def _port_rows(row: str, name: str, interface: str, *port: str) -> list[list[str
 def _bridge_rows(
     bridge: Bridge, ports: Sequence[str], datapath: Datapath, controller_port: int, tag: str
 ) -> list[list[str]]:
+    # The controller is on loopback: in-band control would only add hidden flows to every bridge.
     controller = [
         f"--id=@c{bridge.node}", "create", "Controller",
         f'target="tcp:127.0.0.1:{controller_port}"', "connection_mode=out-of-band",
         f"max_backoff={CONTROLLER_MAX_BACKOFF_MS}",
     ]  # fmt: skip
+    # fail_mode=secure: rules stay, and traffic flows, while the controller is away.
     row = [
         f"--id=@b{bridge.node}", "create", "Bridge", f"name={bridge.name}",
         f"ports={','.join(ports)}", f"datapath_type={datapath}", "fail_mode=secure",

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from jobs.wire import FRAME_BYTES
 from testbed import events
 from testbed.backends.emu.open_vswitch import switch_pid
 from testbed.backends.emu.traffic_control import Counters
@@ -40,7 +41,7 @@ SAMPLE_EVERY_S = 1.0
 # The most that one VM's counters may take to be read: many times what they do.
 VM_SAMPLE_S = 0.005
 # A slow VM's TSO packet leaves at once and counts whole in one sample: six segments at most.
-PACKET_BITS = 6 * 1514 * 8
+PACKET_BITS = 6 * FRAME_BYTES * 8
 
 Limiter = tuple[str, int, int]
 """``link``, tenant, directed link; or ``send cap`` or ``receive cap``, tenant, VM."""

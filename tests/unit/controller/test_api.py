@@ -22,7 +22,7 @@ from controller.api_client import (
     SwitchesRefused,
 )
 from controller.control_plane import ControlPlane
-from controller.flows import Change, desired_flows
+from controller.flow_rules import Change, desired_flows
 from controller.values import Network, Tenant, to_json
 from tests.support.fake_datacentre import tree_datacentre
 from tests.support.fake_switch import FakeSwitch

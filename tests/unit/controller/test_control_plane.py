@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from controller.control_plane import ControlPlane, Outcome
-from controller.flows import (
+from controller.flow_rules import (
     COOKIE_TAG,
     AddFlow,
     Change,

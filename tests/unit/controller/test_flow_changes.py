@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.flows import (
+from controller.flow_rules import (
     COOKIE_TAG,
     AddFlow,
     Drop,

@@ -1,6 +1,6 @@
-"""What the rules of several tenants do to packets, in random trees and in fat-trees.
+"""Forwarding by the rules of several tenants, in random trees and in fat-trees.
 
-The oracle walks the tenant's tree by itself; it shares no line with `controller.flows`.
+The oracle walks the tenant's tree by itself; it shares no line with `controller.flow_rules`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.flows import added, desired_flows, difference, removed
+from controller.flow_rules import added, desired_flows, difference, removed
 from controller.values import DesiredState, Tenant, TenantVm
 from tests.support.fake_datacentre import FakeDataCentre, fat_tree_datacentre, tree_datacentre
 from tests.support.fake_switch import Packet, tagged
@@ -54,16 +54,16 @@ def populated(draw: st.DrawFn) -> tuple[FakeDataCentre, DesiredState]:
 
 
 def path_along_tree(tenant: Tenant, source: TenantVm, target: TenantVm) -> tuple[int, ...]:
-    """The switches between two VMs, by climbing from both until the ways meet."""
+    """The switches between two VMs: upward from both until the ways meet."""
     parent = {edge.child_dpid: edge.parent_dpid for edge in tenant.tree}
 
-    def climb(dpid: int) -> list[int]:
+    def upward(dpid: int) -> list[int]:
         way = [dpid]
         while way[-1] in parent:
             way.append(parent[way[-1]])
         return way
 
-    up, down = climb(source.dpid), climb(target.dpid)
+    up, down = upward(source.dpid), upward(target.dpid)
     meeting = next(dpid for dpid in up if dpid in down)
     return (*up[: up.index(meeting)], *reversed(down[: down.index(meeting) + 1]))
 

@@ -19,7 +19,7 @@ import pytest
 
 from controller import openflow13
 from controller.api_client import ControllerClient, ControllerUnreachable, SwitchesMissing
-from controller.flows import COOKIE_TAG, AddFlow, Drop, Flow, Match, desired_flows
+from controller.flow_rules import COOKIE_TAG, AddFlow, Drop, Flow, Match, desired_flows
 from controller.launch import TOKEN_VARIABLE, User, unprivileged_user
 from controller.library import LIBRARY_VARIABLE, LibraryMissing, choose_library
 from controller.process import (

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller import openflow13
-from controller.flows import (
+from controller.flow_rules import (
     COOKIE_ALL_BITS,
     Action,
     AddFlow,

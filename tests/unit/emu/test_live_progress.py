@@ -24,10 +24,10 @@ def running() -> LiveJob:
 
 
 def heard(live: LiveJob) -> list[events.Event]:
-    """What is recorded when an agent of a running or preempted job says how far it has come."""
-    world: Any = SimpleNamespace(plan=SimpleNamespace(slots_of_server={}))
+    """Events recorded when an agent of a running or preempted job reports its progress."""
+    emulation: Any = SimpleNamespace(plan=SimpleNamespace(slots_of_server={}))
     recorded: list[events.Event] = []
-    backend = LiveBackend(world, Scale(), 1, recorded.append)
+    backend = LiveBackend(emulation, Scale(), 1, recorded.append)
     backend._jobs["job"], backend._owner["job.0"] = live, "job"
     backend._emitting = True  # while others are brought in, too
     backend._receive(AgentProgress("job.0", Progress(0, 1, 500, 500, 0.0)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,6 +41,9 @@ ITEMS: tuple[TcItem, ...] = (
 )
 
 
+ADDRESS = IPv4Interface("10.0.20.1/22")
+
+
 def lines() -> list[TcLine]:
     return [TcLine(verb, item) for item in ITEMS for verb in ("add", "change", "del")]
 
@@ -51,8 +54,8 @@ def test_a_message_aimed_later_is_the_message_made_for_that_device(index: int) -
     for line in lines():
         assert aimed(tc_message(line), index) == tc_message(line, index)
     for add in (True, False):
-        assert aimed(address_message(ip, 22, add=add), index) == address_message(
-            ip, 22, add=add, ifindex=index
+        assert aimed(address_message(ADDRESS, add=add), index) == address_message(
+            ADDRESS, add=add, ifindex=index
         )
         assert aimed(neighbour_message(ip, mac, add=add), index) == neighbour_message(
             ip, mac, add=add, ifindex=index
@@ -65,9 +68,9 @@ def test_lengths_are_true_and_whole_words() -> None:
     ip = IPv4Address("10.0.20.1")
     messages = [tc_message(line) for line in lines()]
     messages += [
-        address_message(ip, 22, add=True),
+        address_message(ADDRESS, add=True),
         neighbour_message(ip, "02:48:4e:00:00:01", add=True),
-        prefix_route_message(ip, 22, 32),
+        prefix_route_message(ADDRESS, 32),
         gso_message(9000),
         link_up_message(),
     ]

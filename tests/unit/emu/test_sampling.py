@@ -17,8 +17,8 @@ from topologies.tree import tree
 
 def watching() -> Watch:
     network = SimpleNamespace(unshaped_packets=dict, host_counters=lambda: ({}, {}))
-    world = cast(Any, SimpleNamespace(network=network))
-    watch = Watch(world, Scale(1.0, 1.0), lambda _: None, lambda: 0.0)
+    emulation = cast(Any, SimpleNamespace(network=network))
+    watch = Watch(emulation, Scale(1.0, 1.0), lambda _: None, lambda: 0.0)
     watch.start()
     return watch
 
@@ -84,8 +84,8 @@ def judged(
 ) -> list[Finding]:
     """The findings after six dumps, a second apart."""
     monkeypatch.setattr(watch_module, "time", SimpleNamespace(monotonic=lambda: kernel.dumps + 0.0))
-    world = cast(Any, SimpleNamespace(network=kernel, datacentre=PAIR))
-    watch = Watch(world, Scale(1.0, 1.0), lambda _: None, lambda: 0.0)
+    emulation = cast(Any, SimpleNamespace(network=kernel, datacentre=PAIR))
+    watch = Watch(emulation, Scale(1.0, 1.0), lambda _: None, lambda: 0.0)
     for _ in range(6):
         watch._sample([TENANT], cap_limited)
     checks = ("starved class", "starved VM", "exceeded limit")

@@ -36,7 +36,7 @@ LIFE = [AgentStarted, AgentReady, AgentDone, AgentExited]
 
 
 def gone(pid: int) -> bool:
-    """Whether the process has ended (a zombie that nobody has reaped yet has)."""
+    """True if the process has ended (a zombie has)."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -277,7 +277,7 @@ def test_a_terminated_agent_still_reports(
 def test_a_terminated_receiver_counts_what_had_come_before(
     pool: AgentPool, watch: Watch, spawn_all: SpawnAll
 ) -> None:
-    """Where the job goes on elsewhere, what waits in the kernel need not be sent again."""
+    """Where the job resumes elsewhere, what waits in the kernel need not be sent again."""
     plans = transfer_plans([Transfer(0, 1, 10**9)], loopback_ips(2))
     names = spawn_all([replace(plan, demand=((1.0, 8_000_000),)) for plan in plans])
     sender, receiver = watch.until(names, AgentReady)
@@ -301,7 +301,7 @@ def process_state(pid: int) -> str:
 
 
 def sent_bytes(pool: AgentPool, watch: Watch, sender: Outcome, since_ns: int, least: int) -> int:
-    """What the sender says it has sent, as soon as it says ``least`` or more after ``since_ns``."""
+    """Bytes that the sender reports as sent, once ``least`` or more after ``since_ns``."""
     for _ in range(PATIENCE):
         output = [m.progress for m in sender.messages if isinstance(m, AgentProgress)]
         for progress in output:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.flows import tenant_flows
+from controller.flow_rules import tenant_flows
 from jobs.demand import Compute
 from jobs.request import JobRequest
 from testbed.embedding.oktopus import Oktopus

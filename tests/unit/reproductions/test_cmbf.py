@@ -64,8 +64,8 @@ def test_policies_meet_the_same_work() -> None:
 def test_what_schedulers_know_differs_from_the_truth_by_the_error() -> None:
     jobs = workload(small(error=0.2))
     assert jobs.cpu_steps is not None
-    assert jobs.told_steps is not None
-    wrong = abs(jobs.told_steps.astype(float) - jobs.cpu_steps) / 10_000
+    assert jobs.stated_steps is not None
+    wrong = abs(jobs.stated_steps.astype(float) - jobs.cpu_steps) / 10_000
     assert 0.1 < wrong.max() <= 0.2 + 1e-4
 
 

@@ -1,4 +1,4 @@
-"""Plain scalars: what YAML versions dispute is refused, and the mend means what was meant."""
+"""Plain scalars: what YAML versions dispute is refused, and the hint means what was meant."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_values(text: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "mend"),
+    ("text", "hint"),
     [
         ("no", "write false, or 'no'"),
         ("Yes", "write true, or 'Yes'"),
@@ -70,10 +70,10 @@ def test_values(text: str, value: object) -> None:
         ("1" * 31, "too long for a number: 31 characters"),
     ],
 )
-def test_surprises(text: str, mend: str) -> None:
+def test_surprises(text: str, hint: str) -> None:
     with pytest.raises(ScalarError) as caught:
         plain_scalar(text)
-    assert mend in str(caught.value)
+    assert hint in str(caught.value)
 
 
 @pytest.mark.parametrize("key", ["on", "no", "y: <<", "<<", "true", "null", "1e3"])
@@ -86,7 +86,7 @@ def test_keys_are_words(key: str) -> None:
 
 @given(st.text("0123456789.eE+-_:xXobtrufalsnyTRUENO~ ", min_size=1, max_size=12))
 def test_nothing_is_read_unlike_yaml_reads_it(text: str) -> None:
-    """What is taken for a number or a truth value is one to PyYAML too, and of the same value."""
+    """Text taken for a number or a truth value is one to PyYAML too, and of the same value."""
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError:

@@ -1,4 +1,4 @@
-"""Elastic jobs out of a trace: sizes, laws, batches, streams; and the file's section."""
+"""Elastic jobs out of a trace: sizes, distributions, batches, streams; and the file's section."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobs.workload.swim import Swim, SwimJob
 from testbed.errors import BadInput
 from testbed.spec.experiment_file import load_experiment
 
-LAW = ElasticJobs(count=60, vms=20.0, largest=50, batches=5, spacing_s=40.0)
+RECIPE = ElasticJobs(count=60, vms=20.0, largest=50, batches=5, spacing_s=40.0)
 
 
 def trace(jobs: int = 200) -> Swim:
@@ -29,7 +29,7 @@ def trace(jobs: int = 200) -> Swim:
 
 
 def test_batches_arrive_together_and_are_equally_large() -> None:
-    jobs, _ = LAW.requests(trace(), 1)
+    jobs, _ = RECIPE.requests(trace(), 1)
     times = [job.submit_s for job in jobs]
     assert times == sorted(times)
     assert {at: times.count(at) for at in times} == {40.0 * k: 12 for k in range(5)}
@@ -37,10 +37,10 @@ def test_batches_arrive_together_and_are_equally_large() -> None:
 
 
 def test_every_law_is_kept() -> None:
-    law = replace(LAW, value=(5.0, 6.0), deadline=(2.0, 3.0), speedup=(0.1, 0.11))
+    recipe = replace(RECIPE, value=(5.0, 6.0), deadline=(2.0, 3.0), speedup=(0.1, 0.11))
     source = trace()
     by_name = {job.name: job for job in source.jobs}
-    for job in law.requests(source, 3)[0]:
+    for job in recipe.requests(source, 3)[0]:
         line = by_name[job.id]
         assert job.n_vms == line.tasks()
         assert job.duration_s == pytest.approx(20.0 + bytes_per_vm(line, job.n_vms) / 1e7)
@@ -54,8 +54,8 @@ def test_every_law_is_kept() -> None:
 
 
 def test_changing_one_law_leaves_the_others_draws_alone() -> None:
-    before, _ = LAW.requests(trace(), 7)
-    after, _ = replace(LAW, deadline=(2.0, 3.0), bandwidth_bps=50e6).requests(trace(), 7)
+    before, _ = RECIPE.requests(trace(), 7)
+    after, _ = replace(RECIPE, deadline=(2.0, 3.0), bandwidth_bps=50e6).requests(trace(), 7)
     assert [(j.id, j.value, j.submit_s) for j in before] == [
         (j.id, j.value, j.submit_s) for j in after
     ]
@@ -63,8 +63,8 @@ def test_changing_one_law_leaves_the_others_draws_alone() -> None:
 
 
 def test_a_job_keeps_its_reward_in_every_sample() -> None:
-    small, _ = replace(LAW, count=30).requests(trace(), 7)
-    large, _ = replace(LAW, count=90).requests(trace(), 7)
+    small, _ = replace(RECIPE, count=30).requests(trace(), 7)
+    large, _ = replace(RECIPE, count=90).requests(trace(), 7)
     values = {job.id: job.value for job in large}
     shared = [job for job in small if job.id in values]
     assert shared
@@ -80,20 +80,20 @@ def test_jobs_are_taken_again_only_when_their_stratum_has_run_out() -> None:
     counts = np.bincount(sample.chosen, minlength=55)
     assert counts[:50].max() == 1
     assert counts[50:].max() - counts[50:].min() <= 1
-    jobs, _ = replace(LAW, count=90, vms=35.0).requests(trace(120), 1)
+    jobs, _ = replace(RECIPE, count=90, vms=35.0).requests(trace(120), 1)
     assert len({job.id for job in jobs}) == 90
     assert any("-" in job.id for job in jobs)
 
 
 def test_the_same_seed_gives_the_same_jobs() -> None:
-    assert LAW.requests(trace(), 4) == LAW.requests(trace(), 4)
-    assert LAW.requests(trace(), 4) != LAW.requests(trace(), 5)
+    assert RECIPE.requests(trace(), 4) == RECIPE.requests(trace(), 4)
+    assert RECIPE.requests(trace(), 4) != RECIPE.requests(trace(), 5)
 
 
 def test_all_that_is_wrong_with_the_laws_is_said_at_once() -> None:
-    law = ElasticJobs(count=3, batches=9, vms=200.0, speedup=(0.1, 0.3), deadline=(5.0, 2.0))
+    recipe = ElasticJobs(count=3, batches=9, vms=200.0, speedup=(0.1, 0.3), deadline=(5.0, 2.0))
     with pytest.raises(ValueError, match=r"batches.*vms.*deadline.*speedup"):
-        law.requests(trace(), 1)
+        recipe.requests(trace(), 1)
 
 
 EXPERIMENT = """\

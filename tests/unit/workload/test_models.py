@@ -1,4 +1,4 @@
-"""Workload models: what their laws promise, what they draw, and that a seed settles all of it."""
+"""Workload models: their distributions, their jobs, and that a seed decides all of it."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def test_jobs_are_in_order_numbered_and_within_the_sizes(model: WorkloadModel) -
     ],
     ids=["feitelson", "jann"],
 )
-def test_what_is_drawn_is_what_the_laws_were_set_to(
+def test_jobs_have_the_metrics_that_the_distributions_were_set_to(
     model: WorkloadModel, tolerances: tuple[float, ...]
 ) -> None:
     drawn = [model.calibration(model.draw(seed, 320, 0.7)) for seed in range(10)]
     for k, tolerance in enumerate(tolerances):
-        mean = np.mean([figures[k].drawn for figures in drawn])
+        mean = np.mean([figures[k].found for figures in drawn])
         assert mean == pytest.approx(drawn[0][k].wanted, rel=tolerance), drawn[0][k].what
 
 
@@ -92,8 +92,8 @@ def test_repeated_runs_follow_each_other_at_the_distance_of_their_running_time()
 def test_a_hyper_erlang_law_has_the_moments_it_is_given(
     mean: float, extra: float, order: int
 ) -> None:
-    law = HyperErlang(mean, 1 / order + extra, order)
-    ratio = (1 + law.cv2) * order / (order + 1)
+    distribution = HyperErlang(mean, 1 / order + extra, order)
+    ratio = (1 + distribution.cv2) * order / (order + 1)
     first = 0.5 * (1 + np.sqrt(max(0.0, (ratio - 1) / ratio)))
     factorial = float(np.prod(np.arange(1, order)))
 
@@ -105,7 +105,7 @@ def test_a_hyper_erlang_law_has_the_moments_it_is_given(
         return total
 
     moments = [quad(lambda x, k=k: x**k * density(x), 0, np.inf, limit=200)[0] for k in range(3)]
-    assert moments == pytest.approx([1.0, 1.0, 1.0 + law.cv2], rel=1e-4)
+    assert moments == pytest.approx([1.0, 1.0, 1.0 + distribution.cv2], rel=1e-4)
 
 
 def test_hyper_erlang_draws_have_those_moments_too() -> None:

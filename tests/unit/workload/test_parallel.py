@@ -88,13 +88,13 @@ def test_cpu_use_is_all_of_a_node_for_one_process_and_uniform_for_several() -> N
 
 def test_what_schedulers_are_told_of_cpu_use_can_be_wrong_or_nothing() -> None:
     true = jobs(*((float(k), 3, 10.0) for k in range(500))).with_cpu_use(0.4, 1.0, 1)
-    for job in Requests(true.with_cpu_told(0.1, 2)):
+    for job in Requests(true.with_cpu_error(0.1, 2)):
         assert isinstance(job.demand.cpu_estimate, tuple)
         for use, told in zip(job.cpu_uses, job.demand.cpu_estimate, strict=True):
             assert abs(use - told) <= 0.1001
             assert 0 < told <= 1
     assert {job.demand.cpu_estimate for job in Requests(true.with_cpu_stated(0.7))} == {(0.7,) * 3}
-    assert [job.demand.cpu_use for job in Requests(true.with_cpu_told(0.1, 2))] == [
+    assert [job.demand.cpu_use for job in Requests(true.with_cpu_error(0.1, 2))] == [
         job.demand.cpu_use for job in Requests(true)
     ]
 

@@ -16,7 +16,7 @@ def test_the_model_gives_the_measured_time_at_the_measured_bandwidth() -> None:
     assert dict(profile.options)[100 * MBIT] == 60.0
 
 
-def test_the_published_ladder_at_alpha_a_tenth() -> None:
+def test_the_published_sweep_at_alpha_a_tenth() -> None:
     profile = linear_profile(100 * MBIT, 100.0, 0.1)
     assert [bps // MBIT for bps, _ in profile.options] == list(range(20, 201, 20))
     assert [round(s, 6) for _, s in profile.options] == [
@@ -78,8 +78,8 @@ def test_a_profile_is_made_exactly_when_nothing_is_objected(
 
 
 def test_a_measured_profile_ends_where_more_bandwidth_gains_nothing() -> None:
-    ladder = [(100, 50.0), (200, 30.0), (300, 20.1), (400, 20.0), (500, 20.2)]
-    profile, threshold_bps = measured_profile(ladder)
+    points = [(100, 50.0), (200, 30.0), (300, 20.1), (400, 20.0), (500, 20.2)]
+    profile, threshold_bps = measured_profile(points)
     assert threshold_bps == 300
     assert profile.options == ((100, 50.0), (200, 30.0), (300, 20.1))
 

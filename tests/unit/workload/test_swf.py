@@ -204,7 +204,7 @@ def test_records_become_jobs_and_what_cannot_is_counted_by_reason(tmp_path: Path
         "cancelled before it ran": 1,
         "running time unknown": 1,
     }
-    assert taken.mended == {
+    assert taken.repaired == {
         "processors neither requested nor allocated: 1 taken": 1,
         "running time below 1 s raised to it": 1,
         "requested time below the running time raised to it": 1,
@@ -226,7 +226,7 @@ def test_kth_as_published() -> None:
     taken = jobs_of(read_swf(trace(KTH)))
     assert len(taken.jobs) == 28_476
     assert taken.skipped == {}
-    assert taken.mended == {
+    assert taken.repaired == {
         "processors neither requested nor allocated: 1 taken": 1,
         "running time below 1 s raised to it": 8,
         "requested time below the running time raised to it": 475,

@@ -1,4 +1,4 @@
-"""Drawn workloads: reproducible, common random numbers, the laws they claim to follow."""
+"""Synthetic workloads: reproducible, common random numbers, the distributions they follow."""
 
 from __future__ import annotations
 
@@ -42,18 +42,20 @@ def test_streams_are_told_apart_by_seed_and_name() -> None:
 def test_draws_respect_their_floor_and_their_prefix(
     mean: float, spread: float, rule: str, count: int
 ) -> None:
-    law = NormalDistribution(mean, spread * mean, 1.0, rule)  # type: ignore[arg-type]
-    many = law.draw(7, "x", 60)
+    normal = NormalDistribution(mean, spread * mean, 1.0, rule)  # type: ignore[arg-type]
+    many = normal.draw(7, "x", 60)
     assert np.all(many >= 1.0)
-    assert np.array_equal(law.draw(7, "x", count), many[:count])
+    assert np.array_equal(normal.draw(7, "x", count), many[:count])
 
 
 @pytest.mark.parametrize("rule", ["redraw", "clamp"])
 @pytest.mark.parametrize(("mean", "sigma"), [(10.0, 20.0), (10.0, 2.0), (0.0, 3.0), (5.0, 0.0)])
 def test_the_stated_mean_is_the_mean_of_the_draws(rule: str, mean: float, sigma: float) -> None:
-    law = NormalDistribution(mean, sigma, 1.0, rule)  # type: ignore[arg-type]
-    drawn = law.draw(3, "x", 200_000)
-    assert drawn.mean() == pytest.approx(law.true_mean(), abs=5 * (sigma + 0.01) / math.sqrt(2e5))
+    normal = NormalDistribution(mean, sigma, 1.0, rule)  # type: ignore[arg-type]
+    values = normal.draw(3, "x", 200_000)
+    assert values.mean() == pytest.approx(
+        normal.true_mean(), abs=5 * (sigma + 0.01) / math.sqrt(2e5)
+    )
 
 
 def test_redrawing_keeps_what_was_good_and_replaces_the_rest() -> None:

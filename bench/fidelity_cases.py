@@ -42,7 +42,7 @@ from testbed.runs.playing import RunRecord
 from testbed.spec.experiment_file import load_experiment
 
 EXPERIMENT = """
-name: validity
+name: fidelity
 topology: {kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 2}
 scale: {rate: 0.05}
 policies: [scripted]
@@ -113,7 +113,7 @@ def _findings(run: Path) -> dict[str, str]:
 
 def _one(settings: dict[str, str], spoil: Spoilt) -> tuple[RunRecord, dict[str, str]]:
     with TemporaryDirectory(prefix="hosenet-bench-") as folder:
-        file = Path(folder) / "validity.yaml"
+        file = Path(folder) / "fidelity.yaml"
         file.write_text(EXPERIMENT, encoding="utf-8")
         experiment = load_experiment(file, settings)
         top = RunFolder.create(Path(folder) / "runs", experiment.name, experiment.seed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.flows import (
+from controller.flow_rules import (
     COOKIE_TAG,
     COOKIE_TAG_MASK,
     base_flows,

@@ -29,7 +29,7 @@ def parsed(more: str = "") -> Experiment:
     return parse_experiment(HEAD + more, Path("app.yaml"))
 
 
-def test_without_bandwidths_it_is_the_published_ladder_three_times() -> None:
+def test_without_bandwidths_it_is_the_published_sweep_three_times() -> None:
     experiment = parsed()
     assert experiment.sweep is not None
     assert experiment.sweep.bandwidths_bps == tuple(20 * step * MBIT for step in range(1, 11))
@@ -38,14 +38,14 @@ def test_without_bandwidths_it_is_the_published_ladder_three_times() -> None:
     assert [policy.name for policy in experiment.policies] == ["scripted"]
 
 
-def test_the_default_ladder_ends_where_the_data_centre_can_give_no_more() -> None:
+def test_the_default_sweep_ends_where_the_data_centre_can_give_no_more() -> None:
     experiment = parse_experiment(HEAD.replace("100 Mbit/s", "400 Mbit/s"), Path("app.yaml"))
     assert experiment.sweep is not None
     # Two of the four VMs stand on one server, whose link carries twice their bandwidth.
     assert experiment.sweep.bandwidths_bps[-1] == 480 * MBIT
     (note,) = experiment.workload_notes
     assert (
-        note == "the ladder ends at 480 Mbit/s: rack 0 -> core 0: 1.12 Gbit/s asked, 1 Gbit/s free"
+        note == "the sweep ends at 480 Mbit/s: rack 0 -> core 0: 1.12 Gbit/s asked, 1 Gbit/s free"
     )
 
 
@@ -101,7 +101,7 @@ def test_nothing_is_known_of_a_command_but_what_it_takes() -> None:
         ),
     ],
 )
-def test_what_a_ladder_cannot_mean_is_named_with_its_place(
+def test_what_a_sweep_cannot_mean_is_named_with_its_place(
     old: str, new: str, place: str, why: str
 ) -> None:
     with pytest.raises(SpecErrors) as caught:
@@ -113,8 +113,8 @@ def test_what_a_ladder_cannot_mean_is_named_with_its_place(
 
 
 def test_what_the_run_depends_on_is_in_its_resolved_form() -> None:
-    ladder = parsed("  tolerance: 5 %\n").resolved["ladder"]
-    assert (ladder["application"], ladder["tolerance"]) == ("sort", 0.05)
+    sweep = parsed("  tolerance: 5 %\n").resolved["ladder"]
+    assert (sweep["application"], sweep["tolerance"]) == ("sort", 0.05)
 
 
 CURVES = st.lists(st.integers(0, 900), min_size=1, max_size=4).filter(any)
@@ -122,10 +122,10 @@ CURVES = st.lists(st.integers(0, 900), min_size=1, max_size=4).filter(any)
 
 @given(CURVES, st.integers(1, 900), st.integers(1, 900))
 def test_an_applications_work_is_the_same_at_every_bandwidth(
-    demands: list[int], asked: int, rung: int
+    demands: list[int], asked: int, point: int
 ) -> None:
     steps = tuple((k / len(demands), c * MBIT) for k, c in enumerate(demands, 1))
     for demand in (Transfer(), DemandCurve(steps)):
         job = JobRequest("a", 0.0, 2, asked * MBIT, 10.0, demand=demand)
-        moved = demand.volume_bits(at_bandwidth(job, rung * MBIT))
+        moved = demand.volume_bits(at_bandwidth(job, point * MBIT))
         assert moved == pytest.approx(demand.volume_bits(job), rel=1e-9)
