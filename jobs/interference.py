@@ -1,4 +1,4 @@
-"""How two VMs on a node hinder each other: CMBF's figures (Sections 3 and 5.1), or others.
+"""Interference of two VMs on a node: CMBF's values (Sections 3 and 5.1), or others.
 
 Drawn once per process, from streams named after the job: the same whoever schedules.
 """
@@ -15,9 +15,9 @@ from jobs.workload.distributions import stream
 
 @dataclass(frozen=True)
 class Interference:
-    """The published figures. ``eff`` of several processes is a normal law, truncated.
+    """The published values. ``eff`` of several processes is a truncated normal distribution.
 
-    ``loss_max``: the most that a process in front loses, uniformly from 0; ``eff``: how well one
+    ``loss_max``: the most that a foreground process loses, uniformly from 0; ``eff``: how well one
     behind uses the CPU that it gets; ``idle_min``: the least that the foreground leaves of a CPU.
     """
 
@@ -29,17 +29,17 @@ class Interference:
     idle_min: float = 0.04
 
     def losses(self, job: JobRequest, seed: int) -> list[float]:
-        """What each process loses in front of a background VM."""
-        drawn = stream(seed, "foreground loss", job.id).uniform(0.0, self.loss_max, job.n_vms)
-        return [float(x) for x in drawn]
+        """Share that each foreground process loses beside a background VM."""
+        samples = stream(seed, "foreground loss", job.id).uniform(0.0, self.loss_max, job.n_vms)
+        return [float(x) for x in samples]
 
     def effs(self, job: JobRequest, seed: int) -> list[float]:
-        """How well each process uses what CPU it gets behind another VM."""
+        """Efficiency of each background process in using the CPU that it gets."""
         rng = stream(seed, "background efficiency", job.id)
         if job.n_vms == 1:
             return [float(rng.uniform(*self.eff_single))]
         low, high = self.eff_range
-        drawn = rng.normal(self.eff_mean, self.eff_sigma, job.n_vms)
-        while np.any(outside := (drawn < low) | (drawn > high)):
-            drawn[outside] = rng.normal(self.eff_mean, self.eff_sigma, int(outside.sum()))
-        return [float(x) for x in drawn]
+        samples = rng.normal(self.eff_mean, self.eff_sigma, job.n_vms)
+        while np.any(outside := (samples < low) | (samples > high)):
+            samples[outside] = rng.normal(self.eff_mean, self.eff_sigma, int(outside.sum()))
+        return [float(x) for x in samples]

@@ -175,21 +175,21 @@ def _one_live(
 @contextmanager
 def _progress(name: str) -> Generator[Report, None, None]:
     """A bar with the time left; without a terminal a line every half minute."""
-    began_s = said_s = time.monotonic()
+    began_s = reported_s = time.monotonic()
     last: Progress | None = None
     with console.progress(name, total=None) as bars:
         task = bars.task_ids[0]
 
         def report(now: Progress) -> None:
-            nonlocal last, said_s
+            nonlocal last, reported_s
             if last is None and now.kept:
                 console.say(f"{name}: {now.kept} of {now.of} runs are there already")
             last = now
             text = f"{name} {now.done}/{now.of}"
             bars.update(task, description=text, total=now.of_cost or 1.0, completed=now.cost)
-            if bars.disable and time.monotonic() - said_s >= SAY_EVERY_S:
-                said_s = time.monotonic()
-                console.say(f"{text} runs, about {clock(_left_s(now, said_s - began_s))} left")
+            if bars.disable and time.monotonic() - reported_s >= SAY_EVERY_S:
+                reported_s = time.monotonic()
+                console.say(f"{text} runs, about {clock(_left_s(now, reported_s - began_s))} left")
 
         try:
             yield report

@@ -162,7 +162,7 @@ def test_a_run_without_answers_says_who_keeps_them(
     assert command(["simulate", file, "--out", str(tmp_path), "--json"]) == 0
     (one,) = json.loads(capsys.readouterr().out)
     assert command(["simulate", file, "--out", str(tmp_path), "--replay", one["folder"]]) == 2
-    assert "only live runs keep trace" in capsys.readouterr().err
+    assert "only live runs keep a trace" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("trace", [None, b"\xff\xfe", b"[1]\n"])
