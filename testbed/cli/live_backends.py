@@ -53,7 +53,7 @@ class Machine:
         run_simulated(experiment, folder, _unshown, self._command)
 
     def replayed(self, experiment: Experiment, live: Path, folder: RunFolder) -> str:
-        from testbed.runs.backend_trace import replay_sources, run_replayed
+        from testbed.runs.playing import replay_sources, run_replayed
 
         sources = replay_sources(experiment, live)
         replay = run_replayed(experiment, sources, folder, self._command)[0]

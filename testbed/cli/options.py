@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.cli import console
 from testbed.errors import BadInput, MachineCannot
-from testbed.results.folder import RunFolder
-from testbed.spec.experiment import Experiment
 
 if TYPE_CHECKING:
     pass
@@ -66,7 +63,7 @@ def overrides_of(
     return overrides
 
 
-# ---- What the verbs that build the live network share: their options, and what they show.
+# -- verbs that build the live network
 
 
 OpenFlowPort = Annotated[
@@ -94,18 +91,3 @@ def require_root(command: str) -> None:
     """Raises MachineCannot, with the command that has it."""
     if os.geteuid() != 0:
         raise MachineCannot("the live network needs root", f"sudo {command}")
-
-
-# ---- Where a verb that runs an experiment puts what it leaves.
-
-
-DEFAULT_OUT = Path("runs")
-
-
-def new_run(experiment: Experiment, out: Path | None) -> RunFolder:
-    """A run folder under ``out``; says where it is, and what is to be known of the workload."""
-    top = RunFolder.create(out or DEFAULT_OUT, experiment.name, experiment.seed)
-    console.say(f"run folder: {top.path}")
-    for note in experiment.workload_notes:
-        console.say(note)
-    return top

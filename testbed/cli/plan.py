@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from testbed.cli import console
-from testbed.cli.options import ExperimentPath, Json, Lenient, Seed, Settings, overrides_of
+from testbed.cli import console, options
 from testbed.errors import BadInput
 from testbed.runs.planned import Planned, planned
 from testbed.spec.experiment import Experiment
@@ -24,19 +23,19 @@ ANNOUNCED_MB = 5.0
 
 
 def plan(
-    file: ExperimentPath,
-    settings: Settings = None,
-    seed: Seed = None,
+    file: options.ExperimentPath,
+    settings: options.Settings = None,
+    seed: options.Seed = None,
     job: JobId = None,
     tenants_only: NoNetwork = False,
-    lenient: Lenient = False,
-    as_json: Json = False,
+    lenient: options.Lenient = False,
+    as_json: options.Json = False,
 ) -> None:
     """Show what a run would install: bridges, limits, flows; job by job, as exact text.
 
     Placements are the simulator's: live ends that come earlier or later can move later jobs.
     """
-    experiment = load_experiment(file, overrides_of(settings, seed, lenient=lenient))
+    experiment = load_experiment(file, options.overrides_of(settings, seed, lenient=lenient))
     if job is not None:
         _require(job, experiment)
     network = not tenants_only and job is None

@@ -8,21 +8,7 @@ from typing import Annotated
 
 import typer
 
-from testbed.cli import console
-from testbed.cli.options import (
-    ApiPort,
-    Json,
-    Library,
-    OpenFlowPort,
-    Out,
-    Prefix,
-    Seed,
-    Settings,
-    Strict,
-    new_run,
-    overrides_of,
-    require_live,
-)
+from testbed.cli import console, options
 from testbed.cli.run_progress import shown
 from testbed.errors import BadInput
 from testbed.spec.experiment_file import load_experiment
@@ -38,16 +24,16 @@ To = Annotated[
 
 def profile(
     app: AppPath,
-    settings: Settings = None,
-    seed: Seed = None,
-    out: Out = None,
+    settings: options.Settings = None,
+    seed: options.Seed = None,
+    out: options.Out = None,
     to: To = None,
-    strict: Strict = False,
-    openflow_port: OpenFlowPort = 6653,
-    api_port: ApiPort = 8653,
-    controller: Library = None,
-    prefix: Prefix = "hn",
-    as_json: Json = False,
+    strict: options.Strict = False,
+    openflow_port: options.OpenFlowPort = 6653,
+    api_port: options.ApiPort = 8653,
+    controller: options.Library = None,
+    prefix: options.Prefix = "hn",
+    as_json: options.Json = False,
 ) -> None:
     """Run an application at several bandwidths on the live network; write its job profile.
 
@@ -57,7 +43,7 @@ def profile(
     Exit codes: 0 good, 1 the audit failed (or, with --strict, the fidelity is not ok), 2 bad file,
     3 this machine cannot, 4 the run failed, 130 interrupted and cleaned up.
     """
-    experiment = load_experiment(app, overrides_of(settings, seed))
+    experiment = load_experiment(app, options.overrides_of(settings, seed))
     if experiment.sweep is None:
         raise BadInput(
             f"{app}: workload.kind is {experiment.workload}, and a profile needs ladder",
@@ -68,14 +54,15 @@ def profile(
 
     if to is not None:
         check_target(to)
-    require_live(prefix, f"testbed profile {app}")
+    options.require_live(prefix, f"testbed profile {app}")
     from testbed.backends.emu.emulation import LiveOptions
     from testbed.report.result_tables import profile_table
     from testbed.runs.live_run import run_live
+    from testbed.runs.playing import new_run
 
-    options = LiveOptions(prefix, openflow_port, api_port, controller)
-    top = new_run(experiment, out)
-    (recorded,) = run_live(experiment, top, options, shown(), ["testbed", *sys.argv[1:]])
+    live = LiveOptions(prefix, openflow_port, api_port, controller)
+    top = new_run(experiment, out, console.say)
+    (recorded,) = run_live(experiment, top, live, shown(), ["testbed", *sys.argv[1:]])
     found = profiled(experiment, recorded, to)
     if as_json:
         console.print_json(found.to_json())

@@ -11,17 +11,7 @@ from typing import Annotated
 import typer
 
 from testbed import events
-from testbed.cli import console
-from testbed.cli.options import (
-    ExperimentPath,
-    Json,
-    Lenient,
-    Out,
-    Seed,
-    Settings,
-    new_run,
-    overrides_of,
-)
+from testbed.cli import console, options
 from testbed.errors import RunFailed
 from testbed.results.folder import RunFolder, Sink
 from testbed.spec.experiment import Experiment
@@ -34,13 +24,13 @@ ReplayOf = Annotated[
 
 
 def simulate(
-    file: ExperimentPath,
-    settings: Settings = None,
-    seed: Seed = None,
-    out: Out = None,
-    lenient: Lenient = False,
+    file: options.ExperimentPath,
+    settings: options.Settings = None,
+    seed: options.Seed = None,
+    out: options.Out = None,
+    lenient: options.Lenient = False,
     replay: ReplayOf = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Run an experiment in the event-driven simulator; needs no root.
 
@@ -50,14 +40,14 @@ def simulate(
     Exit codes: 0 good, 1 a result outside its stated band or an audit that failed, 2 bad file,
     4 the run failed, 130 interrupted.
     """
-    experiment = load_experiment(file, overrides_of(settings, seed, lenient=lenient))
+    experiment = load_experiment(file, options.overrides_of(settings, seed, lenient=lenient))
     from testbed.report.result_tables import comparison_table
-    from testbed.runs.playing import run_simulated
+    from testbed.runs.playing import new_run, run_simulated
 
     if replay is not None:
         _replay(experiment, replay, out, as_json=as_json)
         return
-    top = new_run(experiment, out)
+    top = new_run(experiment, out, console.say)
     with _failing_run(top):
         recorded = run_simulated(experiment, top, _progress, ["testbed", *sys.argv[1:]])
     if as_json:
@@ -73,11 +63,11 @@ def simulate(
 
 
 def _replay(experiment: Experiment, live: Path, out: Path | None, *, as_json: bool) -> None:
-    from testbed.runs.backend_trace import replay_sources, run_replayed
+    from testbed.runs.playing import new_run, replay_sources, run_replayed
 
     # Before a folder is made for it: there may be nothing to replay.
     sources = replay_sources(experiment, live)
-    top = new_run(experiment, out)
+    top = new_run(experiment, out, console.say)
     with _failing_run(top):
         replays = run_replayed(experiment, sources, top, ["testbed", *sys.argv[1:]])
     if as_json:

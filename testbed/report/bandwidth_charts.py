@@ -1,10 +1,10 @@
-"""DCloud's Fig. 10: estimated and measured running time against bandwidth, and their ratio."""
+"""Running time against bandwidth: DCloud's Fig. 10, and a measured job profile."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from testbed.report.labels import bandwidth_text, seconds_text
 from testbed.report.plot_style import (
@@ -101,9 +101,7 @@ def _times(axes: Axes, found: Sequence[Application]) -> None:
         if key not in estimates:
             estimates[key] = index
             label = "estimate p·b/b'" if alone else f"{application.name}: estimate p·b/b'"
-            # Three hundred short pieces look like the hyperbola they are.
-            low, high = application.least_bps * 0.97, application.requested_bps * 1.02
-            xs = [low + (high - low) * i / 300 for i in range(301)]
+            xs = _between(application.least_bps * 0.97, application.requested_bps * 1.02)
             axes.plot(
                 [x / 1e6 for x in xs],
                 [application.estimate_s(x) for x in xs],
@@ -115,14 +113,8 @@ def _times(axes: Axes, found: Sequence[Application]) -> None:
         axes.plot(
             [(row.granted_bps or 0) / 1e6 for row in application.rows],
             [row.measured_s or 0.0 for row in application.rows],
-            color=series_colour(index),
-            linestyle="none",
-            marker=MARKERS[index % len(MARKERS)],
-            # Every second one hollow: two that coincide stay two.
-            markersize=9 if index % 2 else 8,
-            markerfacecolor="none" if index % 2 else series_colour(index),
-            markeredgewidth=2.0,
             label=f"{application.name}: measured",
+            **_points(index, 8.0, 2.0),
         )
     axes.set_ylim(bottom=0)
     _ticks(axes, [row for application in found for row in application.rows])
@@ -131,6 +123,19 @@ def _times(axes: Axes, found: Sequence[Application]) -> None:
     axes.set_title("Estimated and measured running time")
     # Above the axes: inside, a slow run's points would hide behind it.
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4)
+
+
+def _points(index: int, size: float, edge: float) -> dict[str, Any]:
+    """Style of a series of points. Every second one is hollow: two that coincide stay two."""
+    colour, hollow = series_colour(index), index % 2 == 1
+    return {
+        "color": colour,
+        "linestyle": "none",
+        "marker": MARKERS[index % len(MARKERS)],
+        "markersize": size + hollow,
+        "markerfacecolor": "none" if hollow else colour,
+        "markeredgewidth": edge,
+    }
 
 
 def _ratios(axes: Axes, application: Application, index: int) -> None:
@@ -146,16 +151,7 @@ def _ratios(axes: Axes, application: Application, index: int) -> None:
     if below is not None:
         axes.axhline(below, color=BAND, linewidth=1.6, linestyle=(0, (4, 2)))
     axes.axhline(1.0, color=MUTED, linewidth=1.0)
-    axes.plot(
-        xs,
-        ys,
-        color=series_colour(index),
-        linestyle="none",
-        marker=MARKERS[index % len(MARKERS)],
-        markersize=8 if index % 2 else 7,
-        markerfacecolor="none" if index % 2 else series_colour(index),
-        markeredgewidth=1.8,
-    )
+    axes.plot(xs, ys, **_points(index, 7.0, 1.8))
     wrong = [
         i
         for i, row in enumerate(application.rows)
@@ -223,7 +219,7 @@ def scaling_alt(found: Sequence[Application]) -> str:
     return " ".join(parts)
 
 
-# ---- A measured profile: running time against bandwidth, and where more of it gains nothing.
+# -- a bandwidth sweep
 
 
 def profile_svg(measured: MeasuredSweep) -> str:
@@ -284,7 +280,7 @@ def profile_svg(measured: MeasuredSweep) -> str:
         return svg(made, "profile")
 
 
-def _between(low_bps: int, high_bps: int) -> list[float]:
+def _between(low_bps: float, high_bps: float) -> list[float]:
     """Three hundred short pieces look like the hyperbola they are."""
     return [low_bps + (high_bps - low_bps) * step / 300 for step in range(301)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from testbed.results.audit import Audit
+from testbed.results.audit.history import Audit
 from testbed.results.metrics import LIVE, Summary
 from testbed.results.tables import Verdicts
 from testbed.units import human_bandwidth, human_duration

@@ -1,4 +1,4 @@
-"""The results of a run as a table for a terminal."""
+"""Tables for a terminal: verdicts of a run, policies beside each other, a job profile."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _cells(row: Verdict) -> list[Text]:
     ]
 
 
-# ---- Policies beside each other over the same jobs, as a table for a terminal.
+# -- policies beside each other
 
 
 _HEADINGS = (

@@ -28,7 +28,7 @@ from testbed.embedding.base import Embedder
 from testbed.embedding.placement import Placement, Refusal, Residual
 from testbed.reservation.ledger import Ledger, LedgerBroken, footprint
 from testbed.reservation.timeline import Footprint
-from testbed.units import together_s
+from testbed.units import with_tolerance_s
 from topologies.datacentre import DataCentre, IntArray
 
 Asked_contra = TypeVar("Asked_contra", contravariant=True)
@@ -336,7 +336,7 @@ class NodeCapacity:
                 break
         else:
             raise AssertionError(f"{n} nodes were admitted, which the machine does not have")
-        limit_s = together_s(at_s)
+        limit_s = with_tolerance_s(at_s)
         for end_s, _, nodes, _ in running:
             if end_s > limit_s:
                 break

@@ -36,12 +36,8 @@ class Decision:
         return f"{self.job_id} {self.name}" + (f" ({what})" if what else "")
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "t": self.at_s,
-            "job_id": self.job_id,
-            "decision": self.name,
-            **dict(self.what),
-        }
+        known = {"t": self.at_s, "job_id": self.job_id, "decision": self.name}
+        return {**known, **dict(self.what)}
 
 
 @dataclass(frozen=True)
@@ -98,17 +94,16 @@ class Comparison:
             "runs": list(self.names),
             "decisions": list(self.n_decisions),
             "same_decisions": self.same_decisions,
-            "first_difference": None
-            if found is None
-            else {
+            "first_difference": found
+            and {
                 "place": found.place,
-                "first": None if found.first is None else found.first.to_json(),
-                "second": None if found.second is None else found.second.to_json(),
+                "first": found.first and found.first.to_json(),
+                "second": found.second and found.second.to_json(),
             },
             "accepted_differ": list(self.accepted_differ),
             "only_in": [list(names) for names in self.only_in],
             "success_points": self.success_points,
-            "completion_difference": None if self.completion is None else asdict(self.completion),
+            "completion_difference": self.completion and asdict(self.completion),
             "jobs": [asdict(pair) for pair in self.jobs],
             "metrics": {
                 field.name: [getattr(summary, field.name) for summary in self.summaries]
@@ -116,8 +111,7 @@ class Comparison:
                 if field.name not in ("estimate_ratio", "fidelity")
             },
             "estimate_ratio": [
-                None if s.estimate_ratio is None else asdict(s.estimate_ratio)
-                for s in self.summaries
+                s.estimate_ratio and asdict(s.estimate_ratio) for s in self.summaries
             ],
             "fidelity": [asdict(summary.fidelity) for summary in self.summaries],
         }
@@ -125,12 +119,7 @@ class Comparison:
 
 def decisions(history: Iterable[events.Event]) -> list[Decision]:
     """Decisions in order. A job that ended by itself was not ended by a decision."""
-    out = []
-    for event in history:
-        decided = _decision(event)
-        if decided is not None:
-            out.append(decided)
-    return out
+    return [decided for decided in map(_decision, history) if decided is not None]
 
 
 _KEPT = {

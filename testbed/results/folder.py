@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from testbed.errors import BadInput, RunFailed
@@ -36,6 +35,8 @@ LOGS = "logs"
 FOLDER_MODE = 0o755
 FILE_MODE = 0o644
 LOG_MODE = 0o600
+
+WITH_OUT = "name a folder you may write to with --out"
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 _A_RUNS = re.compile(r"\d{8}T\d{6}Z-.+-s-?\d+(-\d+)?")
@@ -127,12 +128,7 @@ class EventLog:
     def __enter__(self) -> EventLog:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -165,20 +161,11 @@ class RunFolder:
         stem = folder_name(name, seed, datetime.now(UTC) if now is None else now)
         try:
             _make_folders(base, owner)
-            for attempt in range(1, 10_000):
-                path = base / (stem if attempt == 1 else f"{stem}-{attempt}")
-                try:
-                    path.mkdir(FOLDER_MODE)
-                except FileExistsError:
-                    continue
-                _give(path, FOLDER_MODE, owner)
-                return cls(path.absolute(), owner)
+            return cls(_first_free(base, stem, owner).absolute(), owner)
         except OSError as error:
             raise BadInput(
-                f"no run folder can be made in {base}: {error.strerror}",
-                "name a folder you may write to with --out",
+                f"no run folder can be made in {base}: {error.strerror}", WITH_OUT
             ) from error
-        raise BadInput(f"{base} has 9999 run folders named {stem}", "name another with --out")
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -198,22 +185,13 @@ class RunFolder:
             _make_folders(self.path, self.owner)
         except OSError as error:
             raise BadInput(
-                f"the folder {self.path} cannot be made: {error.strerror}",
-                "name a folder you may write to with --out",
+                f"the folder {self.path} cannot be made: {error.strerror}", WITH_OUT
             ) from error
 
     def policy(self, label: str) -> RunFolder:
         """A new sub-folder for one of several policies; equal labels get ``-2``, ``-3`` …"""
         safe = _UNSAFE.sub("-", label).strip("-.") or "policy"
-        for attempt in range(1, 10_000):
-            path = self.path / (safe if attempt == 1 else f"{safe}-{attempt}")
-            try:
-                path.mkdir(FOLDER_MODE)
-            except FileExistsError:
-                continue
-            _give(path, FOLDER_MODE, self.owner)
-            return RunFolder(path, self.owner)
-        raise BadInput(f"{self.path} has 9999 folders named {safe}")
+        return RunFolder(_first_free(self.path, safe, self.owner), self.owner)
 
     def write_text(self, name: str, text: str, mode: int = FILE_MODE) -> Path:
         """``text`` as the whole of the file ``name`` (relative, may name a sub-folder)."""
@@ -299,6 +277,19 @@ def _make_folders(path: Path, owner: Owner | None) -> None:
         _give(folder, FOLDER_MODE, owner)
 
 
+def _first_free(base: Path, stem: str, owner: Owner | None) -> Path:
+    """A new folder ``BASE/STEM``, or ``BASE/STEM-2``, ``-3`` … where that is taken."""
+    for attempt in range(1, 10_000):
+        path = base / (stem if attempt == 1 else f"{stem}-{attempt}")
+        try:
+            path.mkdir(FOLDER_MODE)
+        except FileExistsError:
+            continue
+        _give(path, FOLDER_MODE, owner)
+        return path
+    raise BadInput(f"{base} has 9999 folders named {stem}", WITH_OUT)
+
+
 def _give(path: Path, mode: int, owner: Owner | None) -> None:
     # Explicitly: the umask of root's shell is no business of the results' reader.
     path.chmod(mode)
@@ -306,7 +297,7 @@ def _give(path: Path, mode: int, owner: Owner | None) -> None:
         os.chown(path, owner.uid, owner.gid, follow_symlinks=False)
 
 
-# ---- Room kept on the run folder's disk, so that a run which fills it can still say how it ended.
+# -- room for a run that fills its disk
 
 
 RESERVE_BYTES = 8 << 20
@@ -337,12 +328,7 @@ class DiskReserve:
             os.close(descriptor)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     def release(self) -> None:

@@ -1,6 +1,7 @@
-"""Events to ``jobs.csv`` rows and ``summary.json``: one pass, memory per job and not per event.
+"""Metrics of a run, from its events in one pass: a row a job, and the summary of all.
 
-Every metric is defined in ``docs/runs-and-fidelity.md``; the audit computes them by itself.
+Memory grows with jobs, not with events. Metrics are defined in ``docs/run-folder.md``; the audit
+computes the main ones again by itself.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ def mean(values: Iterable[float | None]) -> float | None:
     return total / count if count else None
 
 
-# ---- Events to ``jobs.csv`` rows and ``summary.json``: one pass, memory per job and not per event.
+# -- from events to rows and a summary
 
 
 LIVE = "live"

@@ -10,10 +10,10 @@ import platform
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
@@ -53,14 +53,6 @@ def provenance(
 # ------------------------------------------------------------------------------------ the code
 
 
-@dataclass(frozen=True)
-class _Account:
-    """As whom git runs: the work tree's owner, so that root runs nothing a user could put there."""
-
-    uid: int
-    gid: int
-
-
 def code(tree: Path) -> dict[str, Any]:
     """Version of this package, and the commit of its work tree where it is one."""
     found: dict[str, Any] = {"hosenet": _version("hosenet"), "commit": None, "dirty": None}
@@ -76,24 +68,15 @@ def code(tree: Path) -> dict[str, Any]:
 def _git(tree: Path, *arguments: str) -> str | None:
     # Under sudo the tree belongs to another user than root: git must be told that it is meant.
     guarded = (
-        "git",
-        "-c",
-        f"safe.directory={tree}",
-        "-c",
-        "core.fsmonitor=false",
-        "-C",
-        str(tree),
+        *("git", "-c", f"safe.directory={tree}", "-c", "core.fsmonitor=false", "-C", str(tree)),
         *arguments,
     )
     owner = tree.stat()
-    account = None
-    if os.geteuid() == 0 and owner.st_uid != 0:
-        account = _Account(owner.st_uid, owner.st_gid)
-    return (
-        _output(guarded, account)
-        if account is None
-        else (_output(guarded, account) or _output(guarded))
-    )
+    if os.geteuid() != 0 or owner.st_uid == 0:
+        return _output(guarded)
+    # As the owner, so that root runs nothing that a user could put into the tree.
+    account = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []}
+    return _output(guarded, account) or _output(guarded)
 
 
 # --------------------------------------------------------------------------------- the machine
@@ -196,12 +179,11 @@ def _version(name: str) -> str | None:
 
 
 def _output(
-    command: Sequence[str], account: _Account | None = None, codes: Sequence[int] = (0,)
+    command: Sequence[str],
+    run_as: Mapping[str, Any] = MappingProxyType({}),
+    codes: Sequence[int] = (0,),
 ) -> str | None:
     """Output of a command; None where it is missing, fails or does not end in time."""
-    run_as: dict[str, Any] = {}
-    if account is not None:
-        run_as = {"user": account.uid, "group": account.gid, "extra_groups": []}
     environment = {
         **{k: os.environ[k] for k in ("PATH", "HOME") if k in os.environ},
         "LC_ALL": "C",

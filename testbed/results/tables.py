@@ -1,4 +1,9 @@
-"""jobs.csv"""
+"""Files at the end of a run: ``jobs.csv``, ``links.csv``, ``summary.json`` with its verdicts.
+
+A live run's links are sampled while it runs (``link_sample``). A simulated run sends nothing; there
+the run is cut into equal intervals and each row holds the mean reservation over one of them.
+Every metric is defined in ``docs/run-folder.md``.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +53,7 @@ def _cell(value: object) -> object:
     return repr(value) if isinstance(value, float) else value
 
 
-# ---- The data centre as the plain arrays that ``run_started`` carries: what an audit needs.
+# -- the topology of run_started
 
 
 def topology_record(datacentre: DataCentre) -> dict[str, Any]:
@@ -81,7 +86,7 @@ def topology_record(datacentre: DataCentre) -> dict[str, Any]:
     }
 
 
-# ---- ``links.csv``: what was reserved and sent on every directed link over time.
+# -- links.csv: reserved and sent bandwidth over time
 
 
 MAX_SIMULATED_ROWS = 200_000
@@ -240,7 +245,7 @@ def write_links_csv(rows: Iterable[LinkRow], file: IO[str]) -> None:
         )
 
 
-# ---- Whether what an experiment expects of its results came true: decides exit code 1.
+# -- verdicts on what an experiment expects: they decide exit code 1
 
 
 Answer = Literal["ok", "outside", "open"]
@@ -403,7 +408,7 @@ def _unmatched(expect: Expectation, judged: Sequence[Verdict]) -> list[str]:
     ]
 
 
-# ---- After a run: ``jobs.csv``, ``links.csv`` and ``summary.json`` from its own events.
+# -- all files at the end of a run
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,13 @@
 
 ``answers.jsonl`` in a live run's folder holds one line a call. An engine that is given the same
 answers is at the same time at the same step, so a policy without hidden state decides the same;
-:func:`run_replayed` compares.
+:func:`testbed.runs.playing.run_replayed` compares.
 """
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,13 +16,9 @@ from jobs.request import JobRequest
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Backend, Completion, StartFailed
 from testbed.errors import BadInput, RunFailed
-from testbed.events import Event
-from testbed.results.comparison import Difference, decisions, first_difference
-from testbed.results.folder import EVENTS, DiskReserve, RunFolder
-from testbed.results.reading import CHANGED, policy_folders, policy_of, read_events
-from testbed.runs.playing import RunRecord, begin_folder, conclude_run, play, tee
+from testbed.results.folder import DiskReserve
+from testbed.results.reading import CHANGED
 from testbed.schedulers.actions import Tier
-from testbed.spec.experiment import Experiment, PolicySpec
 
 TRACE = "answers.jsonl"
 
@@ -168,101 +162,3 @@ def read_trace(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if not isinstance(answer, dict):
             raise BadInput(f"{path}:{number}: damaged: not a JSON object", CHANGED)
         yield number, answer
-
-
-# -- a live run decided again, without the network
-
-
-@dataclass(frozen=True)
-class Replay:
-    """One policy's replay: its run, how many decisions it made, and the first that differs."""
-
-    recorded: RunRecord
-    n_decisions: int
-    difference: Difference | None
-    stopped: str | None
-
-    @property
-    def same(self) -> bool:
-        return self.difference is None and self.stopped is None
-
-    def sentence(self) -> str:
-        """The verdict for a person."""
-        if self.same:
-            return f"all {self.n_decisions} decisions are the live run's"
-        found = self.difference
-        where = "" if found is None else f"decision {found.place} differs: "
-        then = "" if found is None else f"live {found.first}; replayed {found.second}"
-        why = "" if self.stopped is None else f" ({self.stopped})"
-        return f"{where}{then}{why}"
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **self.recorded.to_json(),
-            "decisions": self.n_decisions,
-            "same_decisions": self.same,
-            "replay": self.sentence(),
-        }
-
-
-@dataclass(frozen=True)
-class ReplaySource:
-    """One policy of the experiment, with the events and the trace of its live run."""
-
-    policy: PolicySpec
-    path: Path
-    events: list[Event]
-    trace: list[tuple[int, dict[str, Any]]]
-
-
-def replay_sources(experiment: Experiment, live: Path) -> list[ReplaySource]:
-    """The live run's folder of every policy, read. Raises BadInput; makes nothing."""
-    found = policy_folders(live)
-    several = len(experiment.policies) > 1
-    by_policy = {policy_of(path): path for path in found}
-    out = []
-    for policy in experiment.policies:
-        path = found[0] if len(found) == 1 and not several else by_policy.get(policy.label)
-        if path is None:
-            there = ", ".join(sorted(name for name in by_policy if name is not None))
-            raise BadInput(
-                f"{live} holds no run of the policy {policy.label}, only of {there or 'nothing'}",
-                "replay the file that was run, or choose with --set policies=[…]",
-            )
-        trace, history = list(read_trace(path / TRACE)), read_events(path / EVENTS).events
-        if not history:
-            raise BadInput(f"{path / EVENTS} is empty: that run was killed before it began")
-        out.append(ReplaySource(policy, path, history, trace))
-    return out
-
-
-def run_replayed(
-    experiment: Experiment, sources: Sequence[ReplaySource], top: RunFolder, command: list[str]
-) -> list[Replay]:
-    """Every policy against the live run of it, as :func:`replay_sources` found them."""
-    several = len(sources) > 1
-    return [
-        _one(experiment, source, top.policy(source.policy.label) if several else top, command)
-        for source in sources
-    ]
-
-
-def _one(
-    experiment: Experiment, source: ReplaySource, folder: RunFolder, command: list[str]
-) -> Replay:
-    began = time.monotonic()
-    policy, backend = source.policy, ReplayBackend(iter(source.trace))
-    facts = {"replay_of": str(source.path)}
-    begin_folder(folder, experiment, policy, backend.name, command, facts)
-    now: list[Event] = []
-    stopped = None
-    try:
-        with folder.open_events() as log:
-            play(experiment, policy, backend, tee(log, now.append))
-    except RunFailed as error:
-        stopped = error.message
-    recorded = conclude_run(folder, experiment, policy, time.monotonic() - began)
-    decided = decisions(now)
-    return Replay(
-        recorded, len(decided), first_difference(decisions(source.events), decided), stopped
-    )

@@ -1,28 +1,45 @@
-"""One policy of an experiment through the engine, between its first and its last event."""
+"""Experiments played into run folders: in the simulator, or from a live run's backend trace."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from testbed import events
-from testbed.backends.sim.backend import Meter, SimulatedBackend
-from testbed.backends.sim.sharing import Sharing
+from testbed.backends.sim.simulator import Meter, SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.backend import Backend
 from testbed.engine.engine import Engine
+from testbed.errors import BadInput, RunFailed
+from testbed.events import Event
 from testbed.report.page import write_report
 from testbed.results import folder as names
 from testbed.results.audit import Audit, audit
-from testbed.results.folder import RunFolder, Sink
+from testbed.results.comparison import Difference, decisions, first_difference
+from testbed.results.folder import EVENTS, RunFolder, Sink
 from testbed.results.provenance import provenance
+from testbed.results.reading import policy_folders, policy_of, read_events
 from testbed.results.tables import Results, conclude, conclude_all, topology_record
+from testbed.runs.backend_trace import TRACE, ReplayBackend, read_trace
 from testbed.schedulers.policy import Policy
 from testbed.schedulers.registry import build_policy, policy_kind
 from testbed.spec.experiment import Experiment, PolicySpec
+
+DEFAULT_OUT = Path("runs")
+SHOWN_COMPLAINTS = 10
+
+
+def new_run(experiment: Experiment, out: Path | None, say: Callable[[str], None]) -> RunFolder:
+    """A run folder under ``out``; says where it is, and what is to be known of the workload."""
+    top = RunFolder.create(out or DEFAULT_OUT, experiment.name, experiment.seed)
+    say(f"run folder: {top.path}")
+    for note in experiment.workload_notes:
+        say(note)
+    return top
 
 
 def tee(*sinks: Sink) -> Sink:
@@ -87,8 +104,7 @@ def simulated(
 
     ``meter`` hears what they send up the servers' links.
     """
-    assumed = policy_kind(policy.name).sharing_of(dict(policy.parameters))
-    sharing = Sharing(assumed.flow_dependency, weights=assumed.weights)
+    sharing = policy_kind(policy.name).sharing_of(dict(policy.parameters))
     return SimulatedBackend(
         experiment.datacentre,
         sharing,
@@ -98,8 +114,7 @@ def simulated(
     )
 
 
-# ---- The simulated run: every policy of an experiment over the same jobs, each into its folder.
-
+# -- the simulated run
 
 Progress = Callable[[str, int], AbstractContextManager[Sink]]
 """Shows how far a policy is: its label, and how many jobs there are, to an event sink."""
@@ -141,10 +156,7 @@ def _one_policy(
     return result
 
 
-# ---- What a run leaves in its folder before and after its events.
-
-
-SHOWN_COMPLAINTS = 10
+# -- the run folder, before and after the events
 
 
 @dataclass(frozen=True)
@@ -218,3 +230,101 @@ def conclude_run(
     write_report(folder, checked)
     folder.hand_over()
     return RunRecord(folder, policy.label, results, checked)
+
+
+# -- a live run decided again, without the network
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One policy's replay: its run, how many decisions it made, and the first that differs."""
+
+    recorded: RunRecord
+    n_decisions: int
+    difference: Difference | None
+    stopped: str | None
+
+    @property
+    def same(self) -> bool:
+        return self.difference is None and self.stopped is None
+
+    def sentence(self) -> str:
+        """The verdict for a person."""
+        if self.same:
+            return f"all {self.n_decisions} decisions are the live run's"
+        found = self.difference
+        where = "" if found is None else f"decision {found.place} differs: "
+        then = "" if found is None else f"live {found.first}; replayed {found.second}"
+        why = "" if self.stopped is None else f" ({self.stopped})"
+        return f"{where}{then}{why}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **self.recorded.to_json(),
+            "decisions": self.n_decisions,
+            "same_decisions": self.same,
+            "replay": self.sentence(),
+        }
+
+
+@dataclass(frozen=True)
+class ReplaySource:
+    """One policy of the experiment, with the events and the trace of its live run."""
+
+    policy: PolicySpec
+    path: Path
+    events: list[Event]
+    trace: list[tuple[int, dict[str, Any]]]
+
+
+def replay_sources(experiment: Experiment, live: Path) -> list[ReplaySource]:
+    """The live run's folder of every policy, read. Raises BadInput; makes nothing."""
+    found = policy_folders(live)
+    several = len(experiment.policies) > 1
+    by_policy = {policy_of(path): path for path in found}
+    out = []
+    for policy in experiment.policies:
+        path = found[0] if len(found) == 1 and not several else by_policy.get(policy.label)
+        if path is None:
+            there = ", ".join(sorted(name for name in by_policy if name is not None))
+            raise BadInput(
+                f"{live} holds no run of the policy {policy.label}, only of {there or 'nothing'}",
+                "replay the file that was run, or choose with --set policies=[…]",
+            )
+        trace, history = list(read_trace(path / TRACE)), read_events(path / EVENTS).events
+        if not history:
+            raise BadInput(f"{path / EVENTS} is empty: that run was killed before it began")
+        out.append(ReplaySource(policy, path, history, trace))
+    return out
+
+
+def run_replayed(
+    experiment: Experiment, sources: Sequence[ReplaySource], top: RunFolder, command: list[str]
+) -> list[Replay]:
+    """Every policy against the live run of it, as :func:`replay_sources` found them."""
+    several = len(sources) > 1
+    return [
+        _one(experiment, source, top.policy(source.policy.label) if several else top, command)
+        for source in sources
+    ]
+
+
+def _one(
+    experiment: Experiment, source: ReplaySource, folder: RunFolder, command: list[str]
+) -> Replay:
+    began = time.monotonic()
+    policy, backend = source.policy, ReplayBackend(iter(source.trace))
+    facts = {"replay_of": str(source.path)}
+    begin_folder(folder, experiment, policy, backend.name, command, facts)
+    now: list[Event] = []
+    stopped = None
+    try:
+        with folder.open_events() as log:
+            play(experiment, policy, backend, tee(log, now.append))
+    except RunFailed as error:
+        stopped = error.message
+    recorded = conclude_run(folder, experiment, policy, time.monotonic() - began)
+    decided = decisions(now)
+    return Replay(
+        recorded, len(decided), first_difference(decisions(source.events), decided), stopped
+    )

@@ -184,13 +184,13 @@ class Arrived(NamedTuple):
 class Ended(NamedTuple):
     """A job left the data centre (finished, killed): its capacity is back.
 
-    ``more``: others ended at this very instant; their capacity is back too, and their own events
-    follow. A policy that plans once an instant waits for the last, whose ``more`` is False.
+    ``more_at_this_time``: others ended at this very instant; their capacity is back too, and their
+    own events follow. A policy that plans once an instant waits for the last, where it is False.
     """
 
     job_id: str
     outcome: str
-    more: bool = False
+    more_at_this_time: bool = False
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ class Cmcbf:
             return self._arrive(view, nodes, view.job(event.job_id))
         if isinstance(event, Ended):
             self._leave(event.job_id)
-            if not event.more:
+            if not event.more_at_this_time:
                 return self._after_ends(nodes)
         return []
 

@@ -126,7 +126,7 @@ class HoseQueue:
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
         fresh: JobRequest | None = None
-        if isinstance(event, Ended) and event.more:
+        if isinstance(event, Ended) and event.more_at_this_time:
             return []
         if isinstance(event, Arrived):
             fresh = view.job(event.job_id)
@@ -261,7 +261,7 @@ class NodeQueue(Generic[Entry]):
         if isinstance(event, Ended):
             if self.nodes.give_back(event.job_id) is None:
                 self.queue = [entry for entry in self.queue if entry[-1] != event.job_id]
-            if not event.more and self.queue:
+            if not event.more_at_this_time and self.queue:
                 return self.schedule(view)
         return []
 

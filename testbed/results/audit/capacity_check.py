@@ -88,6 +88,11 @@ def occupied(history: History) -> Iterator[Change]:
                 pass
 
 
+def _booking(event: events.JobReserved | events.JobMigrated, start_s: float, line: int) -> Booking:
+    held = (event.vms_on, event.links, event.tier)
+    return Booking(start_s, event.end_s, line, event.job_id, *held)
+
+
 def _changed(
     now: Booking, event: events.JobRescaled | events.JobTierSwitched, line: int
 ) -> Booking:
@@ -119,15 +124,13 @@ def _bookings(job: JobHistory) -> Iterator[Booking]:
         match event:
             case events.JobReserved():
                 yield from close(event.t)
-                held = (event.vms_on, event.links, event.tier)
-                now = Booking(event.start_s, event.end_s, line, job.job_id, *held)
+                now = _booking(event, event.start_s, line)
             case events.JobRescaled() | events.JobTierSwitched() if now is not None:
                 yield from close(event.t)
                 now = _changed(now, event, line)
             case events.JobMigrated():
                 yield from close(event.t)
-                held = (event.vms_on, event.links, event.tier)
-                now = Booking(event.t, event.end_s, line, job.job_id, *held)
+                now = _booking(event, event.t, line)
             case events.JobResumed() if last is not None:
                 end_s = event.end_s
                 now = replace(last, start_s=event.t, end_s=end_s, line=line, tier=event.tier)
@@ -144,17 +147,13 @@ def _bookings(job: JobHistory) -> Iterator[Booking]:
 
 # -- reservations against hoses, estimates, samples
 
-
 SAMPLE_SLACK = 0.05
 """A counter's interval and a limiter's burst are not exact: a sample may show 5 % too much."""
 
 
 def placements(history: History) -> Iterator[Finding]:
     """Every VM asked for is on a server below the tree's root, each server named once."""
-    for job in history.jobs.values():
-        request = job.request
-        if request is None:
-            continue
+    for job, request in history.requested:
         for entry in job.lines:
             event = entry.event
             if isinstance(event, events.JobReserved | events.JobMigrated):
@@ -218,10 +217,7 @@ def estimates(history: History) -> Iterator[Finding]:
 
     A job with a profile has the time of the option it is given as its estimate.
     """
-    for job in history.jobs.values():
-        request = job.request
-        if request is None:
-            continue
+    for job, request in history.requested:
         for line, event in job.all(events.JobReserved):
             asked, granted = request["bandwidth_bps"], event.rate_bps
             best_effort = granted == 0 and asked > 0 and request["kind"] != "compute"
@@ -273,7 +269,7 @@ def samples(history: History) -> Iterator[Finding]:
                 yield Finding(EVENTS, line, message)
 
 
-# ---- Slots, memory and directed links within capacity at every instant, and all of it back.
+# -- slots, memory and links at every instant
 
 
 Amounts = Callable[[Change], Pairs]
@@ -291,17 +287,12 @@ class _Load:
 def _booked(history: History) -> list[Change]:
     """The calendar as changes in order of time; what ends at an instant ends before what begins."""
     out = []
-    for booking in bookings(history):
-        out.append(_change(booking, booking.start_s, 1))
-        if booking.end_s is not None:
-            out.append(_change(booking, booking.end_s, -1))
+    for one in bookings(history):
+        held = (one.vms_on, one.links, one.tier)
+        out.append(Change(one.start_s, one.line, one.job_id, 1, *held))
+        if one.end_s is not None:
+            out.append(Change(one.end_s, one.line, one.job_id, -1, *held))
     return sorted(out, key=lambda change: (change.t, change.sign, change.line))
-
-
-def _change(booking: Booking, t: float, sign: int) -> Change:
-    return Change(
-        t, booking.line, booking.job_id, sign, booking.vms_on, booking.links, booking.tier
-    )
 
 
 def _over(

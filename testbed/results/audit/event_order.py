@@ -1,12 +1,11 @@
-"""The stream and each job's life: order of events, one outcome, nothing before its time."""
+"""Order of the events: one stream, one life and one outcome a job, nothing before its time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from testbed import events
-from testbed.results.audit.history import Finding, History, JobHistory, about
-from testbed.results.audit.summary_check import LEVELS
+from testbed.results.audit.history import LEVELS, Finding, History, JobHistory, about
 from testbed.results.folder import EVENTS
 
 _NEXT: dict[str, dict[str, str]] = {

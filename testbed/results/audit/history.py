@@ -1,4 +1,4 @@
-"""A run's events in order, with their lines, and each job's own: what every check reads."""
+"""Input and output of every check: a run's events by line and job, its topology, its findings."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from testbed.results.folder import RESOLVED
 from testbed.results.reading import EventFile, Line
 
 Kind = TypeVar("Kind", bound=events.Event)
+
+LEVELS = ("ok", "suspect", "invalid")
+"""Levels of a note on fidelity, from good to bad."""
 
 _CLAIMS_OF_EARLIER_FOLDERS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("dcloud", "dcloud-ts", "dcloud-bs"), ("within-deadline",)),
@@ -66,7 +69,7 @@ class History:
 
     @cached_property
     def topology(self) -> Topology:
-        return Topology(self.started.topology)
+        return Topology.of(self.started.topology)
 
     @cached_property
     def jobs(self) -> dict[str, JobHistory]:
@@ -77,6 +80,12 @@ class History:
             if job_id is not None:
                 out.setdefault(job_id, JobHistory(job_id)).lines.append(line)
         return out
+
+    @cached_property
+    def requested(self) -> list[tuple[JobHistory, Mapping[str, Any]]]:
+        """Every job that was submitted, with its request."""
+        found = ((job, job.request) for job in self.jobs.values())
+        return [(job, request) for job, request in found if request is not None]
 
     @property
     def end_s(self) -> float:
@@ -138,40 +147,33 @@ def about(a: float, b: float, slack_s: float = 0.0) -> bool:
     return a <= b + slack_s + 1e-9 * max(1.0, abs(a), abs(b))
 
 
-# ---- The data centre as the run declared it, and what a hose needs in it, by own arithmetic.
+# -- the data centre as the run declared it
 
 
 @dataclass(frozen=True)
 class Topology:
-    """``topology`` of ``run_started``: slots per server, links, and the trees by their root."""
+    """``topology`` of ``run_started``: slots per server, links, and the trees by their root.
 
-    record: dict[str, Any]
+    ``memory_mib`` is None where memory limits nothing.
+    """
 
-    @cached_property
-    def slots(self) -> list[int]:
-        return list(self.record["slots"])
+    record: Mapping[str, Any]
+    slots: Sequence[int]
+    memory_mib: Sequence[int] | None
+    lower: Sequence[int]
+    upper: Sequence[int]
+    capacity_bps: Sequence[int]
+    trees: Mapping[int, Mapping[str, Any]]
 
-    @cached_property
-    def memory_mib(self) -> list[int] | None:
-        """Memory per server; None where it limits nothing."""
-        memory = self.record.get("memory_mib")
-        return None if memory is None else list(memory)
-
-    @cached_property
-    def lower(self) -> list[int]:
-        return list(self.record["links"]["lower"])
-
-    @cached_property
-    def upper(self) -> list[int]:
-        return list(self.record["links"]["upper"])
-
-    @cached_property
-    def capacity_bps(self) -> list[int]:
-        return list(self.record["links"]["capacity_bps"])
-
-    @cached_property
-    def trees(self) -> dict[int, dict[str, Any]]:
-        return {tree["root"]: tree for tree in self.record["trees"]}
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Topology:
+        return cls(
+            record,
+            record["slots"],
+            record.get("memory_mib"),
+            **{key: record["links"][key] for key in ("lower", "upper", "capacity_bps")},
+            trees={tree["root"]: tree for tree in record["trees"]},
+        )
 
     @property
     def n_nodes(self) -> int:
@@ -209,7 +211,7 @@ class Topology:
             out += self._tree_problems(tree)
         return out
 
-    def _tree_problems(self, tree: dict[str, Any]) -> list[str]:
+    def _tree_problems(self, tree: Mapping[str, Any]) -> list[str]:
         root, parent, uplink = tree["root"], tree["parent"], tree["uplink"]
         if len(parent) != self.n_nodes or len(uplink) != self.n_nodes:
             return [f"the tree below {root} has not one entry a node"]
@@ -274,7 +276,7 @@ class Topology:
         return need
 
 
-# ---- What an audit says: named checks, each passed, failed or not applicable, with its findings.
+# -- checks and their results
 
 
 Status = Literal["passed", "failed", "not applicable"]

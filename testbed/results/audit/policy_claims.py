@@ -18,10 +18,7 @@ from testbed.results.folder import EVENTS
 
 def options_within_deadline(history: History) -> Iterator[Finding]:
     """JSA gives a job an option of its profile, and one that ends by its deadline."""
-    for job in history.jobs.values():
-        request = job.request
-        if request is None:
-            continue
+    for job, request in history.requested:
         profile = request.get("profile")
         offered = profile["options"] if profile else [[request["bandwidth_bps"], 0.0]]
         for line, event in job.all(events.JobReserved):
@@ -33,9 +30,8 @@ def options_within_deadline(history: History) -> Iterator[Finding]:
 
 def within_deadline(history: History) -> Iterator[Finding]:
     """Holds t' + p' ≤ d for whatever is admitted, counted from the job's arrival."""
-    for job in history.jobs.values():
-        request = job.request
-        if request is None or request["deadline_s"] is None:
+    for job, request in history.requested:
+        if request["deadline_s"] is None:
             continue
         due_s = request["submit_s"] + request["deadline_s"]
         for line, event in job.all(events.JobReserved):
@@ -49,10 +45,9 @@ def within_deadline(history: History) -> Iterator[Finding]:
 
 def granted_as_asked(history: History) -> Iterator[Finding]:
     """VC reserves what was asked for, from the arrival on, or rejects."""
-    for job in history.jobs.values():
-        request = job.request
+    for job, request in history.requested:
         for line, event in job.all(events.JobReserved):
-            if request is not None and event.rate_bps != request["bandwidth_bps"]:
+            if event.rate_bps != request["bandwidth_bps"]:
                 message = f"{event.rate_bps} bit/s granted, {request['bandwidth_bps']} asked for"
                 yield Finding(EVENTS, line, f"{job.job_id}: {message}")
 

@@ -1,4 +1,8 @@
-"""``summary.json`` against figures worked out anew from the events."""
+"""``summary.json`` and ``spec.resolved.json`` against the events.
+
+The rules of verdicts are those of docs/experiment-files.md. Their words are not compared; a
+complaint only has to be about its subject.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,9 @@ from typing import Any
 
 from testbed import events
 from testbed.results.audit.capacity_check import occupied
-from testbed.results.audit.history import Finding, History, about
+from testbed.results.audit.history import LEVELS, Finding, History, about
 from testbed.results.audit.tables_check import Cells, facts, is_number
 from testbed.results.folder import EVENTS, RESOLVED, SUMMARY
-
-LEVELS = ("ok", "suspect", "invalid")
-"""Levels of a note on fidelity, from good to bad."""
 
 UNWATCHED = "nothing was checked about the machine during this run"
 """The reason that stands in a live run's summary where nobody noted anything."""
@@ -209,7 +210,7 @@ def _short(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 
 
-# ---- ``spec.resolved.json``: whether it is the experiment that was run, and what it expects.
+# -- the resolved experiment
 
 
 def experiment(history: History) -> Iterator[Finding]:
@@ -277,7 +278,7 @@ def _is_expect(block: Any) -> bool:
     return all(bound is None or is_number(bound) for bound in bounds)
 
 
-# ---- The ``expectations`` of ``summary.json`` against what the resolved experiment expects.
+# -- the verdicts of summary.json
 
 
 _FROM_TABLE = ("requested_bps", "granted_bps", "estimate_s", "measured_s", "ratio")

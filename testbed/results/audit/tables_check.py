@@ -1,4 +1,4 @@
-"""``jobs.csv`` against figures worked out anew from the events."""
+"""``jobs.csv`` and ``links.csv`` against the same values, computed anew from the events."""
 
 from __future__ import annotations
 
@@ -27,12 +27,8 @@ STOPPED = "the run stopped before its end"
 
 def facts(history: History) -> dict[str, Cells]:
     """Every submitted job's cells, in order of submission."""
-    out = {}
-    for job_id, job in history.jobs.items():
-        request = job.request
-        if request is not None:
-            out[job_id] = _cells(job, request, history.started.policy)
-    return out
+    policy = history.started.policy
+    return {job.job_id: _cells(job, request, policy) for job, request in history.requested}
 
 
 def _cells(job: JobHistory, request: Mapping[str, Any], policy: str) -> Cells:
@@ -184,7 +180,7 @@ def _cell_is(cell: str, value: Value) -> bool:
     return cell == _shown(value)
 
 
-# ---- ``links.csv`` against the samples, or against what running jobs held.
+# -- links.csv
 
 
 COLUMNS = ["time_s", "link", "directed_link", "sent_bps", "reserved_bps", "capacity_bps"]

@@ -106,7 +106,7 @@ def test_all_capacity_of_one_instant_is_back_before_the_policy_hears_of_it() -> 
     )
     play([job("a"), job("b")], policy, Together({"a": 5.0, "b": 5.0}))
     assert free == [
-        (act.Ended("a", "finished", more=True), 8),
+        (act.Ended("a", "finished", more_at_this_time=True), 8),
         (act.Ended("b", "finished"), 8),
     ]
 

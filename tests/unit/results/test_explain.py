@@ -10,7 +10,7 @@ import pytest
 from jobs.demand import Compute
 from jobs.request import JobRequest
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.cli.main import run
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
@@ -46,26 +46,31 @@ JOBS = [
 
 
 def test_what_stood_in_the_way_and_who_was_backfilled() -> None:
-    told = explained(history(Easy(), JOBS, 3), "b")
-    assert (told.submit_s, told.start_s, told.end_s, told.outcome) == (1.0, 10.0, 15.0, "finished")
-    assert told.waited_s == 9.0
-    assert told.overtaken_by == [Overtaker("c", 2.0, 2.0, 1), Overtaker("e", 7.0, 7.0, 1)]
-    (waits,) = [step for step in told.steps if step.event == "job_waits"]
+    found = explained(history(Easy(), JOBS, 3), "b")
+    assert (found.submit_s, found.start_s, found.end_s, found.outcome) == (
+        1.0,
+        10.0,
+        15.0,
+        "finished",
+    )
+    assert found.waited_s == 9.0
+    assert found.overtaken_by == [Overtaker("c", 2.0, 2.0, 1), Overtaker("e", 7.0, 7.0, 1)]
+    (waits,) = [step for step in found.steps if step.event == "job_waits"]
     assert waits.says == "waits: first in the queue: 3 nodes asked, 1 free"
     assert (waits.behind, waits.until_s) == (("a",), 10.0)
 
 
 def test_who_came_before_has_overtaken_nobody() -> None:
-    told = explained(history(Easy(), JOBS, 3), "d")
-    assert [o.job_id for o in told.overtaken_by] == ["e"]
-    assert told.waited_s == 12.0
+    found = explained(history(Easy(), JOBS, 3), "d")
+    assert [o.job_id for o in found.overtaken_by] == ["e"]
+    assert found.waited_s == 12.0
 
 
 def test_waiting_after_a_preemption_counts_too() -> None:
     jobs = [job("big", 2, 10.0), job("all", 3, 10.0, 1.0), job("small", 1, 100.0, 2.0)]
-    told = explained(history(Cmbf(), jobs, 3), "small")
-    assert told.waited_s == 10.0
-    assert [step.says for step in told.steps] == [
+    found = explained(history(Cmbf(), jobs, 3), "small")
+    assert found.waited_s == 10.0
+    assert [step.says for step in found.steps] == [
         "submitted, asks for 1 VM",
         "is placed on server 2",
         "starts",
@@ -100,8 +105,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize("name", ["fcfs", "sbf", "bgmbf", "easy", "cmbf", "ambf", "cmcbf", "amcbf"])
 def test_every_queueing_policy_says_why_a_job_waits(name: str) -> None:
     jobs = [JobRequest(f"j{k}", float(k), 3, 0, 20.0, demand=Compute()) for k in range(3)]
-    told = explained(history(build_policy(name, embedder("oktopus"), {}), jobs, 4), "j2")
-    if told.waited_s:
-        reasons = [step.says for step in told.steps if step.event == "job_waits"]
+    found = explained(history(build_policy(name, embedder("oktopus"), {}), jobs, 4), "j2")
+    if found.waited_s:
+        reasons = [step.says for step in found.steps if step.event == "job_waits"]
         assert reasons
         assert any(char.isdigit() for char in reasons[0])

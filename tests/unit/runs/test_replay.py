@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.cli.main import run as command
 from testbed.errors import RunFailed
 from testbed.results.comparison import decisions, first_difference
@@ -34,7 +34,7 @@ workload:
 
 
 class Late(SimulatedBackend):
-    """A world in which everything comes a little late, as in the live one."""
+    """A backend in which everything comes a little late, as in the live one."""
 
     def now_s(self) -> float:
         return super().now_s() + 3.7
@@ -65,8 +65,8 @@ def recorded(
 def test_the_same_answers_lead_to_the_same_events(experiment: Experiment) -> None:
     trace, decided = recorded(experiment)
     again: list[events.Event] = []
-    world = ReplayBackend(iter(list(enumerate(trace, 1))))
-    play(experiment, experiment.policies[0], world, again.append)
+    backend = ReplayBackend(iter(list(enumerate(trace, 1))))
+    play(experiment, experiment.policies[0], backend, again.append)
     assert [e.to_json() for e in again[1:]] == [e.to_json() for e in decided[1:]]
     assert len(decisions(decided)) > 50
     assert first_difference(decisions(decided), decisions(again)) is None

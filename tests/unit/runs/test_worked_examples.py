@@ -29,8 +29,8 @@ def ends(history: list[events.Event]) -> dict[str, float]:
 
 def moves(history: list[events.Event]) -> list[str]:
     """Every decision but reservations, with its minute."""
-    told = [d for d in decisions(history) if d.name in MOVES]
-    return [f"{d.at_s / MIN:g} {d.job_id} {d.name}" for d in told]
+    found = [d for d in decisions(history) if d.name in MOVES]
+    return [f"{d.at_s / MIN:g} {d.job_id} {d.name}" for d in found]
 
 
 def tiers(history: list[events.Event], at_min: float) -> tuple[str, str]:

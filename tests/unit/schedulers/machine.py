@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from jobs.demand import Compute
 from jobs.request import JobRequest
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
 from testbed.schedulers.policy import Policy
 from topologies.flat import flat

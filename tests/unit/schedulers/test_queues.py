@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jobs.request import JobRequest
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.adaba import AdaBa
 from testbed.embedding.base import embedder
 from testbed.embedding.placement import Refusal, empty_residual
