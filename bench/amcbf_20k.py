@@ -7,7 +7,7 @@ import time
 from bench.samples import Result
 from jobs.workload.feitelson import FeitelsonStyle
 from jobs.workload.parallel_jobs import ParallelJobs, Requests
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
 from testbed.results.metrics import Tally
 from testbed.schedulers.cmcbf import Cmcbf

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from jobs.request import JobRequest
 from jobs.workload.tenants import DayAndNight, interpretation_g
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
 from testbed.schedulers.policy import Policy, View

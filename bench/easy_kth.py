@@ -12,7 +12,7 @@ from jobs.request import JobRequest
 from jobs.workload.parallel_jobs import Requests
 from jobs.workload.swf import jobs_of, read_swf
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine, Sink
 from testbed.errors import MachineCannot
 from testbed.schedulers.actions import Arrived, Ended, Start

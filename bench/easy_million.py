@@ -16,7 +16,7 @@ import json, resource, sys, time
 from jobs.workload.feitelson import FeitelsonStyle
 from jobs.workload.parallel_jobs import Requests
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
 from testbed.schedulers.easy import Easy
 from topologies.flat import flat

@@ -18,7 +18,7 @@ from bench.dcloud_setting import Setting
 from bench.own_process import measured
 from bench.samples import Result, summary
 from jobs.request import JobRequest
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import Embedder, embedder
 from testbed.embedding.placement import Placement, Residual
 from testbed.engine.engine import Engine

@@ -10,7 +10,7 @@ import time
 
 from bench.samples import Result
 from jobs.request import JobRequest
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.adaba import AdaBa
 from testbed.engine.engine import Engine
 from testbed.results.metrics import Tally

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from bench.samples import Result
 from jobs.request import JobRequest
 from jobs.workload.leases import LeaseMix, requests_of
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
 from testbed.events import Event, JobEnded, JobPreempted
 from testbed.schedulers.actions import Action, PolicyEvent

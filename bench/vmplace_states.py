@@ -17,7 +17,7 @@ import numpy as np
 from bench.own_process import measured
 from bench.samples import Result, summary
 from reproductions.configuration import Variant, settings
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.embedding.placement import Placement, Residual
 from testbed.engine.engine import Engine

@@ -97,7 +97,7 @@ class JobSubmitted(Event):
 class JobReserved(Event):
     """A reservation for ``[start_s, end_s)``; ``end_s`` None until the job ends.
 
-    ``estimate_s`` is None for a job at rate 0 that wants bandwidth: best effort promises nothing.
+    ``estimate_s`` is None for best effort: a job at rate 0 that wants bandwidth.
     ``vms_on`` [[server, count]], ``links`` [[directed link, bps]].
     """
 
@@ -115,7 +115,7 @@ class JobReserved(Event):
 
 @dataclass(frozen=True)
 class JobWaits(Event):
-    """Why a job waits, from now on or until told otherwise; written when it is news.
+    """The reason for which a job waits from now on; written when it changes.
 
     ``behind``: jobs that it waits for; ``until_s``: its earliest start by what the policy knows.
     """
@@ -186,7 +186,7 @@ class JobPreempted(Event):
 
 @dataclass(frozen=True)
 class JobResumed(Event):
-    """It goes on where it was; its first ``cost_s`` there make no progress.
+    """It resumes where it was; its first ``cost_s`` there make no progress.
 
     ``end_s``: until when it is reserved there; None until the job ends.
     """
@@ -200,7 +200,7 @@ class JobResumed(Event):
 
 @dataclass(frozen=True)
 class JobMigrated(Event):
-    """It goes on elsewhere; its first ``cost_s`` there make no progress. ``end_s`` as above."""
+    """It resumes elsewhere; its first ``cost_s`` there make no progress. ``end_s`` as above."""
 
     name: ClassVar[str] = "job_migrated"
     job_id: str
@@ -233,7 +233,7 @@ class LinkSample(Event):
 
 @dataclass(frozen=True)
 class FidelityNoted(Event):
-    """An observation about validity: ``level`` ok, suspect or invalid, with its reason."""
+    """An observation about fidelity: ``level`` ok, suspect or invalid, with its reason."""
 
     name: ClassVar[str] = "fidelity_noted"
     level: str

@@ -340,7 +340,7 @@ def _human(value: float, units: Mapping[str, Decimal]) -> str:
     return f"{scaled:.{min(digits, 2)}f} {names[index]}"
 
 
-def together_s(at_s: float) -> float:
+def with_tolerance_s(at_s: float) -> float:
     """Up to when an instant counts as ``at_s`` (at least 0): sums of floats differ in their last
     digits.
     """

@@ -25,7 +25,7 @@ from jobs.request import JobRequest
 from reproductions.claim_checks import Band, Check, Claim
 from reproductions.grid_quantities import Level, Measure
 from reproductions.published_figure import Figure, Panel
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.registry import build_policy

@@ -1,4 +1,4 @@
-"""What the engine needs of a world: the simulator, the live network, or a script in a test."""
+"""What the engine needs of a backend: the simulator, the live network, or a script in a test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Completion(NamedTuple):
     """A job left by itself. ``at_s`` is experiment time; ``measured_s`` its running time.
 
     ``outcome``: ``finished``, or ``killed`` when it failed, with the reason. ``detail`` holds raw
-    figures (bytes, first and last byte) for ``events.jsonl``.
+    metrics (bytes, first and last byte) for ``events.jsonl``.
     """
 
     job_id: str
@@ -25,16 +25,16 @@ class Completion(NamedTuple):
 
 
 class StartFailed(Exception):
-    """A world could not start a job; the message says why. The job is killed, the run goes on."""
+    """A backend could not start a job; the message is the reason. The job is killed."""
 
 
 class Backend(Protocol):
-    """A world that jobs run in. Times are experiment seconds since the run began."""
+    """A place that jobs run in. Times are experiment seconds since the run began."""
 
     name: str
 
     def now_s(self) -> float:
-        """The world's time. It never runs backwards."""
+        """The backend's time. It never runs backwards."""
         ...
 
     def wait(self, until_s: float | None) -> list[Completion]:
@@ -56,11 +56,11 @@ class Backend(Protocol):
         ...
 
     def resume(self, job_id: str, cost_s: float, tier: Tier) -> None:
-        """Let a preempted job go on on its nodes; its first ``cost_s`` there make no progress."""
+        """Resume a preempted job on its nodes; its first ``cost_s`` there make no progress."""
         ...
 
     def migrate(self, job_id: str, placement: Placement, cost_s: float, tier: Tier) -> None:
-        """Let a preempted or running job go on on (other) nodes; ``cost_s`` as for resuming."""
+        """Resume a preempted or running job on (other) nodes; ``cost_s`` as for resuming."""
         ...
 
     def switch_tier(self, job_id: str, tier: Tier) -> None:

@@ -1,8 +1,8 @@
-"""One event loop for every policy and every world.
+"""One event loop for every policy and every backend.
 
 The engine owns the order of things (at equal times: ends, then starts, then arrivals, then by id),
 the ledgers, and the event stream. It asks the policy what to do, checks every placement with the
-independent capacity check, books it, and only then tells the world.
+independent capacity check, books it, and only then asks the backend.
 """
 
 from __future__ import annotations
@@ -16,11 +16,16 @@ from typing import Any
 from jobs.request import JobRequest
 from testbed import events
 from testbed.embedding.placement import Placement, hose_bps, tree_of
-from testbed.engine.arrivals import Arrivals
 from testbed.engine.backend import Backend, Completion, StartFailed
-from testbed.engine.books import Books
-from testbed.engine.state import JobState, Phase, Rank, visible_of
-from testbed.engine.view import EngineView
+from testbed.engine.job_states import (
+    Arrivals,
+    EngineView,
+    EventPriority,
+    JobState,
+    Phase,
+    visible_of,
+)
+from testbed.engine.tier_reservations import Reservations
 from testbed.errors import RunFailed
 from testbed.reservation.ledger import Ledger
 from testbed.schedulers import actions as act
@@ -31,9 +36,9 @@ Sink = Callable[[events.Event], None]
 
 
 class Engine:
-    """Runs one policy over one set of jobs in one world.
+    """Runs one policy over one set of jobs on one backend.
 
-    ``jobs``: see :class:`~testbed.engine.arrivals.Arrivals`. A job that has ended is forgotten
+    ``jobs``: see :class:`~testbed.engine.job_states.Arrivals`. A job that has ended is forgotten
     after the step that it ended in, so that a million of them need no more memory than those that
     are there at a time. ``sink`` None: nobody listens, and no event is made.
     """
@@ -50,7 +55,7 @@ class Engine:
         self.datacentre = datacentre
         self.policy = policy
         self.backend = backend
-        self.books = Books(datacentre, policy.name)
+        self.reservations = Reservations(datacentre, policy.name)
         self.jobs: dict[str, JobState] = {}
         self.waiting: dict[str, None] = {}
         self.running: dict[str, None] = {}
@@ -70,29 +75,29 @@ class Engine:
             act.Start: self._start,
             act.Reserve: self._reserve,
             act.Reject: self._reject,
-            act.Kill: self._kill_for_policy,
+            act.Kill: lambda action: self._kill(action.job_id, action.reason),
             act.Rescale: self._rescale,
-            act.Preempt: self._preempt_for_policy,
+            act.Preempt: lambda action: self._preempt(action.job_id, action.reason),
             act.Shorten: self._shorten,
             act.Resume: self._resume,
             act.Migrate: self._migrate,
             act.SwitchTier: self._switch_tier,
             act.Wait: self._wait,
-            act.Wake: self._wake,
+            act.Wake: lambda action: self._at(max(action.at_s, self.now_s), EventPriority.WAKE, ""),
         }
 
     @property
     def listening(self) -> bool:
-        """Whether anybody hears the events, the reasons for waiting among them."""
+        """True if somebody hears the events, the reasons for waiting among them."""
         return self._sink is not None
 
     @property
     def ledger(self) -> Ledger:
         """The foreground's ledger: the only one of policies without tiers."""
-        return self.books.foreground
+        return self.reservations.foreground
 
     def waiting_by_arrival(self) -> tuple[str, ...]:
-        """Who waits, preempted jobs at their old place."""
+        """Waiting jobs, preempted ones at their old place."""
         if self._out_of_order:
             order = sorted(self.waiting, key=lambda job_id: self.jobs[job_id].order)
             self.waiting = dict.fromkeys(order)
@@ -118,7 +123,7 @@ class Engine:
     # -- the loop ---------------------------------------------------------------------------
 
     def _step(self) -> bool:
-        """On to whatever comes next; False where nothing is left to come."""
+        """Advances to the next event; False where there is none."""
         arrival, timeline, until = self._coming.next, self._timeline, None
         timed = False
         if timeline and not self._coming.before(*timeline[0][:3]):
@@ -132,66 +137,68 @@ class Engine:
             self._complete_all(completions)
         elif until is None:
             stuck = ", ".join(self.running)
-            raise RunFailed(f"the world has nothing left to wait for, yet these jobs run: {stuck}")
+            raise RunFailed(
+                f"the backend has nothing left to wait for, yet these jobs run: {stuck}"
+            )
         else:
             at_s = self.backend.now_s()
             self._advance(at_s if at_s > until else until)
             if timed:
-                _, rank, key, epoch = heapq.heappop(timeline)
-                self._due(Rank(rank), key, epoch, until)
+                _, priority, key, epoch = heapq.heappop(timeline)
+                self._due(EventPriority(priority), key, epoch, until)
             elif arrival is not None:
                 self._coming.step()
                 self._arrive(arrival)
-        # Not before: the policy is in the middle of saying what else is to be done.
+        # Not before: the policy is in the middle of its list of actions.
         while self._unstarted:
             job_id = self._unstarted.pop(0)
-            self._ask(act.Ended(job_id, "killed", more=bool(self._unstarted)))
-        # What was due of jobs that have left is waited for by nobody: a run ends with its last job.
+            self._ask(act.Ended(job_id, "killed", more_at_this_time=bool(self._unstarted)))
+        # Entries of jobs that have left must not keep the run from ending with its last job.
         while timeline and self._stale(*timeline[0]):
             heapq.heappop(timeline)
         return True
 
-    def _stale(self, _: float, rank: int, key: str, epoch: int) -> bool:
-        """Whether an entry of the timeline concerns nobody any more."""
-        if rank == Rank.WAKE:
+    def _stale(self, _: float, priority: int, key: str, epoch: int) -> bool:
+        """True if an entry of the timeline belongs to an earlier plan or a job that has left."""
+        if priority == EventPriority.WAKE:
             return False
         job = self.jobs.get(key)
         return job is None or job.epoch != epoch
 
     def _advance(self, at_s: float) -> None:
         if at_s > self.now_s:
-            books = self.books
-            self.now_s = self._view.now_s = books.now_s = at_s
-            if books.dated:
-                books.forget_past()
+            reservations = self.reservations
+            self.now_s = self._view.now_s = reservations.now_s = at_s
+            if reservations.dated:
+                reservations.forget_past()
 
-    def _due(self, rank: Rank, key: str, epoch: int, at_s: float) -> None:
-        if rank is Rank.WAKE:
+    def _due(self, priority: EventPriority, key: str, epoch: int, at_s: float) -> None:
+        if priority is EventPriority.WAKE:
             self._ask(act.Woken(at_s))
             return
         job = self.jobs.get(key)
         if job is not None and job.epoch == epoch:
-            if rank is Rank.START and job.pending is not None:
+            if priority is EventPriority.START and job.pending is not None:
                 self._start_reserved(job)
-            elif rank is Rank.END and job.yields is not None:
-                self._preempt(key, job.yields)
+            elif priority is EventPriority.END and job.yields_to is not None:
+                self._preempt(key, job.yields_to)
                 self._ask(act.Preempted(key))
-            elif rank is Rank.END:
+            elif priority is EventPriority.END:
                 self._kill(key, "its reservation ended before it did")
                 self._ask(act.Ended(key, "killed"))
 
-    def _at(self, at_s: float, rank: Rank, key: str, epoch: int = 0) -> None:
-        heapq.heappush(self._timeline, (at_s, rank.value, key, epoch))
+    def _at(self, at_s: float, priority: EventPriority, key: str, epoch: int = 0) -> None:
+        heapq.heappush(self._timeline, (at_s, priority.value, key, epoch))
 
     def _ask(self, event: act.PolicyEvent) -> None:
         does = self._does
         for action in self.policy.decide(self._view, event):
-            # Decided together with a start that the world could not make.
+            # Decided together with a start that the backend could not make.
             if self._unstarted and getattr(action, "job_id", None) in self._unstarted:
                 continue
             does[type(action)](action)
 
-    # -- what happens to jobs ---------------------------------------------------------------
+    # -- events of jobs ---------------------------------------------------------------
 
     def _arrive(self, request: JobRequest) -> None:
         if request.id in self.jobs:
@@ -210,10 +217,10 @@ class Engine:
         self._ask(act.Arrived(request.id))
 
     def _complete_all(self, completions: list[Completion]) -> None:
-        """Take in all of them before the policy hears of the first.
+        """Records all of them before the policy is notified of the first.
 
-        The world is done with every one: what a policy decided on hearing of the first might be
-        about the second, though that ended a moment later.
+        The backend is done with every one: what a policy decides about the first must not concern
+        the second, though that ended a moment later.
         """
         gone: list[act.Ended] = []
         for done in completions:
@@ -226,12 +233,12 @@ class Engine:
                 self._end(job, done.outcome, done.reason, done.measured_s, detail)
                 gone.append(act.Ended(done.job_id, done.outcome))
         for ended in gone[:-1]:
-            self._ask(ended._replace(more=True))
+            self._ask(ended._replace(more_at_this_time=True))
         for last in gone[-1:]:
             self._ask(last)
 
     def _price(self, done: Completion) -> dict[str, float]:
-        """What a job costs its tenant; nothing where the policy charges nothing or it was late."""
+        """The price of a job; nothing where the policy charges nothing or the job was late."""
         request = self.jobs[done.job_id].request
         due_s = request.deadline_at_s
         # Rounding of a sum of floats decides no deadline.
@@ -256,7 +263,7 @@ class Engine:
     ) -> None:
         job_id = job.request.id
         if job.placement is not None:
-            self.books.release(job_id, job.tier, self.now_s)
+            self.reservations.release(job_id, job.tier, self.now_s)
         if job.phase == "running":
             self.running.pop(job_id, None)
         else:
@@ -272,35 +279,29 @@ class Engine:
             self._coming.after(job_id, self.now_s)
 
     def _abandon(self, reason: str) -> None:
-        # The world may have told of later than the last decision; one that is gone says nothing.
+        # The backend's time may be later than the last decision; one that is gone has none.
         with suppress(RunFailed, OSError):
             self._advance(self.backend.now_s())
         for job in self.jobs.values():
             if job.phase != "ended":
                 self._end(job, "unfinished", f"the run stopped: {reason}")
 
-    # -- what a policy can do ---------------------------------------------------------------
+    # -- actions of policies ---------------------------------------------------------------
 
     def _reject(self, action: act.Reject) -> None:
         self._end(self._require(action.job_id, "waiting"), "rejected", action.reason)
-
-    def _kill_for_policy(self, action: act.Kill) -> None:
-        self._kill(action.job_id, action.reason)
-
-    def _wake(self, action: act.Wake) -> None:
-        self._at(max(action.at_s, self.now_s), Rank.WAKE, "")
 
     def _start(self, action: act.Start) -> None:
         job = self.jobs.get(action.job_id)
         if job is None or job.phase != "waiting":
             job = self._require(action.job_id, "waiting")
         job_id, placement, rate_bps, end_s, kill_at_end, job.tier = action
-        self.books.book(job.request, placement, rate_bps, job.tier, self.now_s, end_s)
+        self.reservations.reserve(job.request, placement, rate_bps, job.tier, self.now_s, end_s)
         job.placement, job.rate_bps = placement, rate_bps
         if self._sink is not None:
             self._sink(self._reserved(job, self.now_s, end_s))
         if end_s is not None and kill_at_end:
-            self._at(end_s, Rank.END, job_id, job.epoch)
+            self._at(end_s, EventPriority.END, job_id, job.epoch)
         del self.waiting[job_id]
         self._launch(job, placement)
 
@@ -310,16 +311,16 @@ class Engine:
         self._emit(self._reserved(job, action.start_s, action.end_s))
         job.phase, job.pending = "reserved", action
         self.waiting.pop(action.job_id, None)
-        self._at(action.start_s, Rank.START, action.job_id, job.epoch)
+        self._at(action.start_s, EventPriority.START, action.job_id, job.epoch)
         if action.kill_at_end:
-            self._at(action.end_s, Rank.END, action.job_id, job.epoch)
+            self._at(action.end_s, EventPriority.END, action.job_id, job.epoch)
 
     def _start_reserved(self, job: JobState) -> None:
         job.pending = None
         self._launch(job, job.placed())
 
     def _reserved(self, job: JobState, start_s: float, end_s: float | None) -> events.JobReserved:
-        """What a job has been promised."""
+        """The event of a job's reservation."""
         request, rate_bps, placement = job.request, job.rate_bps, job.placed()
         best_effort = request.is_best_effort(rate_bps)
         return events.JobReserved(
@@ -343,8 +344,8 @@ class Engine:
         start_s: float,
         end_s: float | None,
     ) -> None:
-        """Check a placement independently, then put it in the ledger of the job's tier."""
-        self.books.book(job.request, placement, rate_bps, job.tier, start_s, end_s)
+        """Checks a placement independently, then reserves it in the job's tier."""
+        self.reservations.reserve(job.request, placement, rate_bps, job.tier, start_s, end_s)
         job.placement, job.rate_bps = placement, rate_bps
 
     def _launch(self, job: JobState, placement: Placement) -> None:
@@ -371,27 +372,24 @@ class Engine:
         placement = job.placed()
         if job.tier == "background":
             raise RunFailed(f"policy {self.policy.name} rescales job {job_id} in the background")
-        self.books.foreground.rerate(job_id, self.now_s, rate_bps)
+        self.reservations.foreground.rerate(job_id, self.now_s, rate_bps)
         job.rate_bps = rate_bps
         self.backend.rescale(job_id, rate_bps)
         links = self._links(placement, rate_bps)
         self._emit(events.JobRescaled(self.now_s, job_id, rate_bps, links))
 
-    def _preempt_for_policy(self, action: act.Preempt) -> None:
-        self._preempt(action.job_id, action.reason)
-
     def _shorten(self, action: act.Shorten) -> None:
-        """A running job's reservation is given an earlier end, where it is preempted."""
+        """Gives a running job's reservation an earlier end, where the job is preempted."""
         job_id, until_s, reason = action.job_id, action.until_s, action.reason
         job = self._require(job_id, "running")
-        self.books.shorten(job_id, job.tier, until_s)
+        self.reservations.shorten(job_id, job.tier, until_s)
         job.epoch += 1
-        job.yields = reason
-        self._at(until_s, Rank.END, job_id, job.epoch)
+        job.yields_to = reason
+        self._at(until_s, EventPriority.END, job_id, job.epoch)
         self._emit(events.JobShortened(self.now_s, job_id, until_s, reason))
 
     def _preempt(self, job_id: str, reason: str) -> None:
-        """Take a job off its nodes; what it has done is kept. It waits at its place by arrival."""
+        """Takes a job off its nodes with its progress. It waits at its place by arrival."""
         job = self._require(job_id, "running")
         self.backend.preempt(job_id)
         self._give_back(job)
@@ -402,29 +400,25 @@ class Engine:
         self._emit(events.JobPreempted(self.now_s, job_id, reason))
 
     def _resume(self, action: act.Resume) -> None:
-        """Let a preempted job go on where it was."""
+        """Resumes a preempted job where it was."""
         job = self._require(action.job_id, "preempted")
-        job.tier = action.tier
-        end_s = action.reserve_until_s
-        self._hold(job, job.placed(), job.rate_bps, self.now_s, end_s)
-        self._running_again(job)
-        if end_s is not None and action.kill_at_end:
-            self._at(end_s, Rank.END, action.job_id, job.epoch)
-        self.backend.resume(action.job_id, action.cost_s, action.tier)
-        self._emit(events.JobResumed(self.now_s, action.job_id, action.tier, action.cost_s, end_s))
+        job_id, tier, cost_s, end_s = (
+            job.request.id,
+            action.tier,
+            action.cost_s,
+            action.reserve_until_s,
+        )
+        self._run_again(job, job.placed(), tier, end_s, kill_at_end=action.kill_at_end)
+        self.backend.resume(job_id, cost_s, tier)
+        self._emit(events.JobResumed(self.now_s, job_id, tier, cost_s, end_s))
 
     def _migrate(self, action: act.Migrate) -> None:
-        """Put a preempted or running job on (other) nodes and let it go on."""
-        job_id, placement = action.job_id, action.placement
+        """Resumes a preempted or running job on (other) nodes."""
+        job_id, placement, end_s = action.job_id, action.placement, action.reserve_until_s
         job = self._require(job_id, "preempted", "running")
         if job.phase == "running":
             self._give_back(job)
-        job.tier = action.tier
-        end_s = action.reserve_until_s
-        self._hold(job, placement, job.rate_bps, self.now_s, end_s)
-        self._running_again(job)
-        if end_s is not None and action.kill_at_end:
-            self._at(end_s, Rank.END, job_id, job.epoch)
+        self._run_again(job, placement, action.tier, end_s, kill_at_end=action.kill_at_end)
         self.backend.migrate(job_id, placement, action.cost_s, action.tier)
         self._emit(
             events.JobMigrated(
@@ -441,7 +435,7 @@ class Engine:
         )
 
     def _switch_tier(self, action: act.SwitchTier) -> None:
-        """The same nodes, the other tier: a change of priority, which costs nothing."""
+        """Changes a job's priority on its nodes, which costs nothing."""
         job_id, tier = action.job_id, action.tier
         job = self._require(job_id, "running")
         if tier == job.tier:
@@ -454,10 +448,10 @@ class Engine:
         self._emit(events.JobTierSwitched(self.now_s, job_id, tier))
 
     def _wait(self, action: act.Wait) -> None:
-        """Say why a job waits, where that is news."""
+        """Records why a job waits, where that is news."""
         job = self._require(action.job_id, "waiting", "preempted")
-        if job.said != action:
-            job.said = action
+        if job.last_wait != action:
+            job.last_wait = action
             self._emit(
                 events.JobWaits(
                     self.now_s, action.job_id, action.reason, list(action.behind), action.until_s
@@ -465,15 +459,29 @@ class Engine:
             )
 
     def _give_back(self, job: JobState) -> None:
-        """A running job's nodes are free; where it was is remembered."""
-        self.books.release(job.request.id, job.tier, self.now_s)
-        job.left, job.placement, job.yields = job.placement, None, None
+        """Frees a running job's nodes and remembers them."""
+        self.reservations.release(job.request.id, job.tier, self.now_s)
+        job.left, job.placement, job.yields_to = job.placement, None, None
         job.epoch += 1
 
-    def _running_again(self, job: JobState) -> None:
-        job.phase, job.left, job.said = "running", None, None
-        self.waiting.pop(job.request.id, None)
-        self.running[job.request.id] = None
+    def _run_again(
+        self,
+        job: JobState,
+        placement: Placement,
+        tier: act.Tier,
+        end_s: float | None,
+        *,
+        kill_at_end: bool,
+    ) -> None:
+        """Reserves a placement for a job that has run before, from now on."""
+        job_id = job.request.id
+        job.tier = tier
+        self._hold(job, placement, job.rate_bps, self.now_s, end_s)
+        job.phase, job.left, job.last_wait = "running", None, None
+        self.waiting.pop(job_id, None)
+        self.running[job_id] = None
+        if end_s is not None and kill_at_end:
+            self._at(end_s, EventPriority.END, job_id, job.epoch)
 
     def _require(self, job_id: str, *phases: Phase) -> JobState:
         job = self.jobs.get(job_id)

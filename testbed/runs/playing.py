@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed import events
-from testbed.backends.sim.backend import Meter, SimulatedBackend
-from testbed.backends.sim.sharing import Sharing
+from testbed.backends.sim.simulator import Meter, SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.backend import Backend
 from testbed.engine.engine import Engine
@@ -105,8 +104,7 @@ def simulated(
 
     ``meter`` hears what they send up the servers' links.
     """
-    assumed = policy_kind(policy.name).sharing_of(dict(policy.parameters))
-    sharing = Sharing(assumed.flow_dependency, weights=assumed.weights)
+    sharing = policy_kind(policy.name).sharing_of(dict(policy.parameters))
     return SimulatedBackend(
         experiment.datacentre,
         sharing,

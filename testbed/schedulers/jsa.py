@@ -263,7 +263,7 @@ class Rounds:
 
     def ask(self, view: View, event: PolicyEvent) -> list[Action]:
         """Answer an arrival or an end: a round at this instant, unless one is due already."""
-        if self._asked or (isinstance(event, Ended) and event.more):
+        if self._asked or (isinstance(event, Ended) and event.more_at_this_time):
             return []
         self._asked = True
         return [Wake(view.now_s)]

@@ -131,7 +131,8 @@ slowest flow; with coupled flows, none faster than the slowest; or each flow end
 FLOW_DEPENDENCIES: tuple[FlowDependency, ...] = get_args(FlowDependency)
 
 FlowWeights = Literal["equal", "proximate"]
-"""Weights of flows on a shared link: all alike, as with TCP, or FairCloud's PS-P."""
+"""Weights of flows on a shared link: all alike, as with TCP, or FairCloud's PS-P: every VM counts
+alike on the links of its own side of a path, however many others it talks to through them."""
 
 FLOW_WEIGHTS: tuple[FlowWeights, ...] = get_args(FlowWeights)
 
@@ -140,11 +141,21 @@ FLOW_WEIGHTS: tuple[FlowWeights, ...] = get_args(FlowWeights)
 class SharingModel:
     """The network that a policy assumes for jobs without a reservation.
 
-    The simulator follows it; a file may choose another flow-dependency model (key ``coupling``).
+    A setting of the simulator; a file may choose another flow-dependency model (key ``coupling``).
+    ``recompute_s``: how often rates are computed anew at least, where flows are ``independent``.
     """
 
     flow_dependency: FlowDependency = "slowest"
     weights: FlowWeights = "equal"
+    recompute_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name, known in (("flow_dependency", FLOW_DEPENDENCIES), ("weights", FLOW_WEIGHTS)):
+            if getattr(self, name) not in known:
+                given = getattr(self, name)
+                raise ValueError(f"unknown {name} {given!r}: known are {', '.join(known)}")
+        if not self.recompute_s > 0:
+            raise ValueError("recompute_s must be above 0 s")
 
 
 @dataclass(frozen=True)

@@ -126,14 +126,14 @@ class HoseQueue:
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
         fresh: JobRequest | None = None
-        if isinstance(event, Ended) and event.more:
+        if isinstance(event, Ended) and event.more_at_this_time:
             return []
         if isinstance(event, Arrived):
             fresh = view.job(event.job_id)
             refusal = self._refusal_when_empty(view, fresh)
             if refusal is not None:
-                said = f"it does not fit even in an empty data centre: {refusal.reason}"
-                return [Reject(fresh.id, said)]
+                reason = f"it does not fit even in an empty data centre: {refusal.reason}"
+                return [Reject(fresh.id, reason)]
         plan = Pass(view, HoseCapacity(view, self._embedder, self._refused), self._cost_s)
         self.schedule(plan, fresh)
         return plan.actions
@@ -261,7 +261,7 @@ class NodeQueue(Generic[Entry]):
         if isinstance(event, Ended):
             if self.nodes.give_back(event.job_id) is None:
                 self.queue = [entry for entry in self.queue if entry[-1] != event.job_id]
-            if not event.more and self.queue:
+            if not event.more_at_this_time and self.queue:
                 return self.schedule(view)
         return []
 

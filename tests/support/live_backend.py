@@ -10,7 +10,7 @@ from pathlib import Path
 from jobs.request import JobRequest
 from reproductions.figure_runs import Advance
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.cli.live_backends import Machine
 from testbed.embedding.placement import Placement
 from testbed.results.folder import DiskReserve, RunFolder, Sink
@@ -63,8 +63,8 @@ class Scripted(Machine):
                 )
                 backend.slow = self.slow
                 path = folder.path / TRACE
-                with path.open("x", encoding="utf-8") as answers:
-                    met = TracingBackend(backend, writer(answers, reserve))
+                with path.open("x", encoding="utf-8") as trace:
+                    met = TracingBackend(backend, writer(trace, reserve))
                     stops = number == self._stops_at
                     play(experiment, policy, met, _told(log, advance, level, stops=stops))
         finally:

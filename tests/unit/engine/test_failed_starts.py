@@ -7,7 +7,7 @@ import pytest
 from jobs.demand import Compute
 from jobs.request import JobRequest
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
@@ -49,7 +49,7 @@ def test_whoever_the_world_is_done_with_is_acted_on_by_nobody() -> None:
     history, _ = play([job("a"), job("b")], policy, Lumping({"a": 5.0, "b": 5.01}))
     assert outcomes(history) == {"a": ("finished", 5.0), "b": ("finished", 5.01)}
     assert policy.heard[-2:] == [
-        (5.01, act.Ended("a", "finished", more=True)),
+        (5.01, act.Ended("a", "finished", more_at_this_time=True)),
         (5.01, act.Ended("b", "finished")),
     ]
 
@@ -79,7 +79,7 @@ def test_several_that_failed_are_told_as_one_instant() -> None:
     policy = Told({act.Arrived("b"): starts})
     play([job("a"), job("b")], policy, ScriptedWorld({}, refuses=frozenset("ab")))
     assert policy.heard[2:] == [
-        (0.0, act.Ended("a", "killed", more=True)),
+        (0.0, act.Ended("a", "killed", more_at_this_time=True)),
         (0.0, act.Ended("b", "killed")),
     ]
 
@@ -102,7 +102,7 @@ def test_under_every_policy_a_failed_start_costs_that_job_alone(name: str) -> No
         build_policy(name, embedder("oktopus"), {}),
         Refusing(tree([4], [GBIT], 1)),
         history.append,
-        after_step=lambda e: e.books.check(),
+        after_step=lambda e: e.reservations.check(),
     )
     engine.run()
     ended = outcomes(history)

@@ -106,7 +106,7 @@ def test_all_capacity_of_one_instant_is_back_before_the_policy_hears_of_it() -> 
     )
     play([job("a"), job("b")], policy, Together({"a": 5.0, "b": 5.0}))
     assert free == [
-        (act.Ended("a", "finished", more=True), 8),
+        (act.Ended("a", "finished", more_at_this_time=True), 8),
         (act.Ended("b", "finished"), 8),
     ]
 
@@ -125,11 +125,11 @@ def test_the_background_is_a_second_set_of_slots() -> None:
     seen: list[dict[str, int]] = []
 
     def look(engine: Engine) -> None:
-        engine.books.check()
+        engine.reservations.check()
         seen.append(
             {
-                "foreground": len(engine.books.foreground.holdings()),
-                "background": len(engine.books.background.holdings()),
+                "foreground": len(engine.reservations.foreground.holdings()),
+                "background": len(engine.reservations.background.holdings()),
             }
         )
 

@@ -7,7 +7,7 @@ import pytest
 from jobs.demand import Lease
 from jobs.request import JobRequest
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.placement import Placement
 from testbed.engine.engine import Engine
 from testbed.errors import RunFailed
@@ -32,7 +32,7 @@ def played(
         Told(answers),
         SimulatedBackend(),
         history.append,
-        after_step=lambda engine: engine.books.check(),
+        after_step=lambda engine: engine.reservations.check(),
     )
     engine.run()
     assert not engine.ledger.holdings()

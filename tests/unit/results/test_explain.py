@@ -10,7 +10,7 @@ import pytest
 from jobs.demand import Compute
 from jobs.request import JobRequest
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.cli.main import run
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine

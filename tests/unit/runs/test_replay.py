@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.cli.main import run as command
 from testbed.errors import RunFailed
 from testbed.results.comparison import decisions, first_difference

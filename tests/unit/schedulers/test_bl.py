@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from jobs.demand import Transfer
 from jobs.request import SERVICE_TAG, JobRequest
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
-from testbed.backends.sim.sharing import Sharing
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
 from testbed.schedulers.bl import Baseline, lowest_subtree
-from testbed.schedulers.policy import FLOW_DEPENDENCIES, FlowDependency
+from testbed.schedulers.policy import FLOW_DEPENDENCIES, FlowDependency, SharingModel
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree
@@ -23,10 +22,10 @@ SMALL = tree([2, 2, 2], [40, 20, 10], 2)
 
 
 def play(
-    dc: DataCentre, jobs: list[JobRequest], coupling: FlowDependency = "slowest"
+    dc: DataCentre, jobs: list[JobRequest], dependency: FlowDependency = "slowest"
 ) -> dict[str, events.JobEnded]:
     history: list[events.Event] = []
-    backend = SimulatedBackend(dc, Sharing(coupling))
+    backend = SimulatedBackend(dc, SharingModel(dependency))
     engine = Engine(
         dc, jobs, Baseline(), backend, history.append, after_step=lambda e: e.ledger.check()
     )
@@ -69,11 +68,11 @@ def test_only_slots_turn_a_job_away() -> None:
     assert found["late"].reason == "2 slots asked, 1 free"
 
 
-@pytest.mark.parametrize("coupling", FLOW_DEPENDENCIES)
-def test_jobs_compete_and_are_killed_at_their_deadline(coupling: FlowDependency) -> None:
+@pytest.mark.parametrize("dependency", FLOW_DEPENDENCIES)
+def test_jobs_compete_and_are_killed_at_their_deadline(dependency: FlowDependency) -> None:
     # Both have a VM on server 1, whose uplink carries a flow of each: 5 of the 10 bit/s they want.
     jobs = [JobRequest("a", 0.0, 3, 10, 10.0, 25.0), JobRequest("b", 0.0, 3, 10, 10.0, 15.0)]
-    found = play(tree([3], 10, 2), jobs, coupling)
+    found = play(tree([3], 10, 2), jobs, dependency)
     assert (found["b"].outcome, found["b"].t) == ("killed", 15.0)
     assert "reservation ended" in found["b"].reason
     # From then on a has the link for itself: three quarters done at 15 s, the rest in 2.5.
@@ -99,7 +98,7 @@ def test_no_estimate_is_given() -> None:
     assert (booked.estimate_s, booked.rate_bps, booked.links) == (None, 0, [])
 
 
-@pytest.mark.parametrize("coupling", FLOW_DEPENDENCIES)
+@pytest.mark.parametrize("dependency", FLOW_DEPENDENCIES)
 @settings(max_examples=20, deadline=None)
 @given(
     drawn=st.lists(
@@ -112,13 +111,13 @@ def test_no_estimate_is_given() -> None:
     )
 )  # fmt: skip
 def test_every_job_has_an_outcome_in_time(
-    coupling: FlowDependency, drawn: list[tuple[int, int, int, int, str]]
+    dependency: FlowDependency, drawn: list[tuple[int, int, int, int, str]]
 ) -> None:
     jobs = [
         JobRequest(f"j{k:02}", float(at), n, b, float(p), 2.0 * p, demand=Transfer(pattern=pattern))  # type: ignore[arg-type]
         for k, (at, n, b, p, pattern) in enumerate(drawn)
     ]
-    found = play(SMALL, jobs, coupling)
+    found = play(SMALL, jobs, dependency)
     assert sorted(found) == [job.id for job in jobs]
     for job in jobs:
         end = found[job.id]

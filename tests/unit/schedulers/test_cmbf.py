@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jobs.demand import Lease
 from jobs.request import JobRequest
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
 from testbed.schedulers.cmbf import Cmbf, victims
 from testbed.schedulers.cmcbf import Cmcbf

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jobs.demand import Compute, DemandCurve
 from jobs.request import SERVICE_TAG, JobRequest
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.dcloud import DCloud, Reshaping

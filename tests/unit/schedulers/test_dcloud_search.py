@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jobs.request import JobRequest
 from jobs.workload.distributions import NormalDistribution
 from jobs.workload.tenants import DayAndNight, interpretation_g
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent

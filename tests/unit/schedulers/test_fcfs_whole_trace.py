@@ -7,7 +7,7 @@ import pytest
 from jobs.workload.parallel_jobs import Requests
 from jobs.workload.swf import jobs_of, read_swf
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.registry import build_policy

@@ -10,10 +10,10 @@ from jobs.demand import Transfer
 from jobs.job_profile import Profile, linear_profile
 from jobs.request import JobRequest
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
-from testbed.backends.sim.sharing import Sharing
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder, embedder_names
 from testbed.engine.engine import Engine
+from testbed.schedulers.policy import SharingModel
 from testbed.schedulers.registry import build_policy
 from topologies.datacentre import DataCentre
 from topologies.tree import tree
@@ -32,7 +32,7 @@ def play(
     """All events; the ledger is checked against its own list after every step."""
     history: list[events.Event] = []
     built = build_policy(policy, embedder(placing), parameters)
-    world = SimulatedBackend(dc, Sharing("lockstep"), 1)
+    world = SimulatedBackend(dc, SharingModel("lockstep"), 1)
     engine = Engine(dc, jobs, built, world, history.append, after_step=lambda e: e.ledger.check())
     engine.run()
     assert not engine.ledger.holdings()

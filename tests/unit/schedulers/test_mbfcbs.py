@@ -10,7 +10,7 @@ import pytest
 from jobs.demand import Lease
 from jobs.request import JobRequest
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.mbfcbs import GREEDY, Mbfcbs, Settings
@@ -47,7 +47,7 @@ def play(
     stream: list[events.Event] = []
     dc = dc or flat(2, 4)
     policy = policy or Mbfcbs(Settings(slot_s=10.0))
-    look = lambda engine: engine.books.check()  # noqa: E731 a hook
+    look = lambda engine: engine.reservations.check()  # noqa: E731 a hook
     Engine(dc, jobs, policy, SimulatedBackend(), stream.append, look).run()
     return stream
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jobs.demand import Compute
 from jobs.request import JobRequest
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import Embedder, embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.vc import VirtualCluster

@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 
 from jobs.demand import DemandCurve, Pattern, Transfer
 from jobs.request import JobRequest
-from testbed.backends.sim.backend import SimulatedBackend
-from testbed.backends.sim.flows import paths, traffic
-from testbed.backends.sim.sharing import Sharing
+from testbed.backends.sim.flow_sharing import paths, traffic
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.placement import Placement, hose_bps, tree_of
 from testbed.engine.backend import StartFailed
 from testbed.errors import RunFailed
-from testbed.schedulers.policy import FLOW_DEPENDENCIES, FlowDependency
+from testbed.schedulers.policy import FLOW_DEPENDENCIES, FlowDependency, SharingModel
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree
@@ -157,27 +156,27 @@ def test_what_the_simulator_cannot_do_it_says() -> None:
 # ------------------------------------------------------------------------------ best effort
 
 
-@pytest.mark.parametrize("coupling", FLOW_DEPENDENCIES)
-def test_two_jobs_over_one_link_halve_it_until_one_has_gone(coupling: FlowDependency) -> None:
-    backend = SimulatedBackend(DC, Sharing(coupling))
+@pytest.mark.parametrize("dependency", FLOW_DEPENDENCIES)
+def test_two_jobs_over_one_link_halve_it_until_one_has_gone(dependency: FlowDependency) -> None:
+    backend = SimulatedBackend(DC, SharingModel(dependency))
     backend.start(transfer("a", p=10.0), on((0, 1), (1, 1)), 0, "foreground")
     backend.start(transfer("b", p=20.0), on((0, 1), (1, 1)), 0, "foreground")
     # 100 bit/s for two: a has its 1000 bits at 20 s, b then the other half of its 2000 alone.
     assert ends(backend) == [("a", pytest.approx(20.0)), ("b", pytest.approx(30.0))]
 
 
-@pytest.mark.parametrize("coupling", FLOW_DEPENDENCIES)
-def test_best_effort_gets_what_reservations_leave(coupling: FlowDependency) -> None:
-    backend = SimulatedBackend(DC, Sharing(coupling))
+@pytest.mark.parametrize("dependency", FLOW_DEPENDENCIES)
+def test_best_effort_gets_what_reservations_leave(dependency: FlowDependency) -> None:
+    backend = SimulatedBackend(DC, SharingModel(dependency))
     backend.start(transfer("kept", p=10.0, b=60), on((0, 1), (1, 1)), 60, "foreground")
     backend.start(transfer("guest", p=10.0), on((0, 1), (1, 1)), 0, "foreground")
     # 40 bit/s until 10 s, then 100.
     assert ends(backend) == [("kept", 10.0), ("guest", pytest.approx(16.0))]
 
 
-@pytest.mark.parametrize("coupling", FLOW_DEPENDENCIES)
-def test_inside_one_server_nothing_is_shared(coupling: FlowDependency) -> None:
-    backend = SimulatedBackend(DC, Sharing(coupling))
+@pytest.mark.parametrize("dependency", FLOW_DEPENDENCIES)
+def test_inside_one_server_nothing_is_shared(dependency: FlowDependency) -> None:
+    backend = SimulatedBackend(DC, SharingModel(dependency))
     for name in "abc":
         backend.start(transfer(name), on((0, 2)), 0, "foreground")
     assert [at for _, at in ends(backend)] == [pytest.approx(10.0)] * 3
@@ -191,14 +190,14 @@ def star(*pairs: tuple[int, int]) -> Placement:
 
 
 @pytest.mark.parametrize(
-    ("coupling", "end_s"), [("slowest", 20.0), ("lockstep", 15.0), ("independent", 20.0)]
+    ("dependency", "end_s"), [("slowest", 20.0), ("lockstep", 15.0), ("independent", 20.0)]
 )
 def test_couplings_differ_in_what_a_slow_job_takes_from_others(
-    coupling: FlowDependency, end_s: float
+    dependency: FlowDependency, end_s: float
 ) -> None:
     # A ring over servers 0, 1, 2 is held to a third of server 2's link by two more jobs there. Its
     # flow from 0 to 1 could have half of that way: it takes it, or (in lockstep) takes a third.
-    backend = SimulatedBackend(STAR, Sharing(coupling))
+    backend = SimulatedBackend(STAR, SharingModel(dependency))
     backend.start(transfer("ring", n=3, p=900.0), star((0, 1), (1, 1), (2, 1)), 0, "foreground")
     for name in ("x", "y"):
         backend.start(transfer(name, p=900.0), star((2, 1), (3, 1)), 0, "foreground")
@@ -207,14 +206,14 @@ def test_couplings_differ_in_what_a_slow_job_takes_from_others(
 
 
 @pytest.mark.parametrize(
-    ("coupling", "end_s"), [("slowest", 50.0), ("lockstep", 40.0), ("independent", 40.0)]
+    ("dependency", "end_s"), [("slowest", 50.0), ("lockstep", 40.0), ("independent", 40.0)]
 )
-def test_couplings_differ_in_what_a_finished_flow_leaves(
-    coupling: FlowDependency, end_s: float
+def test_flow_dependencies_differ_in_what_a_finished_flow_leaves(
+    dependency: FlowDependency, end_s: float
 ) -> None:
     # The ring's flows from and to server 2 have a quarter of its link, for 40 s. Its flow from 0 to
     # 1 shares server 0's uplink with the pair: independent, it is through after 20 s.
-    backend = SimulatedBackend(STAR, Sharing(coupling, settle_s=1.0))
+    backend = SimulatedBackend(STAR, SharingModel(dependency, recompute_s=1.0))
     backend.start(transfer("ring", n=3, p=10.0), star((0, 1), (1, 1), (2, 1)), 0, "foreground")
     for name in ("x", "y", "z"):
         backend.start(transfer(name, p=900.0), star((2, 1), (3, 1)), 0, "foreground")
@@ -285,7 +284,7 @@ def test_permutations_depend_on_seed_and_job_alone() -> None:
 def test_what_the_servers_send_is_metered() -> None:
     metered: list[tuple[float, float, float]] = []
     backend = SimulatedBackend(
-        DC, Sharing("slowest"), meter=lambda *stretch: metered.append(stretch)
+        DC, SharingModel("slowest"), meter=lambda *stretch: metered.append(stretch)
     )
     backend.start(transfer("a"), on((0, 1), (1, 1)), 0, "foreground")
     backend.start(transfer("b"), on((0, 1), (1, 1)), 0, "foreground")
@@ -300,7 +299,7 @@ def test_what_the_servers_send_is_metered() -> None:
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ValueError, match="unknown coupling"):
-        Sharing("loose")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="settle_s"):
-        Sharing("independent", settle_s=0.0)
+    with pytest.raises(ValueError, match="unknown flow_dependency"):
+        SharingModel("loose")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="recompute_s"):
+        SharingModel("independent", recompute_s=0.0)

@@ -82,7 +82,7 @@ def test_a_transfer_advances_with_its_share() -> None:
     assert remaining_s(job, 0.0, 50) == 20.0
     assert advanced(job, 0.0, 50, 5.0) == 0.25
     assert remaining_s(job, 0.25, 100) == 7.5
-    assert remaining_s(job, 0.25, 400) == 7.5  # more than was profiled promises nothing
+    assert remaining_s(job, 0.25, 400) == 7.5  # more than was profiled speeds nothing up
     assert advanced(job, 0.9, 100, 100.0) == 1.0
 
 

@@ -11,9 +11,10 @@ import pytest
 
 from jobs.demand import Transfer
 from jobs.request import JobRequest
-from testbed.backends.sim.sharing import SharedNetwork, Sharing
+from testbed.backends.sim.flow_sharing import SharedNetwork
 from testbed.embedding.placement import Placement
 from testbed.reservation.maxmin import FloatArray, max_min_rates
+from testbed.schedulers.policy import SharingModel
 from tests.support.loops import fill_vectors
 from topologies.datacentre import DataCentre
 from topologies.tree import tree
@@ -66,10 +67,10 @@ def filled_together(problem: Problem) -> list[Fraction]:
         stops = [Fraction(caps[u]) / priority for u, priority in rising.items()]
         full_at = {}
         for link, amount in enumerate(capacity):
-            settled = sum(w * rate[u] for u in rate for k, w, _ in units[u] if k == link)
+            recomputed = sum(w * rate[u] for u in rate for k, w, _ in units[u] if k == link)
             speed = sum(w * rising[u] for u in rising for k, w, _ in units[u] if k == link)
             if speed:
-                full_at[link] = (amount - settled) / speed
+                full_at[link] = (amount - recomputed) / speed
         level = min([*stops, *full_at.values()])
         full = {link for link, at in full_at.items() if at == level}
         for u, priority in rising.items():
@@ -179,20 +180,20 @@ TWO_RACKS = tree([2, 4], [100, 1000], 4)
 
 
 def rates_of(
-    dc: DataCentre, placed: dict[str, tuple[tuple[int, int], ...]], sharing: Sharing
+    dc: DataCentre, placed: dict[str, tuple[tuple[int, int], ...]], sharing: SharingModel
 ) -> dict[str, float]:
     network = SharedNetwork(dc, sharing, 1)
     for name, vms_on in placed.items():
         n = sum(count for _, count in vms_on)
         job = JobRequest(name, 0.0, n, 900, 10.0, demand=Transfer(pattern="all-to-all"))
         network.join(job, Placement(dc.trees[0].root, vms_on))
-    return network.settle()
+    return network.recompute()
 
 
 def test_a_job_gets_a_rack_uplink_in_proportion_to_its_vms_below() -> None:
     # Below rack 0: six VMs of a, two of b; 100 upward. PS-P: 75 and 25.
     placed = {"a": ((0, 3), (1, 3), (4, 4), (5, 2)), "b": ((2, 2), (6, 2))}
-    found = rates_of(TWO_RACKS, placed, Sharing("lockstep", weights="proximate"))
+    found = rates_of(TWO_RACKS, placed, SharingModel("lockstep", weights="proximate"))
     # a's rate per VM b carries 6·6/11 of it across, b's 2·2/3.
     assert found["a"] * 36 / 11 == pytest.approx(75.0)
     assert found["b"] * 4 / 3 == pytest.approx(25.0)
@@ -200,14 +201,14 @@ def test_a_job_gets_a_rack_uplink_in_proportion_to_its_vms_below() -> None:
 
 def test_flows_one_by_one_come_to_the_same_where_all_are_alike() -> None:
     placed = {"a": ((0, 3), (1, 3), (4, 3), (5, 3)), "b": ((2, 2), (6, 2))}
-    jobs = rates_of(TWO_RACKS, placed, Sharing("lockstep", weights="proximate"))
-    flows = rates_of(TWO_RACKS, placed, Sharing("slowest", weights="proximate"))
+    jobs = rates_of(TWO_RACKS, placed, SharingModel("lockstep", weights="proximate"))
+    flows = rates_of(TWO_RACKS, placed, SharingModel("slowest", weights="proximate"))
     assert jobs == pytest.approx(flows)
 
 
 def test_equal_weights_go_by_flows_instead() -> None:
     placed = {"a": ((0, 3), (1, 3), (4, 3), (5, 3)), "b": ((2, 2), (6, 2))}
-    found = rates_of(TWO_RACKS, placed, Sharing("slowest"))
+    found = rates_of(TWO_RACKS, placed, SharingModel("slowest"))
     # 36 flows of a and 4 of b across: every flow has 2.5.
     assert found["a"] == pytest.approx(2.5 * 11)
     assert found["b"] == pytest.approx(2.5 * 3)

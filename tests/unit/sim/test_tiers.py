@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from jobs.demand import Compute
 from jobs.interference import Interference
 from jobs.request import JobRequest
-from testbed.backends.sim.backend import SimulatedBackend
-from testbed.backends.sim.tiers import TwoTiers, servers_of_processes
+from testbed.backends.sim.node_sharing import TwoTiers, servers_of_processes
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.placement import Placement
 from testbed.schedulers.actions import Tier
 from topologies.flat import flat

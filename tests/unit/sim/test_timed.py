@@ -6,10 +6,9 @@ import pytest
 
 from jobs.demand import Iperf3
 from jobs.request import JobRequest
-from testbed.backends.sim.backend import SimulatedBackend
-from testbed.backends.sim.sharing import Sharing
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.placement import Placement
-from testbed.schedulers.policy import FLOW_DEPENDENCIES
+from testbed.schedulers.policy import FLOW_DEPENDENCIES, SharingModel
 from topologies.tree import tree
 
 STAR = tree([4], [100], 1)
@@ -50,11 +49,11 @@ def test_its_time_on_nodes_is_what_preemption_stretches() -> None:
     assert at_s == pytest.approx(14.0)
 
 
-@pytest.mark.parametrize("coupling", FLOW_DEPENDENCIES)
+@pytest.mark.parametrize("dependency", FLOW_DEPENDENCIES)
 def test_without_a_reservation_it_takes_its_share_of_the_links_until_its_time_is_over(
-    coupling: str,
+    dependency: str,
 ) -> None:
-    backend = SimulatedBackend(STAR, Sharing(coupling))  # type: ignore[arg-type]
+    backend = SimulatedBackend(STAR, SharingModel(dependency))  # type: ignore[arg-type]
     for name, demand_s in (("m", 10.0), ("n", 30.0)):
         backend.start(measurement(name, demand_s), star((0, 1), (1, 1)), 0, "foreground")
     transfer = JobRequest("t", 0.0, 2, 100, 10.0)

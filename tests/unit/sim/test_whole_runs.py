@@ -16,7 +16,7 @@ import pytest
 from jobs.workload.distributions import NormalDistribution
 from jobs.workload.tenants import INTERPRETATIONS, DayAndNight
 from testbed import events
-from testbed.backends.sim.backend import SimulatedBackend
+from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.results.audit import audit

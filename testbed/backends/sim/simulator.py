@@ -1,10 +1,10 @@
-"""The simulated world: time jumps from one completion to the next.
+"""The simulator: time jumps from one completion to the next.
 
-A job with a reserved rate runs exactly at it. A job started at rate 0 that wants bandwidth is
-*best effort*: it gets its max-min fair share of what the reserved jobs leave
-(:mod:`testbed.backends.sim.sharing`). Progress follows DCloud's Eq. 1
+A job with a reserved rate runs exactly at it. A best-effort job gets its max-min fair share of what
+the reserved jobs leave
+(:mod:`testbed.backends.sim.flow_sharing`). Progress follows DCloud's Eq. 1
 (:mod:`jobs.demand`), slowed down where two VMs share a node
-(:mod:`testbed.backends.sim.tiers`). Everything is deterministic.
+(:mod:`testbed.backends.sim.node_sharing`). Everything is deterministic.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from dataclasses import dataclass
 
 from jobs.interference import Interference
 from jobs.request import JobRequest
-from testbed.backends.sim.sharing import SharedNetwork, Sharing
-from testbed.backends.sim.tiers import TwoTiers
+from testbed.backends.sim.flow_sharing import SharedNetwork
+from testbed.backends.sim.node_sharing import TwoTiers
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
 from testbed.errors import RunFailed
 from testbed.schedulers.actions import Tier
-from testbed.units import together_s
+from testbed.schedulers.policy import SharingModel
+from testbed.units import with_tolerance_s
 from topologies.datacentre import DataCentre
 
 Meter = Callable[[float, float, float], None]
@@ -30,7 +31,7 @@ Meter = Callable[[float, float, float], None]
 
 @dataclass(slots=True)
 class _SimJob:
-    """A job in the simulated world.
+    """A job in the simulator.
 
     ``speed`` is what sharing its nodes leaves of its speed, ``cpus`` how many CPUs it keeps busy.
     ``done`` is its progress at ``since_s``, ``ran_s`` the time it had been on nodes by then; until
@@ -58,10 +59,10 @@ class _SimJob:
 class SimulatedBackend:
     """See :class:`testbed.engine.backend.Backend`.
 
-    ``datacentre``, ``sharing`` and ``seed`` matter to best-effort jobs: whom they compete with and
-    where, and the random permutations they send in. ``meter`` is told, for every stretch of time in
-    which their rates stay the same: when it begins and ends, and how many bit/s they send up the
-    servers' own links. ``interference`` and ``seed`` matter where a background VM runs.
+    ``datacentre``, ``sharing`` and ``seed`` concern best-effort jobs: the links that they compete
+    for, how, and the random permutations they send in. ``meter`` is called with the begin and end
+    of every stretch of time in which their rates stay the same, and with the bit/s that they send
+    up the servers' own links. ``interference`` and ``seed`` count where a background VM runs.
     """
 
     name = "sim"
@@ -69,7 +70,7 @@ class SimulatedBackend:
     def __init__(
         self,
         datacentre: DataCentre | None = None,
-        sharing: Sharing | None = None,
+        sharing: SharingModel | None = None,
         seed: int = 0,
         meter: Meter | None = None,
         interference: Interference | None = None,
@@ -84,21 +85,23 @@ class SimulatedBackend:
         self._jobs: dict[str, _SimJob] = {}
         self._ends: list[tuple[float, str, int, _SimJob]] = []
         self._shared = (
-            None if datacentre is None else SharedNetwork(datacentre, sharing or Sharing(), seed)
+            None
+            if datacentre is None
+            else SharedNetwork(datacentre, sharing or SharingModel(), seed)
         )
-        self._guests: Collection[str] = () if self._shared is None else self._shared.guests
-        self._settled_s = 0.0
+        self._sharers: Collection[str] = () if self._shared is None else self._shared.jobs
+        self._recomputed_s = 0.0
 
     @property
     def shared(self) -> SharedNetwork | None:
-        """The best-effort jobs' network, to look at."""
+        """The best-effort jobs' network, for measurements."""
         return self._shared
 
     @property
     def cpu_s(self) -> float:
-        """CPU seconds used so far: what is to be divided by CPUs times span for the utilisation.
+        """CPU seconds used so far; divided by CPUs times span they are the utilisation.
 
-        In front a process uses what it uses when alone; behind, what it gets of that.
+        In the foreground a process uses what it uses when alone; in the background, its share.
         """
         running = (job for job in self._jobs.values() if not job.paused)
         return self._cpu_s + sum((self._now_s - job.since_s) * job.cpus for job in running)
@@ -108,9 +111,9 @@ class SimulatedBackend:
 
     def wait(self, until_s: float | None) -> list[Completion]:
         """All completions of the earliest instant up to ``until_s``."""
-        if self._guests:
+        if self._sharers:
             return self._wait_sharing(until_s)
-        # Where nobody shares the network, rates change only by what the engine does.
+        # Without best-effort jobs rates change only by what the engine does.
         end_s = math.inf
         if self._ends:
             end_s, _, epoch, job = self._ends[0]
@@ -124,23 +127,23 @@ class SimulatedBackend:
         else:
             if until_s > self._now_s:  # noqa: PLR1730
                 self._now_s = until_s
-            if end_s > together_s(until_s):
+            if end_s > with_tolerance_s(until_s):
                 return []
-        return self._finish_all(together_s(end_s))
+        return self._finish_all(with_tolerance_s(end_s))
 
     def _wait_sharing(self, until_s: float | None) -> list[Completion]:
-        """Where best-effort jobs run, whose rates change as they come and go."""
+        """As :meth:`wait`, with best-effort jobs, whose rates change as they come and go."""
         limit_s = math.inf if until_s is None else until_s
-        late_s = math.inf if until_s is None else together_s(until_s)
+        late_s = math.inf if until_s is None else with_tolerance_s(until_s)
         while True:
-            self._settle()
+            self._recompute_rates()
             end_s = self._next_end_s()
-            resettle_s = self._next_settling_s()
-            if resettle_s < min(end_s, limit_s):
-                self._let_pass(resettle_s)
+            recompute_s = self._next_recompute_s()
+            if recompute_s < min(end_s, limit_s):
+                self._let_pass(recompute_s)
             elif end_s <= late_s and end_s < math.inf:
                 self._let_pass(max(self._now_s, min(end_s, limit_s)))
-                return self._finish_all(together_s(end_s))
+                return self._finish_all(with_tolerance_s(end_s))
             else:
                 if until_s is not None:
                     self._let_pass(max(self._now_s, until_s))
@@ -220,10 +223,10 @@ class SimulatedBackend:
         job.epoch += 1
         del self._jobs[job_id]
 
-    # -- nodes that two VMs share -------------------------------------------------------------
+    # -- shared nodes -------------------------------------------------------------
 
     def _occupy(self, job: _SimJob) -> None:
-        """A job is on its nodes: with those it shares them with, it gets the speed that goes."""
+        """Puts a job on its nodes, and gives it and those it shares them with their speed."""
         if self._tiers is None:
             if job.tier == "foreground":
                 return
@@ -237,7 +240,7 @@ class SimulatedBackend:
             self._repace(self._tiers, self._tiers.leave(job.request.id))
 
     def _begin_tiers(self, first: _SimJob) -> TwoTiers:
-        """The first job goes behind another: from now on who is where matters."""
+        """Begins to track which job is on which node, when the first one runs in the background."""
         if self._datacentre is None:
             raise StartFailed("a background VM needs to know the nodes it is on")
         tiers = TwoTiers(self._datacentre.slots.tolist(), self._interference, self._seed)
@@ -255,12 +258,12 @@ class SimulatedBackend:
 
     @staticmethod
     def _pace(tiers: TwoTiers, job: _SimJob) -> bool:
-        """Give a job its present speed; whether that is news."""
+        """Gives a job its present speed; True if it changes."""
         before = job.speed
         job.speed, job.cpus = tiers.pace(job.request.id)
         return job.speed != before
 
-    # -- inside -----------------------------------------------------------------------------
+    # -- progress -----------------------------------------------------------------------------
 
     def _connect(self, job: _SimJob) -> None:
         if self._shared is None or not (job.best_effort or job.rate_bps or job.connected):
@@ -293,7 +296,7 @@ class SimulatedBackend:
         job.since_s = self._now_s
 
     def _plan(self, job: _SimJob) -> None:
-        """When it will end at its present rate; best-effort jobs wait for the next settling."""
+        """Plans a job's end at its present rate; independent flows have theirs recomputed."""
         job.epoch += 1
         if self._flow_by_flow(job):
             return
@@ -309,11 +312,11 @@ class SimulatedBackend:
         flows = job.best_effort and self._shared is not None and self._shared.independent
         return flows and not job.request.demand.timed
 
-    def _settle(self) -> None:
-        """Give best-effort jobs their present share."""
-        if self._shared is None or not self._shared.guests:
+    def _recompute_rates(self) -> None:
+        """Gives best-effort jobs their present share."""
+        if self._shared is None or not self._sharers:
             return
-        for job_id, rate in self._shared.settle().items():
+        for job_id, rate in self._shared.recompute().items():
             job = self._jobs[job_id]
             if self._flow_by_flow(job):
                 job.end_s = self._now_s + self._shared.longest_left_s(job_id)
@@ -321,10 +324,10 @@ class SimulatedBackend:
                 self._bring_up_to_date(job)
                 job.rate_bps = rate
                 self._plan(job)
-        self._settled_s = self._now_s
+        self._recomputed_s = self._now_s
 
     def _first_end_s(self) -> float:
-        """The first planned end that still holds; infinite where there is none."""
+        """The first valid planned end; infinite where there is none."""
         ends = self._ends
         while ends:
             end_s, _, epoch, job = ends[0]
@@ -336,17 +339,17 @@ class SimulatedBackend:
     def _next_end_s(self) -> float:
         end_s = self._first_end_s()
         if self._shared is not None and self._shared.independent:
-            guests = (self._jobs[job_id].end_s for job_id in self._guests)
-            end_s = min(end_s, min(guests, default=math.inf))
+            ends_s = (self._jobs[job_id].end_s for job_id in self._sharers)
+            end_s = min(end_s, min(ends_s, default=math.inf))
         return max(end_s, self._now_s)
 
-    def _next_settling_s(self) -> float:
+    def _next_recompute_s(self) -> float:
         if self._shared is None or not self._shared.independent:
             return math.inf
-        return self._settled_s + self._shared.next_settling_s()
+        return self._recomputed_s + self._shared.next_recompute_s()
 
     def _let_pass(self, until_s: float) -> None:
-        if self._shared is not None and self._shared.guests and until_s > self._now_s:
+        if self._shared is not None and self._sharers and until_s > self._now_s:
             if self._meter is not None:
                 self._meter(self._now_s, until_s, self._shared.server_uplink_bps())
             if self._shared.independent:
@@ -361,8 +364,8 @@ class SimulatedBackend:
             _, _, epoch, job = heapq.heappop(ends)
             if job.epoch == epoch:
                 over.append(job)
-        if self._guests and self._shared is not None and self._shared.independent:
-            here = [self._jobs[job_id] for job_id in self._guests]
+        if self._sharers and self._shared is not None and self._shared.independent:
+            here = [self._jobs[job_id] for job_id in self._sharers]
             over += [job for job in here if job.end_s <= end_s and self._flow_by_flow(job)]
         if len(over) == 1:
             return [self._finish(over[0])]

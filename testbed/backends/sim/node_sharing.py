@@ -1,4 +1,4 @@
-"""Two VMs on a node: what a process in front loses to the one behind it, and what that one gets.
+"""Two VMs on a node: what a foreground process loses to a background one, and what that one gets.
 
 The interference model of CMBF (Sections 3 and 5.1), with rates that stay the same from one event
 to the next in place of time slices (docs/decisions/29):
@@ -26,7 +26,7 @@ from testbed.schedulers.actions import Tier
 
 
 @dataclass
-class _Guest:
+class _Resident:
     """A job on the nodes: ``at[p]`` and ``use[p]`` are process p's server and CPU use."""
 
     job: JobRequest
@@ -40,43 +40,43 @@ class _Guest:
 
 @dataclass(slots=True)
 class _Node:
-    """Who is on a server in each tier, and how much CPU they use when alone, all told.
+    """The jobs on a server in each tier, and the sum of the CPU that each uses there when alone.
 
     ``share``: what background processes get of the CPU that they need, at most 1.
     """
 
     cpus: int
-    front: dict[str, float] = field(default_factory=dict)
-    behind: dict[str, float] = field(default_factory=dict)
+    foreground: dict[str, float] = field(default_factory=dict)
+    background: dict[str, float] = field(default_factory=dict)
     share: float = 1.0
 
-    def settle(self, idle_min: float) -> None:
-        """Work the share out after somebody came or went."""
-        if self.behind:
-            idle = max(self.cpus * idle_min, self.cpus - sum(self.front.values()))
-            self.share = min(1.0, idle / sum(self.behind.values()))
+    def share_out(self, idle_min: float) -> None:
+        """Recomputes ``share`` after a job came or went."""
+        if self.background:
+            idle = max(self.cpus * idle_min, self.cpus - sum(self.foreground.values()))
+            self.share = min(1.0, idle / sum(self.background.values()))
 
 
 class TwoTiers:
-    """All jobs on their nodes, and how fast each of them advances."""
+    """All jobs on their nodes, and the speed at which each of them advances."""
 
     def __init__(self, cpus: Iterable[int], interference: Interference, seed: int) -> None:
-        self._law = interference
+        self._interference = interference
         self._seed = seed
-        self._guests: dict[str, _Guest] = {}
+        self._residents: dict[str, _Resident] = {}
         self._nodes = [_Node(n) for n in cpus]
 
     def enter(self, job: JobRequest, placement: Placement, tier: Tier) -> set[str]:
-        """A job comes onto its nodes; the others whose speed that may change."""
+        """Adds a job; the others whose speed that may change."""
         at = servers_of_processes(placement)
         use = job.cpu_uses
-        self._guests[job.id] = _Guest(job, tier, at, use, sum(use))
+        self._residents[job.id] = _Resident(job, tier, at, use, sum(use))
         touched: set[str] = set()
         for server, share in zip(at, use, strict=True):
             node = self._nodes[server]
             mine, others = self._sides(node, tier)
             mine[job.id] = mine.get(job.id, 0.0) + share
-            node.settle(self._law.idle_min)
+            node.share_out(self._interference.idle_min)
             touched.update(others)
             if tier == "background":
                 touched.update(mine)
@@ -84,37 +84,37 @@ class TwoTiers:
         return touched
 
     def leave(self, job_id: str) -> set[str]:
-        """A job leaves its nodes; the others whose speed that may change."""
-        guest = self._guests.pop(job_id)
+        """Removes a job; the others whose speed that may change."""
+        resident = self._residents.pop(job_id)
         touched: set[str] = set()
-        for server in guest.at:
+        for server in resident.at:
             node = self._nodes[server]
-            mine, others = self._sides(node, guest.tier)
+            mine, others = self._sides(node, resident.tier)
             mine.pop(job_id, None)
-            node.settle(self._law.idle_min)
+            node.share_out(self._interference.idle_min)
             touched.update(others)
-            if guest.tier == "background":
+            if resident.tier == "background":
                 touched.update(mine)
         return touched
 
     def pace(self, job_id: str) -> tuple[float, float]:
         """The share of its own speed at which a job advances, and the CPUs it keeps busy."""
-        guest = self._guests[job_id]
+        resident = self._residents[job_id]
         nodes = self._nodes
-        if guest.tier == "foreground":
-            crowded = [p for p, server in enumerate(guest.at) if nodes[server].behind]
+        if resident.tier == "foreground":
+            crowded = [p for p, server in enumerate(resident.at) if nodes[server].background]
             if not crowded:
-                return 1.0, guest.cpus
-            if guest.losses is None:
-                guest.losses = self._law.losses(guest.job, self._seed)
-            losses = guest.losses
-            return 1.0 - max([losses[p] for p in crowded]), guest.cpus
-        if guest.effs is None:
-            guest.effs = self._law.effs(guest.job, self._seed)
+                return 1.0, resident.cpus
+            if resident.losses is None:
+                resident.losses = self._interference.losses(resident.job, self._seed)
+            losses = resident.losses
+            return 1.0 - max([losses[p] for p in crowded]), resident.cpus
+        if resident.effs is None:
+            resident.effs = self._interference.effs(resident.job, self._seed)
         slowest, cpus = 1.0, 0.0
-        for server, use, eff in zip(guest.at, guest.use, guest.effs, strict=True):
+        for server, use, eff in zip(resident.at, resident.use, resident.effs, strict=True):
             node = nodes[server]
-            speed = eff * node.share if node.front else node.share
+            speed = eff * node.share if node.foreground else node.share
             slowest = min(slowest, speed)
             cpus += use * node.share
         return slowest, cpus
@@ -122,8 +122,8 @@ class TwoTiers:
     @staticmethod
     def _sides(node: _Node, tier: Tier) -> tuple[dict[str, float], dict[str, float]]:
         if tier == "foreground":
-            return node.front, node.behind
-        return node.behind, node.front
+            return node.foreground, node.background
+        return node.background, node.foreground
 
 
 def servers_of_processes(placement: Placement) -> list[int]:

@@ -1,0 +1,358 @@
+"""Best-effort jobs in the simulated network: their flows share what the reserved jobs leave.
+
+TCP is modelled as max-min fairness. A best-effort job's rate depends on how its flows hang
+together, which the DCloud paper does not say (docs/decisions/26), and on the flows' weights on a
+link: both are the :class:`~testbed.schedulers.policy.SharingModel` of the simulator.
+
+- ``slowest``: the job advances with its slowest flow; its other flows hold their fair share all
+  the same, and what they do not need is wasted. DCloud, Section IV.C: "the competition based
+  bandwidth sharing in BL may cause bandwidth waste".
+- ``lockstep``: the job advances with its slowest flow, and its others take no more than that.
+- ``independent``: every flow has a volume of its own and ends by itself; the job ends with its
+  last flow. What a finished flow frees is given away at the next change, and at least every
+  ``recompute_s``.
+
+A *bundle* is all flows of a job between two servers, or one flow where they are counted singly.
+Flows between VMs of one server load no link.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import KeysView
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+
+import numpy as np
+import numpy.typing as npt
+
+from jobs.live.patterns import permutation
+from jobs.request import JobRequest
+from testbed.embedding.placement import Placement, hose_bps, tree_of, vms_below
+from testbed.reservation.maxmin import FloatArray, max_min_rates
+from testbed.schedulers.policy import SharingModel
+from topologies.datacentre import DataCentre, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """A job's bundles. ``count`` flows in each, of which every VM sends ``per_vm`` at once.
+
+    Bundle k loads the directed links ``links[start[k] : start[k + 1]]``. At rate b per VM a flow
+    carries b / ``per_vm``.
+    """
+
+    per_vm: int
+    count: IntArray
+    start: IntArray
+    links: IntArray
+
+    @property
+    def n_bundles(self) -> int:
+        return len(self.count)
+
+
+def traffic(datacentre: DataCentre, job: JobRequest, placement: Placement, seed: int) -> Traffic:
+    """The job's traffic in its own pattern; a permutation is drawn from ``seed`` and the job's id.
+
+    A single VM and a compute job send nothing.
+    """
+    servers = np.repeat(
+        np.array([s for s, _ in placement.vms_on], dtype=np.int64),
+        np.array([count for _, count in placement.vms_on], dtype=np.int64),
+    )
+    n = len(servers)
+    if n < 2 or not job.demand.network:
+        none = np.empty(0, dtype=np.int64)
+        return Traffic(1, none, np.zeros(1, dtype=np.int64), none)
+    if job.demand.pattern == "all-to-all":
+        return _all_to_all(datacentre, placement)
+    if job.demand.pattern == "ring":
+        receiver = np.roll(np.arange(n), -1)
+    else:
+        # The same draw as on the live network (testbed.plan.agent_plans).
+        drawn = permutation(n, 1, Random(f"{seed}/{job.id}"))  # noqa: S311 - no secret
+        receiver = np.array([transfer.receiver for transfer in drawn], dtype=np.int64)
+    start, links = paths(datacentre, placement.root, servers, servers[receiver])
+    return Traffic(1, np.ones(n, dtype=np.int64), start, links)
+
+
+def proximate_priority(
+    datacentre: DataCentre, job: JobRequest, placement: Placement, flows: Traffic
+) -> FloatArray:
+    """Weight of a flow on each of its bundle's links under PS-P, shape ``flows.links``.
+
+    W_X/N_X on the links of X's side, W_Y/N_Y on those of Y's: N is how many others that VM talks to
+    through the link, W is 1 for every VM (FairCloud; JSA, Section V.A). A VM sends to one other, or
+    to all: then to all that are not below the link.
+    """
+    if job.demand.pattern != "all-to-all" or not len(flows.links):
+        return np.ones(len(flows.links))
+    tree = tree_of(datacentre, placement.root)
+    inside = {int(tree.uplink[v]): n for v, n in vms_below(tree, placement).items()}
+    n_vms = placement.n_vms
+    return np.array([1.0 / (n_vms - inside[link // 2]) for link in flows.links.tolist()])
+
+
+def _all_to_all(datacentre: DataCentre, placement: Placement) -> Traffic:
+    """Every VM to every other: one bundle for every ordered pair of servers, and one for the rest.
+
+    The last bundle is the flows inside servers.
+    """
+    servers = np.array([s for s, _ in placement.vms_on], dtype=np.int64)
+    counts = np.array([count for _, count in placement.vms_on], dtype=np.int64)
+    source, target = np.nonzero(~np.eye(len(servers), dtype=np.bool_))
+    start, links = paths(datacentre, placement.root, servers[source], servers[target])
+    inside = int(np.sum(counts * (counts - 1)))
+    count = np.append(counts[source] * counts[target], [inside] if inside else [])
+    if inside:
+        start = np.append(start, start[-1])
+    return Traffic(placement.n_vms - 1, count.astype(np.int64), start, links)
+
+
+def paths(
+    datacentre: DataCentre, root: int, source: IntArray, target: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Directed links from each source to its target in the tree below ``root``.
+
+    ``links[start[k] : start[k + 1]]`` are those of pair k, in no particular order.
+    """
+    tree = tree_of(datacentre, root)
+    pair = np.arange(len(source))
+    pairs: list[IntArray] = []
+    links: list[IntArray] = []
+    here, there = source.copy(), target.copy()
+    unconnected = here != there
+    while np.any(unconnected):
+        low, high = tree.level[here], tree.level[there]
+        # Bottom-up pass: the lower end moves to its parent, both where they are equally high.
+        for nodes, rising, downward in (
+            (here, unconnected & (low <= high), 0),
+            (there, unconnected & (high <= low), 1),
+        ):
+            link = tree.uplink[nodes[rising]]
+            known = link >= 0
+            pairs.append(pair[rising][known])
+            links.append(2 * link[known] + downward)
+            nodes[rising] = tree.parent[nodes[rising]]
+        unconnected = here != there
+    owner = np.concatenate(pairs) if pairs else np.empty(0, dtype=np.int64)
+    used = np.concatenate(links) if links else np.empty(0, dtype=np.int64)
+    order = np.argsort(owner, kind="stable")
+    start = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(source)))))
+    return start.astype(np.int64), used[order]
+
+
+# -------------------------------------------------------------------------------------- rates
+
+
+@dataclass(eq=False)
+class _BestEffortJob:
+    """A best-effort job and its flows.
+
+    ``left_bits`` of the ``flow_bits`` of every flow, by bundle (``independent`` alone);
+    ``flow_bps`` each flow's rate, by bundle (not ``lockstep``, where ``vm_bps`` says all);
+    ``priority`` of a flow on each of its bundles' links.
+    """
+
+    request: JobRequest
+    flows: Traffic
+    flow_bits: float
+    left_bits: FloatArray
+    flow_bps: FloatArray
+    priority: FloatArray
+    vm_bps: float = 0.0
+    up: FloatArray | None = None
+
+    @cached_property
+    def width(self) -> IntArray:
+        """Number of links of each bundle."""
+        return np.diff(self.flows.start)
+
+    @cached_property
+    def weight(self) -> FloatArray:
+        """Flows of the bundle, for each of its links."""
+        return np.repeat(self.flows.count, self.width).astype(np.float64)
+
+    @cached_property
+    def load(self) -> tuple[IntArray, FloatArray]:
+        """Links and their load in units of the job's rate per VM."""
+        links, place = np.unique(self.flows.links, return_inverse=True)
+        return links, np.bincount(place, self.weight, minlength=len(links)) / self.flows.per_vm
+
+    @cached_property
+    def job_priority(self) -> FloatArray:
+        """Weight of the job's rate per VM on the links of ``load``."""
+        links, load = self.load
+        place = np.searchsorted(links, self.flows.links)
+        total = np.bincount(place, self.weight * self.priority, minlength=len(links))
+        shares: FloatArray = total / load
+        return shares
+
+    def uplink_flows(self, at_server: npt.NDArray[np.bool_]) -> FloatArray:
+        """Flows up a server's own link, by bundle."""
+        if self.up is None:
+            bundle = np.repeat(np.arange(self.flows.n_bundles), self.width)
+            times = np.bincount(bundle, at_server[self.flows.links], self.flows.n_bundles)
+            self.up = (times * self.flows.count).astype(np.float64)
+        return self.up
+
+
+class SharedNetwork:
+    """The best-effort jobs of one data centre and their present rates."""
+
+    def __init__(self, datacentre: DataCentre, model: SharingModel, seed: int) -> None:
+        self._datacentre = datacentre
+        self._model = model
+        self._seed = seed
+        self._left: FloatArray = datacentre.directed_capacity_bps.astype(np.float64)
+        self._held: dict[str, dict[int, int]] = {}
+        self._jobs: dict[str, _BestEffortJob] = {}
+        self._stale = False
+        self._at_server: npt.NDArray[np.bool_] | None = None
+
+    @property
+    def jobs(self) -> KeysView[str]:
+        """Best-effort jobs that run, in order of their start: a live view."""
+        return self._jobs.keys()
+
+    # -- jobs -----------------------------------------------------------------------
+
+    def join(self, job: JobRequest, placement: Placement) -> None:
+        """Adds a best-effort job that starts."""
+        flows = traffic(self._datacentre, job, placement, self._seed)
+        bits = math.inf if job.demand.timed else job.demand.volume_bits(job) / flows.per_vm
+        priority = (
+            proximate_priority(self._datacentre, job, placement, flows)
+            if self._model.weights == "proximate"
+            else np.ones(len(flows.links))
+        )
+        self._jobs[job.id] = _BestEffortJob(
+            job, flows, bits, np.full(flows.n_bundles, bits), np.zeros(flows.n_bundles), priority
+        )
+        self._stale = True
+
+    def leave(self, job_id: str) -> None:
+        """Removes a best-effort job that has ended."""
+        del self._jobs[job_id]
+        self._stale = True
+
+    def hold(self, job_id: str, placement: Placement, rate_bps: int) -> None:
+        """Takes a reserved job's hose out of what is shared (again: at another rate)."""
+        self.let_go(job_id)
+        tree = tree_of(self._datacentre, placement.root)
+        self._held[job_id] = hose_bps(tree, placement, rate_bps)
+        for link, bps in self._held[job_id].items():
+            self._left[link] -= bps
+        self._stale = True
+
+    def let_go(self, job_id: str) -> None:
+        """Gives a reserved job's hose back; no error where it has none."""
+        for link, bps in self._held.pop(job_id, {}).items():
+            self._left[link] += bps
+            self._stale = True
+
+    # -- rates ------------------------------------------------------------------------------
+
+    def recompute(self) -> dict[str, float]:
+        """Rates in bit/s per VM of every best-effort job, new ones where anything has changed."""
+        if self._stale:
+            if self._model.flow_dependency == "lockstep":
+                self._recompute_jobs()
+            else:
+                self._recompute_flows()
+            self._stale = False
+        return {job_id: job.vm_bps for job_id, job in self._jobs.items()}
+
+    def _recompute_jobs(self) -> None:
+        """One unit a job: its rate per VM."""
+        jobs = list(self._jobs.values())
+        loads = [job.load for job in jobs]
+        rates = max_min_rates(
+            self._left,
+            np.concatenate(([0], np.cumsum([len(links) for links, _ in loads]))).astype(np.int64),
+            _integers([links for links, _ in loads]),
+            np.concatenate([np.empty(0), *(weight for _, weight in loads)]),
+            np.array([float(job.request.bandwidth_bps) for job in jobs]),
+            np.concatenate([np.empty(0), *(job.job_priority for job in jobs)])
+            if self._model.weights == "proximate"
+            else None,
+        )
+        for job, rate in zip(jobs, rates.tolist(), strict=True):
+            job.vm_bps = rate
+
+    def _recompute_flows(self) -> None:
+        """One unit a bundle: the rate of each of its flows. Finished flows ask for nothing."""
+        jobs = list(self._jobs.values())
+        if not jobs:
+            return
+        sizes = [job.flows.n_bundles for job in jobs]
+        first = np.concatenate(([0], np.cumsum(sizes)))
+        cap = np.repeat([job.request.bandwidth_bps / job.flows.per_vm for job in jobs], sizes)
+        width = _integers([job.width for job in jobs])
+        link = _integers([job.flows.links for job in jobs])
+        weight = np.concatenate([job.weight for job in jobs])
+        priority = np.concatenate([job.priority for job in jobs])
+        if self.independent:
+            active = np.concatenate([job.left_bits for job in jobs]) > 0
+            keep = np.repeat(active, width)
+            width, link, weight = np.where(active, width, 0), link[keep], weight[keep]
+            priority = priority[keep]
+            cap = np.where(active, cap, 0.0)
+        start = np.concatenate(([0], np.cumsum(width))).astype(np.int64)
+        rates = max_min_rates(self._left, start, link, weight, cap, priority)
+        for k, job in enumerate(jobs):
+            job.flow_bps = rates[first[k] : first[k + 1]]
+            slowest = float(job.flow_bps.min(initial=math.inf)) * job.flows.per_vm
+            job.vm_bps = min(slowest, float(job.request.bandwidth_bps))
+
+    # -- independent flows -----------------------------------------------------
+
+    @property
+    def independent(self) -> bool:
+        return self._model.flow_dependency == "independent"
+
+    def advance(self, elapsed_s: float) -> None:
+        """Lets all flows send for ``elapsed_s`` (``independent``)."""
+        for job in self._jobs.values():
+            if len(job.left_bits):
+                was_active = job.left_bits > 0
+                job.left_bits = np.maximum(job.left_bits - job.flow_bps * elapsed_s, 0.0)
+                # What is left by rounding alone would ask for a share of its own.
+                job.left_bits[job.left_bits < 1e-9 * job.flow_bits] = 0.0
+                self._stale = self._stale or bool(np.any(was_active & (job.left_bits <= 0)))
+
+    def longest_left_s(self, job_id: str) -> float:
+        """Time until the job's last flow ends at its present rate (``independent``)."""
+        job = self._jobs[job_id]
+        active = job.left_bits > 0
+        if not np.any(active):
+            return 0.0
+        rate = job.flow_bps[active]
+        return math.inf if np.any(rate <= 0) else float(np.max(job.left_bits[active] / rate))
+
+    def next_recompute_s(self) -> float:
+        """Time that the present rates may stand although flows end (``independent``)."""
+        return self._model.recompute_s if self._jobs else math.inf
+
+    # -- load -----------------------------------------------------------
+
+    def server_uplink_bps(self) -> float:
+        """Sum of the best-effort jobs' present rates up the servers' own links."""
+        if self._at_server is None:
+            self._at_server = np.zeros(2 * self._datacentre.n_links, dtype=np.bool_)
+            self._at_server[0::2] = self._datacentre.link_lower < self._datacentre.n_servers
+        total = 0.0
+        for job in self._jobs.values():
+            carried = job.flow_bps
+            if self._model.flow_dependency == "lockstep":
+                carried = np.full(job.flows.n_bundles, job.vm_bps / job.flows.per_vm)
+            elif self._model.flow_dependency == "slowest":
+                carried = np.minimum(carried, job.vm_bps / job.flows.per_vm)
+            total += float(np.dot(job.uplink_flows(self._at_server), carried))
+        return total
+
+
+def _integers(arrays: list[IntArray]) -> IntArray:
+    return np.concatenate([np.empty(0, dtype=np.int64), *arrays])

@@ -1,0 +1,210 @@
+"""Arrivals and states of jobs in the engine, and the view that policies decide from."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import TYPE_CHECKING, Literal
+
+from jobs.request import JobRequest, JobStream
+from testbed.embedding.placement import Placement, Residual
+from testbed.errors import RunFailed
+from testbed.reservation.ledger import Ledger
+from testbed.schedulers import actions as act
+from topologies.datacentre import DataCentre
+
+if TYPE_CHECKING:
+    from testbed.engine.engine import Engine
+
+Phase = Literal["waiting", "reserved", "running", "preempted", "ended"]
+"""A job's stage of life."""
+
+
+class EventPriority(IntEnum):
+    """Order of events at one instant."""
+
+    END = 0
+    START = 1
+    ARRIVAL = 2
+    WAKE = 3
+
+
+@dataclass(slots=True)
+class JobState:
+    """A job inside the engine.
+
+    ``visible`` is the request as policies may know it; ``order`` its place by arrival, from 1.
+    ``left`` is where a preempted job was, ``tier`` where it runs or ran; ``epoch`` invalidates
+    timers of an earlier plan; ``last_wait`` is the last wait reason; ``yields_to`` names the jobs
+    for which its reservation was shortened.
+    """
+
+    request: JobRequest
+    visible: JobRequest
+    order: int = 0
+    phase: Phase = "waiting"
+    placement: Placement | None = None
+    rate_bps: int = 0
+    tier: act.Tier = "foreground"
+    left: Placement | None = None
+    pending: act.Reserve | None = None
+    epoch: int = 0
+    last_wait: act.Wait | None = None
+    yields_to: str | None = None
+
+    def placed(self) -> Placement:
+        """The job's placement, or the one that it had when it was preempted."""
+        place = self.placement or self.left
+        if place is None:
+            raise RunFailed(f"job {self.request.id} has no place")
+        return place
+
+
+def visible_of(request: JobRequest) -> JobRequest:
+    """The request as policies may know it: the truth behind its estimates stays hidden."""
+    if request.demand.cpu_estimate is not None:
+        request = replace(request, demand=request.demand.as_estimated())
+    if request.true_duration_s is not None:
+        request = replace(request, true_duration_s=None)
+    return request
+
+
+# ------------------------------------------------------------------------------------- arrivals
+
+
+class Arrivals:
+    """Jobs by time of submission, then by id; ``next`` is the first of them, None at the end.
+
+    A job with ``after`` comes when that one has left, and not before its own time. The jobs of a
+    :class:`~jobs.request.JobStream` or an iterator are read one by one as the run proceeds, so that
+    a million of them need no memory; any other jobs may be in any order.
+    """
+
+    def __init__(self, jobs: Iterable[JobRequest]) -> None:
+        self.next: JobRequest | None = None
+        self.followers: dict[str, list[JobRequest]] = {}
+        # Followers whose time has been set.
+        self._set: list[tuple[float, str, JobRequest]] = []
+        if isinstance(jobs, JobStream | Iterator):
+            self._ahead = _in_order(jobs)
+        else:
+            self._ahead = iter(self._sorted(list(jobs)))
+        self._first = next(self._ahead, None)
+        self._choose()
+
+    def before(self, at_s: float, priority: int, key: str) -> bool:
+        """True if ``next`` comes before something else that is due."""
+        job = self.next
+        if job is None:
+            return False
+        return (job.submit_s, int(EventPriority.ARRIVAL), job.id) < (at_s, priority, key)
+
+    def step(self) -> None:
+        """Replaces ``next``, which has arrived, by its successor."""
+        if not self._set:
+            self.next = self._first = next(self._ahead, None)
+            return
+        if self.next is self._first:
+            self._first = next(self._ahead, None)
+        else:
+            heapq.heappop(self._set)
+        self._choose()
+
+    def after(self, job_id: str, now_s: float) -> None:
+        """Lets the followers of a job that has left come."""
+        for job in self.followers.pop(job_id, ()):
+            at_s = max(now_s, job.submit_s)
+            heapq.heappush(self._set, (at_s, job.id, replace(job, submit_s=at_s)))
+        self._choose()
+
+    def _choose(self) -> None:
+        first = self._first
+        if self._set:
+            at_s, job_id, job = self._set[0]
+            if first is None or (at_s, job_id) < (first.submit_s, first.id):
+                first = job
+        self.next = first
+
+    def _sorted(self, jobs: list[JobRequest]) -> list[JobRequest]:
+        """Those that follow nobody, in order; the others are set aside."""
+        known = {job.id for job in jobs}
+        free = []
+        for job in jobs:
+            if job.after is None:
+                free.append(job)
+            elif job.after in known:
+                self.followers.setdefault(job.after, []).append(job)
+            else:
+                raise ValueError(
+                    f"job {job.id} follows {job.after!r}, which is not in the workload"
+                )
+        return sorted(free, key=lambda job: (job.submit_s, job.id))
+
+
+def _in_order(jobs: Iterable[JobRequest]) -> Iterator[JobRequest]:
+    """The jobs, those of one instant by id. Raises ValueError where one comes too late."""
+    together: list[JobRequest] = []
+    for job in jobs:
+        if together and job.submit_s != together[0].submit_s:
+            if job.submit_s < together[0].submit_s:
+                raise ValueError(f"job {job.id} of a stream is out of order")
+            if len(together) > 1:
+                together.sort(key=lambda each: each.id)
+            yield from together
+            together.clear()
+        if job.after is not None:
+            raise ValueError(f"job {job.id} of a stream waits for another")
+        together.append(job)
+    together.sort(key=lambda each: each.id)
+    yield from together
+
+
+# ----------------------------------------------------------------------------------------- view
+
+
+class EngineView:
+    """See :class:`testbed.schedulers.policy.View`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._jobs = engine.jobs
+        self.datacentre: DataCentre = engine.datacentre
+        self.listening = engine.listening
+        # Kept by the engine: nothing is read as often.
+        self.now_s = engine.now_s
+
+    def job(self, job_id: str) -> JobRequest:
+        return self._jobs[job_id].visible
+
+    def waiting(self) -> tuple[str, ...]:
+        return self._engine.waiting_by_arrival()
+
+    def running(self) -> tuple[str, ...]:
+        return tuple(self._engine.running)
+
+    def placement(self, job_id: str) -> Placement | None:
+        return self._jobs[job_id].placement
+
+    def left(self, job_id: str) -> Placement | None:
+        return self._jobs[job_id].left
+
+    def tier(self, job_id: str) -> act.Tier:
+        return self._jobs[job_id].tier
+
+    def order(self, job_id: str) -> int:
+        return self._jobs[job_id].order
+
+    @property
+    def largest_bps(self) -> int:
+        return self._engine.largest_bps
+
+    def residual(
+        self, start_s: float, end_s: float | None, tier: act.Tier = "foreground"
+    ) -> Residual:
+        return self._engine.reservations.residual(start_s, end_s, tier)
+
+    @property
+    def ledger(self) -> Ledger:
+        return self._engine.reservations.foreground
