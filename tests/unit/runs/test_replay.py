@@ -155,7 +155,7 @@ def test_each_policy_is_replayed_from_its_own_folder(
     assert "holds no run of the policy vc" in capsys.readouterr().err
 
 
-def test_a_run_without_answers_says_who_keeps_them(
+def test_a_run_without_a_trace_says_which_runs_keep_one(
     experiment: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = str(experiment.path)
