@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from controller.values import (
+    InvalidValues,
     Network,
     RepairedSwitch,
     Switch,
@@ -157,16 +158,8 @@ class ControllerClient:
         """The controller, its switches and tenants."""
         body = self._call("GET", "/v1/state")
         try:
-            return ControllerState(
-                **{
-                    **body,
-                    "switches": tuple(SwitchStatus(**switch) for switch in body["switches"]),
-                    "missing": tuple(body["missing"]),
-                    "unknown_dpids": tuple(body["unknown_dpids"]),
-                    "tenants": tuple(TenantStatus(**tenant) for tenant in body["tenants"]),
-                }
-            )
-        except (TypeError, KeyError) as error:
+            return from_json(ControllerState, json.dumps(body))
+        except InvalidValues as error:
             raise ControllerUnreachable(
                 f"port {self._port} answers like another version's controller: {error}"
             ) from None

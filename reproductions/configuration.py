@@ -20,7 +20,6 @@ from reproductions.grid_quantities import Measures
 from testbed.errors import MachineCannot
 from testbed.results.metrics import JobRow, Summary, Tally
 from testbed.results.occupancy import Occupancy
-from testbed.runs.playing import play, simulated, tee, unchanged
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
 from testbed.schedulers.policy import Charging, Policy, View
 from testbed.spec.document import find_file
@@ -156,6 +155,9 @@ class Extractor:
 
 def measured(experiment: Experiment, extractor: Extractor) -> Measures:
     """The measures of an experiment of one policy, played as ``testbed simulate`` does."""
+    # Here, so that listing figures loads neither engine nor report.
+    from testbed.runs.playing import play, simulated, tee, unchanged
+
     (policy,) = experiment.policies
     tally, occupancy, watch = Tally(), Occupancy(), Stopwatch()
     backend = simulated(experiment, policy, occupancy.sent if extractor.occupancy else None)

@@ -18,7 +18,7 @@ UNDISTURBED = 1.001
 
 
 def on_time(row: JobRow) -> bool:
-    """Whether a job finished, and by its deadline if it has one."""
+    """True for a job that finished, by its deadline if it has one."""
     return row.outcome == "finished" and row.met_deadline is not False
 
 

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from reproductions.figure_plots import live_pictures, pictures
+from reproductions.figure_tables import to_json, to_markdown
 from reproductions.grid_quantities import Grid
 from reproductions.live_figure import LiveFigure, Outcome, digest, level_of, measured
 from reproductions.published_figure import AnyFigure, Figure, Point, Reproduced
 from reproductions.result_cache import Progress, Report, ResultCache, compute
-from reproductions.result_tables import to_json, to_markdown
 from testbed.errors import BadInput
-from testbed.results.audit import audit
 from testbed.results.comparison import compare
 from testbed.results.folder import PROVENANCE, RunFolder, caller
 from testbed.results.provenance import provenance
@@ -226,6 +225,8 @@ def _empty(point: LivePoint, name: str) -> RunFolder:
 
 
 def _outcome(point: LivePoint, simulated: Run, backends: Backends) -> Outcome:
+    from testbed.results.audit import audit
+
     path = point.folder.path / LIVE
     live = load_run(path)
     again = _empty(point, REPLAY)

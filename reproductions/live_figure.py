@@ -145,12 +145,12 @@ def measured(outcome: Outcome, own: Callable[[Run], Measures] | None = None) -> 
 
 
 def level_of(run: Run) -> float:
-    """The validity verdict as a number; a run on which there is none is not to be believed."""
+    """The fidelity verdict as a number; a run without one counts as invalid."""
     return LEVELS.get(run.summary.fidelity.verdict or "invalid", LEVELS["invalid"])
 
 
 def of_run(run: Run) -> dict[str, float]:
-    """What either world's run came to. Not-a-number where there is nothing to average."""
+    """The measures of a run on either backend, not-a-number where there is nothing to average."""
     summary, ratios = run.summary, estimate_ratios(run)
     return {
         SUCCESS.name: _number(summary.success_rate),

@@ -21,10 +21,10 @@ from typing import Any
 
 from reproductions.catalogue import FIGURES, LIVE_FIGURES, PAPERS, paper_of
 from reproductions.figure_runs import PICTURE, RESULTS
+from reproductions.figure_tables import MARKS, claims_table
 from reproductions.grid_quantities import Grid
 from reproductions.live_figure import LiveFigure
 from reproductions.published_figure import AnyFigure, Reproduced
-from reproductions.result_tables import MARKS, claims_table
 
 FOLDER = Path("docs/papers")
 DATA = "data"

@@ -77,7 +77,7 @@ _WHY: dict[ModelName, dict[str, str]] = {
 
 def why(model: ModelName, claim: str) -> str:
     """The known reason why a claim is not reproduced for a model; empty where none is."""
-    return next((said for begins, said in _WHY[model].items() if claim.startswith(begins)), "")
+    return next((reason for begins, reason in _WHY[model].items() if claim.startswith(begins)), "")
 
 
 # -- claims ---------------------------------------------------------------------------------------

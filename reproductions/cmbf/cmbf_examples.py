@@ -128,7 +128,7 @@ def end_of(job: str) -> Measure:
 
 
 def measures_of(run: Run) -> dict[str, float]:
-    """How far ends and moves are from the example's."""
+    """The distance of ends and moves from the example's."""
     example = example_of(run)
     ends = {row.job_id: row.end_s or float("inf") for row in run.rows}
     over = {job: ends[job] / (at * MIN_S) for job, at in example.ends.items()}

@@ -40,26 +40,26 @@ LEAST_IDLE = 0.01
 def interference(run: Run) -> dict[str, float]:
     """The foreground's loss, and the CPU that the background VM made use of meanwhile."""
     rows = {row.job_id: row for row in run.rows}
-    alone, front, rear = rows["alone"], rows["front"], rows["rear"]
-    if not alone.measured_s or front.measured_s is None:
+    alone, foreground, rear = rows["alone"], rows["front"], rows["rear"]
+    if not alone.measured_s or foreground.measured_s is None:
         return dict.fromkeys((LOSS.name, SHARE.name, IDLE_USED.name), math.nan)
     # Its bursts' share of the time that it ran: its waits are never exact.
-    idle = 1.0 - _use(run) * front.duration_s / front.measured_s
-    share = background_share(front, rear)
+    idle = 1.0 - _use(run) * foreground.duration_s / foreground.measured_s
+    share = background_share(foreground, rear)
     return {
-        LOSS.name: front.measured_s / alone.measured_s - 1.0,
+        LOSS.name: foreground.measured_s / alone.measured_s - 1.0,
         SHARE.name: share,
         # Where next to nothing is idle, there is no share to measure.
         IDLE_USED.name: share / idle if idle > LEAST_IDLE else math.nan,
     }
 
 
-def background_share(front: JobRow, rear: JobRow) -> float:
-    """The work of ``rear`` while ``front`` ran, over the time that this took."""
-    if front.end_s is None or rear.end_s is None or rear.start_s is None:
+def background_share(foreground: JobRow, rear: JobRow) -> float:
+    """The work of ``rear`` while the foreground ran, over the time that this took."""
+    if foreground.end_s is None or rear.end_s is None or rear.start_s is None:
         return math.nan
-    both_s = front.end_s - rear.start_s
-    done_s = rear.duration_s - (rear.end_s - front.end_s)
+    both_s = foreground.end_s - rear.start_s
+    done_s = rear.duration_s - (rear.end_s - foreground.end_s)
     return done_s / both_s
 
 

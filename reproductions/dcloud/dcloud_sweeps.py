@@ -92,8 +92,8 @@ RATIOS = (1.0, 2.0, 5.0, 10.0, 15.0, 20.0)
 
 def _extended(series: str, ratio: float, seed: int, quick: bool) -> RunConfiguration:
     # Only here is r clamped: redrawn, a mean of 1 would leave every job room.
-    law = f"{{mean: {ratio}, rule: clamp}}"
-    return configuration(series, seed, quick=quick, workload={"deadline_ratio": law})
+    ratios = f"{{mean: {ratio}, rule: clamp}}"
+    return configuration(series, seed, quick=quick, workload={"deadline_ratio": ratios})
 
 
 FIGURE_5 = Figure(

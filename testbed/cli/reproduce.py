@@ -19,10 +19,10 @@ from rich.text import Text
 from reproductions.catalogue import FIGURES, LIVE_FIGURES, figures, live_figures
 from reproductions.claim_checks import JudgedClaim
 from reproductions.figure_runs import Request, reproduce_figure, reproduce_live, write, write_live
+from reproductions.figure_tables import points_rows
 from reproductions.live_figure import LiveFigure
 from reproductions.published_figure import Figure, Reproduced
 from reproductions.result_cache import Progress, Report
-from reproductions.result_tables import points_rows
 from testbed.cli import console
 from testbed.cli.live_backends import Machine
 from testbed.cli.options import Json
@@ -175,21 +175,21 @@ def _one_live(
 @contextmanager
 def _progress(name: str) -> Generator[Report, None, None]:
     """A bar with the time left; without a terminal a line every half minute."""
-    began_s = said_s = time.monotonic()
+    began_s = shown_s = time.monotonic()
     last: Progress | None = None
     with console.progress(name, total=None) as bars:
         task = bars.task_ids[0]
 
         def report(now: Progress) -> None:
-            nonlocal last, said_s
+            nonlocal last, shown_s
             if last is None and now.kept:
                 console.say(f"{name}: {now.kept} of {now.of} runs are there already")
             last = now
             text = f"{name} {now.done}/{now.of}"
             bars.update(task, description=text, total=now.of_cost or 1.0, completed=now.cost)
-            if bars.disable and time.monotonic() - said_s >= SAY_EVERY_S:
-                said_s = time.monotonic()
-                console.say(f"{text} runs, about {clock(_left_s(now, said_s - began_s))} left")
+            if bars.disable and time.monotonic() - shown_s >= SAY_EVERY_S:
+                shown_s = time.monotonic()
+                console.say(f"{text} runs, about {clock(_left_s(now, shown_s - began_s))} left")
 
         try:
             yield report

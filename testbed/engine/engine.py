@@ -17,7 +17,6 @@ from jobs.request import JobRequest
 from testbed import events
 from testbed.embedding.placement import Placement, hose_bps, tree_of
 from testbed.engine.backend import Backend, Completion, StartFailed
-from testbed.engine.books import Books
 from testbed.engine.job_states import (
     Arrivals,
     EngineView,
@@ -26,6 +25,7 @@ from testbed.engine.job_states import (
     Phase,
     visible_of,
 )
+from testbed.engine.tier_reservations import Reservations
 from testbed.errors import RunFailed
 from testbed.reservation.ledger import Ledger
 from testbed.schedulers import actions as act
@@ -55,7 +55,7 @@ class Engine:
         self.datacentre = datacentre
         self.policy = policy
         self.backend = backend
-        self.books = Books(datacentre, policy.name)
+        self.reservations = Reservations(datacentre, policy.name)
         self.jobs: dict[str, JobState] = {}
         self.waiting: dict[str, None] = {}
         self.running: dict[str, None] = {}
@@ -94,7 +94,7 @@ class Engine:
     @property
     def ledger(self) -> Ledger:
         """The foreground's ledger: the only one of policies without tiers."""
-        return self.books.foreground
+        return self.reservations.foreground
 
     def waiting_by_arrival(self) -> tuple[str, ...]:
         """Waiting jobs, preempted ones at their old place."""
@@ -167,10 +167,10 @@ class Engine:
 
     def _advance(self, at_s: float) -> None:
         if at_s > self.now_s:
-            books = self.books
-            self.now_s = self._view.now_s = books.now_s = at_s
-            if books.dated:
-                books.forget_past()
+            reservations = self.reservations
+            self.now_s = self._view.now_s = reservations.now_s = at_s
+            if reservations.dated:
+                reservations.forget_past()
 
     def _due(self, priority: EventPriority, key: str, epoch: int, at_s: float) -> None:
         if priority is EventPriority.WAKE:
@@ -263,7 +263,7 @@ class Engine:
     ) -> None:
         job_id = job.request.id
         if job.placement is not None:
-            self.books.release(job_id, job.tier, self.now_s)
+            self.reservations.release(job_id, job.tier, self.now_s)
         if job.phase == "running":
             self.running.pop(job_id, None)
         else:
@@ -296,7 +296,7 @@ class Engine:
         if job is None or job.phase != "waiting":
             job = self._require(action.job_id, "waiting")
         job_id, placement, rate_bps, end_s, kill_at_end, job.tier = action
-        self.books.book(job.request, placement, rate_bps, job.tier, self.now_s, end_s)
+        self.reservations.reserve(job.request, placement, rate_bps, job.tier, self.now_s, end_s)
         job.placement, job.rate_bps = placement, rate_bps
         if self._sink is not None:
             self._sink(self._reserved(job, self.now_s, end_s))
@@ -345,7 +345,7 @@ class Engine:
         end_s: float | None,
     ) -> None:
         """Checks a placement independently, then reserves it in the job's tier."""
-        self.books.book(job.request, placement, rate_bps, job.tier, start_s, end_s)
+        self.reservations.reserve(job.request, placement, rate_bps, job.tier, start_s, end_s)
         job.placement, job.rate_bps = placement, rate_bps
 
     def _launch(self, job: JobState, placement: Placement) -> None:
@@ -372,7 +372,7 @@ class Engine:
         placement = job.placed()
         if job.tier == "background":
             raise RunFailed(f"policy {self.policy.name} rescales job {job_id} in the background")
-        self.books.foreground.rerate(job_id, self.now_s, rate_bps)
+        self.reservations.foreground.rerate(job_id, self.now_s, rate_bps)
         job.rate_bps = rate_bps
         self.backend.rescale(job_id, rate_bps)
         links = self._links(placement, rate_bps)
@@ -382,7 +382,7 @@ class Engine:
         """Gives a running job's reservation an earlier end, where the job is preempted."""
         job_id, until_s, reason = action.job_id, action.until_s, action.reason
         job = self._require(job_id, "running")
-        self.books.shorten(job_id, job.tier, until_s)
+        self.reservations.shorten(job_id, job.tier, until_s)
         job.epoch += 1
         job.yields_to = reason
         self._at(until_s, EventPriority.END, job_id, job.epoch)
@@ -460,7 +460,7 @@ class Engine:
 
     def _give_back(self, job: JobState) -> None:
         """Frees a running job's nodes and remembers them."""
-        self.books.release(job.request.id, job.tier, self.now_s)
+        self.reservations.release(job.request.id, job.tier, self.now_s)
         job.left, job.placement, job.yields_to = job.placement, None, None
         job.epoch += 1
 

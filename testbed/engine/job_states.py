@@ -203,8 +203,8 @@ class EngineView:
     def residual(
         self, start_s: float, end_s: float | None, tier: act.Tier = "foreground"
     ) -> Residual:
-        return self._engine.books.residual(start_s, end_s, tier)
+        return self._engine.reservations.residual(start_s, end_s, tier)
 
     @property
     def ledger(self) -> Ledger:
-        return self._engine.books.foreground
+        return self._engine.reservations.foreground

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Literal
 
+from jobs.wire import FRAME_BYTES
 from testbed.plan.network_plan import MIN_WIRE_BPS, NetworkPlan, TenantPlan
 
 Mode = Literal["hard", "work-conserving"]
@@ -35,7 +36,7 @@ QUANTUM_BYTES = 60_000
 # PS-P: the bytes that a class of weight 1 may send in its turn, and the most that HTB accepts.
 TURN_BYTES = 16_000
 MAX_QUANTUM_BYTES = 200_000
-MIN_BURST_BYTES = 3_028
+MIN_BURST_BYTES = 2 * FRAME_BYTES
 # The bucket of a VM's own cap. HTB earns tokens by the clock but sends by a timer, which a busy
 # machine fires late: tokens beyond the bucket are lost. A deeper bucket is a head start (10 ms of
 # rate are 0.3 % of a transfer of 3 s).

@@ -39,7 +39,7 @@ Holder: TypeAlias = tuple[float, int, int, str]
 
 
 class FreeCapacity(Protocol[Asked_contra, Place]):
-    """What a queue policy asks about free capacity, and does to it."""
+    """Questions of queue policies about free capacity, and steps of their transactions."""
 
     def fit(self, asked: Asked_contra, /) -> Place | Refusal:
         """Finds a place in what is free, or the reason why there is none."""
@@ -62,7 +62,7 @@ class FreeCapacity(Protocol[Asked_contra, Place]):
         ...
 
 
-class Reservations(Protocol):
+class ReservationView(Protocol):
     """The part of a policy's view that free capacity is counted from."""
 
     @property
@@ -107,7 +107,7 @@ class HoseCapacity:
 
     def __init__(
         self,
-        view: Reservations,
+        view: ReservationView,
         embedder: Embedder,
         refused: Refused | None = None,
         end_s: float | None = None,
@@ -147,7 +147,7 @@ class HoseCapacity:
 
     @property
     def residual(self) -> Residual:
-        """What is free, for who searches it by other means than the embedder."""
+        """Free slots and bandwidth, for searches by other means than the embedder."""
         return self._free
 
     def take(self, job: JobRequest, place: Placement) -> None:

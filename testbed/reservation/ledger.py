@@ -36,7 +36,7 @@ class LedgerBroken(AssertionError):
 
 @dataclass(frozen=True)
 class Holding:
-    """What a job holds: ``end_s`` None until released. ``number`` is the ledger's own.
+    """A job's reservation: ``end_s`` None until released. ``number`` is the ledger's own.
 
     ``size`` is what each of its VMs takes of a server.
     """
@@ -69,7 +69,7 @@ class Usage:
 
 @dataclass(frozen=True, eq=False)
 class FreeThere:
-    """What is free at some servers and directed links, by number."""
+    """Free capacity of some servers and directed links, by number."""
 
     free_slots: Mapping[int, int]
     free_bps: Mapping[int, int]
@@ -229,7 +229,7 @@ class Ledger:
             yield Residual(free[:n].copy(), np.repeat(free[n:], 2))
 
     def usage(self, at_s: float) -> Usage:
-        """What is in use at ``at_s``."""
+        """Capacity in use at ``at_s``."""
         self._not_forgotten(at_s)
         self._timeline.seek(at_s)
         used = self._capacity - self._timeline.free
@@ -237,11 +237,11 @@ class Ledger:
         return Usage(slots, np.repeat(links, 2), memory)
 
     def holdings(self) -> Mapping[str, Holding]:
-        """What every job holds now or later, in order of booking."""
+        """Reservations of all jobs, now or later, in order of booking."""
         return MappingProxyType(self._holdings)
 
     def held(self, job_id: str) -> Footprint:
-        """What a job's reservation takes: views, not to be written. KeyError where it has none."""
+        """Footprint of a job's reservation: views, not to be written. KeyError without one."""
         return Footprint(*self._timeline.pool.footprint(self._holdings[job_id].number))
 
     def check(self) -> None:
@@ -363,7 +363,7 @@ class Ledger:
 
 
 def _amounts_of(print_: Footprint, objects: IntArray) -> IntArray:
-    """What a footprint takes of each of these objects."""
+    """Amounts that a footprint takes of each of these objects."""
     at = np.searchsorted(print_.objects, objects)
     at[at == len(print_.objects)] = 0
     return np.where(print_.objects[at] == objects, print_.amounts[at], 0)

@@ -61,7 +61,7 @@ class Rescale:
 class Shorten:
     """The running job gives its nodes back at ``until_s``, before its reservation's end.
 
-    If it has not ended by then it is preempted there, and the policy is told (:class:`Preempted`).
+    If it has not ended by then it is preempted, and the policy is asked (:class:`Preempted`).
     From then on its nodes can be reserved for others.
     """
 
@@ -83,7 +83,7 @@ class Preempt:
 
 @dataclass(frozen=True)
 class Resume:
-    """Let a preempted job go on where it was, at the rate it had, until it ends.
+    """Resume a preempted job where it was, at the rate it had, until it ends.
 
     ``reserve_until_s`` and ``kill_at_end`` are those of :class:`Start`.
     """
@@ -126,7 +126,7 @@ class SwitchTier:
 
 @dataclass(frozen=True)
 class Wait:
-    """Why a job waits: for the event stream alone, so that ``testbed explain`` can say it.
+    """The reason why a job waits: for the event stream alone, so that ``testbed explain`` has it.
 
     ``reason``: what was tried and what stood in the way ("6 nodes asked, 3 free"). ``behind``: the
     jobs that it waits for. ``until_s``: when it can start at the earliest by what the policy
@@ -154,7 +154,7 @@ class Kill:
 
 @dataclass(frozen=True)
 class Wake:
-    """Ask to be told (:class:`Woken`) at ``at_s``."""
+    """Ask for a decision (:class:`Woken`) at ``at_s``."""
 
     at_s: float
 

@@ -70,6 +70,10 @@ class Cmcbf:
         # True where a job of that tier ended at this instant: decided about when all of them have.
         self._foreground_left = self._background_left = False
 
+    @property
+    def tiers(self) -> tuple[TierCapacity, TierCapacity]:
+        return self._foreground, self._background
+
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
         nodes = self._nodes or self._meet(view)
         if isinstance(event, Arrived):
@@ -182,7 +186,9 @@ class Cmcbf:
         else:
             insort(self._queue, entry)
             out.append(
-                Preempt(job_id, f"{winner[3]} arrived earlier and needs {winner[2]} nodes in front")
+                Preempt(
+                    job_id, f"{winner[3]} arrived earlier and needs {winner[2]} foreground nodes"
+                )
             )
 
     # -- dispatching --------------------------------------------------------------------------
@@ -203,7 +209,7 @@ class Cmcbf:
                 raise AssertionError(f"{job_id}: {found.reason}")
             at = found
             self._clear_background(entry, at, out)
-            out.append(self._dispatch(nodes, job_id, at, "foreground", "comes to the front"))
+            out.append(self._dispatch(nodes, job_id, at, "foreground", "moves to the foreground"))
         self._foreground.take(entry, at)
 
     def _clear_background(self, entry: Holder, at: list[int], out: list[Action]) -> None:
@@ -215,7 +221,9 @@ class Cmcbf:
                 insort(self._queue, background.holder(loser))
                 background.give_back(loser)
                 self._background_left = True
-                out.append(Preempt(loser, f"{entry[3]} in front of it uses {share:.0%} of a CPU"))
+                out.append(
+                    Preempt(loser, f"{entry[3]} in the foreground uses {share:.0%} of a CPU")
+                )
 
     def _fill_background(
         self, nodes: NodeCapacity, out: list[Action], waiting: list[Holder]
@@ -230,7 +238,7 @@ class Cmcbf:
             if isinstance(at, Refusal):
                 continue
             del self._queue[bisect_left(self._queue, entry)]
-            out.append(self._dispatch(nodes, entry[3], at, "background", "fits behind others"))
+            out.append(self._dispatch(nodes, entry[3], at, "background", "fits in the background"))
             self._background.take(entry, at)
             del room[: entry[2]]
 
@@ -250,12 +258,12 @@ class Cmcbf:
         foreground = self._foreground
         later = sum(held for at, _, held, _ in foreground.holders if at > order)
         reason = (
-            f"{n} nodes asked; in front {foreground.idle} idle, {later} held by jobs that came"
-            f" later; behind {len(self._background.open())} to be had"
+            f"{n} nodes asked; in the foreground {foreground.idle} idle, {later} held by jobs that"
+            f" came later; in the background {len(self._background.open())} open"
         )
         if entry == self._queue[0]:
-            behind = tuple(holder for at, _, _, holder in foreground.holders if at < order)
-            return Wait(job_id, f"first in the queue: {reason}", behind)
+            earlier = tuple(holder for at, _, _, holder in foreground.holders if at < order)
+            return Wait(job_id, f"first in the queue: {reason}", earlier)
         return Wait(job_id, reason, (self._queue[0][3],))
 
 

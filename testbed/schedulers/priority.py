@@ -31,8 +31,8 @@ from testbed.schedulers.actions import (
     Wake,
     Woken,
 )
-from testbed.schedulers.lease_book import Lease, LeaseBook
-from testbed.schedulers.lease_reasons import never_fits
+from testbed.schedulers.lease_capacity import Lease, LeaseCapacity
+from testbed.schedulers.lease_policy import never_fits
 from testbed.schedulers.policy import PolicyKind, View, parameter
 
 DEPTH = 100
@@ -66,7 +66,7 @@ class Priorities:
 
 @dataclass
 class _Host:
-    """What is free on a host now, and who runs there with how many VMs."""
+    """Free capacity of a host now, and the leases that run there."""
 
     cores: int
     memory_mib: int
@@ -81,7 +81,7 @@ class Priority:
     def __init__(self, priorities: Priorities | None = None, depth: int = DEPTH) -> None:
         self.priorities = priorities or Priorities()
         self._depth = depth
-        self._capacity: LeaseBook | None = None
+        self._capacity: LeaseCapacity | None = None
         self._hosts: list[_Host] = []
         self._leases: dict[str, Lease] = {}
         self._waiting: dict[str, Lease] = {}
@@ -113,9 +113,9 @@ class Priority:
                 pass
         return self._actions
 
-    def _meet(self, view: View) -> LeaseBook:
+    def _meet(self, view: View) -> LeaseCapacity:
         if self._capacity is None:
-            self._capacity = book = LeaseBook(view.datacentre, 3600)
+            self._capacity = book = LeaseCapacity(view.datacentre, 3600)
             self._root = view.datacentre.trees[0].root
             pairs = zip(
                 book.calendar.cores.tolist(), book.calendar.memory_mib.tolist(), strict=True
@@ -123,15 +123,15 @@ class Priority:
             self._hosts = [_Host(cores, memory) for cores, memory in pairs]
         return self._capacity
 
-    def _arrive(self, book: LeaseBook, lease: Lease, view: View) -> None:
+    def _arrive(self, book: LeaseCapacity, lease: Lease, view: View) -> None:
         refusal = never_fits(book, lease, view.datacentre.n_links)
         wanted_s = lease.request.demand.wanted_s
         if refusal is not None:
             self._actions.append(Reject(lease.id, refusal))
         elif wanted_s is not None and wanted_s > self._now_s:
             heapq.heappush(self._coming, (wanted_s, lease.order, lease))
-            said = f"its start, {wanted_s:.6g} s, has not come: nothing is reserved ahead"
-            self._actions += [Wait(lease.id, said, until_s=wanted_s), Wake(wanted_s)]
+            reason = f"its start, {wanted_s:.6g} s, has not come: nothing is reserved ahead"
+            self._actions += [Wait(lease.id, reason, until_s=wanted_s), Wake(wanted_s)]
         else:
             self._freed = True
             self._serve([lease])
@@ -154,8 +154,10 @@ class Priority:
             if self._place(lease) or self._place_over(lease):
                 self._start(lease)
             elif lease.type in ("advance", "immediate"):
-                said = f"{lease.asks} asked now, and leases of its priority or above hold too many"
-                self._actions.append(Reject(lease.id, said))
+                reason = (
+                    f"{lease.asks} asked now, and leases of its priority or above hold too many"
+                )
+                self._actions.append(Reject(lease.id, reason))
             else:
                 failed.add(size)
                 if lease.id not in self._waiting:
@@ -209,8 +211,8 @@ class Priority:
     def _put_off(self, victim: Lease, by: Lease) -> None:
         """A best-effort lease waits again; an immediate one cannot, and has failed."""
         if victim.type == "immediate":
-            said = f"preempted by lease {by.id}: an immediate lease cannot wait"
-            self._actions.append(Kill(victim.id, said))
+            reason = f"preempted by lease {by.id}: an immediate lease cannot wait"
+            self._actions.append(Kill(victim.id, reason))
         else:
             self._actions.append(Preempt(victim.id, f"{by.type} lease {by.id}"))
             victim.remaining_s -= self._now_s - victim.start_s
@@ -256,7 +258,7 @@ class Priority:
 
 
 def _room(cores: int, memory_mib: int, lease: Lease) -> int:
-    """How many of a lease's VMs fit."""
+    """Number of a lease's VMs that fit."""
     fit = cores // lease.each.cores
     return min(fit, memory_mib // lease.each.memory_mib) if lease.each.memory_mib else fit
 

@@ -132,8 +132,8 @@ class HoseQueue:
             fresh = view.job(event.job_id)
             refusal = self._refusal_when_empty(view, fresh)
             if refusal is not None:
-                said = f"it does not fit even in an empty data centre: {refusal.reason}"
-                return [Reject(fresh.id, said)]
+                reason = f"it does not fit even in an empty data centre: {refusal.reason}"
+                return [Reject(fresh.id, reason)]
         plan = Pass(view, HoseCapacity(view, self._embedder, self._refused), self._cost_s)
         self.schedule(plan, fresh)
         return plan.actions

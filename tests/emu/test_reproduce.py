@@ -49,9 +49,9 @@ FIGURE = LiveFigure(
 
 def run(out: Path, prefix: str) -> LiveReproduced:
     options = LiveOptions(prefix, free_port(), free_port())
-    worlds = Machine(["testbed"], "testbed", options)
+    backends = Machine(["testbed"], "testbed", options)
     request = Request(out, 1, quick=False, processes=1, command=["testbed"])
-    return reproduce_live(FIGURE, request, worlds, lambda _: None)
+    return reproduce_live(FIGURE, request, backends, lambda _: None)
 
 
 def test_a_live_figure(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +60,7 @@ def test_a_live_figure(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HOSENET_STATE_DIR", str(tmp_path / "state"))
     found = run(tmp_path / "out", prefix)
     outcome = found.outcomes["VC", 1.0][0]
-    # One of the two is turned away for want of slots, whichever world it is.
+    # One of the two is turned away for want of slots, whichever backend it is.
     assert [row.outcome for row in outcome.live.rows] == ["finished", "rejected"]
     assert outcome.replay_differs == ""
     assert outcome.comparison.accepted_differ == ()

@@ -63,8 +63,8 @@ class Scripted(Machine):
                 )
                 backend.slow = self.slow
                 path = folder.path / TRACE
-                with path.open("x", encoding="utf-8") as answers:
-                    met = TracingBackend(backend, writer(answers, reserve))
+                with path.open("x", encoding="utf-8") as trace:
+                    met = TracingBackend(backend, writer(trace, reserve))
                     stops = number == self._stops_at
                     play(experiment, policy, met, _told(log, advance, level, stops=stops))
         finally:

@@ -96,7 +96,7 @@ def play(
         scripted,
         backend,
         recorded.append,
-        lambda engine: engine.books.check(),
+        lambda engine: engine.reservations.check(),
     )
     try:
         engine.run()

@@ -104,7 +104,7 @@ def play(
         policy,  # type: ignore[arg-type]
         world,
         history.append,
-        after_step=lambda e: e.books.check(),
+        after_step=lambda e: e.reservations.check(),
     )
     engine.run()
     return history, engine

@@ -102,7 +102,7 @@ def test_under_every_policy_a_failed_start_costs_that_job_alone(name: str) -> No
         build_policy(name, embedder("oktopus"), {}),
         Refusing(tree([4], [GBIT], 1)),
         history.append,
-        after_step=lambda e: e.books.check(),
+        after_step=lambda e: e.reservations.check(),
     )
     engine.run()
     ended = outcomes(history)

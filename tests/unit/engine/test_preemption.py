@@ -125,11 +125,11 @@ def test_the_background_is_a_second_set_of_slots() -> None:
     seen: list[dict[str, int]] = []
 
     def look(engine: Engine) -> None:
-        engine.books.check()
+        engine.reservations.check()
         seen.append(
             {
-                "foreground": len(engine.books.foreground.holdings()),
-                "background": len(engine.books.background.holdings()),
+                "foreground": len(engine.reservations.foreground.holdings()),
+                "background": len(engine.reservations.background.holdings()),
             }
         )
 

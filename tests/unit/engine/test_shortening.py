@@ -32,7 +32,7 @@ def played(
         Told(answers),
         SimulatedBackend(),
         history.append,
-        after_step=lambda engine: engine.books.check(),
+        after_step=lambda engine: engine.reservations.check(),
     )
     engine.run()
     assert not engine.ledger.holdings()

@@ -1,4 +1,4 @@
-"""When a claim came out, did not, or cannot be told."""
+"""Claims that are reproduced, not reproduced, or inconclusive."""
 
 from __future__ import annotations
 

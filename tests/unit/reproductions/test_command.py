@@ -145,10 +145,10 @@ def test_an_interrupted_figure_says_how_to_go_on(
 ) -> None:
     whole = Sum.run
 
-    def stops_at_the_third(cell: Sum) -> dict[str, float]:
+    def stops_at_the_third(run: Sum) -> dict[str, float]:
         if len(Sum.computed) == 2:
             raise KeyboardInterrupt
-        return whole(cell)
+        return whole(run)
 
     monkeypatch.setattr(Sum, "run", stops_at_the_third)
     assert command(tmp_path, "made-fig1", "--seeds", "2") == 130

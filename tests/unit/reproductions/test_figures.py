@@ -36,19 +36,19 @@ def test_every_claim_can_be_judged_from_the_figure_s_own_points(figure: Figure) 
 @pytest.mark.parametrize("figure", ALL, ids=lambda figure: figure.name)
 def test_configurations_are_plain_values_that_differ(figure: Figure) -> None:
     for quick in (False, True):
-        cells = [cell for own in figure.configurations(2, quick=quick).values() for cell in own]
-        texts = {(type(cell), json.dumps(cell.to_json(), sort_keys=True)) for cell in cells}
-        assert len(texts) == len(set(cells))
-        assert len(cells) == len(figure.points) * (1 if figure.exact else 2)
-        assert all(cell.cost() > 0 for cell in cells)
+        runs = [run for own in figure.configurations(2, quick=quick).values() for run in own]
+        texts = {(type(run), json.dumps(run.to_json(), sort_keys=True)) for run in runs}
+        assert len(texts) == len(set(runs))
+        assert len(runs) == len(figure.points) * (1 if figure.exact else 2)
+        assert all(run.cost() > 0 for run in runs)
 
 
 def test_seeds_are_common_to_all_series() -> None:
-    cells = FIGURES["dcloud-fig5"].configurations(3, quick=False)
+    runs = FIGURES["dcloud-fig5"].configurations(3, quick=False)
     requests = {}
-    for (_, x), own in cells.items():
-        for cell in own:
-            plain = {k: v for k, v in cell.to_json().items() if k != "policy"}
+    for (_, x), own in runs.items():
+        for run in own:
+            plain = {k: v for k, v in run.to_json().items() if k != "policy"}
             requests.setdefault((x, plain["seed"]), []).append(plain)
     for same in requests.values():
         assert len(same) == 3
@@ -71,6 +71,6 @@ def test_unknown_names_are_all_told_with_the_known() -> None:
 
 def test_a_strategic_tenant_gains_nothing_but_what_the_paper_grants() -> None:
     figure = FIGURES["dcloud-charging"]
-    cells = {cell for own in figure.configurations(1, quick=False).values() for cell in own}
-    done = Reproduced.of(figure, 1, {cell: cell.run() for cell in cells}, quick=False)
+    runs = {run for own in figure.configurations(1, quick=False).values() for run in own}
+    done = Reproduced.of(figure, 1, {run: run.run() for run in runs}, quick=False)
     assert [j.claim.text for j in done.judged if j.verdict != "reproduced"] == []

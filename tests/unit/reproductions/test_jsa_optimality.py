@@ -20,7 +20,7 @@ CASES = int(os.environ.get("HOSENET_TEST_CASES", "60")) // 8
 """``provision.sh test`` sets 300; ``testbed reproduce jsa-optimality`` takes hundreds."""
 
 
-def by_trial(dc: DataCentre, jobs: list[SmallJob]) -> float:
+def by_enumeration(dc: DataCentre, jobs: list[SmallJob]) -> float:
     """Every start, option and placement of every subset of the jobs."""
     best = 0.0
     for chosen in itertools.product(*([None, *_ways(dc, job)] for job in jobs)):
@@ -71,13 +71,13 @@ def _fits(dc: DataCentre, jobs: list[SmallJob], chosen: tuple[Way | None, ...]) 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_the_programme_is_what_trying_everything_comes_to(seed: int) -> None:
-    rng = random.Random(f"trial {seed}")
+    rng = random.Random(f"case {seed}")
     dc = tree([2], rng.randint(1, 4), rng.randint(1, 2))
     jobs = []
     for _ in range(3):
         options = ((1, 2), (2, 1)) if rng.random() < 0.5 else ((rng.randint(1, 2), 2),)
         jobs.append(SmallJob(rng.randint(1, 4), options, rng.randint(1, 3), rng.randint(1, 9)))
-    assert best_reward(dc, jobs) == pytest.approx(by_trial(dc, jobs))
+    assert best_reward(dc, jobs) == pytest.approx(by_enumeration(dc, jobs))
 
 
 def test_no_policy_earns_more_than_the_optimum_and_jsa_mostly_earns_it() -> None:

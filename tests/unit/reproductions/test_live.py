@@ -1,4 +1,4 @@
-"""Live reproductions, with a scripted world in place of the live network."""
+"""Live reproductions, with a scripted backend in place of the live network."""
 
 from __future__ import annotations
 
@@ -92,10 +92,10 @@ def request(tmp_path: Path, seeds: int = 1) -> Request:
 
 
 def run(
-    tmp_path: Path, world: Scripted, *, again: bool = False, one: LiveFigure | None = None
+    tmp_path: Path, backend: Scripted, *, again: bool = False, one: LiveFigure | None = None
 ) -> LiveReproduced:
     told: list[Progress] = []
-    found = reproduce_live(one or figure(), request(tmp_path), world, told.append, again=again)
+    found = reproduce_live(one or figure(), request(tmp_path), backend, told.append, again=again)
     assert told[-1].done == told[-1].of
     assert [now.cost for now in told] == sorted(now.cost for now in told)
     return found
@@ -106,9 +106,9 @@ def verdicts(found: LiveReproduced) -> list[str]:
 
 
 def test_what_was_run_is_judged_and_written(tmp_path: Path) -> None:
-    world = Scripted()
-    found = run(tmp_path, world)
-    assert world.played == ["vc", "bl"]
+    backend = Scripted()
+    found = run(tmp_path, backend)
+    assert backend.played == ["vc", "bl"]
     assert verdicts(found) == ["reproduced"] * 6
     assert found.done.grid.values(SUCCESS, VC, 1.0) == pytest.approx([200 / 3])
     assert found.done.grid.values(SUCCESS, BL, 1.0) == pytest.approx([100.0])
@@ -182,9 +182,9 @@ def test_a_run_that_is_not_ok_is_run_again_if_so_asked_and_the_tries_are_told(
 
 
 def test_a_backend_that_is_slow_is_found_out_by_all_but_the_replay(tmp_path: Path) -> None:
-    world = Scripted()
-    world.slow = 1.25
-    found = run(tmp_path, world)
+    backend = Scripted()
+    backend.slow = 1.25
+    found = run(tmp_path, backend)
     assert verdicts(found) == ["reproduced"] * 3 + ["not reproduced"] * 2 + ["reproduced"]
 
 

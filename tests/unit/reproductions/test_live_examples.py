@@ -24,10 +24,10 @@ def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(tmp_path: Path, figure: LiveFigure, slow: float = 1.0) -> LiveReproduced:
-    world = Scripted()
-    world.slow = slow
+    backend = Scripted()
+    backend.slow = slow
     request = Request(tmp_path, 1, quick=False, processes=1, command=["testbed"])
-    return reproduce_live(figure, request, world, lambda _: None)
+    return reproduce_live(figure, request, backend, lambda _: None)
 
 
 def verdicts(found: LiveReproduced) -> list[str]:

@@ -9,10 +9,10 @@ import pytest
 
 from reproductions import catalogue, paper_pages
 from reproductions.claim_checks import Claim, more
+from reproductions.figure_tables import to_json
 from reproductions.grid_quantities import Level
 from reproductions.paper_pages import compact, generated_parts, restored, take_in, updated
 from reproductions.published_figure import Reproduced
-from reproductions.result_tables import to_json
 from tests.support.made_figures import YIELD, figure
 
 PAGES = Path(__file__).parents[3] / "docs" / "papers"

@@ -1,4 +1,4 @@
-"""Sweeps go on where they stopped, and compute a changed cell anew."""
+"""Sweeps go on where they stopped, and compute a changed run anew."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ def test_a_changed_cell_and_a_changed_program_compute_anew(
 
 def test_a_stopped_sweep_keeps_whole_results(tmp_path: Path) -> None:
     # The costliest goes first: 700, then the one that stops everything, then 1.
-    cells = [Sum(1.0, 0.0), Sum(666, 0.0), Sum(700.0, 0.0)]
+    runs = [Sum(1.0, 0.0), Sum(666, 0.0), Sum(700.0, 0.0)]
     with pytest.raises(KeyboardInterrupt):
-        compute(cells, ResultCache(tmp_path), 1, silent)
+        compute(runs, ResultCache(tmp_path), 1, silent)
     assert Sum.computed == [Sum(700.0, 0.0)]
     kept = list(tmp_path.iterdir())
     assert len(kept) == 1
     assert json.loads(kept[0].read_text())["measures"]["yield"] == 700.0
     Sum.computed.clear()
-    compute([cells[0], cells[2]], ResultCache(tmp_path), 1, silent)
-    assert Sum.computed == [cells[0]]
+    compute([runs[0], runs[2]], ResultCache(tmp_path), 1, silent)
+    assert Sum.computed == [runs[0]]
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_results_have_the_modes_of_run_folders(tmp_path: Path) -> None:
 def test_two_processors_find_what_one_finds(tmp_path: Path) -> None:
     from reproductions.dcloud.dcloud_pricing import Bargain
 
-    cells = [Bargain("the truth", 2.0), Bargain("20 % longer", 2.0)]
-    both = compute(cells, ResultCache(tmp_path / "two"), 2, silent)
-    assert both == compute(cells, ResultCache(tmp_path / "one"), 1, silent)
+    runs = [Bargain("the truth", 2.0), Bargain("20 % longer", 2.0)]
+    both = compute(runs, ResultCache(tmp_path / "two"), 2, silent)
+    assert both == compute(runs, ResultCache(tmp_path / "one"), 1, silent)
 
 
 def test_the_sources_behind_a_run() -> None:

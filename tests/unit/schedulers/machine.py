@@ -9,7 +9,9 @@ from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
+from testbed.schedulers.cmcbf import Cmcbf
 from testbed.schedulers.policy import Policy
+from testbed.schedulers.queues import NodeQueue
 from topologies.flat import flat
 
 
@@ -26,12 +28,18 @@ def run(
     backend: SimulatedBackend | None = None,
     after_step: Callable[[Engine], None] | None = None,
 ) -> list[events.Event]:
-    """All events; both ledgers are derived anew after every step."""
+    """All events; ledgers and the policy's own view of free nodes are checked after every step."""
     history: list[events.Event] = []
     machine = flat(nodes, 1)
 
     def check(engine: Engine) -> None:
-        engine.books.check()
+        engine.reservations.check()
+        match policy:
+            case NodeQueue(nodes=nodes):
+                nodes.check()
+            case Cmcbf(tiers=tiers):
+                for tier in tiers:
+                    tier.check()
         if after_step is not None:
             after_step(engine)
 

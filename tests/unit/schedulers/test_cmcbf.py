@@ -29,7 +29,7 @@ SIZES = {
 }
 
 IDEAL = Interference(loss_max=0.0, eff_single=(1.0, 1.0), eff_mean=0.5, eff_sigma=0.0)
-"""Nothing is lost in front; behind, several processes run at half speed, one at full speed."""
+"""No loss in the foreground; in the background several processes run at half speed, one at full."""
 
 
 def fig2(runs_s: dict[str, float]) -> list[JobRequest]:
@@ -44,8 +44,11 @@ class Tiers:
         self.at: dict[float, tuple[set[str], set[str]]] = {}
 
     def __call__(self, engine: Engine) -> None:
-        books = engine.books
-        self.at[engine.now_s] = (set(books.foreground.holdings()), set(books.background.holdings()))
+        reservations = engine.reservations
+        self.at[engine.now_s] = (
+            set(reservations.foreground.holdings()),
+            set(reservations.background.holdings()),
+        )
 
 
 def play(policy: Cmcbf, runs_s: dict[str, float]) -> tuple[Tiers, list[events.Event]]:
@@ -69,7 +72,7 @@ RUNS_S = {
 """As the drawing has them where it decides; the speed behind others is left open by the text.
 
 Behind a process of 50 % everybody advances at half speed here: J4 has done 2.5 of its 7.5 s when
-it is evicted, J5 2.5 of 22.5 s when it comes to the front, J7 is done before t = 15.
+it is evicted, J5 2.5 of 22.5 s when it moves to the foreground, J7 is done before t = 15.
 """
 
 

@@ -69,9 +69,9 @@ def play(jobs: list[JobRequest], policy: Policy) -> list[events.Event]:
     stream: list[events.Event] = []
 
     def look(engine: Engine) -> None:
-        engine.books.check()
-        if isinstance(policy, Mbfcbs) and policy._book is not None:
-            policy.book.calendar.check()
+        engine.reservations.check()
+        if isinstance(policy, Mbfcbs) and policy._capacity is not None:
+            policy.capacity.calendar.check()
             agrees_with_the_ledger(engine, policy)
 
     sink = stream.append
@@ -83,7 +83,7 @@ def play(jobs: list[JobRequest], policy: Policy) -> list[events.Event]:
 def agrees_with_the_ledger(engine: Engine, policy: Mbfcbs) -> None:
     """Now the calendar holds at least what the ledger does: plans that are due come on top."""
     usage = engine.ledger.usage(engine.now_s)
-    calendar = policy.book.calendar
+    calendar = policy.capacity.calendar
     now_s = engine.now_s
     for host in range(DC.n_servers):
         assert calendar.used(host, now_s, now_s + 1e-9).cores >= usage.slots[host]

@@ -47,7 +47,7 @@ def play(
     stream: list[events.Event] = []
     dc = dc or flat(2, 4)
     policy = policy or Mbfcbs(Settings(slot_s=10.0))
-    look = lambda engine: engine.books.check()  # noqa: E731 a hook
+    look = lambda engine: engine.reservations.check()  # noqa: E731 a hook
     Engine(dc, jobs, policy, SimulatedBackend(), stream.append, look).run()
     return stream
 

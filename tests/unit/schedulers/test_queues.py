@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -18,6 +18,8 @@ from testbed.embedding.base import embedder
 from testbed.embedding.placement import Refusal, empty_residual
 from testbed.engine.engine import Engine
 from testbed.errors import BadInput
+from testbed.reservation.capacity import HoseCapacity
+from testbed.reservation.timeline import Footprint
 from testbed.schedulers.registry import build_policy, known_policies
 from tests.unit.schedulers.slow_queues import Run, Slow
 from topologies.datacentre import DataCentre
@@ -44,10 +46,24 @@ def play(
     """The events of a run; both ledgers are derived anew after every step."""
     history: list[events.Event] = []
     built = build_policy(policy, embedder(embed), parameters or {})
-    engine = Engine(dc, jobs, built, SimulatedBackend(), history.append, lambda e: e.books.check())
-    engine.run()
+    engine = Engine(
+        dc, jobs, built, SimulatedBackend(), history.append, lambda e: e.reservations.check()
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HoseCapacity, "_change", checking(HoseCapacity._change))
+        engine.run()
     assert not engine.ledger.holdings()
     return history
+
+
+def checking(change: Callable[..., None]) -> Callable[..., None]:
+    """Every step of a transaction of free capacity, and then its ``check()``."""
+
+    def step(free: HoseCapacity, footprint: Footprint, sign: int) -> None:
+        change(free, footprint, sign)
+        free.check()
+
+    return step
 
 
 def lives(history: list[events.Event]) -> dict[str, Run]:

@@ -1,7 +1,9 @@
-"""What leases hold on hosts: the calendar and both lists kept as one, and the engine's actions.
+"""Free capacity of hosts over time for leases, and the actions that follow from using it.
 
-Every change of the calendar goes through here, so that the availability list and the preemption
-list always say what the calendar says.
+The view of free capacity of the lease policies: a lease is fitted and taken in one step
+(``place_…``), given back (``leave``), or fitted without the best-effort leases that may
+be preempted (``place_over``). Behind it stand MBFCBS's calendar and availability list, which every
+change updates together.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from jobs.demand import LeaseType
 from jobs.request import JobRequest
 from testbed.embedding.placement import Placement
 from testbed.schedulers.actions import Action, Migrate, Preempt, Reserve, Shorten, Start
-from testbed.schedulers.calendar_queue import (
+from testbed.schedulers.lease_availability import AvailabilityList
+from testbed.schedulers.lease_calendar import (
     FIRM,
     PREEMPTED,
     PREEMPTIBLE,
@@ -25,7 +28,6 @@ from testbed.schedulers.calendar_queue import (
     Use,
     greatest_use,
 )
-from testbed.schedulers.mbfcbs_lists import AvailabilityList, PreemptionList
 from topologies.datacentre import DataCentre
 
 State = Literal["waiting", "planned", "running", "reserved"]
@@ -71,18 +73,18 @@ class Lease:
 
     @property
     def each(self) -> Use:
-        """What one of its VMs takes."""
+        """Cores and memory of one of its VMs."""
         return Use(self.request.demand.cores, self.request.demand.memory_mib)
 
     @property
     def asks(self) -> str:
-        """What it asks for, in words."""
+        """Its demand, in words."""
         cores, memory = self.each
         vms = f"{self.request.n_vms} × " if self.request.n_vms > 1 else ""
         return f"{vms}{cores_text(cores)}" + (f" and {memory} MiB" if memory else "")
 
 
-class LeaseBook:
+class LeaseCapacity:
     """Leases on the hosts of a data centre. A lease's VMs start together or not at all.
 
     ``reserves``: advance reservations keep best-effort leases out of their hosts' queues.
@@ -107,7 +109,6 @@ class LeaseBook:
         self.calendar = Calendar(datacentre.slots, memory, slot_s)
         self.available = AvailabilityList(self.calendar, most_used_first=most_used_first)
         self._reserves = reserves
-        self.preemptible = PreemptionList(datacentre.n_servers)
         self.leases: dict[str, Lease] = {}
         self._planned: dict[int, dict[str, Lease]] = {}
         self.freed: set[int] = set()
@@ -115,7 +116,7 @@ class LeaseBook:
         self._most_vms: dict[Use, int] = {}
 
     def most_vms(self, each: Use) -> int:
-        """How many VMs of a size the empty data centre holds."""
+        """Number of VMs of a size that the empty data centre holds."""
         if each not in self._most_vms:
             fit = self.calendar.cores // each.cores
             if each.memory_mib:
@@ -203,7 +204,7 @@ class LeaseBook:
         return None if left else (max(self.now_s, start_s), on)
 
     def place_over(self, lease: Lease, start_s: float) -> list[Lease] | None:
-        """Place a firm lease where it fits if leases with flag 1 give way; those that must.
+        """Place a firm lease where it fits without some leases with flag 1; returns those.
 
         None, and nothing changed, where it fits nowhere so.
         """
@@ -252,15 +253,12 @@ class LeaseBook:
     def _victims(self, lease: Lease, host: int, end_s: float, given_up: set[str]) -> list[str]:
         """One lease that makes enough room by itself, the first such; else the first ones.
 
-        For one more VM on a host until ``end_s``, beside those that give way already.
+        For one more VM on a host until ``end_s``, beside those that are preempted already.
         """
         start_s, each = lease.start_s, lease.each
         booked = [b for b in self.calendar.bookings(host) if b.lease_id not in given_up]
-        listed = [
-            row.lease_id
-            for row in self.preemptible.preemptible(host, start_s, end_s)
-            if row.lease_id not in given_up
-        ]
+        preemptible = self.calendar.preemptible(host, start_s, end_s)
+        listed = [b.lease_id for b in preemptible if b.lease_id not in given_up]
 
         def enough(gone: Sequence[str]) -> bool:
             use = greatest_use((b for b in booked if b.lease_id not in gone), start_s, end_s)
@@ -278,7 +276,7 @@ class LeaseBook:
     # -- what becomes of leases ---------------------------------------------------------------
 
     def start(self, lease: Lease) -> list[Action]:
-        """It starts, or goes on, now where it has been placed."""
+        """It starts, or resumes, now where it has been placed."""
         if lease.state == "planned":
             self._unplan(lease)
         end_s = lease.start_s + lease.remaining_s
@@ -304,8 +302,8 @@ class LeaseBook:
         rate_bps = lease.request.bandwidth_bps
         return [Reserve(lease.id, self._placement(lease), rate_bps, lease.start_s, end_s)]
 
-    def give_way(self, lease: Lease, at_s: float, to: Lease) -> list[Action]:
-        """A best-effort lease makes room from ``at_s`` on; it will never do so again."""
+    def preempt(self, lease: Lease, at_s: float, to: Lease) -> list[Action]:
+        """A best-effort lease is preempted from ``at_s`` on, for the only time."""
         lease.flag = PREEMPTED
         hosts = list(lease.on)
         if lease.state == "running" and at_s > self.now_s:
@@ -397,14 +395,10 @@ class LeaseBook:
 
     def _enter(self, host: int, booking: Booking) -> None:
         self.calendar.add(host, booking)
-        if booking.flag != FIRM:
-            self.preemptible.add(host, booking)
         self.available.touch(host)
 
     def _unbook(self, lease: Lease, host: int) -> Booking:
         booking = self.calendar.remove(host, lease.id)
-        if booking.flag != FIRM:
-            self.preemptible.discard(host, booking)
         self.available.touch(host)
         return booking
 

@@ -1,12 +1,12 @@
-"""What is booked in each tier of the nodes: one set of books a tier, every placement checked first.
+"""Reservations in each tier of the nodes; every placement is checked first.
 
 The foreground has the slots and the links. The background has as many slots again and no links:
 its VMs run on what CPU the foreground leaves (CMBF, Section 4.2), so nothing in it may reserve
 bandwidth.
 
-A tier without links in which everything is held from now on until further notice needs no
-calendar: :class:`OpenEnded` counts slots and nothing else. The first thing that it cannot tell (a
-reservation with an end, a question about the future, a look at the ledger) makes it a
+A tier without links in which everything is held from now on until it is given back needs no
+calendar: :class:`SlotCounters` are enough. The first thing that they cannot represent (a
+reservation with an end, a question about the future, a look at the ledger) makes the tier a
 :class:`~testbed.reservation.ledger.Ledger` for good.
 """
 
@@ -25,7 +25,7 @@ from testbed.schedulers.actions import Tier
 from topologies.datacentre import DataCentre
 
 
-class OpenEnded:
+class SlotCounters:
     """Slots held from now on until they are given back, on servers without links."""
 
     def __init__(self, datacentre: DataCentre) -> None:
@@ -34,7 +34,7 @@ class OpenEnded:
         self._datacentre = datacentre
         self._roots = {tree.root for tree in datacentre.trees}
 
-    def book(self, job_id: str, n_vms: int, placement: Placement, rate_bps: int) -> bool:
+    def reserve(self, job_id: str, n_vms: int, placement: Placement, rate_bps: int) -> bool:
         """Check and hold a placement; False, changing nothing, where anything is wrong with it."""
         vms_on, processes = placement.vms_on, placement.processes
         if placement.root not in self._roots or job_id in self.held:
@@ -85,10 +85,10 @@ class OpenEnded:
             raise LedgerBroken("what is free is not what the jobs leave")
 
 
-class OneSlotEach(OpenEnded):
+class SingleSlotCounters(SlotCounters):
     """The same where every server has one slot, as all clusters of whole nodes do: held or free."""
 
-    def book(self, job_id: str, n_vms: int, placement: Placement, rate_bps: int) -> bool:
+    def reserve(self, job_id: str, n_vms: int, placement: Placement, rate_bps: int) -> bool:
         vms_on, processes = placement.vms_on, placement.processes
         if placement.root not in self._roots or job_id in self.held or len(vms_on) != n_vms:
             return False
@@ -122,48 +122,50 @@ class OneSlotEach(OpenEnded):
             free[server] = 1
 
 
-class TierBooks:
-    """One tier's books: open-ended while that will do, a ledger from then on."""
+class TierReservations:
+    """One tier's reservations: open-ended while that will do, a ledger from then on."""
 
     def __init__(self, datacentre: DataCentre, begin_calendar: Callable[[], None]) -> None:
         self._datacentre = datacentre
         self._begin_calendar = begin_calendar
         limited = len(datacentre.link_capacity_bps) or datacentre.memory_mib is not None
-        # One of the two: a count while that will do, then a ledger.
-        self.count: OpenEnded | None = None
+        # One of the two: counters while they will do, then a ledger.
+        self.counters: SlotCounters | None = None
         self._ledger: Ledger | None = None
         if limited:
             self._ledger = Ledger(datacentre)
             begin_calendar()
         elif (datacentre.slots == 1).all():
-            self.count = OneSlotEach(datacentre)
+            self.counters = SingleSlotCounters(datacentre)
         else:
-            self.count = OpenEnded(datacentre)
+            self.counters = SlotCounters(datacentre)
 
     def ledger(self, now_s: float) -> Ledger:
         """Everything as a ledger, from now on."""
         if self._ledger is None:
             ledger = Ledger(self._datacentre)
             ledger.forget_before(now_s)
-            for job_id, (placement, rate_bps) in self.count.held.items() if self.count else ():
+            for job_id, (placement, rate_bps) in (
+                self.counters.held.items() if self.counters else ()
+            ):
                 ledger.reserve(job_id, placement, rate_bps, now_s, None)
-            self._ledger, self.count = ledger, None
+            self._ledger, self.counters = ledger, None
             self._begin_calendar()
         return self._ledger
 
     def residual(self, now_s: float, start_s: float, end_s: float | None) -> Residual:
-        if self.count is not None and start_s == now_s:
-            return self.count.residual()
+        if self.counters is not None and start_s == now_s:
+            return self.counters.residual()
         return self.ledger(now_s).residual(start_s, end_s)
 
     def _free_at(
         self, placement: Placement, now_s: float, start_s: float, end_s: float | None
     ) -> Free:
-        if self.count is not None and start_s == now_s:
-            return self.count.residual()
+        if self.counters is not None and start_s == now_s:
+            return self.counters.residual()
         return self.ledger(now_s).free_at(placement, start_s, end_s)
 
-    def book(
+    def reserve(
         self,
         job_id: str,
         n_vms: int,
@@ -175,9 +177,9 @@ class TierBooks:
         size: VmSize,
     ) -> None:
         """Check a placement independently, then reserve it. Raises RunFailed where it is wrong."""
-        plain = self.count
+        plain = self.counters
         countable = end_s is None and start_s == now_s and size == ONE_SLOT
-        if plain is not None and countable and plain.book(job_id, n_vms, placement, rate_bps):
+        if plain is not None and countable and plain.reserve(job_id, n_vms, placement, rate_bps):
             return
         free = self._free_at(placement, now_s, start_s, end_s)
         wrong = check_placement(self._datacentre, free, placement, n_vms, rate_bps, size)
@@ -186,8 +188,8 @@ class TierBooks:
         self.ledger(now_s).reserve(job_id, placement, rate_bps, start_s, end_s, size)
 
     def release(self, job_id: str, at_s: float) -> None:
-        if self.count is not None:
-            self.count.release(job_id)
+        if self.counters is not None:
+            self.counters.release(job_id)
         elif self._ledger is not None:
             self._ledger.release(job_id, at_s)
 
@@ -199,18 +201,18 @@ class TierBooks:
             self._ledger.forget_before(now_s)
 
     def holders(self) -> Iterable[str]:
-        if self.count is not None:
-            return self.count.held
+        if self.counters is not None:
+            return self.counters.held
         return self._ledger.holdings() if self._ledger is not None else ()
 
     def check(self) -> None:
-        if self.count is not None:
-            self.count.check()
+        if self.counters is not None:
+            self.counters.check()
         elif self._ledger is not None:
             self._ledger.check()
 
 
-class Books:
+class Reservations:
     """Both tiers; who holds what is in exactly one of them.
 
     ``policy`` is whose placements are booked, for messages; ``now_s`` is kept by the engine.
@@ -220,10 +222,10 @@ class Books:
         self._datacentre = datacentre
         self._policy = policy
         self.now_s = 0.0
-        # Whether any tier has a calendar, whose past is to be forgotten as time goes on.
+        # True where any tier has a ledger, whose past is to be forgotten.
         self.dated = False
-        self._front = TierBooks(datacentre, self._begin_calendar)
-        self._behind: TierBooks | None = None
+        self._foreground = TierReservations(datacentre, self._begin_calendar)
+        self._background: TierReservations | None = None
 
     def _begin_calendar(self) -> None:
         self.dated = True
@@ -231,26 +233,26 @@ class Books:
     @property
     def foreground(self) -> Ledger:
         """The foreground's ledger."""
-        return self._front.ledger(self.now_s)
+        return self._foreground.ledger(self.now_s)
 
     @property
     def background(self) -> Ledger:
         """The background's ledger."""
         return self._of("background").ledger(self.now_s)
 
-    def _of(self, tier: Tier) -> TierBooks:
+    def _of(self, tier: Tier) -> TierReservations:
         if tier == "foreground":
-            return self._front
-        if self._behind is None:
-            self._behind = TierBooks(self._datacentre, self._begin_calendar)
-            self._behind.forget_before(self.now_s)
-        return self._behind
+            return self._foreground
+        if self._background is None:
+            self._background = TierReservations(self._datacentre, self._begin_calendar)
+            self._background.forget_before(self.now_s)
+        return self._background
 
     def residual(self, start_s: float, end_s: float | None, tier: Tier) -> Residual:
         """The least that is free in a tier at any instant of ``[start_s, end_s)``."""
         return self._of(tier).residual(self.now_s, start_s, end_s)
 
-    def book(
+    def reserve(
         self,
         job: JobRequest,
         placement: Placement,
@@ -266,25 +268,25 @@ class Books:
             size = VmSize(demand.cores, demand.memory_mib)
         elif end_s is None and start_s == self.now_s and tier == "foreground":
             # The common case of long traces, in as few steps as it takes.
-            count = self._front.count
-            if count is not None and count.book(job_id, n_vms, placement, rate_bps):
+            counters = self._foreground.counters
+            if counters is not None and counters.reserve(job_id, n_vms, placement, rate_bps):
                 return
         if tier == "background" and rate_bps:
             raise RunFailed(
                 f"policy {self._policy}, job {job_id}: {rate_bps} bit/s asked in the background,"
                 " which has no links"
             )
-        books = self._front if tier == "foreground" else self._of(tier)
+        one = self._foreground if tier == "foreground" else self._of(tier)
         try:
-            books.book(job_id, n_vms, placement, rate_bps, self.now_s, start_s, end_s, size)
+            one.reserve(job_id, n_vms, placement, rate_bps, self.now_s, start_s, end_s, size)
         except RunFailed as error:
             raise RunFailed(f"policy {self._policy}, job {job_id}, {tier}: {error}") from None
 
     def release(self, job_id: str, tier: Tier, at_s: float) -> None:
         """Free what is left of a job's reservation."""
-        count = self._front.count
-        if count is not None and tier == "foreground":
-            count.release(job_id)
+        counters = self._foreground.counters
+        if counters is not None and tier == "foreground":
+            counters.release(job_id)
         else:
             self._of(tier).release(job_id, at_s)
 
@@ -294,15 +296,15 @@ class Books:
 
     def forget_past(self) -> None:
         """Nothing before now will be asked about or changed again."""
-        self._front.forget_before(self.now_s)
-        if self._behind is not None:
-            self._behind.forget_before(self.now_s)
+        self._foreground.forget_before(self.now_s)
+        if self._background is not None:
+            self._background.forget_before(self.now_s)
 
     def check(self) -> None:
         """Derive both tiers anew from who holds what; who is in both is an error."""
-        self._front.check()
-        if self._behind is not None:
-            self._behind.check()
-            both = set(self._front.holders()) & set(self._behind.holders())
+        self._foreground.check()
+        if self._background is not None:
+            self._background.check()
+            both = set(self._foreground.holders()) & set(self._background.holders())
             if both:
                 raise RunFailed(f"jobs hold nodes in both tiers: {', '.join(sorted(both))}")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from testbed.embedding.check import check_placement
 from testbed.embedding.placement import Placement
-from testbed.engine.books import OneSlotEach, OpenEnded
+from testbed.engine.tier_reservations import SingleSlotCounters, SlotCounters
 from topologies.flat import flat
 
 SLOTS = (1, 2, 1, 3)
@@ -28,19 +28,19 @@ SOUND = st.lists(st.sampled_from(range(len(SLOTS))), max_size=4).map(
 
 
 @pytest.mark.parametrize(
-    ("kind", "slots"), [(OpenEnded, SLOTS), (OpenEnded, ONES), (OneSlotEach, ONES)]
+    ("kind", "slots"), [(SlotCounters, SLOTS), (SlotCounters, ONES), (SingleSlotCounters, ONES)]
 )
 @settings(max_examples=80, deadline=None)
 @given(asked=st.lists(st.tuples(PLACEMENTS | SOUND, st.integers(0, 5)), max_size=8))
 def test_a_placement_is_held_exactly_where_the_check_finds_nothing_wrong(
-    kind: type[OpenEnded], slots: tuple[int, ...], asked: list[tuple[Placement, int]]
+    kind: type[SlotCounters], slots: tuple[int, ...], asked: list[tuple[Placement, int]]
 ) -> None:
     machine = flat(len(slots), slots)
     count = kind(machine)
     for number, (placement, n_vms) in enumerate(asked):
         before = list(count.free)
         wrong = check_placement(machine, count.residual(), placement, n_vms, 0)
-        assert count.book(f"job {number}", n_vms, placement, 0) == (not wrong)
+        assert count.reserve(f"job {number}", n_vms, placement, 0) == (not wrong)
         if wrong:
             assert count.free == before
         count.check()
@@ -50,8 +50,8 @@ def test_a_placement_is_held_exactly_where_the_check_finds_nothing_wrong(
 
 
 def test_who_holds_something_holds_nothing_more() -> None:
-    count = OpenEnded(flat(len(SLOTS), SLOTS))
+    count = SlotCounters(flat(len(SLOTS), SLOTS))
     one = Placement(len(SLOTS), ((0, 1),))
-    assert count.book("a", 1, one, 0)
-    assert not count.book("a", 1, Placement(len(SLOTS), ((1, 1),)), 0)
+    assert count.reserve("a", 1, one, 0)
+    assert not count.reserve("a", 1, Placement(len(SLOTS), ((1, 1),)), 0)
     assert count.free == [0, 2, 1, 3]

@@ -1,22 +1,20 @@
-"""The resource availability list and the preemption list of MBFCBS (Section 3.3), in order.
+"""The resource availability list of MBFCBS (Section 3.3), in order.
 
-The availability list is searched in O(log n) for n hosts, as the paper's indexed B-trees are: by
-bisection in sorted lists of bounded pieces, and in heaps whose outdated entries go when they are on
-top (docs/decisions/37). The preemption list is looked at one host at a time.
+It is searched in O(log n) for n hosts, as the paper's indexed B-trees are: by bisection in sorted
+lists of bounded pieces, and in heaps whose outdated entries go when they are on top. The paper's
+preemption list is the calendar's (:meth:`~testbed.schedulers.lease_calendar.Calendar.preemptible`).
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from sortedcontainers import SortedList
 
-from testbed.schedulers.calendar_queue import PREEMPTIBLE, Booking, Calendar, Use
+from testbed.schedulers.lease_calendar import Booking, Calendar, Use
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,52 +203,8 @@ class AvailabilityList:
         heapq.heapify(heap)
 
     def _entry(self, k: int, host: int) -> tuple[float, int, int] | None:
-        """What stands for a host among those that have k cores first; None: it is not there."""
+        """Heap entry of a host among those that have k cores first; None: it has none."""
         row = self.row(host)
         if k > len(row.available_s):
             return None
         return row.available_s[k - 1], row.free_cores if self._most_used_first else 0, host
-
-
-class Preemptible(NamedTuple):
-    """A row of the preemption list: ⟨host, job, cores, time interval, flag⟩."""
-
-    host: int
-    start_s: float
-    lease_id: str
-    end_s: float
-    cores: int
-    flag: int
-
-
-class PreemptionList:
-    """PL: the best-effort leases on every host, by host and start."""
-
-    def __init__(self, hosts: int) -> None:
-        self._rows: list[list[Preemptible]] = [[] for _ in range(hosts)]
-
-    def add(self, host: int, booking: Booking) -> None:
-        insort(self._rows[host], _row(host, booking))
-
-    def discard(self, host: int, booking: Booking) -> None:
-        rows, row = self._rows[host], _row(host, booking)
-        at = bisect_left(rows, row)
-        if at < len(rows) and rows[at] == row:
-            del rows[at]
-
-    def rows(self) -> list[Preemptible]:
-        return [row for rows in self._rows for row in rows]
-
-    def preemptible(self, host: int, start_s: float, end_s: float) -> list[Preemptible]:
-        """Leases with flag 1 on a host that touch ``[start_s, end_s)``. O(k) for k leases on it."""
-        return [
-            row
-            for row in self._rows[host]
-            if row.flag == PREEMPTIBLE and row.start_s < end_s and row.end_s > start_s
-        ]
-
-
-def _row(host: int, booking: Booking) -> Preemptible:
-    return Preemptible(
-        host, booking.start_s, booking.lease_id, booking.end_s, booking.cores, booking.flag
-    )

@@ -1,4 +1,4 @@
-"""The availability list and the preemption list equal slow twins that look at every host."""
+"""The availability list and the job search equal slow twins that look at every host."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.schedulers.calendar_queue import FIRM, PREEMPTED, PREEMPTIBLE, Booking, Calendar, Use
-from testbed.schedulers.mbfcbs_lists import AvailabilityList, PreemptionList, availability
+from testbed.schedulers.lease_availability import AvailabilityList, availability
+from testbed.schedulers.lease_calendar import FIRM, PREEMPTED, PREEMPTIBLE, Booking, Calendar, Use
 
 CORES, MEMORY = np.array([2, 3, 4, 4]), np.array([50, 50, 80, 20])
 HOSTS, FAR = len(CORES), 300
@@ -60,7 +60,7 @@ STEPS: st.SearchStrategy[list[Step]] = st.lists(
 @settings(max_examples=60, deadline=None)
 def test_both_lists_equal_their_slow_twins(steps: list[Step]) -> None:
     calendar = Calendar(CORES, MEMORY, 10.0)
-    ral, pl = AvailabilityList(calendar), PreemptionList(HOSTS)
+    ral = AvailabilityList(calendar)
     booked: list[dict[str, Booking]] = [{} for _ in range(HOSTS)]
     now = 0
     for number, (what, host, start, length, cores, memory, flag, advance) in enumerate(steps):
@@ -72,14 +72,10 @@ def test_both_lists_equal_their_slow_twins(steps: list[Step]) -> None:
             calendar.add(host, new)
             booked[host][new.lease_id] = new
             ral.touch(host)
-            if flag != FIRM:
-                pl.add(host, new)
         elif what == "remove" and booked[host]:
             old = calendar.remove(host, min(booked[host]))
             del booked[host][old.lease_id]
             ral.touch(host)
-            if old.flag != FIRM:
-                pl.discard(host, old)
         elif what == "pass":
             now += length // 3
             for place in range(HOSTS):  # what has ended is taken out by whoever ended it
@@ -87,12 +83,10 @@ def test_both_lists_equal_their_slow_twins(steps: list[Step]) -> None:
                     calendar.remove(place, over.lease_id)
                     del booked[place][over.lease_id]
                     ral.touch(place)
-                    if over.flag != FIRM:
-                        pl.discard(place, over)
         ral.update(float(now))
         check_rows(ral, booked, now)
         check_answers(ral, booked, now, length, wanted)
-        check_preemption(pl, booked, host, begin, end)
+        check_preemption(calendar, booked, host, begin, end)
 
 
 def check_rows(ral: AvailabilityList, booked: list[dict[str, Booking]], now: int) -> None:
@@ -129,7 +123,7 @@ def check_answers(
 
 
 def check_preemption(
-    pl: PreemptionList, booked: list[dict[str, Booking]], host: int, begin: int, end: int
+    calendar: Calendar, booked: list[dict[str, Booking]], host: int, begin: int, end: int
 ) -> None:
     everything = sorted(
         (at, b.start_s, b.lease_id, b.end_s, b.cores, b.flag)
@@ -137,12 +131,12 @@ def check_preemption(
         for b in mine.values()
         if b.flag != FIRM
     )
-    assert [tuple(row) for row in pl.rows()] == everything
     expected = [
         row for row in everything
         if row[0] == host and row[1] < end and row[3] > begin and row[5] == PREEMPTIBLE
     ]  # fmt: skip
-    assert [tuple(row) for row in pl.preemptible(host, begin, end)] == expected
+    found = calendar.preemptible(host, begin, end)
+    assert [(host, b.start_s, b.lease_id, b.end_s, b.cores, b.flag) for b in found] == expected
 
 
 def test_a_row_says_when_it_is_out_of_date_by_itself() -> None:

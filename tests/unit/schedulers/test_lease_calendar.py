@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.schedulers.calendar_queue import FIRM, PREEMPTED, PREEMPTIBLE, Booking, Calendar, Use
+from testbed.schedulers.lease_calendar import FIRM, PREEMPTED, PREEMPTIBLE, Booking, Calendar, Use
 
 HOSTS, HORIZON = 5, 240
 CORES, MEMORY = np.array([4, 4, 6, 8, 6]), np.array([10, 10, 20, 30, 20])
@@ -38,13 +38,6 @@ class Plain:
         """Cores and memory that each host has left from first to end."""
         use = self.use[int(firm), :, :, int(first) : int(end)].max(axis=2, initial=0)
         return [(int(c), int(m)) for c, m in zip(CORES - use[0], MEMORY - use[1], strict=True)]
-
-    def next_start(self, host: int, start: int, until: int, length: int, wanted: Use) -> int | None:
-        for begin in range(start, until + 1):
-            cores, memory = self.used(host, begin, begin + length, firm=False)
-            if cores + wanted.cores <= CORES[host] and memory + wanted.memory_mib <= MEMORY[host]:
-                return begin
-        return None
 
 
 @st.composite
@@ -91,10 +84,6 @@ def test_the_calendar_equals_a_plain_array(
             expected = plain.used(host, begin, end, firm=firm)
             assert calendar.used(host, begin, end, firm=firm) == expected
             check_all_hosts(calendar, plain, begin, end, Use(cores, memory), firm=firm)
-        wanted = Use(cores, memory)
-        assert calendar.next_start(host, begin, end, length, wanted) == plain.next_start(
-            host, begin, end, length, wanted
-        )
         there = [
             b
             for (at, _), b in plain.bookings.items()

@@ -4,12 +4,12 @@ MBFCBS, Section 3.3, after GarQ (Sulistio et al.): time is cut into buckets of `
 bucket of every host holds how many cores and how much memory are in use (``rv``, ``rm``) and the
 leases in it, sorted. Here ``rv`` and ``rm`` are the *greatest* use at any instant of the bucket, so
 that a bucket in which one lease follows another is not counted twice; the sorted lists make the
-ends of an interval exact (docs/decisions/37).
+ends of an interval exact.
 
 Sums are kept twice: of all leases, and of the *firm* ones alone, which nobody can preempt. A host's
 stand side by side. What they leave of its cores stands once more as one small number per bucket,
 those of all hosts side by side, so that all are compared in a few vector operations over a byte a
-host and bucket (docs/decisions/37).
+host and bucket (``bench mbfcbs-100k``).
 
 With k leases in a bucket and m buckets in an interval: ``add``, ``remove`` and ``used`` are
 O(m + k log k) for one host; ``most_used_first`` and ``emptiest`` are O(m) vector operations.
@@ -31,7 +31,7 @@ from topologies.datacentre import IntArray
 FreeCores: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 
 FIRM, PREEMPTIBLE, PREEMPTED = 0, 1, 2
-"""The flag of a booking: advance or immediate; best effort; best effort that gave way once."""
+"""Flag of a booking: advance or immediate; best effort; best effort that was preempted once."""
 
 _ROWS = 64
 _NARROW = 2**30
@@ -107,7 +107,7 @@ def greatest_uses(bookings: Iterable[Booking], start_s: float, end_s: float) -> 
 
 
 class Calendar:
-    """What is booked on hosts of ``cores`` and ``memory_mib`` (shapes ``(hosts,)``)."""
+    """Bookings on hosts of ``cores`` and ``memory_mib`` (shapes ``(hosts,)``)."""
 
     def __init__(self, cores: IntArray, memory_mib: IntArray, slot_s: float) -> None:
         if not (math.isfinite(slot_s) and slot_s > 0):
@@ -161,7 +161,7 @@ class Calendar:
     def fits(
         self, host: int, start_s: float, end_s: float, wanted: Use, *, firm: bool = False
     ) -> bool:
-        """Whether a host has ``wanted`` free throughout ``[start_s, end_s)``."""
+        """True where a host has ``wanted`` free throughout ``[start_s, end_s)``."""
         cores = int(self.cores[host]) - wanted.cores
         memory = int(self.memory_mib[host]) - wanted.memory_mib
         return min(cores, memory) >= 0 and all(
@@ -169,29 +169,16 @@ class Calendar:
             for use in self._parts(host, start_s, end_s, firm=firm)
         )
 
-    def next_start(
-        self, host: int, start_s: float, until_s: float, duration_s: float, wanted: Use
-    ) -> float | None:
-        """Interval search: the earliest start in ``[start_s, until_s]`` for ``duration_s``.
-
-        It is ``start_s`` or the end of a booking. None where there is none.
-        """
-        ends = {b.end_s for b in self.bookings(host) if start_s < b.end_s <= until_s}
-        for begin_s in (start_s, *sorted(ends)):
-            if self.fits(host, begin_s, begin_s + duration_s, wanted):
-                return begin_s
-        return None
-
     def preemptible(self, host: int, start_s: float, end_s: float) -> list[Booking]:
-        """Job search: best-effort bookings with flag 1 that touch ``[start_s, end_s)``."""
-        first, last = self._span(start_s, end_s)
-        found = {
-            booking.lease_id: booking
-            for bucket in range(first, last + 1)
-            for booking in self._list(bucket, host)
+        """Job search: best-effort bookings with flag 1 that touch ``[start_s, end_s)``, in order.
+
+        O(k log k) for k bookings of the host.
+        """
+        return sorted(
+            booking
+            for booking in self.bookings(host)
             if booking.flag == PREEMPTIBLE and booking.start_s < end_s and booking.end_s > start_s
-        }
-        return sorted(found.values())
+        )
 
     # -- all hosts at once ----------------------------------------------------------------------
 

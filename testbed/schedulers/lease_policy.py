@@ -1,0 +1,149 @@
+"""Base of lease policies over one view of free capacity, and reasons for rejecting a lease."""
+
+from __future__ import annotations
+
+import heapq
+
+from testbed.schedulers.actions import (
+    Action,
+    Arrived,
+    Ended,
+    PolicyEvent,
+    Preempted,
+    Reject,
+    Wait,
+    Wake,
+    Woken,
+)
+from testbed.schedulers.lease_capacity import UNLIMITED_MIB, Lease, LeaseCapacity, cores_text
+from testbed.schedulers.policy import View
+
+
+class LeasePolicy:
+    """Base of lease policies that plan: free capacity over time, plans by their start, and wakes.
+
+    ``name`` and :meth:`arrive` are the policy's; a plan starts at its time, or earlier where its
+    host has room before.
+    """
+
+    name: str
+
+    def __init__(
+        self, slot_s: float, *, reserves: bool = True, most_used_first: bool = True
+    ) -> None:
+        self._options = (slot_s, reserves, most_used_first)
+        self._capacity: LeaseCapacity | None = None
+        self._plans: list[tuple[float, int, str]] = []
+        self.actions: list[Action] = []
+        self._woken_s = -1.0
+
+    @property
+    def capacity(self) -> LeaseCapacity:
+        if self._capacity is None:
+            raise RuntimeError("no lease has arrived yet")
+        return self._capacity
+
+    def decide(self, view: View, event: PolicyEvent) -> list[Action]:
+        if self._capacity is None:
+            slot_s, reserves, most_used_first = self._options
+            self._capacity = LeaseCapacity(
+                view.datacentre, slot_s, reserves=reserves, most_used_first=most_used_first
+            )
+        self.actions = []
+        self._capacity.advance(view.now_s)
+        match event:
+            case Arrived(job_id):
+                lease = Lease(view.job(job_id), view.order(job_id))
+                refusal = never_fits(self._capacity, lease, view.datacentre.n_links)
+                if refusal is None:
+                    self.arrive(lease)
+                else:
+                    self.actions.append(Reject(job_id, refusal))
+            case Ended(job_id, _, more):
+                self._capacity.leave(job_id)
+                self.ended(job_id, more=more)
+            case Preempted(job_id):
+                self.preempted(job_id)
+            case Woken():
+                self._woken_s = -1.0
+                self._start_due(self._capacity)
+                self.woken()
+        return self.actions
+
+    def arrive(self, lease: Lease) -> None:
+        """Decides about a lease that could be served."""
+        raise NotImplementedError
+
+    def ended(self, job_id: str, *, more: bool) -> None:
+        """Called when a lease has left; ``more`` leave at this instant."""
+        raise NotImplementedError
+
+    def preempted(self, job_id: str) -> None:
+        """Called when a lease was preempted at the time that it was shortened to."""
+
+    def woken(self) -> None:
+        """Called when everything else of an instant has happened and due plans have started."""
+
+    def plan(self, lease: Lease, reason: str) -> None:
+        """Lets a placed lease wait for its start."""
+        heapq.heappush(self._plans, (lease.start_s, lease.order, lease.id))
+        self.actions += [Wait(lease.id, reason, until_s=lease.start_s), Wake(lease.start_s)]
+
+    def wake_now(self) -> None:
+        """Asks for a look at waiting leases once everything else of this instant has happened."""
+        now_s = self.capacity.now_s
+        if self._woken_s != now_s:
+            self._woken_s = now_s
+            self.actions.append(Wake(now_s))
+
+    def _start_due(self, capacity: LeaseCapacity) -> None:
+        """Starts plans for now; and earlier than planned those on hosts that got room."""
+        while self._plans and self._plans[0][0] <= capacity.now_s:
+            start_s, _, lease_id = heapq.heappop(self._plans)
+            lease = capacity.leases.get(lease_id)
+            if lease is not None and lease.state == "planned" and lease.start_s == start_s:
+                self.actions += capacity.start(lease)
+        for lease in capacity.planned_on_freed():
+            if capacity.move_up(lease):
+                self.actions += capacity.start(lease)
+
+
+def never_fits(capacity: LeaseCapacity, lease: Lease, n_links: int) -> str | None:
+    """The reason why the empty data centre could not hold a lease; None where it could."""
+    cores = lease.each.cores
+    if lease.request.bandwidth_bps and n_links:
+        return "it asks for bandwidth, and leases have cores and memory alone"
+    most = capacity.most_vms(lease.each)
+    if most >= lease.request.n_vms:
+        return None
+    if most == 0:
+        most_cores = int(capacity.calendar.cores.max())
+        if cores > most_cores:
+            return f"{cores_text(cores)} asked, no host has more than {most_cores}"
+        return f"{lease.asks} asked, no host has more than {capacity.calendar.memory_mib.max()} MiB"
+    return f"{lease.asks} asked, the empty hosts hold {most} of them"
+
+
+def no_room_now(capacity: LeaseCapacity, lease: Lease) -> str:
+    """The reason for rejecting an immediate lease."""
+    return f"{lease.asks} asked at once, {_left(capacity, lease, capacity.now_s)}"
+
+
+def no_room_at(capacity: LeaseCapacity, lease: Lease, start_s: float) -> str:
+    """The reason for rejecting an advance reservation."""
+    return f"{lease.asks} asked, {_left(capacity, lease, start_s)}"
+
+
+def _left(capacity: LeaseCapacity, lease: Lease, start_s: float) -> str:
+    """Free capacity of the emptiest host beside leases that cannot be preempted, in words."""
+    end_s = start_s + lease.remaining_s
+    calendar = capacity.calendar
+    host = calendar.emptiest(start_s, end_s, firm=True)
+    use = calendar.used(host, start_s, end_s, firm=True)
+    left = cores_text(int(calendar.cores[host]) - use.cores)
+    if lease.each.memory_mib and calendar.memory_mib[host] < UNLIMITED_MIB:
+        left += f" and {calendar.memory_mib[host] - use.memory_mib} MiB"
+    return (
+        f"from {start_s:.6g} s to {end_s:.6g} s advance, immediate and once preempted leases leave"
+        f" {left} on {capacity.name(host)}, the emptiest host"
+    )
