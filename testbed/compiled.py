@@ -82,28 +82,33 @@ def _compile(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
 
 @cache
 def _announce() -> None:
-    """Have a line written to standard error whenever compiling takes its time."""
+    """Have a line written to standard error, once, when compiling takes its time."""
     from numba.core import event
 
     class Announcing(event.Listener):
-        """Starts a timer with each compilation, which ends with it. One runs inside another."""
+        """Starts a timer with each compilation but those inside another."""
 
         def __init__(self) -> None:
-            self._timers: list[Timer] = []
+            self._depth = 0
+            self._announced = False
+            self._timer = Timer(SILENT_S, self._say)
 
         def on_start(self, started: Any) -> None:
-            name = started.data["dispatcher"].py_func.__name__
-            timer = Timer(SILENT_S, _say, (f"compiling {name}, once for this installation ...",))
-            timer.daemon = True
-            timer.start()
-            self._timers.append(timer)
+            del started
+            if self._depth == 0 and not self._announced:
+                self._timer = Timer(SILENT_S, self._say)
+                self._timer.daemon = True
+                self._timer.start()
+            self._depth += 1
 
         def on_end(self, ended: Any) -> None:
             del ended
-            self._timers.pop().cancel()
+            self._depth -= 1
+            if self._depth == 0:
+                self._timer.cancel()
+
+        def _say(self) -> None:
+            self._announced = True
+            sys.stderr.write("compiling inner loops, once for this installation ...\n")
 
     event.register("numba:compile", Announcing())  # type: ignore[no-untyped-call]
-
-
-def _say(sentence: str) -> None:
-    sys.stderr.write(f"{sentence}\n")

@@ -18,10 +18,17 @@ from testbed.compiled import LazyLoop
 from testbed.embedding.base import Embedder
 from testbed.embedding.oktopus import Oktopus
 from testbed.embedding.placement import Placement, Refusal
-from testbed.reservation.ledger import Ledger, footprint
+from testbed.reservation.ledger import Ledger
 from testbed.reservation.timeline import Record
-from testbed.schedulers.dru import Candidate, FloatArray, Utilisation, increases, less
-from testbed.schedulers.tree_dru import INCREASES, Points, TreeArrays, tree_arrays
+from testbed.schedulers.dru import (
+    Candidate,
+    FloatArray,
+    Points,
+    Utilisation,
+    increases,
+    increases_of,
+    less,
+)
 from topologies.datacentre import DataCentre, IntArray
 
 STEPS_PER_SERVER = 20
@@ -84,23 +91,19 @@ class Search:
                 answer = self._embedder.embed(self.datacentre, free, n_vms, shape.rate_bps)
                 if isinstance(answer, Placement):
                     placed.append((shape, answer))
-        raised = self._increases(ledger, now_s, placed)
-        at = _least(raised)
-        return None if at is None else Choice(*placed[at], tuple(raised[at].tolist()))
-
-    def _increases(
-        self, ledger: Ledger, now_s: float, placed: Sequence[tuple[Shape, Placement]]
-    ) -> FloatArray:
+        ledger.timeline.seek(now_s)
         candidates = [
             Candidate(
-                footprint(self.datacentre, placement, shape.rate_bps),
+                placement,
+                shape.rate_bps,
                 now_s + shape.delay_s,
                 now_s + shape.delay_s + shape.duration_s,
             )
             for shape, placement in placed
         ]
-        ledger.timeline.seek(now_s)
-        return increases(self._utilisation, ledger.timeline, candidates)
+        raised = increases(self._utilisation, ledger.timeline, candidates)
+        at = _least(raised)
+        return None if at is None else Choice(*placed[at], tuple(raised[at].tolist()))
 
 
 def _least(raised: FloatArray) -> int | None:
@@ -121,7 +124,7 @@ class _Loops:
 
     @cached_property
     def _tree(self) -> TreeArrays:
-        return tree_arrays(self._utilisation)
+        return tree_arrays(self._utilisation.datacentre)
 
     def best(
         self, ledger: Ledger, embedder: Embedder, now_s: float, n_vms: int, grid: Rows
@@ -153,10 +156,11 @@ class _Loops:
         timeline.seek(now_s)
         start = np.repeat(points.begin, np.diff(points.row))
         placed = Points(
-            n_vms, offset[found], width[found], servers, counts,
+            np.zeros(len(found), dtype=np.int64), np.full(len(found), n_vms),
+            offset[found], width[found], servers, counts,
             points.rate[found], start[found], points.end[found],
         )  # fmt: skip
-        raised = INCREASES(steps, tree, record, timeline.free, changes, now_s, placed)
+        raised = increases_of(self._utilisation, timeline, placed)
         least = _least(raised)
         if least is None:
             return None
@@ -198,6 +202,43 @@ NOWHERE, PLACED, UNSOUND = 0, 1, 2
 
 ANY = 1 << 62
 """What is free on a link that is not there."""
+
+
+class TreeArrays(NamedTuple):
+    """A data centre that is one tree, as the flat arrays that the compiled loop takes.
+
+    Per node its ``parent`` and ``uplink``, the object above it (-1: none). Children of v by id are
+    ``child[child_start[v] : child_start[v + 1]]``, those that are switches from ``switch_start[v]``
+    on. ``switches`` are all of them, by level and id. ``lower`` is the lower end of every link.
+    """
+
+    n_servers: int
+    most_slots: int
+    parent: IntArray
+    uplink: IntArray
+    child_start: IntArray
+    switch_start: IntArray
+    child: IntArray
+    switches: IntArray
+    lower: IntArray
+
+
+def tree_arrays(dc: DataCentre) -> TreeArrays:
+    """The arrays of a data centre with a single tree."""
+    (tree,) = dc.trees
+    child_start, child = np.array(tree.child_start), np.array(tree.child_list)
+    is_server = np.concatenate(([0], np.cumsum(child < dc.n_servers)))
+    return TreeArrays(
+        n_servers=dc.n_servers,
+        most_slots=int(dc.slots.max(initial=0)),
+        parent=np.array(tree.parent),
+        uplink=np.where(tree.uplink >= 0, tree.uplink + dc.n_servers, -1),
+        child_start=child_start,
+        switch_start=child_start[:-1] + np.diff(is_server[child_start]),
+        child=child,
+        switches=np.concatenate([layer.switches for layer in dc.layers]),
+        lower=np.array(dc.link_lower),
+    )
 
 
 class Grid(NamedTuple):

@@ -9,22 +9,25 @@ Where a node has several uplinks (fat-trees; the paper has trees alone) they cou
 total capacity, and a switch is among the parents' children of every one.
 
 Admitting a job changes the DRU only at the nodes above and with its VMs, and only while it holds
-them: :func:`increases` integrates those differences and nothing else. On a single tree with Oktopus
-:mod:`testbed.schedulers.tree_dru` computes the same.
+them. Its differences are summed from lists of pieces: for every node that a candidate touches, the
+intervals in which its state stays the same. A switch's pieces end wherever one of its children's
+does, so a child's difference covers whole pieces of its parents.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from testbed.embedding.counts import edges_up
-from testbed.reservation.timeline import Footprint, Timeline
+from testbed.compiled import LazyLoop
+from testbed.embedding.placement import Placement
+from testbed.reservation.ledger import capacities
+from testbed.reservation.timeline import Record, Timeline
 from topologies.datacentre import DataCentre, IntArray
 
 FloatArray = npt.NDArray[np.float64]
@@ -33,6 +36,36 @@ RELATIVE_TOLERANCE = 1e-9
 """U's that differ by less are equal: otherwise rounding would decide ties."""
 
 _NOTHING = 1e-12
+
+STEPS_PER_NODE = 20
+"""Steps of a loop in Python for each node and candidate's start, for :class:`LazyLoop`."""
+
+
+class Nodes(NamedTuple):
+    """A data centre as the flat arrays that compiled loops take.
+
+    Per node: ``level``, ``component`` of U it counts in (-1: none, as for roots), ``parent[t]`` in
+    tree t (-1: none), and its parents in all trees, ``above[above_start[v] : above_start[v + 1]]``.
+    ``per_inner`` is 1 over a server's slots or a switch's children, ``per_uplink`` 1 over the
+    capacity of the uplinks (0: none): multiplying by them gives utilisations.
+
+    ``switches`` are all of them, by level and id. ``lower`` is the lower end of every link.
+    """
+
+    n_servers: int
+    n_levels: int
+    n_components: int
+    most_above: int
+    level: IntArray
+    component: IntArray
+    parent: IntArray
+    above_start: IntArray
+    above: IntArray
+    switches: IntArray
+    per_inner: FloatArray
+    per_uplink: FloatArray
+    lower: IntArray
+    capacity: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,42 +105,41 @@ class Utilisation:
         return found
 
     @cached_property
-    def children(self) -> tuple[FloatArray, ...]:
-        """Number of children of every switch of a layer, per layer."""
-        return tuple(np.diff(layer.start).astype(np.float64) for layer in self.datacentre.layers)
-
-    def own(self, used: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Utilisation of the servers' slots, and of every node's uplinks, from the objects' use."""
+    def nodes(self) -> Nodes:
+        """The same as flat arrays."""
         dc = self.datacentre
-        slots = used[: dc.n_servers] / self.slots
-        carried = np.bincount(
-            dc.link_lower, used[dc.n_servers : dc.n_servers + dc.n_links], minlength=dc.n_nodes
+        inner = np.ones(dc.n_nodes)
+        inner[: dc.n_servers] = self.slots
+        for layer in dc.layers:
+            inner[layer.switch_index] = np.diff(layer.start)
+        switches = np.concatenate([layer.switches for layer in dc.layers])
+        child = np.concatenate([layer.child for layer in dc.layers])
+        above = np.concatenate([layer.switches[layer.owner] for layer in dc.layers])
+        n_above = np.bincount(child, minlength=dc.n_nodes)
+        return Nodes(
+            n_servers=dc.n_servers,
+            n_levels=dc.n_levels,
+            n_components=len(self.levels),
+            most_above=int(n_above.max(initial=1)),
+            level=np.array(dc.level),
+            component=self.component,
+            parent=np.stack([tree.parent for tree in dc.trees]),
+            above_start=np.concatenate(([0], np.cumsum(n_above))),
+            above=above[np.argsort(child, kind="stable")],
+            switches=switches,
+            per_inner=1.0 / inner,
+            per_uplink=1.0 / self.uplink_bps,
+            lower=np.array(dc.link_lower),
+            capacity=capacities(dc),
         )
-        return slots, carried / self.uplink_bps
-
-    def nodes(self, used: IntArray) -> tuple[FloatArray, FloatArray]:
-        """DRU of every node at an instant, and the mean over its children (0 for servers)."""
-        dc = self.datacentre
-        slots, uplink = self.own(used)
-        mean = np.zeros(dc.n_nodes)
-        dru = uplink
-        dru[: dc.n_servers] = np.maximum(slots, uplink[: dc.n_servers])
-        for layer, count in zip(dc.layers, self.children, strict=True):
-            total = np.add.reduceat(dru[layer.child_index], layer.segments)
-            mean[layer.switch_index] = total / count
-            dru[layer.switch_index] = np.maximum(mean[layer.switch_index], dru[layer.switch_index])
-        return dru, mean
-
-    def by_level(self, dru: FloatArray) -> FloatArray:
-        """U at an instant: sums by level, highest first."""
-        return np.array([float(dru[group].sum()) for group in self.levels])
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A way to admit a job: what it takes, in ``[start_s, end_s)``."""
+    """A way to admit a job: a placement at a rate, in ``[start_s, end_s)``."""
 
-    footprint: Footprint
+    placement: Placement
+    rate_bps: int
     start_s: float
     end_s: float
 
@@ -129,131 +161,382 @@ def increases(
 ) -> FloatArray:
     """By how much each candidate would raise U: shape (candidates, levels).
 
-    All candidates start at or after the timeline's cursor. Every instant at which anything changes
-    is looked at once; then each candidate at its own nodes inside its own interval.
+    All candidates start at or after the timeline's cursor.
     """
-    out = np.zeros((len(candidates), len(utilisation.levels)))
+    dc = utilisation.datacentre
     if not candidates:
-        return out
-    sheet = _Sheet.over(utilisation, timeline, max(c.end_s for c in candidates), candidates)
-    for row, candidate in zip(out, candidates, strict=True):
-        row[:] = sheet.increase(candidate)
+        return np.zeros((0, len(utilisation.levels)))
+    roots = [tree.root for tree in dc.trees]
+    vms_on = [pair for c in candidates for pair in c.placement.vms_on]
+    width = np.array([len(c.placement.vms_on) for c in candidates])
+    points = Points(
+        np.array([roots.index(c.placement.root) for c in candidates]),
+        np.array([c.placement.n_vms for c in candidates]),
+        np.cumsum(width) - width,
+        width,
+        np.array([server for server, _ in vms_on]),
+        np.array([count for _, count in vms_on]),
+        np.array([c.rate_bps for c in candidates], dtype=np.int64),
+        np.array([c.start_s for c in candidates], dtype=np.float64),
+        np.array([c.end_s for c in candidates], dtype=np.float64),
+    )
+    return increases_of(utilisation, timeline, points)
+
+
+def increases_of(utilisation: Utilisation, timeline: Timeline, points: Points) -> FloatArray:
+    """:func:`increases` of candidates that are arrays already."""
+    changes = timeline.upcoming(float(points.end.max()))
+    steps = STEPS_PER_NODE * (utilisation.datacentre.n_nodes + len(points.servers))
+    raised: FloatArray = INCREASES(
+        steps,
+        utilisation.nodes,
+        timeline.record(),
+        timeline.free,
+        changes,
+        timeline.cursor_s,
+        points,
+    )
+    return raised
+
+
+# -- the loop, number by number ------------------------------------------------------------------
+
+
+class Pieces(NamedTuple):
+    """Node v's pieces are ``first[v] .. first[v + 1] - 1``, in time order, the last one for ever.
+
+    ``inner`` is the slots used of a server, the sum of the children's DRU of a switch; ``carried``
+    the bit/s on its uplink.
+    """
+
+    first: IntArray
+    time: FloatArray
+    inner: FloatArray
+    carried: FloatArray
+
+
+class _Log(NamedTuple):
+    """Pieces in the order in which they came up; ``n`` holds their number."""
+
+    n: IntArray
+    time: FloatArray
+    node: IntArray
+    inner: FloatArray
+    carried: FloatArray
+
+
+class _Dirty(NamedTuple):
+    """Nodes that changed in one group of changes: ``listed`` by level, ``length`` of each list.
+
+    ``stamp`` is the last group in which a node was listed.
+    """
+
+    listed: IntArray
+    length: IntArray
+    stamp: IntArray
+
+
+class Points(NamedTuple):
+    """Candidates: point k takes ``counts`` on ``servers``, ``width[k]`` long from ``offset[k]``.
+
+    ``tree[k]`` is the number of the tree that it is pinned to, of those of the data centre.
+    """
+
+    tree: IntArray
+    n_vms: IntArray
+    offset: IntArray
+    width: IntArray
+    servers: IntArray
+    counts: IntArray
+    rate: IntArray
+    begin: FloatArray
+    end: FloatArray
+
+
+def increases_loop(
+    nodes: Nodes, record: Record, free: IntArray, changes: tuple[int, int], now_s: float,
+    points: Points,
+) -> FloatArray:  # fmt: skip
+    """By how much every point would raise U: shape (points, components)."""
+    needed = _touched(nodes, points)
+    pieces = _pieces(nodes, record, free, changes, now_s, needed)
+    out = np.zeros((len(points.offset), nodes.n_components))
+    n_nodes = len(nodes.level)
+    reach = _Reach(
+        np.full(n_nodes, -1, dtype=np.int64), np.empty(n_nodes, dtype=np.int64),
+        np.zeros(n_nodes, dtype=np.int64), np.empty(nodes.most_above, dtype=np.int64),
+        np.zeros(len(pieces.time)),
+    )  # fmt: skip
+    for point in range(len(points.offset)):
+        if points.width[point] > 0:
+            _increase(nodes, pieces, points, point, reach, out[point])
     return out
 
 
-@dataclass(frozen=True, eq=False)
-class _Sheet:
-    """The state of all nodes that candidates touch, one row for each interval between changes.
+def _touched(nodes: Nodes, points: Points) -> IntArray:
+    """1 for the servers that any point uses and for all above them, roots left out."""
+    needed = np.zeros(len(nodes.level), dtype=np.int64)
+    for point in range(len(points.offset)):
+        lo = points.offset[point]
+        for k in range(lo, lo + points.width[point]):
+            server = points.servers[k]
+            if needed[server] == 0 and nodes.component[server] >= 0:
+                needed[server] = 1
+                for e in range(nodes.above_start[server], nodes.above_start[server + 1]):
+                    needed[nodes.above[e]] = 1
+    for switch in nodes.switches:
+        if needed[switch]:
+            for e in range(nodes.above_start[switch], nodes.above_start[switch + 1]):
+                needed[nodes.above[e]] = 1
+    for node in range(len(needed)):
+        if nodes.component[node] < 0:
+            needed[node] = 0
+    return needed
 
-    ``times`` has one entry more than there are rows. ``slots`` is of ``servers``, ``uplink``,
-    ``dru`` and ``mean`` of ``nodes`` (servers first); all by column.
+
+def _dru(nodes: Nodes, node: int, inner: float, carried: float) -> float:
+    """A node's DRU from its state (Eq. 2 and 3)."""
+    dru: float = max(inner * nodes.per_inner[node], carried * nodes.per_uplink[node])
+    return dru
+
+
+def _pieces(
+    nodes: Nodes, record: Record, free: IntArray, changes: tuple[int, int], now_s: float,
+    needed: IntArray,
+) -> Pieces:  # fmt: skip
+    """One sweep over the changes, noting the new state of every needed node that changes."""
+    n_nodes = len(nodes.level)
+    above_start, parents = nodes.above_start, nodes.above
+    per_inner, per_uplink = nodes.per_inner, nodes.per_uplink
+    inner, carried, dru = _state(nodes, free)
+    matters = _mattering(nodes, needed)
+    log = _log(nodes, record, changes, needed)
+    for node in range(n_nodes):
+        if needed[node]:
+            _note(log, now_s, node, inner[node], carried[node])
+    dirty = _Dirty(
+        np.empty((nodes.n_levels, n_nodes), dtype=np.int64),
+        np.zeros(nodes.n_levels, dtype=np.int64),
+        np.full(n_nodes, -1, dtype=np.int64),
+    )
+    listed, length, stamp = dirty.listed, dirty.length, dirty.stamp
+    k = changes[0]
+    while k < changes[1]:
+        time = record.time[k]
+        group = k
+        while k < changes[1] and record.time[k] == time:
+            _change(nodes, record, k, (inner, carried), dirty, matters, group)
+            k += 1
+        for level in range(nodes.n_levels):
+            for j in range(length[level]):
+                node = listed[level, j]
+                if needed[node]:
+                    _note(log, time, node, inner[node], carried[node])
+                new = max(inner[node] * per_inner[node], carried[node] * per_uplink[node])
+                for e in range(above_start[node], above_start[node + 1]):
+                    above = parents[e]
+                    inner[above] += new - dru[node]
+                    if matters[above] and stamp[above] != group:
+                        stamp[above] = group
+                        higher = nodes.level[above]
+                        listed[higher, length[higher]] = above
+                        length[higher] += 1
+                dru[node] = new
+            length[level] = 0
+    return _by_node(n_nodes, log)
+
+
+def _mattering(nodes: Nodes, needed: IntArray) -> IntArray:
+    """1 for touched nodes and all below them: only these can matter to what is touched."""
+    matters = needed.copy()
+    for k in range(len(nodes.switches) - 1, -nodes.n_servers - 1, -1):
+        node = nodes.switches[k] if k >= 0 else -1 - k
+        for e in range(nodes.above_start[node], nodes.above_start[node + 1]):
+            if matters[nodes.above[e]]:
+                matters[node] = 1
+    return matters
+
+
+def _log(nodes: Nodes, record: Record, changes: tuple[int, int], needed: IntArray) -> _Log:
+    """Room for as many notes as there can be."""
+    most, widest, step = int(needed.sum()), 1, 1
+    for _ in range(nodes.n_levels - 1):
+        step *= nodes.most_above
+        widest += step
+    for k in range(changes[0], changes[1]):
+        most += record.length[record.what[k]] * widest
+    return _Log(
+        np.zeros(1, dtype=np.int64), np.empty(most), np.empty(most, dtype=np.int64),
+        np.empty(most), np.empty(most),
+    )  # fmt: skip
+
+
+def _note(log: _Log, time: float, node: int, inner: float, carried: float) -> None:
+    n = log.n[0]
+    log.time[n], log.node[n], log.inner[n], log.carried[n] = time, node, inner, carried
+    log.n[0] = n + 1
+
+
+def _state(nodes: Nodes, free: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """State and DRU of every node at the cursor."""
+    n_nodes = len(nodes.level)
+    inner, carried, dru = np.zeros(n_nodes), np.zeros(n_nodes), np.zeros(n_nodes)
+    for link in range(len(nodes.lower)):
+        here = nodes.n_servers + link
+        carried[nodes.lower[link]] += nodes.capacity[here] - free[here]
+    for server in range(nodes.n_servers):
+        inner[server] = nodes.capacity[server] - free[server]
+    for k in range(-nodes.n_servers, len(nodes.switches)):
+        node = nodes.switches[k] if k >= 0 else k + nodes.n_servers
+        dru[node] = _dru(nodes, node, inner[node], carried[node])
+        for e in range(nodes.above_start[node], nodes.above_start[node + 1]):
+            inner[nodes.above[e]] += dru[node]
+    return inner, carried, dru
+
+
+def _change(
+    nodes: Nodes, record: Record, k: int, state: tuple[FloatArray, FloatArray],
+    dirty: _Dirty, matters: IntArray, group: int,
+) -> None:  # fmt: skip
+    """One change of the timeline: the nodes it touches get their new state and become dirty."""
+    inner, carried = state
+    objects, amounts, lower, level = record.objects, record.amounts, nodes.lower, nodes.level
+    listed, length, stamp = dirty.listed, dirty.length, dirty.stamp
+    sign, n_servers = record.sign[k], nodes.n_servers
+    lo = record.start[record.what[k]]
+    for j in range(lo, lo + record.length[record.what[k]]):
+        here = objects[j]
+        node = here if here < n_servers else lower[here - n_servers]
+        if not matters[node]:
+            continue
+        if here < n_servers:
+            inner[node] += sign * amounts[j]
+        else:
+            carried[node] += sign * amounts[j]
+        if stamp[node] != group:
+            stamp[node] = group
+            at = level[node]
+            listed[at, length[at]] = node
+            length[at] += 1
+
+
+def _by_node(n_nodes: int, log: _Log) -> Pieces:
+    """Pieces in order of their node; a counting sort keeps the order of time."""
+    n, at_node = log.n[0], log.node
+    at_time, at_inner, at_carried = log.time, log.inner, log.carried
+    first = np.zeros(n_nodes + 1, dtype=np.int64)
+    for j in range(n):
+        first[at_node[j] + 1] += 1
+    for node in range(n_nodes):
+        first[node + 1] += first[node]
+    where = first[:-1].copy()
+    time, inner, carried = np.empty(n), np.empty(n), np.empty(n)
+    for j in range(n):
+        to = where[at_node[j]]
+        where[at_node[j]] += 1
+        time[to], inner[to], carried[to] = at_time[j], at_inner[j], at_carried[j]
+    return Pieces(first, time, inner, carried)
+
+
+class _Reach(NamedTuple):
+    """Scratch for one point after another.
+
+    ``point`` is the last one that touched a node, ``above`` lists the switches of this one,
+    ``below`` counts its VMs below them in its tree, ``at`` are pieces of a node's parents.
+    ``risen`` is, for the pieces of switches, by how much their children's sum rises. ``below`` and
+    ``risen`` are 0 before and after.
     """
 
-    utilisation: Utilisation
-    times: FloatArray
-    nodes: IntArray
-    slots: FloatArray
-    uplink: FloatArray
-    dru: FloatArray
-    mean: FloatArray
-
-    @classmethod
-    def over(
-        cls,
-        utilisation: Utilisation,
-        timeline: Timeline,
-        end_s: float,
-        candidates: Sequence[Candidate],
-    ) -> _Sheet:
-        dc = utilisation.datacentre
-        capacity = np.concatenate((dc.slots, dc.link_capacity_bps))
-        servers = np.unique(
-            np.concatenate([_servers(dc, c.footprint)[0] for c in candidates])
-        ).astype(np.int64)
-        nodes = np.concatenate((servers, np.arange(dc.n_servers, dc.n_nodes)))
-        record = timeline.record()
-        first, last = timeline.upcoming(end_s)
-        state = timeline.free.copy()
-        scratch = state.copy()
-        times = [timeline.cursor_s]
-        rows = [_row(utilisation, capacity - state, servers, nodes)]
-        k = first
-        while k < last:
-            at_s = float(record.time[k])
-            group = k
-            while group < last and record.time[group] == at_s:
-                group += 1
-            timeline.sweep(state, scratch, k, group)
-            times.append(at_s)
-            rows.append(_row(utilisation, capacity - state, servers, nodes))
-            k = group
-        columns = [np.stack(column) for column in zip(*rows, strict=True)]
-        return cls(utilisation, np.array([*times, math.inf]), nodes, *columns)
-
-    def increase(self, candidate: Candidate) -> FloatArray:
-        """U's increase, by level."""
-        lo = int(np.searchsorted(self.times, candidate.start_s, side="right")) - 1
-        hi = int(np.searchsorted(self.times, candidate.end_s, side="left"))
-        begin = np.maximum(self.times[lo:hi], candidate.start_s)
-        width = np.minimum(self.times[lo + 1 : hi + 1], candidate.end_s) - begin
-        nodes, rises = self._differences(candidate.footprint, slice(lo, hi))
-        component = self.utilisation.component[nodes]
-        counted = component >= 0
-        whole = (width @ rises)[counted]
-        found: FloatArray = np.bincount(
-            component[counted], whole, minlength=len(self.utilisation.levels)
-        ).astype(np.float64)
-        return found
-
-    def _differences(self, footprint: Footprint, rows: slice) -> tuple[IntArray, FloatArray]:
-        """The touched nodes, and by how much the DRU of each rises; shape (rows, nodes)."""
-        servers, counts = _servers(self.utilisation.datacentre, footprint)
-        extra = self._extra_uplink(footprint)
-        taken = self.slots[rows, np.searchsorted(self.nodes, servers)]
-        more = taken + counts / self.utilisation.slots[servers]
-        nodes, rises = servers, self._rise(rows, servers, more, extra)
-        layers = self.utilisation.datacentre.layers
-        for layer, count in zip(layers, self.utilisation.children, strict=True):
-            below, edge = edges_up(layer, nodes)
-            if not len(edge):
-                continue
-            # Edges stand by switch: those of one switch are neighbours once sorted.
-            order = np.argsort(edge)
-            below, owner = below[order], layer.owner[edge[order]]
-            first = np.flatnonzero(np.diff(owner, prepend=-1))
-            switches = layer.switches[owner[first]]
-            grown = np.add.reduceat(rises[:, below] / count[owner], first, axis=1)
-            more = self.mean[rows, np.searchsorted(self.nodes, switches)] + grown
-            nodes = np.concatenate((nodes, switches))
-            rises = np.hstack((rises, self._rise(rows, switches, more, extra)))
-        return nodes, rises
-
-    def _rise(
-        self, rows: slice, nodes: IntArray, first: FloatArray, extra: FloatArray
-    ) -> FloatArray:
-        """max(first, uplink + extra) over what the nodes' DRU was."""
-        at = np.searchsorted(self.nodes, nodes)
-        risen: FloatArray = np.maximum(first, self.uplink[rows, at] + extra[nodes])
-        return risen - self.dru[rows, at]
-
-    def _extra_uplink(self, footprint: Footprint) -> FloatArray:
-        """By how much the utilisation of every node's uplinks rises."""
-        dc = self.utilisation.datacentre
-        at_link = footprint.objects >= dc.n_servers
-        lower = dc.link_lower[footprint.objects[at_link] - dc.n_servers]
-        more = np.bincount(lower, footprint.amounts[at_link], minlength=dc.n_nodes)
-        return more / self.utilisation.uplink_bps
+    point: IntArray
+    above: IntArray
+    below: IntArray
+    at: IntArray
+    risen: FloatArray
 
 
-def _row(
-    utilisation: Utilisation, used: IntArray, servers: IntArray, nodes: IntArray
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    slots, uplink = utilisation.own(used)
-    dru, mean = utilisation.nodes(used)
-    return slots[servers], uplink[nodes], dru[nodes], mean[nodes]
+def _increase(
+    nodes: Nodes, pieces: Pieces, points: Points, point: int, reach: _Reach, out: FloatArray
+) -> None:
+    """One point's differences, from its servers up."""
+    lo, hi = points.offset[point], points.offset[point] + points.width[point]
+    above, below, parent = reach.above, reach.below, nodes.parent[points.tree[point]]
+    n_above = 0
+    for k in range(lo, hi):
+        n_above = _reached(nodes, points.servers[k], point, reach, n_above)
+        node = parent[points.servers[k]]
+        while node >= 0 and nodes.component[node] >= 0:
+            below[node] += points.counts[k]
+            node = parent[node]
+    j = 0
+    while j < n_above:
+        n_above = _reached(nodes, above[j], point, reach, n_above)
+        j += 1
+    for k in range(lo, hi):
+        server, count = points.servers[k], points.counts[k]
+        _rise(nodes, pieces, points, point, server, count, count, reach, out)
+    # Children stand before their parents: by level, for servers may differ in depth.
+    for level in range(1, nodes.n_levels):
+        for k in range(n_above):
+            if nodes.level[above[k]] == level:
+                _rise(nodes, pieces, points, point, above[k], below[above[k]], 0, reach, out)
+    for k in range(n_above):
+        below[above[k]] = 0
 
 
-def _servers(datacentre: DataCentre, footprint: Footprint) -> tuple[IntArray, IntArray]:
-    """The servers of a footprint and how many slots it takes there."""
-    at_server = footprint.objects < datacentre.n_servers
-    return footprint.objects[at_server], footprint.amounts[at_server]
+def _reached(nodes: Nodes, node: int, point: int, reach: _Reach, n_above: int) -> int:
+    """Lists a node's parents where they are not yet; how many are listed then."""
+    for e in range(nodes.above_start[node], nodes.above_start[node + 1]):
+        switch = nodes.above[e]
+        if nodes.component[switch] >= 0 and reach.point[switch] != point:
+            reach.point[switch] = point
+            reach.above[n_above] = switch
+            n_above += 1
+    return n_above
+
+
+def _rise(
+    nodes: Nodes, pieces: Pieces, points: Points, point: int, node: int, vms: int,
+    slots: int, reach: _Reach, out: FloatArray,
+) -> None:  # fmt: skip
+    """A node's own differences: summed into ``out``, and passed on to its parents' pieces."""
+    times, inner, carried, risen = pieces.time, pieces.inner, pieces.carried, reach.risen
+    per_inner, per_uplink = nodes.per_inner[node], nodes.per_uplink[node]
+    begin, end, at = points.begin[point], points.end[point], reach.at
+    more = min(vms, points.n_vms[point] - vms) * points.rate[point]
+    first_up, last_up = nodes.above_start[node], nodes.above_start[node + 1]
+    last = pieces.first[node + 1]
+    for e in range(first_up, last_up):
+        at[e - first_up] = _piece_at(pieces, nodes.above[e], begin)
+    total = 0.0
+    for k in range(_piece_at(pieces, node, begin), last):
+        if times[k] >= end:
+            break
+        until = min(times[k + 1], end) if k + 1 < last else end
+        old = max(inner[k] * per_inner, carried[k] * per_uplink)
+        added = float(slots) if slots > 0 else risen[k]
+        risen[k] = 0.0
+        new = max((inner[k] + added) * per_inner, (carried[k] + more) * per_uplink)
+        total += (new - old) * (until - max(times[k], begin))
+        for e in range(first_up, last_up):
+            # Roots count for nothing and have no pieces.
+            up, up_last = at[e - first_up], pieces.first[nodes.above[e] + 1]
+            while up < up_last and times[up] < until:
+                risen[up] += new - old
+                up += 1
+            at[e - first_up] = up
+    out[nodes.component[node]] += total
+
+
+def _piece_at(pieces: Pieces, node: int, at_s: float) -> int:
+    """The piece of ``node`` that holds ``at_s``, or its first."""
+    lo, hi = int(pieces.first[node]), int(pieces.first[node + 1])
+    while hi - lo > 1:
+        middle = (lo + hi) // 2
+        if pieces.time[middle] <= at_s:
+            lo = middle
+        else:
+            hi = middle
+    return lo
+
+
+INCREASES = LazyLoop(increases_loop)

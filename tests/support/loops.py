@@ -11,7 +11,7 @@ import pytest
 from testbed.reservation.maxmin import FILL, FloatArray
 from testbed.reservation.timeline import LEAST, SWEEP
 from testbed.schedulers.dcloud_search import PLACE
-from testbed.schedulers.tree_dru import INCREASES
+from testbed.schedulers.dru import INCREASES
 from topologies.datacentre import IntArray
 
 BOTH_FORMS = pytest.mark.parametrize("machine_code", [False, True])

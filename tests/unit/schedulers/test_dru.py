@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from testbed.embedding.placement import Placement
 from testbed.reservation.ledger import Ledger, OverCommit, footprint
 from testbed.schedulers.dru import Candidate, Utilisation, increases, less
-from tests.support.full_dru import integral
+from tests.support.full_dru import integral, node_dru
+from tests.support.loops import BOTH_FORMS, loops
 from topologies.custom import custom
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
@@ -29,12 +30,12 @@ FIG1_INSIDE = tree([2, 2, 6], [4 * GIGA, 4 * GIGA, GIGA], 4)
 
 def one_each(dc: DataCentre) -> Candidate:
     spread = Placement(dc.trees[0].root, tuple((s, 1) for s in range(6)))
-    return Candidate(footprint(dc, spread, GIGA), 0.0, THETA)
+    return Candidate(spread, GIGA, 0.0, THETA)
 
 
 def packed(dc: DataCentre) -> Candidate:
     together = Placement(dc.trees[0].root, ((0, 4), (1, 2)))
-    return Candidate(footprint(dc, together, GIGA // 2), 0.0, 2 * THETA)
+    return Candidate(together, GIGA // 2, 0.0, 2 * THETA)
 
 
 @pytest.mark.parametrize("dc", [FIG1, FIG1_INSIDE], ids=["alone", "inside"])
@@ -44,8 +45,9 @@ def test_figure_1(dc: DataCentre) -> None:
 
     def dru_integrated(candidate: Candidate) -> np.ndarray:
         used = np.zeros(dc.n_servers + dc.n_links, dtype=np.int64)
-        used[candidate.footprint.objects] += candidate.footprint.amounts
-        return utilisation.nodes(used)[0] * (candidate.end_s - candidate.start_s)
+        taken = footprint(dc, candidate.placement, candidate.rate_bps)
+        used[taken.objects] += taken.amounts
+        return node_dru(utilisation, used)[0] * (candidate.end_s - candidate.start_s)
 
     spread, together = dru_integrated(one_each(dc)), dru_integrated(packed(dc))
     assert spread[:6].tolist() == [THETA] * 6
@@ -63,8 +65,8 @@ def test_the_maximum_comes_before_the_integral() -> None:
     # A server whose slots are full in one half of the time and whose link is in the other.
     dc = tree([2], 100, 4)
     root = dc.trees[0].root
-    slots_full = Candidate(footprint(dc, Placement(root, ((0, 4),)), 0), 0.0, 1.0)
-    link_full = Candidate(footprint(dc, Placement(root, ((0, 1), (1, 1))), 100), 1.0, 2.0)
+    slots_full = Candidate(Placement(root, ((0, 4),)), 0, 0.0, 1.0)
+    link_full = Candidate(Placement(root, ((0, 1), (1, 1))), 100, 1.0, 2.0)
     total = integral(Utilisation(dc), [slots_full, link_full], 0.0, 2.0)
     assert total.tolist() == [1.0 + 2.0]  # not max(4/4 + 1/4, 0 + 1) = 1.25 for server 0
 
@@ -144,9 +146,7 @@ def histories(draw: st.DrawFn, name: str) -> tuple[Ledger, list[Candidate], list
     )
     for k, (root, counts, rate, start, length, keep) in enumerate(drawn):
         placement = Placement(dc.trees[root].root, tuple((s, m) for s, m in enumerate(counts) if m))
-        candidate = Candidate(
-            footprint(dc, placement, rate), float(start), float(start) + length * 0.7
-        )
+        candidate = Candidate(placement, rate, float(start), float(start) + length * 0.7)
         try:
             ledger.reserve(f"j{k}", placement, rate, candidate.start_s, candidate.end_s)
         except OverCommit:
@@ -160,14 +160,18 @@ def histories(draw: st.DrawFn, name: str) -> tuple[Ledger, list[Candidate], list
     return ledger, held, fits
 
 
+@BOTH_FORMS
 @pytest.mark.parametrize("name", CENTRES)
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
-def test_differences_equal_full_integration(name: str, data: st.DataObject) -> None:
+def test_differences_equal_full_integration(
+    name: str, data: st.DataObject, *, machine_code: bool
+) -> None:
     ledger, held, candidates = data.draw(histories(name))
     utilisation = Utilisation(CENTRES[name])
     ledger.timeline.seek(0.0)
-    found = increases(utilisation, ledger.timeline, candidates)
+    with loops(machine_code=machine_code):
+        found = increases(utilisation, ledger.timeline, candidates)
     end_s = 20.0
     before = integral(utilisation, held, 0.0, end_s)
     for row, candidate in zip(found, candidates, strict=True):
@@ -182,7 +186,7 @@ def test_an_open_ended_reservation_beside_it_does_no_harm() -> None:
     root = dc.trees[0].root
     ledger.reserve("service", Placement(root, ((0, 1), (1, 1))), 5, 0.0, None)
     ledger.timeline.seek(1.0)
-    candidate = Candidate(footprint(dc, Placement(root, ((0, 1), (1, 1))), 5), 1.0, 3.0)
+    candidate = Candidate(Placement(root, ((0, 1), (1, 1))), 5, 1.0, 3.0)
     (row,) = increases(Utilisation(dc), ledger.timeline, [candidate])
     assert np.all(np.isfinite(row))
     # Servers 0 and 1: from 5/10 to 10/10, for two seconds each.

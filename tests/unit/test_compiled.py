@@ -1,0 +1,80 @@
+"""Loops run as Python until they are long, then as machine code of all that they call."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import testbed
+from testbed.compiled import LazyLoop
+
+
+def _doubled(number: int) -> int:
+    return 2 * number
+
+
+def _twice(number: int) -> int:
+    return _doubled(_doubled(number))
+
+
+def quadrupled(number: int) -> int:
+    """A loop with parts, one of which calls another."""
+    return _twice(number)
+
+
+def test_a_short_loop_is_python_and_a_long_one_machine_code() -> None:
+    loop = LazyLoop(quadrupled)
+    assert loop(loop.patience, 5) == 20
+    assert "machine_code" not in vars(loop)
+    assert loop(1, 6) == 24
+    assert vars(loop)["machine_code"].py_func is not quadrupled
+    assert _twice.__globals__["_doubled"] is _doubled  # the module keeps Python's functions
+
+
+def test_importing_all_policies_does_not_import_numba() -> None:
+    asked = "import sys, testbed.schedulers.registry as r; r.known_policies(); print(*sys.modules)"
+    shown = subprocess.run(
+        [sys.executable, "-c", asked], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "testbed.schedulers.dcloud_search" in shown.stdout.split()
+    assert "numba" not in shown.stdout.split()
+
+
+LARGE = """\
+name: large
+topology: {kind: tree, fanout: [10, 10, 20], links: [50 Gbit/s, 5 Gbit/s, 1 Gbit/s],
+  slots_per_server: 4}
+policies: [dcloud, vc, bl, ps-p, jsa]
+workload: {kind: poisson, hours: 0.2}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_nothing_is_compiled_after_precompile(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    (tmp_path / "large.yaml").write_text(LARGE, encoding="utf-8")
+
+    def call(*arguments: str) -> str:
+        shown = subprocess.run(
+            [sys.executable, "-m", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=True,
+            cwd=Path(testbed.__path__[0]).parent,
+            env={**os.environ, "NUMBA_CACHE_DIR": str(kept)},
+        )
+        return shown.stderr
+
+    assert "compiling inner loops 3/3" in call("testbed.runs.precompile")
+    before = sorted(path.name for path in kept.rglob("*.nbc"))
+    assert len(before) == 5
+    large = str(tmp_path / "large.yaml")
+    told = call("testbed.cli.main", "simulate", large, "--out", str(tmp_path), "--json")
+    assert "compiling" not in told
+    assert sorted(path.name for path in kept.rglob("*.nbc")) == before
