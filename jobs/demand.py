@@ -36,7 +36,7 @@ class Profiled(Protocol):
 
     @property
     def true_s(self) -> float:
-        """What the job really needs at ``bandwidth_bps``."""
+        """The running time that the job really needs at ``bandwidth_bps``."""
 
 
 def scaled_duration_s(duration_s: float, bandwidth_bps: float, granted_bps: float) -> float:

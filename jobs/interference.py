@@ -1,24 +1,28 @@
-"""How two VMs on a node hinder each other: CMBF's figures (Sections 3 and 5.1), or others.
+"""Interference of two VMs on a node: CMBF's parameters (Sections 3 and 5.1), or others.
 
-Drawn once per process, from streams named after the job: the same whoever schedules.
+Generated once per process, from streams named after the job: the same whoever schedules.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jobs.request import JobRequest
 from jobs.workload.distributions import stream
+
+if TYPE_CHECKING:
+    from jobs.request import JobRequest
 
 
 @dataclass(frozen=True)
 class Interference:
-    """The published figures. ``eff`` of several processes is a normal law, truncated.
+    """The published parameters. ``eff`` of several processes is a truncated normal distribution.
 
-    ``loss_max``: the most that a process in front loses, uniformly from 0; ``eff``: how well one
-    behind uses the CPU that it gets; ``idle_min``: the least that the foreground leaves of a CPU.
+    ``loss_max``: the most that a foreground process loses, uniformly from 0; ``eff``: how well one
+    in the background uses the CPU that it gets; ``idle_min``: the least that the foreground leaves
+    of a CPU.
     """
 
     loss_max: float = 0.037
@@ -29,17 +33,17 @@ class Interference:
     idle_min: float = 0.04
 
     def losses(self, job: JobRequest, seed: int) -> list[float]:
-        """What each process loses in front of a background VM."""
-        drawn = stream(seed, "foreground loss", job.id).uniform(0.0, self.loss_max, job.n_vms)
-        return [float(x) for x in drawn]
+        """Loss of each process beside a background VM."""
+        values = stream(seed, "foreground loss", job.id).uniform(0.0, self.loss_max, job.n_vms)
+        return [float(x) for x in values]
 
     def effs(self, job: JobRequest, seed: int) -> list[float]:
-        """How well each process uses what CPU it gets behind another VM."""
+        """Efficiency of each process with the CPU that it gets in the background."""
         rng = stream(seed, "background efficiency", job.id)
         if job.n_vms == 1:
             return [float(rng.uniform(*self.eff_single))]
         low, high = self.eff_range
-        drawn = rng.normal(self.eff_mean, self.eff_sigma, job.n_vms)
-        while np.any(outside := (drawn < low) | (drawn > high)):
-            drawn[outside] = rng.normal(self.eff_mean, self.eff_sigma, int(outside.sum()))
-        return [float(x) for x in drawn]
+        values = rng.normal(self.eff_mean, self.eff_sigma, job.n_vms)
+        while np.any(outside := (values < low) | (values > high)):
+            values[outside] = rng.normal(self.eff_mean, self.eff_sigma, int(outside.sum()))
+        return [float(x) for x in values]

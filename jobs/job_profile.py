@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 RATIOS = tuple(step / 5 for step in range(1, 11))
-"""The published ladder: 0.2, 0.4 … 2.0 times the measured bandwidth B̄ (JSA, Section V.A)."""
+"""The published sweep: 0.2, 0.4 … 2.0 times the measured bandwidth B̄ (JSA, Section V.A)."""
 
 STEP = 0.2
 STEEPEST = 0.2
@@ -64,7 +64,7 @@ _NOT_FASTER = (
 
 
 def objections(options: Sequence[tuple[float, float]]) -> list[tuple[int, str]]:
-    """What is wrong with options, each with the number of the option it concerns (from 0)."""
+    """Objections to options, each with the number of the option it concerns (from 0)."""
     if not options:
         return [(0, "a profile needs at least one option")]
     out = []
@@ -107,21 +107,21 @@ def linear_profile(
 def measured_profile(
     measured: Sequence[tuple[int, float]], tolerance: float = 0.02
 ) -> tuple[Profile, int]:
-    """A profile from times measured at a ladder of bandwidths, and its no-elongation threshold.
+    """A profile from times measured in a bandwidth sweep, and its no-elongation threshold.
 
     The threshold is the least bandwidth from which on no measured time is longer by more than
     ``tolerance`` than the shortest of all (docs/decisions/32). Below it, an option that is not
     slower than a larger one is noise, and left out.
     """
-    ladder = sorted(measured)
-    if not ladder:
+    points = sorted(measured)
+    if not points:
         raise ValueError("nothing was measured")
-    shortest_s = min(time_s for _, time_s in ladder)
-    top = len(ladder) - 1
-    while top and ladder[top - 1][1] <= shortest_s * (1.0 + tolerance):
+    shortest_s = min(time_s for _, time_s in points)
+    top = len(points) - 1
+    while top and points[top - 1][1] <= shortest_s * (1.0 + tolerance):
         top -= 1
-    kept = [ladder[top]]
-    for bandwidth_bps, time_s in reversed(ladder[:top]):
+    kept = [points[top]]
+    for bandwidth_bps, time_s in reversed(points[:top]):
         if time_s > kept[-1][1] and bandwidth_bps < kept[-1][0]:
             kept.append((bandwidth_bps, time_s))
-    return Profile(tuple(reversed(kept))), ladder[top][0]
+    return Profile(tuple(reversed(kept))), points[top][0]

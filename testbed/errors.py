@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class TestbedError(Exception):
-    """What went wrong in one sentence, and the hint."""
+    """An error in one sentence, and the hint."""
 
     exit_code = 4
     __test__ = False

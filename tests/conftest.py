@@ -1,4 +1,4 @@
-"""What every test relies on: tiers by folder, feature probes, names of its own, no left-overs.
+"""Common ground of all tests: tiers by folder, feature probes, names of its own, no left-overs.
 
 A test's folder is its tier. ``tests/unit`` needs nothing; ``tests/netns`` needs root and network
 namespaces; ``tests/emu`` needs Open vSwitch beside them. What the machine lacks is found out by
@@ -155,7 +155,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(reason)
 
 
-# The live world is one per machine: two test sessions take turns. The lock is taken outside the
+# The live network is one per machine: two test sessions take turns. The lock is taken outside the
 # test's own time limit (hence a wrapper around everything) and held until the process ends, as
 # fixtures may keep a network up from one emu test to the next.
 _held: list[int] = []
@@ -174,7 +174,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def left_behind(prefix: str) -> list[str]:
-    """What on this machine still bears ``prefix``: namespaces, links, bridges, cgroups."""
+    """Everything here that still bears ``prefix``: namespaces, links, bridges, cgroups."""
     found = []
     for kind, folder in (("namespace", "/run/netns"), ("link", "/sys/class/net")):
         with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""What the engine needs of a backend: the simulator, the live network, or a script in a test."""
+"""Protocol between the engine and a backend: simulator, live network, or a script in a test."""
 
 from __future__ import annotations
 

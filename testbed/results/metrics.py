@@ -1,6 +1,6 @@
 """Metrics of a run, from its events in one pass: a row a job, and the summary of all.
 
-Memory grows with jobs, not with events. Metrics are defined in ``docs/run-folder.md``; the audit
+Memory grows with jobs, not with events. ``docs/runs-and-fidelity.md`` defines them; the audit
 computes the main ones again by itself.
 """
 

@@ -2,7 +2,7 @@
 
 A live run's links are sampled while it runs (``link_sample``). A simulated run sends nothing; there
 the run is cut into equal intervals and each row holds the mean reservation over one of them.
-Every metric is defined in ``docs/run-folder.md``.
+Every metric is defined in ``docs/runs-and-fidelity.md``.
 """
 
 from __future__ import annotations

@@ -298,7 +298,7 @@ class SimulatedBackend:
     def _plan(self, job: _SimJob) -> None:
         """Plans a job's end at its present rate; independent flows have theirs recomputed."""
         job.epoch += 1
-        if self._flow_by_flow(job):
+        if job.best_effort and self._flow_by_flow(job):
             return
         begin_s = job.since_s if job.since_s > job.idle_until_s else job.idle_until_s
         request = job.request

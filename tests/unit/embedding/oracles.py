@@ -1,4 +1,4 @@
-"""What embedders are compared with: all placements of tiny trees, and CP-SAT on larger ones.
+"""Oracles of the embedders: all placements of tiny trees, and CP-SAT on larger ones.
 
 Both speak of the least reserved bandwidth in bit/s over all directed links and all trees, or None
 where no placement fits. They know the data centre's plain arrays and the hose model alone.
@@ -46,7 +46,7 @@ def reserved_bps(tree: Tree, counts: dict[int, int], n_vms: int, rate_bps: int) 
 
 
 def cost_of(datacentre: DataCentre, placement: Placement, rate_bps: int) -> int:
-    """What a placement reserves, both directions of all links."""
+    """Bandwidth that a placement reserves, both directions of all links."""
     (pinned,) = (tree for tree in datacentre.trees if tree.root == placement.root)
     n_vms = sum(count for _, count in placement.vms_on)
     return 2 * sum(reserved_bps(pinned, dict(placement.vms_on), n_vms, rate_bps).values())

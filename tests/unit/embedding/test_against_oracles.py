@@ -38,7 +38,7 @@ def sound(case: Case, answer: object) -> Placement | None:
 
 
 def compare(case: Case, least: int | None) -> bool:
-    """Whether it is feasible; every embedder must say so, and exact must be the best."""
+    """True where it is feasible; every embedder must say so, and exact must be the best."""
     arguments = (case.datacentre, case.residual, case.n_vms, case.rate_bps)
     greedy = sound(case, Oktopus().embed(*arguments))
     best = sound(case, Exact().embed(*arguments))
@@ -59,7 +59,7 @@ def test_against_every_placement_of_tiny_data_centres(batch: int) -> None:
     for _ in range(TINY):
         case = tiny_case(rng)
         feasible += compare(case, brute_force(case))
-    # Both answers must have been there to be compared.
+    # Both found must have been there to be compared.
     assert TINY * 0.1 < feasible < TINY * 0.9
 
 
@@ -75,13 +75,13 @@ def test_against_cp_sat(batch: int) -> None:
 
 def test_the_oracles_agree() -> None:
     rng = random.Random("oracles")
-    answers = []
+    found = []
     for _ in range(40):
         case = tiny_case(rng)
-        answers.append(brute_force(case))
-        assert cp_sat(case) == answers[-1]
-    assert None in answers
-    assert any(answers)
+        found.append(brute_force(case))
+        assert cp_sat(case) == found[-1]
+    assert None in found
+    assert any(found)
 
 
 def test_uneven_trees_do_go_through_the_table() -> None:

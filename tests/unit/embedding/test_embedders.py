@@ -1,4 +1,4 @@
-"""What holds for every embedder, and the papers' own examples."""
+"""Properties of every embedder, and the papers' own examples."""
 
 import random
 
@@ -38,7 +38,7 @@ def embed(embedder: Embedder, case: Case) -> Placement | Refusal:
 
 
 def without(dc: DataCentre, residual: Residual, placement: Placement, rate_bps: int) -> Residual:
-    """What is left after a placement."""
+    """The residual after a placement."""
     slots, bps = residual.free_slots.copy(), residual.free_bps.copy()
     for server, count in placement.vms_on:
         slots[server] -= count

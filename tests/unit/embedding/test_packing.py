@@ -41,7 +41,7 @@ seeds = st.integers(0, 2**32)
 
 
 def take(dc: DataCentre, residual: Residual, placement: Placement, rate_bps: int) -> Residual:
-    """What is left after a placement."""
+    """The residual after a placement."""
     slots, bps = residual.free_slots.copy(), residual.free_bps.copy()
     for server, count in placement.vms_on:
         slots[server] -= count
@@ -255,10 +255,10 @@ def test_scaling_all_bandwidths_changes_nothing(embedder: Embedder, seed: int, f
 def test_nothing_that_is_handed_in_is_changed(embedder: Embedder) -> None:
     case = tiny_case(random.Random(5))
     slots, bps = case.residual.free_slots.copy(), case.residual.free_bps.copy()
-    answers = [
+    found = [
         embedder.embed(case.datacentre, case.residual, case.n_vms, case.rate_bps) for _ in range(2)
     ]
-    assert answers[0] == answers[1]
+    assert found[0] == found[1]
     assert np.array_equal(case.residual.free_slots, slots)
     assert np.array_equal(case.residual.free_bps, bps)
 
@@ -295,10 +295,10 @@ def test_flat_clusters_know_no_bandwidth(embedder: Embedder) -> None:
 @every_embedder
 def test_reasons_name_what_binds(embedder: Embedder) -> None:
     dc = tree([4, 2, 2], GBIT, 2)
-    answers = [
+    found = [
         embedder.embed(dc, empty_residual(dc), n, rate) for n, rate in ((40, 1), (8, 600 * MBIT))
     ]
-    assert answers == [
+    assert found == [
         Refusal("not enough slots: 40 asked, 32 free"),
         Refusal("aggregation 0 -> core 0: 1.20 Gbit/s asked, 1 Gbit/s free"),
     ]

@@ -123,7 +123,7 @@ def test_report_prints_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_run_that_lacks_a_line_has_a_report_that_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], event: str, many: bool
 ) -> None:
-    """What was never submitted is not drawn, be it a job of few or one of many."""
+    """A job that was never submitted is not drawn, be it one of few or of many."""
     stream = sample.simulated(70) if many else sample.preempting()
     folder, _ = write_run(tmp_path, stream)
     mutate(folder.path, lambda records: records.remove(one(records, event)))

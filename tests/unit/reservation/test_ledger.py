@@ -1,4 +1,4 @@
-"""The ledger against a plain slow twin, and the promises its users rely on."""
+"""The ledger against a plain slow twin, and the invariants its users rely on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a few objects have free, by their own intervals, is what a sweep over time says."""
+"""Free capacity of a few objects, by their own intervals, equals that of a sweep over time."""
 
 from __future__ import annotations
 

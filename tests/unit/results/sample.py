@@ -1,4 +1,4 @@
-"""Runs as a live or a simulated world would have written them, made by hand for tests.
+"""Runs as a live or a simulated backend would have written them, made by hand for tests.
 
 ``main_example`` is DCloud's Fig. 10: two applications at five bandwidths on 16 servers. All
 arithmetic here is the tests' own.

@@ -408,13 +408,13 @@ def test_lies_about_one_job_leave_other_checks_alone(tmp_path: Path) -> None:
 # -------------------------------------------------------------------------- two tiers of nodes
 
 
-def start_in_front(r: list[Record]) -> None:
+def start_in_the_foreground(r: list[Record]) -> None:
     for name in ("job_reserved", "job_started"):
         one(r, name, "behind")["tier"] = "foreground"
     r.remove(one(r, "job_tier_switched", "behind"))
 
 
-def comes_to_the_front_too_soon(r: list[Record]) -> None:
+def is_moved_up_too_soon(r: list[Record]) -> None:
     one(r, "job_tier_switched", "behind")["t"] = 20.0
     r.sort(key=lambda record: record["t"])
 
@@ -432,8 +432,8 @@ def waits_while_it_runs(r: list[Record]) -> None:
 @pytest.mark.parametrize(
     ("lie", "check", "words"),
     [
-        (start_in_front, "slots", "2 VMs run on server 0, which has 1 slots"),
-        (comes_to_the_front_too_soon, "slots", "2 VMs are booked on server 0"),
+        (start_in_the_foreground, "slots", "2 VMs run on server 0, which has 1 slots"),
+        (is_moved_up_too_soon, "slots", "2 VMs are booked on server 0"),
         (third_behind, "slots", "2 VMs run in the background of server 0"),
         (waits_while_it_runs, "lives", "job_waits of behind, which is running"),
     ],

@@ -411,7 +411,7 @@ EXPECTATIONS = st.builds(
 
 
 def best_effort() -> list[events.Event]:
-    """One job, started without a promise."""
+    """One job, started without an estimate."""
     topology = sample.tree((2,), slots=2)
     root = topology["trees"][0]["root"]
     return [

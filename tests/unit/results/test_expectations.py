@@ -29,7 +29,7 @@ def row(ratio: float | None, granted: int = 300, **changed: object) -> JobRow:
     return replace(base, **changed)  # type: ignore[arg-type]
 
 
-def answers(expect: Expectation, *rows: JobRow, fidelity: Fidelity = OK) -> list[str]:
+def verdicts_of(expect: Expectation, *rows: JobRow, fidelity: Fidelity = OK) -> list[str]:
     return [verdict.verdict for verdict in evaluate(expect, rows, fidelity).rows]
 
 
@@ -38,17 +38,17 @@ def answers(expect: Expectation, *rows: JobRow, fidelity: Fidelity = OK) -> list
     [(0.9799, "outside"), (0.98, "ok"), (1.0, "ok"), (1.01, "ok"), (1.0101, "outside")],
 )
 def test_the_band_is_closed(ratio: float, answer: str) -> None:
-    assert answers(Expectation(Band(0.98, 1.01)), row(ratio)) == [answer]
+    assert verdicts_of(Expectation(Band(0.98, 1.01)), row(ratio)) == [answer]
 
 
 def test_half_open_bands() -> None:
-    assert answers(Expectation(Band(None, 1.01)), row(0.1), row(1.02)) == ["ok", "outside"]
-    assert answers(Expectation(Band(0.98)), row(0.1), row(9.0)) == ["outside", "ok"]
+    assert verdicts_of(Expectation(Band(None, 1.01)), row(0.1), row(1.02)) == ["ok", "outside"]
+    assert verdicts_of(Expectation(Band(0.98)), row(0.1), row(9.0)) == ["outside", "ok"]
 
 
 def test_an_applications_band_takes_the_place_of_the_global_one() -> None:
     expect = Expectation(Band(0.98, 1.01), {"sort": ApplicationExpectation(Band(0.4, 0.6))})
-    assert answers(expect, row(0.5), row(0.99), row(0.99, application="index")) == [
+    assert verdicts_of(expect, row(0.5), row(0.99), row(0.99, application="index")) == [
         "ok",
         "outside",
         "ok",
@@ -61,13 +61,13 @@ def test_an_applications_band_takes_the_place_of_the_global_one() -> None:
 )
 def test_scaled_down_below(ratio: float, granted: int, answer: str) -> None:
     own = ApplicationExpectation(Band(None, 1.01), scaled_down_below=0.9)
-    assert answers(Expectation(applications={"sort": own}), row(ratio, granted)) == [answer]
+    assert verdicts_of(Expectation(applications={"sort": own}), row(ratio, granted)) == [answer]
 
 
 def test_scaled_down_below_alone_says_nothing_of_full_bandwidth() -> None:
     own = ApplicationExpectation(scaled_down_below=0.9)
     expect = Expectation(applications={"sort": own})
-    assert answers(expect, row(1.5, 750), row(0.5)) == ["open", "ok"]
+    assert verdicts_of(expect, row(1.5, 750), row(0.5)) == ["open", "ok"]
 
 
 def test_silence_proves_nothing() -> None:
@@ -90,7 +90,7 @@ def test_silence_proves_nothing() -> None:
 )
 def test_a_rejected_job(expect: Expectation, policy: str, answer: str) -> None:
     rejected = row(None, outcome="rejected", reason="no room", policy=policy, granted_bps=None)
-    assert answers(expect, row(0.985), rejected)[1] == answer
+    assert verdicts_of(expect, row(0.985), rejected)[1] == answer
 
 
 def test_a_band_that_judged_nobody_is_not_met() -> None:
@@ -145,12 +145,12 @@ def test_json_there_and_back() -> None:
 def test_best_effort_jobs_were_promised_nothing() -> None:
     expect = Expectation(Band(None, 1.12))
     best_effort = row(None, granted=0, estimate_s=None, start_s=1.0, policy="bl")
-    assert answers(expect, best_effort) == ["open"]
+    assert verdicts_of(expect, best_effort) == ["open"]
     assert evaluate(expect, [best_effort], OK).met
-    assert answers(expect, best_effort, row(1.3)) == ["open", "outside"]
+    assert verdicts_of(expect, best_effort, row(1.3)) == ["open", "outside"]
 
 
 def test_best_effort_is_no_excuse_where_the_application_is_named() -> None:
     expect = Expectation(None, {"sort": ApplicationExpectation(Band(None, 1.12))})
     best_effort = row(None, granted=0, estimate_s=None, start_s=1.0, policy="bl")
-    assert answers(expect, best_effort) == ["outside"]
+    assert verdicts_of(expect, best_effort) == ["outside"]

@@ -1,4 +1,4 @@
-"""A ladder's runs as a profile: medians, the threshold, and what is message of it."""
+"""A bandwidth sweep's runs as a profile: medians, the threshold, and the messages."""
 
 from __future__ import annotations
 
@@ -115,24 +115,24 @@ def row(
     )  # fmt: skip
 
 
-LADDER = BandwidthSweep("app", (100, 200), 2, 0.02)
+SWEEP = BandwidthSweep("app", (100, 200), 2, 0.02)
 ROWS = [row("a", 200, 4.0), row("b", 100, 8.0), row("c", 200, 4.2), row("d", 100, 8.2)]
 
 
 def test_rows_of_other_applications_are_none_of_its() -> None:
     other = replace(row("e", 100, 99.0), application="other")
-    found = sweep_of_rows(LADDER, [*ROWS, other])
+    found = sweep_of_rows(SWEEP, [*ROWS, other])
     assert [point.times_s for point in found.points] == [(8.0, 8.2), (4.0, 4.2)]
     assert [point.model_s for point in found.points] == [4.0, 4.0]
-    command = sweep_of_rows(replace(LADDER, modelled=False), ROWS)
+    command = sweep_of_rows(replace(SWEEP, modelled=False), ROWS)
     assert [point.model_s for point in command.points] == [None, None]
 
 
 def test_a_run_that_did_not_finish_leaves_no_profile_and_says_why() -> None:
     with pytest.raises(RunFailed, match="no profile: d killed: VM 0: gone"):
-        sweep_of_rows(LADDER, [*ROWS[:3], row("d", 100, None, "killed")])
+        sweep_of_rows(SWEEP, [*ROWS[:3], row("d", 100, None, "killed")])
     with pytest.raises(RunFailed, match="1 were never started"):
-        sweep_of_rows(LADDER, ROWS[:3])
+        sweep_of_rows(SWEEP, ROWS[:3])
 
 
 def test_the_picture_says_in_words_what_it_shows() -> None:

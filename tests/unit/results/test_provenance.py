@@ -120,7 +120,7 @@ def test_no_work_tree_is_null(tmp_path: Path) -> None:
 
 
 def identity(path: Path) -> tuple[int, ...]:
-    """Who has it and when it was written; reading it may change the time of access."""
+    """Owner and time of writing; reading it may change the time of access."""
     stat = path.stat()
     return stat.st_ino, stat.st_uid, stat.st_gid, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 

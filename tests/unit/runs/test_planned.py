@@ -1,4 +1,4 @@
-"""What a run would install, of runs that preempt, migrate and book ahead."""
+"""The text a run would install, of runs that preempt, migrate and book ahead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_job_that_goes_on_elsewhere_is_a_tenant_once_more() -> None:
     experiment = load_experiment(EXAMPLES / "cmbf-fig1.yaml")
     plan = planned(experiment, experiment.policies[0])
     assert [tenant.job_id for tenant in plan.tenants] == ["J1", "J2", "J5", "J6", "J4", "J5", "J3"]
-    # J4 comes while J5's VMs stand still in their namespaces; J5 goes on in J2's.
+    # J4 comes while J5's VMs stand still in their namespaces; J5 continues in J2's.
     assert plan.tenants[4].summary.endswith("in hn-s1v0, hn-s2v0, hn-s3v1, hn-s4v1")
     assert plan.tenants[5].summary.endswith("in hn-s1v0, hn-s2v0")
 

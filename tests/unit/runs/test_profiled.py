@@ -1,4 +1,4 @@
-"""A ladder from file to profile and back into a job, simulated; what the verb refuses."""
+"""A bandwidth sweep from file to profile and back into a job, simulated; what the verb refuses."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def simulated(path: Path) -> tuple[Experiment, RunRecord]:
 
 @dataclass(frozen=True)
 class Climbed:
-    """One ladder, simulated and made a profile; ``target`` is what ``--to`` would name."""
+    """One bandwidth sweep, simulated and made a profile; ``target`` is what ``--to`` would name."""
 
     experiment: Experiment
     found: Profiled

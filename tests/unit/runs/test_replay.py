@@ -155,14 +155,14 @@ def test_each_policy_is_replayed_from_its_own_folder(
     assert "holds no run of the policy vc" in capsys.readouterr().err
 
 
-def test_a_run_without_answers_says_who_keeps_them(
+def test_a_run_without_a_trace_says_which_runs_keep_one(
     experiment: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = str(experiment.path)
     assert command(["simulate", file, "--out", str(tmp_path), "--json"]) == 0
     (one,) = json.loads(capsys.readouterr().out)
     assert command(["simulate", file, "--out", str(tmp_path), "--replay", one["folder"]]) == 2
-    assert "only live runs keep trace" in capsys.readouterr().err
+    assert "only live runs keep a trace" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("trace", [None, b"\xff\xfe", b"[1]\n"])

@@ -18,7 +18,7 @@ from topologies.datacentre import DataCentre
 
 @dataclass
 class Run:
-    """One job's life: when it went on nodes and off again, and how it ended."""
+    """One job's life: when it got nodes and left them, and how it ended."""
 
     left_s: int
     placement: Placement | None = None

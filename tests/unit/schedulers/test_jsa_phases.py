@@ -75,7 +75,7 @@ def _candidate(rng: random.Random, number: int) -> Candidate:
 
 
 def left_over(case: Case, run: list[Scheduled]) -> Residual:
-    """What the jobs of a round leave; each of them is checked where it is placed."""
+    """The residual after the jobs of a round; each of them is checked where it is placed."""
     slots, bps = case.free.free_slots.copy(), case.free.free_bps.copy()
     for job in run:
         n, rate, placement = job.candidate.job.n_vms, job.rate_bps, job.held.placement
@@ -101,7 +101,7 @@ def assert_invariants(case: Case, room: Room, run: list[Scheduled]) -> None:
 
 
 def can_rise(case: Case, run: list[Scheduled], job: Scheduled) -> bool:
-    """Whether a job's next option fits where it is, by trying it."""
+    """True where a job's next option fits where it is, by trying it."""
     if job.option + 1 == len(job.candidate.options):
         return False
     others = left_over(case, [other for other in run if other is not job])
@@ -136,7 +136,7 @@ def test_invariants_hold_after_each_phase(seed: int) -> None:
 
 
 def as_printed(case: Case) -> dict[str, int]:
-    """Algorithm 1, lines 5–33, by trial: everything is derived anew at every step."""
+    """Algorithm 1, lines 5–33, step by step: everything is derived anew at every step."""
     run: list[Scheduled] = []
     for candidate in sorted(
         case.ready,

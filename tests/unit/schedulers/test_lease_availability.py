@@ -20,7 +20,7 @@ def free_at(bookings: list[Booking], cores: int, at: float) -> int:
 
 
 def slow_until(bookings: list[Booking], cores: int, k: int, now: int) -> float:
-    """How long k cores stay free, asked second by second."""
+    """Time for which k cores stay free, second by second."""
     return next((t for t in range(now, FAR) if free_at(bookings, cores, t) < k), math.inf)
 
 

@@ -42,7 +42,7 @@ class Plain:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[str, int, int, int, int, int, int]]:
-    """What happens: operation, host, start, length, cores, memory, flag."""
+    """One step: operation, host, start, length, cores, memory, flag."""
     return draw(
         st.lists(
             st.tuples(
