@@ -6,11 +6,14 @@ Generated once per process, from streams named after the job: the same whoever s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jobs.request import JobRequest
 from jobs.workload.distributions import stream
+
+if TYPE_CHECKING:
+    from jobs.request import JobRequest
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -21,6 +22,7 @@ from reproductions.extractors import BILL_METRICS
 from reproductions.grid_quantities import Change, Difference, Level, Measure, Measures
 from reproductions.published_figure import Figure, Panel
 from testbed.schedulers.charging import no_discount, request_price
+from testbed.spec.experiment import Experiment
 
 N_VMS, MOST_BPS, SHORTEST_S = 120, 250_000_000, HOUR_S
 APPLICATION = DemandCurve(((1.0, MOST_BPS),))
@@ -109,6 +111,12 @@ class Bargain:
             "over_truth": asked["price"] / honest["price"] - 1.0,
             "discount": asked["price"] / undiscounted,
         }
+
+
+@cache
+def _experiment(policy: str) -> Experiment:
+    """The file under a policy, read once for all strategies."""
+    return Variant("dcloud/dcloud-pricing.yaml", policy).experiment()
 
 
 def _jobs(asked: tuple[Asked, ...], wanted_by_s: float) -> tuple[JobRequest, ...]:
