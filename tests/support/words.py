@@ -31,7 +31,7 @@ SKIPPED = re.compile(
 # Spans that may hold a retired word: keys and values of experiment files, columns, file formats.
 KEPT = re.compile(
     r"kind:? ?[\"']?ladder|[\"'`]ladder[\"'`]|workload[.:] ?ladder|\{ladder\b"
-    r"|coupling: \w+|[\"']rungs[\"']|[\"']strata[\"']"
+    r"|[\"'`]?coupling: \w+|[\"']rungs[\"']|rungs: Annotated|[\"']strata[\"']"
     r"|coupling(?=[:=.`'\"]|\]| ?=)|[\"'`.]coupling[\"'`]?|[\"'`]lockstep[\"'`]|coupling: \w+"
     r"|lockstep(?=[,}\]|])"
     r"|(?<=[\"'`.])reading(?=[\"'`=:])|\breading: (G|literal[\w-]*)|workload\.reading"
