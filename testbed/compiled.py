@@ -38,7 +38,7 @@ class LazyLoop:
         """Run the loop, which will take about so many steps."""
         if self._run is None:
             self._steps += steps
-            if self._steps <= self.patience:
+            if self._steps <= self.patience and not _numba_is_there():
                 return self.python(*arguments)
             self._run = self.machine_code
         return self._run(*arguments)
@@ -56,6 +56,11 @@ class LazyLoop:
         for name, part in _called(self.python, {}).items():
             scope[name] = _compile(_in_scope(part, scope), inline="always")
         return _compile(_in_scope(self.python, scope), cache=True)
+
+
+def _numba_is_there() -> bool:
+    """True once another loop has imported Numba: then there is nothing to be patient for."""
+    return "numba" in sys.modules
 
 
 def _called(function: Any, found: dict[str, FunctionType]) -> dict[str, FunctionType]:

@@ -294,12 +294,6 @@ def _touched(nodes: Nodes, points: Points) -> IntArray:
     return needed
 
 
-def _dru(nodes: Nodes, node: int, inner: float, carried: float) -> float:
-    """A node's DRU from its state (Eq. 2 and 3)."""
-    dru: float = max(inner * nodes.per_inner[node], carried * nodes.per_uplink[node])
-    return dru
-
-
 def _pieces(
     nodes: Nodes, record: Record, free: IntArray, changes: tuple[int, int], now_s: float,
     needed: IntArray,
@@ -348,12 +342,15 @@ def _pieces(
 
 def _mattering(nodes: Nodes, needed: IntArray) -> IntArray:
     """1 for touched nodes and all below them: only these can matter to what is touched."""
-    matters = needed.copy()
-    for k in range(len(nodes.switches) - 1, -nodes.n_servers - 1, -1):
-        node = nodes.switches[k] if k >= 0 else -1 - k
-        for e in range(nodes.above_start[node], nodes.above_start[node + 1]):
-            if matters[nodes.above[e]]:
-                matters[node] = 1
+    matters, switches = needed.copy(), nodes.switches
+    above_start, above = nodes.above_start, nodes.above
+    for k in range(len(switches) - 1, -1, -1):
+        node = switches[k]
+        for e in range(above_start[node], above_start[node + 1]):
+            matters[node] |= matters[above[e]]
+    for node in range(nodes.n_servers):
+        for e in range(above_start[node], above_start[node + 1]):
+            matters[node] |= matters[above[e]]
     return matters
 
 
@@ -384,13 +381,17 @@ def _state(nodes: Nodes, free: IntArray) -> tuple[FloatArray, FloatArray, FloatA
     for link in range(len(nodes.lower)):
         here = nodes.n_servers + link
         carried[nodes.lower[link]] += nodes.capacity[here] - free[here]
+    above_start, above, capacity = nodes.above_start, nodes.above, nodes.capacity
+    per_inner, per_uplink = nodes.per_inner, nodes.per_uplink
     for server in range(nodes.n_servers):
-        inner[server] = nodes.capacity[server] - free[server]
-    for k in range(-nodes.n_servers, len(nodes.switches)):
-        node = nodes.switches[k] if k >= 0 else k + nodes.n_servers
-        dru[node] = _dru(nodes, node, inner[node], carried[node])
-        for e in range(nodes.above_start[node], nodes.above_start[node + 1]):
-            inner[nodes.above[e]] += dru[node]
+        inner[server] = capacity[server] - free[server]
+        dru[server] = max(inner[server] * per_inner[server], carried[server] * per_uplink[server])
+        for e in range(above_start[server], above_start[server + 1]):
+            inner[above[e]] += dru[server]
+    for switch in nodes.switches:
+        dru[switch] = max(inner[switch] * per_inner[switch], carried[switch] * per_uplink[switch])
+        for e in range(above_start[switch], above_start[switch + 1]):
+            inner[above[e]] += dru[switch]
     return inner, carried, dru
 
 
@@ -485,11 +486,12 @@ def _increase(
 
 def _reached(nodes: Nodes, node: int, point: int, reach: _Reach, n_above: int) -> int:
     """Lists a node's parents where they are not yet; how many are listed then."""
+    above, component, last, listed = nodes.above, nodes.component, reach.point, reach.above
     for e in range(nodes.above_start[node], nodes.above_start[node + 1]):
-        switch = nodes.above[e]
-        if nodes.component[switch] >= 0 and reach.point[switch] != point:
-            reach.point[switch] = point
-            reach.above[n_above] = switch
+        switch = above[e]
+        if component[switch] >= 0 and last[switch] != point:
+            last[switch] = point
+            listed[n_above] = switch
             n_above += 1
     return n_above
 
@@ -503,10 +505,11 @@ def _rise(
     per_inner, per_uplink = nodes.per_inner[node], nodes.per_uplink[node]
     begin, end, at = points.begin[point], points.end[point], reach.at
     more = min(vms, points.n_vms[point] - vms) * points.rate[point]
+    above, first = nodes.above, pieces.first
     first_up, last_up = nodes.above_start[node], nodes.above_start[node + 1]
-    last = pieces.first[node + 1]
+    last = first[node + 1]
     for e in range(first_up, last_up):
-        at[e - first_up] = _piece_at(pieces, nodes.above[e], begin)
+        at[e - first_up] = _piece_at(pieces, above[e], begin)
     total = 0.0
     for k in range(_piece_at(pieces, node, begin), last):
         if times[k] >= end:
@@ -519,7 +522,7 @@ def _rise(
         total += (new - old) * (until - max(times[k], begin))
         for e in range(first_up, last_up):
             # Roots count for nothing and have no pieces.
-            up, up_last = at[e - first_up], pieces.first[nodes.above[e] + 1]
+            up, up_last = at[e - first_up], first[above[e] + 1]
             while up < up_last and times[up] < until:
                 risen[up] += new - old
                 up += 1

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import testbed
+from testbed import compiled
 from testbed.compiled import LazyLoop
 
 
@@ -26,12 +27,19 @@ def quadrupled(number: int) -> int:
     return _twice(number)
 
 
-def test_a_short_loop_is_python_and_a_long_one_machine_code() -> None:
+def test_a_short_loop_is_python_and_a_long_one_machine_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compiled, "_numba_is_there", lambda: False)
     loop = LazyLoop(quadrupled)
     assert loop(loop.patience, 5) == 20
     assert "machine_code" not in vars(loop)
     assert loop(1, 6) == 24
     assert vars(loop)["machine_code"].py_func is not quadrupled
+    monkeypatch.setattr(compiled, "_numba_is_there", lambda: True)
+    short = LazyLoop(quadrupled)
+    assert short(1, 7) == 28
+    assert "machine_code" in vars(short)
     assert _twice.__globals__["_doubled"] is _doubled  # the module keeps Python's functions
 
 
