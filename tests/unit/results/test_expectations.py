@@ -142,7 +142,7 @@ def test_json_there_and_back() -> None:
     assert tables._VERDICTS.validate_python(found.to_json()) == found
 
 
-def test_best_effort_jobs_were_promised_nothing() -> None:
+def test_best_effort_jobs_have_no_estimate() -> None:
     expect = Expectation(Band(None, 1.12))
     best_effort = row(None, granted=0, estimate_s=None, start_s=1.0, policy="bl")
     assert verdicts_of(expect, best_effort) == ["open"]

@@ -104,7 +104,7 @@ def test_one_run_twice_and_one_alone_are_no_policies(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [{"seed": 2}, {"backend": "live"}, {"run": "other"}])
-def test_policies_of_one_run_agree_in_name_seed_and_world(
+def test_policies_of_one_run_agree_in_name_seed_and_backend(
     tmp_path: Path, change: dict[str, Any]
 ) -> None:
     folders = [

@@ -103,7 +103,7 @@ def test_rates_per_hour(value: object, per_hour: float) -> None:
         ("٣ Mbit/s", "'٣ Mbit/s' is not a bandwidth"),
     ],
 )
-def test_a_refused_bandwidth_says_the_mend(value: object, message: str) -> None:
+def test_a_refused_bandwidth_comes_with_a_hint(value: object, message: str) -> None:
     with pytest.raises(UnitError) as caught:
         units.parse_bandwidth(value)
     assert str(caught.value).startswith(message)
@@ -120,7 +120,7 @@ def test_a_refused_bandwidth_says_the_mend(value: object, message: str) -> None:
         (6, "6 is a bare number: write 6 s (or us, ms, min, h, d)"),
     ],
 )
-def test_a_refused_duration_says_the_mend(value: object, message: str) -> None:
+def test_a_refused_duration_comes_with_a_hint(value: object, message: str) -> None:
     with pytest.raises(UnitError) as caught:
         units.parse_duration(value)
     assert str(caught.value) == message
@@ -137,7 +137,7 @@ def test_a_refused_duration_says_the_mend(value: object, message: str) -> None:
         ({}, "a share such as 12 % or 0.12 is wanted, not a mapping"),
     ],
 )
-def test_a_refused_share_says_the_mend(value: object, message: str) -> None:
+def test_a_refused_share_comes_with_a_hint(value: object, message: str) -> None:
     with pytest.raises(UnitError) as caught:
         units.parse_share(value)
     assert str(caught.value) == message
