@@ -94,11 +94,3 @@ def test_the_estimate_and_the_run_time_of_a_job_are_those_of_its_profile() -> No
     job = JobRequest("a", 0.0, 2, 100, 60.0, true_duration_s=66.0, demand=Transfer(profile=profile))
     assert job.demand.estimate_s(job, 200) == pytest.approx(30.0)
     assert job.demand.duration_s(job, 200) == pytest.approx(33.0)
-
-
-@given(st.floats(0.01, 400.0))
-def test_the_least_option_for_a_limit_is_the_first_that_keeps_it(limit_s: float) -> None:
-    options = ((100, 300.0), (200, 200.0), (300, 100.0))
-    at = Profile(options).least_for(limit_s)
-    keep = [k for k, (_, s) in enumerate(options) if s <= limit_s]
-    assert at == (min(keep) if keep else None)
