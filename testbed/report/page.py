@@ -301,7 +301,7 @@ def _notes(run: Run) -> list[tuple[str, str, str]]:
 
 
 def _provenance(run: Run) -> list[tuple[str, str]]:
-    """Provenance as label and text, in the order a reader asks; what is unknown says so."""
+    """Provenance as label and text; unknown values are marked as unknown."""
     record = run.provenance
     if record is None:
         return []

@@ -1,4 +1,4 @@
-"""A run folder: made once, written whole file by whole file, owned by the person who called sudo.
+"""A run folder: made once, written whole file by whole file, owned by the user who called sudo.
 
 ``docs/runs-and-fidelity.md`` describes every file in it.
 """
@@ -53,7 +53,7 @@ class Owner:
 
 
 def caller(environ: Mapping[str, str] = os.environ, euid: int | None = None) -> Owner | None:
-    """The person behind sudo, or None where nobody is (not root, or root without sudo)."""
+    """The user who called sudo; None if not root, or root without sudo."""
     if (os.geteuid() if euid is None else euid) != 0:
         return None
     try:

@@ -157,7 +157,7 @@ def code(tree: Path) -> dict[str, Any]:
 
 
 def _git(tree: Path, *arguments: str) -> str | None:
-    # Under sudo the tree belongs to another user than root: git must be told that it is meant.
+    # Under sudo the tree belongs to another user than root, which git refuses without this setting.
     guarded = (
         *("git", "-c", f"safe.directory={tree}", "-c", "core.fsmonitor=false", "-C", str(tree)),
         *arguments,

@@ -317,7 +317,7 @@ def _require_one_run(path: Path, below: list[Path]) -> None:
 
 
 def policy_of(folder: Path) -> str | None:
-    """The policy of a run folder as the run itself says it: a folder's name may not hold it.
+    """The policy of a run folder as recorded in the run: a folder's name may not hold it.
 
     None where the run was killed before its first line. Raises BadInput on a damaged one.
     """

@@ -95,7 +95,7 @@ MAX_INTERVALS = 200
 
 @dataclass(frozen=True)
 class LinkRow:
-    """One line of ``links.csv``. ``sent_bps`` None: nobody measured."""
+    """One line of ``links.csv``. ``sent_bps`` None: not measured."""
 
     time_s: float
     link: str
@@ -254,7 +254,7 @@ Answer = Literal["ok", "outside", "open"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """One job against what was expected of it; ``why`` says it in words."""
+    """One job's result against its expectation; ``why`` is the explanation."""
 
     job_id: str
     application: str
