@@ -36,6 +36,7 @@ APART = ("reproductions", "bench")
 """Parts of the product that the budget of lines leaves out."""
 MAY_REPEAT = ("__init__", "__main__", "base")
 SMALL_LINES = 60
+SIMULATED_WAY = "modules on the simulated way"
 ASIDE = ("testbed/results/audit", "testbed/report")
 """Folders beside the way of a job: they read what a run has left."""
 
@@ -274,7 +275,7 @@ def traced_figures(*, live: bool = False) -> list[Figure]:
     simulated = way("simulate")
     passed = sorted(simulated.passed)
     found = [
-        Figure("modules on the simulated way", len(passed), 20, tuple(passed)),
+        Figure(SIMULATED_WAY, len(passed), 20, tuple(passed)),
         Figure("modules called meanwhile", len(simulated.called)),
     ]
     if live:
@@ -288,9 +289,10 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="exit 1 above a budget")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--quiet", action="store_true", help="no lists below the figures")
+    parser.add_argument("--way", action="store_true", help="the way of one job alone")
     parser.add_argument("--live", action="store_true", help="the live way too (root, Open vSwitch)")
     given = parser.parse_args()
-    found = [*static_figures(), *traced_figures(live=given.live)]
+    found = [*([] if given.way else static_figures()), *traced_figures(live=given.live)]
     if given.json:
         print(json.dumps([vars(one) for one in found], indent=1))
     else:
