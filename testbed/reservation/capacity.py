@@ -131,9 +131,13 @@ class HoseCapacity:
 
     def fit(self, job: JobRequest) -> Placement | Refusal:
         """Finds a place for a job by the embedder, or the reason why there is none."""
-        if job.n_vms > self._free_slots:
-            return Refusal(f"not enough slots: {job.n_vms} asked, {self._free_slots} free")
-        hose = (job.n_vms, job.bandwidth_bps)
+        return self.fit_hose(job.n_vms, job.bandwidth_bps)
+
+    def fit_hose(self, n_vms: int, rate_bps: int) -> Placement | Refusal:
+        """Finds a place for ⟨n, b⟩ by the embedder, or the reason why there is none."""
+        if n_vms > self._free_slots:
+            return Refusal(f"not enough slots: {n_vms} asked, {self._free_slots} free")
+        hose = (n_vms, rate_bps)
         known = self._known.get(hose)
         if known is not None:
             return known
