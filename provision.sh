@@ -432,6 +432,7 @@ verb_test() {
     check "lint" as_owner "$bin/ruff" check .
     check "types" as_owner "$bin/mypy"
     check "layers" as_owner "$bin/lint-imports" --no-cache --no-logo
+    check "size and shape" as_owner "$bin/python" -m tests.support.shape --check --quiet
     check "tests that need no root" as_owner "$bin/python" -m pytest -n auto tests/unit
     if [ -d tests/netns ]; then
         root_files=$(mktemp -d)

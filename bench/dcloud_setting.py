@@ -58,7 +58,7 @@ class Watched:
     """A policy whose answers to arrivals are timed, what the engine does with them included.
 
     ``took_s`` holds, per arrival, its time and the seconds from the question until the engine has
-    checked the placement, booked it in the ledger and told the backend.
+    checked the placement, booked it in the ledger and notified the backend.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -74,7 +74,7 @@ class Watched:
 
 
 class _UntilDone(list[Action]):
-    """Actions; whoever has carried out the last one stops the clock."""
+    """Actions; carrying out the last one stops the clock."""
 
     def __init__(self, actions: list[Action], watched: Watched, now_s: float, began: float) -> None:
         super().__init__(actions)

@@ -41,7 +41,7 @@ def one_by_one(
 ) -> list[Result]:
     """Jobs over 4 racks of 2 servers, a VM on each; ``every_s`` from one's start to the next's.
 
-    ``say`` is told how many have ended.
+    ``say`` receives the number of ended jobs.
     """
     started, ended = [], []
     with network(tree([4, 2], [1_000_000_000] * 2, 1)) as emulation:

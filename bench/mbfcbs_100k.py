@@ -2,9 +2,9 @@
 
 The whole run is measured (drawing the leases is not): policy, independent check, ledger, simulator.
 For the growth every cluster gets the same leases a host, so that all are equally loaded; the
-policy's own time per lease stands beside the whole run's. Python's collector of garbage walks over
-the objects of the whole program, whoever makes it start: its passes inside the policy are measured
-in every decision and stand apart. Processor time of this process; of two runs the shorter, for what
+policy's own time per lease stands beside the whole run's. Python's garbage collector walks over the
+objects of the whole program, wherever it is triggered: its passes inside the policy are measured in
+every decision and stand apart. Processor time of this process; of two runs the shorter, for what
 others do to its caches only adds.
 """
 

@@ -40,7 +40,7 @@ def measured(function: Callable[..., Any], arguments: dict[str, Any]) -> Measure
 
 
 def peak_mib() -> float:
-    """The most memory this process has had resident (not that of whoever started it)."""
+    """Peak resident memory of this process (without that of its parent)."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024

@@ -47,7 +47,7 @@ CONFIRM_TIMEOUT_MAX_S = 300.0
 
 @dataclass(frozen=True)
 class Answer:
-    """A status and what the body says."""
+    """An HTTP status and the body's values."""
 
     status: int
     body: Mapping[str, Any]
@@ -119,7 +119,7 @@ class Api:
         raise Refusal(404, f"there is no {url.path}")
 
     def health(self, request: Request) -> Answer:
-        """A sign of life; says nothing else, as it asks for no token."""
+        """Liveness check; reveals nothing else, as it requires no token."""
         del request
         return Answer(200, {"status": "ok"})
 

@@ -25,11 +25,11 @@ from controller.values import (
 
 CONFIRM_TIMEOUT_S = 30.0
 _SLACK_S = 5.0
-"""How much longer than the controller its client waits: the answer says more than a time-out."""
+"""Extra wait of the client beyond the controller's: its answer says more than a time-out."""
 
 
 class ControllerError(Exception):
-    """The controller did not do what was asked. The message says why."""
+    """The controller did not carry out a request. The message gives the reason."""
 
 
 class ControllerUnreachable(ControllerError):

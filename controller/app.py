@@ -3,7 +3,7 @@
 A shim. It runs unchanged on Ryu (green threads) and on os-ken (native threads); all decisions are
 the control plane's, all bytes of rules are `openflow13`'s. Nothing else in the project imports
 either library: which one is decided by `library.choose_library` when this module is imported, and
-whoever runs Ryu for good calls `library.prepare` before that.
+a process that runs Ryu calls `library.prepare` before that.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ Application: Any = app_manager.RyuApp if LIBRARY == "ryu" else app_manager.OSKen
 class SwitchConnection(_Datapath):  # type: ignore[misc]
     """One switch's connection: the library's, with an outbox of its own.
 
-    The library's outbox holds 16 messages, and whoever sends a 17th waits: one switch that does not
-    read would hold up the whole control plane. Here nobody waits. A switch that takes nothing for
+    The library's outbox holds 16 messages, and sending a 17th blocks: one switch that does not
+    read would stall the whole control plane. Here no send blocks. A switch that reads nothing for
     the library's send time-out (5 s) is cut off.
     """
 
@@ -70,7 +70,7 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
 
     @property
     def dpid(self) -> int:
-        """The switch's datapath id, 0 before it has said it."""
+        """The switch's datapath id, 0 before its features reply."""
         return int(self.id or 0)
 
     def request_flows(self, ticket: int) -> None:
@@ -95,7 +95,7 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
         """Serve the connection until it ends, and tell that it has.
 
         The library's own waits for its sending thread after killing it, and native threads cannot
-        be killed. This one is told to end by its last message.
+        be killed. This one ends on its last message.
         """
         sender = hub.spawn(self._send_loop)
         self.send_msg(self.ofproto_parser.OFPHello(self))
@@ -119,7 +119,7 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
             self._shut_down()
 
     def _shut_down(self) -> None:
-        """No more in either direction: wakes whoever reads or writes."""
+        """Shuts both directions down, which wakes blocked readers and writers."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
@@ -166,7 +166,7 @@ class HosenetApplication(Application):  # type: ignore[misc]
         ofp_event.EventOFPStateChange, [handler.MAIN_DISPATCHER, handler.DEAD_DISPATCHER]
     )
     def on_state_change(self, event: Any) -> None:
-        """A switch has finished its handshake, or is gone."""
+        """Handles a switch that has finished its handshake or disconnected."""
         if event.state == handler.MAIN_DISPATCHER:
             LOG.info("switch %#x connected", event.datapath.dpid)
             self._plane.connected(event.datapath)
@@ -178,7 +178,7 @@ class HosenetApplication(Application):  # type: ignore[misc]
         ofp_event.EventOFPFlowStatsReply, handler.MAIN_DISPATCHER
     )
     def on_flow_stats(self, event: Any) -> None:
-        """A switch tells its rules."""
+        """Handles a switch's flow statistics reply."""
         message = event.msg
         report = openflow13.decode_flow_stats_reply(bytes(message.buf))
         more = bool(message.flags & ofproto.OFPMPF_REPLY_MORE)

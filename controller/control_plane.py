@@ -1,4 +1,4 @@
-"""Brings the switches to the desired state, and knows when they are there.
+"""Brings the switches to the desired state, and tracks their progress to it.
 
 This is all of the controller that is neither a library's nor HTTP's: the OpenFlow application
 tells it what the switches say, the API tells it what is wanted, and it answers with messages to
@@ -108,7 +108,7 @@ class _Session:
 
 @dataclass(eq=False)
 class _Wait:
-    """Somebody who waits until these switches stand at a revision."""
+    """A waiter for these switches to reach a revision."""
 
     revision: int
     pending: set[int]
@@ -159,7 +159,7 @@ class ControlPlane:
                 del self._sessions[channel.dpid]
 
     def reported(self, channel: Channel, ticket: int, report: FlowReport, *, more: bool) -> None:
-        """A switch has told (part of) the rules that it was asked for."""
+        """Takes (part of) a switch's reply to a request for its rules."""
         with self._lock:
             session = self._sessions.get(channel.dpid)
             if session is None or session.asked != ticket:

@@ -2,10 +2,10 @@
 
 Two tables per switch, both with an explicit drop at the bottom:
 
-* **Table 0, who may speak here.** At a VM's port: exactly this VM's MAC and address, untagged. At
-  a port of the tenant's pinned tree: any address of the tenant's prefix, untagged. Whoever is
+* **Table 0, source filter.** At a VM's port: exactly this VM's MAC and address, untagged. At
+  a port of the tenant's pinned tree: any address of the tenant's prefix, untagged. A packet that is
   admitted continues in table 1.
-* **Table 1, where it goes.** From the tenant's prefix to one of its VMs at or below this switch:
+* **Table 1, forwarding.** From the tenant's prefix to one of its VMs at or below this switch:
   out of the port that leads there. Otherwise from the prefix to the prefix: up, to the parent.
 
 Traffic between tenants, forged sources, ARP, IPv6 and everything else meets no rule and is
@@ -13,7 +13,7 @@ dropped. Untagged matters: a VLAN tag would carry a frame past the traffic-contr
 look for IPv4, into the default class.
 
 A rule's cookie is `COOKIE_TAG` plus the tenant's id (0 for the two drops): all rules of a tenant
-can be removed at once, and ours can be told from rules that somebody added by hand.
+can be removed at once, and rules added by hand can be distinguished from ours.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ Change = AddFlow | RemoveFlow | RemoveByCookie
 class FlowReport:
     """The rules that a switch reports.
 
-    `flows` are those whose shape we know, whoever made them; `other_cookies` are the cookies of
+    `flows` are those of a known shape, whatever their origin; `other_cookies` are the cookies of
     all the rest (matches or actions that this controller never uses).
     """
 

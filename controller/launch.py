@@ -76,7 +76,7 @@ class Options:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the controller until it is told to end. Returns the exit code."""
+    """Run the controller until it is stopped. Returns the exit code."""
     parsed = _parser().parse_args(arguments)
     try:
         options = _checked(parsed)
@@ -124,7 +124,7 @@ def _serve(options: Options) -> None:
     serving.start()
     _tell(options.ready_fd, {"ready": True, **about})
     serving.join()
-    # The thread has told why. Native threads of the library would keep the process alive.
+    # The thread has logged why. Native threads of the library would keep the process alive.
     os._exit(EXIT_FAILED)
 
 
@@ -188,7 +188,7 @@ def _own_name() -> str:
 
 
 def _hand_over(descriptor: int, directory: Path, user: User) -> None:
-    """Make the state directory and what is in it the user's, and closed to everybody else."""
+    """Gives the state directory and its files to the user, without access for others."""
     if os.fstat(descriptor).st_uid not in (0, user.uid):
         raise CannotStart(
             EXIT_BAD_INPUT, "state-dir", f"{directory} belongs to neither root nor {user.name}"
@@ -220,7 +220,7 @@ def _listen(port: int, what: str, option: str) -> socket.socket:
 
 
 def _tell(descriptor: int, message: dict[str, object]) -> None:
-    """One line of JSON for whoever started this process."""
+    """Writes one line of JSON for the parent process."""
     line = (json.dumps(message) + "\n").encode()
     try:
         os.write(descriptor, line)
@@ -341,7 +341,7 @@ class User:
 
 
 class NoUnprivilegedUser(RuntimeError):
-    """There is nobody to become."""
+    """No unprivileged user is available."""
 
 
 def unprivileged_user(environment: Mapping[str, str]) -> User:

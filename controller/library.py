@@ -57,7 +57,7 @@ def prepare(name: LibraryName) -> None:
     os.environ[LIBRARY_VARIABLE] = name
     if name == "ryu":
         with warnings.catch_warnings():
-            # Eventlet tells everyone who imports it that it is going to be retired.
+            # Eventlet emits a deprecation warning on import.
             warnings.simplefilter("ignore")
             import eventlet
 

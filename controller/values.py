@@ -67,14 +67,6 @@ def tenant_prefix(tenant_id: int) -> str:
     return f"{ipaddress.IPv4Address(base)}/{PREFIX_LENGTH}"
 
 
-def vm_address(prefix: str, index: int) -> str:
-    """The address of VM `index` (0..1021) in `prefix`: base + 1 + index."""
-    network = ipaddress.IPv4Network(prefix)
-    if not 0 <= index <= network.num_addresses - 3:
-        raise InvalidValues([f"VM index {index} has no address in {prefix}"])
-    return str(network.network_address + 1 + index)
-
-
 @dataclass(frozen=True)
 class Switch:
     """One bridge: a server's own switch, or a rack, aggregation or core switch.

@@ -96,7 +96,7 @@ class Demand:
         return False
 
     def as_estimated(self) -> Demand:
-        """Replaces the CPU use by what schedulers are told of it."""
+        """Replaces the CPU use by the estimate that schedulers see."""
         if self.cpu_estimate is None:
             return self
         known: Demand = replace(cast(Any, self), cpu_use=self.cpu_estimate, cpu_estimate=None)

@@ -1,6 +1,6 @@
 """Interference of two VMs on a node: CMBF's parameters (Sections 3 and 5.1), or others.
 
-Generated once per process, from streams named after the job: the same whoever schedules.
+Generated once per process, from streams named after the job: the same under every policy.
 """
 
 from __future__ import annotations

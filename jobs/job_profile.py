@@ -52,10 +52,6 @@ class Profile:
         (low_bps, slow_s), (high_bps, fast_s) = options[at - 1], options[at]
         return slow_s + (fast_s - slow_s) * (bandwidth_bps - low_bps) / (high_bps - low_bps)
 
-    def least_for(self, limit_s: float) -> int | None:
-        """Which option is the least with a duration of at most ``limit_s``; None: none is."""
-        return next((k for k, (_, s) in enumerate(self.options) if s <= limit_s), None)
-
 
 _NOT_FASTER = (
     "durations must fall from option to option: above the no-elongation threshold bandwidth buys"

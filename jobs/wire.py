@@ -31,14 +31,6 @@ def payload_bytes(wire_bits: float) -> int:
     return int(wire_bits) * SEGMENT_BYTES // (8 * FRAME_BYTES)
 
 
-def wire_bytes(size_bytes: int) -> int:
-    """Bytes on the wire of ``size_bytes`` of payload sent in full segments and one last one."""
-    if size_bytes < 0:
-        raise ValueError(f"a payload cannot be negative: {size_bytes} bytes")
-    segments = -(-size_bytes // SEGMENT_BYTES)
-    return size_bytes + segments * FRAME_HEADER_BYTES
-
-
 def payload_rate_bps(wire_rate_bps: int) -> int:
     """The payload rate, in bit/s rounded down, of ``wire_rate_bps`` on the wire."""
     if wire_rate_bps < 0:

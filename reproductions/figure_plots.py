@@ -5,22 +5,19 @@ In a live figure solid lines were measured and broken ones simulated.
 
 from __future__ import annotations
 
-import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from reproductions.live_figure import SIMULATED, Curves, LiveFigure, Outcome, simulated
 from reproductions.published_figure import Panel, Point, Reproduced, SeriesStyle
+from testbed.report.plot_style import COLOURS, MARKERS, NEUTRAL, PAPER, file_figure, files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-# Okabe and Ito's colours, which the colour-blind can tell apart; yellow is too faint for lines.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", ":")
 BACKENDS = ("live", "simulated")
 Line = Literal["-", "--"]
@@ -29,39 +26,18 @@ BAR = 0.4
 PUBLISHED = "published (large, hollow)"
 
 LETTERS_PER_INCH = 12
-RC: Any = {
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 10.5,
-    "figure.facecolor": "white",
-    "font.size": 9.5,
-    "grid.color": "#dddddd",
-    "legend.frameon": False,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "hosenet",
-    "text.parse_math": False,
-}
 
 
 def pictures(done: Reproduced) -> dict[str, bytes]:
     """``svg`` and ``png`` of all panels side by side, two in a row."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     panels = done.figure.panels
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
-    with mpl.rc_context(RC):
-        made = Figure(figsize=(max(8.0, 5.0 * columns), 3.2 * rows + 1.1), layout="constrained")
-        FigureCanvasAgg(made)
+    with file_figure(max(8.0, 5.0 * columns), 3.2 * rows + 1.1) as made:
         for index, panel in enumerate(panels, 1):
             _plot(made.add_subplot(rows, columns, index), done, panel)
         _title(made, done)
-        return {"svg": _saved(made, "svg"), "png": _saved(made, "png")}
+        return files(made)
 
 
 def _plot(axes: Axes, done: Reproduced, panel: Panel) -> None:
@@ -118,7 +94,7 @@ def _published_handle() -> Line2D:
     from matplotlib.lines import Line2D
 
     return Line2D([], [], linestyle="none", marker="o", markersize=10, markerfacecolor="none",
-                  markeredgecolor="#555555", markeredgewidth=1.5, label=PUBLISHED)  # fmt: skip
+                  markeredgecolor=NEUTRAL, markeredgewidth=1.5, label=PUBLISHED)  # fmt: skip
 
 
 def _heading(panel: Panel) -> str:
@@ -157,14 +133,6 @@ def _title(made: Figure, done: Reproduced) -> None:
     made.suptitle(textwrap.fill(title, 100), x=0.01, ha="left", fontsize=11)
 
 
-def _saved(made: Figure, kind: str) -> bytes:
-    """The picture as a file of that kind; the same bytes each time."""
-    out = io.BytesIO()
-    metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-    made.savefig(out, format=kind, dpi=150, metadata=metadata)
-    return out.getvalue()
-
-
 # -- live figures ---------------------------------------------------------------------------------
 
 
@@ -172,17 +140,11 @@ def live_pictures(
     done: Reproduced, figure: LiveFigure, outcomes: Mapping[Point, tuple[Outcome, ...]]
 ) -> dict[str, bytes]:
     """``svg`` and ``png``: curves, then measures, two panels in a row."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     panels = [p for p in figure.panels if not p.measure.name.endswith(SIMULATED)]
     n = len(figure.curves) + len(panels)
     columns = min(2, n)
     rows = -(-n // columns)
-    with mpl.rc_context(RC):
-        made = Figure(figsize=(max(8.0, 5.0 * columns), 3.2 * rows + 1.1), layout="constrained")
-        FigureCanvasAgg(made)
+    with file_figure(max(8.0, 5.0 * columns), 3.2 * rows + 1.1) as made:
         for index, curves in enumerate(figure.curves, 1):
             _step_curves(made.add_subplot(rows, columns, index), figure, curves, outcomes)
         for index, panel in enumerate(panels, 1 + len(figure.curves)):
@@ -190,7 +152,7 @@ def live_pictures(
             _bars(axes, done, panel) if len(figure.xs) == 1 else _along_x(axes, done, panel)
             _finish_axes(axes, panel)
         _live_title(made, done, figure)
-        return {"svg": _saved(made, "svg"), "png": _saved(made, "png")}
+        return files(made)
 
 
 def _step_curves(
@@ -232,7 +194,7 @@ def _along_x(axes: Axes, done: Reproduced, panel: Panel) -> None:
                 linestyle=line,
                 marker=marker,
                 markersize=5,
-                markerfacecolor=colour if line == "-" else "white",
+                markerfacecolor=colour if line == "-" else PAPER,
                 linewidth=1.4,
                 capsize=3,
             )
@@ -257,7 +219,7 @@ def _bars(axes: Axes, done: Reproduced, panel: Panel) -> None:
                 found.mean,
                 BAR * 0.95,
                 yerr=found.half_width,
-                color=colour if side < 0 else "white",
+                color=colour if side < 0 else PAPER,
                 edgecolor=colour,
                 linestyle="-" if side < 0 else "--",
             )
@@ -283,7 +245,7 @@ def _live_title(made: Figure, done: Reproduced, figure: LiveFigure) -> None:
         for index, series in enumerate(figure.series)
     ]
     handles += [
-        Line2D([], [], color="#555555", linestyle=BACKEND_LINES[index], label=backend)
+        Line2D([], [], color=NEUTRAL, linestyle=BACKEND_LINES[index], label=backend)
         for index, backend in enumerate(BACKENDS)
     ]
     if any(panel.published for panel in figure.panels):

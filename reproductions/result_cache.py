@@ -64,7 +64,7 @@ def _source(name: str) -> Path:
 
 
 class ResultCache:
-    """A folder of results, one small JSON file each, owned by the person who called sudo."""
+    """A folder of results, one small JSON file each, owned by the user who called sudo."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = RunFolder(folder.absolute(), caller())
@@ -146,7 +146,7 @@ def _computed(
         return
     import joblib
 
-    # One at a time: whoever stops it loses no run that waits behind another.
+    # One at a time: an interrupt loses no finished run that is queued behind another.
     run = joblib.Parallel(n_jobs=processes, return_as="generator_unordered", batch_size=1)
     results = run(joblib.delayed(_run)(configuration) for configuration in configurations)
     try:

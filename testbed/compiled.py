@@ -2,7 +2,7 @@
 
 A loop and the functions that it calls by name stand in one module; it takes arrays, numbers and
 named tuples of them. Numba compiles it when it first becomes long, and keeps the machine code
-beside the module (in its ``__pycache__``; for users who may not write there in their own cache
+beside the module (in its ``__pycache__``; without write permission there, in the user's cache
 folder), for all later runs until the module changes. ``python -m testbed.runs.precompile`` does so
 for all loops, as ``provision.sh install`` does; elsewhere the first long run compiles, and says so.
 """

@@ -28,6 +28,6 @@ class MachineCannot(TestbedError):
 
 
 class RunFailed(TestbedError):
-    """The run failed; the run folder says how far it came (exit 4)."""
+    """The run failed; the run folder shows its progress (exit 4)."""
 
     exit_code = 4

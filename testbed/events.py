@@ -60,7 +60,7 @@ class RunStarted(Event):
 
 
 class JobRecord(Mapping[str, Any]):
-    """The record of a job's request, made by ``make`` when somebody looks at it."""
+    """The record of a job's request, made by ``make`` on first access."""
 
     __slots__ = ("_made", "_make")
 

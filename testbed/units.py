@@ -280,16 +280,6 @@ def format_duration(seconds: float) -> str:
     return f"{_number_text(Decimal(repr(float(seconds))))} s"
 
 
-def format_size(size_bytes: int) -> str:
-    """``64 MiB``, ``1500 B``: the largest unit that divides it."""
-    best = ("B", size_bytes)
-    for unit, factor in SIZE.units.items():
-        whole, rest = divmod(size_bytes, int(factor))
-        if rest == 0 and 0 < whole < best[1]:
-            best = (unit, whole)
-    return f"{best[1]} {best[0]}"
-
-
 def format_share(share: float) -> str:
     """``12 %``, exactly."""
     return f"{_number_text(Decimal(repr(float(share))) * 100)} %"
@@ -298,11 +288,6 @@ def format_share(share: float) -> str:
 def human_bandwidth(bps: float) -> str:
     """``412 Mbit/s``: three or four significant digits."""
     return _human(bps, BANDWIDTH.units)
-
-
-def human_size(size_bytes: float) -> str:
-    """``1.50 GB``, in thousands."""
-    return _human(size_bytes, {u: f for u, f in SIZE.units.items() if "i" not in u})
 
 
 def human_duration(seconds: float) -> str:

@@ -58,15 +58,6 @@ def custom(content: Mapping[str, object]) -> DataCentre:
     return _build(read)
 
 
-def custom_problems(content: Mapping[str, object]) -> list[tuple[Path, str]]:
-    """Errors of ``content`` as ``(path, message)``; empty when :func:`custom` takes it."""
-    try:
-        custom(content)
-    except TopologyError as error:
-        return list(error.problems)
-    return []
-
-
 # ------------------------------------------------------------------ reading the entries
 
 

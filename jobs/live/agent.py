@@ -85,7 +85,7 @@ class Stopwatch:
 
 
 def wait_for_start(channel: Channel, start_at_ns: int | None) -> int:
-    """Sleep until the start, given or told by the caller; returns the instant it really is.
+    """Sleep until the start, given or sent by the caller; returns the actual time.
 
     A start that has passed already means now: the report then shows how late it was.
     """
@@ -141,7 +141,7 @@ class CallerGone(ConnectionError):
 
 
 class Channel:
-    """The agent's end. ``fileno`` is readable when the caller said something."""
+    """The agent's end. ``fileno`` is readable when the caller has sent a message."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.settimeout(0)

@@ -282,7 +282,7 @@ class AgentPool:
             line.held = []
 
     def _read_line(self, line: _Line) -> None:
-        """Take what one agent has said; at its end stop listening, its exit will follow."""
+        """Reads the messages of one agent; at end of file stops listening, its exit follows."""
         while True:
             try:
                 data = line.sock.recv(65536)

@@ -73,7 +73,7 @@ class CommandAgent:
         self._cpu_before_s = children_cpu_s()
 
     def run(self) -> None:
-        """Run the command to its end; raises AgentFailure with what it said last if it fails."""
+        """Run the command to its end; raises AgentFailure with its last output if it fails."""
         self._channel.say(Ready(self._plan.index, time.monotonic_ns()))
         self._watch.start(wait_for_start(self._channel, self._plan.start_at_ns))
         home = tempfile.mkdtemp(prefix="hosenet-")

@@ -3,8 +3,8 @@
 All sockets are made at once, while the agent still has the privilege to choose their congestion
 control: the kernel lets others use only what the machine's owner allowed for everybody.
 
-Every agent listens, connects to the peers it sends to, and says on each connection who it is, for
-whom, and how much will come. The receiver answers one byte when that is what it expects. An agent
+Every agent listens, connects to the peers it sends to, and sends on each connection its name, its
+peer's and the volume to come. The receiver answers one byte when that is what it expects. An agent
 is ready when all its receivers have answered and all its senders have called.
 """
 
@@ -158,7 +158,7 @@ class Connections:
         self._selector.register(sock, selectors.EVENT_READ, lambda: self._greeting(sock))
 
     def _greeting(self, sock: socket.socket) -> None:
-        """Read a caller's hello; whoever is not expected is turned away."""
+        """Read a peer's hello; unexpected connections are closed."""
         try:
             data = sock.recv(_HELLO.size - len(self._callers[sock]))
         except BlockingIOError:
@@ -279,7 +279,7 @@ _MAX_KEEPIDLE_S = 32_767  # MAX_TCP_KEEPIDLE
 
 
 class CongestionControlError(OSError):
-    """The socket does not use the congestion control it was told to use."""
+    """The socket does not use the congestion control that was set."""
 
 
 def set_congestion_control(sock: socket.socket, name: str) -> None:

@@ -287,7 +287,7 @@ def main(arguments: list[str]) -> int:
     linux.set_parent_death_signal(signal.SIGKILL)
     if os.getppid() != parent_pid:
         return EXIT_FAILED
-    # Ctrl-C reaches the whole foreground group; who cleans up is the caller.
+    # Ctrl-C reaches the whole foreground process group; the caller cleans up.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.collect()
     gc.freeze()  # keeps the pages of living objects shared with the forks

@@ -66,7 +66,7 @@ def decode(data: bytes, kinds: Iterable[type[T]]) -> T:
 
 
 def from_object(value: object, kinds: Iterable[type[T]], where: str = "") -> T:
-    """A value of one of these classes, told apart by ``kind``, from its JSON object."""
+    """A value of one of these classes, selected by ``kind``, from its JSON object."""
     known: dict[object, type[T]] = {kind.kind: kind for kind in kinds}  # type: ignore[attr-defined]
     found = _field(value, "kind", where)
     if not isinstance(found, str) or found not in known:

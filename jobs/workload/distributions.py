@@ -42,8 +42,7 @@ def choose(seed: int, names: Sequence[str], values: Floats, weights: Floats, cou
 class NormalDistribution:
     """A normal distribution. A draw below ``low`` is drawn again, or clamped to ``low``.
 
-    Redrawing gives the normal distribution truncated at ``low``; its mean is above ``mean``
-    (:meth:`true_mean`).
+    Redrawing gives the normal distribution truncated at ``low``; its mean is above ``mean``.
     """
 
     mean: float
@@ -81,17 +80,6 @@ class NormalDistribution:
             again = self.mean + self.sigma * stream(seed, name, round_).standard_normal(count)
             values[short] = again[short]
         return values
-
-    def true_mean(self) -> float:
-        """The mean of what :meth:`draw` gives."""
-        if self.sigma == 0:
-            return max(self.mean, self.low)
-        a = (self.low - self.mean) / self.sigma
-        density = math.exp(-a * a / 2) / math.sqrt(2 * math.pi)
-        above = 0.5 * math.erfc(a / math.sqrt(2))
-        if self.rule == "redraw":
-            return self.mean + self.sigma * density / above
-        return self.low * (1 - above) + self.mean * above + self.sigma * density
 
 
 @dataclass(frozen=True)

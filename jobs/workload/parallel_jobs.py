@@ -42,7 +42,7 @@ class ParallelJobs:
     ``number`` names a job, ``line`` is where a file asks for it (0: nowhere). ``stated_s`` is NaN
     where no running time was stated; ``user`` and ``queue`` are -1 where unknown. ``cpu_steps``
     are the CPU uses of all processes, job after job, in 1/10,000 of a node; None: all of it.
-    ``stated_steps`` are what schedulers are told of them, where that is not the truth.
+    ``stated_steps`` are the uses that schedulers see, where they differ from the true ones.
     """
 
     number: Ints
@@ -99,7 +99,7 @@ class ParallelJobs:
         return replace(self, cpu_steps=steps)
 
     def with_cpu_error(self, error: float, seed: int) -> ParallelJobs:
-        """Schedulers are told the CPU uses with an error: uniform, at most so much of a node.
+        """Adds a uniform error, at most ``error`` of a node, to the CPU uses that schedulers see.
 
         Needs :meth:`with_cpu_use` first.
         """
@@ -109,7 +109,7 @@ class ParallelJobs:
         return replace(self, stated_steps=_steps(self.cpu_steps / CPU_STEPS + wrong))
 
     def with_cpu_stated(self, use: float) -> ParallelJobs:
-        """Schedulers know nothing of CPU uses: they are told ``use`` of all processes."""
+        """Hides the CPU uses: schedulers see ``use`` for every process."""
         if self.cpu_steps is None:
             return self
         return replace(self, stated_steps=_steps(np.full(len(self.cpu_steps), use)))

@@ -72,11 +72,6 @@ class Swf:
     skipped: int = 0
     examples: tuple[LineProblem, ...] = ()
 
-    def header_number(self, key: str) -> int | None:
-        """A header value such as ``MaxProcs`` as a number; None where there is none."""
-        value = self.header.get(key, ("",))[0].split()
-        return int(value[0]) if value and value[0].isascii() and value[0].isdigit() else None
-
 
 def read_swf(
     path: Path,

@@ -69,7 +69,7 @@ FIGURE_1 = {
         {},
     ),
 }
-"""J3's length is not told: 5 min in the example file."""
+"""J3's length is not given: 5 min in the example file."""
 
 _UP_TO_20 = (
     "J01 started foreground",

@@ -61,7 +61,7 @@ def say(text: str) -> None:
 
 
 def error_json(error: TestbedError) -> dict[str, Any]:
-    """An error as ``--json`` shows it; what a kind of error knows beside its sentence included."""
+    """An error as ``--json`` shows it, with the fields of its kind beside the message."""
     record: dict[str, Any] = {"error": error.message, "exit_code": error.exit_code}
     if error.hint is not None:
         record["hint"] = error.hint

@@ -61,7 +61,7 @@ def _require(job: str, experiment: Experiment) -> None:
 
 
 def _announce(plans: Sequence[Planned]) -> None:
-    """Say what comes where it is more than anybody reads."""
+    """Announces the size of a long output."""
     megabytes = sum(one.n_characters for one in plans) / 1e6
     if megabytes > ANNOUNCED_MB:
         tenants = sum(len(one.tenants) for one in plans)

@@ -74,8 +74,8 @@ class Refusal:
 class Residual:
     """Free capacity: slots per server ``(n_servers,)``, bit/s per directed link ``(2 n_links,)``.
 
-    ``free_memory_mib`` is per server too; None where memory limits nothing. Its arrays are not
-    written to by anyone who has handed it to an embedder.
+    ``free_memory_mib`` is per server too; None without a memory limit. The arrays must not be
+    modified after they were passed to an embedder.
     """
 
     free_slots: IntArray

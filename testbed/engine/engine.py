@@ -88,7 +88,7 @@ class Engine:
 
     @property
     def listening(self) -> bool:
-        """True if somebody hears the events, the reasons for waiting among them."""
+        """True if events, and the reasons for waiting among them, are recorded."""
         return self._sink is not None
 
     @property

@@ -128,7 +128,7 @@ class Arrivals:
         self.next = first
 
     def _sorted(self, jobs: list[JobRequest]) -> list[JobRequest]:
-        """Those that follow nobody, in order; the others are set aside."""
+        """Jobs without a predecessor, in order; the others are set aside."""
         known = {job.id for job in jobs}
         free = []
         for job in jobs:
@@ -144,7 +144,7 @@ class Arrivals:
 
 
 def _in_order(jobs: Iterable[JobRequest]) -> Iterator[JobRequest]:
-    """The jobs, those of one instant by id. Raises ValueError where one comes too late."""
+    """Jobs, those of one instant sorted by id. Raises ValueError if one is out of order."""
     together: list[JobRequest] = []
     for job in jobs:
         if together and job.submit_s != together[0].submit_s:

@@ -76,7 +76,7 @@ class SlotCounters:
         return Residual(np.array(self.free, dtype=np.int64), np.zeros(links, dtype=np.int64))
 
     def check(self) -> None:
-        """Count again from who holds what; LedgerBroken where that is not what is free."""
+        """Recounts free slots from the placements held; raises LedgerBroken on a difference."""
         free = self._datacentre.slots.tolist()
         for placement, _ in self.held.values():
             for server, count in placement.vms_on:
@@ -213,7 +213,7 @@ class TierReservations:
 
 
 class Reservations:
-    """Both tiers; who holds what is in exactly one of them.
+    """Reservations of both tiers; each holding is in exactly one of them.
 
     ``policy`` is whose placements are booked, for messages; ``now_s`` is kept by the engine.
     """
@@ -295,13 +295,13 @@ class Reservations:
         self._of(tier).shorten(job_id, self.now_s, end_s)
 
     def forget_past(self) -> None:
-        """Nothing before now will be asked about or changed again."""
+        """Drops what lies before now, which is not read or changed again."""
         self._foreground.forget_before(self.now_s)
         if self._background is not None:
             self._background.forget_before(self.now_s)
 
     def check(self) -> None:
-        """Derive both tiers anew from who holds what; who is in both is an error."""
+        """Recomputes both tiers from their holdings; a job in both is an error."""
         self._foreground.check()
         if self._background is not None:
             self._background.check()

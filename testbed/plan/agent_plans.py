@@ -27,8 +27,8 @@ AGENT_PORT = 5001
 TIMEOUT_FACTOR = 5.0
 TIMEOUT_FLOOR_S = 60.0
 # A preempted job's connections stand still, for as long as others have its nodes: neither TCP nor
-# an agent may take that for a failure. Who looks after jobs that do not get on is the backend,
-# which knows who is preempted.
+# an agent may take that for a failure. The backend watches for jobs without progress, because it
+# knows which jobs are preempted.
 PATIENCE_S = 7 * 24 * 3600.0
 IDLE_SHARE = 0.01
 ROUNDING_S = 1e-6

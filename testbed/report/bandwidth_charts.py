@@ -54,7 +54,7 @@ def applications(
     verdicts: Sequence[Verdict],
     expected: Mapping[str, ApplicationExpectation],
 ) -> list[Application]:
-    """Those that asked for the same each time and were measured at two bandwidths or more."""
+    """Applications with one demand throughout, measured at two bandwidths or more."""
     by_name: dict[str, list[JobRow]] = {}
     for row in rows:
         if row.ratio is not None and row.granted_bps and row.requested_bps:

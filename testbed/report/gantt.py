@@ -114,7 +114,7 @@ def gantt_svg(rows: Sequence[JobRow], all_spans: Sequence[Span], span_s: float) 
 
 
 def _of_known(all_spans: Sequence[Span], rows: Sequence[JobRow]) -> list[Span]:
-    """Without jobs that were never submitted: a damaged folder has them, and the audit says so."""
+    """Jobs that were submitted; a damaged folder holds others, which the audit reports."""
     known = {row.job_id for row in rows}
     return [span for span in all_spans if span.job_id in known]
 

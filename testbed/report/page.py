@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -37,6 +37,7 @@ from testbed.results.audit import Audit, audit, audit_all
 from testbed.results.bandwidth_sweep import PROFILE_RECORD, stored_sweep
 from testbed.results.folder import RunFolder
 from testbed.results.metrics import LIVE, Summary
+from testbed.results.provenance import Provenance
 from testbed.results.reading import Run, load_run, policy_folders, read_json
 from testbed.results.tables import Verdicts, link_rows, stored_expectation, stored_verdicts
 from testbed.spec.experiment import ApplicationExpectation, Expectation
@@ -300,54 +301,46 @@ def _notes(run: Run) -> list[tuple[str, str, str]]:
 
 
 def _provenance(run: Run) -> list[tuple[str, str]]:
-    """Provenance as label and text, in the order a reader asks; what is unknown says so."""
+    """Provenance as label and text; unknown values are marked as unknown."""
     record = run.provenance
     if record is None:
         return []
-    code, machine = _part(record, "code"), _part(record, "machine")
-    kernel, tools = _part(record, "kernel"), _part(record, "tools")
-    commit = code.get("commit")
-    changed = " with uncommitted changes" if code.get("dirty") is True else ""
-    memory, load = machine.get("memory_bytes"), machine.get("load_average")
-    loads = [x for x in load if isinstance(x, int | float)] if isinstance(load, list) else []
-    out = [
-        ("Written", record.get("written")),
-        ("Seeds", ", ".join(f"{k} {v}" for k, v in _part(record, "seeds").items())),
-        ("Code", f"{commit[:12]}{changed}" if isinstance(commit, str) else None),
-        ("Processor", f"{machine.get('cpus')} × {machine.get('cpu_model') or 'unknown'}"),
-        ("Load average", ", ".join(f"{x:.2f}" for x in loads)),
-        ("Memory", f"{memory / 2**30:.1f} GiB" if isinstance(memory, int) else None),
-        ("Virtualisation", machine.get("virtualisation")),
-        ("System", kernel.get("distribution")),
-        ("Kernel", kernel.get("release")),
-        ("Congestion control (system)", kernel.get("congestion_control")),
-        ("Open vSwitch", tools.get("ovs_vswitchd")),
-        ("tc", tools.get("iproute2")),
-        ("Python", _part(record, "python").get("version")),
+    code, machine, kernel = record.code, record.machine, record.kernel
+    commit, memory = code.commit, machine.memory_bytes
+    changed = " with uncommitted changes" if code.dirty else ""
+    out: list[tuple[str, str | None]] = [
+        ("Written", record.written),
+        ("Seeds", ", ".join(f"{k} {v}" for k, v in (record.seeds or {}).items())),
+        ("Code", None if commit is None else f"{commit[:12]}{changed}"),
+        ("Processor", f"{machine.cpus} × {machine.cpu_model or 'unknown'}"),
+        ("Load average", ", ".join(f"{x:.2f}" for x in machine.load_average or ())),
+        ("Memory", None if memory is None else f"{memory / 2**30:.1f} GiB"),
+        ("Virtualisation", machine.virtualisation),
+        ("System", kernel.distribution),
+        ("Kernel", kernel.release),
+        ("Congestion control (system)", kernel.congestion_control),
+        ("Open vSwitch", record.tools.ovs_vswitchd),
+        ("tc", record.tools.iproute2),
+        ("Python", record.python.version),
     ]
     out += _of_this_run(run)
     message = {label.lower() for label, _ in out}
-    live = ((_label(key), _flat(value)) for key, value in _part(record, "live").items())
+    live = ((_label(key), _flat(value)) for key, value in (record.live or {}).items())
     out += [(label, value) for label, value in live if label.lower() not in message]
-    return [(label, str(value) if value not in (None, "") else "unknown") for label, value in out]
+    return [(label, value or "unknown") for label, value in out]
 
 
 def _of_this_run(run: Run) -> list[tuple[str, str | None]]:
     """Scale and congestion control of a live run."""
     if run.summary.backend != LIVE:
         return []
-    scale = _part(run.resolved or {}, "scale")
+    scale = (run.resolved or {}).get("scale") or {}
     used = {
         _flat(event.detail["congestion_control"]): None
         for event in run.file.events
         if isinstance(event, JobEnded) and "congestion_control" in event.detail
     }
     return [("Scale", _flat(scale)), ("Congestion control (jobs)", ", ".join(used) or None)]
-
-
-def _part(record: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = record.get(key)
-    return value if isinstance(value, dict) else {}
 
 
 _SPELT = {"vm": "VM", "vms": "VMs", "tso": "TSO", "gso": "GSO", "gro": "GRO", "cpu": "CPU"}
@@ -372,10 +365,9 @@ def _flat(value: Any) -> str:
 
 
 def _packages(run: Run) -> list[tuple[str, str]]:
-    found = _part(_part(run.provenance or {}, "python"), "packages")
-    first = [(name, str(found[name])) for name in SHOWN_PACKAGES if name in found]
-    rest = [(name, str(v)) for name, v in found.items() if name not in SHOWN_PACKAGES]
-    return first + rest
+    found = (run.provenance or Provenance()).python.packages or {}
+    first = [(name, found[name]) for name in SHOWN_PACKAGES if name in found]
+    return first + [pair for pair in found.items() if pair[0] not in SHOWN_PACKAGES]
 
 
 def _reproduce(run: Run) -> list[str]:
@@ -392,11 +384,8 @@ def _reproduce(run: Run) -> list[str]:
             for key, value in overrides.items()
             if key != "seed"
         )
-    typed = (run.provenance or {}).get("command")
-    out = [again]
-    if isinstance(typed, list) and typed:
-        out.append(shlex.join(str(word) for word in typed))
-    return out
+    typed = (run.provenance or Provenance()).command
+    return [again, shlex.join(typed)] if typed else [again]
 
 
 # ------------------------------------------------------------------------------------- the page

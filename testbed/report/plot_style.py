@@ -1,7 +1,8 @@
-"""Plot style of every picture: matplotlib without global state, SVG in the page's colours.
+"""Plot style of every picture: matplotlib without global state.
 
-Colours are placeholders while matplotlib draws; in the SVG they become the style sheet's
-variables, so that one picture serves a light page, a dark one and paper.
+On a page, colours are placeholders while matplotlib draws; in the SVG they become the style
+sheet's variables, so that one picture serves a light page, a dark one and paper. A picture that is
+a file of its own has the style sheet's colours for light pages.
 """
 
 from __future__ import annotations
@@ -16,14 +17,21 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Placeholders of a page's colours.
 TEXT = "#010101"
 MUTED = "#010102"
 GRID = "#010103"
 BAND = "#010104"
 BAD = "#010105"
 SERIES = ("#010111", "#010112", "#010113", "#010114", "#010115", "#010116")
-MARKERS = ("o", "s", "^", "D", "v", "P")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
+
+# Of a picture that is a file of its own: Okabe and Ito's colours, which the colour-blind can tell
+# apart; yellow is too faint for lines.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+NEUTRAL = "#5b6470"
+PAPER = "#ffffff"
 
 _VARIABLES = {
     TEXT: "--ink",
@@ -60,6 +68,7 @@ _STYLE: Any = {
     "patch.linewidth": 0,
     "savefig.facecolor": "none",
     "svg.fonttype": "none",
+    "svg.hashsalt": "hosenet",
     "text.color": TEXT,
     # A job may be called $x$.
     "text.parse_math": False,
@@ -69,6 +78,13 @@ _STYLE: Any = {
     "ytick.color": MUTED,
     "ytick.labelcolor": TEXT,
     "ytick.labelsize": 9,
+}
+_FILE_COLOURS = {TEXT: "#1b1f24", MUTED: NEUTRAL, GRID: "#e3e6ea"}
+_FILE_STYLE: Any = {
+    **{key: _FILE_COLOURS.get(value, value) for key, value in _STYLE.items()},
+    "axes.facecolor": PAPER,
+    "figure.facecolor": PAPER,
+    "savefig.facecolor": PAPER,
 }
 
 
@@ -84,10 +100,33 @@ def figure(width_in: float, height_in: float) -> Generator[Figure, None, None]:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    with mpl.rc_context({**_STYLE, "svg.hashsalt": "hosenet"}):
+    with mpl.rc_context(_STYLE):
         made = Figure(figsize=(width_in, height_in), layout="constrained")
         FigureCanvasSVG(made)
         yield made
+
+
+@contextmanager
+def file_figure(width_in: float, height_in: float) -> Generator[Figure, None, None]:
+    """A figure that becomes files of its own. Draw and call :func:`files` inside the block."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(_FILE_STYLE):
+        made = Figure(figsize=(width_in, height_in), layout="constrained")
+        FigureCanvasAgg(made)
+        yield made
+
+
+def files(made: Figure) -> dict[str, bytes]:
+    """The figure as ``svg`` and ``png``, the same bytes each time."""
+    saved = {}
+    for kind, without in (("svg", ("Date", "Creator")), ("png", ("Software",))):
+        out = io.BytesIO()
+        made.savefig(out, format=kind, dpi=150, metadata=dict.fromkeys(without))
+        saved[kind] = out.getvalue()
+    return saved
 
 
 def svg(made: Figure, name: str) -> str:

@@ -51,7 +51,7 @@ def _title(results: Results) -> str:
 
 
 def _cells(row: Verdict) -> list[Text]:
-    """Texts, so that no name in a file is taken for markup."""
+    """Cells as rich texts, so that no name in a file is taken for markup."""
     verdict = Text(_WORDS[row.verdict], style=_STYLES[row.verdict])
     if row.verdict == "outside" or row.ratio is None:
         verdict.append(f"  {row.why}", style="default")

@@ -58,7 +58,7 @@ class FreeCapacity(Protocol[Asked_contra, Place]):
         ...
 
     def check(self) -> None:
-        """Counts again from who has what. Raises LedgerBroken where that differs."""
+        """Recounts from the holdings; raises LedgerBroken on a difference."""
         ...
 
 
@@ -226,7 +226,7 @@ class Shadow:
 
 
 class NodeCapacity:
-    """Free nodes of a machine whose network limits nothing, and who holds the others.
+    """Free nodes of a machine without network limits, and the holders of the others.
 
     A slot of a server with several is a node here. ``free`` lists the free ones, the lowest first;
     ``holders`` the jobs by the key that they were placed with.
@@ -272,7 +272,7 @@ class NodeCapacity:
         insort(self.holders, holder)
 
     def place(self, job_id: str, n: int, key: float) -> Placement:
-        """Takes the ``n`` lowest free nodes, which the caller knows to be there: a VM on each.
+        """Takes the ``n`` lowest free nodes, a VM on each; the caller has checked that they exist.
 
         ``key`` is what ``holders`` are sorted by; equal ones stand in the order of placing.
         """
@@ -307,7 +307,7 @@ class NodeCapacity:
         return other
 
     def reserve(self, n: int, now_s: float) -> None:
-        """Reserves ``n`` nodes at the earliest time; looked up when it is first asked about."""
+        """Reserves ``n`` nodes at the earliest time, which is computed on first use."""
         self._reserved, self._known = (n, now_s), False
 
     def admits(self, n: int, end_s: float) -> bool:
@@ -357,7 +357,7 @@ class NodeCapacity:
         return Placement(self._root, tuple(counts.items()), processes)
 
     def check(self) -> None:
-        """Counts again from who holds what; LedgerBroken where that differs."""
+        """Recounts from the holdings; raises LedgerBroken on a difference."""
         held = [node for _, nodes in self._held.values() for node in nodes]
         if sorted(held + self.free) != list(range(self.total)) or self.free != sorted(self.free):
             raise LedgerBroken("free nodes are not what the jobs leave")
@@ -366,7 +366,7 @@ class NodeCapacity:
 
 
 class TierCapacity:
-    """One tier's VM of every node: who has it and with what share of the CPU.
+    """One tier's VM of every node: its holder and the holder's share of the CPU.
 
     ``uses`` gives the CPU use of each process of a job. A VM may run only where the other tier's
     uses less than ``limit`` of the CPU.
@@ -443,7 +443,7 @@ class TierCapacity:
         return other
 
     def check(self) -> None:
-        """Counts again from who holds what; LedgerBroken where that differs."""
+        """Recounts from the holdings; raises LedgerBroken on a difference."""
         who: list[str | None] = [None] * len(self.who)
         for job_id, at in self.at.items():
             for node in at:

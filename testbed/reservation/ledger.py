@@ -185,7 +185,7 @@ class Ledger:
         self._holdings[job_id] = replace(old, end_s=end_s)
 
     def forget_before(self, now_s: float) -> None:
-        """Nothing before ``now_s`` will be asked about or changed again: drop it."""
+        """Drops what lies before ``now_s``, which is not read or changed again."""
         if now_s <= self._forgotten_s:
             return
         for number in self._timeline.forget_before(now_s):
@@ -273,7 +273,7 @@ class Ledger:
     def _check_by_object(
         self, booked: Sequence[Holding], prints: Sequence[tuple[IntArray, IntArray]]
     ) -> None:
-        """Every server and link knows the reservations on it, and no others."""
+        """Every server and link lists exactly the reservations on it."""
         known: dict[int, list[tuple[float, float, int]]] = {
             place: [] for place in self._timeline.pool.places()
         }

@@ -85,7 +85,7 @@ class Timeline:
     def add(self, footprint: Footprint, start_s: float, end_s: float) -> int:
         """Take ``footprint`` in ``[start_s, end_s)`` (end inf: for ever); the interval's number.
 
-        Checks nothing: whoever calls has seen that it fits.
+        Checks nothing: the caller has checked that it fits.
         """
         number = self.pool.store(footprint, start_s, end_s)
         self._insert(start_s, number, +1)

@@ -140,7 +140,7 @@ class MeasuredSweep:
         }
 
     def text(self, origin: str) -> str:
-        """The profile as a file for a job's ``profile``; ``origin`` says where it comes from."""
+        """The profile as a file for a job's ``profile``; ``origin`` is its provenance."""
         runs = len(self.points[0].times_s)
         of = "one run" if runs == 1 else f"medians of {runs} runs"
         head = [origin, f"{len(self.points)} bandwidths were tried, {of} each.", self.sentence()]

@@ -1,4 +1,4 @@
-"""A run folder: made once, written whole file by whole file, owned by the person who called sudo.
+"""A run folder: made once, written whole file by whole file, owned by the user who called sudo.
 
 ``docs/runs-and-fidelity.md`` describes every file in it.
 """
@@ -34,7 +34,6 @@ LOGS = "logs"
 
 FOLDER_MODE = 0o755
 FILE_MODE = 0o644
-LOG_MODE = 0o600
 
 WITH_OUT = "name a folder you may write to with --out"
 
@@ -54,7 +53,7 @@ class Owner:
 
 
 def caller(environ: Mapping[str, str] = os.environ, euid: int | None = None) -> Owner | None:
-    """The person behind sudo, or None where nobody is (not root, or root without sudo)."""
+    """The user who called sudo; None if not root, or root without sudo."""
     if (os.geteuid() if euid is None else euid) != 0:
         return None
     try:
@@ -240,19 +239,6 @@ class RunFolder:
     def open_events(self) -> EventLog:
         """The event stream of this run. Exists once: a second call raises FileExistsError."""
         return EventLog(self.path / EVENTS, self.owner)
-
-    def log_path(self, name: str) -> Path:
-        """An empty file ``logs/NAME`` (0600) for a process to append to; an existing one stays."""
-        path = self._inside(f"{LOGS}/{name}")
-        _make_folders(path.parent, self.owner)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(path, flags, LOG_MODE)
-        try:
-            if self.owner is not None:
-                os.fchown(descriptor, self.owner.uid, self.owner.gid)
-        finally:
-            os.close(descriptor)
-        return path
 
     def hand_over(self) -> None:
         """Give everything in the folder to its owner: what others wrote there as root too."""

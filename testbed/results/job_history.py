@@ -19,7 +19,7 @@ SHOWN_SERVERS = 6
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that happened to the job: ``says`` it in words."""
+    """One event of the job: ``says`` is its description."""
 
     t: float
     event: str
@@ -121,13 +121,13 @@ class _Looking:
             self._others.append(name)
 
     def _overtaken(self, event: events.JobStarted) -> None:
-        """Whoever was there before the job has overtaken nobody."""
+        """Records an overtaker: a job that arrives later and starts earlier."""
         if self._found is not None and event.job_id in self._later:
             came_s, n = self._later[event.job_id]
             self._found.overtaken_by.append(Overtaker(event.job_id, came_s, event.t, n))
 
     def _follow(self, found: Explanation, event: events.Event) -> None:
-        """Write down what an event says of the job, and whether it waits from then on."""
+        """Records an event of the job, and whether it waits from then on."""
         message = _words(event)
         if message is None:
             return

@@ -449,7 +449,7 @@ def _row(job: _Job, policy: str) -> JobRow:
 
 
 def _class(request: Mapping[str, Any]) -> str | None:
-    """The class a job says it is of (a tag), or the queue that its trace says it came by."""
+    """A job's class: its tag, or the queue that its trace names."""
     tags = request.get("tags")
     for tag in tags if isinstance(tags, list | tuple) else ():
         if isinstance(tag, list | tuple) and len(tag) == 2 and tag[0] == "class":
@@ -471,7 +471,7 @@ def _met(job: _Job) -> bool | None:
 
 
 def tally(stream: Iterable[events.Event]) -> Tally:
-    """A whole stream, taken in."""
+    """The tally of a whole event stream."""
     out = Tally()
     for event in stream:
         out.feed(event)

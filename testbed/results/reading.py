@@ -25,6 +25,7 @@ from testbed.events import (
 )
 from testbed.results import folder as names
 from testbed.results.metrics import JobRow, Summary, Tally
+from testbed.results.provenance import Provenance, provenance_from_json
 
 CHANGED = "the folder was changed after its run: run again"
 """The hint of a damaged folder."""
@@ -68,10 +69,15 @@ class Run:
     rows: tuple[JobRow, ...]
     summary: Summary
     stored_summary: dict[str, Any] | None
-    provenance: dict[str, Any] | None
+    provenance: Provenance | None
     spec_text: str | None
     resolved: dict[str, Any] | None
     files: tuple[str, ...] = field(default=())
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """Invariants that the run's policy declared; none in a folder that does not hold them."""
+        return declared_claims(self.resolved)
 
 
 T = TypeVar("T")
@@ -311,7 +317,7 @@ def _require_one_run(path: Path, below: list[Path]) -> None:
 
 
 def policy_of(folder: Path) -> str | None:
-    """The policy of a run folder as the run itself says it: a folder's name may not hold it.
+    """The policy of a run folder as recorded in the run: a folder's name may not hold it.
 
     None where the run was killed before its first line. Raises BadInput on a damaged one.
     """
@@ -333,6 +339,7 @@ def load_run(path: Path) -> Run:
         tally.feed(line.event)
     stored = _stored_summary(path / names.SUMMARY)
     above = path.parent
+    record = _first_object(path / names.PROVENANCE, above / names.PROVENANCE)
     return Run(
         path=path,
         file=file,
@@ -341,7 +348,7 @@ def load_run(path: Path) -> Run:
         summary=tally.summary(**{key: (stored or {}).get(key) for key in _Stored.__annotations__}),
         stored_summary=stored,
         # Several policies share what belongs to the experiment: it lies one folder up.
-        provenance=_first_object(path / names.PROVENANCE, above / names.PROVENANCE),
+        provenance=None if record is None else provenance_from_json(record),
         spec_text=_first_text(path / names.SPEC, above / names.SPEC),
         resolved=_first_object(path / names.RESOLVED, above / names.RESOLVED),
         files=tuple(_files(path)),
@@ -385,6 +392,17 @@ def _first_object(*paths: Path) -> dict[str, Any] | None:
         if isinstance(value, dict):
             return value
     return None
+
+
+def declared_claims(resolved: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """The ``claims`` of ``spec.resolved.json``."""
+    declared = (resolved or {}).get("claims")
+    return tuple(map(str, declared)) if isinstance(declared, list) else ()
+
+
+def stored_claims(path: Path) -> tuple[str, ...]:
+    """The claims that a run folder (one policy) holds."""
+    return declared_claims(_first_object(path / names.RESOLVED))
 
 
 def _first_text(*paths: Path) -> str | None:

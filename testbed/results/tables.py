@@ -8,7 +8,7 @@ Every metric is defined in ``docs/runs-and-fidelity.md``.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -20,7 +20,7 @@ from testbed.events import Int, Number
 from testbed.results import folder as names
 from testbed.results.folder import RunFolder
 from testbed.results.metrics import Fidelity, JobRow, Summary, tally
-from testbed.results.reading import Run, checked, read_events
+from testbed.results.reading import Run, checked, read_events, stored_claims
 from testbed.spec.experiment import Band, Expectation
 from topologies.datacentre import DataCentre
 
@@ -95,7 +95,7 @@ MAX_INTERVALS = 200
 
 @dataclass(frozen=True)
 class LinkRow:
-    """One line of ``links.csv``. ``sent_bps`` None: nobody measured."""
+    """One line of ``links.csv``. ``sent_bps`` None: not measured."""
 
     time_s: float
     link: str
@@ -254,7 +254,7 @@ Answer = Literal["ok", "outside", "open"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """One job against what was expected of it; ``why`` says it in words."""
+    """One job's result against its expectation; ``why`` is the explanation."""
 
     job_id: str
     application: str
@@ -300,7 +300,7 @@ def stored_verdicts(run: Run) -> Verdicts:
     """The verdicts of ``summary.json``; for an interrupted run, of its resolved experiment."""
     stored = (run.stored_summary or {}).get("expectations")
     if not isinstance(stored, dict):
-        return evaluate(stored_expectation(run), run.rows, run.summary.fidelity)
+        return evaluate(stored_expectation(run), run.rows, run.summary.fidelity, run.claims)
     return checked(_VERDICTS, stored, run.path / names.SUMMARY, "expectations")
 
 
@@ -313,15 +313,22 @@ def stored_expectation(run: Run) -> Expectation:
     return checked(_EXPECTATION, block, own if own.is_file() else above, "expect")
 
 
-def evaluate(expect: Expectation, rows: Iterable[JobRow], fidelity: Fidelity) -> Verdicts:
+def evaluate(
+    expect: Expectation,
+    rows: Iterable[JobRow],
+    fidelity: Fidelity,
+    claims: Collection[str] = (),
+) -> Verdicts:
     """Every job against the band that applies to it; then fidelity, then names that match nothing.
 
     A job that was to be judged and has no measured time is outside: silence proves nothing. Only
-    what a policy rejected stays open, unless its application is named or the policy is a script,
-    and what it started as best effort: such a job has no estimate to be held against.
+    what a policy rejected stays open, unless its application is named or the policy claims that
+    every job starts, and what it started as best effort: such a job has no estimate to be held
+    against.
     """
     rows = tuple(rows)
-    judged = tuple(_judge(expect, row) for row in rows)
+    all_start = "every-job-starts" in claims
+    judged = tuple(_judge(expect, row, all_start) for row in rows)
     complaints = [f"{v.job_id}: {v.why}" for v in judged if v.verdict == "outside"]
     complaints += _fidelity_complaints(expect, fidelity)
     complaints += _unmatched(expect, judged)
@@ -333,12 +340,12 @@ def evaluate(expect: Expectation, rows: Iterable[JobRow], fidelity: Fidelity) ->
     return Verdicts(judged, tuple(complaints))
 
 
-def _judge(expect: Expectation, row: JobRow) -> Verdict:
+def _judge(expect: Expectation, row: JobRow, all_start: bool) -> Verdict:
     own = expect.applications.get(row.application or "")
     band = own.estimate_ratio if own and own.estimate_ratio else expect.estimate_ratio
     below = own.scaled_down_below if own else None
-    # A policy may reject; a script, and an application named in the file, were to run.
-    must_run = own is not None or row.policy == "scripted"
+    # A policy may reject; what a script starts, and an application named in the file, were to run.
+    must_run = own is not None or all_start
     if row.outcome == "rejected" and not must_run:
         answer, why = _open(f"rejected: {row.reason}")
     elif _best_effort(row) and not must_run:
@@ -441,9 +448,9 @@ def conclude(
     taken = tally(history)
     rows = tuple(taken.rows())
     summary = taken.summary(name, wall_s)
-    results = Results(
-        folder.path, rows, summary, evaluate(expect or Expectation(), rows, summary.fidelity)
-    )
+    claims = stored_claims(folder.path)
+    verdicts = evaluate(expect or Expectation(), rows, summary.fidelity, claims)
+    results = Results(folder.path, rows, summary, verdicts)
     folder.write_lines(names.JOBS, lambda file: write_jobs_csv(rows, file))
     folder.write_lines(names.LINKS, lambda file: write_links_csv(link_rows(history), file))
     folder.write_json(names.SUMMARY, results.to_json())

@@ -37,7 +37,7 @@ def writer(file: IO[str], reserve: DiskReserve) -> Write:
 
 
 class TracingBackend:
-    """A backend whose answers are recorded. See :class:`testbed.engine.backend.Backend`."""
+    """A backend whose return values are recorded. See :class:`testbed.engine.backend.Backend`."""
 
     def __init__(self, backend: Backend, write: Write) -> None:
         self._backend = backend

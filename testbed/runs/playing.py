@@ -34,7 +34,7 @@ SHOWN_COMPLAINTS = 10
 
 
 def new_run(experiment: Experiment, out: Path | None, say: Callable[[str], None]) -> RunFolder:
-    """A run folder under ``out``; says where it is, and what is to be known of the workload."""
+    """Creates a run folder under ``out``; prints its path and notes on the workload."""
     top = RunFolder.create(out or DEFAULT_OUT, experiment.name, experiment.seed)
     say(f"run folder: {top.path}")
     for note in experiment.workload_notes:
@@ -100,7 +100,7 @@ def dry_run(experiment: Experiment, policy: PolicySpec) -> list[events.Event]:
 def simulated(
     experiment: Experiment, policy: PolicySpec, meter: Meter | None = None
 ) -> SimulatedBackend:
-    """The experiment's simulated backend, where best-effort jobs compete as the policy says.
+    """The experiment's simulated backend, where best-effort jobs compete by the policy's rule.
 
     ``meter`` hears what they send up the servers' links.
     """
@@ -210,7 +210,7 @@ def begin_folder(
     command: list[str],
     facts: Mapping[str, Any],
 ) -> None:
-    """Spec as given, spec as resolved, and where all that follows comes from."""
+    """Writes the spec as given, the spec as resolved, and the provenance."""
     folder.write_text(names.SPEC, experiment.source_text)
     claims = policy_kind(policy.name).claims_of(dict(policy.parameters))
     resolved = {**experiment.resolved, "policy": policy.label, "claims": list(claims)}

@@ -67,7 +67,7 @@ def check_target(to: Path) -> None:
 
 
 def write_profile(to: Path, text: str) -> None:
-    """The whole file or nothing; it belongs to the person who called sudo."""
+    """Writes the file atomically; it belongs to the user who called sudo."""
     try:
         RunFolder(to.parent.absolute(), caller()).write_text(to.name, text)
     except OSError as error:

@@ -1,6 +1,6 @@
 """Actions of a policy, and the events that it gets: frozen values, no clock, no I/O.
 
-**Tiers.** Every node has a foreground and a background VM per slot. Where nothing is said of tiers,
+**Tiers.** Every node has a foreground and a background VM per slot. Without a tier,
 everything happens in the foreground. The background has no links: a job in it holds no bandwidth
 (its rate is 0).
 
@@ -74,7 +74,7 @@ class Shorten:
 class Preempt:
     """Take a running job off its nodes; its capacity is free at once, its progress is kept.
 
-    ``reason`` is for people: who needs the nodes.
+    ``reason`` is text for people: the job that needs the nodes.
     """
 
     job_id: str

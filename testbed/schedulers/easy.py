@@ -92,7 +92,7 @@ class Easy(NodeQueue[Entry]):
 POLICIES = (
     PolicyKind(
         "easy",
-        "EASY: backfills whoever does not delay the first in the queue",
+        "EASY: backfills jobs that do not delay the first in the queue",
         lambda _, given: Easy(given.estimates),
         EasyParameters,
         claims=lambda given: (CLAIM_WITH[given.estimates], "no-preemption"),

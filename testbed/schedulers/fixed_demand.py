@@ -43,7 +43,7 @@ def by_deadline(job: JobRequest) -> float:
 
 
 def finder(embedder: Embedder) -> Find:
-    """An embedder as a round asks it."""
+    """An embedder as called within a round."""
 
     def find(datacentre: DataCentre, free: Residual, n_vms: int, rate_bps: int) -> Placement | None:
         answer = embedder.embed(datacentre, free, n_vms, rate_bps)

@@ -61,7 +61,7 @@ class Room:
 
     @property
     def idle(self) -> bool:
-        """True while nobody holds a slot."""
+        """True while no slot is taken."""
         return self.free_slots == self.datacentre.total_slots
 
     def place(self, n_vms: int, rate_bps: int) -> Held | None:

@@ -224,7 +224,7 @@ class Calendar:
     # -- time -------------------------------------------------------------------------------
 
     def forget_before(self, now_s: float) -> None:
-        """Nothing before ``now_s`` will be asked about again: drop whole buckets."""
+        """Drops the buckets before ``now_s``, which no later query reads."""
         first = self._bucket(now_s)
         rows = self._sums.shape[3]
         # Moving the sums costs O(hosts) a bucket: do it when half of them are over.
@@ -301,7 +301,7 @@ class Calendar:
     def _parts(self, host: int, start_s: float, end_s: float, *, firm: bool) -> Iterator[Use]:
         """The most in use in the first bucket's part of the interval, the last one's, and between.
 
-        One by one: who finds the first too full need not ask for the others.
+        Lazy: a caller that finds the first too full does not need the others.
         """
         first, last = self._span(start_s, end_s)
         for bucket in range(first, last + 1, max(last - first, 1)):

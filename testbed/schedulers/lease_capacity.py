@@ -88,7 +88,7 @@ class LeaseCapacity:
     """Leases on the hosts of a data centre. A lease's VMs start together or not at all.
 
     ``reserves``: advance reservations keep best-effort leases out of their hosts' queues.
-    ``most_used_first``: who decides between hosts that are available equally early, their use or
+    ``most_used_first``: the order of hosts that are available equally early, by their use or by
     their number.
     """
 
@@ -146,7 +146,7 @@ class LeaseCapacity:
         return self._place_all(lease, self.now_s, find)
 
     def place_at(self, lease: Lease, start_s: float) -> bool:
-        """Best fit among all hosts that have room in the interval that it wants."""
+        """Best fit among all hosts with room in the lease's interval."""
         return self._place_all(lease, start_s, lambda: self._best_fit(lease, start_s, firm=False))
 
     def place_earliest(self, lease: Lease) -> bool:

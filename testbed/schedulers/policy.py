@@ -30,7 +30,7 @@ class View(Protocol):
 
     @property
     def listening(self) -> bool:
-        """False where nobody records why jobs wait: a policy need not work it out then."""
+        """False if wait reasons are not recorded: a policy need not compute them then."""
         ...
 
     def job(self, job_id: str) -> JobRequest:

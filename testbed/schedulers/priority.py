@@ -137,7 +137,7 @@ class Priority:
             self._serve([lease])
 
     def _serve(self, new: list[Lease]) -> None:
-        """Everyone who waits, by the priority vector: the largest element first, then who came."""
+        """Serves waiting leases by priority vector: the largest element first, then by arrival."""
         old = list(self._waiting.values()) if self._freed or new else []
         old.sort(key=lambda lease: lease.order)
         everyone = new + old[: self._depth]
@@ -196,7 +196,7 @@ class Priority:
         if left:
             return False
         for number, count in on.items():
-            # The lowest priority first, and of equals who started last.
+            # The lowest priority first, and among equals the latest start.
             for victim in sorted(
                 lower[number], key=lambda v: (self.priorities.of(v), -v.start_s, -v.order)
             ):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from jobs.request import JobRequest
 from testbed.embedding.base import Embedder
 from testbed.embedding.placement import Refusal
+from testbed.reservation.capacity import HoseCapacity
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent, Reject, Start
 from testbed.schedulers.charging import job_price, no_discount
 from testbed.schedulers.policy import PolicyKind, View
@@ -30,14 +31,7 @@ class VirtualCluster:
         if not isinstance(event, Arrived):
             return []
         job = view.job(event.job_id)
-        free = view.residual(view.now_s, None)
-        answer = self._embedder.embed(
-            view.datacentre,
-            free,
-            job.n_vms,
-            job.bandwidth_bps,
-            largest_bps=view.largest_bps,
-        )
+        answer = HoseCapacity(view, self._embedder).fit(job)
         if isinstance(answer, Refusal):
             return [Reject(job.id, answer.reason)]
         return [Start(job.id, answer, job.bandwidth_bps)]

@@ -1,6 +1,6 @@
 """An experiment file's YAML as plain values with their places, and all that is wrong with it.
 
-PyYAML composes the nodes, so that each has its line and column. What a plain scalar means is said
+PyYAML composes the nodes, so that each has its line and column. Plain scalars are resolved
 here, by rules that no YAML version disputes: whole numbers, decimal fractions, ``true`` and
 ``false``, and texts. What YAML 1.1 and 1.2 read differently is refused with what to write instead.
 """
@@ -91,7 +91,7 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
 
 
 def near(name: str, known: Sequence[str]) -> str | None:
-    """The known name that ``name`` probably stands for."""
+    """The known name closest to ``name``."""
     folded = {k.lower().replace("_", "-"): k for k in known}
     key = name.lower().replace("_", "-").replace(" ", "-")
     if key in folded:
@@ -165,7 +165,7 @@ class Location:
 
     @property
     def value(self) -> Any:
-        """The plain value that stands there."""
+        """The plain value at this place."""
         return self.document.at(self.path)
 
     @property
@@ -370,7 +370,7 @@ _FLOAT = re.compile(r"-?(0|[1-9][0-9]*)\.[0-9]+")
 
 
 class ScalarError(ValueError):
-    """A plain text that a file must not hold; the message says what to write."""
+    """A plain text that a file must not hold; the message names the replacement."""
 
 
 def plain_scalar(text: str) -> bool | int | float | str:

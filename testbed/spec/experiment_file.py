@@ -143,7 +143,7 @@ Workload = Annotated[
 
 
 class ExperimentFile(Section):
-    """An experiment: a data centre, what is asked of it, and who decides."""
+    """An experiment: a data centre, a workload and its policies."""
 
     name: Name | None = Field(None, description="the run folder's name (default: the file's)")
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = Field(
@@ -262,7 +262,7 @@ def _scale(section: ScaleSection | None) -> Scale:
 
 
 def _interference(section: InterferenceSection | None, here: Location) -> Interference:
-    """The published values, where the file says nothing else."""
+    """The published values, unless the file overrides them."""
     found = Interference()
     if section is None:
         return found

@@ -336,7 +336,7 @@ def _check_ids(here: Location, entries: Sequence[JobEntry]) -> None:
 
 
 def _check_followers(here: Location, entries: Sequence[JobEntry]) -> None:
-    """``after`` names another job, and following it one comes to a job that waits for none."""
+    """Checks that ``after`` names another job, and that no chain of jobs is a cycle."""
     named = [entry for entry in entries if entry["id"] is not None]
     owner = {name: entry.id for entry in named for name in [entry.id, *_ids(entry)]}
     follows: dict[str, str] = {}

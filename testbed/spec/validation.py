@@ -150,7 +150,7 @@ def _models(annotation: Any) -> Iterator[type[SpecModel]]:
 
 
 def kinds_of(models: Sequence[type[SpecModel]]) -> list[str]:
-    """The values of ``kind`` by which a union of models is told apart."""
+    """The values of ``kind`` that select among the models of a union."""
     return list(dict.fromkeys(_kind(model) for model in models if "kind" in model.model_fields))
 
 

@@ -84,7 +84,7 @@ class WorkloadSection(Section):
 
 
 class BandwidthRule(SpecModel):
-    """The bandwidth that each VM asks for, where the workload itself does not say."""
+    """The bandwidth that each VM requests, unless the workload states it."""
 
     rule: HoseRule = Field(
         "clip",

@@ -103,7 +103,7 @@ def test_a_preempted_jobs_connections_outlive_another_job_on_its_nodes(
     assert 3.9 < measured(histories["long"]) < whole_s - off_s / 2
 
 
-def test_a_job_whose_nodes_are_full_is_parked_and_goes_on_with_the_rest(
+def test_a_job_whose_nodes_are_full_is_checkpointed_and_resumes_with_the_rest(
     emulation: Emulation,
 ) -> None:
     place = on(SWITCH, (0, 1), (1, 1))
@@ -253,7 +253,7 @@ def test_a_background_vm_gets_what_the_foreground_leaves_until_they_change_place
     assert after[1] > 2 * after[0]
 
 
-def test_a_job_behind_another_is_done_when_that_one_is(emulation: Emulation) -> None:
+def test_a_job_in_the_background_of_another_is_done_when_that_one_is(emulation: Emulation) -> None:
     place = on(SWITCH, (0, 1))
     emulation._cgroup.set_quota(0, 0.5)
     scripted = ScriptedPolicy(
@@ -311,7 +311,7 @@ def test_an_application_finds_its_peers_by_rank(emulation: Emulation) -> None:
     assert "heard [0, 1, 2]" in log.read_text()
 
 
-def test_an_application_that_fails_ends_its_job_with_what_it_said(emulation: Emulation) -> None:
+def test_an_application_that_fails_ends_its_job_with_its_output(emulation: Emulation) -> None:
     place = on(SWITCH, (0, 1), (1, 1), (2, 1))
     script = (
         "import os, sys, time\n"

@@ -472,7 +472,7 @@ def test_traffic_does_not_notice_a_restart_of_the_controller(
     assert_heard(fabric, other[0], other[1])
 
 
-def test_what_somebody_changed_is_mended_on_reconnecting_and_on_request(
+def test_foreign_changes_are_repaired_on_reconnecting_and_on_request(
     fabric: Fabric, library: str
 ) -> None:
     process, client = started(fabric, library)

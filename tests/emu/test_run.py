@@ -164,7 +164,7 @@ def test_every_job_gets_its_outcome_and_the_folder_is_complete(testbed: Testbed)
 
 
 @pytest.mark.smoke
-def test_what_was_promised_to_the_wire_arrived_and_was_acknowledged(testbed: Testbed) -> None:
+def test_data_handed_to_the_network_arrived_and_was_acknowledged(testbed: Testbed) -> None:
     assert testbed.live().returncode == 0
     ended = {e["job_id"]: e for e in testbed.events() if e["event"] == "job_ended"}
     for job in ("ring", "shuffle", "count"):
@@ -286,7 +286,7 @@ def test_a_second_testbed_is_refused_with_the_first_ones_name(testbed: Testbed) 
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_taken_port_is_named_with_its_mend(testbed: Testbed, which: int) -> None:
+def test_a_taken_port_is_named_with_a_hint(testbed: Testbed, which: int) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", testbed.ports[which]))
         holder.listen()

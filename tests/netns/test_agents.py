@@ -152,7 +152,7 @@ def test_the_time_is_that_of_the_limit(star: Star, watch: Watch, spawn_all: Spaw
     assert taken_s > 8 * (wire_bytes - 16 * 1024) / 8e6
 
 
-def test_an_agent_is_who_and_where_it_was_told_to_be(
+def test_an_agent_has_the_user_and_namespace_it_was_given(
     star: Star, pool: AgentPool, watch: Watch
 ) -> None:
     plan = ComputePlan(0, cpu_s=1000.0, share=0.01)
@@ -259,7 +259,7 @@ def test_a_dead_peer_ends_its_neighbours_with_the_reason(
     assert any("VM 1" in str(o.report.error) for o in (outcomes[0], outcomes[2]))
 
 
-def test_a_peer_behind_a_cut_cable_is_given_up_after_the_stall_timeout(
+def test_a_peer_on_a_cut_cable_is_given_up_after_the_stall_timeout(
     star: Star, pool: AgentPool, watch: Watch, spawn_all: SpawnAll
 ) -> None:
     names = spawn_all([replace(plan, stall_timeout_s=1.0) for plan in never_ending(star)])

@@ -30,7 +30,7 @@ def test_every_check_that_is_not_well_says_what_would_help_or_what_it_means() ->
             assert check.hint
 
 
-def test_the_trial_leaves_no_namespace() -> None:
+def test_the_check_leaves_no_namespace() -> None:
     before = set(NETNS.glob("hn-doctor-*"))
     assert checks()["namespaces, veth and tc"].grade == "ok"
     assert set(NETNS.glob("hn-doctor-*")) <= before

@@ -6,6 +6,7 @@ first principles, by walking links.
 
 from __future__ import annotations
 
+import ipaddress
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,18 +15,26 @@ from functools import cached_property
 from controller.flow_rules import added, desired_flows
 from controller.values import (
     DesiredState,
+    InvalidValues,
     Role,
     Switch,
     Tenant,
     TenantVm,
     TreeEdge,
     tenant_prefix,
-    vm_address,
 )
 from tests.support.fake_switch import FakeNetwork, FakeSwitch
 
 Slot = tuple[int, int]
 """Where a VM can be plugged in: a server switch's dpid and port."""
+
+
+def vm_address(prefix: str, index: int) -> str:
+    """The address of VM `index` (0..1021) in `prefix`: base + 1 + index."""
+    network = ipaddress.IPv4Network(prefix)
+    if not 0 <= index <= network.num_addresses - 3:
+        raise InvalidValues([f"VM index {index} has no address in {prefix}"])
+    return str(network.network_address + 1 + index)
 
 
 @dataclass(frozen=True)

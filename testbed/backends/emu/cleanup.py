@@ -64,7 +64,7 @@ class Removed:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Defers SIGINT, SIGTERM and SIGHUP until the block is done: half a removal helps nobody."""
+    """Defers SIGINT, SIGTERM and SIGHUP until the block is done: no removal is cut short."""
     held: list[int] = []
 
     def hold(signum: int, _: FrameType | None) -> None:
@@ -94,7 +94,7 @@ def clean(
 
 
 def clean_leftovers(state: Path | None = None, *, dry_run: bool = False) -> list[Removed]:
-    """The same for a caller who holds the lock, and has no journal of its own yet."""
+    """The same for a caller that holds the lock and has no journal of its own yet."""
     removed = []
     for journal in journals(state):
         removed += remove_run(journal, dry_run=dry_run)
@@ -165,14 +165,14 @@ def _remove_bridges(named: set[str], tag: OwnershipTag, *, dry_run: bool) -> lis
             if ours:
                 vsctl(down_arguments(ours), wait=wait)
             if owned.qos_rows:
-                # Waited for too: who was killed while the switch deleted the bridges has left
+                # Waited for too: a run killed while the switch deleted the bridges has left
                 # just this row, and the switch may still be at it.
                 vsctl(qos_arguments(owned.qos_rows), wait=wait)
     return [Removed("bridge", name) for name in ours]
 
 
 def _remove_devices(named: set[str], tag: OwnershipTag, *, dry_run: bool) -> list[Removed]:
-    """Veth ends; and bridges' own devices, which stay if the switch died before it was told."""
+    """Veth ends, and internal bridge devices left by a switch that died before the deletion."""
     in_group = devices_in_group(tag.group)
     ours = sorted(in_group & named)
     if ours and not dry_run:

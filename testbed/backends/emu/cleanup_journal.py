@@ -125,7 +125,7 @@ class OwnershipTag:
 
     @property
     def group(self) -> int:
-        """The device group of the run's veths: a number nobody else has."""
+        """The device group of the run's veths: a number unique to the run."""
         return 0x4000_0000 | int(self.run, 16)
 
 
@@ -325,7 +325,7 @@ def _locked(descriptor: int) -> bool:
 
 
 def _holder(path: Path) -> str | None:
-    """The living holder; None if it has not said its name yet, or has died.
+    """The live process that holds the lock; None if it has not written its name yet, or has died.
 
     A dead one may hold the lock for a moment more: a child it was just forking has the lock's
     descriptor until it becomes another program.

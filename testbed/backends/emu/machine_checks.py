@@ -73,7 +73,7 @@ def examine() -> list[Check]:
 
 
 def verdict(checks: list[Check]) -> tuple[bool, str]:
-    """True if a live run is possible here, and the sentence that says so."""
+    """True if a live run is possible here, and the sentence that reports it."""
     failed = [check.name for check in checks if check.grade == "fail"]
     if failed:
         return False, f"this machine cannot run the live network yet: {', '.join(failed)}"

@@ -301,7 +301,7 @@ class RouteSocket:
         return refused
 
     def _exchange(self, data: bytearray, first: int) -> list[Refusal]:
-        """One datagram. Only its last request asks to be acknowledged: refusals come anyway."""
+        """One datagram. Only its last request sets NLM_F_ACK: errors are reported without it."""
         before = self._sequence
         at = last_at = 0
         while at < len(data):

@@ -163,7 +163,7 @@ def check_ports(network: NetworkPlan) -> None:
     """Every port is there under its number. Raises RunFailed naming the first that is not.
 
     ``ovs-vsctl`` succeeds even if the switch could not open a device. A switch that has only just
-    started may write its numbers down a moment after it has said that it is done.
+    started may record its numbers a moment after it has reported success.
     """
     give_up_s = time.monotonic() + NUMBERS_TIMEOUT_S
     while True:
@@ -341,7 +341,7 @@ def _release(name: str) -> None:
 
 
 def stop_if_idle() -> bool:
-    """Stop both daemons unless somebody has a bridge; returns whether they are stopped."""
+    """Stop both daemons unless a bridge exists; returns True if they are stopped."""
     if daemon_state().database and rows("Bridge", ["name"]):
         return False
     if OVS_CTL.exists():

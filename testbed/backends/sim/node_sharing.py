@@ -11,7 +11,7 @@ to the next in place of time slices (docs/decisions/29):
 - a job advances with its slowest process.
 
 ``loss`` and ``eff`` are drawn once per process, from streams named after the job: they are the
-same whoever schedules.
+same under every policy.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class TwoTiers:
 
 
 def servers_of_processes(placement: Placement) -> list[int]:
-    """The server of each process: in the order of the servers, or as the placement says."""
+    """The server of each process: in the order of the servers, or of the placement."""
     servers = [server for server, count in placement.vms_on for _ in range(count)]
     if not placement.processes:
         return servers

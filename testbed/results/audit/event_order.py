@@ -58,7 +58,7 @@ def stream(history: History) -> Iterator[Finding]:
 
 
 def ending(history: History) -> Iterator[Finding]:
-    """The status is a known one and fits: what did not complete says why, what did left nobody."""
+    """The status is known and fits: an incomplete run has a reason, a complete one no open jobs."""
     for line, end in history.each(events.RunEnded):
         if end.status not in _STATUSES:
             yield Finding(EVENTS, line, f"the status is {end.status!r}")

@@ -137,7 +137,7 @@ def head_not_delayed(history: History) -> Iterator[Finding]:
     for entry in history.file.lines:
         event = entry.event
         if event.t > instant_s:
-            # All that happened at one instant is in: who is the head now, and what is due to it?
+            # All events of one instant are read: determine the head of the queue and its estimate.
             queue.advance(instant_s)
             instant_s = event.t
         late = queue.follow(event)

@@ -21,7 +21,7 @@ from testbed.results.audit.tables_check import Cells, facts, is_number
 from testbed.results.folder import EVENTS, RESOLVED, SUMMARY
 
 UNWATCHED = "nothing was checked about the machine during this run"
-"""The reason that stands in a live run's summary where nobody noted anything."""
+"""The reason in a live run's summary if none was recorded."""
 
 _COUNTED = ("finished", "rejected", "killed", "unfinished")
 _JUDGED = "expectations"
@@ -232,7 +232,7 @@ def experiment(history: History) -> Iterator[Finding]:
 
 
 def _jobs(history: History, listed: dict[str, dict[str, Any]]) -> Iterator[Finding]:
-    """A job comes as it is written, but for when: with ``after``, and live, it may be later."""
+    """Jobs are submitted as specified; with ``after``, and live, possibly later."""
     came: set[str] = set()
     for line, event in history.each(events.JobSubmitted):
         job_id = str(event.job["id"])
@@ -289,7 +289,7 @@ _say = partial(Finding, SUMMARY, None)
 
 
 def verdicts(history: History) -> Iterator[Finding]:
-    """Every job has the verdict it is due, every complaint its cause, ``met`` says if any is."""
+    """Every job has the correct verdict, every violation its cause, and ``met`` sums them up."""
     stored = stored_summary(history)
     block = stored.get("expectations") if isinstance(stored, dict) else None
     if not isinstance(block, dict) or not _is_block(block):

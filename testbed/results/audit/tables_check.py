@@ -22,7 +22,7 @@ SHORTEST_S = 10.0
 """Γ: what counts as a job's running time at least, in the bounded slowdown."""
 
 STOPPED = "the run stopped before its end"
-"""The reason of a job whose end no event tells."""
+"""The reason of a job without an end event."""
 
 
 def facts(history: History) -> dict[str, Cells]:
@@ -190,7 +190,7 @@ MOST_ROWS, MOST_INTERVALS = 200_000, 200
 
 @dataclass(frozen=True)
 class _Row:
-    """``sent_bps`` None: nobody measured. Both rates are written as whole numbers."""
+    """``sent_bps`` None: not measured. Both rates are written as whole numbers."""
 
     time_s: float
     directed: int

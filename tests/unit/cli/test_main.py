@@ -42,7 +42,7 @@ def verb_that(
     ("error", "code"),
     [(BadInput("b", "do x"), 2), (MachineCannot("m", "do x"), 3), (RunFailed("r", "do x"), 4)],
 )
-def test_an_error_is_one_sentence_and_its_mend(
+def test_an_error_is_one_sentence_and_its_hint(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     error: TestbedError,
@@ -175,7 +175,7 @@ def test_a_file_that_cannot_be_read_or_written_is_2_with_its_name(
     assert json.loads(capsys.readouterr().out).get("hint") == hint
 
 
-def test_whoever_stops_reading_is_no_error_to_tell(
+def test_a_closed_output_pipe_is_not_reported_as_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail() -> None:

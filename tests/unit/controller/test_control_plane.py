@@ -389,7 +389,7 @@ def test_late_answers_of_an_old_question_are_ignored() -> None:
     assert call.result().complete
 
 
-def test_reconciling_mends_and_says_what() -> None:
+def test_reconciling_repairs_and_reports_the_changes() -> None:
     fabric = Fabric()
     tenant = fabric.tenant(3)
     fabric.plane.add_tenant(tenant, LONG_S)

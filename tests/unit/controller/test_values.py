@@ -21,9 +21,13 @@ from controller.values import (
     from_json,
     tenant_prefix,
     to_json,
+)
+from tests.support.fake_datacentre import (
+    FakeDataCentre,
+    fat_tree_datacentre,
+    tree_datacentre,
     vm_address,
 )
-from tests.support.fake_datacentre import FakeDataCentre, fat_tree_datacentre, tree_datacentre
 
 DATACENTRE = fat_tree_datacentre(4, slots_per_server=2)
 

@@ -1,7 +1,7 @@
-"""Algorithm 1 of AdaBa, line by line as printed and mended: slow, obvious, and on its own.
+"""Algorithm 1 of AdaBa, line by line as printed and corrected: slow, obvious, and on its own.
 
-The mends are those of docs/decisions/08. It shares no code with the embedders; it knows the data
-centre's trees and the residual alone.
+The corrections are those of docs/decisions/08. It shares no code with the embedders; it knows the
+data centre's trees and the residual alone.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def test_the_placement_is_that_of_the_printed_search(seed: int) -> None:
 
 @given(seeds)
 @settings(max_examples=25)
-def test_the_printed_search_on_fat_trees_in_both_readings(seed: int) -> None:
+def test_the_printed_search_on_fat_trees_in_both_interpretations(seed: int) -> None:
     rng = random.Random(seed)
     dc = fat_tree(4, 10, 3, rng.choice(["tree", "pooled"]))
     residual = worn(rng, dc, rng.randint(0, 12))

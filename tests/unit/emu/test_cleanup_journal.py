@@ -78,7 +78,7 @@ def test_a_later_line_says_more_of_the_same_thing(tmp_path: Path) -> None:
     assert CleanupJournal.read(journal.path).entries == (Netns("x", 4026532177), Veth("x"))
 
 
-def test_a_dropped_ledger_is_no_more(tmp_path: Path) -> None:
+def test_a_dropped_journal_is_removed(tmp_path: Path) -> None:
     journal = CleanupJournal.create("a", tmp_path)
     journal.delete()
     journal.delete()
@@ -87,7 +87,7 @@ def test_a_dropped_ledger_is_no_more(tmp_path: Path) -> None:
 
 @given(cut=st.integers(1, 400))
 @settings(max_examples=60, deadline=None)
-def test_a_ledger_cut_short_lists_a_prefix_and_takes_more(
+def test_a_journal_cut_short_lists_a_prefix_and_takes_more(
     tmp_path_factory: pytest.TempPathFactory, cut: int
 ) -> None:
     """A crash in the middle of a write loses only what was not made yet."""
@@ -104,7 +104,7 @@ def test_a_ledger_cut_short_lists_a_prefix_and_takes_more(
     assert CleanupJournal.read(journal.path).entries == (*ENTRIES[:n], Bridge("after"))
 
 
-def test_a_ledger_without_even_a_first_line_made_nothing(tmp_path: Path) -> None:
+def test_a_journal_without_even_a_first_line_made_nothing(tmp_path: Path) -> None:
     journal = CleanupJournal.create("a", tmp_path)
     text = journal.path.read_text()
     journal.path.write_text(text[: len(text) // 2])
@@ -112,7 +112,7 @@ def test_a_ledger_without_even_a_first_line_made_nothing(tmp_path: Path) -> None
     assert not journal.path.exists()
 
 
-def test_a_file_that_is_no_ledger_is_not_taken_for_one(tmp_path: Path) -> None:
+def test_a_file_that_is_no_journal_is_not_taken_for_one(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "x.jsonl").write_text(json.dumps({"kind": "bridge", "name": "b"}) + "\n")
     with pytest.raises(RunFailed, match="is not a cleanup journal"):
@@ -143,7 +143,7 @@ def test_the_state_folder_is_roots_alone(tmp_path: Path, monkeypatch: pytest.Mon
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_state_folder_out_of_reach_names_the_mend(
+def test_a_state_folder_out_of_reach_gives_the_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))

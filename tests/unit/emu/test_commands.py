@@ -11,14 +11,14 @@ from testbed.backends.emu.commands import CommandFailed, ip_batch, ip_remove, ru
 from testbed.errors import MachineCannot
 
 
-def test_a_missing_command_is_the_machines_fault_and_names_the_mend() -> None:
+def test_a_missing_command_is_the_machines_fault_and_gives_the_hint() -> None:
     with pytest.raises(MachineCannot, match="'no-such-command'") as caught:
         run(["no-such-command"])
     assert caught.value.exit_code == 3
     assert caught.value.hint is not None
 
 
-def test_a_failure_brings_what_the_command_said() -> None:
+def test_a_failure_carries_the_output_of_the_command() -> None:
     program = "import sys; sys.stderr.write('it is broken'); sys.exit(3)"
     with pytest.raises(CommandFailed, match="it is broken"):
         run([sys.executable, "-c", program])

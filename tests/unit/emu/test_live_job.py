@@ -56,7 +56,7 @@ def test_a_vm_that_is_gone_has_sent_nothing_since() -> None:
     assert job.ran_ns == 0
 
 
-def test_what_a_start_took_is_not_told_of_a_later_one() -> None:
+def test_the_duration_of_a_start_is_not_reported_for_a_later_one() -> None:
     job = a_job()
     job.decided_ns = 10 * MS
     job.begin(40 * MS, 43 * MS)

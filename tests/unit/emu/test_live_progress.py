@@ -41,7 +41,7 @@ def test_a_job_that_runs_is_heard_of() -> None:
     assert (recorded.job_id, recorded.received_bytes, recorded.share) == ("job", 500, 0.5)
 
 
-def test_what_a_job_said_before_it_was_preempted_is_counted_and_not_told() -> None:
+def test_progress_before_a_preemption_is_counted_and_not_reported() -> None:
     live = running()
     live.pause(1)
     assert heard(live) == []

@@ -30,7 +30,7 @@ def test_one_failure_is_enough_to_say_no(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(("kind", "message"), [("netdev", "userspace"), ("system", "kernel's")])
-def test_a_good_machine_is_told_its_datapath_and_its_doubts(
+def test_a_good_machine_gets_its_datapath_and_warnings(
     monkeypatch: pytest.MonkeyPatch, kind: str, message: str
 ) -> None:
     monkeypatch.setattr(machine_checks, "datapath_type", lambda: kind)

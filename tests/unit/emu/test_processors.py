@@ -48,7 +48,7 @@ def autogroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("autogroup")
-def test_only_who_gives_way_is_counted(burner: tuple[str, int]) -> None:
+def test_only_idle_class_processes_are_counted(burner: tuple[str, int]) -> None:
     kind, pid = burner
     assert (pid in sched_idle_s()) == (kind == "idle")
     if kind == "idle":
@@ -58,12 +58,14 @@ def test_only_who_gives_way_is_counted(burner: tuple[str, int]) -> None:
         assert first <= counted <= last
 
 
-def test_between_sessions_nobody_gives_way(burner: tuple[str, int], autogroup: Path) -> None:
+def test_between_sessions_no_process_counts_as_idle_class(
+    burner: tuple[str, int], autogroup: Path
+) -> None:
     autogroup.write_text("1\n")
     assert burner[1] not in sched_idle_s()
 
 
-def test_in_another_control_group_nobody_gives_way(tmp_path: Path) -> None:
+def test_in_another_control_group_no_process_counts_as_idle_class(tmp_path: Path) -> None:
     (tmp_path / "cgroup").write_text("3:cpuset:/\n2:cpu,cpuacct:/somewhere\n0::/else\n")
     assert sampling._cpu_group(tmp_path) == "/somewhere"
     (tmp_path / "cgroup").write_text("0::/user.slice/a:b\n")

@@ -130,7 +130,7 @@ def test_a_look_that_took_long_is_no_look(monkeypatch: pytest.MonkeyPatch) -> No
     assert judged(monkeypatch, kernel)[1].reason == "no VM's cap stayed backlogged"
 
 
-def test_a_tenant_that_pauses_is_not_held_back_by_its_caps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tenant_that_pauses_is_not_limited_by_its_caps(monkeypatch: pytest.MonkeyPatch) -> None:
     found = judged(monkeypatch, Kernel("send cap", {"send cap": 0.4}), cap_limited=())
     assert [f.level for f in found] == ["ok", "ok", "ok"]
 

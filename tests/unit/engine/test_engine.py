@@ -22,8 +22,8 @@ GBIT = 1_000_000_000
 
 
 @dataclass
-class ScriptedWorld:
-    """Runs each job for the time the test gives; fails those it is told to fail."""
+class ScriptedBackend:
+    """Runs each job for the time the test gives; fails those listed in `refuses`."""
 
     runs_for_s: dict[str, float]
     refuses: frozenset[str] = frozenset()
@@ -76,18 +76,18 @@ class ScriptedWorld:
         self.ends.pop(job_id, None)
 
 
-class Told:
-    """A policy that answers each event as the test says."""
+class DecisionTable:
+    """A policy whose decision for each event is given by the test."""
 
-    name = "told"
+    name = "table"
 
-    def __init__(self, answers: dict[act.PolicyEvent, list[act.Action]]) -> None:
-        self.answers = answers
+    def __init__(self, decisions: dict[act.PolicyEvent, list[act.Action]]) -> None:
+        self.decisions = decisions
         self.heard: list[tuple[float, act.PolicyEvent]] = []
 
     def decide(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
         self.heard.append((view.now_s, event))
-        return self.answers.get(event, [])
+        return self.decisions.get(event, [])
 
 
 def job(name: str, at: float = 0.0, **more: object) -> JobRequest:
@@ -95,14 +95,14 @@ def job(name: str, at: float = 0.0, **more: object) -> JobRequest:
 
 
 def play(
-    jobs: list[JobRequest], policy: object, world: ScriptedWorld
+    jobs: list[JobRequest], policy: object, backend: ScriptedBackend
 ) -> tuple[list[events.Event], Engine]:
     history: list[events.Event] = []
     engine = Engine(
         tree([2, 2], [GBIT, GBIT], 2),
         jobs,
         policy,  # type: ignore[arg-type]
-        world,
+        backend,
         history.append,
         after_step=lambda e: e.reservations.check(),
     )
@@ -117,8 +117,8 @@ def outcomes(history: list[events.Event]) -> dict[str, tuple[str, float]]:
 PLACE = Placement(6, ((0, 2),))
 
 
-def test_a_scripted_job_runs_where_the_embedder_says_and_ends_when_the_world_says() -> None:
-    history, engine = play([job("a")], Scripted(Oktopus()), ScriptedWorld({"a": 9.5}))
+def test_a_scripted_job_runs_where_the_embedder_says_and_ends_when_the_backend_says() -> None:
+    history, engine = play([job("a")], Scripted(Oktopus()), ScriptedBackend({"a": 9.5}))
     assert outcomes(history) == {"a": ("finished", 9.5)}
     reserved = next(e for e in history if isinstance(e, events.JobReserved))
     assert reserved.estimate_s == 10.0
@@ -130,10 +130,10 @@ def test_a_scripted_job_runs_where_the_embedder_says_and_ends_when_the_world_say
 def test_at_one_instant_ends_come_before_starts_before_arrivals_then_by_id() -> None:
     start = act.Start("first", PLACE, 1, reserve_until_s=10.0)
     later = act.Reserve("slid", PLACE, 1, 10.0, 30.0)
-    policy = Told({act.Arrived("first"): [start], act.Arrived("slid"): [later]})
+    policy = DecisionTable({act.Arrived("first"): [start], act.Arrived("slid"): [later]})
     jobs = [job("first"), job("slid"), job("z", 10.0), job("b", 10.0)]
-    world = ScriptedWorld({"first": 10.0, "slid": 5.0})
-    history, _ = play(jobs, policy, world)
+    backend = ScriptedBackend({"first": 10.0, "slid": 5.0})
+    history, _ = play(jobs, policy, backend)
     at_ten = [
         (type(e).__name__, getattr(e, "job_id", "") or getattr(e, "job", {}).get("id"))
         for e in history
@@ -156,12 +156,12 @@ def test_jobs_may_come_one_by_one_and_are_forgotten_when_they_have_left() -> Non
             asked.append(f"j{k:02}")
             yield job(f"j{k:02}", float(k // 2))
 
-    world = ScriptedWorld({f"j{k:02}": 0.25 for k in range(20)})
+    backend = ScriptedBackend({f"j{k:02}": 0.25 for k in range(20)})
     engine = Engine(
         tree([2, 2], [GBIT, GBIT], 2),
         coming(),
         Scripted(Oktopus()),
-        world,
+        backend,
         None,
         lambda engine: here.append(len(engine.jobs)),
     )
@@ -179,7 +179,7 @@ def test_jobs_that_come_one_by_one_must_be_in_order() -> None:
             tree([2, 2], [GBIT, GBIT], 2),
             jobs,
             Scripted(Oktopus()),
-            ScriptedWorld({"a": 1.0}),
+            ScriptedBackend({"a": 1.0}),
             None,
         ).run()
 
@@ -188,15 +188,15 @@ def test_the_same_jobs_in_any_form_are_the_same_run() -> None:
     jobs = [job(f"j{k}", float(at)) for k, at in enumerate((3, 1, 1, 0, 2, 3))]
     times = {f"j{k}": 2.5 for k in range(6)}
     ordered = sorted(jobs, key=lambda each: each.submit_s)
-    listed, _ = play(jobs, Scripted(Oktopus()), ScriptedWorld(dict(times)))
-    streamed, _ = play(iter(ordered), Scripted(Oktopus()), ScriptedWorld(dict(times)))  # type: ignore[arg-type]
+    listed, _ = play(jobs, Scripted(Oktopus()), ScriptedBackend(dict(times)))
+    streamed, _ = play(iter(ordered), Scripted(Oktopus()), ScriptedBackend(dict(times)))  # type: ignore[arg-type]
     assert [e.to_json() for e in listed] == [e.to_json() for e in streamed]
 
 
 def test_a_chained_job_arrives_when_its_predecessor_has_ended() -> None:
     jobs = [job("one"), job("two", after="one"), job("three", 50.0, after="two")]
-    world = ScriptedWorld({"one": 4.0, "two": 3.0, "three": 1.0})
-    history, _ = play(jobs, Scripted(Oktopus()), world)
+    backend = ScriptedBackend({"one": 4.0, "two": 3.0, "three": 1.0})
+    history, _ = play(jobs, Scripted(Oktopus()), backend)
     submitted = {e.job["id"]: e.t for e in history if isinstance(e, events.JobSubmitted)}
     assert submitted == {"one": 0.0, "two": 4.0, "three": 50.0}
     assert {e.job["submit_s"] for e in history if isinstance(e, events.JobSubmitted)} == {
@@ -207,15 +207,15 @@ def test_a_chained_job_arrives_when_its_predecessor_has_ended() -> None:
 
 
 def test_a_job_that_does_not_fit_is_rejected_with_a_reason() -> None:
-    history, _ = play([JobRequest("big", 0, 50, 1, 1.0)], Scripted(Oktopus()), ScriptedWorld({}))
+    history, _ = play([JobRequest("big", 0, 50, 1, 1.0)], Scripted(Oktopus()), ScriptedBackend({}))
     ended = next(e for e in history if isinstance(e, events.JobEnded))
     assert ended.outcome == "rejected"
     assert "50" in ended.reason
 
 
 def test_a_job_that_cannot_start_is_killed_and_gives_its_reservation_back() -> None:
-    world = ScriptedWorld({"b": 1.0}, refuses=frozenset({"a"}))
-    history, engine = play([job("a"), job("b", 1.0)], Scripted(Oktopus()), world)
+    backend = ScriptedBackend({"b": 1.0}, refuses=frozenset({"a"}))
+    history, engine = play([job("a"), job("b", 1.0)], Scripted(Oktopus()), backend)
     assert outcomes(history) == {"a": ("killed", 0.0), "b": ("finished", 2.0)}
     assert "no room in the script" in next(
         e.reason for e in history if isinstance(e, events.JobEnded) and e.job_id == "a"
@@ -225,30 +225,30 @@ def test_a_job_that_cannot_start_is_killed_and_gives_its_reservation_back() -> N
 
 def test_the_end_of_a_reservation_kills_what_still_runs() -> None:
     start = act.Start("a", PLACE, 1, reserve_until_s=5.0, kill_at_end=True)
-    world = ScriptedWorld({"a": 7.0})
-    history, _ = play([job("a")], Told({act.Arrived("a"): [start]}), world)
+    backend = ScriptedBackend({"a": 7.0})
+    history, _ = play([job("a")], DecisionTable({act.Arrived("a"): [start]}), backend)
     assert outcomes(history) == {"a": ("killed", 5.0)}
-    assert ("kill", "a") in world.calls
+    assert ("kill", "a") in backend.calls
 
 
 def test_an_end_at_the_very_end_of_its_reservation_is_a_finish() -> None:
     start = act.Start("a", PLACE, 1, reserve_until_s=5.0, kill_at_end=True)
-    world = ScriptedWorld({"a": 5.0})
-    history, _ = play([job("a")], Told({act.Arrived("a"): [start]}), world)
+    backend = ScriptedBackend({"a": 5.0})
+    history, _ = play([job("a")], DecisionTable({act.Arrived("a"): [start]}), backend)
     assert outcomes(history) == {"a": ("finished", 5.0)}
 
 
 def test_an_over_committing_policy_ends_the_run_by_name() -> None:
     twice = [act.Start("a", PLACE, 1), act.Start("b", PLACE, 1)]
-    policy = Told({act.Arrived("b"): twice})
-    with pytest.raises(RunFailed, match="told, job b"):
-        play([job("a"), job("b", 1.0)], policy, ScriptedWorld({}))
+    policy = DecisionTable({act.Arrived("b"): twice})
+    with pytest.raises(RunFailed, match="table, job b"):
+        play([job("a"), job("b", 1.0)], policy, ScriptedBackend({}))
 
 
 def test_a_policy_may_not_start_what_has_not_arrived() -> None:
-    policy = Told({act.Arrived("a"): [act.Start("b", PLACE, 1)]})
+    policy = DecisionTable({act.Arrived("a"): [act.Start("b", PLACE, 1)]})
     with pytest.raises(RunFailed, match="b, which is not there"):
-        play([job("a"), job("b", 1.0)], policy, ScriptedWorld({}))
+        play([job("a"), job("b", 1.0)], policy, ScriptedBackend({}))
 
 
 def test_policies_do_not_see_the_true_duration() -> None:
@@ -259,11 +259,11 @@ def test_policies_do_not_see_the_true_duration() -> None:
             seen.extend(view.job(j).true_duration_s for j in view.waiting())
             return super().decide(view, event)
 
-    play([job("a", true_duration_s=99.0)], Peeking(Oktopus()), ScriptedWorld({"a": 1.0}))
+    play([job("a", true_duration_s=99.0)], Peeking(Oktopus()), ScriptedBackend({"a": 1.0}))
     assert seen == [None]
 
 
-def test_policies_are_told_the_estimate_of_a_cpu_use_and_not_the_truth() -> None:
+def test_policies_see_the_estimate_of_a_cpu_use_and_not_the_truth() -> None:
     seen: list[tuple[object, object]] = []
 
     class Peeking(Scripted):
@@ -277,23 +277,23 @@ def test_policies_are_told_the_estimate_of_a_cpu_use_and_not_the_truth() -> None
     play(
         [job("a", demand=Transfer(cpu_use=0.9, cpu_estimate=0.7))],
         Peeking(Oktopus()),
-        ScriptedWorld({"a": 1.0}),
+        ScriptedBackend({"a": 1.0}),
     )
     assert seen == [(0.7, None)]
 
 
 def test_preemption_frees_and_resuming_takes_the_same_place_again() -> None:
-    policy = Told(
+    policy = DecisionTable(
         {
             act.Arrived("a"): [act.Start("a", PLACE, 1)],
             act.Arrived("b"): [act.Preempt("a", "b first"), act.Start("b", PLACE, 1)],
             act.Ended("b", "finished"): [act.Resume("a")],
         }
     )
-    world = ScriptedWorld({"a": 10.0, "b": 2.0})
-    history, _ = play([job("a"), job("b", 1.0)], policy, world)
+    backend = ScriptedBackend({"a": 10.0, "b": 2.0})
+    history, _ = play([job("a"), job("b", 1.0)], policy, backend)
     assert outcomes(history) == {"b": ("finished", 3.0), "a": ("finished", 13.0)}
-    assert [c for c in world.calls if c[1] == "a"] == [
+    assert [c for c in backend.calls if c[1] == "a"] == [
         ("start", "a"),
         ("preempt", "a"),
         ("resume", "a"),
@@ -301,22 +301,22 @@ def test_preemption_frees_and_resuming_takes_the_same_place_again() -> None:
 
 
 def test_a_policy_that_never_starts_a_job_leaves_it_unfinished() -> None:
-    history, _ = play([job("a")], Told({}), ScriptedWorld({}))
+    history, _ = play([job("a")], DecisionTable({}), ScriptedBackend({}))
     assert outcomes(history) == {"a": ("unfinished", 0.0)}
 
 
 def test_an_interrupt_leaves_running_jobs_unfinished_and_nothing_reserved() -> None:
-    class Interrupted(ScriptedWorld):
+    class Interrupted(ScriptedBackend):
         def wait(self, until_s: float | None) -> list[Completion]:
             if self.ends:
-                self.now = 3.0  # what it has told of until then must not come after the end
+                self.now = 3.0  # events reported until then must not follow the end
                 raise KeyboardInterrupt
             return super().wait(until_s)
 
     history: list[events.Event] = []
-    world = Interrupted({"a": 5.0})
+    backend = Interrupted({"a": 5.0})
     centre = tree([2, 2], [GBIT, GBIT], 2)
-    engine = Engine(centre, [job("a")], Scripted(Oktopus()), world, history.append)
+    engine = Engine(centre, [job("a")], Scripted(Oktopus()), backend, history.append)
     with pytest.raises(KeyboardInterrupt):
         engine.run()
     assert outcomes(history) == {"a": ("unfinished", 3.0)}
@@ -325,14 +325,14 @@ def test_an_interrupt_leaves_running_jobs_unfinished_and_nothing_reserved() -> N
 
 
 def test_a_wake_up_comes_when_asked_for() -> None:
-    policy = Told({act.Arrived("a"): [act.Wake(7.5)]})
-    play([job("a")], policy, ScriptedWorld({}))
+    policy = DecisionTable({act.Arrived("a"): [act.Wake(7.5)]})
+    play([job("a")], policy, ScriptedBackend({}))
     assert (7.5, act.Woken(7.5)) in policy.heard
 
 
 def test_a_run_ends_with_its_last_job_and_not_with_what_was_reserved_for_it() -> None:
-    policy = Told({act.Arrived("a"): [act.Start("a", PLACE, 1, 500.0, kill_at_end=True)]})
-    world = ScriptedWorld({"a": 5.0})
-    history, _ = play([job("a")], policy, world)
+    policy = DecisionTable({act.Arrived("a"): [act.Start("a", PLACE, 1, 500.0, kill_at_end=True)]})
+    backend = ScriptedBackend({"a": 5.0})
+    history, _ = play([job("a")], policy, backend)
     assert outcomes(history) == {"a": ("finished", 5.0)}
-    assert history[-1].t == world.now == 5.0
+    assert history[-1].t == backend.now == 5.0

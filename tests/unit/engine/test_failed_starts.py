@@ -1,4 +1,4 @@
-"""What the world says late or refuses, while a policy is in the middle of deciding."""
+"""Late completions and refused starts from a backend in the middle of a policy's decision."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from testbed.engine.backend import Completion, StartFailed
 from testbed.engine.engine import Engine
 from testbed.schedulers import actions as act
 from testbed.schedulers.registry import build_policy, known_policies
-from tests.unit.engine.test_engine import GBIT, ScriptedWorld, Told, job, outcomes, play
+from tests.unit.engine.test_engine import GBIT, DecisionTable, ScriptedBackend, job, outcomes, play
 from topologies.tree import tree
 
 OF_NODES_ALONE = ("cmbf", "ambf", "cmcbf", "amcbf", "easy")
 
 
-class Lumping(ScriptedWorld):
-    """A world that looks up late: whoever has ended by 6 is told of at once, each at its time."""
+class Lumping(ScriptedBackend):
+    """A backend that polls late: one call reports all ends until 6 s, each at its time."""
 
     def wait(self, until_s: float | None) -> list[Completion]:
         first = super().wait(until_s)
@@ -43,9 +43,9 @@ def on(server: int) -> Placement:
     return Placement(6, ((server, 2),))
 
 
-def test_whoever_the_world_is_done_with_is_acted_on_by_nobody() -> None:
+def test_no_action_follows_on_a_job_that_the_backend_reports_as_ended() -> None:
     starts = [act.Start(name, on(k), 1) for k, name in enumerate("ab")]
-    policy = Told({act.Arrived("b"): starts})
+    policy = DecisionTable({act.Arrived("b"): starts})
     history, _ = play([job("a"), job("b")], policy, Lumping({"a": 5.0, "b": 5.01}))
     assert outcomes(history) == {"a": ("finished", 5.0), "b": ("finished", 5.01)}
     assert policy.heard[-2:] == [
@@ -58,9 +58,9 @@ def test_a_decision_is_carried_out_whole_before_the_policy_hears_what_failed() -
     starts = [act.Start(name, on(k), 1) for k, name in enumerate("abc")]
     # The second is not there to be acted on: this was decided with its start.
     decided = [starts[0], starts[1], act.Rescale("b", 2), starts[2]]
-    policy = Told({act.Arrived("c"): decided})
-    world = ScriptedWorld({"a": 1.0, "c": 2.0}, refuses=frozenset({"b"}))
-    history, engine = play([job("a"), job("b"), job("c")], policy, world)
+    policy = DecisionTable({act.Arrived("c"): decided})
+    backend = ScriptedBackend({"a": 1.0, "c": 2.0}, refuses=frozenset({"b"}))
+    history, engine = play([job("a"), job("b"), job("c")], policy, backend)
     assert outcomes(history) == {
         "a": ("finished", 1.0),
         "b": ("killed", 0.0),
@@ -74,10 +74,10 @@ def test_a_decision_is_carried_out_whole_before_the_policy_hears_what_failed() -
     assert not engine.ledger.holdings()
 
 
-def test_several_that_failed_are_told_as_one_instant() -> None:
+def test_several_failed_starts_are_reported_as_one_instant() -> None:
     starts = [act.Start(name, on(k), 1) for k, name in enumerate("ab")]
-    policy = Told({act.Arrived("b"): starts})
-    play([job("a"), job("b")], policy, ScriptedWorld({}, refuses=frozenset("ab")))
+    policy = DecisionTable({act.Arrived("b"): starts})
+    play([job("a"), job("b")], policy, ScriptedBackend({}, refuses=frozenset("ab")))
     assert policy.heard[2:] == [
         (0.0, act.Ended("a", "killed", more_at_this_time=True)),
         (0.0, act.Ended("b", "killed")),

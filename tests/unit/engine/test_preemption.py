@@ -11,7 +11,7 @@ from testbed.engine.engine import Engine
 from testbed.errors import RunFailed
 from testbed.schedulers import actions as act
 from testbed.schedulers.policy import View
-from tests.unit.engine.test_engine import PLACE, ScriptedWorld, Told, job, outcomes, play
+from tests.unit.engine.test_engine import PLACE, DecisionTable, ScriptedBackend, job, outcomes, play
 from topologies.flat import flat
 
 OTHER = Placement(6, ((1, 2),))
@@ -21,8 +21,8 @@ def of(history: list[events.Event], kind: type[events.Event]) -> list[events.Eve
     return [event for event in history if isinstance(event, kind)]
 
 
-def test_a_preempted_job_goes_on_elsewhere_after_the_cost() -> None:
-    policy = Told(
+def test_a_preempted_job_resumes_elsewhere_after_the_cost() -> None:
+    policy = DecisionTable(
         {
             act.Arrived("a"): [act.Start("a", PLACE, 1)],
             act.Arrived("b"): [
@@ -32,8 +32,8 @@ def test_a_preempted_job_goes_on_elsewhere_after_the_cost() -> None:
             ],
         }
     )
-    world = ScriptedWorld({"a": 10.0, "b": 2.0})
-    history, engine = play([job("a"), job("b", 1.0)], policy, world)
+    backend = ScriptedBackend({"a": 10.0, "b": 2.0})
+    history, engine = play([job("a"), job("b", 1.0)], policy, backend)
     assert outcomes(history) == {"b": ("finished", 3.0), "a": ("finished", 31.0)}
     (moved,) = of(history, events.JobMigrated)
     assert (moved.t, moved.vms_on, moved.cost_s) == (1.0, [[1, 2]], 20.0)  # type: ignore[attr-defined]
@@ -42,18 +42,18 @@ def test_a_preempted_job_goes_on_elsewhere_after_the_cost() -> None:
 
 def test_a_running_job_may_move_to_nodes_that_overlap_its_own() -> None:
     halves = Placement(6, ((0, 1), (1, 1)))
-    policy = Told(
+    policy = DecisionTable(
         {
             act.Arrived("a"): [act.Start("a", PLACE, 1)],
             act.Arrived("b"): [act.Migrate("a", halves, "spread")],
         }
     )
-    _, engine = play([job("a"), job("b", 1.0)], policy, ScriptedWorld({"a": 5.0}))
+    _, engine = play([job("a"), job("b", 1.0)], policy, ScriptedBackend({"a": 5.0}))
     assert not engine.ledger.holdings()
 
 
-def test_where_a_job_goes_on_is_checked_like_where_it_starts() -> None:
-    policy = Told(
+def test_the_place_of_a_resumed_job_is_checked_like_that_of_a_start() -> None:
+    policy = DecisionTable(
         {
             act.Arrived("a"): [act.Start("a", PLACE, 1)],
             act.Arrived("b"): [
@@ -62,14 +62,16 @@ def test_where_a_job_goes_on_is_checked_like_where_it_starts() -> None:
             ],
         }
     )
-    with pytest.raises(RunFailed, match="told, job a, foreground: server 1: 2 slots asked, 0 free"):
-        play([job("a"), job("b", 1.0)], policy, ScriptedWorld({"a": 5.0, "b": 5.0}))
+    with pytest.raises(
+        RunFailed, match="table, job a, foreground: server 1: 2 slots asked, 0 free"
+    ):
+        play([job("a"), job("b", 1.0)], policy, ScriptedBackend({"a": 5.0, "b": 5.0}))
 
 
 def test_who_waits_stands_in_order_of_arrival_preempted_jobs_too() -> None:
     seen: list[tuple[str, ...]] = []
 
-    class Watching(Told):
+    class Watching(DecisionTable):
         def decide(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
             seen.append(view.waiting())
             return super().decide(view, event)
@@ -80,20 +82,22 @@ def test_who_waits_stands_in_order_of_arrival_preempted_jobs_too() -> None:
             act.Arrived("c"): [act.Preempt("a", "to see")],
         }
     )
-    play([job("a"), job("b", 1.0), job("c", 2.0), job("d", 3.0)], policy, ScriptedWorld({"a": 9.0}))
+    play(
+        [job("a"), job("b", 1.0), job("c", 2.0), job("d", 3.0)], policy, ScriptedBackend({"a": 9.0})
+    )
     assert seen == [("a",), ("b",), ("b", "c"), ("a", "b", "c", "d")]
 
 
 def test_all_capacity_of_one_instant_is_back_before_the_policy_hears_of_it() -> None:
     free: list[tuple[act.PolicyEvent, int]] = []
 
-    class Counting(Told):
+    class Counting(DecisionTable):
         def decide(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
             if isinstance(event, act.Ended):
                 free.append((event, int(view.residual(view.now_s, None).free_slots.sum())))
             return super().decide(view, event)
 
-    class Together(ScriptedWorld):
+    class Together(ScriptedBackend):
         def wait(self, until_s: float | None) -> list[Completion]:
             first = super().wait(until_s)
             return first and [*first, *super().wait(first[0].at_s)]
@@ -113,14 +117,14 @@ def test_all_capacity_of_one_instant_is_back_before_the_policy_hears_of_it() -> 
 
 def test_the_background_is_a_second_set_of_slots() -> None:
     whole = Placement(2, ((0, 1), (1, 1)))
-    policy = Told(
+    policy = DecisionTable(
         {
             act.Arrived("a"): [act.Start("a", whole, 0)],
             act.Arrived("b"): [act.Start("b", whole, 0, tier="background")],
             act.Ended("a", "finished"): [act.SwitchTier("b", "foreground")],
         }
     )
-    world = ScriptedWorld({"a": 5.0, "b": 8.0})
+    backend = ScriptedBackend({"a": 5.0, "b": 8.0})
     history: list[events.Event] = []
     seen: list[dict[str, int]] = []
 
@@ -134,7 +138,7 @@ def test_the_background_is_a_second_set_of_slots() -> None:
         )
 
     jobs = [job("a"), job("b", 1.0)]
-    Engine(flat(2, 1), jobs, policy, world, history.append, look).run()  # type: ignore[arg-type]
+    Engine(flat(2, 1), jobs, policy, backend, history.append, look).run()  # type: ignore[arg-type]
     assert outcomes(history) == {"a": ("finished", 5.0), "b": ("finished", 9.0)}
     assert seen == [
         {"foreground": 1, "background": 0},
@@ -157,19 +161,19 @@ def test_the_background_is_a_second_set_of_slots() -> None:
     ],
 )
 def test_the_background_too_is_checked(second: act.Action, words: str) -> None:
-    policy = Told(
+    policy = DecisionTable(
         {
             act.Arrived("a"): [act.Start("a", PLACE, 0, tier="background")],
             act.Arrived("b"): [second],
         }
     )
     with pytest.raises(RunFailed, match=words):
-        play([job("a"), job("b", 1.0)], policy, ScriptedWorld({"a": 5.0, "b": 5.0}))
+        play([job("a"), job("b", 1.0)], policy, ScriptedBackend({"a": 5.0, "b": 5.0}))
 
 
 def test_why_a_job_waits_is_written_down_when_it_is_news() -> None:
     busy = act.Wait("b", "2 slots asked, 0 free", ("a",), 10.0)
-    policy = Told(
+    policy = DecisionTable(
         {
             act.Arrived("a"): [act.Start("a", PLACE, 1)],
             act.Arrived("b"): [busy],
@@ -178,7 +182,7 @@ def test_why_a_job_waits_is_written_down_when_it_is_news() -> None:
         }
     )
     jobs = [job("a"), job("b", 1.0), job("c", 2.0), job("d", 3.0)]
-    history, _ = play(jobs, policy, ScriptedWorld({"a": 10.0}))
+    history, _ = play(jobs, policy, ScriptedBackend({"a": 10.0}))
     assert [(e.t, e.reason, e.behind, e.until_s) for e in of(history, events.JobWaits)] == [  # type: ignore[attr-defined]
         (1.0, "2 slots asked, 0 free", ["a"], 10.0),
         (3.0, "2 slots asked, 1 free", ["a"], 10.0),

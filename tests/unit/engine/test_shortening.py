@@ -12,7 +12,7 @@ from testbed.embedding.placement import Placement
 from testbed.engine.engine import Engine
 from testbed.errors import RunFailed
 from testbed.schedulers import actions as act
-from tests.unit.engine.test_engine import Told, outcomes
+from tests.unit.engine.test_engine import DecisionTable, outcomes
 from topologies.flat import flat
 
 HERE, THERE = Placement(2, ((0, 1),)), Placement(2, ((1, 1),))
@@ -23,13 +23,13 @@ def lease(job_id: str, submit_s: float = 0.0, duration_s: float = 10.0) -> JobRe
 
 
 def played(
-    jobs: list[JobRequest], answers: dict[act.PolicyEvent, list[act.Action]]
+    jobs: list[JobRequest], decisions: dict[act.PolicyEvent, list[act.Action]]
 ) -> list[events.Event]:
     history: list[events.Event] = []
     engine = Engine(
         flat(2, 4),
         jobs,
-        Told(answers),
+        DecisionTable(decisions),
         SimulatedBackend(),
         history.append,
         after_step=lambda engine: engine.reservations.check(),
@@ -45,7 +45,7 @@ FIRST = {
 }
 
 
-def test_it_is_preempted_there_and_who_reserved_starts_on_time() -> None:
+def test_it_is_preempted_then_and_the_reserving_job_starts_on_time() -> None:
     history = played(
         [lease("a"), lease("b", 1.0)],
         {
@@ -56,19 +56,19 @@ def test_it_is_preempted_there_and_who_reserved_starts_on_time() -> None:
         },
     )
     assert outcomes(history) == {"a": ("finished", 10.0), "b": ("finished", 14.0)}
-    told = [(e.t, e.name) for e in history if e.t == 4.0]
-    assert told == [(4.0, "job_preempted"), (4.0, "job_migrated"), (4.0, "job_started")]
+    at_four = [(e.t, e.name) for e in history if e.t == 4.0]
+    assert at_four == [(4.0, "job_preempted"), (4.0, "job_migrated"), (4.0, "job_started")]
 
 
 def test_one_that_has_ended_by_then_is_not_preempted() -> None:
-    answers = {**FIRST, act.Arrived("a"): [act.Start("a", HERE, 0, 10.0)]}
-    history = played([lease("a", duration_s=3.0), lease("b", 1.0)], answers)
+    decisions = {**FIRST, act.Arrived("a"): [act.Start("a", HERE, 0, 10.0)]}
+    history = played([lease("a", duration_s=3.0), lease("b", 1.0)], decisions)
     assert outcomes(history) == {"a": ("finished", 3.0), "b": ("finished", 14.0)}
 
 
-def test_a_lease_that_goes_on_is_killed_at_the_end_it_was_given() -> None:
-    go_on = act.Migrate("a", THERE, "on", reserve_until_s=9.0, kill_at_end=True)
-    history = played([lease("a"), lease("b", 1.0)], {**FIRST, act.Preempted("a"): [go_on]})
+def test_a_lease_that_moves_is_killed_at_the_end_it_was_given() -> None:
+    move = act.Migrate("a", THERE, "on", reserve_until_s=9.0, kill_at_end=True)
+    history = played([lease("a"), lease("b", 1.0)], {**FIRST, act.Preempted("a"): [move]})
     assert outcomes(history) == {"a": ("killed", 9.0), "b": ("finished", 14.0)}
 
 
@@ -89,13 +89,13 @@ def test_a_resumed_job_blocks_nobody_after_its_reservation() -> None:
 
 @pytest.mark.parametrize("until_s", [1.0, 10.0, 11.0])
 def test_a_reservation_is_shortened_to_a_time_inside_what_is_left_of_it(until_s: float) -> None:
-    answers = {**FIRST, act.Arrived("b"): [act.Shorten("a", until_s, "b"), act.Reject("b", "no")]}
+    decisions = {**FIRST, act.Arrived("b"): [act.Shorten("a", until_s, "b"), act.Reject("b", "no")]}
     if until_s == 1.0:  # now: it ends at once
-        history = played([lease("a"), lease("b", 1.0)], answers)
+        history = played([lease("a"), lease("b", 1.0)], decisions)
         assert outcomes(history)["b"] == ("rejected", 1.0)
         return
     with pytest.raises(ValueError, match="is not inside"):
-        played([lease("a"), lease("b", 1.0)], answers)
+        played([lease("a"), lease("b", 1.0)], decisions)
 
 
 def test_only_a_running_job_is_shortened() -> None:

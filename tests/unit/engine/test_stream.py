@@ -52,8 +52,8 @@ def test_only_jobs_that_are_here_are_kept() -> None:
         most = max(most, len(engine.jobs))
 
     seen: list[events.Event] = []
-    world = simulated(given, PolicySpec("easy"))
-    engine = Engine(given.datacentre, given.jobs, policy, world, seen.append, look)
+    backend = simulated(given, PolicySpec("easy"))
+    engine = Engine(given.datacentre, given.jobs, policy, backend, seen.append, look)
     engine.run()
     assert engine.jobs == {}
     assert 1 < most < 120

@@ -236,7 +236,7 @@ def test_an_unknown_congestion_control_ends_with_the_reason(
 # ----------------------------------------------------------------------------------- compute
 
 
-def test_a_compute_agent_burns_what_it_is_told(
+def test_a_compute_agent_burns_the_share_it_is_given(
     pool: AgentPool, watch: Watch, account: tuple[int, int]
 ) -> None:
     pool.spawn("burn", ComputePlan(0, cpu_s=0.3, share=0.5), uid=account[0], gid=account[1])
@@ -462,7 +462,7 @@ def test_closing_the_pool_ends_everything(
     pool.close()
 
 
-def test_the_death_of_the_server_ends_its_agents_and_is_told(
+def test_the_death_of_the_server_ends_its_agents_and_is_reported(
     watch: Watch, pool: AgentPool, account: tuple[int, int]
 ) -> None:
     pids = _three_that_never_end(pool, watch, account)

@@ -50,7 +50,7 @@ def test_the_reason_of_a_failure_is_iperf3s_own(watch: Watch, spawn_all: SpawnAl
     assert outcome.report.sent == ()
 
 
-def test_an_address_that_is_not_the_vms_is_told_before_the_start(
+def test_an_address_that_is_not_the_vms_is_reported_before_the_start(
     watch: Watch, spawn_all: SpawnAll
 ) -> None:
     names = spawn_all([plan(0, ["192.0.2.1", "192.0.2.2"], [], [1])])

@@ -69,7 +69,7 @@ def test_without_root_it_names_the_command_that_works(verb: str, anyones: Path) 
     assert f"sudo {script} {verb}" in refused.stderr
 
 
-def test_doctor_before_install_names_the_mend(tmp_path: Path) -> None:
+def test_doctor_before_install_gives_the_hint(tmp_path: Path) -> None:
     script = tmp_path / "provision.sh"
     shutil.copy(PROVISION, script)
     refused = call(script, "doctor")

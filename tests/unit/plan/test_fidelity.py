@@ -95,7 +95,7 @@ def test_preflight_says_which_scale_would_fit() -> None:
     assert easy.metrics["capable_bps"] == pytest.approx(1e10)
 
 
-def test_a_rehearsal_that_delivers_nothing_is_invalid_and_does_not_divide_by_zero() -> None:
+def test_a_load_test_that_delivers_nothing_is_invalid_and_does_not_divide_by_zero() -> None:
     assert preflight(1e9, 0.0, 0.0, 1.0).level == "invalid"
 
 
@@ -147,7 +147,7 @@ def test_what_a_class_sends_over_its_rate() -> None:
     assert found.reason == "y sent 120.0% of its rate"
 
 
-def test_a_vm_is_held_back_by_all_of_the_time_in_which_it_had_a_queue() -> None:
+def test_a_vm_is_cap_limited_for_all_of_the_time_in_which_it_had_a_queue() -> None:
     assert held_back([]).level == "ok"
     assert held_back([sample(0.4)]).level == "ok"
     assert held_back([sample(0.4), sample(0.4, backlog=0), sample(0.4)]).level == "ok"

@@ -50,7 +50,7 @@ def test_the_peak_is_who_runs_together_not_who_is_reserved() -> None:
     assert peak(history, CENTRE) == (A, c)
 
 
-def test_who_is_preempted_asks_nothing_until_it_goes_on() -> None:
+def test_a_preempted_job_asks_nothing_until_it_resumes() -> None:
     history: list[Event] = [A, B, JobStarted(0, "b", 7), JobPreempted(1, "b", "for a")]
     history += [JobStarted(1, "a", 10)]
     assert peak(history, CENTRE) == (A,)

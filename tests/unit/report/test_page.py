@@ -193,7 +193,7 @@ def test_provenance_and_how_to_run_it_again(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------ bad news
 
 
-def test_a_job_outside_is_told_and_circled(tmp_path: Path) -> None:
+def test_a_job_outside_is_named_and_circled(tmp_path: Path) -> None:
     page, text, _ = report(tmp_path, sample.main_example(worst_ratio=1.043), FIG10)
     assert 'class="verdict bad"' in text
     assert "1 of 10 jobs outside what was expected." in page.text
@@ -202,7 +202,7 @@ def test_a_job_outside_is_told_and_circled(tmp_path: Path) -> None:
     assert "stroke: var(--bad)" in drawing
 
 
-def test_a_failed_audit_is_told(tmp_path: Path) -> None:
+def test_a_failed_audit_is_reported(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, sample.main_example(), FIG10)
 
     def lie(records: list[dict[str, object]]) -> None:

@@ -57,7 +57,7 @@ def test_an_invalid_machine_is_bad_whatever_was_expected() -> None:
     assert message(Expectation(), Fidelity("invalid", ("busy",))).mood == "bad"
 
 
-def test_a_refused_fidelity_is_said_once() -> None:
+def test_a_refused_fidelity_is_reported_once() -> None:
     found = message(FIG10, Fidelity("suspect", ("busy",)))
     assert found.mood == "bad"
     assert found.sentence.count("suspect") == 1

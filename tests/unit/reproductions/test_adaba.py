@@ -80,5 +80,5 @@ def test_a_log_that_is_not_there_is_named_with_its_origin(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(MachineCannot, match=r"no NASA-iPSC-1993-3\.1-cln") as caught:
         one_log(NASA, "vc", "adaba", 1, 0.5, jobs=7).experiment()
-    assert caught.value.mend is not None
-    assert "Parallel Workloads Archive" in caught.value.mend
+    assert caught.value.hint is not None
+    assert "Parallel Workloads Archive" in caught.value.hint

@@ -72,7 +72,7 @@ def test_paired_differences_decide_where_means_overlap() -> None:
     assert Claim("", "", more(YIELD, "b", ("a",), [0.0])).judge(found).verdict == "not reproduced"
 
 
-def test_scattered_differences_cannot_be_told() -> None:
+def test_scattered_differences_are_inconclusive() -> None:
     found = grid(a=[(50.0, 60.0, 70.0)], b=[(52.0, 55.0, 69.0)])
     assert Claim("", "", more(YIELD, "a", ("b",), [0.0])).judge(found).verdict == "inconclusive"
 

@@ -39,7 +39,9 @@ def command(tmp_path: Path, *arguments: str) -> int:
     return main.run(["reproduce", *arguments, "--processes", "1", "--out", str(tmp_path / "out")])
 
 
-def test_a_figure_from_cells_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_figure_from_configurations_to_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command(tmp_path, "made-fig1", "--seeds", "2") == 0
     shown = capsys.readouterr().out
     assert "b is above a" in shown
@@ -140,7 +142,7 @@ def test_bad_usage_computes_nothing(
     assert not (tmp_path / "out").exists()
 
 
-def test_an_interrupted_figure_says_how_to_go_on(
+def test_an_interrupted_figure_says_how_to_continue(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = Sum.run

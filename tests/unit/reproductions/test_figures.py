@@ -60,7 +60,7 @@ def test_names_in_the_order_given_and_each_once() -> None:
     assert [figure.name for figure in wanted] == ["dcloud-fig9", "dcloud-fig4"]
 
 
-def test_unknown_names_are_all_told_with_the_known() -> None:
+def test_unknown_names_are_all_reported_with_the_known() -> None:
     with pytest.raises(BadInput) as caught:
         figures(["dcloud-fig5", "dcloud-fg6", "nothing"])
     assert "dcloud-fg6, nothing" in caught.value.message

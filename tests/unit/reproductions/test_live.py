@@ -169,7 +169,7 @@ def test_an_invalid_run_decides_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("level", ["suspect", "invalid"])
-def test_a_run_that_is_not_ok_is_run_again_if_so_asked_and_the_tries_are_told(
+def test_a_run_that_is_not_ok_is_run_again_if_so_asked_and_the_tries_are_reported(
     tmp_path: Path, level: str
 ) -> None:
     run(tmp_path, Scripted(levels=("ok", level)))
@@ -188,7 +188,7 @@ def test_a_backend_that_is_slow_is_found_out_by_all_but_the_replay(tmp_path: Pat
     assert verdicts(found) == ["reproduced"] * 3 + ["not reproduced"] * 2 + ["reproduced"]
 
 
-def test_a_live_run_that_its_audit_refutes_is_told(tmp_path: Path) -> None:
+def test_a_live_run_that_its_audit_refutes_is_reported(tmp_path: Path) -> None:
     found = run(tmp_path, Scripted())
     path = found.outcomes[(VC, 1.0)][0].live.path / "events.jsonl"
     lines = path.read_text().splitlines()

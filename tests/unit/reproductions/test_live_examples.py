@@ -35,12 +35,12 @@ def verdicts(found: LiveReproduced) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["cmbf-fig1", "cmcbf-fig2"])
-def test_the_examples_come_out_where_nothing_takes_time(tmp_path: Path, name: str) -> None:
+def test_the_examples_are_reproduced_where_nothing_takes_time(tmp_path: Path, name: str) -> None:
     found = run(tmp_path, LIVE_FIGURES[name])
     assert set(verdicts(found)) == {"reproduced"}
 
 
-def test_a_slow_world_has_the_moves_but_not_the_times(tmp_path: Path) -> None:
+def test_a_slow_backend_has_the_moves_but_not_the_times(tmp_path: Path) -> None:
     found = run(tmp_path, LIVE_FIGURES["cmbf-fig1"], slow=1.06)
     grid = found.done.grid
     assert [*grid.values(MOVED, CMBF, 6.0), *grid.values(MOVED, AMBF, 6.0)] == [0.0, 0.0]

@@ -44,7 +44,7 @@ def test_a_second_sweep_computes_nothing(tmp_path: Path) -> None:
     assert Sum.computed == []
 
 
-def test_a_changed_cell_and_a_changed_program_compute_anew(
+def test_a_changed_configuration_and_a_changed_program_compute_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compute(CONFIGURATIONS, ResultCache(tmp_path), 1, silent)

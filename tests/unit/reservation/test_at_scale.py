@@ -68,10 +68,10 @@ def compare(ledger: Ledger, pieces: dict[str, Piece], since_s: float, until_s: f
 @BOTH_FORMS
 def test_a_hundred_thousand_servers(large: DataCentre, *, machine_code: bool) -> None:
     with loops(machine_code=machine_code):
-        books_it_and_releases(large)
+        reserves_and_releases(large)
 
 
-def books_it_and_releases(large: DataCentre) -> None:
+def reserves_and_releases(large: DataCentre) -> None:
     rng = random.Random(5)
     ledger = Ledger(large)
     pieces: dict[str, Piece] = {}

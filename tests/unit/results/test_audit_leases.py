@@ -119,7 +119,7 @@ def test_a_live_start_takes_a_moment_and_is_never_early(tmp_path: Path) -> None:
         assert found == f"advance lease a starts at {start_s:g} s, was to start at 10 s"
 
 
-def test_a_broken_promise_is_found(tmp_path: Path) -> None:
+def test_a_broken_guarantee_is_found(tmp_path: Path) -> None:
     never = {"outcome": "killed", "measured_s": None, "reason": "no room"}
     found = failed(tmp_path, advance(10.0, t=15.0, **never))
     assert found == {"lease-starts": ["advance lease a was killed and never started at 10 s"]}
@@ -128,7 +128,7 @@ def test_a_broken_promise_is_found(tmp_path: Path) -> None:
     assert found == {"lease-starts": ["advance lease a was rejected after it had been accepted"]}
 
 
-def test_a_rejection_on_arrival_breaks_no_promise(tmp_path: Path) -> None:
+def test_a_rejection_on_arrival_breaks_no_guarantee(tmp_path: Path) -> None:
     never = {"outcome": "rejected", "measured_s": None, "reason": "no room", "t": 0.0}
     assert failed(tmp_path, advance(10.0, accepted=False, **never)) == {}
 

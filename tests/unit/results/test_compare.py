@@ -49,6 +49,6 @@ def test_a_run_that_stops_earlier_differs_where_it_stops() -> None:
     assert (found.place, found.second) == (7, None)
 
 
-def test_a_kill_by_the_world_is_no_decision() -> None:
+def test_a_kill_by_the_backend_is_no_decision() -> None:
     broken = events.JobEnded(6.0, "b", "killed", "VM 1: its port is gone", None, {"vms": []})
     assert decisions([broken]) == []

@@ -29,8 +29,8 @@ def row(ratio: float | None, granted: int = 300, **changed: object) -> JobRow:
     return replace(base, **changed)  # type: ignore[arg-type]
 
 
-def verdicts_of(expect: Expectation, *rows: JobRow, fidelity: Fidelity = OK) -> list[str]:
-    return [verdict.verdict for verdict in evaluate(expect, rows, fidelity).rows]
+def verdicts_of(expect: Expectation, *rows: JobRow, claims: tuple[str, ...] = ()) -> list[str]:
+    return [verdict.verdict for verdict in evaluate(expect, rows, OK, claims).rows]
 
 
 @pytest.mark.parametrize(
@@ -80,17 +80,17 @@ def test_silence_proves_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expect", "policy", "answer"),
+    ("expect", "claims", "answer"),
     [
-        (Expectation(Band(0.98, 1.01)), "vc", "open"),
-        (Expectation(Band(0.98, 1.01)), "scripted", "outside"),
-        (Expectation(applications={"sort": ApplicationExpectation(Band(0.98))}), "vc", "outside"),
-        (Expectation(applications={"sort": ApplicationExpectation(None, 0.9)}), "vc", "outside"),
+        (Expectation(Band(0.98, 1.01)), ("no-preemption",), "open"),
+        (Expectation(Band(0.98, 1.01)), ("every-job-starts", "no-preemption"), "outside"),
+        (Expectation(applications={"sort": ApplicationExpectation(Band(0.98))}), (), "outside"),
+        (Expectation(applications={"sort": ApplicationExpectation(None, 0.9)}), (), "outside"),
     ],
 )
-def test_a_rejected_job(expect: Expectation, policy: str, answer: str) -> None:
-    rejected = row(None, outcome="rejected", reason="no room", policy=policy, granted_bps=None)
-    assert verdicts_of(expect, row(0.985), rejected)[1] == answer
+def test_a_rejected_job(expect: Expectation, claims: tuple[str, ...], answer: str) -> None:
+    rejected = row(None, outcome="rejected", reason="no room", granted_bps=None)
+    assert verdicts_of(expect, row(0.985), rejected, claims=claims)[1] == answer
 
 
 def test_a_band_that_judged_nobody_is_not_met() -> None:
@@ -142,7 +142,7 @@ def test_json_there_and_back() -> None:
     assert tables._VERDICTS.validate_python(found.to_json()) == found
 
 
-def test_best_effort_jobs_were_promised_nothing() -> None:
+def test_best_effort_jobs_have_no_estimate() -> None:
     expect = Expectation(Band(None, 1.12))
     best_effort = row(None, granted=0, estimate_s=None, start_s=1.0, policy="bl")
     assert verdicts_of(expect, best_effort) == ["open"]

@@ -53,14 +53,12 @@ def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
     try:
         folder = RunFolder.create(tmp_path / "deep" / "runs", "a", 1, now=NOW)
         file = folder.write_text("plan/tc.txt", "qdisc")
-        log = folder.log_path("agent.log")
         with folder.open_events():
             pass
     finally:
         os.umask(before)
     assert mode(folder.path) == mode(tmp_path / "deep" / "runs") == mode(file.parent) == 0o755
     assert mode(file) == mode(folder.path / "events.jsonl") == 0o644
-    assert mode(log) == 0o600
 
 
 def test_a_base_that_cannot_be_is_bad_input(tmp_path: Path) -> None:
@@ -125,7 +123,7 @@ def test_everything_belongs_to_the_caller(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "runs", "a", 1, now=NOW, owner=who)
     with folder.open_events():
         folder.write_text("plan/tc.txt", "x")
-        folder.log_path("agent.log")
+        folder.write_text("logs/agent.log", "")
         sub = folder.policy("vc")
         sub.write_text("jobs.csv", "x")
         late = folder.path / "logs" / "written-by-others"

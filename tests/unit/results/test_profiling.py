@@ -53,7 +53,7 @@ def test_elongation_is_the_time_over_that_at_the_threshold() -> None:
     ]
 
 
-def test_a_ladder_that_ends_too_early_does_not_claim_a_threshold() -> None:
+def test_a_sweep_that_ends_too_early_does_not_claim_a_threshold() -> None:
     still_falling = measured((100, (8.0,)), (200, (4.0,)))
     assert not still_falling.found
     assert still_falling.sentence().startswith("No-elongation threshold: not reached, 200 Mbit/s")
@@ -81,7 +81,7 @@ def test_the_threshold_is_compared_with_the_models_by_the_same_rule() -> None:
     assert profile_alt(flat_too_early).endswith("model says that it is not reached.")
 
 
-def test_without_a_model_nothing_is_said_of_it() -> None:
+def test_without_a_model_nothing_is_reported_of_it() -> None:
     assert FLAT_ABOVE_200.model_threshold_bps is None
     assert FLAT_ABOVE_200.model_sentence() is None
     columns = [column.header for column in profile_table(FLAT_ABOVE_200).columns]

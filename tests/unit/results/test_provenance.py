@@ -21,7 +21,7 @@ def collect() -> dict[str, object]:
     )
 
 
-def test_it_says_what_it_promises() -> None:
+def test_it_records_what_it_documents() -> None:
     found = json.loads(json.dumps(collect(), allow_nan=False))
     assert found["seeds"] == {"seed": 7}
     assert found["command"] == ["testbed", "run"]

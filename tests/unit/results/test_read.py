@@ -9,6 +9,7 @@ import pytest
 from testbed.cli.main import run as command
 from testbed.errors import BadInput
 from testbed.results.folder import RunFolder
+from testbed.results.provenance import Provenance
 from testbed.results.reading import load_run, policy_folders, policy_of, read_events
 from testbed.results.tables import conclude, topology_record
 from tests.unit.results import sample
@@ -25,7 +26,7 @@ def test_a_run_comes_back_whole(tmp_path: Path) -> None:
     assert run.summary == results.summary
     assert run.file.complete
     assert run.spec_text == "name: x\n"
-    assert run.provenance == {"written": "now"}
+    assert run.provenance == Provenance(written="now")
     assert set(run.files) >= {"events.jsonl", "jobs.csv", "links.csv", "summary.json"}
     stored = json.loads((folder.path / "summary.json").read_text(encoding="utf-8"))
     assert stored["expectations"]["met"] is True
@@ -103,7 +104,7 @@ def test_one_run_twice_and_one_alone_are_no_policies(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [{"seed": 2}, {"backend": "live"}, {"run": "other"}])
-def test_policies_of_one_run_agree_in_name_seed_and_world(
+def test_policies_of_one_run_agree_in_name_seed_and_backend(
     tmp_path: Path, change: dict[str, Any]
 ) -> None:
     folders = [

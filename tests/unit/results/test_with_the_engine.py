@@ -1,4 +1,4 @@
-"""What the engine and the simulator write passes the audit: any jobs, any policy, any tree.
+"""Runs of the engine and the simulator pass the audit: any jobs, any policy, any tree.
 
 The other direction of the audit's tests: there lies are found, here the truth is not accused.
 """

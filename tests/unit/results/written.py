@@ -59,6 +59,8 @@ def write_resolved(
         "overrides": {},
         "policy": started.policy,
     }
+    if started.policy == "scripted":
+        record["claims"] = ["every-job-starts"]
     folder.write_json("spec.resolved.json", record)
 
 

@@ -83,7 +83,7 @@ def test_nothing_spoilt(run: Run, top: RunFolder) -> None:
     assert {path.name for path in top.path.iterdir()} >= WHOLE
 
 
-def test_a_load_test_that_does_not_connect_is_found_invalid_and_jobs_go_on(
+def test_a_load_test_that_does_not_connect_is_found_invalid_and_jobs_continue(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(emu, "READY_TIMEOUT_S", 0.3)
@@ -186,7 +186,7 @@ def test_of_several_policies_those_that_ran_are_summed_up(run: Run, top: RunFold
     ]
 
 
-def test_a_network_goes_though_its_ledgers_disk_is_full(
+def test_a_network_is_removed_though_the_disk_of_its_journal_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "runs").mkdir()

@@ -13,7 +13,7 @@ from testbed.spec.experiment_file import load_experiment, parse_experiment
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-def test_a_job_that_goes_on_elsewhere_is_a_tenant_once_more() -> None:
+def test_a_job_that_resumes_elsewhere_is_a_tenant_once_more() -> None:
     experiment = load_experiment(EXAMPLES / "cmbf-fig1.yaml")
     plan = planned(experiment, experiment.policies[0])
     assert [tenant.job_id for tenant in plan.tenants] == ["J1", "J2", "J5", "J6", "J4", "J5", "J3"]

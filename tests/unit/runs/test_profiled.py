@@ -118,7 +118,7 @@ def test_a_run_cut_short_gives_no_profile_and_says_where_to_look(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_without_a_ladder_is_refused(
+def test_a_file_without_a_sweep_is_refused(
     application: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     jobs = "  kind: jobs\n  jobs: [{id: a, vms: 2, bandwidth: 1 Mbit/s, duration: 1 s}]\n"

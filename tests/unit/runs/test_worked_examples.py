@@ -34,7 +34,7 @@ def moves(history: list[events.Event]) -> list[str]:
 
 
 def tiers(history: list[events.Event], at_min: float) -> tuple[str, str]:
-    """Who is in front and behind at a moment."""
+    """Jobs in the foreground and in the background at a moment."""
     where: dict[str, str] = {}
     for event in history:
         if event.t > at_min * MIN:
@@ -46,11 +46,11 @@ def tiers(history: list[events.Event], at_min: float) -> tuple[str, str]:
                 where.pop(event.job_id, None)
             case _:
                 pass
-    front, behind = (
+    foreground, background = (
         " ".join(sorted(k for k, v in where.items() if v == tier))
         for tier in ("foreground", "background")
     )
-    return front, behind
+    return foreground, background
 
 
 def test_cmbf_fig1_evicts_j5_alone_and_ends_as_the_paper_says() -> None:

@@ -43,13 +43,12 @@ def run(
         if after_step is not None:
             after_step(engine)
 
-    world = backend or SimulatedBackend(machine)
-    Engine(machine, jobs, policy, world, history.append, check).run()
+    Engine(machine, jobs, policy, backend or SimulatedBackend(machine), history.append, check).run()
     return history
 
 
 def starts(history: Sequence[events.Event]) -> dict[str, list[float]]:
-    """When each job began or went on, in order of first start."""
+    """Times at which each job started or resumed, in order of first start."""
     out: dict[str, list[float]] = {}
     for event in history:
         if isinstance(event, events.JobStarted | events.JobMigrated | events.JobResumed):

@@ -89,10 +89,10 @@ def test_nobody_is_sent_away_in_vain(sizes: list[int], data: st.DataObject) -> N
     assert all(have - n < needs for _, _, n in gone)
 
 
-def test_going_on_costs_what_it_costs() -> None:
+def test_resuming_takes_its_cost() -> None:
     jobs = [job("big", 2, 10.0), job("all", 3, 10.0, 1.0), job("small", 1, 100.0, 2.0)]
     history = run(Cmbf(cost_s=20.0), jobs, 3)
-    # "small" had run for 8 s when "all" got its chance, and goes on at 20 after 20 s.
+    # "small" had run for 8 s when "all" got its chance, and resumes at 20 s, with work from 40 s.
     assert evictions(history) == [(10.0, "small")]
     assert starts(history)["small"] == [2.0, 20.0]
     assert finishes(history)["small"] == pytest.approx(20.0 + 20.0 + 92.0)
@@ -100,17 +100,19 @@ def test_going_on_costs_what_it_costs() -> None:
 
 def test_a_job_larger_than_the_machine_is_rejected_with_its_reason() -> None:
     history = run(Cmbf(), [job("huge", 4, 1.0), job("ok", 3, 1.0)], 3)
-    said = {e.job_id: e.reason for e in history if isinstance(e, events.JobEnded)}
-    assert said == {"huge": "4 nodes asked, the machine has 3", "ok": ""}
+    reasons = {e.job_id: e.reason for e in history if isinstance(e, events.JobEnded)}
+    assert reasons == {"huge": "4 nodes asked, the machine has 3", "ok": ""}
 
 
 @pytest.mark.parametrize("policy", [Easy(), Cmbf(), Cmcbf()], ids=lambda policy: policy.name)
 def test_what_a_policy_does_not_count_it_does_not_run(policy: Policy) -> None:
     wide = JobRequest("wide", 0.0, 1, 0, 5.0, demand=Lease(cores=2))
     history = run(policy, [wide, job("ok", 1, 1.0)], 3)
-    said = {e.job_id: e.reason for e in history if isinstance(e, events.JobEnded)}
-    assert said["wide"] == "it asks for several cores or memory, which this policy does not count"
-    assert said["ok"] == ""
+    reasons = {e.job_id: e.reason for e in history if isinstance(e, events.JobEnded)}
+    assert (
+        reasons["wide"] == "it asks for several cores or memory, which this policy does not count"
+    )
+    assert reasons["ok"] == ""
 
 
 @pytest.mark.parametrize("policy", [Easy(), Cmbf(), Cmcbf()], ids=lambda policy: policy.name)
@@ -119,8 +121,8 @@ def test_bandwidth_is_refused_where_links_would_have_to_be_reserved(policy: Poli
     history: list[events.Event] = []
     jobs = [JobRequest("wants", 0.0, 2, 100, 5.0), job("ok", 2, 1.0)]
     Engine(dc, jobs, policy, SimulatedBackend(dc), history.append).run()
-    said = {e.job_id: e.reason for e in history if isinstance(e, events.JobEnded)}
-    assert said == {"wants": "it asks for bandwidth, which this policy cannot reserve", "ok": ""}
+    reasons = {e.job_id: e.reason for e in history if isinstance(e, events.JobEnded)}
+    assert reasons == {"wants": "it asks for bandwidth, which this policy cannot reserve", "ok": ""}
 
 
 JOBS = st.lists(
@@ -131,20 +133,20 @@ JOBS = st.lists(
 @settings(max_examples=40, deadline=None)
 @given(JOBS, st.sampled_from([0.0, 3.0]))
 def test_all_work_is_done_and_none_of_it_twice(jobs: list[object], cost_s: float) -> None:
-    """Busy node-seconds are the work plus what going on cost; every job ends."""
+    """Busy node-seconds are the work plus the cost of resuming; every job ends."""
     history = run(Cmbf(cost_s=cost_s), jobs, 5)  # type: ignore[arg-type]
     measured = {e.job_id: e.measured_s for e in history if isinstance(e, events.JobEnded)}
     assert len(finishes(history)) == len(jobs)
-    going_on: dict[str, list[float]] = {}
+    resuming: dict[str, list[float]] = {}
     since: dict[str, float] = {}
     for event in history:
         if isinstance(event, events.JobMigrated):
             since[event.job_id] = event.t
         elif isinstance(event, events.JobPreempted | events.JobEnded) and event.job_id in since:
             stay_s = event.t - since.pop(event.job_id)
-            going_on.setdefault(event.job_id, []).append(min(cost_s, stay_s))
+            resuming.setdefault(event.job_id, []).append(min(cost_s, stay_s))
     for one in jobs:
-        work_s = one.duration_s + sum(going_on.get(one.id, []))  # type: ignore[attr-defined]
+        work_s = one.duration_s + sum(resuming.get(one.id, []))  # type: ignore[attr-defined]
         assert measured[one.id] == pytest.approx(work_s, abs=1e-6)  # type: ignore[attr-defined]
 
 

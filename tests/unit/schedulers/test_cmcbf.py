@@ -38,7 +38,7 @@ def fig2(runs_s: dict[str, float]) -> list[JobRequest]:
 
 
 class Tiers:
-    """Who is in which tier at the end of each step, by time."""
+    """Jobs in each tier at the end of each step, by time."""
 
     def __init__(self) -> None:
         self.at: dict[float, tuple[set[str], set[str]]] = {}
@@ -53,8 +53,8 @@ class Tiers:
 
 def play(policy: Cmcbf, runs_s: dict[str, float]) -> tuple[Tiers, list[events.Event]]:
     seen = Tiers()
-    world = SimulatedBackend(flat(5, 1), interference=IDEAL)
-    return seen, run(policy, fig2(runs_s), 5, world, seen)
+    backend = SimulatedBackend(flat(5, 1), interference=IDEAL)
+    return seen, run(policy, fig2(runs_s), 5, backend, seen)
 
 
 RUNS_S = {
@@ -69,10 +69,11 @@ RUNS_S = {
     "J09": 5.0,
     "J10": 10.0,
 }
-"""As the drawing has them where it decides; the speed behind others is left open by the text.
+"""As the drawing has them where it decides; the text leaves the speed in the background open.
 
-Behind a process of 50 % everybody advances at half speed here: J4 has done 2.5 of its 7.5 s when
-it is evicted, J5 2.5 of 22.5 s when it moves to the foreground, J7 is done before t = 15.
+In the background of a process of 50 % a job advances at half speed here: J4 has done 2.5 of its
+7.5 s when it is evicted, J5 2.5 of 22.5 s when it moves to the foreground, J7 is done
+before t = 15.
 """
 
 
@@ -102,7 +103,7 @@ def test_in_amcbf_j9_cannot_preempt_j10_while_j8_is_the_head() -> None:
     assert evictions(history) == [(5.0, "J04")]
 
 
-def test_no_vm_goes_behind_a_foreground_of_96_percent() -> None:
+def test_no_vm_goes_into_the_background_of_96_percent() -> None:
     jobs = [job("a", 1, 10.0, cpu_use=0.96), job("b", 1, 10.0, cpu_use=0.5)]
     assert finishes(run(Cmcbf(), jobs, 1)) == {"a": 10.0, "b": 20.0}
     jobs = [job("a", 1, 10.0, cpu_use=0.95), job("b", 1, 10.0, cpu_use=0.5)]
@@ -113,10 +114,10 @@ def test_no_vm_goes_behind_a_foreground_of_96_percent() -> None:
     ]
 
 
-def test_who_does_not_know_the_cpu_use_puts_vms_behind_any_other() -> None:
+def test_without_a_known_cpu_use_any_node_takes_a_background_vm() -> None:
     jobs = [job("a", 1, 10.0, cpu_use=1.0), job("b", 1, 10.0, cpu_use=1.0)]
-    world = SimulatedBackend(flat(1, 1), interference=IDEAL)
-    history = run(Cmcbf(cpu="unknown"), jobs, 1, world)
+    backend = SimulatedBackend(flat(1, 1), interference=IDEAL)
+    history = run(Cmcbf(cpu="unknown"), jobs, 1, backend)
     assert [e.tier for e in history if isinstance(e, events.JobStarted)][1] == "background"
     assert finishes(history) == {"a": 10.0, "b": pytest.approx(10.0 + 10.0 - 0.4)}
 
@@ -138,7 +139,7 @@ def test_the_busiest_process_goes_onto_the_least_loaded_node() -> None:
         placed.update({k: s.placement for k, s in engine.jobs.items() if s.placement is not None})
 
     run(Cmcbf(), jobs, 3, SimulatedBackend(flat(3, 1), interference=IDEAL), look)
-    # a: its processes 0, 2, 1 on nodes 0, 1, 2; b: the busiest behind the idlest.
+    # a: its processes 0, 2, 1 on nodes 0, 1, 2; b: the busiest in the background of the idlest.
     assert placed["a"].processes == (0, 2, 1)
     assert placed["b"].processes == (0, 2, 1)
 
@@ -177,16 +178,18 @@ def test_every_job_ends_no_sooner_than_alone_and_both_tiers_hold(
 
 @settings(max_examples=40, deadline=None)
 @given(JOBS)
-def test_whoever_could_be_in_front_is(jobs: list[JobRequest]) -> None:
+def test_every_job_that_could_be_in_the_foreground_is(jobs: list[JobRequest]) -> None:
     """The property that Section 4.2 states, looked up whenever CMCBF has decided after an end."""
 
     def check(engine: Engine) -> None:
         state = engine.jobs
-        front = [k for k in engine.running if state[k].tier == "foreground"]
-        others = [k for k in [*engine.waiting, *engine.running] if k not in front]
-        idle = 4 - sum(state[k].request.n_vms for k in front)
+        foreground = [k for k in engine.running if state[k].tier == "foreground"]
+        others = [k for k in [*engine.waiting, *engine.running] if k not in foreground]
+        idle = 4 - sum(state[k].request.n_vms for k in foreground)
         for one in others:
-            later = sum(state[k].request.n_vms for k in front if state[k].order > state[one].order)
+            later = sum(
+                state[k].request.n_vms for k in foreground if state[k].order > state[one].order
+            )
             assert state[one].request.n_vms > idle + later
 
     run(Cmcbf(cost_s=0.0), jobs, 4, after_step=check)

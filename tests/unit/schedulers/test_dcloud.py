@@ -1,4 +1,4 @@
-"""DCloud through the engine: the paper's cases, what it promises, and what happens to errors."""
+"""DCloud through the engine: the paper's cases, its guarantees, the effect of profile errors."""
 
 from __future__ import annotations
 

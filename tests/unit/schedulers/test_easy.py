@@ -105,15 +105,15 @@ def test_jobs_that_outrun_their_estimates_start_when_the_slow_twin_says(
 def test_the_head_is_never_delayed_by_a_backfilled_job(
     jobs: list[JobRequest], estimates: str
 ) -> None:
-    """What a job is promised when it comes to the head of the queue is kept, or bettered."""
+    """A job starts no later than the estimate given when it becomes the head of the queue."""
     history = run(Easy(estimates), jobs, 6)
     begun = first_starts(history)
-    promised: dict[str, float] = {}
+    estimated: dict[str, float] = {}
     for event in history:
         if isinstance(event, events.JobWaits) and event.until_s is not None:
-            promised.setdefault(event.job_id, event.until_s)
-            assert event.until_s <= promised[event.job_id] + 1e-6
-    for name, until_s in promised.items():
+            estimated.setdefault(event.job_id, event.until_s)
+            assert event.until_s <= estimated[event.job_id] + 1e-6
+    for name, until_s in estimated.items():
         assert begun[name] <= until_s + 1e-6
 
 
@@ -159,7 +159,7 @@ def test_no_job_is_left_behind_silently() -> None:
     )
 
 
-def test_why_it_waits_names_the_promise_and_who_is_in_the_way() -> None:
+def test_the_wait_reason_names_the_estimate_and_the_blocking_jobs() -> None:
     jobs = [
         job("a", 2, 10.0),
         job("b", 3, 5.0, 1.0),

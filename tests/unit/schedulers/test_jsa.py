@@ -1,4 +1,4 @@
-"""JSA and its baselines through the engine, in the simulated world."""
+"""JSA and its baselines through the engine, in the simulator."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def play(
     """All events; the ledger is checked against its own list after every step."""
     history: list[events.Event] = []
     built = build_policy(policy, embedder(placing), parameters)
-    world = SimulatedBackend(dc, SharingModel("lockstep"), 1)
-    engine = Engine(dc, jobs, built, world, history.append, after_step=lambda e: e.ledger.check())
+    backend = SimulatedBackend(dc, SharingModel("lockstep"), 1)
+    engine = Engine(dc, jobs, built, backend, history.append, after_step=lambda e: e.ledger.check())
     engine.run()
     assert not engine.ledger.holdings()
     return history

@@ -1,4 +1,4 @@
-"""What is always true of leases, under every policy, for any mix of them."""
+"""Invariants of leases, under every policy and for any mix of them."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_best_effort_does_not_queue_at_a_host_with_an_advance_reservation() -> N
     assert fate(stream)["b"] == ("finished", 31.0)  # backfilled when a ends
 
 
-def test_an_immediate_lease_takes_the_place_of_a_best_effort_one_which_goes_on_later() -> None:
+def test_an_immediate_lease_takes_the_place_of_a_best_effort_one_which_resumes_later() -> None:
     dc = flat(1, 4)
     stream = play([be("b", 0, 20, 3), im("i", 5, 10, 2)], dc=dc)
     assert fate(stream) == {"i": ("finished", 15.0), "b": ("finished", 30.0)}
@@ -108,21 +108,21 @@ def test_an_immediate_lease_takes_the_place_of_a_best_effort_one_which_goes_on_l
 
 
 @pytest.mark.parametrize("taker", [im("t", 5, 10, 2), ar("t", 3, 5, 10, 2)])
-def test_whoever_gave_way_is_planned_with_what_is_left_of_it(taker: JobRequest) -> None:
+def test_a_preempted_lease_is_planned_with_what_is_left_of_it(taker: JobRequest) -> None:
     stream = play([be("b", 0, 20, 3), taker, be("c", 16, 9, 4)], dc=flat(1, 4))
     assert fate(stream)["b"] == ("finished", 30.0)
     (waits,) = [e for e in stream if isinstance(e, events.JobWaits) and e.job_id == "c"]
     assert (waits.t, waits.until_s) == (16.0, 30.0)
 
 
-def test_a_best_effort_lease_gives_way_once() -> None:
+def test_a_best_effort_lease_is_preempted_once() -> None:
     dc = flat(1, 4)
     stream = play([be("b", 0, 20, 3), im("i", 5, 10, 2), im("j", 16, 5, 2)], dc=dc)
     assert fate(stream)["b"] == ("finished", 30.0)
     assert fate(stream)["j"] == ("rejected", 16.0)
 
 
-def test_one_lease_that_makes_room_by_itself_gives_way_before_several_do() -> None:
+def test_one_lease_that_makes_room_by_itself_is_preempted_before_several() -> None:
     dc = flat(1, 6)
     stream = play(
         [be("b", 0, 90, 1), be("c", 0, 90, 1), be("d", 0, 90, 4), im("i", 5, 5, 3)], dc=dc
@@ -134,7 +134,7 @@ def test_one_lease_that_makes_room_by_itself_gives_way_before_several_do() -> No
     assert [e.job_id for e in stream if isinstance(e, events.JobPreempted)] == ["b", "c"]
 
 
-def test_a_best_effort_lease_runs_until_the_advance_reservation_that_it_gives_way_to() -> None:
+def test_a_best_effort_lease_runs_until_the_advance_reservation_that_preempts_it() -> None:
     dc = flat(1, 4)
     stream = play([be("b", 0, 40, 3), ar("r", 5, 20, 10, 2)], dc=dc)
     assert fate(stream) == {"r": ("finished", 30.0), "b": ("finished", 50.0)}
@@ -142,7 +142,7 @@ def test_a_best_effort_lease_runs_until_the_advance_reservation_that_it_gives_wa
     assert (short.t, short.job_id, short.until_s) == (5.0, "b", 20.0)
 
 
-def test_a_planned_best_effort_lease_gives_way_too_and_is_then_left_alone() -> None:
+def test_a_planned_best_effort_lease_is_preempted_too_and_is_then_left_alone() -> None:
     dc = flat(1, 4)
     jobs = [im("a", 0, 20, 4), be("b", 1, 10, 4), ar("r", 2, 20, 10, 4), ar("s", 3, 31, 10, 4)]
     stream = play(jobs, dc=dc)

@@ -204,7 +204,7 @@ def test_the_latest_are_evicted_and_those_not_needed_spared() -> None:
     assert {e.job_id for e in history if isinstance(e, events.JobPreempted)} == {"c", "d"}
 
 
-def test_going_on_elsewhere_is_a_migration_and_costs() -> None:
+def test_resuming_elsewhere_is_a_migration_and_costs() -> None:
     jobs = [
         job("long", 0, 2, 10),
         job("wide", 1, 4, 20),
@@ -365,12 +365,12 @@ def test_what_cannot_fit_an_empty_data_centre_is_rejected_on_arrival(
     dc = tree([2, 2], 10, 2)
     jobs = [job("a", 0, 8, 10), job("huge", 1, 9, 1), job("fast", 2, 3, 1, 11), job("b", 3, 1, 1)]
     ended = [e for e in play(dc, jobs, policy, embed) if isinstance(e, events.JobEnded)]
-    told = {e.job_id: (e.t, e.outcome, e.reason) for e in ended}
+    recorded = {e.job_id: (e.t, e.outcome, e.reason) for e in ended}
     empty = "it does not fit even in an empty data centre: "
-    assert told["huge"] == (1, "rejected", f"{empty}not enough slots: 9 asked, 8 free")
-    assert told["fast"][:2] == (2, "rejected")
-    assert told["fast"][2].startswith(empty + "11 bit/s per VM is above every server's NIC")
-    assert told["a"][1] == told["b"][1] == "finished"
+    assert recorded["huge"] == (1, "rejected", f"{empty}not enough slots: 9 asked, 8 free")
+    assert recorded["fast"][:2] == (2, "rejected")
+    assert recorded["fast"][2].startswith(empty + "11 bit/s per VM is above every server's NIC")
+    assert recorded["a"][1] == recorded["b"][1] == "finished"
 
 
 @pytest.mark.parametrize("policy", NAMES)

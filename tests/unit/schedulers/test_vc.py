@@ -1,4 +1,4 @@
-"""VC through the engine, in the simulated world."""
+"""VC through the engine, in the simulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated world: when jobs end, in which order, and how best-effort jobs share."""
+"""The simulator: end times and order of jobs, and the sharing among best-effort jobs."""
 
 from __future__ import annotations
 
@@ -169,9 +169,9 @@ def test_two_jobs_over_one_link_halve_it_until_one_has_gone(dependency: FlowDepe
 def test_best_effort_gets_what_reservations_leave(dependency: FlowDependency) -> None:
     backend = SimulatedBackend(DC, SharingModel(dependency))
     backend.start(transfer("kept", p=10.0, b=60), on((0, 1), (1, 1)), 60, "foreground")
-    backend.start(transfer("guest", p=10.0), on((0, 1), (1, 1)), 0, "foreground")
+    backend.start(transfer("best_effort", p=10.0), on((0, 1), (1, 1)), 0, "foreground")
     # 40 bit/s until 10 s, then 100.
-    assert ends(backend) == [("kept", 10.0), ("guest", pytest.approx(16.0))]
+    assert ends(backend) == [("kept", 10.0), ("best_effort", pytest.approx(16.0))]
 
 
 @pytest.mark.parametrize("dependency", FLOW_DEPENDENCIES)
@@ -192,11 +192,11 @@ def star(*pairs: tuple[int, int]) -> Placement:
 @pytest.mark.parametrize(
     ("dependency", "end_s"), [("slowest", 20.0), ("lockstep", 15.0), ("independent", 20.0)]
 )
-def test_couplings_differ_in_what_a_slow_job_takes_from_others(
+def test_flow_dependencies_differ_in_what_a_slow_job_takes_from_others(
     dependency: FlowDependency, end_s: float
 ) -> None:
     # A ring over servers 0, 1, 2 is held to a third of server 2's link by two more jobs there. Its
-    # flow from 0 to 1 could have half of that way: it takes it, or (in lockstep) takes a third.
+    # flow from 0 to 1 could have half of that way: it takes it, or (as "lockstep") takes a third.
     backend = SimulatedBackend(STAR, SharingModel(dependency))
     backend.start(transfer("ring", n=3, p=900.0), star((0, 1), (1, 1), (2, 1)), 0, "foreground")
     for name in ("x", "y"):

@@ -150,7 +150,7 @@ def test_the_minimum_guarantees_are_kept_and_no_link_carries_too_much(seed: int)
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_whoever_is_held_back_is_the_best_served_of_a_full_link(seed: int) -> None:
+def test_a_limited_job_is_the_best_served_of_a_full_link(seed: int) -> None:
     """The bottleneck condition of weighted fair queueing, where links do not hold each other up."""
     problem = random_problem(random.Random(f"wfq {seed}"), common=False)
     capacity, units, caps = problem

@@ -18,7 +18,7 @@ from testbed.schedulers.actions import Tier
 from topologies.flat import flat
 
 NODES = 4
-LAW = Interference()
+INTERFERENCE = Interference()
 
 
 def job(name: str, *use: float, runs_s: float = 100.0) -> JobRequest:
@@ -29,7 +29,7 @@ def on(*servers: int, processes: tuple[int, ...] = ()) -> Placement:
     return Placement(NODES, tuple((s, 1) for s in servers), processes)
 
 
-def world(seed: int = 1) -> SimulatedBackend:
+def simulator(seed: int = 1) -> SimulatedBackend:
     return SimulatedBackend(flat(NODES, 1), seed=seed)
 
 
@@ -40,66 +40,66 @@ def ends(backend: SimulatedBackend) -> dict[str, float]:
     return out
 
 
-def test_alone_in_front_a_job_loses_nothing() -> None:
-    backend = world()
+def test_alone_in_the_foreground_a_job_loses_nothing() -> None:
+    backend = simulator()
     backend.start(job("a", 0.5, 0.9), on(0, 1), 0, "foreground")
     assert ends(backend) == {"a": 100.0}
 
 
-def test_in_front_of_another_a_job_loses_what_its_slowest_crowded_process_loses() -> None:
-    backend = world()
-    front, behind = job("a", 0.5, 0.9), job("b", 1.0, runs_s=1e9)
-    backend.start(front, on(0, 1), 0, "foreground")
-    backend.start(behind, on(1), 0, "background")
+def test_in_the_foreground_of_another_a_job_loses_what_its_slowest_crowded_process_loses() -> None:
+    backend = simulator()
+    foreground, background = job("a", 0.5, 0.9), job("b", 1.0, runs_s=1e9)
+    backend.start(foreground, on(0, 1), 0, "foreground")
+    backend.start(background, on(1), 0, "background")
     (done,) = backend.wait(None)
-    loss = LAW.losses(front, 1)[1]
+    loss = INTERFERENCE.losses(foreground, 1)[1]
     assert 0 < loss < 0.037
     assert (done.job_id, done.at_s) == ("a", pytest.approx(100.0 / (1 - loss)))
 
 
-def test_behind_another_a_process_gets_its_share_of_what_is_left() -> None:
-    backend = world()
-    front, behind = job("a", 0.7, runs_s=1e9), job("b", 0.9)
-    backend.start(front, on(0), 0, "foreground")
-    backend.start(behind, on(0), 0, "background")
+def test_in_the_background_of_another_a_process_gets_its_share_of_what_is_left() -> None:
+    backend = simulator()
+    foreground, background = job("a", 0.7, runs_s=1e9), job("b", 0.9)
+    backend.start(foreground, on(0), 0, "foreground")
+    backend.start(background, on(0), 0, "background")
     (done,) = backend.wait(1e6)
-    (eff,) = LAW.effs(behind, 1)
+    (eff,) = INTERFERENCE.effs(background, 1)
     assert 0.8 <= eff <= 1.0
     assert done.at_s == pytest.approx(100.0 / (eff * 0.3 / 0.9))
 
 
 def test_what_it_needs_is_all_it_gets() -> None:
-    backend = world()
-    behind = job("b", 0.25)
+    backend = simulator()
+    background = job("b", 0.25)
     backend.start(job("a", 0.7, runs_s=1e9), on(0), 0, "foreground")
-    backend.start(behind, on(0), 0, "background")
+    backend.start(background, on(0), 0, "background")
     (done,) = backend.wait(1e6)
-    assert done.at_s == pytest.approx(100.0 / LAW.effs(behind, 1)[0])
+    assert done.at_s == pytest.approx(100.0 / INTERFERENCE.effs(background, 1)[0])
 
 
-def test_a_busy_front_leaves_4_percent() -> None:
-    backend = world()
-    behind = job("b", 1.0)
+def test_a_busy_foreground_leaves_4_percent() -> None:
+    backend = simulator()
+    background = job("b", 1.0)
     backend.start(job("a", 1.0, runs_s=1e9), on(0), 0, "foreground")
-    backend.start(behind, on(0), 0, "background")
+    backend.start(background, on(0), 0, "background")
     (done,) = backend.wait(1e6)
-    assert done.at_s == pytest.approx(100.0 / (LAW.effs(behind, 1)[0] * 0.04))
+    assert done.at_s == pytest.approx(100.0 / (INTERFERENCE.effs(background, 1)[0] * 0.04))
 
 
-def test_behind_nobody_a_job_runs_at_full_speed() -> None:
-    backend = world()
+def test_in_the_background_of_nobody_a_job_runs_at_full_speed() -> None:
+    backend = simulator()
     backend.start(job("b", 1.0, 0.6), on(0, 1), 0, "background")
     assert ends(backend) == {"b": 100.0}
 
 
 def test_a_job_advances_with_its_slowest_process_wherever_each_of_them_is() -> None:
-    front = job("a", 0.9, 0.4, runs_s=1e9)
-    behind = job("b", 0.9, 0.4)
-    effs = LAW.effs(behind, 1)
+    foreground = job("a", 0.9, 0.4, runs_s=1e9)
+    background = job("b", 0.9, 0.4)
+    effs = INTERFERENCE.effs(background, 1)
     for order in ((), (0, 1), (1, 0)):
-        backend = world()
-        backend.start(front, on(2, 3), 0, "foreground")
-        backend.start(behind, on(2, 3, processes=order), 0, "background")
+        backend = simulator()
+        backend.start(foreground, on(2, 3), 0, "foreground")
+        backend.start(background, on(2, 3, processes=order), 0, "background")
         (done,) = backend.wait(1e6)
         need = [0.4, 0.9] if order == (1, 0) else [0.9, 0.4]
         eff = effs[::-1] if order == (1, 0) else effs
@@ -107,30 +107,30 @@ def test_a_job_advances_with_its_slowest_process_wherever_each_of_them_is() -> N
         assert done.at_s == pytest.approx(100.0 / speed)
 
 
-def test_coming_to_the_front_is_a_matter_of_speed_alone() -> None:
-    backend = world()
-    behind = job("b", 0.9)
+def test_a_switch_to_the_foreground_is_a_matter_of_speed_alone() -> None:
+    backend = simulator()
+    background = job("b", 0.9)
     backend.start(job("a", 0.7, runs_s=40.0), on(0), 0, "foreground")
-    backend.start(behind, on(0), 0, "background")
+    backend.start(background, on(0), 0, "background")
     (first,) = backend.wait(None)
     backend.switch_tier("b", "foreground")
-    done_by_then = LAW.effs(behind, 1)[0] / 3 * first.at_s
+    done_by_then = INTERFERENCE.effs(background, 1)[0] / 3 * first.at_s
     assert ends(backend)["b"] == pytest.approx(first.at_s + 100.0 - done_by_then)
 
 
 def test_draws_are_the_jobs_own_and_within_the_stated_ranges() -> None:
     wide = job("w", *([0.5] * 200))
-    effs, losses = LAW.effs(wide, 7), LAW.losses(wide, 7)
+    effs, losses = INTERFERENCE.effs(wide, 7), INTERFERENCE.losses(wide, 7)
     assert all(0.2 <= eff <= 0.8 for eff in effs)
     assert all(0.0 <= loss <= 0.037 for loss in losses)
     assert abs(sum(effs) / 200 - 0.43) < 0.05
-    assert (effs, losses) == (LAW.effs(wide, 7), LAW.losses(wide, 7))
-    assert effs != LAW.effs(job("other", *([0.5] * 200)), 7)
-    assert effs != LAW.effs(wide, 8)
+    assert (effs, losses) == (INTERFERENCE.effs(wide, 7), INTERFERENCE.losses(wide, 7))
+    assert effs != INTERFERENCE.effs(job("other", *([0.5] * 200)), 7)
+    assert effs != INTERFERENCE.effs(wide, 8)
 
 
-def test_cpu_seconds_count_what_processes_use_in_front_and_get_behind() -> None:
-    backend = world()
+def test_cpu_seconds_count_what_processes_use_in_the_foreground_and_get_in_the_background() -> None:
+    backend = simulator()
     backend.start(job("a", 0.7, runs_s=1e4), on(0), 0, "foreground")
     backend.start(job("b", 0.9, runs_s=1e6), on(0), 0, "background")
     backend.wait(100.0)
@@ -144,7 +144,7 @@ def test_cpu_seconds_count_what_processes_use_in_front_and_get_behind() -> None:
 @given(st.data())
 def test_speeds_are_those_of_the_published_formula(data: st.DataObject) -> None:
     """Random comings and goings, each job's speed worked out afresh, process by process."""
-    tiers = TwoTiers([1] * NODES, LAW, 3)
+    tiers = TwoTiers([1] * NODES, INTERFERENCE, 3)
     held: dict[tuple[Tier, int], tuple[str, int]] = {}
     jobs: dict[str, tuple[JobRequest, Tier, list[int]]] = {}
     names = (f"j{k}" for k in itertools.count())
@@ -179,9 +179,9 @@ def test_speeds_are_those_of_the_published_formula(data: st.DataObject) -> None:
             if other is None:
                 speeds.append(1.0)
             elif tier == "foreground":
-                speeds.append(1.0 - LAW.losses(request, 3)[process])
+                speeds.append(1.0 - INTERFERENCE.losses(request, 3)[process])
             else:
                 idle = max(0.04, 1.0 - jobs[other[0]][0].cpu_uses[other[1]])
-                eff = LAW.effs(request, 3)[process]
+                eff = INTERFERENCE.effs(request, 3)[process]
                 speeds.append(eff * min(1.0, idle / request.cpu_uses[process]))
         assert tiers.pace(name)[0] == pytest.approx(min(speeds))

@@ -1,7 +1,7 @@
 """Whole simulated runs of DCloud and its baselines: audited, conserved, blind to names and units.
 
 Random small experiments as a user writes them: every kind of data centre, both arrivals, all
-readings of the paper's laws, profiling errors of both signs, services.
+interpretations of the paper's equations, profiling errors of both signs, services.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def without_reason(event: events.Event) -> events.Event:
     return replace(event, reason="") if isinstance(event, events.JobEnded) else event
 
 
-# Independent flows are settled once a minute: a time of its own, which does not scale.
+# Independent flows are recomputed once a minute: a fixed interval, which does not scale.
 @pytest.mark.parametrize("policy", [p for p in POLICIES if "independent" not in p])
 def test_scaling_time_changes_no_decision(tmp_path: Path, policy: str) -> None:
     rng = random.Random(f"time {policy}")
@@ -165,7 +165,7 @@ def test_scaling_time_changes_no_decision(tmp_path: Path, policy: str) -> None:
 
 
 def decided(experiment: Experiment) -> list[tuple[tuple[object, ...], list[float]]]:
-    """What was decided, and the times that belong to it."""
+    """Decisions, and the times that belong to them."""
     found: list[tuple[tuple[object, ...], list[float]]] = []
     for event in history(experiment):
         if isinstance(event, events.JobReserved):

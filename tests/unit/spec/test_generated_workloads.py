@@ -57,7 +57,7 @@ def test_a_bare_number_has_the_unit_of_its_key(with_units: str, bare: str) -> No
         ("per_hour: 1000/s", "per_hour: must be at most 1e+06, not the text '1000/s'"),
     ],
 )
-def test_what_is_no_time_or_rate_is_told(keys: str, message: str) -> None:
+def test_what_is_no_time_or_rate_is_reported(keys: str, message: str) -> None:
     assert errors(f"kind: poisson, {keys}") == [f"workload.{message}"]
 
 

@@ -51,7 +51,7 @@ def test_jobs_get_their_profile_from_a_file_or_the_model(tmp_path: Path) -> None
     assert b.demand.profile == linear_profile(100_000_000, 30.0, 0.1)
 
 
-def test_all_that_is_wrong_is_told_at_once_with_its_place(tmp_path: Path) -> None:
+def test_all_errors_are_reported_at_once_with_their_place(tmp_path: Path) -> None:
     path = experiment(
         tmp_path,
         "    - {id: a, vms: 2, bandwidth: 100 Mbit/s, duration: 30 s, profile: p.yaml}\n"

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from topologies.custom import custom, custom_problems
-from topologies.datacentre import TopologyError
+from topologies.custom import custom
+from topologies.datacentre import Path, TopologyError
 
 GOOD: dict[str, Any] = {
     "servers": [{"name": "s0", "slots": 2}, {"name": "s1", "slots": 3}, {"name": "s2", "slots": 1}],
@@ -25,6 +25,15 @@ TWO_ROOTS: dict[str, Any] = {
     ],
     "roots": ["c0", "c1"],
 }
+
+
+def custom_problems(content: dict[str, Any]) -> list[tuple[Path, str]]:
+    """Errors of ``content`` as ``(path, message)``; empty when :func:`custom` takes it."""
+    try:
+        custom(content)
+    except TopologyError as error:
+        return list(error.problems)
+    return []
 
 
 def changed(content: dict[str, Any], **changes: Any) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def test_only_the_servers_own_links_bind_where_a_fat_tree_is_pooled() -> None:
         assert left.min() >= 0
 
 
-def test_pooled_links_beyond_reason_and_unknown_readings() -> None:
+def test_pooled_links_beyond_reason_and_unknown_interpretations() -> None:
     with pytest.raises(TopologyError, match="above 1000 Tbit/s"):
         fat_tree(4, 5 * 10**14, 1, "pooled")
     with pytest.raises(TopologyError, match="must be one of tree, pooled"):

@@ -36,7 +36,7 @@ def test_batches_arrive_together_and_are_equally_large() -> None:
     assert len({job.id for job in jobs}) == 60
 
 
-def test_every_law_is_kept() -> None:
+def test_every_distribution_is_kept() -> None:
     recipe = replace(RECIPE, value=(5.0, 6.0), deadline=(2.0, 3.0), speedup=(0.1, 0.11))
     source = trace()
     by_name = {job.name: job for job in source.jobs}
@@ -53,7 +53,7 @@ def test_every_law_is_kept() -> None:
         assert 0.5 - 1e-6 <= 1 - job.demand.profile.options[-1][1] / job.duration_s <= 0.55 + 1e-6
 
 
-def test_changing_one_law_leaves_the_others_draws_alone() -> None:
+def test_changing_one_distribution_leaves_the_others_draws_alone() -> None:
     before, _ = RECIPE.requests(trace(), 7)
     after, _ = replace(RECIPE, deadline=(2.0, 3.0), bandwidth_bps=50e6).requests(trace(), 7)
     assert [(j.id, j.value, j.submit_s) for j in before] == [
@@ -71,7 +71,7 @@ def test_a_job_keeps_its_reward_in_every_sample() -> None:
     assert all(job.value == values[job.id] for job in shared)
 
 
-def test_jobs_are_taken_again_only_when_their_stratum_has_run_out() -> None:
+def test_jobs_are_taken_again_only_when_their_class_has_run_out() -> None:
     sizes = [1] * 50 + [40] * 5
     with pytest.raises(ValueError, match="there are 5 and 50"):
         stratified(sizes, 40, 20.0, 50, 1)
@@ -90,7 +90,7 @@ def test_the_same_seed_gives_the_same_jobs() -> None:
     assert RECIPE.requests(trace(), 4) != RECIPE.requests(trace(), 5)
 
 
-def test_all_that_is_wrong_with_the_laws_is_said_at_once() -> None:
+def test_all_errors_in_the_distributions_are_reported_at_once() -> None:
     recipe = ElasticJobs(count=3, batches=9, vms=200.0, speedup=(0.1, 0.3), deadline=(5.0, 2.0))
     with pytest.raises(ValueError, match=r"batches.*vms.*deadline.*speedup"):
         recipe.requests(trace(), 1)
@@ -124,7 +124,7 @@ def test_a_section_becomes_jobs_that_know_their_lines(tmp_path: Path) -> None:
     assert loaded.job_places[first.id].line == int(first.id.removeprefix("job").split("-")[0]) + 1
 
 
-def test_errors_of_the_section_and_of_the_trace_are_told_together(tmp_path: Path) -> None:
+def test_errors_of_the_section_and_of_the_trace_are_reported_together(tmp_path: Path) -> None:
     path = written(tmp_path, "  batches: 9\n  spacing: 10\n", "job0\t1\t1\t5\n")
     with pytest.raises(BadInput) as caught:
         load_experiment(path)

@@ -89,7 +89,7 @@ def test_repeated_runs_follow_each_other_at_the_distance_of_their_running_time()
 
 @settings(max_examples=15)
 @given(st.floats(1, 1e5), st.floats(0, 6), st.integers(1, 4))
-def test_a_hyper_erlang_law_has_the_moments_it_is_given(
+def test_a_hyper_erlang_distribution_has_the_moments_it_is_given(
     mean: float, extra: float, order: int
 ) -> None:
     distribution = HyperErlang(mean, 1 / order + extra, order)
@@ -117,7 +117,7 @@ def test_hyper_erlang_draws_have_those_moments_too() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"serial": 0.9}, {"serial": 0.0}, {"largest": 16}, {"run_cv2": 0.2}, {"order": 0}]
 )
-def test_parameters_that_fit_no_law_are_refused(wrong: dict[str, float]) -> None:
+def test_parameters_that_fit_no_distribution_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"below_20|hyper-Erlang"):
         JannStyle(**wrong)  # type: ignore[arg-type]
 

@@ -86,7 +86,7 @@ def test_cpu_use_is_all_of_a_node_for_one_process_and_uniform_for_several() -> N
     assert several.var() == pytest.approx(0.6**2 / 12, rel=0.05)
 
 
-def test_what_schedulers_are_told_of_cpu_use_can_be_wrong_or_nothing() -> None:
+def test_the_stated_cpu_use_can_be_wrong_or_absent() -> None:
     true = jobs(*((float(k), 3, 10.0) for k in range(500))).with_cpu_use(0.4, 1.0, 1)
     for job in Requests(true.with_cpu_error(0.1, 2)):
         assert isinstance(job.demand.cpu_estimate, tuple)

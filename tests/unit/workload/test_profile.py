@@ -89,16 +89,8 @@ def test_noise_among_slow_options_is_left_out() -> None:
     assert profile.options == ((200, 51.0), (300, 20.0))
 
 
-def test_a_job_is_promised_and_takes_its_profiles_time() -> None:
+def test_the_estimate_and_the_run_time_of_a_job_are_those_of_its_profile() -> None:
     profile = linear_profile(100, 60.0, 0.1)
     job = JobRequest("a", 0.0, 2, 100, 60.0, true_duration_s=66.0, demand=Transfer(profile=profile))
     assert job.demand.estimate_s(job, 200) == pytest.approx(30.0)
     assert job.demand.duration_s(job, 200) == pytest.approx(33.0)
-
-
-@given(st.floats(0.01, 400.0))
-def test_the_least_option_for_a_limit_is_the_first_that_keeps_it(limit_s: float) -> None:
-    options = ((100, 300.0), (200, 200.0), (300, 100.0))
-    at = Profile(options).least_for(limit_s)
-    keep = [k for k, (_, s) in enumerate(options) if s <= limit_s]
-    assert at == (min(keep) if keep else None)

@@ -22,6 +22,19 @@ from jobs.workload.tenants import (
 )
 
 
+def true_mean(normal: NormalDistribution) -> float:
+    """The mean of what a normal distribution's draws give."""
+    mean, sigma, low = normal.mean, normal.sigma, normal.low
+    if sigma == 0:
+        return max(mean, low)
+    a = (low - mean) / sigma
+    density = math.exp(-a * a / 2) / math.sqrt(2 * math.pi)
+    above = 0.5 * math.erfc(a / math.sqrt(2))
+    if normal.rule == "redraw":
+        return mean + sigma * density / above
+    return low * (1 - above) + mean * above + sigma * density
+
+
 def test_streams_are_told_apart_by_seed_and_name() -> None:
     def first(*name: str | int) -> float:
         return float(stream(*name).random())  # type: ignore[arg-type]
@@ -54,7 +67,7 @@ def test_the_stated_mean_is_the_mean_of_the_draws(rule: str, mean: float, sigma:
     normal = NormalDistribution(mean, sigma, 1.0, rule)  # type: ignore[arg-type]
     values = normal.draw(3, "x", 200_000)
     assert values.mean() == pytest.approx(
-        normal.true_mean(), abs=5 * (sigma + 0.01) / math.sqrt(2e5)
+        true_mean(normal), abs=5 * (sigma + 0.01) / math.sqrt(2e5)
     )
 
 
@@ -101,7 +114,7 @@ def test_a_span_that_ends_by_day_and_a_night_without_arrivals() -> None:
 
 def test_reading_g_asks_for_about_twice_the_product_of_its_means() -> None:
     tenants = interpretation_g()
-    assert tenants.vms.true_mean() * tenants.duration.true_mean() == pytest.approx(
+    assert true_mean(tenants.vms) * true_mean(tenants.duration) == pytest.approx(
         2.06 * 120 * HOUR_S, rel=0.005
     )
     jobs = [j for seed in range(20) for j in tenants.requests(DayAndNight(160.0), seed)]
@@ -148,7 +161,7 @@ def test_profiling_errors_change_the_true_duration_alone() -> None:
 
 
 def test_the_literal_reading_is_far_wider() -> None:
-    assert literal().vms.true_mean() > 4 * 120
+    assert true_mean(literal().vms) > 4 * 120
     assert set(INTERPRETATIONS) == {"G", "literal", "literal-clamped"}
 
 
