@@ -83,6 +83,12 @@ class Stopwatch:
         self._sample_ns = now_ns
         return True
 
+    def sample(self, channel: Channel, index: int, every_s: float) -> None:
+        """Says where VM ``index`` stands, by its CPU time alone, once per period of ``every_s``."""
+        now_ns = time.monotonic_ns()
+        if self.sample_due(now_ns, every_s):
+            channel.say(Progress(index, now_ns, 0, 0, self.cpu_s()))
+
 
 def wait_for_start(channel: Channel, start_at_ns: int | None) -> int:
     """Sleep until the start, given or sent by the caller; returns the actual time.

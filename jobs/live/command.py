@@ -29,7 +29,7 @@ from typing import Annotated, ClassVar
 
 from jobs import linux
 from jobs.live.agent import AgentFailure, Channel, Stopwatch, wait_for_start
-from jobs.live.agent_protocol import AgentReport, Plan, Progress, Ready
+from jobs.live.agent_protocol import AgentReport, Plan, Ready
 from jobs.live.json_decoding import Check, Positive, Text
 
 OUTPUT_LIMIT_BYTES = 4 << 20
@@ -61,16 +61,28 @@ class CommandPlan(Plan):
         return replace(self, ip=ips[self.index], peers=tuple(ips))
 
 
+class ProcessStopwatch(Stopwatch):
+    """A stopwatch of an agent that runs programs: their CPU time counts once they have ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._children_before_s = children_cpu_s()
+
+    def cpu_s(self) -> float:
+        if self.start_ns is None:
+            return 0.0
+        return super().cpu_s() + children_cpu_s() - self._children_before_s
+
+
 class CommandAgent:
     """Runs one :class:`CommandPlan`."""
 
     def __init__(self, plan: CommandPlan, channel: Channel) -> None:
         self._plan = plan
         self._channel = channel
-        self._watch = Stopwatch()
+        self._watch = ProcessStopwatch()
         self._kept_bytes = 0
         self._tail = b""
-        self._cpu_before_s = children_cpu_s()
 
     def run(self) -> None:
         """Run the command to its end; raises AgentFailure with its last output if it fails."""
@@ -91,7 +103,9 @@ class CommandAgent:
     def report(self, error: str | None) -> AgentReport:
         """Its duration and the CPU time it used."""
         start_ns, end_ns = self._watch.start_ns, time.monotonic_ns()
-        return AgentReport(self._plan.index, start_ns, end_ns, cpu_s=self._cpu_s(), error=error)
+        return AgentReport(
+            self._plan.index, start_ns, end_ns, cpu_s=self._watch.cpu_s(), error=error
+        )
 
     def _started(self, home: str) -> subprocess.Popen[bytes]:
         plan = self._plan
@@ -133,7 +147,7 @@ class CommandAgent:
                 selector.register(handle, selectors.EVENT_READ, None)
                 selector.register(child.stdout, selectors.EVENT_READ, child.stdout)
                 while True:
-                    self._sample()
+                    self._watch.sample(self._channel, self._plan.index, self._plan.progress_every_s)
                     for key, _ in selector.select(self._plan.progress_every_s):
                         if key.data is None:
                             self._pass_on(child.stdout.fileno())
@@ -171,16 +185,6 @@ class CommandAgent:
                 child.wait(self._plan.grace_s)
         signal_group(child.pid, signal.SIGKILL)
         child.wait()
-
-    def _sample(self) -> None:
-        now_ns = time.monotonic_ns()
-        if self._watch.sample_due(now_ns, self._plan.progress_every_s):
-            self._channel.say(Progress(self._plan.index, now_ns, 0, 0, self._cpu_s()))
-
-    def _cpu_s(self) -> float:
-        if self._watch.start_ns is None:
-            return 0.0
-        return self._watch.cpu_s() + children_cpu_s() - self._cpu_before_s
 
     def _how(self, code: int) -> str:
         name = os.path.basename(self._plan.argv[0])  # noqa: PTH119 - a command, not a path

@@ -81,8 +81,7 @@ class ComputeAgent:
         plan = self._plan
         if select.select([self._channel], [], [], 0)[0]:
             self._channel.heard()
-        if self._watch.sample_due(now_ns, plan.progress_every_s):
-            self._channel.say(Progress(plan.index, now_ns, 0, 0, self._watch.cpu_s()))
+        self._watch.sample(self._channel, plan.index, plan.progress_every_s)
         if self._watch.elapsed_s(now_ns) > plan.timeout_s:
             raise AgentFailure(
                 f"burnt {self._watch.cpu_s():.3f} of {plan.cpu_s} CPU seconds"

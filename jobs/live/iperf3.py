@@ -23,9 +23,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
-from jobs.live.agent import AgentFailure, Channel, Stopwatch, wait_for_start
-from jobs.live.agent_protocol import AgentReport, Arrived, Plan, Progress, Ready, Received, Sent
-from jobs.live.command import children_cpu_s, signal_group, tie_to_agent
+from jobs.live.agent import AgentFailure, Channel, wait_for_start
+from jobs.live.agent_protocol import AgentReport, Arrived, Plan, Ready, Received, Sent
+from jobs.live.command import ProcessStopwatch, signal_group, tie_to_agent
 from jobs.live.json_decoding import Count, Port, Positive, Size, Text
 
 _POLL_S = 0.01
@@ -81,9 +81,8 @@ class Iperf3Agent:
     def __init__(self, plan: Iperf3Plan, channel: Channel) -> None:
         self._plan = plan
         self._channel = channel
-        self._watch = Stopwatch()
+        self._watch = ProcessStopwatch()
         self._processes: list[_Process] = []
-        self._cpu_before_s = children_cpu_s()
 
     def run(self) -> None:
         """Measure; raises AgentFailure with what iperf3 says where one of them fails."""
@@ -109,7 +108,7 @@ class Iperf3Agent:
             time.monotonic_ns(),
             received=tuple(_received(each) for each in ended if each.role == "server"),
             sent=tuple(map(_sent, clients)),
-            cpu_s=self._cpu_s(),
+            cpu_s=self._watch.cpu_s(),
             congestion_control=next((each.result[_CONTROL] for each in clients), None),
             error=error,
         )
@@ -164,7 +163,8 @@ class Iperf3Agent:
                 selector.register(handle, selectors.EVENT_READ, process)
             left = len(self._processes)
             while left:
-                self._sample()
+                # iperf3 states its bytes at its end only.
+                self._watch.sample(self._channel, self._plan.index, self._plan.progress_every_s)
                 for key, _ in selector.select(self._plan.progress_every_s):
                     if key.data is None:
                         self._channel.heard()
@@ -197,17 +197,6 @@ class Iperf3Agent:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 for process in self._processes:
                     process.child.wait(_GRACE_S)
-
-    def _sample(self) -> None:
-        now_ns = time.monotonic_ns()
-        if self._watch.sample_due(now_ns, self._plan.progress_every_s):
-            # iperf3 states its bytes at its end only.
-            self._channel.say(Progress(self._plan.index, now_ns, 0, 0, self._cpu_s()))
-
-    def _cpu_s(self) -> float:
-        if self._watch.start_ns is None:
-            return 0.0
-        return self._watch.cpu_s() + children_cpu_s() - self._cpu_before_s
 
 
 def _received(process: _Process) -> Received:
