@@ -314,6 +314,9 @@ class Compute(Demand):
     def from_entry(cls, entry: Entry) -> Demand:
         return cls(entry.cpu or 1.0)
 
+    def remaining_s(self, job: Profiled, done: float, rate_bps: float) -> float:  # noqa: ARG002 - see Demand
+        return max(0.0, 1.0 - done) * job.true_s
+
 
 @dataclass(frozen=True, slots=True)
 class Lease(Compute):

@@ -232,9 +232,10 @@ class Engine:
                     detail = {**(detail or {}), **self._price(done)}
                 self._end(job, done.outcome, done.reason, done.measured_s, detail)
                 gone.append(act.Ended(done.job_id, done.outcome))
-        for ended in gone[:-1]:
+        last = gone.pop() if gone else None
+        for ended in gone:
             self._ask(ended._replace(more_at_this_time=True))
-        for last in gone[-1:]:
+        if last is not None:
             self._ask(last)
 
     def _price(self, done: Completion) -> dict[str, float]:

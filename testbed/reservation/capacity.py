@@ -131,9 +131,13 @@ class HoseCapacity:
 
     def fit(self, job: JobRequest) -> Placement | Refusal:
         """Finds a place for a job by the embedder, or the reason why there is none."""
-        if job.n_vms > self._free_slots:
-            return Refusal(f"not enough slots: {job.n_vms} asked, {self._free_slots} free")
-        hose = (job.n_vms, job.bandwidth_bps)
+        return self.fit_hose(job.n_vms, job.bandwidth_bps)
+
+    def fit_hose(self, n_vms: int, rate_bps: int) -> Placement | Refusal:
+        """Finds a place for ⟨n, b⟩ by the embedder, or the reason why there is none."""
+        if n_vms > self._free_slots:
+            return Refusal(f"not enough slots: {n_vms} asked, {self._free_slots} free")
+        hose = (n_vms, rate_bps)
         known = self._known.get(hose)
         if known is not None:
             return known
@@ -220,9 +224,9 @@ class Shadow:
     counts as at that time (sums of floats).
     """
 
-    at_s: float
-    limit_s: float
-    extra: int
+    at_s: float = 0.0
+    limit_s: float = 0.0
+    extra: int = 0
 
 
 class NodeCapacity:
@@ -245,7 +249,8 @@ class NodeCapacity:
         self._memory = datacentre.memory_mib is not None
         self._placed = 0
         self._reserved = (0, 0.0)
-        self._shadow: Shadow | None = None
+        self._shadow = Shadow()
+        self._known = False
 
     def never(self, job: JobRequest, *, any_bandwidth: bool = False) -> str | None:
         """The reason why a job can never run here; None where it can."""
@@ -300,21 +305,21 @@ class NodeCapacity:
         """A copy in which these jobs have given back their nodes."""
         other: NodeCapacity = copy(self)
         other.free, other.holders = self.free.copy(), self.holders.copy()
-        other._held = dict(self._held)
+        other._held, other._shadow = dict(self._held), copy(self._shadow)
         for job_id in job_ids:
             other.give_back(job_id)
         return other
 
     def reserve(self, n: int, now_s: float) -> None:
         """Reserves ``n`` nodes at the earliest time, which is computed on first use."""
-        self._reserved, self._shadow = (n, now_s), None
+        self._reserved, self._known = (n, now_s), False
 
     def admits(self, n: int, end_s: float) -> bool:
         """True where ``n`` nodes until ``end_s`` do not delay the reservation.
 
         The nodes that they need of its extra ones are used up then.
         """
-        shadow = self._shadow or self.shadow
+        shadow = self._shadow if self._known else self.shadow
         if end_s <= shadow.limit_s:
             return True
         if n > shadow.extra:
@@ -325,24 +330,25 @@ class NodeCapacity:
     @property
     def shadow(self) -> Shadow:
         """The reservation, if every holder gives its nodes back at its key. O(holders)."""
-        if self._shadow is not None:
-            return self._shadow
+        shadow = self._shadow
+        if self._known:
+            return shadow
         (n, now_s), free, running = self._reserved, len(self.free), iter(self.holders)
         for end_s, _, nodes, _ in running:
             free += nodes
             if free >= n:
                 # Who has run longer than planned may end at any moment.
-                at_s = max(end_s, now_s)
+                shadow.at_s = at_s = end_s if end_s > now_s else now_s
                 break
         else:
             raise AssertionError(f"{n} nodes were admitted, which the machine does not have")
-        limit_s = with_tolerance_s(at_s)
+        shadow.limit_s = limit_s = with_tolerance_s(at_s)
         for end_s, _, nodes, _ in running:
             if end_s > limit_s:
                 break
             free += nodes
-        self._shadow = Shadow(at_s, limit_s, free - n)
-        return self._shadow
+        shadow.extra, self._known = free - n, True
+        return shadow
 
     def placement(self, nodes: Sequence[int]) -> Placement:
         """Process ``p`` on node ``nodes[p]``."""

@@ -76,7 +76,9 @@ class Cmbf(NodeQueue[Holder]):
                 ahead += 1
             else:
                 place += 1
-        return out + self.first_waits(queue[:1], self._waits)
+        if queue and self.is_news(queue[0]):
+            out.append(self._waits(queue[0]))
+        return out
 
     def _preempt(self, victim: Holder, winner: Holder) -> Action:
         order, _, n, job_id = victim

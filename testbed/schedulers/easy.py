@@ -8,7 +8,6 @@ Section 2.2). An arrival that does not fit costs O(1), anything else O(waiting +
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jobs.request import JobRequest
@@ -38,16 +37,17 @@ class Easy(NodeQueue[Entry]):
         self._stated = estimates == "user"
 
     def arrive(self, view: View, job: JobRequest) -> list[Action]:
+        n, now_s, nodes = job.n_vms, view.now_s, self.nodes
         planned_s = job.stated_s if self._stated else job.duration_s
-        entry = (job.n_vms, planned_s, job.bandwidth_bps, job.id)
-        if not self.queue and job.n_vms <= len(self.nodes.free):
-            return [self._start(view.now_s, entry)]
-        self.queue.append(entry)
+        entry = (n, planned_s, job.bandwidth_bps, job.id)
+        first, fits = not self.queue, n <= len(nodes.free)
         # The shadow moves with the time while somebody runs longer than planned.
-        if len(self.queue) == 1 or self.nodes.holders[0][0] < view.now_s:
+        moves = first or nodes.holders[0][0] < now_s
+        if fits and (first if moves else nodes.admits(n, now_s + planned_s)):
+            return [self._start(now_s, entry)]
+        self.queue.append(entry)
+        if moves:
             return self.schedule(view)
-        if job.n_vms <= len(self.nodes.free) and (jumped := self._jump(view.now_s, (entry,))):
-            return jumped
         return [self._waits(entry)] if view.listening else []
 
     def schedule(self, view: View) -> list[Action]:
@@ -55,23 +55,23 @@ class Easy(NodeQueue[Entry]):
         now_s, nodes, queue = view.now_s, self.nodes, self.queue
         while queue and queue[0][0] <= len(nodes.free):
             out.append(self._start(now_s, queue.pop(0)))
-        if queue and (nodes.free or view.listening):
+        if queue:
             nodes.reserve(queue[0][0], now_s)
-            out += self._jump(now_s, queue[1:]) if nodes.free else []
-            if view.listening:
-                out += self.first_waits((queue[0][3], nodes.shadow.at_s), self._waits)
+            if nodes.free:
+                self._jump(now_s, len(nodes.free), out)
+            if view.listening and self.is_news((queue[0][3], nodes.shadow.at_s)):
+                out.append(self._waits(queue[0]))
         return out
 
-    def _jump(self, now_s: float, later: Iterable[Entry]) -> list[Action]:
+    def _jump(self, now_s: float, free: int, out: list[Action]) -> None:
         """Starts the jobs that fit and do not delay the first, in order of arrival."""
-        out: list[Action] = []
-        nodes, free = self.nodes, len(self.nodes.free)
-        for entry in later:
-            if entry[0] <= free and nodes.admits(entry[0], now_s + entry[1]):
+        for entry in self.queue[1:]:
+            if entry[0] <= free and self.nodes.admits(entry[0], now_s + entry[1]):
                 self.queue.remove(entry)
                 out.append(self._start(now_s, entry))
                 free -= entry[0]
-        return out
+                if not free:
+                    break
 
     def _start(self, now_s: float, entry: Entry) -> Start:
         n, planned_s, rate_bps, job_id = entry

@@ -244,22 +244,23 @@ class NodeQueue(Generic[Entry]):
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
         if not self._begun:
             self._begun, self.nodes = True, NodeCapacity(view.datacentre)
+        nodes = self.nodes
         if isinstance(event, Arrived):
             job = view.job(event.job_id)
             demand = job.demand
             if (
-                job.n_vms > self.nodes.total
+                job.n_vms > nodes.total
                 or job.bandwidth_bps
                 or demand.cores != 1
                 or demand.memory_mib
             ):
                 # Something to look at more closely.
-                never = self.nodes.never(job)
+                never = nodes.never(job)
                 if never is not None:
                     return [Reject(job.id, never)]
             return self.arrive(view, job)
         if isinstance(event, Ended):
-            if self.nodes.give_back(event.job_id) is None:
+            if nodes.give_back(event.job_id) is None:
                 self.queue = [entry for entry in self.queue if entry[-1] != event.job_id]
             if not event.more_at_this_time and self.queue:
                 return self.schedule(view)
@@ -273,9 +274,9 @@ class NodeQueue(Generic[Entry]):
         """Starts waiting jobs on what the last ends have freed."""
         raise NotImplementedError
 
-    def first_waits(self, known: object, wait: Callable[[Entry], Wait]) -> list[Wait]:
-        """Records why the first of the queue waits, unless ``known`` is as it was last time."""
-        if not self.queue or known == self._recorded:
-            return []
+    def is_news(self, known: object) -> bool:
+        """True where what is known of the first in the queue differs from the last time."""
+        if known == self._recorded:
+            return False
         self._recorded = known
-        return [wait(self.queue[0])]
+        return True

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from testbed.embedding.base import Embedder
 from testbed.embedding.placement import Refusal
 from testbed.reservation.capacity import HoseCapacity
@@ -28,7 +26,7 @@ class Scripted:
             return []
         job = view.job(event.job_id)
         rate_bps = job.bandwidth_bps if job.granted_bps is None else job.granted_bps
-        answer = HoseCapacity(view, self._embedder).fit(replace(job, bandwidth_bps=rate_bps))
+        answer = HoseCapacity(view, self._embedder).fit_hose(job.n_vms, rate_bps)
         if isinstance(answer, Refusal):
             return [Reject(job.id, answer.reason)]
         return [Start(job.id, answer, rate_bps)]

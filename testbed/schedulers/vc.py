@@ -31,7 +31,7 @@ class VirtualCluster:
         if not isinstance(event, Arrived):
             return []
         job = view.job(event.job_id)
-        answer = HoseCapacity(view, self._embedder).fit(job)
+        answer = HoseCapacity(view, self._embedder).fit_hose(job.n_vms, job.bandwidth_bps)
         if isinstance(answer, Refusal):
             return [Reject(job.id, answer.reason)]
         return [Start(job.id, answer, job.bandwidth_bps)]
