@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
@@ -17,7 +16,7 @@ from testbed.results.audit import Audit, audit
 from testbed.results.folder import RunFolder
 from testbed.results.tables import conclude, topology_record
 from testbed.schedulers.actions import Action
-from testbed.schedulers.easy import Easy, Entry
+from testbed.schedulers.easy import Easy
 from tests.unit.results.written import NOW, write_resolved
 from topologies.flat import flat
 
@@ -43,9 +42,9 @@ def job(name: str, nodes: int, runs_s: float, at: float = 0.0, **more: object) -
 class Reckless(Easy):
     """Lets anybody jump who fits."""
 
-    def _jump(self, now_s: float, later: Iterable[Entry]) -> list[Action]:
+    def _jump(self, now_s: float, free: int, out: list[Action]) -> None:
         self.nodes.shadow.extra = 1000
-        return super()._jump(now_s, later)
+        super()._jump(now_s, free, out)
 
 
 JOBS = [job("a", 2, 10.0), job("b", 3, 5.0, 1.0), job("c", 1, 90.0, 2.0)]
