@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 CLONE_NEWNET = 0x40000000
 _PR_SET_PDEATHSIG = 1
@@ -19,6 +22,20 @@ def enter_network_namespace(path: str) -> None:
         _check(_libc.setns(fd, CLONE_NEWNET), f"cannot enter network namespace {path}")
     finally:
         os.close(fd)
+
+
+@contextmanager
+def inside_network_namespace(path: Path) -> Iterator[None]:
+    """This thread in another network namespace, and back in its own afterwards."""
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        enter_network_namespace(str(path))
+        try:
+            yield
+        finally:
+            _check(_libc.setns(home, CLONE_NEWNET), "cannot return to the own network namespace")
+    finally:
+        os.close(home)
 
 
 def set_parent_death_signal(signum: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from jobs.linux import inside_network_namespace
 from testbed.backends.emu.namespaces import (
     NETNS_DIR,
     VmNamespace,
@@ -21,7 +22,7 @@ from testbed.backends.emu.namespaces import (
     remove_hosts,
     set_gso,
 )
-from testbed.backends.emu.netlink import RouteSocket, inside
+from testbed.backends.emu.netlink import RouteSocket
 from testbed.backends.emu.traffic_control import TrafficControl
 from testbed.errors import RunFailed
 from testbed.plan.installation import INITIAL_WINDOW_SEGMENTS, Neighbour, VmHost
@@ -81,7 +82,7 @@ class Bench:
             warnings.simplefilter("ignore")
             from pyroute2 import IPRoute
 
-            with inside(NETNS_DIR / self.name):
+            with inside_network_namespace(NETNS_DIR / self.name):
                 route = IPRoute()
             try:
                 found = list(route.get_classes(index=index))
@@ -107,7 +108,7 @@ def make_bench(prefix: str) -> Iterator[Callable[[str], Bench]]:
             f"ip -n {name} link set eth0 up",
         ):
             subprocess.run(command.split(), check=True, timeout=60)
-        with inside(NETNS_DIR / name):
+        with inside_network_namespace(NETNS_DIR / name):
             devices = {dev: socket.if_nametoindex(dev) for dev in ("eth0", "peer")}
             bench = Bench(name, VmNamespace(name, RouteSocket(), devices["eth0"]), devices)
         made.append(bench)
@@ -265,7 +266,7 @@ def test_counters_are_those_that_tc_shows(make_bench: Callable[[str], Bench]) ->
     bench.run("ip", "address", "add", "10.9.9.1/24", "dev", "eth0")
     neighbour = "ip neighbour add 10.9.9.2 lladdr 02:00:00:00:00:02 dev eth0 nud permanent"
     bench.run(*neighbour.split())
-    with inside(NETNS_DIR / bench.name):
+    with inside_network_namespace(NETNS_DIR / bench.name):
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with sender:
         for _ in range(60):
@@ -304,7 +305,7 @@ def test_what_finds_no_class_is_counted_as_unshaped(make_bench: Callable[[str], 
     bench.run("ip", "address", "add", "10.9.9.1/24", "dev", "eth0")
     neighbour = "ip neighbour add 10.9.9.2 lladdr 02:00:00:00:00:02 dev eth0 nud permanent"
     bench.run(*neighbour.split())
-    with inside(NETNS_DIR / bench.name):
+    with inside_network_namespace(NETNS_DIR / bench.name):
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with sender:
         sender.sendto(b"x", ("10.9.9.2", 9))
@@ -401,7 +402,7 @@ def test_a_thread_comes_back_from_a_namespace_even_after_an_error(
     seen: list[str] = []
 
     def fail_inside() -> None:
-        with inside(NETNS_DIR / bench.name):
+        with inside_network_namespace(NETNS_DIR / bench.name):
             seen.extend(sorted(name for _, name in socket.if_nameindex()))
             raise ZeroDivisionError
 

@@ -12,8 +12,9 @@ from ipaddress import IPv4Address, IPv4Interface
 
 import pytest
 
+from jobs.linux import inside_network_namespace
 from testbed.backends.emu.namespaces import NETNS_DIR, VmNamespace, add_hosts
-from testbed.backends.emu.netlink import RouteSocket, inside
+from testbed.backends.emu.netlink import RouteSocket
 from testbed.backends.emu.traffic_control import TrafficControl
 from testbed.plan.installation import Neighbour, VmHost
 from testbed.plan.limits import ByteFifo, HtbClass, HtbRoot, Section, TcLine
@@ -40,7 +41,7 @@ def vm(prefix: str) -> Iterator[VmNamespace]:
         f"ip -n {name} link set eth0 up",
     ):
         subprocess.run(command.split(), check=True, timeout=60)
-    with inside(NETNS_DIR / name):
+    with inside_network_namespace(NETNS_DIR / name):
         made = VmNamespace(name, RouteSocket(), socket.if_nametoindex("eth0"))
     yield made
     made.socket.close()

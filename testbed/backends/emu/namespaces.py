@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from jobs.linux import inside_network_namespace
 from testbed.backends.emu.netlink import (
     Refusal,
     RouteSocket,
     address_message,
     aimed,
     gso_message,
-    inside,
     link_up_message,
     neighbour_message,
     prefix_route_message,
@@ -55,7 +55,7 @@ def open_namespaces(
     opened: dict[str, VmNamespace] = {}
     try:
         for name in names:
-            with inside(NETNS_DIR / name):
+            with inside_network_namespace(NETNS_DIR / name):
                 for key, value in (*BASE_SYSCTLS, *sysctls):
                     _set_sysctl(key, value)
                 if not checksum_offload:

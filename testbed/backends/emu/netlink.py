@@ -10,16 +10,13 @@ addresses. Every body has its device's index at one place: see :func:`aimed`.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import socket
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface
-from pathlib import Path
 
 from testbed.plan.limits import (
     ByteFifo,
@@ -210,39 +207,12 @@ NLM_F_ACK, NLM_F_ACK_TLVS = 0x4, 0x200
 SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK, NLMSGERR_ATTR_MSG = 270, 10, 11, 1
 TCA_STATS2 = 7
 TCA_STATS_BASIC, TCA_STATS_QUEUE = 1, 3
-CLONE_NEWNET = 0x40000000
 
 _BASIC = struct.Struct("=QI")
 _QUEUE = struct.Struct("=IIIII")
 _FLAGS_AT, _SEQUENCE_AT = 6, 8
 _SEND_BYTES = 32_768
 _RECEIVE_BYTES = 1 << 20
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-@contextmanager
-def inside(netns: Path) -> Iterator[None]:
-    """This thread in another network namespace. Python 3.11 has no ``os.setns``."""
-    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        there = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            _setns(there)
-        finally:
-            os.close(there)
-        try:
-            yield
-        finally:
-            _setns(home)
-    finally:
-        os.close(home)
-
-
-def _setns(descriptor: int) -> None:
-    if _libc.setns(descriptor, CLONE_NEWNET) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
 
 
 @dataclass(frozen=True)
