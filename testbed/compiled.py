@@ -23,7 +23,7 @@ SILENT_S = 2.0
 class LazyLoop:
     """A loop with its two forms, which compute the same to the last bit.
 
-    Small runs never import Numba (0.3 to 0.5 s), and long ones hardly notice the beginning.
+    Small runs never import Numba (half a second), and long ones hardly notice the beginning.
     """
 
     patience: ClassVar[int] = 400_000
