@@ -1,12 +1,10 @@
-"""Workloads that are generated: tenants' requests, jobs of workload models, leases.
-
-``poisson`` and ``batch`` are requests as in DCloud's simulations; ``feitelson`` and ``jann`` are
-jobs of the published workload models; ``leases`` are those of MBFCBS's evaluation.
+"""Workloads that are generated: ``poisson`` and ``batch``, tenants' requests as in DCloud's
+simulations, and ``leases`` as in MBFCBS's evaluation.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError, model_validator
@@ -14,10 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 from jobs.demand import Pattern
 from jobs.request import JobRequest
 from jobs.workload.distributions import NormalDistribution, Rule
-from jobs.workload.feitelson import FeitelsonStyle
-from jobs.workload.jann import JannStyle
 from jobs.workload.leases import SIZES, LeaseMix, Mix, requests_of
-from jobs.workload.parallel_jobs import Calibration, ExponentialStyle, WorkloadModel
 from jobs.workload.tenants import (
     INTERPRETATIONS,
     Batch,
@@ -41,21 +36,15 @@ from testbed.spec.unit_types import (
 from testbed.spec.validation import SpecModel, kind_of
 from testbed.spec.workload_section import (
     NO_JOBS,
-    CpuRule,
-    JobPlaces,
     LeaseWorkload,
     LoadContext,
     LoadedWorkload,
-    ParallelWorkload,
     WorkloadSection,
     counted,
-    fitted,
     lease_notes,
 )
-from testbed.units import human_duration
 
 MAX_REQUESTS = 100_000
-MAX_MODEL_JOBS = 2_000_000
 MAX_LEASES = 200_000
 
 Interpretation = Literal["G", "literal", "literal-clamped"]
@@ -261,156 +250,6 @@ def _profiling_error(here: Location, given: ErrorSection | None) -> ProfilingErr
     except ValueError as objection:
         here.report(str(objection))
         return ProfilingError()
-
-
-# ------------------------------------------------------------------ workload models
-
-Jobs = Annotated[int, Field(ge=2, le=MAX_MODEL_JOBS)]
-Largest = Annotated[int, Field(ge=1, le=65_536)]
-Factor = Annotated[float, Field(gt=0, le=1e6)]
-Order = Annotated[int, Field(ge=1, le=100)]
-
-
-class ModelWorkload(ParallelWorkload):
-    """Jobs of a workload model."""
-
-    style: ClassVar[type[FeitelsonStyle | JannStyle | ExponentialStyle]]
-
-    load: Annotated[float, Field(gt=0, le=1000)] = Field(
-        0.7, description="system load, as for every kind of parallel jobs (default 0.7)"
-    )
-    cpu: CpuRule = Field(
-        CpuRule(), description="the CPU use of processes (default 40 % to 100 % of a node)"
-    )
-    overestimate: Annotated[float, Field(ge=1, le=1e6)] | None = Field(
-        None,
-        description="users state their running time times a factor, uniform from 1 to this"
-        " (default: the running time)",
-    )
-
-    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
-        if not here.is_sound() or context.datacentre is None:
-            return NO_JOBS
-        given = self.model_dump(include=set(self.style.__dataclass_fields__))
-        try:
-            model: WorkloadModel = self.style(**given, mean_run_s=self["mean_run_time"])
-            jobs = model.draw(context.seed, context.datacentre.total_slots, self.load)
-        except ValueError as objection:
-            here.report(str(objection))
-            return NO_JOBS
-        calibration = model.calibration(jobs)
-        if self.overestimate is not None:
-            jobs = jobs.overestimated(self.overestimate, context.seed)
-        fit = fitted(self, here, jobs, context)
-        if fit is None:
-            return NO_JOBS
-        facts = {
-            **self.model_dump(exclude=set(ParallelWorkload.model_fields) - {"kind"}),
-            "calibration": [asdict(metric) for metric in calibration],
-            **fit.facts,
-        }
-        notes = (f"{self.kind.capitalize()}-style jobs", *map(_sentence, calibration), *fit.notes)
-        places = JobPlaces(fit.jobs, here.place.source, here.place)
-        return LoadedWorkload(fit.jobs, places, (), facts, notes)
-
-
-class FeitelsonWorkload(ModelWorkload):
-    """Jobs after Feitelson's model of 1996."""
-
-    style = FeitelsonStyle
-
-    kind: Literal["feitelson"]
-    jobs: Jobs = Field(20_000, description="how many (default 20,000)")
-    largest: Largest = Field(256, description="the greatest size (default 256)")
-    size_exponent: Annotated[float, Field(ge=0, le=10)] = Field(
-        1.0, description="a size n has the weight n to the power of minus this (default 1)"
-    )
-    power_of_two: Factor = Field(
-        10.0, description="times this where n is a power of two above 1 (default 10)"
-    )
-    serial: Factor = Field(3.0, description="and this where n is 1 (default 3)")
-    mean_run_time: PositiveDuration = Field(
-        2500.0, description="what the distribution of running times is scaled to (default 2500 s)"
-    )
-    long_over_short: Annotated[float, Field(ge=1, le=1e6)] = Field(
-        7.0, description="mean of long running times over that of short ones (default 7)"
-    )
-    long_at_one: Share = Field(0.05, description="the share of long ones at size 1 (default 5 %)")
-    long_at_largest: Share = Field(
-        0.25, description="the share of long ones at the greatest size (default 25 %)"
-    )
-    repeat_exponent: Annotated[float, Field(ge=0, le=10)] = Field(
-        2.5, description="r runs have the weight r to the power of minus this (default 2.5)"
-    )
-    most_repeats: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        1000, description="a job is run so many times at most (default 1000)"
-    )
-
-
-class JannWorkload(ModelWorkload):
-    """Jobs after the model of Jann and others of 1997."""
-
-    style = JannStyle
-
-    kind: Literal["jann"]
-    jobs: Jobs = Field(10_000, description="how many (default 10,000)")
-    largest: Largest = Field(256, description="the greatest size (default 256)")
-    serial: Share = Field(0.40, description="the share of jobs of one process (default 40 %)")
-    below_20: Share = Field(
-        0.86, description="the share of jobs of fewer than 20 processes (default 86 %)"
-    )
-    decay: Factor = Field(
-        0.75, description="the share of a class of sizes over that of the one before (default 0.75)"
-    )
-    power_of_two: Share = Field(
-        0.6, description="the share of a class that has its greatest size (default 60 %)"
-    )
-    mean_run_time: PositiveDuration = Field(
-        11_250.0, description="the mean of running times (default 11250 s)"
-    )
-    growth: Factor = Field(
-        1.0, description="mean running time of a class over that of the one before (default 1)"
-    )
-    run_cv2: Factor = Field(
-        2.5, description="squared variation of running times in a class (default 2.5)"
-    )
-    arrival_cv2: Factor = Field(
-        2.0, description="squared variation of distances between arrivals of a class (default 2)"
-    )
-    order: Order = Field(
-        1, description="the common order of the hyper-Erlang distributions (default 1)"
-    )
-
-
-class ExponentialWorkload(ModelWorkload):
-    """Random jobs: Poisson arrivals, exponential running times, uniform sizes (AdaBa, Fig. 4)."""
-
-    style = ExponentialStyle
-
-    kind: Literal["exponential"]
-    cpu: CpuRule | None = Field(  # type: ignore[assignment]
-        None, description="the CPU use of processes (default: each uses all of its node's)"
-    )
-    jobs: Jobs = Field(1000, description="how many (default 1,000)")
-    mean_vms: Largest = Field(
-        8, description="VMs per job on average, uniform from 1 to twice this less one (default 8)"
-    )
-    mean_run_time: PositiveDuration = Field(
-        3600.0, description="of the exponential distribution of running times (default 1 h)"
-    )
-
-
-def _sentence(metric: Calibration) -> str:
-    """``calibration: mean running time 2,500 s wanted, 2,431 s drawn (-2.8 %)``."""
-
-    def shown(value: float) -> str:
-        return human_duration(value) if metric.unit == "s" else f"{value:.4g}"
-
-    off = (metric.found / metric.wanted - 1.0) * 100 if metric.wanted else 0.0
-    return (
-        f"calibration: {metric.what} {shown(metric.wanted)} wanted, {shown(metric.found)} drawn"
-        f" ({off:+.1f} %)"
-    )
 
 
 # ------------------------------------------------------------------ leases
