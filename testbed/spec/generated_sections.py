@@ -7,12 +7,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from jobs.demand import Pattern
 from jobs.request import JobRequest
-from jobs.workload.distributions import NormalDistribution, Rule
-from jobs.workload.leases import SIZES, LeaseMix, Mix, requests_of
+from jobs.workload.distributions import Floats, NormalDistribution, Rule, stream
+from jobs.workload.lwf import LEASE_KINDS, LeaseRecord
 from jobs.workload.tenants import (
     INTERPRETATIONS,
     Batch,
@@ -40,8 +41,6 @@ from testbed.spec.workload_section import (
     LoadContext,
     LoadedWorkload,
     WorkloadSection,
-    counted,
-    lease_notes,
 )
 
 MAX_REQUESTS = 100_000
@@ -255,6 +254,13 @@ def _profiling_error(here: Location, given: ErrorSection | None) -> ProfilingErr
 # ------------------------------------------------------------------ leases
 
 Size = Literal["small", "medium", "large", "x-large"]
+SIZES: dict[Size, tuple[int, int]] = {
+    "small": (1, 1920),
+    "medium": (2, 3840),
+    "large": (4, 7680),
+    "x-large": (6, 11520),
+}
+"""Cores and memory in MiB of the VM types (Table 2); x-large is named there, but not defined."""
 
 
 class SyntheticLeases(LeaseWorkload):
@@ -264,7 +270,7 @@ class SyntheticLeases(LeaseWorkload):
     jobs: Annotated[int, Field(ge=1, le=MAX_LEASES)] = Field(
         1000, description="how many (default 1,000)"
     )
-    mix: Mix = Field(
+    mix: Literal["main", "equal"] = Field(
         "main",
         description="main: 20 % advance reservations, the other two types alike (default);"
         " equal: all three alike",
@@ -290,32 +296,67 @@ class SyntheticLeases(LeaseWorkload):
         1.0, description="cores times duration over slots times the span of arrivals (default 1)"
     )
 
+    @property
+    def shares(self) -> tuple[float, float]:
+        """The shares of advance reservations and of immediate leases; the rest is best effort."""
+        advance, immediate = (1.0 / 3.0, 1.0 / 3.0) if self.mix == "equal" else (0.2, 0.4)
+        return (
+            advance if self.advance is None else self.advance,
+            immediate if self.immediate is None else self.immediate,
+        )
+
     def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
         if not here.is_sound() or context.datacentre is None:
             return NO_JOBS
-        advance, immediate = (1.0 / 3.0, 1.0 / 3.0) if self.mix == "equal" else (0.2, 0.4)
-        advance = advance if self.advance is None else self.advance
-        immediate = immediate if self.immediate is None else self.immediate
+        advance, immediate = self.shares
         if advance + immediate > 1.0 + 1e-9:
             here.report("advance and immediate together are more than 100 %")
             return NO_JOBS
-        mix = LeaseMix(
-            self.jobs,
-            advance,
-            immediate,
-            tuple(self.sizes or SIZES),
-            self.mean_duration,
-            self.mean_lead,
-            self.shortest,
-        )
-        leases = mix.draw(context.seed, context.datacentre.total_slots, self.load)
+        leases = self.draw(context.seed, context.datacentre.total_slots)
         facts = {
             **self.model_dump(exclude={"sizes"}),
             "advance": advance,
             "immediate": immediate,
-            "sizes": list(mix.sizes),
-            **counted(leases),
+            "sizes": list(self.sizes or SIZES),
         }
-        jobs = requests_of(leases, memory=self.memory, margin_s=self.margin or 0.0)
-        places = dict.fromkeys((job.id for job in jobs), here.place)
-        return LoadedWorkload(jobs, places, (), facts, lease_notes(facts))
+        return self.of_leases(leases, {lease.name: here.place for lease in leases}, facts)
+
+    def draw(self, seed: int, slots: int) -> tuple[LeaseRecord, ...]:
+        """The leases in order of arrival: Σ(cores · duration) / (slots · span) is ``load``.
+
+        Durations and lead times are exponential, arrivals Poisson, scaled to the load. The paper
+        names the sizes and the shares of the types alone.
+        """
+        count, sizes = self.jobs, [SIZES[name] for name in self.sizes or SIZES]
+
+        def exponential(name: str) -> Floats:
+            return stream(seed, self.kind, name).standard_exponential(count)
+
+        gaps = exponential("gap")
+        gaps[0] = 0.0
+        duration_s = np.maximum(self.mean_duration * exponential("duration"), self.shortest)
+        lead_s = self.mean_lead * exponential("lead")
+        size = stream(seed, self.kind, "size").integers(0, len(sizes), count)
+        cores = np.array([cores for cores, _ in sizes])[size]
+        type_ = np.searchsorted(
+            np.cumsum(self.shares), stream(seed, self.kind, "type").random(count), side="right"
+        )
+        clock = np.cumsum(gaps)
+        if count > 1:
+            clock *= float(cores @ duration_s) / (slots * self.load) / float(clock[-1])
+        digits = max(5, len(str(count)))
+        columns = (column.tolist() for column in (clock, duration_s, lead_s, size, type_))
+        return tuple(
+            LeaseRecord(
+                f"lease-{k:0{digits}}",
+                LEASE_KINDS[of],
+                at_s,
+                (at_s + ahead_s, at_s, None)[of],
+                long_s,
+                1,
+                cores=sizes[which][0],
+                memory_mb=sizes[which][1],
+                preemptible=LEASE_KINDS[of] == "BE",
+            )
+            for k, (at_s, long_s, ahead_s, which, of) in enumerate(zip(*columns, strict=True), 1)
+        )
