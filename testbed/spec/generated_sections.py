@@ -5,21 +5,20 @@ simulations, and ``leases`` as in MBFCBS's evaluation.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from jobs.demand import Pattern
-from jobs.request import JobRequest
 from jobs.workload.distributions import Floats, NormalDistribution, Rule, stream
 from jobs.workload.lwf import LEASE_KINDS, LeaseRecord
 from jobs.workload.tenants import (
-    INTERPRETATIONS,
-    Batch,
-    DayAndNight,
-    ProfilingError,
+    QUANTITIES,
     Tenants,
+    day_and_night,
+    distribution,
+    interpretation,
 )
 from testbed.spec.document import Location
 from testbed.spec.unit_types import (
@@ -144,14 +143,6 @@ class TenantWorkload(WorkloadSection):
     )
     services: Share = Field(0.0, description="the share of user-facing services (default 0)")
 
-    # The key of each distribution: its name in the model, and the argument that sets its mean.
-    DISTRIBUTIONS: ClassVar = {
-        "vms": ("vms", "n"),
-        "bandwidth": ("bandwidth", "b_bps"),
-        "duration": ("duration", "p_s"),
-        "deadline_ratio": ("ratio", "r"),
-    }
-
     def tenants(self, here: Location) -> Tenants | None:
         """The interpretation with what the file changes of it; None where that makes no sense.
 
@@ -159,30 +150,42 @@ class TenantWorkload(WorkloadSection):
         wrong with the others.
         """
         before = len(here.document.problems)
-        given = {key: self[key] for key in self.DISTRIBUTIONS if self[key] is not None}
-        base = INTERPRETATIONS[self["reading"] or "G"]
-        arguments = ((self.DISTRIBUTIONS[key][1], each.mean) for key, each in given.items())
-        try:
-            tenants = base(**{name: float(mean) for name, mean in arguments if mean is not None})
-        except ValueError:
-            # A mean that its own deviation cannot lift above the floor; the checks below say which.
-            tenants = base()
-        changed = {
-            (name := self.DISTRIBUTIONS[key][0]): _distribution(
-                here / key, getattr(tenants, name), each
-            )
-            for key, each in given.items()
-        }
-        error = _profiling_error(here / "profiling_error", self["profiling_error"])
+        given: dict[str, Any] = {name: self._distribution(here / name) for name in QUANTITIES}
+        error: ErrorSection | None = self["profiling_error"]
+        low, high = (0.0, 0.0) if error is None else (error.low, error.high)
+        if not -1.0 < low <= high:
+            message = "a profiling error lies between above -100 % and a finite share"
+            here.report(message, "profiling_error")
         if len(here.document.problems) > before:
             return None
         return replace(
-            tenants,
-            **changed,
-            profiling_error=error,
+            interpretation(),
+            **given,
+            profiling_error=(low, high),
             pattern=self["pattern"] or "permutation",
             service_share=self["services"] or 0.0,
         )
+
+    def _distribution(self, here: Location) -> NormalDistribution | None:
+        """The interpretation's distribution with the parameters that the file changes."""
+        name = str(here.path[-1])
+        given = {} if self[name] is None else dict(self[name])
+        try:
+            return distribution(self["reading"] or "G", name, **given)
+        except ValueError as objection:
+            here.report(str(objection))
+            return None
+
+    def arrivals_s(self, here: Location, seed: int) -> Floats:
+        """When the jobs arrive, rising; too many are reported."""
+        raise NotImplementedError
+
+    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
+        tenants = self.tenants(here)
+        if tenants is None or not here.is_sound():
+            return NO_JOBS
+        jobs = tenants.requests(self.arrivals_s(here, context.seed), context.seed)
+        return LoadedWorkload(jobs, {job.id: here.place for job in jobs}, ())
 
 
 class PoissonWorkload(TenantWorkload):
@@ -199,17 +202,13 @@ class PoissonWorkload(TenantWorkload):
         " every 12 h",
     )
 
-    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
-        tenants = self.tenants(here)
-        if tenants is None or not here.is_sound():
-            return NO_JOBS
-        arrivals = DayAndNight(self.per_hour, self.night_factor, self.hours * HOUR_S)
+    def arrivals_s(self, here: Location, seed: int) -> Floats:
         expected = self.per_hour * max(1.0, self.night_factor) * self.hours
         if expected > MAX_REQUESTS:
             message = f"asks for some {expected:,.0f} jobs; at most {MAX_REQUESTS:,} are supported"
             here.report(message, "per_hour")
-            return NO_JOBS
-        return _requests(here, tenants.requests(arrivals, context.seed))
+            return np.zeros(0)
+        return day_and_night(seed, self.per_hour, self.night_factor, self.hours * HOUR_S)
 
 
 class BatchWorkload(TenantWorkload):
@@ -218,37 +217,9 @@ class BatchWorkload(TenantWorkload):
     kind: Literal["batch"]
     jobs: Annotated[int, Field(ge=1, le=MAX_REQUESTS)] = Field(description="how many")
 
-    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
-        tenants = self.tenants(here)
-        if tenants is None or not here.is_sound():
-            return NO_JOBS
-        return _requests(here, tenants.requests(Batch(self.jobs), context.seed))
-
-
-def _requests(here: Location, jobs: tuple[JobRequest, ...]) -> LoadedWorkload:
-    return LoadedWorkload(jobs, dict.fromkeys((job.id for job in jobs), here.place), ())
-
-
-def _distribution(
-    here: Location, base: NormalDistribution, given: Distribution
-) -> NormalDistribution:
-    """The interpretation's distribution with the parameters that the file changes."""
-    changed: dict[str, Any] = {
-        key: value if key == "rule" else float(value) for key, value in given if value is not None
-    }
-    try:
-        return replace(base, **changed)
-    except ValueError as objection:
-        here.report(str(objection))
-        return base
-
-
-def _profiling_error(here: Location, given: ErrorSection | None) -> ProfilingError:
-    try:
-        return ProfilingError() if given is None else ProfilingError(given.low, given.high)
-    except ValueError as objection:
-        here.report(str(objection))
-        return ProfilingError()
+    def arrivals_s(self, here: Location, seed: int) -> Floats:
+        del here, seed
+        return np.zeros(self.jobs)
 
 
 # ------------------------------------------------------------------ leases
