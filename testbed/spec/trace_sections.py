@@ -30,12 +30,12 @@ from jobs.workload.traces import (
     published,
 )
 from testbed.spec.document import Location, Place, Problem, find_file
+from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import Duration, PositiveBandwidth, PositiveDuration
 from testbed.spec.workload_section import (
     NO_JOBS,
     JobPlaces,
     LeaseWorkload,
-    LoadContext,
     LoadedWorkload,
     ParallelWorkload,
     WorkloadSection,
@@ -282,7 +282,7 @@ class SwimWorkload(TraceWorkload):
             return self[key] if self.is_readable(key) else type(self).model_fields[key].default
 
         datacentre = context.datacentre
-        known = datacentre is not None and context.topology.links_known and datacentre.n_links
+        known = datacentre is not None and context.links_known and datacentre.n_links
         recipe = ElasticJobs(
             count=given("jobs"),
             vms=None if given("vms") == "as-is" else given("vms"),

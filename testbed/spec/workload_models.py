@@ -18,12 +18,12 @@ from pydantic import Field
 from jobs.workload.distributions import Floats, Ints, choose, stream
 from jobs.workload.parallel_jobs import ParallelJobs, in_order
 from testbed.spec.document import Location
+from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import PositiveDuration, Share
 from testbed.spec.workload_section import (
     NO_JOBS,
     CpuRule,
     JobPlaces,
-    LoadContext,
     LoadedWorkload,
     ParallelWorkload,
     fitted,

@@ -27,7 +27,7 @@ from jobs.workload.parallel_jobs import (
 )
 from testbed.spec.document import Location, Place
 from testbed.spec.experiment import BandwidthSweep
-from testbed.spec.topology_section import TopologyContext
+from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import BandwidthCap, Duration, PositiveBandwidth, Share
 from testbed.spec.validation import Section, SpecModel
 from testbed.units import human_bandwidth, human_duration
@@ -55,19 +55,6 @@ class LoadedWorkload:
 
 
 NO_JOBS = LoadedWorkload(applications=())
-
-
-@dataclass(frozen=True)
-class LoadContext:
-    """The parts of an experiment that a workload depends on beside its own keys."""
-
-    topology: TopologyContext
-    seed: int
-    embedder: str
-
-    @property
-    def datacentre(self) -> DataCentre | None:
-        return self.topology.datacentre
 
 
 class WorkloadSection(Section):
