@@ -34,9 +34,6 @@ from testbed.spec.experiment import (
 )
 from testbed.spec.generated_sections import (
     BatchWorkload,
-    ExponentialWorkload,
-    FeitelsonWorkload,
-    JannWorkload,
     PoissonWorkload,
     SyntheticLeases,
 )
@@ -47,6 +44,7 @@ from testbed.spec.topology_section import Topology, topology_context
 from testbed.spec.trace_sections import LwfWorkload, SwfWorkload, SwimWorkload
 from testbed.spec.unit_types import Duration, Name, Share
 from testbed.spec.validation import Section, kind_of, read_section
+from testbed.spec.workload_models import ExponentialWorkload, FeitelsonWorkload, JannWorkload
 from testbed.spec.workload_section import LoadContext, LoadedWorkload
 
 MAX_SEED = 2**63 - 1

@@ -17,7 +17,6 @@ from jobs.demand import Pattern
 from jobs.request import JobRequest
 from jobs.workload.distributions import Sample
 from jobs.workload.elastic import ElasticJobs
-from jobs.workload.leases import requests_of
 from jobs.workload.lwf import Lwf, read_lwf
 from jobs.workload.swf import NEEDED, JobsOfLog, Swf, ZeroRun, jobs_of, read_swf
 from jobs.workload.swim import Swim, read_swim
@@ -40,9 +39,7 @@ from testbed.spec.workload_section import (
     LoadedWorkload,
     ParallelWorkload,
     WorkloadSection,
-    counted,
     fitted,
-    lease_notes,
 )
 from testbed.units import human_bandwidth, human_duration
 
@@ -214,11 +211,9 @@ class LwfWorkload(TraceWorkload, LeaseWorkload):
             **self.provenance(found),
             "lines_left_out": file.skipped,
             "examples": [f"line {p.line}: {p.message}" for p in file.examples],
-            **counted(leases),
         }
-        jobs = requests_of(leases, memory=self.memory, margin_s=self.margin or 0.0)
         places = {lease.name: Place(str(found), lease.line, 1) for lease in leases}
-        return LoadedWorkload(jobs, places, (), facts, lease_notes(facts))
+        return self.of_leases(leases, places, facts)
 
 
 # ------------------------------------------------------------------ swim
