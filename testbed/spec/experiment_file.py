@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field, TypeAdapter, WithJsonSchema
 
 from jobs.interference import Interference
 from testbed.embedding.base import embedder_names
@@ -25,13 +25,7 @@ from testbed.spec.document import (
     read_text,
     unknown_name,
 )
-from testbed.spec.experiment import (
-    ApplicationExpectation,
-    Band,
-    Expectation,
-    Experiment,
-    Scale,
-)
+from testbed.spec.experiment import Expectation, Experiment, Scale
 from testbed.spec.generated_sections import (
     BatchWorkload,
     PoissonWorkload,
@@ -50,6 +44,8 @@ from testbed.spec.workload_section import LoadedWorkload
 MAX_SEED = 2**63 - 1
 DEFAULT_SEED = 1
 DEFAULT_EMBEDDER = "oktopus"
+
+_EXPECTATION = TypeAdapter(Expectation)
 
 T = TypeVar("T")
 
@@ -233,7 +229,9 @@ def _checked(
         policies=policies,
         workload=kind,
         jobs=workload.jobs,
-        expect=_expectation(file.expect),
+        expect=_EXPECTATION.validate_python(
+            {} if file.expect is None else file.expect.model_dump(exclude_none=True)
+        ),
         interference=interference,
         overrides=tuple(overrides.items()),
         job_places=workload.places,
@@ -293,20 +291,6 @@ def _check_band(band: BandSection | None, here: Location) -> None:
         here.report(f"min {band.min:g} is above max {band.max:g}", "min")
     if here.value == {}:
         here.report("needs a min, a max, or both")
-
-
-def _expectation(section: ExpectSection | None) -> Expectation:
-    if section is None:
-        return Expectation()
-    applications = {
-        name: ApplicationExpectation(_band(each.estimate_ratio), each.scaled_down_below)
-        for name, each in (section.applications or {}).items()
-    }
-    return Expectation(_band(section.estimate_ratio), applications, section.fidelity)
-
-
-def _band(section: BandSection | None) -> Band | None:
-    return None if section is None else Band(section.min, section.max)
 
 
 # ------------------------------------------------------------------ values of the command line

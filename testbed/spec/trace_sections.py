@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -17,7 +18,7 @@ from jobs.demand import Pattern
 from jobs.request import JobRequest
 from jobs.workload.distributions import Sample
 from jobs.workload.elastic import ElasticJobs
-from jobs.workload.lwf import Lwf, read_lwf
+from jobs.workload.lwf import read_lwf
 from jobs.workload.swf import NEEDED, JobsOfLog, Swf, ZeroRun, jobs_of, read_swf
 from jobs.workload.swim import Swim, read_swim
 from jobs.workload.traces import (
@@ -34,7 +35,6 @@ from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import Duration, PositiveBandwidth, PositiveDuration
 from testbed.spec.workload_section import (
     NO_JOBS,
-    JobPlaces,
     LeaseWorkload,
     LoadedWorkload,
     ParallelWorkload,
@@ -62,7 +62,7 @@ class TraceWorkload(WorkloadSection):
         description="leave out what cannot be read, and count it (default: stop)",
     )
 
-    def read(self, here: Location, reader: Callable[[FilePath], T]) -> tuple[T, FilePath] | None:
+    def read(self, here: Location, reader: Callable[..., T]) -> tuple[T, FilePath] | None:
         """The trace and its file; where there is none, or it has errors, they are reported."""
         name: str | None = self["path"]
         found = None if name is None else find_file(name, here.document.folder)
@@ -74,7 +74,7 @@ class TraceWorkload(WorkloadSection):
         if found is None:
             return None
         try:
-            return reader(found), found
+            return reader(found, lenient=self.lenient), found
         except (TraceErrors, OSError) as error:
             self._report(here / "path", found, error)
             return None
@@ -135,10 +135,7 @@ class SwfWorkload(TraceWorkload, ParallelWorkload):
     )
 
     def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
-        def reader(path: FilePath) -> Swf:
-            return read_swf(path, first=self.first, lenient=self.lenient, names=NEEDED)
-
-        read = self.read(here, reader)
+        read = self.read(here, partial(read_swf, first=self.first, names=NEEDED))
         if read is None or not here.is_sound():
             return NO_JOBS
         log, found = read
@@ -147,12 +144,9 @@ class SwfWorkload(TraceWorkload, ParallelWorkload):
             return NO_JOBS
         longest_s = math.inf if self.longest is None else self.longest
         taken = jobs_of(log, self.zero_run_time, self.shortest or 0.0, longest_s)
-        fit = fitted(self, here, taken.jobs, context)
-        if fit is None:
-            return NO_JOBS
-        facts = {**self._facts(log, taken, found), **fit.facts}
-        notes = (*_log_notes(facts), *fit.notes)
-        return LoadedWorkload(fit.jobs, JobPlaces(fit.jobs, str(log.path)), (), facts, notes)
+        facts = self._facts(log, taken, found)
+        place = Place(str(log.path))
+        return fitted(self, here, taken.jobs, context, place, facts, _log_notes(facts))
 
     def _facts(self, log: Swf, taken: JobsOfLog, found: FilePath) -> dict[str, Any]:
         """The provenance of the jobs, and what was left out."""
@@ -197,11 +191,7 @@ class LwfWorkload(TraceWorkload, LeaseWorkload):
 
     def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
         del context  # leases are as large as the file says
-
-        def reader(path: FilePath) -> Lwf:
-            return read_lwf(path, lenient=self.lenient)
-
-        read = self.read(here, reader)
+        read = self.read(here, read_lwf)
         if read is None or not here.is_sound():
             return NO_JOBS
         file, found = read
@@ -259,11 +249,7 @@ class SwimWorkload(TraceWorkload):
 
     def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
         recipe = self._recipe(here, context)
-
-        def reader(path: FilePath) -> Swim:
-            return read_swim(path, lenient=self.lenient)
-
-        read = self.read(here, reader)
+        read = self.read(here, read_swim)
         if recipe is None or read is None or not here.is_sound():
             return NO_JOBS
         trace, found = read
@@ -359,33 +345,26 @@ def _swim_notes(facts: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class FoundTrace:
-    """A published trace and the file here that bears its name, if there is one."""
+    """A published trace and the file here that bears its name, if there is one.
+
+    The others are what :func:`checked` found; ``problem`` is None for the published file, whole.
+    """
 
     trace: PublishedTrace
     path: FilePath | None
+    sha256: str | None = None
+    jobs: int | None = None
+    problem: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         names = ("name", "format", "what", "jobs", "origin", "sha256", "thanks")
         known = {name: getattr(self.trace, name) for name in names}
         return {**known, "path": None if self.path is None else str(self.path)}
 
-
-@dataclass(frozen=True)
-class CheckedTrace:
-    """A file that was read; ``problem`` is None where it is the published one, whole."""
-
-    found: FoundTrace
-    sha256: str | None = None
-    jobs: int | None = None
-    problem: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **self.found.to_json(),
-            "found_sha256": self.sha256,
-            "found_jobs": self.jobs,
-            "problem": self.problem,
-        }
+    @property
+    def result(self) -> dict[str, Any]:
+        """The outcome of the check, for JSON."""
+        return {"found_sha256": self.sha256, "found_jobs": self.jobs, "problem": self.problem}
 
 
 def look_for(beside: FilePath) -> list[FoundTrace]:
@@ -399,21 +378,21 @@ def _file_of(trace: PublishedTrace, beside: FilePath) -> FilePath | None:
     return next((path for name in names if (path := find_file(name, beside)) is not None), None)
 
 
-def checked(found: FoundTrace) -> CheckedTrace:
+def checked(found: FoundTrace) -> FoundTrace:
     """Read the file whole and compare its checksum and its number of jobs."""
     if found.path is None:
-        return CheckedTrace(found, problem="not found")
+        return replace(found, problem="not found")
     try:
         sum_ = checksum(found.path)
         jobs = _count(found.path, found.trace.format)
     except (CutOff, TraceErrors, OSError) as error:
-        return CheckedTrace(found, problem=str(error))
+        return replace(found, problem=str(error))
     problem = None
     if sum_ != found.trace.sha256:
         problem = f"its checksum is {sum_}, not the published {found.trace.sha256}"
     elif jobs != found.trace.jobs:
         problem = f"has {jobs:,} jobs, not {found.trace.jobs:,}"
-    return CheckedTrace(found, sum_, jobs, problem)
+    return replace(found, sha256=sum_, jobs=jobs, problem=problem)
 
 
 def _count(path: FilePath, format_: str) -> int:
