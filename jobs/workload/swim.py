@@ -27,9 +27,15 @@ class SwimJob:
     output_bytes: int
     line: int
 
-    def tasks(self, block_bytes: int = BLOCK_BYTES) -> int:
+    @property
+    def tasks(self) -> int:
         """Maps and reducers: one map a block of input, one reducer where there is a shuffle."""
-        return max(1, -(-self.map_bytes // block_bytes) + (self.shuffle_bytes > 0))
+        return max(1, -(-self.map_bytes // BLOCK_BYTES) + (self.shuffle_bytes > 0))
+
+    @property
+    def bytes_per_vm(self) -> float:
+        """Bytes that each task reads, shuffles and writes."""
+        return (self.map_bytes + self.shuffle_bytes + self.output_bytes) / self.tasks
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,9 @@ from testbed.spec.generated_sections import (
 from testbed.spec.job_entries import JobListWorkload
 from testbed.spec.policy_section import read_policies
 from testbed.spec.sweep_section import SweepWorkload
+from testbed.spec.swim_section import SwimWorkload
 from testbed.spec.topology_section import LoadContext, Topology, with_topology
-from testbed.spec.trace_sections import LwfWorkload, SwfWorkload, SwimWorkload
+from testbed.spec.trace_sections import LwfWorkload, SwfWorkload
 from testbed.spec.unit_types import Duration, Name, Share
 from testbed.spec.validation import Section, kind_of, read_section
 from testbed.spec.workload_models import ExponentialWorkload, FeitelsonWorkload, JannWorkload

@@ -29,9 +29,9 @@ def problems(path: Path, read: object) -> list[str]:
 
 
 def test_tasks_are_blocks_of_input_and_a_reducer_where_anything_is_shuffled() -> None:
-    assert SwimJob("a", 0, 0, 0, 0, 1).tasks() == 1
-    assert SwimJob("a", 0, 64_000_000, 0, 9, 1).tasks() == 1
-    assert SwimJob("a", 0, 64_000_001, 1, 9, 1).tasks() == 3
+    assert SwimJob("a", 0, 0, 0, 0, 1).tasks == 1
+    assert SwimJob("a", 0, 64_000_000, 0, 9, 1).tasks == 1
+    assert SwimJob("a", 0, 64_000_001, 1, 9, 1).tasks == 3
 
 
 def test_wrong_lines_of_a_hadoop_trace_are_named(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_wrong_lines_of_a_hadoop_trace_are_named(tmp_path: Path) -> None:
 
 def test_the_facebook_sample_has_jobs_of_one_task_by_median_and_72_by_mean() -> None:
     jobs = read_swim(trace("FB-2009_samples_24_times_1hr_0.tsv.gz")).jobs
-    tasks = [job.tasks() for job in jobs]
+    tasks = [job.tasks for job in jobs]
     assert (len(jobs), median(tasks), round(mean(tasks))) == (5894, 1, 72)
 
 
