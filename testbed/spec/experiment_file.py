@@ -321,7 +321,7 @@ def _override(document: Document, key: str, text: str) -> None:
 def _key_path(key: str) -> Path:
     """``workload.jobs[0].vms`` or ``workload.jobs.0.vms``."""
     parts = re.findall(r"[^.\[\]]+", key)
-    return tuple(int(part) if part.isdecimal() else part for part in parts)
+    return tuple(int(part) if re.fullmatch("[0-9]{1,9}", part) else part for part in parts)
 
 
 def _holder(document: Document, path: Path, source: Place) -> Any:
