@@ -24,7 +24,6 @@ from testbed.events import (
 )
 from testbed.results import folder as names
 from testbed.results.metrics import JobRow, Summary, tally
-from testbed.results.provenance import Provenance, provenance_from_json
 
 CHANGED = "the folder was changed after its run: run again"
 """The hint of a damaged folder."""
@@ -54,7 +53,7 @@ class Run:
     rows: tuple[JobRow, ...]
     summary: Summary
     stored_summary: dict[str, Any] | None
-    provenance: Provenance | None
+    provenance: dict[str, Any] | None
     spec_text: str | None
     resolved: dict[str, Any] | None
     files: tuple[str, ...] = field(default=())
@@ -323,7 +322,6 @@ def load_run(path: Path) -> Run:
     found = tally(file.events)
     stored = _stored_summary(path / names.SUMMARY)
     above = path.parent
-    record = _first_object(path / names.PROVENANCE, above / names.PROVENANCE)
     return Run(
         path=path,
         file=file,
@@ -332,7 +330,7 @@ def load_run(path: Path) -> Run:
         summary=found.summary(**{key: (stored or {}).get(key) for key in _Stored.__annotations__}),
         stored_summary=stored,
         # Several policies share what belongs to the experiment: it lies one folder up.
-        provenance=None if record is None else provenance_from_json(record),
+        provenance=_first_object(path / names.PROVENANCE, above / names.PROVENANCE),
         spec_text=_first_text(path / names.SPEC, above / names.SPEC),
         resolved=_first_object(path / names.RESOLVED, above / names.RESOLVED),
         files=tuple(_files(path)),

@@ -133,7 +133,7 @@ def _list_faults(path: Path, folders: list[Path]) -> Iterator[str]:
         yield "is missing, damaged or not a list with one entry a policy"
         return
     for folder in folders:
-        own = parsed(folder / SUMMARY)
+        own = parsed(folder / SUMMARY) if (folder / SUMMARY).is_file() else "is missing"
         if isinstance(own, str) or entries.pop(folder.name, None) != own:
             yield f"does not hold what {folder.name}/{SUMMARY} says"
     yield from (f"names {name!r}, which has no folder" for name in entries)

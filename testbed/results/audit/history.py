@@ -129,8 +129,12 @@ class History:
         """``spec.resolved.json``, or what is wrong with it."""
         # The policies of an early run share the file above them.
         for folder in (self.folder, self.folder.parent):
-            if (folder / RESOLVED).exists():
+            try:
                 return parsed(folder / RESOLVED)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                return f"damaged: {error}"
         return "is missing: the jobs asked for are unknown"
 
     @cached_property
@@ -161,7 +165,7 @@ def parsed(path: Path) -> dict[str, Any] | str:
     """The object in a JSON file, or what is wrong with it."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         return f"damaged: {error}"
     return value if isinstance(value, dict) else "is not an object"
 

@@ -10,7 +10,6 @@ from testbed.cli.main import run as command
 from testbed.errors import BadInput
 from testbed.events import RunEnded
 from testbed.results.folder import RunFolder
-from testbed.results.provenance import Provenance
 from testbed.results.reading import load_run, policy_folders, policy_of, read_events
 from testbed.results.tables import conclude, topology_record
 from tests.unit.results import sample
@@ -27,7 +26,7 @@ def test_a_run_comes_back_whole(tmp_path: Path) -> None:
     assert run.summary == results.summary
     assert isinstance(run.file.events[-1], RunEnded)
     assert run.spec_text == "name: x\n"
-    assert run.provenance == Provenance(written="now")
+    assert run.provenance == {"written": "now"}
     assert set(run.files) >= {"events.jsonl", "jobs.csv", "links.csv", "summary.json"}
     stored = json.loads((folder.path / "summary.json").read_text(encoding="utf-8"))
     assert stored["expectations"]["met"] is True
