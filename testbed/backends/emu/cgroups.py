@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import psutil
+
 TOP = "hosenet"
 # The CFS period is 100 ms by default. Here it is short: a foreground VM that was throttled for what
 # a background VM used waits for the next period.
@@ -213,7 +215,7 @@ class RunCgroup:
             _thaw(group)
         way_out = self._path("cpu") / "main" / "cgroup.procs"
         killed = set[int]().union(*(_empty(group, deadline, way_out) for group in groups))
-        while left := sorted(pid for pid in killed if _lives(pid)):
+        while left := sorted(pid for pid in killed if lives(pid)):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"processes {', '.join(map(str, left))} do not end")
             time.sleep(0.002)
@@ -373,12 +375,12 @@ def _empty(group: Path, deadline: float, way_out: Path | None = None) -> set[int
         time.sleep(0.002)
 
 
-def _lives(pid: int) -> bool:
+def lives(pid: int) -> bool:
     """True unless the process has ended; a zombie has."""
-    with suppress(OSError):
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        return stat.rpartition(")")[2].split()[0] not in "ZX"
-    return False
+    try:
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _remove_group(group: Path, deadline: float) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jobs.wire import FRAME_BYTES
 from testbed import events
+from testbed.backends.emu.netlink import Counters
 from testbed.backends.emu.open_vswitch import switch_pid
-from testbed.backends.emu.traffic_control import Counters
 from testbed.plan.fidelity import (
     CapLimited,
     ClassSample,

@@ -6,8 +6,8 @@ from typing import Any, cast
 import pytest
 
 from testbed.backends.emu import sampling as watch_module
+from testbed.backends.emu.netlink import Counters
 from testbed.backends.emu.sampling import Watch
-from testbed.backends.emu.traffic_control import Counters
 from testbed.embedding.placement import Placement
 from testbed.plan.fidelity import Finding, verdict
 from testbed.plan.network_plan import Slot, network_plan, tenant_plan
