@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -99,9 +98,3 @@ def test_shares_are_shares() -> None:
 def test_who_came_or_went_counts_for_nothing() -> None:
     assert gained_s({1: 2.0, 2: 5.0}, {2: 5.5, 3: 9.0}) == pytest.approx(0.5)
     assert gained_s({1: 2.0}, {1: 1.0}) == 0.0
-
-
-def test_a_name_with_brackets_is_no_field() -> None:
-    tick = os.sysconf("SC_CLK_TCK")
-    stat = "7 (a) b) S " + " ".join(["0"] * 10) + f" {3 * tick} {2 * tick} 0"
-    assert sampling._processor_s(stat) == 5.0
