@@ -175,7 +175,7 @@ def _starved_switch() -> Iterator[None]:
 def _put_back(pid: int, before: str, group: RunCgroup) -> None:
     for line in before.splitlines():
         _, names, place = line.split(":", 2)
-        for controller, root in group.layout.mounts:
+        for controller, root in group.layout.mounts.items():
             wanted = names == "" if group.layout.version == 2 else controller in names.split(",")
             if wanted:
                 (root / place.lstrip("/") / "cgroup.procs").write_text(str(pid), encoding="ascii")

@@ -18,6 +18,7 @@ import psutil
 
 from jobs.wire import FRAME_BYTES
 from testbed import events
+from testbed.backends.emu.cgroups import group_of
 from testbed.backends.emu.netlink import Counters
 from testbed.backends.emu.open_vswitch import switch_pid
 from testbed.plan.fidelity import (
@@ -294,14 +295,14 @@ def sched_idle_s() -> dict[int, float]:
     """
     if _sessions_compete():
         return {}
-    ours = _cpu_group(PROC / "self")
+    ours = group_of(PROC / "self", "cpu")
     found = {}
     for folder in PROC.iterdir():
         if folder.name.isdecimal():
             pid = int(folder.name)
             try:
                 idle_class = os.sched_getscheduler(pid) == os.SCHED_IDLE
-                if idle_class and competes(_cpu_group(folder), ours):
+                if idle_class and competes(group_of(folder, "cpu"), ours):
                     found[pid] = sum(psutil.Process(pid).cpu_times()[:2])
             except (OSError, ValueError, psutil.Error):
                 continue  # it has ended meanwhile
@@ -320,18 +321,6 @@ def _sessions_compete() -> bool:
         return AUTOGROUP.read_text().strip() != "0"
     except FileNotFoundError:
         return False
-
-
-def _cpu_group(process: Path) -> str:
-    """The control group of a process for the cpu controller."""
-    unified = ""
-    for line in (process / "cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if "cpu" in controllers.split(","):
-            return path
-        if not controllers:
-            unified = path
-    return unified
 
 
 def gained_s(before: Mapping[int, float], after: Mapping[int, float]) -> float:

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from testbed.backends.emu import sampling
+from testbed.backends.emu.cgroups import group_of
 from testbed.backends.emu.sampling import Processors, gained_s, sched_idle_s
 
 BURN = """
@@ -66,9 +67,9 @@ def test_between_sessions_no_process_counts_as_idle_class(
 
 def test_in_another_control_group_no_process_counts_as_idle_class(tmp_path: Path) -> None:
     (tmp_path / "cgroup").write_text("3:cpuset:/\n2:cpu,cpuacct:/somewhere\n0::/else\n")
-    assert sampling._cpu_group(tmp_path) == "/somewhere"
+    assert group_of(tmp_path, "cpu") == "/somewhere"
     (tmp_path / "cgroup").write_text("0::/user.slice/a:b\n")
-    assert sampling._cpu_group(tmp_path) == "/user.slice/a:b"
+    assert group_of(tmp_path, "cpu") == "/user.slice/a:b"
 
 
 @pytest.mark.parametrize(
