@@ -19,7 +19,7 @@ from controller.api_client import ControllerError, ControllerRefused
 from controller.launch import API_PORT, OPENFLOW_PORT, unprivileged_user
 from controller.process import ControllerNotStarted, ControllerProcess, start_controller
 from jobs.live.agent_pool import AgentPool
-from jobs.live.agent_protocol import Plan
+from jobs.live.agent_protocol import Plan, SpawnRequest
 from jobs.live.connections import VM_SYSCTLS
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.cleanup import clean_leftovers, remove_run
@@ -165,16 +165,17 @@ class Emulation:
         self._cgroup.set_weight(slot.server, slot.index, WEIGHTS["foreground"])
         if self._cpus_per_vm < 1.0:
             self._cgroup.set_quota(slot.server, self._cpus_per_vm * cores, slot.index)
-        self.agents.spawn(
+        request = SpawnRequest(
             name,
             plan,
-            uid=self._user.uid,
-            gid=self._user.gid,
+            self._user.uid,
+            self._user.gid,
             netns=str(self.network.netns_path(slot)),
-            cgroups=[str(path) for path in joins],
-            log=self._log_dir / f"agent-{name}.log",
+            cgroups=tuple(map(str, joins)),
+            log=str(self._log_dir.absolute() / f"agent-{name}.log"),
             cpus=self._cores(slot) if plan.pinned else (),
         )
+        self.agents.spawn(request)
 
     def _cores(self, slot: Slot) -> tuple[int, ...]:
         """The processor that a computing VM keeps to.
@@ -298,9 +299,7 @@ def emulate(
             client.wait_connected(timeout_s=CONNECT_TIMEOUT_S)
         except ControllerError as error:
             raise RunFailed(f"the controller: {error}") from error
-        agents = AgentPool(log_dir / "agents.log")
-        agents.start()
-        stack.callback(agents.close)
+        agents = stack.enter_context(AgentPool(log_dir / "agents.log"))
         _record_process(journal, "agents", agents.pid)
         emulation = Emulation(datacentre, network, controller, agents, cgroup, log_dir, quotas)
         stack.callback(emulation.close)
