@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 
 from bench.samples import Result
-from jobs.workload.feitelson import FeitelsonStyle
 from jobs.workload.parallel_jobs import ParallelJobs, Requests
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
 from testbed.results.metrics import Tally
 from testbed.schedulers.cmcbf import Cmcbf
+from testbed.spec.workload_models import FeitelsonWorkload
 from topologies.flat import flat
 
 NODES, JOBS, QUICK_JOBS = 320, 20_000, 2_000
@@ -23,7 +23,11 @@ def run(quick: bool) -> list[Result]:
     count, repeats = (QUICK_JOBS, 1) if quick else (JOBS, 3)
     rows = []
     for load in LOADS:
-        drawn = FeitelsonStyle(jobs=count).draw(1, NODES, load).at_load(load, NODES)
+        drawn = (
+            FeitelsonWorkload(kind="feitelson", jobs=count)
+            .draw(1, NODES, load)
+            .at_load(load, NODES)
+        )
         jobs = drawn.with_cpu_use(0.4, 1.0, 1)
         rows += [_row(name, load, jobs, repeats) for name in ("CMCBF", "AMCBF")]
     return rows

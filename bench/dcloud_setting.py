@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jobs.request import JobRequest
-from jobs.workload.tenants import DayAndNight, interpretation_g
+from jobs.workload.tenants import day_and_night, interpretation
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
@@ -51,7 +51,8 @@ class Setting:
     def jobs(self) -> tuple[JobRequest, ...]:
         """Reading G of the paper's workload."""
         rate = self.per_hour * self.servers / 8_000
-        return interpretation_g().requests(DayAndNight(rate, span_s=3600.0 * self.hours), self.seed)
+        times = day_and_night(self.seed, rate, span_s=3600.0 * self.hours)
+        return interpretation().requests(times, self.seed)
 
 
 class Watched:

@@ -13,17 +13,17 @@ TARGET_MB = 500.0
 
 _CHILD = """
 import json, resource, sys, time
-from jobs.workload.feitelson import FeitelsonStyle
 from jobs.workload.parallel_jobs import Requests
 from testbed import events
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
 from testbed.schedulers.easy import Easy
+from testbed.spec.workload_models import FeitelsonWorkload
 from topologies.flat import flat
 
 count = int(sys.argv[1])
 machine = flat(320, 1)
-jobs = FeitelsonStyle(jobs=count).draw(1, 320, 0.8).at_load(0.8, 320)
+jobs = FeitelsonWorkload(kind="feitelson", jobs=count).draw(1, 320, 0.8).at_load(0.8, 320)
 drawn_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 ended = 0
 

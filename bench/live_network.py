@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from jobs.live.agent_pool import AgentDone, AgentReady
-from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentReport
+from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentReport, Ready
 from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 from jobs.wire import ideal_transfer_s, payload_bytes
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
@@ -107,13 +106,13 @@ def _collect(
     begin_ns = 0
     give_up = time.monotonic() + timeout_s
     while alive and time.monotonic() < give_up:
-        for message in emulation.agents.poll(0.5):
+        for name, message in emulation.agents.poll(0.5):
             match message:
-                case AgentReady(agent_id=name):
+                case Ready():
                     unready.discard(name)
-                case AgentDone(agent_id=name, report=report):
-                    reports[name] = report
-                case AgentExited(agent_id=name):
+                case AgentReport():
+                    reports[name] = message
+                case AgentExited():
                     alive.discard(name)
                 case AgentRefused(reason=reason):
                     raise RunFailed(f"an agent was refused: {reason}")

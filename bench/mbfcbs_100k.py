@@ -21,13 +21,14 @@ from typing import Any, NamedTuple
 
 from bench.samples import Result
 from jobs.request import JobRequest
-from jobs.workload.leases import LeaseMix, requests_of
+from jobs.workload.lwf import requests_of
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
 from testbed.events import Event, JobEnded, JobPreempted
 from testbed.schedulers.actions import Action, PolicyEvent
 from testbed.schedulers.mbfcbs import Mbfcbs
 from testbed.schedulers.policy import View
+from testbed.spec.generated_sections import SyntheticLeases
 from topologies.flat import flat
 
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "mbfcbs-growth.png"
@@ -108,7 +109,8 @@ class _Count:
 
 def leases(hosts: int, count: int) -> tuple[JobRequest, ...]:
     """The mixed generator's leases at ``LOAD``."""
-    return requests_of(LeaseMix(count).draw(1, hosts * CORES, LOAD))
+    mix = SyntheticLeases(kind="leases", jobs=count, load=LOAD)
+    return requests_of(mix.draw(1, hosts * CORES))
 
 
 class Played(NamedTuple):

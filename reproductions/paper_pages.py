@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from reproductions.catalogue import FIGURES, LIVE_FIGURES, PAPERS, paper_of
+from reproductions.figure_plots import live_pictures, pictures
 from reproductions.figure_runs import PICTURE, RESULTS
 from reproductions.figure_tables import MARKS, claims_table
 from reproductions.grid_quantities import Grid
@@ -47,7 +48,10 @@ def is_results_of(record: Mapping[str, Any], figure: AnyFigure) -> bool:
 
 
 def take_in(out: Path, folder: Path = FOLDER) -> list[str]:
-    """Copies values and pictures of all full-size results below ``out``; the names of figures."""
+    """Takes the values of all full-size results below ``out``; the names of their figures.
+
+    Curves over a run's time are not among the values: a figure that has some brings its picture.
+    """
     data = folder / DATA
     data.mkdir(parents=True, exist_ok=True)
     taken = []
@@ -58,8 +62,9 @@ def take_in(out: Path, folder: Path = FOLDER) -> list[str]:
         record = json.loads((source / RESULTS).read_text("utf-8"))
         if is_results_of(record, figure):
             (data / f"{name}.json").write_text(compact(record), "utf-8")
-            picture = (source / f"{PICTURE}.svg").read_text("utf-8")
-            (data / f"{name}.svg").write_text(_trimmed(picture), "utf-8")
+            if _has_curves(figure):
+                picture = (source / f"{PICTURE}.svg").read_text("utf-8")
+                (data / f"{name}.svg").write_text(_trimmed(picture), "utf-8")
             taken.append(name)
     return taken
 
@@ -225,6 +230,24 @@ def _trimmed(svg: str) -> str:
     return re.sub(r"[ \t]+$", "", svg, flags=re.MULTILINE)
 
 
+def _has_curves(figure: AnyFigure) -> bool:
+    return isinstance(figure, LiveFigure) and bool(figure.curves)
+
+
+def draw_pictures(folder: Path = FOLDER) -> None:
+    """Draws every picture that the values alone determine, in today's style."""
+    for name, (done, _) in stored(folder).items():
+        figure = done.figure
+        if _has_curves(figure):
+            continue
+        if isinstance(figure, LiveFigure):
+            drawn = live_pictures(done, figure, {})
+        else:
+            drawn = pictures(done)
+        svg = _trimmed(drawn["svg"].decode("utf-8"))
+        (folder / DATA / f"{name}.svg").write_text(svg, "utf-8")
+
+
 def write_pages(folder: Path = FOLDER) -> None:
     """Writes the generated part of every page again."""
     for name, generated in generated_parts(folder).items():
@@ -235,4 +258,5 @@ def write_pages(folder: Path = FOLDER) -> None:
 if __name__ == "__main__":
     for argument in sys.argv[1:]:
         sys.stdout.write(f"{argument}: {', '.join(take_in(Path(argument)))}\n")
+    draw_pictures()
     write_pages()

@@ -8,19 +8,14 @@ import select
 import signal
 import socket
 import time
-from typing import Protocol
 
-from jobs.live.agent_protocol import AgentReport, Begin, Progress, Ready, decode_message
-from jobs.live.json_decoding import encode
+from jobs.live.agent_protocol import AgentMessage, AgentReport, Plan, Progress, Ready, encode
 
 EXIT_GOOD = 0
 EXIT_FAILED = 1
 EXIT_SIGNAL = 128  # plus the number of the signal, as shells count
 
 TERMINATING = (signal.SIGTERM, signal.SIGINT)
-
-# Selectors count in milliseconds: the last stretch before the start is slept precisely.
-_PRECISE_NS = 3_000_000
 
 
 class AgentFailure(Exception):
@@ -43,69 +38,72 @@ def terminate(signum: int, _frame: object) -> None:
     raise Terminated(signum)
 
 
-class Agent(Protocol):
-    """One plan at work. ``report`` may be called at any time, also after a failure."""
+class Agent:
+    """One plan at work, with its stopwatch.
 
-    def run(self) -> None: ...
-    def report(self, error: str | None) -> AgentReport: ...
+    It is made in its VM's namespace, while it still has root's privileges.
+    """
 
+    _received_bytes = 0
+    _sent_bytes = 0
 
-def used_cpu_s() -> float:
-    """User and system time of this process so far, in seconds (getrusage)."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
-
-
-class Stopwatch:
-    """Start instant, CPU time since then, and when the next progress sample is due."""
-
-    def __init__(self) -> None:
-        self.start_ns: int | None = None
+    def __init__(self, plan: Plan, channel: Channel) -> None:
+        self._plan = plan
+        self._channel = channel
+        self._start_ns: int | None = None
         self._cpu_start_s = 0.0
         self._sample_ns = 0
 
-    def start(self, at_ns: int) -> None:
-        self.start_ns = at_ns
-        self._sample_ns = at_ns
+    def run(self) -> None:
+        """Do the work; raises AgentFailure or OSError with the reason where that fails."""
+        raise NotImplementedError
+
+    def report(self, error: str | None) -> AgentReport:
+        """The end of its work. May be called at any time, also after a failure."""
+        end_ns = time.monotonic_ns()
+        return AgentReport(
+            self._plan.index, self._start_ns, end_ns, cpu_s=self._cpu_s(), error=error
+        )
+
+    def _start_together(self) -> None:
+        """Waits for the instant at which all agents of the job start, and starts the stopwatch."""
+        self._channel.say(Ready(self._plan.index, time.monotonic_ns()))
+        self._start_ns = self._sample_ns = wait_for_start(self._channel)
         self._cpu_start_s = used_cpu_s()
 
-    def cpu_s(self) -> float:
+    def _cpu_s(self) -> float:
         """CPU seconds since the start; 0 before it."""
-        return 0.0 if self.start_ns is None else used_cpu_s() - self._cpu_start_s
+        return 0.0 if self._start_ns is None else used_cpu_s() - self._cpu_start_s
 
-    def elapsed_s(self, now_ns: int) -> float:
-        return 0.0 if self.start_ns is None else (now_ns - self.start_ns) / 1e9
-
-    def sample_due(self, now_ns: int, every_s: float) -> bool:
-        """True once per period of ``every_s``; a late call does not double the next one."""
-        if now_ns < self._sample_ns + round(every_s * 1e9):
-            return False
-        self._sample_ns = now_ns
-        return True
-
-    def sample(self, channel: Channel, index: int, every_s: float) -> None:
-        """Says where VM ``index`` stands, by its CPU time alone, once per period of ``every_s``."""
+    def _sample_when_due(self) -> None:
+        """Says where its VM stands once per period; a late call does not double the next one."""
         now_ns = time.monotonic_ns()
-        if self.sample_due(now_ns, every_s):
-            channel.say(Progress(index, now_ns, 0, 0, self.cpu_s()))
+        if now_ns >= self._sample_ns + round(self._plan.progress_every_s * 1e9):
+            self._sample_ns = now_ns
+            self._sample()
+
+    def _sample(self) -> None:
+        moved = self._received_bytes, self._sent_bytes
+        now_ns = time.monotonic_ns()
+        self._channel.say(Progress(self._plan.index, now_ns, *moved, self._cpu_s()))
 
 
-def wait_for_start(channel: Channel, start_at_ns: int | None) -> int:
-    """Sleep until the start, given or sent by the caller; returns the actual time.
+def used_cpu_s() -> float:
+    """User and system time of this process and its ended children so far, in s (getrusage)."""
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def wait_for_start(channel: Channel) -> int:
+    """Sleep until the start that the caller sends; returns the actual time.
 
     A start that has passed already means now: the report then shows how late it was.
     """
-    while start_at_ns is None or time.monotonic_ns() < start_at_ns - _PRECISE_NS:
-        left_s = None if start_at_ns is None else _left_s(start_at_ns - _PRECISE_NS)
-        if select.select([channel], [], [], left_s)[0]:
-            for begin in channel.heard():
-                start_at_ns = begin.at_ns
-    time.sleep(_left_s(start_at_ns))
+    while (start_at_ns := channel.heard()) is None:
+        select.select([channel], [], [])
+    # Selectors count in milliseconds: this is slept precisely.
+    time.sleep(max(0.0, (start_at_ns - time.monotonic_ns()) / 1e9))
     return max(start_at_ns, time.monotonic_ns())
-
-
-def _left_s(until_ns: int) -> float:
-    return max(0.0, (until_ns - time.monotonic_ns()) / 1e9)
 
 
 def run_to_report(agent: Agent, channel: Channel) -> int:
@@ -147,7 +145,7 @@ class CallerGone(ConnectionError):
 
 
 class Channel:
-    """The agent's end. ``fileno`` is readable when the caller has sent a message."""
+    """The agent's end. ``fileno`` is readable when the caller has sent the start."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.settimeout(0)
@@ -158,7 +156,7 @@ class Channel:
     def fileno(self) -> int:
         return self._sock.fileno()
 
-    def say(self, message: Ready | Progress) -> None:
+    def say(self, message: AgentMessage) -> None:
         """Send without waiting; what does not fit now goes with the next message."""
         if len(self._pending) < _PENDING_LIMIT_BYTES:
             self._pending += encode(message)
@@ -176,20 +174,15 @@ class Channel:
             self._sock.sendall(self._pending + encode(report))
         self._sock.close()
 
-    def heard(self) -> list[Begin]:
-        """Messages of the caller since the last call; raises CallerGone at its end."""
-        begins: list[Begin] = []
+    def heard(self) -> int | None:
+        """The start, if it has come since the last call; raises CallerGone at the channel's end."""
         try:
-            data = self._sock.recv(65536)
+            data = self._sock.recv(4096)
         except BlockingIOError:
-            return begins
+            return None
         except OSError:
             raise CallerGone from None
         if not data:
             raise CallerGone
-        *lines, self._received = (self._received + data).split(b"\n")
-        for line in lines:
-            message = decode_message(line)
-            if isinstance(message, Begin):
-                begins.append(message)
-        return begins
+        self._received += data
+        return int(self._received) if self._received.endswith(b"\n") else None

@@ -4,69 +4,39 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
+import pickle
+import selectors
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
 
 import jobs
 from jobs.live.agent_protocol import (
     PACKET_LIMIT_BYTES,
     AgentExited,
+    AgentMessage,
     AgentRefused,
-    AgentReport,
     AgentStarted,
     Answer,
-    Begin,
-    CloseRequest,
-    Plan,
-    Progress,
-    Ready,
-    Request,
     SignalRequest,
     SpawnRequest,
-    decode_answer,
-    decode_message,
 )
-from jobs.live.json_decoding import ProtocolError, encode
 
-_START_TIMEOUT_S = 60.0
+_END_TIMEOUT_S = 60.0
 
 
 class AgentPoolError(Exception):
-    """The fork server cannot be started or has ended; no agent of the pool lives on."""
+    """The fork server has ended; no agent of the pool lives on."""
 
 
-@dataclass(frozen=True)
-class AgentReady:
-    """All connections of the agent stand; it waits for its start."""
-
-    agent_id: str
-    ready: Ready
-
-
-@dataclass(frozen=True)
-class AgentProgress:
-    """A progress sample of the agent."""
-
-    agent_id: str
-    progress: Progress
-
-
-@dataclass(frozen=True)
-class AgentDone:
-    """The agent's report, good or bad; its exit follows."""
-
-    agent_id: str
-    report: AgentReport
-
-
-Message = AgentStarted | AgentReady | AgentProgress | AgentDone | AgentExited | AgentRefused
+Message = AgentMessage | Answer
 
 
 @dataclass
@@ -77,11 +47,11 @@ class _Line:
     sock: socket.socket
     rest: bytes = b""
     started: bool = False
-    held: list[Message] = field(default_factory=list)  # sent before its AgentStarted was read
+    held: list[tuple[str, Message]] = field(default_factory=list)  # came before its AgentStarted
 
 
 class AgentPool:
-    """Agents and their fork server. No threads; use from the thread that called :meth:`start`.
+    """Agents and their fork server. No threads; use from the thread that made it.
 
     (The server ends with the thread that started it.) A context manager: leaving it ends every
     agent. ``log`` is where the server's own complaints go, None for nowhere.
@@ -89,15 +59,36 @@ class AgentPool:
 
     def __init__(self, log: Path | None = None) -> None:
         self._log = log
-        self._server: subprocess.Popen[bytes] | None = None
-        self._socket: socket.socket | None = None
-        self._epoll: select.epoll | None = None
         self._lines: dict[str, _Line] = {}
-        self._ids: dict[int, str] = {}  # by file descriptor
-        self._messages: list[Message] = []
+        self._messages: list[tuple[str, Message]] = []
+        self._decoder: TypeAdapter[AgentMessage] = TypeAdapter(AgentMessage)
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            for end in (self._control, theirs):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * PACKET_LIMIT_BYTES)
+            self._server = self._started(theirs.fileno())
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._control, selectors.EVENT_READ)
+
+    def _started(self, fd: int) -> subprocess.Popen[bytes]:
+        """The fork server; it inherits one socket and nothing else of this process."""
+        module = ["-S", "-m", "jobs.live.forkserver"]
+        with Path(os.devnull if self._log is None else self._log).open("ab") as output:
+            return subprocess.Popen(
+                [sys.executable, *module, str(fd), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(fd,),
+                cwd="/",
+                env={
+                    "PATH": os.defpath,
+                    "PYTHONPATH": str(Path(jobs.__file__).resolve().parent.parent),
+                    "PYTHONDONTWRITEBYTECODE": "1",
+                },
+            )
 
     def __enter__(self) -> AgentPool:
-        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -106,122 +97,46 @@ class AgentPool:
     @property
     def pid(self) -> int:
         """The process number of the fork server."""
-        if self._server is None:
-            raise AgentPoolError("the pool of agents has not been started")
         return self._server.pid
 
-    def start(self) -> None:
-        """Start the fork server; it inherits one socket and nothing else of this process."""
-        if self._server is not None:
-            raise AgentPoolError("the pool of agents has been started already")
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for end in (ours, theirs):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * PACKET_LIMIT_BYTES)
-        with theirs, contextlib.ExitStack() as files:
-            output: int | object = subprocess.DEVNULL
-            if self._log is not None:
-                output = files.enter_context(self._log.open("ab"))
-            self._server = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-S",
-                    "-m",
-                    "jobs.live.forkserver",
-                    str(theirs.fileno()),
-                    str(os.getpid()),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=output,  # type: ignore[arg-type]  # a number or an open file
-                stderr=output,  # type: ignore[arg-type]
-                close_fds=True,
-                pass_fds=(theirs.fileno(),),
-                cwd="/",
-                env={
-                    "PATH": os.defpath,
-                    "PYTHONPATH": str(Path(jobs.__file__).resolve().parent.parent),
-                    "PYTHONDONTWRITEBYTECODE": "1",
-                },
-            )
-        self._socket = ours
-        self._epoll = select.epoll()
-        self._epoll.register(ours.fileno(), select.EPOLLIN)
-
-    def spawn(
-        self,
-        agent_id: str,
-        plan: Plan,
-        *,
-        uid: int,
-        gid: int,
-        netns: str | None = None,
-        cgroups: Sequence[str] = (),
-        log: Path | None = None,
-        log_owner: tuple[int, int] | None = None,
-        cpus: Sequence[int] = (),
-    ) -> None:
-        """Ask for an agent; AgentStarted or AgentRefused follows in :meth:`poll`.
-
-        ``netns`` is a path such as ``/run/netns/NAME``, ``cgroups`` are ``cgroup.procs`` files,
-        ``log`` is created with mode 0600 and belongs to ``log_owner`` (default: this process').
-        ``cpus`` are the processors that it keeps to, none for any.
-        """
-        if agent_id in self._lines:
-            raise ValueError(f"an agent named {agent_id!r} is in the pool already")
-        owner = log_owner if log_owner is not None else (os.getuid(), os.getgid())
-        request = SpawnRequest(
-            id=agent_id,
-            plan=plan,
-            netns=netns,
-            cgroups=tuple(cgroups),
-            uid=uid,
-            gid=gid,
-            log=None if log is None else str(log.absolute()),
-            log_uid=owner[0],
-            log_gid=owner[1],
-            cpus=tuple(cpus),
-        )
+    def spawn(self, request: SpawnRequest) -> None:
+        """Ask for an agent; AgentStarted or AgentRefused follows in :meth:`poll`."""
+        if request.id in self._lines:
+            raise ValueError(f"an agent named {request.id!r} is in the pool already")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             ours.settimeout(0)
-            self._lines[agent_id] = _Line(agent_id, ours)
-            self._ids[ours.fileno()] = agent_id
-            self._polled().register(ours.fileno(), select.EPOLLIN)
+            line = self._lines[request.id] = _Line(request.id, ours)
+            self._selector.register(ours, selectors.EVENT_READ, line)
             self._request(request, theirs.fileno())
 
     def begin(self, agent_ids: Iterable[str], at_ns: int) -> None:
-        """Tell agents whose plan names no start to start at ``at_ns`` (CLOCK_MONOTONIC)."""
-        line = encode(Begin(at_ns))
+        """Tell agents to start at ``at_ns`` (CLOCK_MONOTONIC)."""
         for agent_id in agent_ids:
-            known = self._lines.get(agent_id)
-            if known is None:
+            if agent_id not in self._lines:
                 raise ValueError(f"no agent named {agent_id!r} is in the pool")
             # One that has just ended says so itself, by its report and its exit.
             with contextlib.suppress(ConnectionError):
-                known.sock.send(line)
+                self._lines[agent_id].sock.send(b"%d\n" % at_ns)
 
     def signal(self, agent_id: str, signum: int) -> None:
         """Have the server send a signal to one of its agents."""
         self._request(SignalRequest(agent_id, int(signum)))
 
-    def fileno(self) -> int:
-        """Readable when :meth:`poll` has something to read; for the caller's selector."""
-        return self._polled().fileno()
+    def poll(self, timeout_s: float = 0.0) -> list[tuple[str, Message]]:
+        """Agents' names and their messages since the last call.
 
-    def poll(self, timeout_s: float = 0.0) -> list[Message]:
-        """Messages since the last call, waiting up to ``timeout_s`` for the first.
-
-        Per agent the order is AgentStarted, AgentReady, AgentProgress ..., AgentDone,
-        AgentExited. Raises AgentPoolError when the server has ended.
+        It waits up to ``timeout_s`` for the first. Per agent the order is AgentStarted, Ready,
+        Progress ..., AgentReport, AgentExited. Raises AgentPoolError when the server has ended.
         """
         end_s = time.monotonic() + timeout_s
         while True:
             left_s = 0.0 if self._messages else max(0.0, end_s - time.monotonic())
-            ready = sorted(fd for fd, _ in self._polled().poll(left_s))
-            server_fd = self._control().fileno()
-            for fd in ready:
-                if fd != server_fd and fd in self._ids:
-                    self._read_line(self._lines[self._ids[fd]])
-            if server_fd in ready:
+            ready = {key.fd: key.data for key, _ in self._selector.select(left_s)}
+            for _, line in sorted(ready.items()):
+                if line is not None:
+                    self._read_line(line)
+            if self._control.fileno() in ready:
                 self._read_answers()
             if self._messages or time.monotonic() >= end_s:
                 messages, self._messages = self._messages, []
@@ -229,57 +144,50 @@ class AgentPool:
 
     def close(self, timeout_s: float = 10.0) -> None:
         """End all agents and the server; safe to call twice and after a failure."""
-        server, self._server = self._server, None
-        if server is None:
-            return
-        with contextlib.suppress(OSError, AgentPoolError):
-            self._request(CloseRequest())
-        self._control().close()
+        self._control.close()
         try:
-            server.wait(timeout_s)
+            self._server.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+            self._server.kill()
+            self._server.wait()
         for line in self._lines.values():
             line.sock.close()
         self._lines.clear()
-        self._ids.clear()
-        self._polled().close()
+        self._selector.close()
 
-    def _request(self, request: Request, *fds: int) -> None:
-        packet = encode(request)
+    def _request(self, request: SpawnRequest | SignalRequest, *fds: int) -> None:
+        packet = pickle.dumps(request)
         if len(packet) > PACKET_LIMIT_BYTES:
             raise ValueError(f"a request of {len(packet)} bytes is too long for the fork server")
         try:
-            socket.send_fds(self._control(), [packet], fds)
-        except (BrokenPipeError, ConnectionError):
+            socket.send_fds(self._control, [packet], fds)
+        except ConnectionError:
             raise AgentPoolError(self._ended()) from None
 
     def _read_answers(self) -> None:
-        control = self._control()
         while True:
             try:
-                packet = control.recv(PACKET_LIMIT_BYTES, socket.MSG_DONTWAIT)
+                packet = self._control.recv(PACKET_LIMIT_BYTES, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return
             except ConnectionError:
                 packet = b""
             if not packet:
                 raise AgentPoolError(self._ended())
-            self._take_answer(decode_answer(packet))
+            # The server's alone: its agents have no descriptor of this socket.
+            self._take_answer(*pickle.loads(packet))  # noqa: S301
 
-    def _take_answer(self, answer: Answer) -> None:
-        line = None if answer.agent_id is None else self._lines.get(answer.agent_id)
-        if isinstance(answer, AgentExited) and line is not None:
+    def _take_answer(self, agent_id: str, answer: Answer) -> None:
+        line = self._lines.get(agent_id)
+        if line is not None and isinstance(answer, AgentExited):
             self._read_line(line)  # all of its messages are there: it has ended
             self._forget(line)
-        if isinstance(answer, AgentRefused) and line is not None and not line.started:
+        if line is not None and isinstance(answer, AgentRefused) and not line.started:
             self._forget(line)
-        self._messages.append(answer)
-        if isinstance(answer, AgentStarted) and line is not None:
+        self._messages.append((agent_id, answer))
+        if line is not None and isinstance(answer, AgentStarted):
             line.started = True
             self._messages += line.held
-            line.held = []
 
     def _read_line(self, line: _Line) -> None:
         """Reads the messages of one agent; at end of file stops listening, its exit follows."""
@@ -295,26 +203,13 @@ class AgentPool:
                 return
             *texts, line.rest = (line.rest + data).split(b"\n")
             for text in texts:
-                # What an agent says is read strictly: it runs beside the job's own code.
-                with contextlib.suppress(ProtocolError):
-                    self._take_message(line, text)
-
-    def _take_message(self, line: _Line, text: bytes) -> None:
-        content = decode_message(text)
-        message: Message
-        if isinstance(content, Ready):
-            message = AgentReady(line.agent_id, content)
-        elif isinstance(content, Progress):
-            message = AgentProgress(line.agent_id, content)
-        elif isinstance(content, AgentReport):
-            message = AgentDone(line.agent_id, content)
-        else:
-            return
-        (self._messages if line.started else line.held).append(message)
+                with contextlib.suppress(ValidationError):
+                    message = (line.agent_id, self._decoder.validate_json(text))
+                    (self._messages if line.started else line.held).append(message)
 
     def _unwatch(self, line: _Line) -> None:
-        if self._ids.pop(line.sock.fileno(), None) is not None:
-            self._polled().unregister(line.sock.fileno())
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(line.sock)
 
     def _forget(self, line: _Line) -> None:
         self._unwatch(line)
@@ -322,22 +217,10 @@ class AgentPool:
         del self._lines[line.agent_id]
 
     def _ended(self) -> str:
-        server = self._server
         code = None
-        if server is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                code = server.wait(_START_TIMEOUT_S)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = self._server.wait(_END_TIMEOUT_S)
         where = "" if self._log is None else f"; see {self._log}"
         if code is not None and code < 0:
             return f"the agents' fork server was ended by {signal.Signals(-code).name}{where}"
         return f"the agents' fork server has ended with exit code {code}{where}"
-
-    def _control(self) -> socket.socket:
-        if self._socket is None:
-            raise AgentPoolError("the pool of agents has not been started")
-        return self._socket
-
-    def _polled(self) -> select.epoll:
-        if self._epoll is None:
-            raise AgentPoolError("the pool of agents has not been started")
-        return self._epoll

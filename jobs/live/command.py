@@ -16,23 +16,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import selectors
 import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import IO, Any, ClassVar
 
 from jobs import linux
-from jobs.live.agent import AgentFailure, Channel, Stopwatch, wait_for_start
-from jobs.live.agent_protocol import AgentReport, Plan, Ready
-from jobs.live.json_decoding import Check, Positive, Text
+from jobs.live.agent import TERMINATING, Agent, AgentFailure
+from jobs.live.agent_protocol import Plan
 
 OUTPUT_LIMIT_BYTES = 4 << 20
+GRACE_S = 2.0
+"""How long programs may continue after SIGTERM before they are killed."""
 _LAST_LINE_BYTES = 300
 _READ_BYTES = 65536
 _CUT = b"\n[the rest of the output is not kept]\n"
@@ -43,69 +42,41 @@ class CommandPlan(Plan):
     """The agent of VM ``index`` runs an application: ``argv``, one process tree per VM.
 
     ``ip`` is the VM's address, ``peers`` are those of all VMs by rank, its own included.
-    ``environment`` is added to what every command gets. ``grace_s`` is how long the command may
-    continue after SIGTERM before it is killed. A command that migrates starts from its beginning.
+    ``environment`` is added to what every command gets. A command that migrates starts from its
+    beginning.
     """
 
-    kind: ClassVar[str] = "command"
     pinned: ClassVar[bool] = True
-    ip: Text
+    ip: str
     peers: tuple[str, ...]
-    argv: Annotated[tuple[str, ...], Check("a list of at least 1 texts", bool)]
+    argv: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
-    start_at_ns: int | None = None
-    grace_s: Positive = 2.0
-    progress_every_s: Positive = 0.2
 
     def readdressed(self, ips: Sequence[str]) -> CommandPlan:
         return replace(self, ip=ips[self.index], peers=tuple(ips))
 
 
-class ProcessStopwatch(Stopwatch):
-    """A stopwatch of an agent that runs programs: their CPU time counts once they have ended."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._children_before_s = children_cpu_s()
-
-    def cpu_s(self) -> float:
-        if self.start_ns is None:
-            return 0.0
-        return super().cpu_s() + children_cpu_s() - self._children_before_s
-
-
-class CommandAgent:
+class CommandAgent(Agent):
     """Runs one :class:`CommandPlan`."""
 
-    def __init__(self, plan: CommandPlan, channel: Channel) -> None:
-        self._plan = plan
-        self._channel = channel
-        self._watch = ProcessStopwatch()
-        self._kept_bytes = 0
-        self._tail = b""
+    _plan: CommandPlan
+    _kept_bytes = 0
+    _tail = b""
 
     def run(self) -> None:
         """Run the command to its end; raises AgentFailure with its last output if it fails."""
-        self._channel.say(Ready(self._plan.index, time.monotonic_ns()))
-        self._watch.start(wait_for_start(self._channel, self._plan.start_at_ns))
+        self._start_together()
         home = tempfile.mkdtemp(prefix="hosenet-")
         try:
             with self._started(home) as child:
                 try:
                     self._attend(child)
                 finally:
-                    self._end(child)
+                    end_groups([child])
         finally:
             shutil.rmtree(home, ignore_errors=True)
         if child.returncode:
             raise AgentFailure(self._how(child.returncode))
-
-    def report(self, error: str | None) -> AgentReport:
-        """Its duration and the CPU time it used."""
-        start_ns, end_ns = self._watch.start_ns, time.monotonic_ns()
-        return AgentReport(
-            self._plan.index, start_ns, end_ns, cpu_s=self._watch.cpu_s(), error=error
-        )
 
     def _started(self, home: str) -> subprocess.Popen[bytes]:
         plan = self._plan
@@ -121,18 +92,7 @@ class CommandAgent:
             **dict(plan.environment),
         }
         try:
-            return subprocess.Popen(
-                plan.argv,
-                env=environment,
-                cwd=home,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                bufsize=0,
-                start_new_session=True,
-                # Before exec, in a process without threads: it ends with its agent.
-                preexec_fn=tie_to_agent,  # noqa: PLW1509
-            )
+            return start_tied(plan.argv, subprocess.PIPE, env=environment, cwd=home, bufsize=0)
         except OSError as error:
             raise AgentFailure(f"cannot run {plan.argv[0]!r}: {error.strerror}") from None
 
@@ -143,20 +103,18 @@ class CommandAgent:
         handle = os.pidfd_open(child.pid)
         try:
             with selectors.DefaultSelector() as selector:
-                selector.register(self._channel, selectors.EVENT_READ, self._channel.heard)
-                selector.register(handle, selectors.EVENT_READ, None)
-                selector.register(child.stdout, selectors.EVENT_READ, child.stdout)
+                for watched in (self._channel, handle, child.stdout):
+                    selector.register(watched, selectors.EVENT_READ)
                 while True:
-                    self._watch.sample(self._channel, self._plan.index, self._plan.progress_every_s)
+                    self._sample_when_due()
                     for key, _ in selector.select(self._plan.progress_every_s):
-                        if key.data is None:
+                        if key.fileobj is self._channel:
+                            self._channel.heard()
+                        elif key.fileobj == handle:
                             self._pass_on(child.stdout.fileno())
                             return
-                        if key.data is child.stdout:
-                            if not self._pass_on(child.stdout.fileno()):
-                                selector.unregister(child.stdout)
-                        else:
-                            key.data()
+                        elif not self._pass_on(child.stdout.fileno()):
+                            selector.unregister(child.stdout)
         finally:
             os.close(handle)
 
@@ -177,15 +135,6 @@ class CommandAgent:
                 with contextlib.suppress(OSError):
                     os.write(1, data + _CUT if cut else data)
 
-    def _end(self, child: subprocess.Popen[bytes]) -> None:
-        """Whatever is left of it: a word first, then by force."""
-        if child.poll() is None:
-            signal_group(child.pid, signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(self._plan.grace_s)
-        signal_group(child.pid, signal.SIGKILL)
-        child.wait()
-
     def _how(self, code: int) -> str:
         name = os.path.basename(self._plan.argv[0])  # noqa: PTH119 - a command, not a path
         how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
@@ -193,20 +142,36 @@ class CommandAgent:
         return f"{name} ended with {how}" + (f": {lines[-1].strip()}" if lines else "")
 
 
-def tie_to_agent() -> None:
+def start_tied(
+    argv: Sequence[str], output: int | IO[bytes], **more: Any
+) -> subprocess.Popen[bytes]:
+    """A program in a process group of its own that ends with its agent. Raises OSError."""
+    return subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        # Before exec, in a process without threads.
+        preexec_fn=_tie_to_agent,  # noqa: PLW1509
+        **more,
+    )
+
+
+def _tie_to_agent() -> None:
     """In a child before exec: it ends with its agent, and on the signals that end one."""
     linux.set_parent_death_signal(signal.SIGKILL)
-    for signum in (signal.SIGTERM, signal.SIGINT):
+    for signum in TERMINATING:
         signal.signal(signum, signal.SIG_DFL)
 
 
-def signal_group(group: int, signum: int) -> None:
-    """Signals a process group that may have ended."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signum)
-
-
-def children_cpu_s() -> float:
-    """User and system time of this process's ended children so far, in seconds (getrusage)."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
+def end_groups(children: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End programs and whatever they have left running: by a word first, then by force."""
+    for signum in (signal.SIGTERM, signal.SIGKILL):
+        for child in children:
+            if signum == signal.SIGKILL or child.poll() is None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.pid, signum)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            for child in children:
+                child.wait(GRACE_S)

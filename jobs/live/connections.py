@@ -134,7 +134,7 @@ class Connections:
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         sock.settimeout(0)
         set_congestion_control(sock, self.plan.congestion_control)
-        set_stall_timeout(sock, self.plan.stall_timeout_s)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALL_TIMEOUT_MS)
         return sock
 
     def _listen(self) -> None:
@@ -271,15 +271,15 @@ VM_SYSCTLS: tuple[tuple[str, str], ...] = (
 # for its turn on two cores.
 NOTSENT_BYTES = 262_144
 
-# Offsets in struct tcp_info (linux/h): eight one-byte fields, then 32-bit ones.
+# Offsets in struct tcp_info (linux/tcp.h): eight one-byte fields, then 32-bit ones.
 _TCP_INFO_BYTES = 104
 _TOTAL_RETRANS_OFFSET = 100
 _NAME_BYTES = 16  # TCP_CA_NAME_MAX
-_MAX_KEEPIDLE_S = 32_767  # MAX_TCP_KEEPIDLE
 
-
-class CongestionControlError(OSError):
-    """The socket does not use the congestion control that was set."""
+# A preempted job's connections stand still, for as long as others have its nodes: TCP may not take
+# that for a failure. The backend watches for jobs without progress, because it knows which jobs
+# are preempted.
+STALL_TIMEOUT_MS = 7 * 24 * 3_600_000
 
 
 def set_congestion_control(sock: socket.socket, name: str) -> None:
@@ -290,14 +290,14 @@ def set_congestion_control(sock: socket.socket, name: str) -> None:
         # Without CAP_NET_ADMIN only what net.ipv4.tcp_allowed_congestion_control names may be
         # chosen, but what the namespace uses anyway is no choice.
         if congestion_control(sock) != name:
-            raise CongestionControlError(
+            raise OSError(
                 error.errno,
                 f"cannot use TCP congestion control {name!r} ({error.strerror}); load its module"
                 f" with 'modprobe tcp_{name}'",
             ) from None
     used = congestion_control(sock)
     if used != name:
-        raise CongestionControlError(f"TCP congestion control is {used!r} instead of {name!r}")
+        raise OSError(f"TCP congestion control is {used!r} instead of {name!r}")
 
 
 def congestion_control(sock: socket.socket) -> str:
@@ -306,35 +306,7 @@ def congestion_control(sock: socket.socket) -> str:
     return raw.split(b"\0", 1)[0].decode("ascii")
 
 
-def set_stall_timeout(sock: socket.socket, stall_timeout_s: float) -> None:
-    """Have the kernel break the connection when the peer acknowledges nothing for so long.
-
-    TCP_USER_TIMEOUT covers data on its way, keep-alive probes a silent connection.
-    """
-    probe_s = min(_MAX_KEEPIDLE_S, max(1, round(stall_timeout_s / 3)))
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(stall_timeout_s * 1000))
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, probe_s)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, probe_s)
-
-
-def set_notsent_limit(sock: socket.socket, limit_bytes: int) -> None:
-    """Bound what the kernel takes ahead of the network, so that progress follows the network."""
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, limit_bytes)
-
-
-def send_at_once(sock: socket.socket) -> None:
-    """Have what an application produces leave as it is produced (TCP_NODELAY).
-
-    By default a chunk's last, short segment waits until the one before has been acknowledged,
-    which a receiver may put off for 40 ms.
-    """
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
 def retransmits(sock: socket.socket) -> int:
     """Segments the connection has sent again so far (TCP_INFO)."""
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-    if len(info) < _TCP_INFO_BYTES:
-        return 0
     return int(struct.unpack_from("=I", info, _TOTAL_RETRANS_OFFSET)[0])

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import pickle
 import selectors
 import signal
 import socket
@@ -31,20 +32,15 @@ from jobs.live.agent_protocol import (
     PACKET_LIMIT_BYTES,
     AgentExited,
     AgentRefused,
-    AgentReport,
     AgentStarted,
     Answer,
-    CloseRequest,
     Plan,
-    Request,
     SignalRequest,
     SpawnRequest,
-    decode_request,
 )
 from jobs.live.command import CommandAgent, CommandPlan
 from jobs.live.compute import ComputeAgent, ComputePlan
 from jobs.live.iperf3 import Iperf3Agent, Iperf3Plan
-from jobs.live.json_decoding import ProtocolError, encode
 from jobs.live.transfer import TransferAgent
 from jobs.live.transfer_plan import TransferPlan
 
@@ -54,7 +50,7 @@ AGENTS: dict[type[Plan], Callable[[Any, Channel], Agent]] = {
     CommandPlan: CommandAgent,
     Iperf3Plan: Iperf3Agent,
 }
-"""The kinds of agents. One is made in its VM's namespace, while it still has root's privileges."""
+"""The kinds of agents."""
 
 _REAP_TIMEOUT_S = 5.0
 
@@ -89,36 +85,24 @@ class ForkServer:
             self._end_children()
 
     def _handle(self) -> None:
-        """Read one packet and do what it asks, whatever it holds."""
-        packet, fds, flags, _ = socket.recv_fds(self._caller, PACKET_LIMIT_BYTES, 1)
+        """Read one packet and do what it asks; the end of the caller's socket is the server's."""
+        packet, fds, _, _ = socket.recv_fds(self._caller, PACKET_LIMIT_BYTES, 1)
         try:
             if not packet:
                 self._open = False
-            elif flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-                self._answer(AgentRefused(None, "the request is too long"))
+                return
+            request = pickle.loads(packet)  # noqa: S301 - of the process that started this one
+            if isinstance(request, SignalRequest):
+                self._signal(request)
+            elif reason := self._refusal(request):
+                self._answer(request.id, AgentRefused(reason))
             else:
-                self._act(decode_request(packet), fds)
-        except ProtocolError as error:
-            self._answer(AgentRefused(None, str(error)))
+                self._spawn(request, fds[0])
         finally:
             for fd in fds:
                 os.close(fd)
 
-    def _act(self, request: Request, fds: list[int]) -> None:
-        if isinstance(request, CloseRequest):
-            self._open = False
-        elif isinstance(request, SignalRequest):
-            self._signal(request)
-        else:
-            reason = self._refusal(request, fds)
-            if reason is None:
-                self._spawn(request, fds[0])
-            else:
-                self._answer(AgentRefused(request.id, reason))
-
-    def _refusal(self, request: SpawnRequest, fds: list[int]) -> str | None:
-        if len(fds) != 1:
-            return "the request carries no channel"
+    def _refusal(self, request: SpawnRequest) -> str | None:
         if request.id in self._children:
             return "an agent of this name is running"
         if os.geteuid() == 0 and 0 in (request.uid, request.gid):
@@ -130,7 +114,7 @@ class ForkServer:
             log_fd = _open_log(request)
             pid = os.fork()
         except OSError as error:
-            self._answer(AgentRefused(request.id, str(error)))
+            self._answer(request.id, AgentRefused(str(error)))
             return
         if pid == 0:
             _become_agent(request, channel_fd, log_fd, os.getppid())
@@ -138,12 +122,12 @@ class ForkServer:
         child = _Child(request.id, pid, os.pidfd_open(pid))
         self._children[child.id] = child
         self._selector.register(child.pidfd, selectors.EVENT_READ, child)
-        self._answer(AgentStarted(child.id, pid))
+        self._answer(child.id, AgentStarted(pid))
 
     def _signal(self, request: SignalRequest) -> None:
         child = self._children.get(request.id)
         if child is None:
-            self._answer(AgentRefused(request.id, "no agent of this name is running"))
+            self._answer(request.id, AgentRefused("no agent of this name is running"))
             return
         # The handle stands for this very process, so a reused number cannot be hit.
         with contextlib.suppress(ProcessLookupError):
@@ -154,13 +138,12 @@ class ForkServer:
         self._selector.unregister(child.pidfd)
         os.close(child.pidfd)
         del self._children[child.id]
-        by_exit = ended is not None and ended.si_code == os.CLD_EXITED
-        status = 0 if ended is None else ended.si_status
-        self._answer(
-            AgentExited(
-                child.id, child.pid, status if by_exit else None, None if by_exit else status
-            )
-        )
+        code, signum = None, None
+        if ended is not None and ended.si_code == os.CLD_EXITED:
+            code = ended.si_status
+        elif ended is not None:
+            signum = ended.si_status
+        self._answer(child.id, AgentExited(code, signum))
 
     def _end_children(self) -> None:
         """Kill what still runs; a frozen child dies when it is thawed, at the latest."""
@@ -174,10 +157,10 @@ class ForkServer:
                 if isinstance(key.data, _Child):
                     self._reap(key.data)
 
-    def _answer(self, answer: Answer) -> None:
+    def _answer(self, agent_id: str, answer: Answer) -> None:
         # A caller that is gone shows as the end of its socket; there is nothing to tell it.
-        with contextlib.suppress(BrokenPipeError, ConnectionError):
-            self._caller.send(encode(answer))
+        with contextlib.suppress(ConnectionError):
+            self._caller.send(pickle.dumps((agent_id, answer)))
 
 
 def _open_log(request: SpawnRequest) -> int:
@@ -191,7 +174,7 @@ def _open_log(request: SpawnRequest) -> int:
         os.close(fd)
         raise OSError(f"log {request.log} is not a plain file of its own")
     os.fchmod(fd, 0o600)
-    os.fchown(fd, request.log_uid, request.log_gid)
+    os.fchown(fd, os.getuid(), os.getgid())
     return fd
 
 
@@ -225,13 +208,12 @@ def _take_descriptors(channel_fd: int, log_fd: int) -> socket.socket:
 
 def _make_agent(request: SpawnRequest, server_pid: int, channel: Channel) -> Agent:
     """The agent in its place, without privileges; one that only says why where that fails."""
-    agent: Agent
     try:
         _enter(request)
         agent = AGENTS[type(request.plan)](request.plan, channel)
         _descend(request, server_pid)
-    except OSError as error:
-        return _Stillborn(request.plan.index, str(error))
+    except (OSError, ArithmeticError) as error:
+        return _Stillborn(request.plan, channel, str(error))
     return agent
 
 
@@ -268,17 +250,15 @@ def _join_cgroup(path: str) -> None:
         raise OSError(f"cannot join cgroup {path}: {error.strerror}") from None
 
 
-class _Stillborn:
+class _Stillborn(Agent):
     """An agent that could not take its place: it only says why."""
 
-    def __init__(self, index: int, reason: str) -> None:
-        self._index, self._reason = index, reason
+    def __init__(self, plan: Plan, channel: Channel, reason: str) -> None:
+        super().__init__(plan, channel)
+        self._reason = reason
 
     def run(self) -> None:
         raise OSError(self._reason)
-
-    def report(self, error: str | None) -> AgentReport:
-        return AgentReport(self._index, None, time.monotonic_ns(), error=error)
 
 
 def main(arguments: list[str]) -> int:

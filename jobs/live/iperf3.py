@@ -13,7 +13,6 @@ import json
 import math
 import os
 import selectors
-import signal
 import socket
 import subprocess
 import tempfile
@@ -21,16 +20,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any
 
-from jobs.live.agent import AgentFailure, Channel, wait_for_start
-from jobs.live.agent_protocol import AgentReport, Arrived, Plan, Ready, Received, Sent
-from jobs.live.command import ProcessStopwatch, signal_group, tie_to_agent
-from jobs.live.json_decoding import Count, Port, Positive, Size, Text
+from jobs.live.agent import Agent, AgentFailure, Channel
+from jobs.live.agent_protocol import AgentReport, Arrived, Plan, Received, Sent
+from jobs.live.command import end_groups, start_tied
 
 _POLL_S = 0.01
 _LISTENING = "0A"  # in /proc/net/tcp
-_GRACE_S = 2.0
 _CONTROL = "sender_tcp_congestion"
 
 
@@ -41,15 +38,12 @@ class Iperf3Plan(Plan):
     The server for sender k listens at ``port`` + k. iperf3 counts whole ``seconds``.
     """
 
-    kind: ClassVar[str] = "iperf3"
-    ip: Text
-    port: Port
-    seconds: Size
-    sends: tuple[tuple[Count, Text], ...]
-    receives: tuple[Count, ...]
-    start_at_ns: int | None = None
-    connect_timeout_s: Positive = 60.0
-    progress_every_s: Positive = 0.2
+    ip: str
+    port: int
+    seconds: int
+    sends: tuple[tuple[int, str], ...]
+    receives: tuple[int, ...]
+    connect_timeout_s: float = 60.0
 
     def readdressed(self, ips: Sequence[str]) -> Iperf3Plan:
         sends = tuple((peer, ips[peer]) for peer, _ in self.sends)
@@ -75,13 +69,13 @@ class _Process:
     end_ns: int = 0
 
 
-class Iperf3Agent:
+class Iperf3Agent(Agent):
     """Runs one :class:`Iperf3Plan`."""
 
+    _plan: Iperf3Plan
+
     def __init__(self, plan: Iperf3Plan, channel: Channel) -> None:
-        self._plan = plan
-        self._channel = channel
-        self._watch = ProcessStopwatch()
+        super().__init__(plan, channel)
         self._processes: list[_Process] = []
 
     def run(self) -> None:
@@ -92,8 +86,7 @@ class Iperf3Agent:
             for sender in plan.receives:
                 self._begin(stack, "server", sender, self._server(sender))
             self._until_listening({plan.port + sender for sender in plan.receives})
-            self._channel.say(Ready(plan.index, time.monotonic_ns()))
-            self._watch.start(wait_for_start(self._channel, plan.start_at_ns))
+            self._start_together()
             for receiver, ip in plan.sends:
                 self._begin(stack, "client", receiver, self._client(ip))
             self._until_ended()
@@ -102,15 +95,11 @@ class Iperf3Agent:
         """The measured bytes of every peer whose process has ended well."""
         ended = [process for process in self._processes if process.result]
         clients = [process for process in ended if process.role == "client"]
-        return AgentReport(
-            self._plan.index,
-            self._watch.start_ns,
-            time.monotonic_ns(),
+        return replace(
+            super().report(error),
             received=tuple(_received(each) for each in ended if each.role == "server"),
             sent=tuple(map(_sent, clients)),
-            cpu_s=self._watch.cpu_s(),
             congestion_control=next((each.result[_CONTROL] for each in clients), None),
-            error=error,
         )
 
     def _server(self, sender: int) -> list[str]:
@@ -130,15 +119,7 @@ class Iperf3Agent:
     ) -> None:
         output = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
         try:
-            child = subprocess.Popen(
-                [*arguments, "--json"],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                # Before exec, in a process without threads: it ends with its agent.
-                preexec_fn=tie_to_agent,  # noqa: PLW1509
-            )
+            child = start_tied([*arguments, "--json"], output)
         except OSError as error:
             raise AgentFailure(f"cannot run iperf3: {error.strerror}") from None
         self._processes.append(_Process(role, peer, output, child))
@@ -164,7 +145,7 @@ class Iperf3Agent:
             left = len(self._processes)
             while left:
                 # iperf3 states its bytes at its end only.
-                self._watch.sample(self._channel, self._plan.index, self._plan.progress_every_s)
+                self._sample_when_due()
                 for key, _ in selector.select(self._plan.progress_every_s):
                     if key.data is None:
                         self._channel.heard()
@@ -190,13 +171,7 @@ class Iperf3Agent:
         process.result = result["end"]
 
     def _end_all(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            for process in self._processes:
-                if process.child.poll() is None:
-                    signal_group(process.child.pid, number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                for process in self._processes:
-                    process.child.wait(_GRACE_S)
+        end_groups([each.child for each in self._processes if each.child.poll() is None])
 
 
 def _received(process: _Process) -> Received:

@@ -11,13 +11,15 @@ connection, and the sender compares: what a report calls acknowledged has arrive
 from __future__ import annotations
 
 import selectors
+import socket
 import struct
 import time
 from collections import deque
 from contextlib import suppress
+from dataclasses import replace
 
-from jobs.live.agent import AgentFailure, Channel, Stopwatch, Terminated, wait_for_start
-from jobs.live.agent_protocol import AgentReport, Progress, Ready, Received, Sent
+from jobs.live.agent import Agent, AgentFailure, Channel, Terminated
+from jobs.live.agent_protocol import AgentReport, Received, Sent
 from jobs.live.compute import burn_until
 from jobs.live.connections import (
     NOTSENT_BYTES,
@@ -26,8 +28,6 @@ from jobs.live.connections import (
     Sending,
     congestion_control,
     retransmits,
-    send_at_once,
-    set_notsent_limit,
 )
 from jobs.live.transfer_plan import BUFFER_LIMIT_BYTES, Production, TransferPlan
 
@@ -37,19 +37,17 @@ _READ = selectors.EVENT_READ
 _WRITE = selectors.EVENT_WRITE
 
 
-class TransferAgent:
+class TransferAgent(Agent):
     """Runs one :class:`TransferPlan`."""
 
+    _plan: TransferPlan
+
     def __init__(self, plan: TransferPlan, channel: Channel) -> None:
-        self._plan = plan
-        self._channel = channel
-        self._watch = Stopwatch()
+        super().__init__(plan, channel)
         self._connections = Connections(plan, channel)
         self._selector = selectors.DefaultSelector()
         self._data = memoryview(bytes(NOTSENT_BYTES))
         self._into = memoryview(bytearray(1 << 20))
-        self._received_bytes = 0
-        self._sent_bytes = 0
         self._unsent: deque[Sending] = deque()  # in their turn; only the first is sending
         self._open = 0  # flows of both directions that are not complete
         self._congestion_control: str | None = None
@@ -65,11 +63,10 @@ class TransferAgent:
         try:
             self._connections.establish()
             self._prepare()
-            self._channel.say(Ready(self._plan.index, time.monotonic_ns()))
-            self._watch.start(wait_for_start(self._channel, self._plan.start_at_ns))
+            self._start_together()
             while self._open:
                 self._turn()
-            self._sample(time.monotonic_ns())
+            self._sample()
         except Terminated:
             self._take_in()
             raise
@@ -81,10 +78,8 @@ class TransferAgent:
 
     def report(self, error: str | None) -> AgentReport:
         """Volumes moved so far."""
-        return AgentReport(
-            index=self._plan.index,
-            start_ns=self._watch.start_ns,
-            end_ns=time.monotonic_ns(),
+        return replace(
+            super().report(error),
             received=tuple(
                 Received(f.order.peer, f.received_bytes, f.first_ns, f.last_ns)
                 for f in self._connections.receivings
@@ -99,9 +94,7 @@ class TransferAgent:
                 )
                 for f in self._connections.sendings
             ),
-            cpu_s=self._watch.cpu_s(),
             congestion_control=self._congestion_control,
-            error=error,
         )
 
     def _prepare(self) -> None:
@@ -109,9 +102,12 @@ class TransferAgent:
         notsent_bytes = BUFFER_LIMIT_BYTES if self._production else NOTSENT_BYTES
         self._selector.register(self._channel, _READ)
         for sending in self._connections.sendings:
-            set_notsent_limit(sending.sock, notsent_bytes)
+            # So that progress follows the network, not the kernel's buffers.
+            sending.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, notsent_bytes)
             if self._production:
-                send_at_once(sending.sock)
+                # By default a chunk's last, short segment waits until the one before has been
+                # acknowledged, which a receiver may put off for 40 ms.
+                sending.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._selector.register(sending.sock, _READ, sending)
             sending.watched = _READ
         self._unsent.extend(self._connections.sendings)
@@ -125,12 +121,8 @@ class TransferAgent:
 
     def _turn(self) -> None:
         """Look after everything that is due or possible, once."""
-        now_ns = time.monotonic_ns()
-        if self._watch.sample_due(now_ns, self._plan.progress_every_s):
-            self._sample(now_ns)
-        if self._watch.elapsed_s(now_ns) > self._plan.timeout_s:
-            raise AgentFailure(self._overdue())
-        wait_s = self._produce(now_ns)
+        self._sample_when_due()
+        wait_s = self._produce(time.monotonic_ns())
         self._watch_sending()
         for key, events in self._selector.select(wait_s):
             if isinstance(key.data, Receiving):
@@ -212,7 +204,7 @@ class TransferAgent:
 
     def _take_in(self) -> None:
         """Count payload that waits to be read: it is not sent again where the job resumes."""
-        if self._watch.start_ns is None:
+        if self._start_ns is None:
             return
         for receiving in self._connections.receivings:
             with suppress(AgentFailure, OSError):
@@ -241,17 +233,6 @@ class TransferAgent:
             self._open -= 1
         return True
 
-    def _sample(self, now_ns: int) -> None:
-        self._channel.say(
-            Progress(
-                self._plan.index,
-                now_ns,
-                self._received_bytes,
-                self._sent_bytes,
-                self._watch.cpu_s(),
-            )
-        )
-
     def _broken(self, sending: Sending, reason: str | None) -> str:
         order = sending.order
         return (
@@ -263,12 +244,4 @@ class TransferAgent:
         return (
             f"connection from VM {receiving.order.peer} lost after"
             f" {receiving.received_bytes} of {receiving.order.size_bytes} bytes: {reason}"
-        )
-
-    def _overdue(self) -> str:
-        to_send = sum(order.size_bytes for order in self._plan.sends)
-        to_receive = sum(order.size_bytes for order in self._plan.receives)
-        return (
-            f"not done when the time of {self._plan.timeout_s:g} s was over: received"
-            f" {self._received_bytes} of {to_receive} bytes, sent {self._sent_bytes} of {to_send}"
         )

@@ -18,41 +18,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Annotated, ClassVar
 
 from jobs.live.agent_protocol import AgentReport, Arrived, Plan, Progress
-from jobs.live.json_decoding import Count, Port, Positive, ProtocolError, Share, Size, Text
 
-Curve = tuple[tuple[float, Count], ...]
+Curve = tuple[tuple[float, int], ...]
 """c(x) as ``(progress_end, rate_bps)``."""
-
-
-def _check_curve(curve: Curve, where: str) -> None:
-    ends = [0.0, *(end for end, _ in curve)]
-    for i, (start, end) in enumerate(pairwise(ends)):
-        if not start < end <= 1.0:
-            raise ProtocolError(f"{where}[{i}]: a progress that rises to 1 is expected")
-    if curve and (ends[-1] != 1.0 or not any(rate for _, rate in curve)):
-        expected = "a curve up to progress 1 with a rate above 0 in it"
-        raise ProtocolError(f"{where}: {expected} is expected")
 
 
 @dataclass(frozen=True)
 class Outgoing:
     """``size_bytes`` of payload to send to VM ``peer``, which listens at ``ip``:``port``."""
 
-    peer: Count
-    ip: Text
-    port: Port
-    size_bytes: Size
+    peer: int
+    ip: str
+    port: int
+    size_bytes: int
 
 
 @dataclass(frozen=True)
 class Incoming:
     """``size_bytes`` of payload to expect from VM ``peer``."""
 
-    peer: Count
-    size_bytes: Size
+    peer: int
+    size_bytes: int
 
 
 @dataclass(frozen=True)
@@ -63,23 +51,17 @@ class TransferPlan(Plan):
     application of this VM can produce up to that progress; empty means that it is never the
     application that limits. ``cpu_share`` is the share of a core it uses while it produces.
 
-    ``connect_timeout_s`` runs until all connections stand, ``timeout_s`` from the start to the
-    last acknowledgement, ``stall_timeout_s`` while a peer acknowledges nothing at all.
+    ``connect_timeout_s`` runs until all connections stand.
     """
 
-    kind: ClassVar[str] = "transfer"
-    ip: Text
-    port: Port
+    ip: str
+    port: int
     sends: tuple[Outgoing, ...]
     receives: tuple[Incoming, ...]
-    demand: Annotated[Curve, _check_curve] = ()
-    cpu_share: Share = 0.0
-    start_at_ns: int | None = None
-    congestion_control: Text = "cubic"
-    connect_timeout_s: Positive = 60.0
-    stall_timeout_s: Positive = 30.0
-    timeout_s: Positive = 3600.0
-    progress_every_s: Positive = 0.2
+    demand: Curve = ()
+    cpu_share: float = 0.0
+    congestion_control: str = "cubic"
+    connect_timeout_s: float = 60.0
 
     @property
     def receives_bytes(self) -> int:

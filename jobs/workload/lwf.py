@@ -8,15 +8,21 @@ one that is to start now is immediate, one without is best effort.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 from xml.parsers import expat
 
+from jobs.demand import Lease, LeaseType
+from jobs.request import JobRequest
 from jobs.workload.traces import Complaints, LineProblem, shown
 
 LeaseKind = Literal["AR", "IM", "BE"]
 """Advance reservation, immediate, best effort (MBFCBS, Section 3)."""
+LEASE_KINDS: tuple[LeaseKind, ...] = get_args(LeaseKind)
+
+_TYPES: dict[LeaseKind, LeaseType] = {"AR": "advance", "IM": "immediate", "BE": "best-effort"}
 
 LINE_FIELDS = (
     "arrival", "start", "duration", "real duration", "nodes", "CPUs", "memory", "disk", "image",
@@ -68,6 +74,34 @@ def read_lwf(path: Path, *, lenient: bool = False) -> Lwf:
     leases = read(lines)
     complaints.conclude(path, len(leases), lenient=lenient, noun="lease")
     return Lwf(path, tuple(leases), complaints.found, tuple(complaints.first))
+
+
+def requests_of(
+    leases: Sequence[LeaseRecord], *, memory: bool = True, margin_s: float = 0.0
+) -> tuple[JobRequest, ...]:
+    """Leases as requests: each node a VM that computes; ``memory`` False asks for none.
+
+    A lease's real duration is the truth behind its stated one, where it is known. It is booked for
+    ``margin_s`` more than it states, as its VMs take a moment to start and to end.
+    """
+    return tuple(
+        JobRequest(
+            id=lease.name,
+            submit_s=lease.arrival_s,
+            n_vms=lease.nodes,
+            bandwidth_bps=0,
+            duration_s=lease.duration_s,
+            demand=Lease(
+                cores=lease.cores,
+                memory_mib=lease.memory_mb if memory else 0,
+                lease_type=_TYPES[lease.kind],
+                wanted_s=lease.start_s if lease.kind == "AR" else None,
+            ),
+            true_duration_s=lease.real_s,
+            estimate_s=lease.duration_s + margin_s if margin_s else None,
+        )
+        for lease in leases
+    )
 
 
 # ------------------------------------------------------------------ one line a lease

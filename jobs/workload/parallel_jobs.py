@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, overload
+from typing import Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -249,27 +249,6 @@ class HoseDemand:
         return np.maximum(np.rint(scaled), 1).astype(np.int64)
 
 
-# ------------------------------------------------------------------ workload models
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """One metric of a model: the value its distribution was set to, and that of the jobs."""
-
-    what: str
-    wanted: float
-    found: float
-    unit: str = ""
-
-
-class WorkloadModel(Protocol):
-    """A workload model: draws jobs whose natural load on so many slots is about ``load``."""
-
-    def draw(self, seed: int, slots: int, load: float) -> ParallelJobs: ...
-
-    def calibration(self, jobs: ParallelJobs) -> tuple[Calibration, ...]: ...
-
-
 def in_order(
     submit_s: Floats, processes: npt.NDArray[np.int64], run_s: Floats, count: int
 ) -> ParallelJobs:
@@ -288,30 +267,3 @@ def in_order(
         queue=unknown,
         line=np.zeros(n, dtype=np.int32),
     )
-
-
-@dataclass(frozen=True)
-class ExponentialStyle:
-    """Poisson arrivals, exponential running times, sizes uniform from 1 to 2·``mean_vms`` - 1.
-
-    The random jobs of AdaBa's Fig. 4, whose paper gives the mean size alone. Arrivals are a second
-    apart on average: the load is the caller's to set.
-    """
-
-    jobs: int = 1000
-    mean_vms: int = 8
-    mean_run_s: float = 3600.0
-
-    def draw(self, seed: int, slots: int, load: float) -> ParallelJobs:  # noqa: ARG002
-        """The jobs; other seeds give other ones."""
-        vms = stream(seed, "sizes").integers(1, 2 * self.mean_vms, self.jobs)
-        run_s = stream(seed, "running times").exponential(self.mean_run_s, self.jobs)
-        submit_s = np.cumsum(stream(seed, "arrivals").exponential(1.0, self.jobs))
-        return in_order(submit_s, vms, run_s, self.jobs)
-
-    def calibration(self, jobs: ParallelJobs) -> tuple[Calibration, ...]:
-        """Mean size and running time, as set and as they are."""
-        return (
-            Calibration("mean VMs", self.mean_vms, float(jobs.processes.mean())),
-            Calibration("mean running time", self.mean_run_s, float(jobs.run_s.mean()), "s"),
-        )

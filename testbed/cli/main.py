@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import errno
 import importlib
-import importlib.util
 import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
@@ -28,36 +26,25 @@ PACKAGES = ("testbed", "topologies", "jobs", "controller", "reproductions")
 ELSEWHERE = "make room there, or write to another place"
 
 
-@dataclass(frozen=True)
-class Verb:
-    """A verb: the function of that name in ``testbed.cli.MODULE``, and what --help says of it."""
-
-    name: str
-    summary: str
-    module: str = ""
-
-    @property
-    def module_name(self) -> str:
-        return f"testbed.cli.{self.module or self.name}"
-
-
-# One line per verb, in the order of --help. A verb whose module is not there is left out.
-VERBS = (
-    Verb("run", "Run an experiment on the live emulated network."),
-    Verb("profile", "Measure an application's job profile on the live network."),
-    Verb("simulate", "Run an experiment in the simulator."),
-    Verb("validate", "Check experiment files; creates nothing."),
-    Verb("plan", "Show the flows and tc text of an experiment; needs no root."),
-    Verb("doctor", "Say what this machine can do, and the command that changes what it cannot."),
-    Verb("clean", "Remove what an interrupted run left behind, and nothing else."),
-    Verb("audit", "Prove a run's invariants from its events."),
-    Verb("explain", "Say why a job waited, what stood in its way, and who overtook it."),
-    Verb("compare", "Set two runs beside each other: decisions, jobs, metrics."),
-    Verb("reproduce", "Run the papers' evaluations again, with a verdict per claim."),
-    Verb("report", "Write a run's report again."),
-    Verb("data", "Say which published traces are here, and where the others come from."),
-    Verb("schema", "Print the JSON Schema of experiment files."),
-)
+# One line per verb, in the order of --help.
+VERBS = {
+    "run": "Run an experiment on the live emulated network.",
+    "profile": "Measure an application's job profile on the live network.",
+    "simulate": "Run an experiment in the simulator.",
+    "validate": "Check experiment files; creates nothing.",
+    "plan": "Show the flows and tc text of an experiment; needs no root.",
+    "doctor": "Say what this machine can do, and the command that changes what it cannot.",
+    "clean": "Remove what an interrupted run left behind, and nothing else.",
+    "audit": "Prove a run's invariants from its events.",
+    "explain": "Say why a job waited, what stood in its way, and who overtook it.",
+    "compare": "Set two runs beside each other: decisions, jobs, metrics.",
+    "reproduce": "Run the papers' evaluations again, with a verdict per claim.",
+    "report": "Write a run's report again.",
+    "data": "Say which published traces are here, and where the others come from.",
+    "schema": "Print the JSON Schema of experiment files.",
+}
+MODULES = {"reproduce": "reproductions.command"}
+"""Where a verb's function is, if not in ``testbed.cli.VERB``."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -105,29 +92,31 @@ def application(arguments: Sequence[str]) -> Callable[..., Any]:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_global_options)
-    wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
-    for verb in VERBS:
-        if verb.name == wanted:
-            app.command(verb.name, no_args_is_help=False)(_function(verb))
-        elif importlib.util.find_spec(verb.module_name) is not None:
-            app.command(verb.name, help=verb.summary)(_placeholder)
+    wanted = _verb_in(arguments)
+    for verb, summary in VERBS.items():
+        if verb == wanted:
+            app.command(verb, no_args_is_help=False)(_function(verb))
+        else:
+            app.command(verb, help=summary)(_placeholder)
     return typer.main.get_command(app)
 
 
-def _function(verb: Verb) -> Callable[..., Any]:
+def _verb_in(arguments: Sequence[str]) -> str:
+    return next((argument for argument in arguments if not argument.startswith("-")), "")
+
+
+def _function(verb: str) -> Callable[..., Any]:
     """Function of a verb. Raises MachineCannot where a library it needs is missing."""
     try:
-        module = importlib.import_module(verb.module_name)
+        module = importlib.import_module(MODULES.get(verb, f"testbed.cli.{verb}"))
     except ModuleNotFoundError as error:
-        if error.name == verb.module_name:
-            raise BadInput(f"testbed {verb.name} is not part of this version") from None
         if (error.name or "").split(".")[0] in PACKAGES:
             raise
         raise MachineCannot(
-            f"testbed {verb.name} needs the Python package {error.name!r}, which is not installed",
+            f"testbed {verb} needs the Python package {error.name!r}, which is not installed",
             "sudo ./provision.sh",
         ) from None
-    function: Callable[..., Any] = getattr(module, verb.name)
+    function: Callable[..., Any] = getattr(module, verb)
     return function
 
 
@@ -185,11 +174,10 @@ def _refused_by_the_system(error: Exception, arguments: Sequence[str]) -> BadInp
         return None
     why = error.strerror or type(error).__name__
     message = why if error.filename is None else f"{os.fsdecode(error.filename)}: {why}"
-    verb = next((argument for argument in arguments if not argument.startswith("-")), "")
     hint = None
     if error.filename in (None, console.STANDARD_OUTPUT):
         hint = ELSEWHERE
-    elif verb in _WITH_OUT and error.errno in _NO_PLACE:
+    elif _verb_in(arguments) in _WITH_OUT and error.errno in _NO_PLACE:
         hint = "name a folder you may write to with --out"
     elif isinstance(error, PermissionError):
         hint = "change who may read and write there, or copy the folder to a place of your own"

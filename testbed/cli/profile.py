@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from testbed.cli import console, options
-from testbed.cli.run_progress import shown
+from testbed.cli.run import played_live
 from testbed.errors import BadInput
 from testbed.spec.experiment_file import load_experiment
 
@@ -55,14 +54,9 @@ def profile(
     if to is not None:
         check_target(to)
     options.require_live(prefix, f"testbed profile {app}")
-    from testbed.backends.emu.emulation import LiveOptions
     from testbed.report.result_tables import profile_table
-    from testbed.runs.live_run import run_live
-    from testbed.runs.playing import new_run
 
-    live = LiveOptions(prefix, openflow_port, api_port, controller)
-    top = new_run(experiment, out, console.say)
-    (recorded,) = run_live(experiment, top, live, shown(), ["testbed", *sys.argv[1:]])
+    (recorded,) = played_live(experiment, out, prefix, openflow_port, api_port, controller)
     found = profiled(experiment, recorded, to)
     if as_json:
         console.print_json(found.to_json())

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from testbed.cli import console, options
-from testbed.cli.run_progress import shown
+from testbed.cli.run_progress import RunProgress
+from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
+
+if TYPE_CHECKING:
+    from testbed.runs.playing import RunRecord
 
 
 def run(
@@ -31,14 +37,9 @@ def run(
     """
     experiment = load_experiment(file, options.overrides_of(settings, seed, lenient=lenient))
     options.require_live(prefix, f"testbed run {file}")
-    from testbed.backends.emu.emulation import LiveOptions
+    recorded = played_live(experiment, out, prefix, openflow_port, api_port, controller)
     from testbed.report.result_tables import verdict_table
-    from testbed.runs.live_run import run_live
-    from testbed.runs.playing import new_run
 
-    live = LiveOptions(prefix, openflow_port, api_port, controller)
-    top = new_run(experiment, out, console.say)
-    recorded = run_live(experiment, top, live, shown(), ["testbed", *sys.argv[1:]])
     bad = any(not one.good for one in recorded)
     doubtful = strict and any(one.results.summary.fidelity.verdict != "ok" for one in recorded)
     if as_json:
@@ -50,3 +51,22 @@ def run(
                 console.print_text(line)
     if bad or doubtful:
         raise typer.Exit(1)
+
+
+def played_live(
+    experiment: Experiment,
+    out: Path | None,
+    prefix: str,
+    openflow_port: int,
+    api_port: int,
+    controller: str | None,
+) -> list[RunRecord]:
+    """Plays an experiment on the live network, with sentences and bars on standard error."""
+    from testbed.backends.emu.emulation import LiveOptions
+    from testbed.runs.live_run import LiveRun, run_live
+    from testbed.runs.playing import new_run
+
+    live = LiveOptions(prefix, openflow_port, api_port, controller)
+    top = new_run(experiment, out, console.say)
+    shown = LiveRun(console.say, lambda *about: RunProgress(console.err(), *about))
+    return run_live(experiment, top, live, shown, ["testbed", *sys.argv[1:]])

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from testbed import events
-from testbed.cli import console
-
-if TYPE_CHECKING:
-    from testbed.runs.live_run import LiveRun
 
 
 def clock(seconds: float) -> str:
@@ -112,16 +106,3 @@ class RunProgress:
 
     def _say(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False)
-
-
-def shown() -> LiveRun:
-    """Sentences and progress bars on standard error."""
-    from testbed.runs.live_run import LiveRun
-
-    return LiveRun(console.say, _progress)
-
-
-def _progress(
-    expected_end_s: dict[str, float], time_scale: float, label: str
-) -> AbstractContextManager[RunProgress]:
-    return RunProgress(console.err(), expected_end_s, time_scale, label)

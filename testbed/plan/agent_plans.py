@@ -26,10 +26,6 @@ from testbed.spec.experiment import Scale
 AGENT_PORT = 5001
 TIMEOUT_FACTOR = 5.0
 TIMEOUT_FLOOR_S = 60.0
-# A preempted job's connections stand still, for as long as others have its nodes: neither TCP nor
-# an agent may take that for a failure. The backend watches for jobs without progress, because it
-# knows which jobs are preempted.
-PATIENCE_S = 7 * 24 * 3600.0
 IDLE_SHARE = 0.01
 ROUNDING_S = 1e-6
 ALL_OF_IT = 0.99
@@ -71,7 +67,7 @@ def _burners(
         share = min(1.0, own * use * scale.cpu * demand.cores)
         paced = share if own * use < ALL_OF_IT else 1.0
         cpu_s = share * true_s / scale.time
-        plans.append(ComputePlan(vm.index, cpu_s, paced, timeout_s=PATIENCE_S))
+        plans.append(ComputePlan(vm.index, cpu_s, paced))
     return tuple(plans)
 
 
@@ -106,8 +102,6 @@ def agent_plans(
             receives=_receives(vm.index, flows),
             demand=curve,
             cpu_share=min(1.0, demand.cpu_share * scale.cpu) if curve else 0.0,
-            timeout_s=PATIENCE_S,
-            stall_timeout_s=PATIENCE_S,
         )
         for vm in tenant.vms
     )

@@ -34,20 +34,18 @@ from testbed.spec.experiment import (
 )
 from testbed.spec.generated_sections import (
     BatchWorkload,
-    ExponentialWorkload,
-    FeitelsonWorkload,
-    JannWorkload,
     PoissonWorkload,
     SyntheticLeases,
 )
 from testbed.spec.job_entries import JobListWorkload
 from testbed.spec.policy_section import read_policies
 from testbed.spec.sweep_section import SweepWorkload
-from testbed.spec.topology_section import Topology, topology_context
+from testbed.spec.topology_section import LoadContext, Topology, with_topology
 from testbed.spec.trace_sections import LwfWorkload, SwfWorkload, SwimWorkload
 from testbed.spec.unit_types import Duration, Name, Share
 from testbed.spec.validation import Section, kind_of, read_section
-from testbed.spec.workload_section import LoadContext, LoadedWorkload
+from testbed.spec.workload_models import ExponentialWorkload, FeitelsonWorkload, JannWorkload
+from testbed.spec.workload_section import LoadedWorkload
 
 MAX_SEED = 2**63 - 1
 DEFAULT_SEED = 1
@@ -209,27 +207,27 @@ def _checked(
     if file is None:  # no mapping: is reported
         raise SpecErrors(document.problems)
     here = Location(document)
-    topology = topology_context(file["topology"], here / "topology")
     seed, embedder = _or(file["seed"], DEFAULT_SEED), _or(file["embedder"], DEFAULT_EMBEDDER)
     if embedder not in embedder_names():
         here.report(unknown_name("embedder", embedder, embedder_names()), "embedder")
+    unknown = LoadContext(seed, embedder)
+    context = with_topology(unknown, file["topology"], here / "topology")
     workload, kind = LoadedWorkload(), ""
     if file["workload"] is not None:
-        context = LoadContext(topology, seed, embedder)
         workload, kind = file.workload.loaded(here / "workload", context), file.workload.kind
     interference = _interference(file.interference, here / "interference")
     policies = read_policies(here / "policies", kind)
     if file.expect is not None:
         _check_expect(file.expect, here / "expect", workload)
-    if document.problems or topology.datacentre is None:
+    if document.problems or context.datacentre is None:
         raise SpecErrors(document.problems)
     return Experiment(
         path=path,
         source_text=text,
         name=file.name or _default_name(path),
         seed=seed,
-        topology=topology.resolved,
-        datacentre=topology.datacentre,
+        topology=context.resolved,
+        datacentre=context.datacentre,
         scale=_scale(file.scale),
         embedder=embedder,
         policies=policies,

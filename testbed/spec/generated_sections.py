@@ -1,31 +1,27 @@
-"""Workloads that are generated: tenants' requests, jobs of workload models, leases.
-
-``poisson`` and ``batch`` are requests as in DCloud's simulations; ``feitelson`` and ``jann`` are
-jobs of the published workload models; ``leases`` are those of MBFCBS's evaluation.
+"""Workloads that are generated: ``poisson`` and ``batch``, tenants' requests as in DCloud's
+simulations, and ``leases`` as in MBFCBS's evaluation.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
-from typing import Annotated, Any, ClassVar, Literal
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from jobs.demand import Pattern
-from jobs.request import JobRequest
-from jobs.workload.distributions import NormalDistribution, Rule
-from jobs.workload.feitelson import FeitelsonStyle
-from jobs.workload.jann import JannStyle
-from jobs.workload.leases import SIZES, LeaseMix, Mix, requests_of
-from jobs.workload.parallel_jobs import Calibration, ExponentialStyle, WorkloadModel
+from jobs.workload.distributions import Floats, NormalDistribution, Rule, stream
+from jobs.workload.lwf import LEASE_KINDS, LeaseRecord
 from jobs.workload.tenants import (
-    INTERPRETATIONS,
-    Batch,
-    DayAndNight,
-    ProfilingError,
+    QUANTITIES,
     Tenants,
+    day_and_night,
+    distribution,
+    interpretation,
 )
 from testbed.spec.document import Location
+from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import (
     HOUR_S,
     Bandwidth,
@@ -41,21 +37,12 @@ from testbed.spec.unit_types import (
 from testbed.spec.validation import SpecModel, kind_of
 from testbed.spec.workload_section import (
     NO_JOBS,
-    CpuRule,
-    JobPlaces,
     LeaseWorkload,
-    LoadContext,
     LoadedWorkload,
-    ParallelWorkload,
     WorkloadSection,
-    counted,
-    fitted,
-    lease_notes,
 )
-from testbed.units import human_duration
 
 MAX_REQUESTS = 100_000
-MAX_MODEL_JOBS = 2_000_000
 MAX_LEASES = 200_000
 
 Interpretation = Literal["G", "literal", "literal-clamped"]
@@ -156,14 +143,6 @@ class TenantWorkload(WorkloadSection):
     )
     services: Share = Field(0.0, description="the share of user-facing services (default 0)")
 
-    # The key of each distribution: its name in the model, and the argument that sets its mean.
-    DISTRIBUTIONS: ClassVar = {
-        "vms": ("vms", "n"),
-        "bandwidth": ("bandwidth", "b_bps"),
-        "duration": ("duration", "p_s"),
-        "deadline_ratio": ("ratio", "r"),
-    }
-
     def tenants(self, here: Location) -> Tenants | None:
         """The interpretation with what the file changes of it; None where that makes no sense.
 
@@ -171,30 +150,42 @@ class TenantWorkload(WorkloadSection):
         wrong with the others.
         """
         before = len(here.document.problems)
-        given = {key: self[key] for key in self.DISTRIBUTIONS if self[key] is not None}
-        base = INTERPRETATIONS[self["reading"] or "G"]
-        arguments = ((self.DISTRIBUTIONS[key][1], each.mean) for key, each in given.items())
-        try:
-            tenants = base(**{name: float(mean) for name, mean in arguments if mean is not None})
-        except ValueError:
-            # A mean that its own deviation cannot lift above the floor; the checks below say which.
-            tenants = base()
-        changed = {
-            (name := self.DISTRIBUTIONS[key][0]): _distribution(
-                here / key, getattr(tenants, name), each
-            )
-            for key, each in given.items()
-        }
-        error = _profiling_error(here / "profiling_error", self["profiling_error"])
+        given: dict[str, Any] = {name: self._distribution(here / name) for name in QUANTITIES}
+        error: ErrorSection | None = self["profiling_error"]
+        low, high = (0.0, 0.0) if error is None else (error.low, error.high)
+        if not -1.0 < low <= high:
+            message = "a profiling error lies between above -100 % and a finite share"
+            here.report(message, "profiling_error")
         if len(here.document.problems) > before:
             return None
         return replace(
-            tenants,
-            **changed,
-            profiling_error=error,
+            interpretation(),
+            **given,
+            profiling_error=(low, high),
             pattern=self["pattern"] or "permutation",
             service_share=self["services"] or 0.0,
         )
+
+    def _distribution(self, here: Location) -> NormalDistribution | None:
+        """The interpretation's distribution with the parameters that the file changes."""
+        name = str(here.path[-1])
+        given = {} if self[name] is None else dict(self[name])
+        try:
+            return distribution(self["reading"] or "G", name, **given)
+        except ValueError as objection:
+            here.report(str(objection))
+            return None
+
+    def arrivals_s(self, here: Location, seed: int) -> Floats:
+        """When the jobs arrive, rising; too many are reported."""
+        raise NotImplementedError
+
+    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
+        tenants = self.tenants(here)
+        if tenants is None or not here.is_sound():
+            return NO_JOBS
+        jobs = tenants.requests(self.arrivals_s(here, context.seed), context.seed)
+        return LoadedWorkload(jobs, {job.id: here.place for job in jobs}, ())
 
 
 class PoissonWorkload(TenantWorkload):
@@ -211,17 +202,13 @@ class PoissonWorkload(TenantWorkload):
         " every 12 h",
     )
 
-    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
-        tenants = self.tenants(here)
-        if tenants is None or not here.is_sound():
-            return NO_JOBS
-        arrivals = DayAndNight(self.per_hour, self.night_factor, self.hours * HOUR_S)
+    def arrivals_s(self, here: Location, seed: int) -> Floats:
         expected = self.per_hour * max(1.0, self.night_factor) * self.hours
         if expected > MAX_REQUESTS:
             message = f"asks for some {expected:,.0f} jobs; at most {MAX_REQUESTS:,} are supported"
             here.report(message, "per_hour")
-            return NO_JOBS
-        return _requests(here, tenants.requests(arrivals, context.seed))
+            return np.zeros(0)
+        return day_and_night(seed, self.per_hour, self.night_factor, self.hours * HOUR_S)
 
 
 class BatchWorkload(TenantWorkload):
@@ -230,192 +217,21 @@ class BatchWorkload(TenantWorkload):
     kind: Literal["batch"]
     jobs: Annotated[int, Field(ge=1, le=MAX_REQUESTS)] = Field(description="how many")
 
-    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
-        tenants = self.tenants(here)
-        if tenants is None or not here.is_sound():
-            return NO_JOBS
-        return _requests(here, tenants.requests(Batch(self.jobs), context.seed))
-
-
-def _requests(here: Location, jobs: tuple[JobRequest, ...]) -> LoadedWorkload:
-    return LoadedWorkload(jobs, dict.fromkeys((job.id for job in jobs), here.place), ())
-
-
-def _distribution(
-    here: Location, base: NormalDistribution, given: Distribution
-) -> NormalDistribution:
-    """The interpretation's distribution with the parameters that the file changes."""
-    changed: dict[str, Any] = {
-        key: value if key == "rule" else float(value) for key, value in given if value is not None
-    }
-    try:
-        return replace(base, **changed)
-    except ValueError as objection:
-        here.report(str(objection))
-        return base
-
-
-def _profiling_error(here: Location, given: ErrorSection | None) -> ProfilingError:
-    try:
-        return ProfilingError() if given is None else ProfilingError(given.low, given.high)
-    except ValueError as objection:
-        here.report(str(objection))
-        return ProfilingError()
-
-
-# ------------------------------------------------------------------ workload models
-
-Jobs = Annotated[int, Field(ge=2, le=MAX_MODEL_JOBS)]
-Largest = Annotated[int, Field(ge=1, le=65_536)]
-Factor = Annotated[float, Field(gt=0, le=1e6)]
-Order = Annotated[int, Field(ge=1, le=100)]
-
-
-class ModelWorkload(ParallelWorkload):
-    """Jobs of a workload model."""
-
-    style: ClassVar[type[FeitelsonStyle | JannStyle | ExponentialStyle]]
-
-    load: Annotated[float, Field(gt=0, le=1000)] = Field(
-        0.7, description="system load, as for every kind of parallel jobs (default 0.7)"
-    )
-    cpu: CpuRule = Field(
-        CpuRule(), description="the CPU use of processes (default 40 % to 100 % of a node)"
-    )
-    overestimate: Annotated[float, Field(ge=1, le=1e6)] | None = Field(
-        None,
-        description="users state their running time times a factor, uniform from 1 to this"
-        " (default: the running time)",
-    )
-
-    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
-        if not here.is_sound() or context.datacentre is None:
-            return NO_JOBS
-        given = self.model_dump(include=set(self.style.__dataclass_fields__))
-        try:
-            model: WorkloadModel = self.style(**given, mean_run_s=self["mean_run_time"])
-            jobs = model.draw(context.seed, context.datacentre.total_slots, self.load)
-        except ValueError as objection:
-            here.report(str(objection))
-            return NO_JOBS
-        calibration = model.calibration(jobs)
-        if self.overestimate is not None:
-            jobs = jobs.overestimated(self.overestimate, context.seed)
-        fit = fitted(self, here, jobs, context)
-        if fit is None:
-            return NO_JOBS
-        facts = {
-            **self.model_dump(exclude=set(ParallelWorkload.model_fields) - {"kind"}),
-            "calibration": [asdict(metric) for metric in calibration],
-            **fit.facts,
-        }
-        notes = (f"{self.kind.capitalize()}-style jobs", *map(_sentence, calibration), *fit.notes)
-        places = JobPlaces(fit.jobs, here.place.source, here.place)
-        return LoadedWorkload(fit.jobs, places, (), facts, notes)
-
-
-class FeitelsonWorkload(ModelWorkload):
-    """Jobs after Feitelson's model of 1996."""
-
-    style = FeitelsonStyle
-
-    kind: Literal["feitelson"]
-    jobs: Jobs = Field(20_000, description="how many (default 20,000)")
-    largest: Largest = Field(256, description="the greatest size (default 256)")
-    size_exponent: Annotated[float, Field(ge=0, le=10)] = Field(
-        1.0, description="a size n has the weight n to the power of minus this (default 1)"
-    )
-    power_of_two: Factor = Field(
-        10.0, description="times this where n is a power of two above 1 (default 10)"
-    )
-    serial: Factor = Field(3.0, description="and this where n is 1 (default 3)")
-    mean_run_time: PositiveDuration = Field(
-        2500.0, description="what the distribution of running times is scaled to (default 2500 s)"
-    )
-    long_over_short: Annotated[float, Field(ge=1, le=1e6)] = Field(
-        7.0, description="mean of long running times over that of short ones (default 7)"
-    )
-    long_at_one: Share = Field(0.05, description="the share of long ones at size 1 (default 5 %)")
-    long_at_largest: Share = Field(
-        0.25, description="the share of long ones at the greatest size (default 25 %)"
-    )
-    repeat_exponent: Annotated[float, Field(ge=0, le=10)] = Field(
-        2.5, description="r runs have the weight r to the power of minus this (default 2.5)"
-    )
-    most_repeats: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        1000, description="a job is run so many times at most (default 1000)"
-    )
-
-
-class JannWorkload(ModelWorkload):
-    """Jobs after the model of Jann and others of 1997."""
-
-    style = JannStyle
-
-    kind: Literal["jann"]
-    jobs: Jobs = Field(10_000, description="how many (default 10,000)")
-    largest: Largest = Field(256, description="the greatest size (default 256)")
-    serial: Share = Field(0.40, description="the share of jobs of one process (default 40 %)")
-    below_20: Share = Field(
-        0.86, description="the share of jobs of fewer than 20 processes (default 86 %)"
-    )
-    decay: Factor = Field(
-        0.75, description="the share of a class of sizes over that of the one before (default 0.75)"
-    )
-    power_of_two: Share = Field(
-        0.6, description="the share of a class that has its greatest size (default 60 %)"
-    )
-    mean_run_time: PositiveDuration = Field(
-        11_250.0, description="the mean of running times (default 11250 s)"
-    )
-    growth: Factor = Field(
-        1.0, description="mean running time of a class over that of the one before (default 1)"
-    )
-    run_cv2: Factor = Field(
-        2.5, description="squared variation of running times in a class (default 2.5)"
-    )
-    arrival_cv2: Factor = Field(
-        2.0, description="squared variation of distances between arrivals of a class (default 2)"
-    )
-    order: Order = Field(
-        1, description="the common order of the hyper-Erlang distributions (default 1)"
-    )
-
-
-class ExponentialWorkload(ModelWorkload):
-    """Random jobs: Poisson arrivals, exponential running times, uniform sizes (AdaBa, Fig. 4)."""
-
-    style = ExponentialStyle
-
-    kind: Literal["exponential"]
-    cpu: CpuRule | None = Field(  # type: ignore[assignment]
-        None, description="the CPU use of processes (default: each uses all of its node's)"
-    )
-    jobs: Jobs = Field(1000, description="how many (default 1,000)")
-    mean_vms: Largest = Field(
-        8, description="VMs per job on average, uniform from 1 to twice this less one (default 8)"
-    )
-    mean_run_time: PositiveDuration = Field(
-        3600.0, description="of the exponential distribution of running times (default 1 h)"
-    )
-
-
-def _sentence(metric: Calibration) -> str:
-    """``calibration: mean running time 2,500 s wanted, 2,431 s drawn (-2.8 %)``."""
-
-    def shown(value: float) -> str:
-        return human_duration(value) if metric.unit == "s" else f"{value:.4g}"
-
-    off = (metric.found / metric.wanted - 1.0) * 100 if metric.wanted else 0.0
-    return (
-        f"calibration: {metric.what} {shown(metric.wanted)} wanted, {shown(metric.found)} drawn"
-        f" ({off:+.1f} %)"
-    )
+    def arrivals_s(self, here: Location, seed: int) -> Floats:
+        del here, seed
+        return np.zeros(self.jobs)
 
 
 # ------------------------------------------------------------------ leases
 
 Size = Literal["small", "medium", "large", "x-large"]
+SIZES: dict[Size, tuple[int, int]] = {
+    "small": (1, 1920),
+    "medium": (2, 3840),
+    "large": (4, 7680),
+    "x-large": (6, 11520),
+}
+"""Cores and memory in MiB of the VM types (Table 2); x-large is named there, but not defined."""
 
 
 class SyntheticLeases(LeaseWorkload):
@@ -425,7 +241,7 @@ class SyntheticLeases(LeaseWorkload):
     jobs: Annotated[int, Field(ge=1, le=MAX_LEASES)] = Field(
         1000, description="how many (default 1,000)"
     )
-    mix: Mix = Field(
+    mix: Literal["main", "equal"] = Field(
         "main",
         description="main: 20 % advance reservations, the other two types alike (default);"
         " equal: all three alike",
@@ -451,32 +267,67 @@ class SyntheticLeases(LeaseWorkload):
         1.0, description="cores times duration over slots times the span of arrivals (default 1)"
     )
 
+    @property
+    def shares(self) -> tuple[float, float]:
+        """The shares of advance reservations and of immediate leases; the rest is best effort."""
+        advance, immediate = (1.0 / 3.0, 1.0 / 3.0) if self.mix == "equal" else (0.2, 0.4)
+        return (
+            advance if self.advance is None else self.advance,
+            immediate if self.immediate is None else self.immediate,
+        )
+
     def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
         if not here.is_sound() or context.datacentre is None:
             return NO_JOBS
-        advance, immediate = (1.0 / 3.0, 1.0 / 3.0) if self.mix == "equal" else (0.2, 0.4)
-        advance = advance if self.advance is None else self.advance
-        immediate = immediate if self.immediate is None else self.immediate
+        advance, immediate = self.shares
         if advance + immediate > 1.0 + 1e-9:
             here.report("advance and immediate together are more than 100 %")
             return NO_JOBS
-        mix = LeaseMix(
-            self.jobs,
-            advance,
-            immediate,
-            tuple(self.sizes or SIZES),
-            self.mean_duration,
-            self.mean_lead,
-            self.shortest,
-        )
-        leases = mix.draw(context.seed, context.datacentre.total_slots, self.load)
+        leases = self.draw(context.seed, context.datacentre.total_slots)
         facts = {
             **self.model_dump(exclude={"sizes"}),
             "advance": advance,
             "immediate": immediate,
-            "sizes": list(mix.sizes),
-            **counted(leases),
+            "sizes": list(self.sizes or SIZES),
         }
-        jobs = requests_of(leases, memory=self.memory, margin_s=self.margin or 0.0)
-        places = dict.fromkeys((job.id for job in jobs), here.place)
-        return LoadedWorkload(jobs, places, (), facts, lease_notes(facts))
+        return self.of_leases(leases, {lease.name: here.place for lease in leases}, facts)
+
+    def draw(self, seed: int, slots: int) -> tuple[LeaseRecord, ...]:
+        """The leases in order of arrival: Σ(cores · duration) / (slots · span) is ``load``.
+
+        Durations and lead times are exponential, arrivals Poisson, scaled to the load. The paper
+        names the sizes and the shares of the types alone.
+        """
+        count, sizes = self.jobs, [SIZES[name] for name in self.sizes or SIZES]
+
+        def exponential(name: str) -> Floats:
+            return stream(seed, self.kind, name).standard_exponential(count)
+
+        gaps = exponential("gap")
+        gaps[0] = 0.0
+        duration_s = np.maximum(self.mean_duration * exponential("duration"), self.shortest)
+        lead_s = self.mean_lead * exponential("lead")
+        size = stream(seed, self.kind, "size").integers(0, len(sizes), count)
+        cores = np.array([cores for cores, _ in sizes])[size]
+        type_ = np.searchsorted(
+            np.cumsum(self.shares), stream(seed, self.kind, "type").random(count), side="right"
+        )
+        clock = np.cumsum(gaps)
+        if count > 1:
+            clock *= float(cores @ duration_s) / (slots * self.load) / float(clock[-1])
+        digits = max(5, len(str(count)))
+        columns = (column.tolist() for column in (clock, duration_s, lead_s, size, type_))
+        return tuple(
+            LeaseRecord(
+                f"lease-{k:0{digits}}",
+                LEASE_KINDS[of],
+                at_s,
+                (at_s + ahead_s, at_s, None)[of],
+                long_s,
+                1,
+                cores=sizes[which][0],
+                memory_mb=sizes[which][1],
+                preemptible=LEASE_KINDS[of] == "BE",
+            )
+            for k, (at_s, long_s, ahead_s, which, of) in enumerate(zip(*columns, strict=True), 1)
+        )

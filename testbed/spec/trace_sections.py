@@ -17,7 +17,6 @@ from jobs.demand import Pattern
 from jobs.request import JobRequest
 from jobs.workload.distributions import Sample
 from jobs.workload.elastic import ElasticJobs
-from jobs.workload.leases import requests_of
 from jobs.workload.lwf import Lwf, read_lwf
 from jobs.workload.swf import NEEDED, JobsOfLog, Swf, ZeroRun, jobs_of, read_swf
 from jobs.workload.swim import Swim, read_swim
@@ -31,18 +30,16 @@ from jobs.workload.traces import (
     published,
 )
 from testbed.spec.document import Location, Place, Problem, find_file
+from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import Duration, PositiveBandwidth, PositiveDuration
 from testbed.spec.workload_section import (
     NO_JOBS,
     JobPlaces,
     LeaseWorkload,
-    LoadContext,
     LoadedWorkload,
     ParallelWorkload,
     WorkloadSection,
-    counted,
     fitted,
-    lease_notes,
 )
 from testbed.units import human_bandwidth, human_duration
 
@@ -214,11 +211,9 @@ class LwfWorkload(TraceWorkload, LeaseWorkload):
             **self.provenance(found),
             "lines_left_out": file.skipped,
             "examples": [f"line {p.line}: {p.message}" for p in file.examples],
-            **counted(leases),
         }
-        jobs = requests_of(leases, memory=self.memory, margin_s=self.margin or 0.0)
         places = {lease.name: Place(str(found), lease.line, 1) for lease in leases}
-        return LoadedWorkload(jobs, places, (), facts, lease_notes(facts))
+        return self.of_leases(leases, places, facts)
 
 
 # ------------------------------------------------------------------ swim
@@ -287,7 +282,7 @@ class SwimWorkload(TraceWorkload):
             return self[key] if self.is_readable(key) else type(self).model_fields[key].default
 
         datacentre = context.datacentre
-        known = datacentre is not None and context.topology.links_known and datacentre.n_links
+        known = datacentre is not None and context.links_known and datacentre.n_links
         recipe = ElasticJobs(
             count=given("jobs"),
             vms=None if given("vms") == "as-is" else given("vms"),

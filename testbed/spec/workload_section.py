@@ -15,7 +15,7 @@ from pydantic import Field
 
 from jobs.demand import Pattern
 from jobs.request import JobRequest
-from jobs.workload.lwf import LeaseRecord
+from jobs.workload.lwf import LEASE_KINDS, LeaseRecord, requests_of
 from jobs.workload.parallel_jobs import (
     CAP_BPS,
     MEAN_OF_MAX,
@@ -27,7 +27,7 @@ from jobs.workload.parallel_jobs import (
 )
 from testbed.spec.document import Location, Place
 from testbed.spec.experiment import BandwidthSweep
-from testbed.spec.topology_section import TopologyContext
+from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import BandwidthCap, Duration, PositiveBandwidth, Share
 from testbed.spec.validation import Section, SpecModel
 from testbed.units import human_bandwidth, human_duration
@@ -55,19 +55,6 @@ class LoadedWorkload:
 
 
 NO_JOBS = LoadedWorkload(applications=())
-
-
-@dataclass(frozen=True)
-class LoadContext:
-    """The parts of an experiment that a workload depends on beside its own keys."""
-
-    topology: TopologyContext
-    seed: int
-    embedder: str
-
-    @property
-    def datacentre(self) -> DataCentre | None:
-        return self.topology.datacentre
 
 
 class WorkloadSection(Section):
@@ -298,20 +285,24 @@ class LeaseWorkload(WorkloadSection):
         " moment to start and to end (default 0 s)",
     )
 
+    def of_leases(
+        self, leases: Sequence[LeaseRecord], places: Mapping[str, Place], facts: Mapping[str, Any]
+    ) -> LoadedWorkload:
+        """The leases as jobs; the facts tell their number, by type too, and the work asked for."""
+        kinds = Counter(lease.kind for lease in leases)
+        work = sum(lease.nodes * lease.cores * lease.duration_s for lease in leases)
+        facts = {
+            **facts,
+            "jobs": len(leases),
+            "types": {kind: kinds[kind] for kind in LEASE_KINDS},
+            "mean_duration_s": sum(lease.duration_s for lease in leases) / len(leases),
+            "core_hours": work / 3600.0,
+        }
+        jobs = requests_of(leases, memory=self.memory, margin_s=self.margin or 0.0)
+        return LoadedWorkload(jobs, places, (), facts, _lease_notes(facts))
 
-def counted(leases: Sequence[LeaseRecord]) -> dict[str, Any]:
-    """The number of leases, by type too, and the work that they ask for."""
-    kinds = Counter(lease.kind for lease in leases)
-    work = sum(lease.nodes * lease.cores * lease.duration_s for lease in leases)
-    return {
-        "jobs": len(leases),
-        "types": {kind: kinds[kind] for kind in ("AR", "IM", "BE")},
-        "mean_duration_s": sum(lease.duration_s for lease in leases) / len(leases),
-        "core_hours": work / 3600.0,
-    }
 
-
-def lease_notes(facts: Mapping[str, Any]) -> tuple[str, ...]:
+def _lease_notes(facts: Mapping[str, Any]) -> tuple[str, ...]:
     types = ", ".join(f"{count:,} {kind}" for kind, count in facts["types"].items())
     notes = [f"{facts['jobs']:,} leases ({types}), {facts['core_hours']:,.0f} core hours"]
     if facts.get("lines_left_out"):

@@ -9,6 +9,7 @@ import pytest
 from reproductions import configuration
 from reproductions.configuration import Variant
 from reproductions.figure_runs import LiveReproduced, Request, reproduce_live
+from reproductions.live_backends import Machine
 from reproductions.live_figure import (
     MEDIAN,
     SUCCESS,
@@ -19,7 +20,6 @@ from reproductions.live_figure import (
 )
 from reproductions.published_figure import Panel
 from testbed.backends.emu.emulation import LiveOptions
-from testbed.cli.live_backends import Machine
 from tests.emu.test_run import free_port
 
 EXAMPLE = """

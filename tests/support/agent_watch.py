@@ -8,8 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jobs.live.agent_pool import AgentDone, AgentPool, AgentProgress, AgentReady, Message
-from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentReport, AgentStarted
+from jobs.live.agent_pool import AgentPool, Message
+from jobs.live.agent_protocol import (
+    AgentExited,
+    AgentRefused,
+    AgentReport,
+    AgentStarted,
+    Progress,
+    Ready,
+)
 from jobs.live.patterns import Transfer
 from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 
@@ -30,12 +37,12 @@ class Outcome:
 
     def kinds(self) -> list[type]:
         """The kinds of messages in order, progress samples left out."""
-        return [type(m) for m in self.messages if not isinstance(m, AgentProgress)]
+        return [type(m) for m in self.messages if not isinstance(m, Progress)]
 
     @property
     def report(self) -> AgentReport:
-        (done,) = [m for m in self.messages if isinstance(m, AgentDone)]
-        return done.report
+        (report,) = [m for m in self.messages if isinstance(m, AgentReport)]
+        return report
 
     @property
     def exited(self) -> AgentExited:
@@ -53,12 +60,12 @@ class Watch:
 
     def __init__(self, pool: AgentPool) -> None:
         self._pool = pool
-        self._outcomes: dict[str | None, Outcome] = {}
+        self._outcomes: dict[str, Outcome] = {}
 
-    def outcome(self, agent_id: str | None) -> Outcome:
+    def outcome(self, agent_id: str) -> Outcome:
         return self._outcomes.setdefault(agent_id, Outcome())
 
-    def until(self, agent_ids: Sequence[str | None], kind: type) -> list[Outcome]:
+    def until(self, agent_ids: Sequence[str], kind: type) -> list[Outcome]:
         """Poll until each of the agents has said something of this kind (or has ended)."""
         silent = 0
         final = (kind, AgentExited, AgentRefused)
@@ -67,14 +74,14 @@ class Watch:
             messages = self._pool.poll(1.0)
             silent += not messages
             assert silent < PATIENCE, f"still waiting for {kind.__name__}: {outcomes}"
-            for message in messages:
-                self.outcome(message.agent_id).messages.append(message)
+            for agent_id, message in messages:
+                self.outcome(agent_id).messages.append(message)
         return outcomes
 
     def run_together(self, agent_ids: Sequence[str]) -> list[Outcome]:
         """Wait until all are ready, begin, and wait for all to end."""
-        for outcome in self.until(agent_ids, AgentReady):
-            assert AgentReady in outcome.kinds(), outcome
+        for outcome in self.until(agent_ids, Ready):
+            assert Ready in outcome.kinds(), outcome
         self._pool.begin(agent_ids, time.monotonic_ns() + 10_000_000)
         return self.until(agent_ids, AgentExited)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from jobs.live.agent_pool import AgentDone, AgentReady, Message
+from jobs.live.agent_pool import Message
 from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentReport, Plan, Ready, Received
 from testbed.plan.network_plan import Slot, TenantPlan, network_plan
 from topologies.datacentre import DataCentre
@@ -34,10 +34,10 @@ class FakeAgents:
         self.deaf: Callable[[str], bool] = lambda _: False
         self.refused: list[str] = []
         self._asked: list[tuple[str, int]] = []
-        self._queue: list[tuple[float, int, Message | str]] = []
+        self._queue: list[tuple[float, int, tuple[str, Message] | str]] = []
         self._sequence = 0
 
-    def later(self, delay_s: float, message: Message | str) -> None:
+    def later(self, delay_s: float, message: tuple[str, Message] | str) -> None:
         """A message; a name: that agent's report, if it still works then."""
         self._sequence += 1
         heapq.heappush(self._queue, (time.monotonic() + delay_s, self._sequence, message))
@@ -45,7 +45,7 @@ class FakeAgents:
     def spawn(self, name: str, slot: Slot, plan: Plan) -> None:
         self.alive[name] = (slot, plan)
         if not self.deaf(name):
-            self.later(0, AgentReady(name, Ready(plan.index, time.monotonic_ns())))
+            self.later(0, (name, Ready(plan.index, time.monotonic_ns())))
 
     def begin(self, names: tuple[str, ...], at_ns: int) -> None:
         for name in names:
@@ -56,7 +56,7 @@ class FakeAgents:
     def signal(self, name: str, number: int) -> None:
         if name not in self.alive:
             self.refused.append(name)
-            self.later(0, AgentRefused(name, "no agent of this name is running"))
+            self.later(0, (name, AgentRefused("no agent of this name is running")))
         elif self.alive[name][0] in self.frozen:
             self._asked.append((name, number))
         else:
@@ -76,21 +76,21 @@ class FakeAgents:
         for name in [name for name, (where, _) in self.alive.items() if where == slot]:
             self._ended_by(name, signal.SIGKILL)
 
-    def report(self, name: str) -> AgentDone:
+    def report(self, name: str) -> tuple[str, AgentReport]:
         plan, now_ns = self.alive[name][1], time.monotonic_ns()
         came = tuple(
             Received(each.peer, each.size_bytes, now_ns, now_ns)
             for each in getattr(plan, "receives", ())
         )
-        return AgentDone(name, AgentReport(plan.index, now_ns, now_ns, came, (), 0.0, None, None))
+        return name, AgentReport(plan.index, now_ns, now_ns, came)
 
     def exit(self, name: str, code: int | None = 0, signum: int | None = None) -> None:
         del self.alive[name]
-        self.later(0, AgentExited(name, 1, code, signum))
+        self.later(0, (name, AgentExited(code, signum)))
 
-    def poll(self, timeout_s: float) -> list[Message]:
+    def poll(self, timeout_s: float) -> list[tuple[str, Message]]:
         until = time.monotonic() + timeout_s
-        messages: list[Message] = []
+        messages: list[tuple[str, Message]] = []
         while True:
             while self._queue and self._queue[0][0] <= time.monotonic():
                 message = heapq.heappop(self._queue)[2]
@@ -99,7 +99,7 @@ class FakeAgents:
                 return messages
             time.sleep(0.001)
 
-    def _worked(self, name: str) -> list[Message]:
+    def _worked(self, name: str) -> list[tuple[str, Message]]:
         if name not in self.alive or self.alive[name][0] in self.frozen:
             return []
         report = self.report(name)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from jobs.request import JobRequest
 from reproductions.figure_runs import Advance
+from reproductions.live_backends import Machine
 from testbed import events
 from testbed.backends.sim.simulator import SimulatedBackend
-from testbed.cli.live_backends import Machine
 from testbed.embedding.placement import Placement
 from testbed.results.folder import DiskReserve, RunFolder, Sink
 from testbed.runs.backend_trace import TRACE, TracingBackend, writer

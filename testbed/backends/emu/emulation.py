@@ -19,17 +19,11 @@ from controller.api_client import ControllerError, ControllerRefused
 from controller.launch import API_PORT, OPENFLOW_PORT, unprivileged_user
 from controller.process import ControllerNotStarted, ControllerProcess, start_controller
 from jobs.live.agent_pool import AgentPool
-from jobs.live.agent_protocol import Plan
+from jobs.live.agent_protocol import Plan, SpawnRequest
 from jobs.live.connections import VM_SYSCTLS
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.cleanup import clean_leftovers, remove_run
-from testbed.backends.emu.cleanup_journal import (
-    Cgroup,
-    CleanupJournal,
-    MachineLock,
-    Process,
-    start_ticks,
-)
+from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, machine_lock, start_ticks
 from testbed.backends.emu.emulated_network import Network
 from testbed.errors import MachineCannot, RunFailed
 from testbed.plan.installation import network_text, tenant_text
@@ -171,16 +165,17 @@ class Emulation:
         self._cgroup.set_weight(slot.server, slot.index, WEIGHTS["foreground"])
         if self._cpus_per_vm < 1.0:
             self._cgroup.set_quota(slot.server, self._cpus_per_vm * cores, slot.index)
-        self.agents.spawn(
+        request = SpawnRequest(
             name,
             plan,
-            uid=self._user.uid,
-            gid=self._user.gid,
+            self._user.uid,
+            self._user.gid,
             netns=str(self.network.netns_path(slot)),
-            cgroups=[str(path) for path in joins],
-            log=self._log_dir / f"agent-{name}.log",
+            cgroups=tuple(map(str, joins)),
+            log=str(self._log_dir.absolute() / f"agent-{name}.log"),
             cpus=self._cores(slot) if plan.pinned else (),
         )
+        self.agents.spawn(request)
 
     def _cores(self, slot: Slot) -> tuple[int, ...]:
         """The processor that a computing VM keeps to.
@@ -251,11 +246,11 @@ class Emulation:
             },
             "datapath": None if found is None else found.datapath,
             "open_vswitch": None if found is None else found.version,
-            "userspace_tso": None if found is None else found.offload,
-            "send_buffer_bytes": None if found is None else found.send_buffer_bytes,
+            "userspace_tso": None if found is None else found.sockets.offload,
+            "send_buffer_bytes": None if found is None else found.sockets.send_buffer_bytes,
             "congestion_control": "cubic",
             "offloads": {
-                "vm_checksum_and_segmentation": found is None or found.offload is not False
+                "vm_checksum_and_segmentation": found is None or found.sockets.offload is not False
             },
             "vm_sysctls": dict(VM_SYSCTLS),
             "agents_user": self._user.name,
@@ -284,7 +279,7 @@ def emulate(
     """
     plan = network_plan(datacentre, options.prefix, scale.rate, namespaces_per_server)
     with ExitStack() as stack:
-        stack.enter_context(MachineLock.take(name))
+        stack.enter_context(machine_lock(name))
         for thing in clean_leftovers():
             narrate(f"removed what an earlier run left: {thing.what} {thing.name}")
         journal = CleanupJournal.create(name)
@@ -296,7 +291,7 @@ def emulate(
             f"{len(plan.slots)} VM slots"
         )
         controller = _start_controller(stack, journal, options, log_dir)
-        network = Network(plan, journal, controller.openflow_port, vm_sysctls=VM_SYSCTLS)
+        network = Network(plan, journal, controller.openflow_port)
         client = stack.enter_context(controller.client())
         try:
             client.put_network(controller_switches(plan))
@@ -304,9 +299,7 @@ def emulate(
             client.wait_connected(timeout_s=CONNECT_TIMEOUT_S)
         except ControllerError as error:
             raise RunFailed(f"the controller: {error}") from error
-        agents = AgentPool(log_dir / "agents.log")
-        agents.start()
-        stack.callback(agents.close)
+        agents = stack.enter_context(AgentPool(log_dir / "agents.log"))
         _record_process(journal, "agents", agents.pid)
         emulation = Emulation(datacentre, network, controller, agents, cgroup, log_dir, quotas)
         stack.callback(emulation.close)
@@ -315,7 +308,7 @@ def emulate(
 
 def _enter_cgroup(stack: ExitStack, journal: CleanupJournal) -> RunCgroup:
     cgroup = RunCgroup(probe_layout(), journal.tag.run)
-    journal.add([Cgroup(str(path)) for path in cgroup.paths])
+    journal.add([Entry("cgroup", str(path)) for path in cgroup.paths])
     cgroup.create()
     stack.callback(cgroup.leave)
     cgroup.enter()
@@ -372,4 +365,4 @@ def _start_controller(
 
 
 def _record_process(journal: CleanupJournal, name: str, pid: int) -> None:
-    journal.add([Process(name, pid, start_ticks(pid) or 0)])
+    journal.add([Entry("process", name, pid=pid, start_ticks=start_ticks(pid) or 0)])

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from jobs.live.agent_pool import AgentPoolError, AgentProgress, Message
-from jobs.live.agent_protocol import AgentExited, AgentRefused, Plan
+from jobs.live.agent_pool import AgentPoolError, Message
+from jobs.live.agent_protocol import AgentExited, AgentRefused, Plan, Progress
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.emu.emulation import Emulation
@@ -165,25 +165,22 @@ class LiveBackend:
             raise RunFailed(str(error)) from error
         if self._emitting and not messages:
             self.watch.slept(timeout_s, time.monotonic() - asleep_s)
-        for message in messages:
-            self._receive(message)
+        for agent, message in messages:
+            self._receive(agent, message)
         if time.monotonic_ns() >= self._next_check_ns:
             self._next_check_ns = time.monotonic_ns() + CHECK_EVERY_NS
             for job in self._jobs.values():
                 self._check_job(job)
 
-    def _receive(self, message: Message) -> None:
-        agent = message.agent_id
-        if agent is None:
-            return
+    def _receive(self, agent: str, message: Message) -> None:
         if isinstance(message, AgentExited | AgentRefused):
             self._alive.discard(agent)
         job_id = self._owner.get(agent)
         job = self._jobs.get(job_id) if job_id is not None else None
         if job is None or job_id is None:
             return
-        job.receive(message)
-        if isinstance(message, AgentProgress):
+        job.receive(agent, message)
+        if isinstance(message, Progress):
             self._show(job_id, job)
 
     def _check_job(self, job: LiveJob) -> None:

@@ -7,8 +7,8 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from jobs.live.agent_pool import AgentDone, AgentProgress, AgentReady, Message
-from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentReport, Plan, Progress
+from jobs.live.agent_pool import Message
+from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentReport, Plan, Progress, Ready
 from jobs.request import JobRequest
 from testbed.embedding.placement import Placement
 from testbed.plan.network_plan import TenantPlan
@@ -88,23 +88,21 @@ class LiveJob:
         elif cause and self._a_consequence:
             self.trouble = reason
 
-    def receive(self, message: Message) -> None:
+    def receive(self, agent: str, message: Message) -> None:
         """Take in a message of one of its agents."""
-        agent = message.agent_id
-        assert agent is not None  # noqa: S101 - looked up by it
         match message:
-            case AgentReady():
+            case Ready():
                 self.waiting_for.discard(agent)
-            case AgentProgress(progress=progress):
-                if progress.received_bytes > self.received.get(agent, 0):
+            case Progress(received_bytes=received_bytes):
+                if received_bytes > self.received.get(agent, 0):
                     self.moved_ns = time.monotonic_ns()
-                self.received[agent] = progress.received_bytes
-                self.pace.receive(progress)
-            case AgentDone(report=report):
-                self.reports[agent] = report
+                self.received[agent] = received_bytes
+                self.pace.receive(message)
+            case AgentReport(index=index, error=error):
+                self.reports[agent] = message
                 self.moved_ns = time.monotonic_ns()
-                if report.error is not None and not self.stopping:
-                    self.fail(f"VM {report.index}: {report.error}")
+                if error is not None and not self.stopping:
+                    self.fail(f"VM {index}: {error}")
             # An agent that is being ended may have ended by itself before the signal.
             case AgentRefused(reason=reason) if not self.stopping:
                 self.fail(f"agent {agent} was refused: {reason}", cause=True)

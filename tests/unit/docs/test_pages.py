@@ -106,7 +106,7 @@ def test_experiment_files_load(block: str) -> None:
 
 
 def test_commands_that_are_named_exist() -> None:
-    known = {verb.name for verb in VERBS}
+    known = set(VERBS)
     shown = re.compile(r"(?:^\$ (?:sudo )?|`(?:sudo )?)testbed ([a-z]+)", re.MULTILINE)
     for page in PAGES:
         named = set(shown.findall(page.read_text("utf-8")))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from jobs.live.agent_pool import AgentProgress
 from jobs.live.agent_protocol import Progress
 from jobs.live.compute import ComputePlan
 from testbed import events
@@ -30,7 +29,7 @@ def heard(live: LiveJob) -> list[events.Event]:
     backend = LiveBackend(emulation, Scale(), 1, recorded.append)
     backend._jobs["job"], backend._owner["job.0"] = live, "job"
     backend._emitting = True  # while others are brought in, too
-    backend._receive(AgentProgress("job.0", Progress(0, 1, 500, 500, 0.0)))
+    backend._receive("job.0", Progress(0, 1, 500, 500, 0.0))
     return recorded
 
 

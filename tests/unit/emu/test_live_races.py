@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobs.demand import Compute
-from jobs.live.agent_pool import AgentDone
+from jobs.live.agent_protocol import AgentReport
 from jobs.request import JobRequest
 from testbed.backends.emu import live_backend as emu
 from testbed.backends.emu.live_backend import LiveBackend
@@ -49,7 +49,7 @@ def test_one_frozen_between_its_report_and_its_exit_is_let_go() -> None:
     for name in ("x.0", "x.1"):
         emulation.agents.later(0, name)
     output = emulation.agents.poll(0.01)
-    assert [type(message) for message in output].count(AgentDone) == 2
+    assert [type(message) for _, message in output].count(AgentReport) == 2
     for message in output:
         emulation.agents.later(0, message)  # received after its preemption
     backend.preempt("x")
@@ -105,7 +105,7 @@ def test_two_that_end_a_moment_apart_while_the_head_of_the_queue_waits(policy: s
 
     def late(timeout_s: float) -> list[Any]:
         heard = hear(timeout_s)
-        if any(isinstance(message, AgentDone) for message in heard):
+        if any(isinstance(message, AgentReport) for _, message in heard):
             time.sleep(0.05)
             heard += hear(0)
         return heard

@@ -15,7 +15,7 @@ NOBODY: frozenset[int] = frozenset()
 
 
 def burns(index: int, cpu_s: float = 1.0) -> ComputePlan:
-    return ComputePlan(index, cpu_s, 1.0, timeout_s=60.0)
+    return ComputePlan(index, cpu_s, 1.0)
 
 
 def sample(index: int, at_s: float, cpu_s: float = 0.0, received: int = 0) -> Progress:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from jobs.live.agent_pool import AgentPool
+from jobs.live.agent_protocol import SpawnRequest
 from jobs.live.transfer_plan import TransferPlan
 from tests.support.agent_watch import Watch
 
@@ -37,7 +38,7 @@ def spawn_all(
 
     def spawn(plans: Sequence[TransferPlan]) -> list[str]:
         for plan in plans:
-            pool.spawn(f"vm{plan.index}", plan, uid=account[0], gid=account[1])
+            pool.spawn(SpawnRequest(f"vm{plan.index}", plan, account[0], account[1]))
         return [f"vm{plan.index}" for plan in plans]
 
     return spawn

@@ -8,9 +8,11 @@ import socket
 from collections.abc import Callable, Iterator
 
 import pytest
+from pydantic import TypeAdapter
 
 from jobs.live.agent import (
     TERMINATING,
+    Agent,
     AgentFailure,
     CallerGone,
     Channel,
@@ -19,11 +21,15 @@ from jobs.live.agent import (
     terminate,
     wait_for_start,
 )
-from jobs.live.agent_protocol import AgentReport, Begin, Progress, Ready, decode_message
-from jobs.live.json_decoding import encode
+from jobs.live.agent_protocol import AgentMessage, AgentReport, Progress, Ready
 
 
-class Scripted:
+def decode(line: bytes) -> AgentMessage:
+    decoder: TypeAdapter[AgentMessage] = TypeAdapter(AgentMessage)
+    return decoder.validate_json(line)
+
+
+class Scripted(Agent):
     """An agent that does what the test says."""
 
     def __init__(
@@ -77,7 +83,7 @@ def life_of(agent: Scripted) -> tuple[int, AgentReport]:
         while data := ours.recv(65536):
             line += data
     _, status = os.waitpid(pid, 0)
-    report = decode_message(line)
+    report = decode(line)
     assert isinstance(report, AgentReport)
     return os.waitstatus_to_exitcode(status), report
 
@@ -113,17 +119,17 @@ def line() -> Iterator[tuple[Channel, socket.socket]]:
 
 def test_the_start_comes_from_the_caller(line: tuple[Channel, socket.socket]) -> None:
     channel, caller = line
-    caller.sendall(encode(Begin(5))[:4])
-    assert channel.heard() == []
-    caller.sendall(encode(Begin(5))[4:])
-    assert wait_for_start(channel, None) > 5
+    caller.sendall(b"12")
+    assert channel.heard() is None
+    caller.sendall(b"34\n")
+    assert wait_for_start(channel) > 1234
 
 
 def test_a_caller_that_is_gone_is_noticed(line: tuple[Channel, socket.socket]) -> None:
     channel, caller = line
     caller.close()
     with pytest.raises(CallerGone):
-        wait_for_start(channel, None)
+        wait_for_start(channel)
     with pytest.raises(CallerGone):
         channel.say(Ready(0, 1))
 
@@ -144,7 +150,7 @@ def test_a_caller_that_does_not_read_costs_samples_but_not_the_report(
     while data := caller.recv(1 << 20):
         output += data
     os.waitpid(pid, 0)
-    messages = [decode_message(text) for text in output.splitlines()]
+    messages = [decode(text) for text in output.splitlines()]
     samples = [m.at_ns for m in messages if isinstance(m, Progress)]
     assert isinstance(messages[-1], AgentReport)
     assert samples == list(range(len(samples)))

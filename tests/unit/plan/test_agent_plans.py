@@ -74,7 +74,7 @@ def test_a_demand_curve_becomes_payload_rates_on_the_emulated_wire() -> None:
 def test_jobs_without_a_network_burn_cpu_for_their_time() -> None:
     alone = JobRequest("j", 0, 1, 500_000_000, 4.0, demand=Transfer(cpu_share=0.5))
     (plan,) = agent_plans(alone, tenant(1), Scale(1, 2), 1)
-    assert plan == ComputePlan(0, 1.0, 0.5, timeout_s=plan.timeout_s)
+    assert plan == ComputePlan(0, 1.0, 0.5)
 
 
 def test_a_rate_of_nothing_is_a_trickle_that_tc_can_pace() -> None:

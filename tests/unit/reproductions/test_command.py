@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from reproductions import catalogue, figure_runs
+from reproductions import command as verb
 from reproductions.claim_checks import Claim, more
-from testbed.cli import main, reproduce
+from testbed.cli import main
 from testbed.errors import MachineCannot
 from tests.support.made_figures import YIELD, Sum, figure
 
@@ -23,7 +24,7 @@ WRONG = Claim("a is above b", "a > b", more(YIELD, "a", ("b",), [1.0]))
 def _made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     Sum.computed.clear()
     made = {"made-fig1": figure(RIGHT, WRONG), "made-fig2": figure(RIGHT, name="made-fig2")}
-    for module in (catalogue, reproduce):
+    for module in (catalogue, verb):
         monkeypatch.setattr(module, "FIGURES", made)
         monkeypatch.setattr(module, "LIVE_FIGURES", {})
     monkeypatch.setenv("COLUMNS", "200")
@@ -167,7 +168,7 @@ def test_a_figure_whose_data_are_missing_does_not_stop_the_others(
 
     lacking = replace(figure(RIGHT, name="made-fig0"), configuration=without_data)
     whole = {"made-fig0": lacking, **catalogue.FIGURES}
-    monkeypatch.setattr(reproduce, "FIGURES", whole)
+    monkeypatch.setattr(verb, "FIGURES", whole)
     assert command(tmp_path, "--all", "--seeds", "1") == 3
     shown = capsys.readouterr()
     assert "made-fig0: no log is here" in shown.err

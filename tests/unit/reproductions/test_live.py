@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reproductions import catalogue, configuration, figure_runs, paper_pages
+from reproductions import catalogue, command, configuration, figure_runs, paper_pages
 from reproductions.claim_checks import Claim, more
 from reproductions.configuration import Variant
 from reproductions.figure_runs import LiveReproduced, Request, reproduce_live, write_live
@@ -33,7 +33,6 @@ from reproductions.live_figure import (
 from reproductions.published_figure import Panel
 from reproductions.result_cache import Progress
 from testbed.cli import main, options
-from testbed.cli import reproduce as command
 from testbed.results.reading import load_run
 from testbed.runs import playing
 from tests.support.live_backend import Scripted, example

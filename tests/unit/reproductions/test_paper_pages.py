@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,6 @@ def test_verdicts_are_judged_when_the_page_is_made(
     out = tmp_path / "out" / "made-fig1"
     out.mkdir(parents=True)
     (out / "results.json").write_text(json.dumps(to_json(done, [], WHERE)))
-    (out / "figure.svg").write_text("<svg> \n</svg>")
     monkeypatch.setattr(paper_pages, "paper_of", lambda _: "jsa")
     for module in (catalogue, paper_pages):
         monkeypatch.setattr(module, "FIGURES", {"made-fig1": done.figure})
@@ -61,6 +61,24 @@ def test_verdicts_are_judged_when_the_page_is_made(
     wrong = figure(Claim("a is above b", "a > b", more(YIELD, "a", ("b",), [1.0])))
     monkeypatch.setattr(paper_pages, "FIGURES", {"made-fig1": wrong})
     assert "**not reproduced**" in generated_parts(tmp_path)["jsa"]
+
+
+def test_pictures_are_drawn_from_the_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = made()
+    out = tmp_path / "out" / "made-fig1"
+    out.mkdir(parents=True)
+    (out / "results.json").write_text(json.dumps(to_json(done, [], WHERE)))
+    monkeypatch.setattr(paper_pages, "FIGURES", {"made-fig1": done.figure})
+    take_in(tmp_path / "out", tmp_path)
+    paper_pages.draw_pictures(tmp_path)
+    drawn = tmp_path / "data" / "made-fig1.svg"
+    first = drawn.read_text()
+    assert done.figure.title in first
+    assert not re.search(r"[ \t]$", first, re.MULTILINE)
+    paper_pages.draw_pictures(tmp_path)
+    assert drawn.read_text() == first
 
 
 def test_a_page_without_its_marks_is_refused() -> None:

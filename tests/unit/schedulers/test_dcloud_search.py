@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jobs.request import JobRequest
 from jobs.workload.distributions import NormalDistribution
-from jobs.workload.tenants import DayAndNight, interpretation_g
+from jobs.workload.tenants import day_and_night, interpretation
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
@@ -122,7 +122,8 @@ def test_small_data_centres(
 def test_a_busy_day_in_a_middling_data_centre() -> None:
     dc = tree([4, 5, 5], [6 * 10**9, 25 * 10**8, 10**9], 4)
     tenants = replace(
-        interpretation_g(n=16, p_s=1800.0, r=6.0), bandwidth=NormalDistribution(250e6, 90e6, 1e6)
+        interpretation(vms=16, duration=1800.0, deadline_ratio=6.0),
+        bandwidth=NormalDistribution(250e6, 90e6, 1e6),
     )
-    jobs = tenants.requests(DayAndNight(60.0, span_s=3 * 3600.0), 5)
+    jobs = tenants.requests(day_and_night(5, 60.0, span_s=3 * 3600.0), 5)
     assert run(dc, list(jobs)) > 80

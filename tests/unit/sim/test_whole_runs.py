@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from jobs.workload.distributions import NormalDistribution
-from jobs.workload.tenants import INTERPRETATIONS, DayAndNight
+from jobs.workload.tenants import INTERPRETATIONS, day_and_night, interpretation
 from testbed import events
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
@@ -182,9 +182,10 @@ def decided(experiment: Experiment) -> list[tuple[tuple[object, ...], list[float
 def test_where_deadlines_leave_no_room_dcloud_decides_as_vc(by: str, reading: str) -> None:
     dc = tree([3, 4, 5], [6 * 10**9, 3 * 10**9, 10**9], 4)
     tenants = replace(
-        INTERPRETATIONS[reading](n=12, p_s=1800.0), ratio=NormalDistribution(1.0, 0.0, 1.0)
+        interpretation(reading, vms=12, duration=1800.0),
+        deadline_ratio=NormalDistribution(1.0, 0.0, 1.0),
     )
-    jobs = tenants.requests(DayAndNight(30.0, span_s=4 * 3600.0), 11)
+    jobs = tenants.requests(day_and_night(11, 30.0, span_s=4 * 3600.0), 11)
     runs: dict[str, list[events.Event]] = {"vc": [], "dcloud": []}
     for name, log in runs.items():
         policy = build_policy(name, embedder(by), {})

@@ -96,3 +96,12 @@ def test_the_schema_takes_both_forms(hours: object, per_hour: object, valid: boo
     workload = {"kind": "poisson", "hours": hours, "per_hour": per_hour}
     topology = {"kind": "flat", "nodes": 2}
     assert VALIDATOR.is_valid({"topology": topology, "workload": workload}) is valid
+
+
+def test_a_mean_far_below_the_floor_is_reported_with_the_deviation_that_goes_with_it() -> None:
+    message = (
+        "workload.duration: a mean of 1 with deviation 2 hardly ever reaches 60:"
+        " draws below that are drawn again"
+    )
+    assert errors("kind: batch, jobs: 4, duration: {mean: 1 s}") == [message]
+    assert parse("kind: batch, jobs: 4, reading: literal-clamped, duration: {mean: 1 s}").jobs

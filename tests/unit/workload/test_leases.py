@@ -10,18 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.workload.distributions import stratified
-from jobs.workload.leases import SIZES, LeaseMix, requests_of
-from jobs.workload.lwf import LeaseRecord
+from jobs.workload.lwf import LeaseRecord, requests_of
 from jobs.workload.swim import read_swim
 from testbed.spec.document import SpecErrors
 from testbed.spec.experiment_file import parse_experiment
+from testbed.spec.generated_sections import SIZES, SyntheticLeases
 from tests.unit.workload.traces import trace
 
 SITE = "topology: {kind: flat, nodes: 10, slots_per_server: 6}\n"
 
 
+def drawn(count: int, **keys: str) -> tuple[LeaseRecord, ...]:
+    section = {"kind": "leases", "jobs": count, "load": 0.8, **keys}
+    return SyntheticLeases.model_validate(section).draw(1, 300)
+
+
 def test_shares_sizes_and_load_are_those_wanted() -> None:
-    leases = LeaseMix(count=6000).draw(1, 300, 0.8)
+    leases = drawn(6000)
     kinds = Counter(lease.kind for lease in leases)
     assert kinds["AR"] / 6000 == pytest.approx(0.2, abs=0.02)
     assert kinds["IM"] / 6000 == pytest.approx(0.4, abs=0.02)
@@ -29,7 +34,7 @@ def test_shares_sizes_and_load_are_those_wanted() -> None:
     work = sum(lease.cores * lease.duration_s for lease in leases)
     assert work / (300 * leases[-1].arrival_s) == pytest.approx(0.8)
     assert [lease.arrival_s for lease in leases] == sorted(lease.arrival_s for lease in leases)
-    assert leases == LeaseMix(count=6000).draw(1, 300, 0.8)
+    assert leases == drawn(6000)
     for lease in leases:
         assert lease.duration_s >= 60
         assert (lease.start_s is None) == (lease.kind == "BE")
@@ -37,8 +42,8 @@ def test_shares_sizes_and_load_are_those_wanted() -> None:
 
 
 def test_no_lease_lasts_less_than_the_shortest() -> None:
-    usual = [lease.duration_s for lease in LeaseMix(count=500).draw(1, 300, 0.8)]
-    longer = [lease.duration_s for lease in LeaseMix(count=500, shortest_s=900.0).draw(1, 300, 0.8)]
+    usual = [lease.duration_s for lease in drawn(500)]
+    longer = [lease.duration_s for lease in drawn(500, shortest="15 min")]
     assert min(usual) < 900.0
     assert longer == [max(900.0, duration_s) for duration_s in usual]
 

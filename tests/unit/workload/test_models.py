@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from jobs.workload.feitelson import FeitelsonStyle
-from jobs.workload.jann import HyperErlang, JannStyle
-from jobs.workload.parallel_jobs import ParallelJobs, WorkloadModel
+from jobs.workload.parallel_jobs import ParallelJobs
+from testbed.spec.workload_models import (
+    FeitelsonWorkload,
+    HyperErlang,
+    JannWorkload,
+    ModelWorkload,
+)
 
-MODELS: list[WorkloadModel] = [FeitelsonStyle(jobs=3000), JannStyle(jobs=3000)]
+feitelson = partial(FeitelsonWorkload, kind="feitelson")
+jann = partial(JannWorkload, kind="jann")
+MODELS: list[ModelWorkload] = [
+    feitelson(jobs=3000),
+    jann(jobs=3000),
+]
 
 
 def columns(jobs: ParallelJobs) -> list[list[float]]:
@@ -20,14 +31,14 @@ def columns(jobs: ParallelJobs) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
-def test_a_seed_settles_the_jobs_and_another_one_changes_them(model: WorkloadModel) -> None:
+def test_a_seed_settles_the_jobs_and_another_one_changes_them(model: ModelWorkload) -> None:
     one = model.draw(1, 320, 0.7)
     assert columns(one) == columns(model.draw(1, 320, 0.7))
     assert columns(one) != columns(model.draw(2, 320, 0.7))
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
-def test_jobs_are_in_order_numbered_and_within_the_sizes(model: WorkloadModel) -> None:
+def test_jobs_are_in_order_numbered_and_within_the_sizes(model: ModelWorkload) -> None:
     jobs = model.draw(3, 320, 0.7)
     assert len(jobs) == 3000
     assert jobs.number.tolist() == list(range(1, 3001))
@@ -42,13 +53,13 @@ def test_jobs_are_in_order_numbered_and_within_the_sizes(model: WorkloadModel) -
     ("model", "tolerances"),
     [
         # Mean over ten seeds; a tolerance is four times the scatter of such means.
-        (FeitelsonStyle(jobs=4000), (0.10, 0.10, 0.08, 0.02, 0.03)),
-        (JannStyle(jobs=4000), (0.04, 0.02, 0.01, 0.05, 0.10)),
+        (feitelson(jobs=4000), (0.10, 0.10, 0.08, 0.02, 0.03)),
+        (jann(jobs=4000), (0.04, 0.02, 0.01, 0.05, 0.10)),
     ],
     ids=["feitelson", "jann"],
 )
 def test_jobs_have_the_metrics_that_the_distributions_were_set_to(
-    model: WorkloadModel, tolerances: tuple[float, ...]
+    model: ModelWorkload, tolerances: tuple[float, ...]
 ) -> None:
     drawn = [model.calibration(model.draw(seed, 320, 0.7)) for seed in range(10)]
     for k, tolerance in enumerate(tolerances):
@@ -57,26 +68,30 @@ def test_jobs_have_the_metrics_that_the_distributions_were_set_to(
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
-def test_arrivals_are_drawn_near_the_load(model: WorkloadModel) -> None:
+def test_arrivals_are_drawn_near_the_load(model: ModelWorkload) -> None:
     loads = [model.draw(seed, 320, 0.7).load(320) for seed in range(10)]
     assert np.mean(loads) == pytest.approx(0.7, rel=0.15)
 
 
 def test_the_defaults_are_the_facts_that_the_paper_tells() -> None:
-    jann, feitelson = JannStyle(), FeitelsonStyle()
-    small = sum(jann.shares[k] * jann._below(k) for k in range(len(jann.classes)))
-    assert jann.shares.sum() == pytest.approx(1.0)
-    assert jann.shares[0] == 0.40
+    jobs_of_jann, jobs_of_feitelson = jann(), feitelson()
+    small = sum(
+        jobs_of_jann.shares[k] * jobs_of_jann._below(k) for k in range(len(jobs_of_jann.classes))
+    )
+    assert jobs_of_jann.shares.sum() == pytest.approx(1.0)
+    assert jobs_of_jann.shares[0] == 0.40
     assert small == pytest.approx(0.86)
-    assert jann.shares @ jann.run_means_s == pytest.approx(11_250)
-    assert feitelson.mean_run_s == 2500
-    assert float(feitelson.size_shares[:19].sum()) < 0.86
-    assert [high for _, high in jann.classes] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
-    assert [low for low, _ in jann.classes] == [1, 2, 3, 5, 9, 17, 33, 65, 129]
+    assert jobs_of_jann.shares @ jobs_of_jann.run_means_s == pytest.approx(11_250)
+    assert jobs_of_feitelson.mean_run_time == 2500
+    assert float(jobs_of_feitelson.size_shares[:19].sum()) < 0.86
+    assert [high for _, high in jobs_of_jann.classes] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    assert [low for low, _ in jobs_of_jann.classes] == [1, 2, 3, 5, 9, 17, 33, 65, 129]
 
 
 def test_repeated_runs_follow_each_other_at_the_distance_of_their_running_time() -> None:
-    model = FeitelsonStyle(jobs=500, repeat_exponent=0.0, most_repeats=3, largest=1)
+    model = FeitelsonWorkload(
+        kind="feitelson", jobs=500, repeat_exponent=0.0, most_repeats=3, largest=1
+    )
     submit_s, sizes, run_s = model._runs(5, 1000.0, 50_000.0)
     groups = np.flatnonzero(np.diff(run_s, prepend=-1.0) != 0)
     lengths = np.diff(np.append(groups, len(run_s)))
@@ -115,13 +130,15 @@ def test_hyper_erlang_draws_have_those_moments_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"serial": 0.9}, {"serial": 0.0}, {"largest": 16}, {"run_cv2": 0.2}, {"order": 0}]
+    "wrong", [{"serial": 0.9}, {"serial": 0.0}, {"largest": 16}, {"run_cv2": 0.2}]
 )
 def test_parameters_that_fit_no_distribution_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"below_20|hyper-Erlang"):
-        JannStyle(**wrong)  # type: ignore[arg-type]
+        jann(**wrong).draw(1, 320, 0.7)  # type: ignore[arg-type]
 
 
 def test_shares_that_leave_no_room_are_refused() -> None:
     with pytest.raises(ValueError, match="leave no room"):
-        _ = JannStyle(serial=0.85, below_20=0.86, power_of_two=0.0, decay=0.01).shares
+        _ = JannWorkload(
+            kind="jann", serial=0.85, below_20=0.86, power_of_two=0.0, decay=0.01
+        ).shares

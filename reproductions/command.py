@@ -20,11 +20,11 @@ from reproductions.catalogue import FIGURES, LIVE_FIGURES, figures, live_figures
 from reproductions.claim_checks import JudgedClaim
 from reproductions.figure_runs import Request, reproduce_figure, reproduce_live, write, write_live
 from reproductions.figure_tables import points_rows
+from reproductions.live_backends import Machine
 from reproductions.live_figure import LiveFigure
 from reproductions.published_figure import Figure, Reproduced
 from reproductions.result_cache import Progress, Report
 from testbed.cli import console
-from testbed.cli.live_backends import Machine
 from testbed.cli.options import Json
 from testbed.cli.run_progress import clock
 from testbed.errors import BadInput, TestbedError
