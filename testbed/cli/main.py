@@ -43,7 +43,7 @@ VERBS = {
     "data": "Say which published traces are here, and where the others come from.",
     "schema": "Print the JSON Schema of experiment files.",
 }
-MODULES = {"reproduce": "reproductions.command"}
+MODULES = {"reproduce": "reproductions.reproduce"}
 """Where a verb's function is, if not in ``testbed.cli.VERB``."""
 
 
