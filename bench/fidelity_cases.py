@@ -31,10 +31,11 @@ import psutil
 
 from bench.samples import Result
 from testbed import events
+from testbed.backends.emu import emulated_network
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
 from testbed.backends.emu.emulation import LiveOptions
-from testbed.plan import limits
-from testbed.plan.limits import HtbClass
+from testbed.plan.batch_lines import HtbClass, IpItem, Section, TcItem
+from testbed.plan.limits import LINK_MINOR, tenant_limits
 from testbed.plan.network_plan import NetworkPlan, TenantPlan
 from testbed.results.folder import RunFolder, Sink
 from testbed.runs.live_run import LiveRun, run_live
@@ -174,7 +175,7 @@ def _starved_switch() -> Iterator[None]:
 def _put_back(pid: int, before: str, group: RunCgroup) -> None:
     for line in before.splitlines():
         _, names, place = line.split(":", 2)
-        for controller, root in group.layout.mounts:
+        for controller, root in group.layout.mounts.items():
             wanted = names == "" if group.layout.version == 2 else controller in names.split(",")
             if wanted:
                 (root / place.lstrip("/") / "cgroup.procs").write_text(str(pid), encoding="ascii")
@@ -185,25 +186,20 @@ def _wrong_limits(links: float = 1.0, caps: float = 1.0) -> Iterator[None]:
     """The first tenant's classes on links, or its VMs' caps, get so many times their rate: its plan
     says otherwise.
     """
-    real_class, real_caps = limits._tenant_class, limits._vm_caps_bps  # noqa: SLF001 - no door here
 
-    def wrong_class(
-        network: NetworkPlan, tenant: TenantPlan, directed: int, rate_bps: int, mode: limits.Mode
-    ) -> HtbClass:
-        made = real_class(network, tenant, directed, rate_bps, mode)
+    def wrong(network: NetworkPlan, tenant: TenantPlan) -> tuple[Section, ...]:
         if tenant.tenant_id != 1:
-            return made
-        wrong_bps = int(rate_bps * links)
-        return replace(made, rate_bps=wrong_bps, ceil_bps=wrong_bps)
+            return tenant_limits(network, tenant)
+        return tuple(
+            Section(section.netns, tuple(replace(x, item=of(x.item)) for x in section.lines))
+            for section in tenant_limits(network, tenant)
+        )
 
-    def wrong_caps(network: NetworkPlan, tenant: TenantPlan, mode: limits.Mode) -> dict[int, int]:
-        made = real_caps(network, tenant, mode)
-        if tenant.tenant_id != 1:
-            return made
-        return {server: int(bps * caps) for server, bps in made.items()}
+    def of(item: TcItem | IpItem) -> TcItem | IpItem:
+        if not isinstance(item, HtbClass):
+            return item
+        wrong_bps = int(item.rate_bps * (links if item.parent_minor == LINK_MINOR else caps))
+        return replace(item, rate_bps=wrong_bps, ceil_bps=wrong_bps)
 
-    with (
-        mock.patch.object(limits, "_tenant_class", wrong_class),
-        mock.patch.object(limits, "_vm_caps_bps", wrong_caps),
-    ):
+    with mock.patch.object(emulated_network, "tenant_limits", wrong):
         yield

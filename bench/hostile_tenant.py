@@ -107,7 +107,7 @@ def _kept(emulation: Emulation, victim: TenantPlan, repeats: int) -> list[float]
 def _sent_bytes(emulation: Emulation, tenant: TenantPlan) -> int:
     """Bytes through the tenant's class on the shared link, the first server's uplink."""
     shared = up(int(emulation.datacentre.trees[0].uplink[0]))
-    return emulation.network.class_counters()[tenant.tenant_id, shared].sent_bytes
+    return emulation.network.host_counters()[0][tenant.tenant_id, shared].sent_bytes
 
 
 def _row(name: str, kept: list[float]) -> Result:

@@ -19,7 +19,7 @@ from bench.samples import Result
 from controller.process import start_controller
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.cleanup import clean_leftovers, remove_run
-from testbed.backends.emu.cleanup_journal import Cgroup, CleanupJournal, MachineLock
+from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, machine_lock
 from testbed.backends.emu.emulated_network import Network
 from testbed.backends.emu.open_vswitch import switch_pid
 from testbed.plan.network_plan import NetworkPlan, controller_switches, network_plan
@@ -63,12 +63,12 @@ def _measure(plan: NetworkPlan, repeats: int) -> tuple[list[float], list[float],
     """
     up_s, down_s, memory = [], [], 0
     with ExitStack() as stack:
-        stack.enter_context(MachineLock.take("benchmark network-up"))
+        stack.enter_context(machine_lock("benchmark network-up"))
         clean_leftovers()
         journal = CleanupJournal.create("benchmark network-up")
         stack.callback(remove_run, journal)
         cgroup = RunCgroup(probe_layout(), journal.tag.run)
-        journal.add([Cgroup(str(path)) for path in cgroup.paths])
+        journal.add([Entry("cgroup", str(path)) for path in cgroup.paths])
         cgroup.create()
         stack.callback(cgroup.leave)
         cgroup.enter()

@@ -1,19 +1,24 @@
-"""VMs as hosts (address, permanent neighbours, frame size), and whole plans as text. Pure.
-
-The text of a value is the exact line of an ``ip -batch`` file for the VM's namespace. The /22 of
-the address brings the route to every VM of the tenant and to nobody else.
-"""
+"""VMs as hosts (address, permanent neighbours, frame size), and whole plans as text. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Interface
-from typing import Literal
+from collections.abc import Mapping
+from ipaddress import IPv4Interface
 
 from controller.flow_rules import Flow, base_flows, tenant_flows
 from jobs.wire import SEGMENT_BYTES
-from testbed.plan.limits import BURST_S, bytes_in, limits_text, network_limits, tenant_limits
+from testbed.plan.batch_lines import (
+    BURST_S,
+    Address,
+    BatchLine,
+    LargestPacket,
+    Neighbour,
+    PrefixRoute,
+    Section,
+    batch_text,
+    bytes_in,
+)
+from testbed.plan.limits import network_limits, tenant_limits
 from testbed.plan.network_plan import (
     NetworkPlan,
     TenantPlan,
@@ -21,7 +26,6 @@ from testbed.plan.network_plan import (
     controller_tenant,
 )
 
-VM_DEVICE = "eth0"
 MAX_GSO_BYTES = 65_536
 LOW_RATE_GSO_BYTES = 16_384
 MIN_GSO_BYTES = 8_754
@@ -50,75 +54,32 @@ def initial_window_segments(rate_bps: int, *, reserved: bool) -> int:
     return max(INITIAL_WINDOW_SEGMENTS, on_its_way)
 
 
-@dataclass(frozen=True)
-class Neighbour:
-    """A permanent neighbour entry: no ARP ever leaves a VM."""
-
-    ip: IPv4Address
-    mac: str
-
-    def text(self, verb: Literal["add", "delete"]) -> str:
-        if verb == "delete":
-            return f"neighbour delete {self.ip} dev {VM_DEVICE}"
-        return f"neighbour add {self.ip} lladdr {self.mac} dev {VM_DEVICE} nud permanent"
-
-
-@dataclass(frozen=True)
-class VmHost:
-    """Configuration of one VM's namespace.
+def tenant_hosts(tenant: TenantPlan) -> tuple[Section, ...]:
+    """Configuration of the tenant's VMs in order, each knowing all the others.
 
     A VM's cap is known from the first moment, so there is nothing to find out slowly: with the
     kernel's initial window of ten segments the cap idles for the first round trips, 0.5 % of a
-    transfer of 4 s. The route to the tenant's other VMs carries a larger one.
+    transfer of 4 s. The route to the tenant's other VMs carries a larger one. It is in a section
+    of its own: where the address is refused, another's route stays.
     """
-
-    netns: str
-    address: IPv4Interface
-    neighbours: tuple[Neighbour, ...]
-    gso_bytes: int
-    window_segments: int = INITIAL_WINDOW_SEGMENTS
-
-    def lines(self) -> tuple[str, ...]:
-        address = self.address
-        route = (
-            f"route replace {address.network} dev {VM_DEVICE} proto kernel scope link"
-            f" src {address.ip} initcwnd {self.window_segments}"
-        )
-        return (
-            f"link set dev {VM_DEVICE} gso_max_size {self.gso_bytes}",
-            f"address add {address} dev {VM_DEVICE}",
-            route,
-            *(neighbour.text("add") for neighbour in self.neighbours),
-        )
-
-    def removal_lines(self) -> tuple[str, ...]:
-        removals = (neighbour.text("delete") for neighbour in self.neighbours)
-        return (*removals, f"address delete {self.address} dev {VM_DEVICE}")
-
-
-def tenant_hosts(tenant: TenantPlan) -> tuple[VmHost, ...]:
-    """The tenant's VMs in order, each knowing all the others."""
-    everyone = [Neighbour(vm.ip, vm.slot.mac) for vm in tenant.vms]
+    everyone = [BatchLine("add", Neighbour(vm.ip, vm.slot.mac)) for vm in tenant.vms]
     window = initial_window_segments(tenant.rate_bps, reserved=bool(tenant.link_bps))
-    return tuple(
-        VmHost(
-            vm.slot.netns,
-            IPv4Interface((vm.ip, tenant.prefix.prefixlen)),
-            tuple(everyone[:i] + everyone[i + 1 :]),
-            gso_bytes(tenant.rate_bps),
-            window,
-        )
-        for i, vm in enumerate(tenant.vms)
-    )
+    packet = BatchLine("change", LargestPacket(gso_bytes(tenant.rate_bps)))
+    sections = []
+    for i, vm in enumerate(tenant.vms):
+        address = IPv4Interface((vm.ip, tenant.prefix.prefixlen))
+        route = BatchLine("replace", PrefixRoute(address, window))
+        sections += [
+            Section(vm.slot.netns, (packet, BatchLine("add", Address(address)))),
+            Section(vm.slot.netns, (route, *everyone[:i], *everyone[i + 1 :])),
+        ]
+    return tuple(sections)
 
 
-def hosts_text(hosts: Iterable[VmHost]) -> str:
-    """All VMs as ``ip -batch`` text, each under its namespace's name."""
-    out = []
-    for host in hosts:
-        out.append(f"# netns {host.netns}")
-        out.extend(host.lines())
-    return "".join(f"{line}\n" for line in out)
+def packet_changes(old: TenantPlan, new: TenantPlan) -> tuple[Section, ...]:
+    """The VMs' largest packets at a new rate, for connections made from now on."""
+    was, now = (LargestPacket(gso_bytes(tenant.rate_bps)) for tenant in (old, new))
+    return tuple(Section(vm.slot.netns, (BatchLine("change", now, was),)) for vm in new.vms)
 
 
 # ---------------------------------------------------------------------------------------- text
@@ -130,8 +91,8 @@ def tenant_text(network: NetworkPlan, tenant: TenantPlan) -> str:
     if not tenant.unconnected:
         flows = tenant_flows(controller_tenant(network, tenant))
     return (
-        f"# limits (tc -batch)\n{limits_text(tenant_limits(network, tenant))}"
-        f"# hosts (ip -batch)\n{hosts_text(tenant_hosts(tenant))}"
+        f"# limits (tc -batch)\n{batch_text(tenant_limits(network, tenant))}"
+        f"# hosts (ip -batch)\n{batch_text(tenant_hosts(tenant))}"
         f"# flows (ovs-ofctl add-flow)\n{flows_text(network, flows)}"
     )
 
@@ -140,7 +101,7 @@ def network_text(network: NetworkPlan) -> str:
     """Text of the network before any tenant: link limits and base flows."""
     flows = {switch.dpid: base_flows(switch) for switch in controller_switches(network)}
     return (
-        f"# limits (tc -batch)\n{limits_text(network_limits(network))}"
+        f"# limits (tc -batch)\n{batch_text(network_limits(network))}"
         f"# flows (ovs-ofctl add-flow)\n{flows_text(network, flows)}"
     )
 

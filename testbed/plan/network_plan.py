@@ -85,6 +85,24 @@ class NetworkPlan:
             by_server.setdefault(slot.server, []).append(slot)
         return {server: tuple(slots) for server, slots in by_server.items()}
 
+    @cached_property
+    def ports(self) -> tuple[Port, ...]:
+        """Every port but the bridges' own: VM slots', then links', the lower end first."""
+        ends = (port for link in self.links for port in (link.lower, link.upper))
+        return (*(slot.port for slot in self.slots), *ends)
+
+    @cached_property
+    def ports_of_bridge(self) -> dict[str, list[Port]]:
+        by_bridge: dict[str, list[Port]] = {bridge.name: [] for bridge in self.bridges}
+        for port in self.ports:
+            by_bridge[port.bridge].append(port)
+        return by_bridge
+
+    @cached_property
+    def capacity_of_port(self) -> dict[str, int]:
+        """The capacity that leaves by each end of each link, in bit/s, by the port's name."""
+        return {end.name: k.capacity_bps for k in self.links for end in (k.lower, k.upper)}
+
     def sending_port(self, directed_link: int) -> Port:
         """The port whose egress carries a directed link: where its limit is set."""
         link = self.links[directed_link // 2]

@@ -21,6 +21,7 @@ from jobs.workload.tenants import (
     interpretation,
 )
 from testbed.spec.document import Location
+from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import (
     HOUR_S,
     Bandwidth,
@@ -37,7 +38,6 @@ from testbed.spec.validation import SpecModel, kind_of
 from testbed.spec.workload_section import (
     NO_JOBS,
     LeaseWorkload,
-    LoadContext,
     LoadedWorkload,
     WorkloadSection,
 )

@@ -30,6 +30,7 @@ from testbed.spec.document import (
     read_document,
     read_text,
 )
+from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import (
     Bandwidth,
     Duration,
@@ -39,7 +40,7 @@ from testbed.spec.unit_types import (
     Share,
 )
 from testbed.spec.validation import Section, SpecModel, read_section
-from testbed.spec.workload_section import LoadContext, LoadedWorkload, WorkloadSection
+from testbed.spec.workload_section import LoadedWorkload, WorkloadSection
 from testbed.units import format_bandwidth, format_duration, format_share
 
 MAX_JOBS = 100_000
@@ -239,7 +240,7 @@ def check_entry(here: Location, entry: Section, context: LoadContext) -> None:
     if duration is not None and deadline is not None and deadline < duration:
         shorter = f"{format_duration(deadline)} is shorter than the duration"
         here.report(f"{shorter}, {format_duration(duration)}", "deadline")
-    if vms is not None and context.datacentre is not None and context.topology.slots_known:
+    if vms is not None and context.datacentre is not None and context.slots_known:
         slots = context.datacentre.total_slots
         if vms > slots:
             here.report(f"{vms} VMs, but the data centre has {slots} slots", "vms")
@@ -309,7 +310,7 @@ def _check_rates(here: Location, entry: Section, context: LoadContext) -> None:
             more = f"{format_bandwidth(rate)} is more than the job asks for"
             where.report(f"{more}, {format_bandwidth(asked)}")
     datacentre = context.datacentre
-    if datacentre is None or not context.topology.links_known or datacentre.n_links == 0:
+    if datacentre is None or not context.links_known or datacentre.n_links == 0:
         return
     nic_bps = int(datacentre.nic_bps.max())
     for where, rate in [(here / "bandwidth", asked or 0), *given]:

@@ -28,10 +28,10 @@ from testbed.spec.job_entries import (
     requests,
     suffixes,
 )
+from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import Name, PositiveBandwidth, PositiveDuration, Share
 from testbed.spec.validation import Section
 from testbed.spec.workload_section import (
-    LoadContext,
     LoadedWorkload,
     WorkloadSection,
 )
@@ -189,8 +189,8 @@ def _cannot(request: JobRequest, point_bps: int, reason: str) -> str:
 
 def _refusal(request: JobRequest, point_bps: int, context: LoadContext) -> str | None:
     """The reason why the empty data centre cannot give that bandwidth; None where it can."""
-    centre, known = context.datacentre, context.topology
-    if centre is None or not (known.slots_known and known.links_known):
+    centre = context.datacentre
+    if centre is None or not (context.slots_known and context.links_known):
         return None
     if context.embedder not in embedder_names():
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
@@ -195,21 +195,26 @@ Topology = Annotated[
 
 
 @dataclass(frozen=True)
-class TopologyContext:
-    """The data centre that the rest of a file is checked against, as far as it is known."""
+class LoadContext:
+    """The parts of an experiment that a workload depends on beside its own keys.
 
+    The data centre is known as far as its section could be read.
+    """
+
+    seed: int
+    embedder: str
     datacentre: DataCentre | None = None
     slots_known: bool = False
     links_known: bool = False
     resolved: Mapping[str, Any] = field(default_factory=dict)
 
 
-def topology_context(section: Topology | None, here: Location) -> TopologyContext:
-    """The data centre of a section; what is wrong with its meaning goes to the document."""
+def with_topology(context: LoadContext, section: Topology | None, here: Location) -> LoadContext:
+    """Adds the data centre of a section; what is wrong with its meaning goes to the document."""
     if isinstance(section, RegularTopology):
-        return _regular(section, here)
+        return _regular(context, section, here)
     if section is None:
-        return TopologyContext()
+        return context
     source: Location | None = here
     if isinstance(section, CustomFileTopology):
         source = _other_document(here / "path", section["path"])
@@ -221,22 +226,22 @@ def topology_context(section: Topology | None, here: Location) -> TopologyContex
     if source is not None and source.document is not here.document:
         here.document.problems.extend(source.document.problems)
     if built is None:
-        return TopologyContext()
-    return TopologyContext(
-        built, slots_known=True, links_known=True, resolved={"kind": "custom", **_described(built)}
-    )
+        return context
+    resolved = {"kind": "custom", **_described(built)}
+    return replace(context, datacentre=built, slots_known=True, links_known=True, resolved=resolved)
 
 
-def _regular(section: RegularTopology, here: Location) -> TopologyContext:
+def _regular(context: LoadContext, section: RegularTopology, here: Location) -> LoadContext:
     unreadable = [name for name in type(section).model_fields if not section.is_readable(name)]
     if not section.defaults.keys() >= set(unreadable):
-        return TopologyContext()
+        return context
     whole = section.model_copy(update={name: section.defaults[name] for name in unreadable})
     datacentre = _built(here, whole.build, section.builder_names)
     if datacentre is None:
-        return TopologyContext()
-    return TopologyContext(
-        datacentre,
+        return context
+    return replace(
+        context,
+        datacentre=datacentre,
         slots_known=section.is_readable("slots_per_server"),
         links_known=section.is_readable("links", "oversubscription"),
         resolved={"kind": section.kind, **datacentre.parameters},

@@ -25,6 +25,7 @@ from testbed.schedulers.actions import (
 )
 from testbed.schedulers.policy import View
 from testbed.spec.experiment import Scale
+from tests.support.cgroup_time import cpu_s
 from tests.support.scripted_run import (
     Does,
     ScriptedPolicy,
@@ -212,7 +213,7 @@ def test_a_background_vm_gets_what_the_foreground_leaves_until_they_change_place
 
     def sample(*actions: Action) -> Does:
         def do(_: View) -> list[Action]:
-            used.append((emulation._cgroup.cpu_s(0, 0), emulation._cgroup.cpu_s(0, 1)))
+            used.append((cpu_s(emulation._cgroup, 0, 0), cpu_s(emulation._cgroup, 0, 1)))
             return list(actions)
 
         return do

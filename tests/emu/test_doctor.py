@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.backends.emu.cleanup_journal import STATE_VARIABLE, CleanupJournal, File, MachineLock
+from testbed.backends.emu.cleanup_journal import STATE_VARIABLE, CleanupJournal, Entry, machine_lock
 from testbed.backends.emu.machine_checks import examine, verdict
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +61,7 @@ def test_left_overs_are_named_with_the_hint_and_then_gone(
     state, token = tmp_path / "state", tmp_path / "token"
     monkeypatch.setenv(STATE_VARIABLE, str(state))
     token.write_text("secret")
-    CleanupJournal.create("night run").add([File(str(token))])
+    CleanupJournal.create("night run").add([Entry("file", str(token))])
     (found,) = [check for check in examine() if check.name == "other runs"]
     assert found.grade == "warn"
     assert "night run" in found.found
@@ -78,7 +78,7 @@ def test_left_overs_are_named_with_the_hint_and_then_gone(
 
 def test_a_run_that_is_alive_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path))
-    with MachineLock.take("night run"):
+    with machine_lock("night run"):
         refused = command("clean", state=tmp_path)
         (found,) = [check for check in examine() if check.name == "other runs"]
     assert refused.returncode == 3

@@ -57,7 +57,7 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cleanup
 
 @pytest.fixture
 def network(plan: NetworkPlan, journal: CleanupJournal) -> Iterator[Network]:
-    with Network(plan, journal, CONTROLLER_PORT, vm_sysctls=VM_SYSCTLS) as live:
+    with Network(plan, journal, CONTROLLER_PORT) as live:
         yield live
 
 
@@ -172,8 +172,8 @@ def test_the_switch_left_the_limits_alone(network: Network, plan: NetworkPlan) -
 @pytest.mark.needs("userspace-datapath")
 def test_the_userspace_switch_sends_by_a_large_buffer(network: Network) -> None:
     assert network.conditions is not None
-    assert network.conditions.send_buffer_bytes > 0
-    if network.conditions.offload is False:
+    assert network.conditions.sockets.send_buffer_bytes > 0
+    if network.conditions.sockets.offload is False:
         (slot, *_) = network.plan.slots
         shown = command("ip", "netns", "exec", slot.netns, "ethtool", "-k", "eth0")
         assert "tx-checksumming: off" in shown
@@ -275,16 +275,15 @@ def test_a_tenants_packets_are_carried_and_counted_where_they_go(
     flood(plan)
     tenant = a_tenant(datacentre, plan)
     network.configure_tenant(tenant)
-    before = network.link_counters()
-    assert sorted(before) == list(range(2 * len(plan.links)))
+    ends = [plan.sending_port(directed).name for directed in range(2 * len(plan.links))]
+    before = network.host_counters()[1]
     here, _, there = tenant.vms
     ping = ("ping", "-c", "5", "-i", "0.05", "-s", "1000", "-W", "5", "-q", str(there.ip))
     assert " 0% packet loss" in command("ip", "netns", "exec", here.slot.netns, *ping)
-    after = network.link_counters()
-    sent = {d: after[d].sent_bytes - before[d].sent_bytes for d in after}
+    classes, after = network.host_counters()
+    sent = {name: after[name].sent_bytes - before[name].sent_bytes for name in ends}
     # Five packets of 1042 bytes each way, over every link: the tree has but one path.
     assert all(5 * 1042 <= sent[d] < 5 * 1042 + 2000 for d in sent), sent
-    classes = network.class_counters()
     assert sorted(classes) == sorted((7, directed) for directed, _ in tenant.link_bps)
     assert all(counted.sent_bytes >= 5 * 1042 for counted in classes.values())
     assert not any(counted.drops for counted in classes.values())

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout, release, remove_groups
+from tests.support.cgroup_time import cpu_s
 
 LAYOUT = probe_layout()
 pytestmark = pytest.mark.skipif(LAYOUT.version == 0, reason=LAYOUT.lacking or "has them")
@@ -55,8 +56,8 @@ def test_a_process_in_a_vms_group_is_counted_there(group: RunCgroup) -> None:
     group.add_vm(3, 1)
     process = start_in(files, sys.executable, "-c", BURN)
     try:
-        wait_for(lambda: group.cpu_s(3, 0) > 0.05, "no processor time was counted")
-        assert group.cpu_s(3, 1) == 0.0
+        wait_for(lambda: cpu_s(group, 3, 0) > 0.05, "no processor time was counted")
+        assert cpu_s(group, 3, 1) == 0.0
         for file in files:
             assert str(process.pid) in file.read_text().split()
     finally:
@@ -67,15 +68,15 @@ def test_a_process_in_a_vms_group_is_counted_there(group: RunCgroup) -> None:
 def test_a_frozen_vm_stands_still_until_it_is_thawed(group: RunCgroup) -> None:
     process = start_in(group.add_vm(0, 0), sys.executable, "-c", BURN)
     try:
-        wait_for(lambda: group.cpu_s(0, 0) > 0.05, "it did not run")
+        wait_for(lambda: cpu_s(group, 0, 0) > 0.05, "it did not run")
         group.freeze(0, 0, frozen=True)
         assert group.is_frozen(0, 0)
-        used = group.cpu_s(0, 0)
+        used = cpu_s(group, 0, 0)
         time.sleep(0.2)
-        assert group.cpu_s(0, 0) == pytest.approx(used, abs=0.01)
+        assert cpu_s(group, 0, 0) == pytest.approx(used, abs=0.01)
         group.freeze(0, 0, frozen=False)
         assert not group.is_frozen(0, 0)
-        wait_for(lambda: group.cpu_s(0, 0) > used + 0.05, "it did not resume")
+        wait_for(lambda: cpu_s(group, 0, 0) > used + 0.05, "it did not resume")
     finally:
         process.kill()
         process.wait()
@@ -85,7 +86,7 @@ def test_a_nodes_quota_and_a_vms_weight_reach_the_kernel(group: RunCgroup) -> No
     group.add_vm(1, 0)
     group.set_quota(1, 0.5)
     group.set_weight(1, 0, 10_000)
-    node = next(p for p in group.paths if p.parent.parent == LAYOUT.mount("cpu")) / "node1"
+    node = next(p for p in group.paths if p.parent.parent == LAYOUT.mounts["cpu"]) / "node1"
     if LAYOUT.version == 2:
         assert (node / "cpu.max").read_text().split() == ["5000", "10000"]
         assert (node / "vm0" / "cpu.weight").read_text().strip() == "10000"
@@ -100,7 +101,7 @@ def test_a_nodes_quota_and_a_vms_weight_reach_the_kernel(group: RunCgroup) -> No
 def test_the_smallest_quotas_take_a_longer_period(group: RunCgroup) -> None:
     group.add_vm(1, 0)
     group.set_quota(1, 0.02)
-    node = next(p for p in group.paths if p.parent.parent == LAYOUT.mount("cpu")) / "node1"
+    node = next(p for p in group.paths if p.parent.parent == LAYOUT.mounts["cpu"]) / "node1"
     if LAYOUT.version == 2:
         assert (node / "cpu.max").read_text().split() == ["1000", "50000"]
     else:
@@ -137,12 +138,12 @@ def test_a_vm_in_the_background_gets_what_the_foreground_leaves(group: RunCgroup
         for vm in (1, 0):
             processes.append(start_in(files[vm], sys.executable, "-c", alone))
             wait_for(partial(pinned, processes[-1].pid, one), "it did not come to its burning")
-        ahead, behind = group.cpu_s(1, 0), group.cpu_s(1, 1)
-        wait_for(lambda: group.cpu_s(1, 0) > ahead + 1.0, "the one ahead did not run")
-        assert group.cpu_s(1, 1) - behind < (group.cpu_s(1, 0) - ahead) / 20
+        ahead, behind = cpu_s(group, 1, 0), cpu_s(group, 1, 1)
+        wait_for(lambda: cpu_s(group, 1, 0) > ahead + 1.0, "the one ahead did not run")
+        assert cpu_s(group, 1, 1) - behind < (cpu_s(group, 1, 0) - ahead) / 20
         group.freeze(1, 0, frozen=True)
-        behind = group.cpu_s(1, 1)
-        wait_for(lambda: group.cpu_s(1, 1) > behind + 0.2, "the one behind did not run")
+        behind = cpu_s(group, 1, 1)
+        wait_for(lambda: cpu_s(group, 1, 1) > behind + 0.2, "the one behind did not run")
     finally:
         group.freeze(1, 0, frozen=False)
         end(processes)
@@ -153,7 +154,7 @@ def pinned(pid: int, processor: int) -> bool:
 
 
 def used_s(group: RunCgroup, server: int, n_vms: int) -> float:
-    return sum(group.cpu_s(server, vm) for vm in range(n_vms))
+    return sum(cpu_s(group, server, vm) for vm in range(n_vms))
 
 
 def end(processes: list[subprocess.Popen[bytes]]) -> None:
@@ -176,7 +177,7 @@ def test_a_vms_processes_end_frozen_or_not(group: RunCgroup) -> None:
     process = start_in(files, sys.executable, "-c", BURN)
     wait_for(lambda: joined(process.pid, files), "it did not join")
     group.freeze(0, 0, frozen=True)
-    assert group.end_vm(0, 0) == 1
+    group.end_vm(0, 0)
     assert process.wait(60) == -9
 
 
@@ -204,7 +205,7 @@ def test_removal_kills_even_what_is_frozen_or_forks(group: RunCgroup) -> None:
     wait_for(lambda: len(procs.read_text().split()) == 32, "it did not fork")
     wait_for(lambda: joined(frozen.pid, group.add_vm(0, 0)), "it did not join")
     group.freeze(0, 0, frozen=True)
-    assert remove_groups(group.paths) == 33
+    remove_groups(group.paths)
     assert frozen.wait() == -9
     assert forking.wait() == -9
     assert not any(path.exists() for path in group.paths)
@@ -244,7 +245,7 @@ def test_a_service_is_released_and_survives_the_run(group: RunCgroup) -> None:
     try:
         wait_for(lambda: joined(service.pid, group.add_vm(0, 0)), "it did not join")
         release(service.pid)
-        assert remove_groups(group.paths) == 0
+        remove_groups(group.paths)
         assert service.poll() is None
     finally:
         service.kill()

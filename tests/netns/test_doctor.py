@@ -74,7 +74,7 @@ def test_a_running_testbed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str) -> None:
         raise MachineCannot("another testbed runs on this machine: 'nightly' (process 7)")
 
-    monkeypatch.setattr(machine_checks.MachineLock, "take", refuse)
+    monkeypatch.setattr(machine_checks, "machine_lock", refuse)
     assert "nightly" in machine_checks._leftovers().found
 
 

@@ -15,25 +15,24 @@ from typing import Any
 import pytest
 
 from jobs.linux import inside_network_namespace
-from testbed.backends.emu.namespaces import (
-    NETNS_DIR,
-    VmNamespace,
-    add_hosts,
-    remove_hosts,
-    set_gso,
-)
+from testbed.backends.emu.namespaces import NETNS_DIR, VmNamespace
 from testbed.backends.emu.netlink import RouteSocket
 from testbed.backends.emu.traffic_control import TrafficControl
 from testbed.errors import RunFailed
-from testbed.plan.installation import INITIAL_WINDOW_SEGMENTS, Neighbour, VmHost
-from testbed.plan.limits import (
+from testbed.plan.batch_lines import (
+    Address,
+    BatchLine,
     ByteFifo,
     HtbClass,
     HtbRoot,
+    IpItem,
+    LargestPacket,
+    Neighbour,
     PrefixFilter,
+    PrefixRoute,
     Section,
     TcItem,
-    TcLine,
+    batch_text,
 )
 
 RATES_BPS = (64_000, 1_000_001, 5_000_000, 33_333_333, 100_000_000, 950_000_000, 40_000_000_000)
@@ -136,11 +135,11 @@ def tree(dev: str, rate_bps: int, source: str = "10.0.20.0/22") -> tuple[TcItem,
     )
 
 
-def adding(items: tuple[TcItem, ...]) -> tuple[TcLine, ...]:
-    return tuple(TcLine("add", item) for item in items)
+def adding(items: tuple[TcItem | IpItem, ...]) -> tuple[BatchLine, ...]:
+    return tuple(BatchLine("add", item) for item in items)
 
 
-def by_text(bench: Bench, lines: tuple[TcLine, ...]) -> None:
+def by_text(bench: Bench, lines: tuple[BatchLine, ...]) -> None:
     bench.run("tc", "-batch", "-", text_in="".join(f"{line.text()}\n" for line in lines))
 
 
@@ -164,7 +163,9 @@ def test_changing_by_netlink_is_changing_by_tc(
 ) -> None:
     before = (HtbRoot("eth0", 1), HtbClass("eth0", 0, 1, 10**7, 10**7), ByteFifo("eth0", 1, 5000))
     after = (HtbClass("eth0", 0, 1, rate_bps, rate_bps + 8_000), ByteFifo("eth0", 1, 999_999))
-    changes = tuple(TcLine("change", new, old) for old, new in zip(before[1:], after, strict=True))
+    changes = tuple(
+        BatchLine("change", new, old) for old, new in zip(before[1:], after, strict=True)
+    )
     text, netlink = make_bench("text"), make_bench("nl")
     for bench in (text, netlink):
         by_text(bench, adding(before))
@@ -181,7 +182,7 @@ def test_removing_one_tenant_leaves_the_other(make_bench: Callable[[str], Bench]
     by_text(bench, adding(items))
     by_text(only_other, adding(other))
     doomed = (items[6], items[4])
-    bench.control.remove([Section(None, tuple(TcLine("del", item) for item in doomed))])
+    bench.control.remove([Section(None, tuple(BatchLine("del", item) for item in doomed))])
     handles = [f["options"]["fh"] for f in bench.state()["eth0"][2] if "options" in f]
     # The numbers of filters' tables are the kernel's: the remaining filter keeps its own.
     assert handles == ["801:", "801::800"]
@@ -192,7 +193,7 @@ def test_removing_the_root_removes_everything(make_bench: Callable[[str], Bench]
     bench = make_bench("a")
     empty = bench.state()
     by_text(bench, adding(tree("eth0", 10**8)))
-    root = Section(bench.name, (TcLine("del", HtbRoot("eth0", 0xFFFE)),))
+    root = Section(bench.name, (BatchLine("del", HtbRoot("eth0", 0xFFFE)),))
     bench.control.remove([root])
     assert bench.state() == empty
     bench.control.remove([root])  # gone already: no failure
@@ -221,7 +222,7 @@ def test_a_refused_change_puts_the_old_rates_back(make_bench: Callable[[str], Be
     here, missing = items[4], HtbClass("eth0", 0xFFFF, 99, 10**6, 10**6)
     assert isinstance(here, HtbClass)
     faster = HtbClass("eth0", 0xFFFF, 5, here.rate_bps * 2, 10**8)
-    changes = (TcLine("change", faster, here), TcLine("change", missing, missing))
+    changes = (BatchLine("change", faster, here), BatchLine("change", missing, missing))
     with pytest.raises(RunFailed, match="classid 1:63"):
         bench.control.apply([Section(None, changes)])
     assert bench.state() == before
@@ -316,12 +317,25 @@ def test_what_finds_no_class_is_counted_as_unshaped(make_bench: Callable[[str], 
 # ---------------------------------------------------------------------------------------- hosts
 
 
-def host(netns: str, n_neighbours: int = 3) -> VmHost:
-    neighbours = tuple(
+WINDOW_SEGMENTS = 32
+
+
+def host(netns: str, n_neighbours: int = 3) -> tuple[Section, Section]:
+    address = IPv4Interface("10.0.12.1/22")
+    packet = BatchLine("change", LargestPacket(12_500))
+    route = BatchLine("replace", PrefixRoute(address, WINDOW_SEGMENTS))
+    neighbours = adding(tuple(
         Neighbour(IPv4Address(f"10.0.12.{i + 2}"), f"02:48:4e:00:00:{i + 2:02x}")
         for i in range(n_neighbours)
+    ))  # fmt: skip
+    return (
+        Section(netns, (packet, *adding((Address(address),)))),
+        Section(netns, (route, *neighbours)),
     )
-    return VmHost(netns, IPv4Interface("10.0.12.1/22"), neighbours, 12_500)
+
+
+def host_removal(netns: str) -> list[Section]:
+    return [section.undo() for section in reversed(host(netns))]
 
 
 def host_state(bench: Bench) -> tuple[Any, ...]:
@@ -339,26 +353,24 @@ def host_state(bench: Bench) -> tuple[Any, ...]:
 
 def test_a_host_by_netlink_is_a_host_by_ip(make_bench: Callable[[str], Bench]) -> None:
     text, netlink = make_bench("text"), make_bench("nl")
-    lines = "".join(f"{line}\n" for line in host(text.name).lines())
-    text.run("ip", "-batch", "-", text_in=lines)
-    add_hosts([host(netlink.name)], {netlink.name: netlink.vm})
+    text.run("ip", "-batch", "-", text_in=batch_text(host(text.name)))
+    netlink.control.apply(host(netlink.name))
     infos, gso, neighbours, routes = host_state(netlink)
     assert (infos, gso, neighbours, routes) == host_state(text)
     assert infos == [{"local": "10.0.12.1", "prefixlen": 22, "scope": "global"}]
     assert gso == 12_500
     assert [n["dst"] for n in neighbours] == ["10.0.12.2", "10.0.12.3", "10.0.12.4"]
     assert [r["dst"] for r in routes] == ["10.0.12.0/22"]
-    assert routes[0]["metrics"] == [{"initcwnd": INITIAL_WINDOW_SEGMENTS}]
+    assert routes[0]["metrics"] == [{"initcwnd": WINDOW_SEGMENTS}]
 
 
 def test_a_removed_host_leaves_nothing(make_bench: Callable[[str], Bench]) -> None:
     bench = make_bench("a")
-    vms = {bench.name: bench.vm}
-    add_hosts([host(bench.name)], vms)
-    remove_hosts([host(bench.name)], vms)
+    bench.control.apply(host(bench.name))
+    bench.control.remove(host_removal(bench.name))
     infos, _, neighbours, routes = host_state(bench)
     assert (infos, neighbours, routes) == ([], [], [])
-    remove_hosts([host(bench.name)], vms)  # gone already: no failure
+    bench.control.remove(host_removal(bench.name))  # gone already: no failure
 
 
 def test_an_address_that_was_there_before_is_not_taken_away(
@@ -367,7 +379,7 @@ def test_an_address_that_was_there_before_is_not_taken_away(
     bench = make_bench("a")
     bench.run("ip", "address", "add", "10.0.12.1/22", "dev", "eth0")
     with pytest.raises(RunFailed, match=r"'address add 10\.0\.12\.1/22 dev eth0' in"):
-        add_hosts([host(bench.name)], {bench.name: bench.vm})
+        bench.control.apply(host(bench.name))
     infos, _, neighbours, _ = host_state(bench)
     assert [info["local"] for info in infos] == ["10.0.12.1"]
     assert neighbours == []
@@ -380,8 +392,9 @@ def test_a_refused_neighbour_is_named_and_no_host_is_left(
     taken = "ip neighbour add 10.0.12.3 lladdr 02:00:00:00:00:09 dev eth0 nud permanent"
     second.run(*taken.split())
     vms = {bench.name: bench.vm for bench in (first, second)}
+    control = TrafficControl(first.vm.socket, {}, vms)
     with pytest.raises(RunFailed, match=r"'neighbour add 10\.0\.12\.3 .*' in " + second.name):
-        add_hosts([host(first.name), host(second.name)], vms)
+        control.apply((*host(first.name), *host(second.name)))
     for bench in (first, second):
         infos, _, _, routes = host_state(bench)
         assert (infos, routes) == ([], [])
@@ -390,8 +403,11 @@ def test_a_refused_neighbour_is_named_and_no_host_is_left(
 
 def test_a_new_rate_is_a_new_frame_size(make_bench: Callable[[str], Bench]) -> None:
     bench = make_bench("a")
-    set_gso([host(bench.name)], {bench.name: bench.vm})
+    change = BatchLine("change", LargestPacket(12_500), LargestPacket(65_536))
+    bench.control.apply([Section(bench.name, (change,))])
     assert host_state(bench)[1] == 12_500
+    bench.control.apply([Section(bench.name, (change,)).undo()])
+    assert host_state(bench)[1] == 65_536
 
 
 def test_a_thread_comes_back_from_a_namespace_even_after_an_error(

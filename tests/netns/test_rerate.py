@@ -13,11 +13,18 @@ from ipaddress import IPv4Address, IPv4Interface
 import pytest
 
 from jobs.linux import inside_network_namespace
-from testbed.backends.emu.namespaces import NETNS_DIR, VmNamespace, add_hosts
+from testbed.backends.emu.namespaces import NETNS_DIR, VmNamespace
 from testbed.backends.emu.netlink import RouteSocket
 from testbed.backends.emu.traffic_control import TrafficControl
-from testbed.plan.installation import Neighbour, VmHost
-from testbed.plan.limits import ByteFifo, HtbClass, HtbRoot, Section, TcLine
+from testbed.plan.batch_lines import (
+    Address,
+    BatchLine,
+    ByteFifo,
+    HtbClass,
+    HtbRoot,
+    Neighbour,
+    Section,
+)
 
 RATES_BPS = (40_000_000, 8_000_000, 20_000_000, 2_000_000)
 CHANGES = 16
@@ -62,11 +69,11 @@ def sent_bytes(vm: VmNamespace) -> int:
 def test_a_flood_gets_no_more_than_its_rates_allow(vm: VmNamespace) -> None:
     control = TrafficControl(vm.socket, {}, {vm.name: vm})
     rate_bps = RATES_BPS[-1]
-    items = (HtbRoot("eth0", 1), cap(rate_bps), ByteFifo("eth0", 1, 150_000))
-    control.apply([Section(vm.name, tuple(TcLine("add", item) for item in items))])
     there = Neighbour(IPv4Address("10.0.4.2"), "02:48:4e:00:00:02")
-    address = IPv4Interface("10.0.4.1/22")
-    add_hosts([VmHost(vm.name, address, (there,), 65_536)], {vm.name: vm})
+    address = Address(IPv4Interface("10.0.4.1/22"))
+    limits = (HtbRoot("eth0", 1), cap(rate_bps), ByteFifo("eth0", 1, 150_000))
+    items = (*limits, address, there)
+    control.apply([Section(vm.name, tuple(BatchLine("add", item) for item in items))])
     began = time.monotonic()
     before = sent_bytes(vm)
     allowed = 0.0
@@ -77,7 +84,7 @@ def test_a_flood_gets_no_more_than_its_rates_allow(vm: VmNamespace) -> None:
         for i in range(CHANGES):
             time.sleep(0.03)
             new_bps = RATES_BPS[i % len(RATES_BPS)]
-            change = TcLine("change", cap(new_bps), cap(rate_bps))
+            change = BatchLine("change", cap(new_bps), cap(rate_bps))
             now = time.monotonic()
             control.apply([Section(vm.name, (change,))])
             # Until the change is done either rate may be in force.

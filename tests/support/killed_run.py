@@ -13,10 +13,9 @@ from contextlib import ExitStack
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.cleanup import clean_leftovers, remove_run
 from testbed.backends.emu.cleanup_journal import (
-    Cgroup,
     CleanupJournal,
-    MachineLock,
-    Process,
+    Entry,
+    machine_lock,
     start_ticks,
 )
 from testbed.backends.emu.emulated_network import Network
@@ -37,12 +36,12 @@ def main(prefix: str) -> None:
     placement = Placement(datacentre.trees[0].root, vms_on)
     tenant = tenant_plan(datacentre, plan, placement, slots, 5, "j", 10_000_000)
     with ExitStack() as stack:
-        stack.enter_context(MachineLock.take(f"kill me {prefix}"))
+        stack.enter_context(machine_lock(f"kill me {prefix}"))
         clean_leftovers()
         journal = CleanupJournal.create(f"kill me {prefix}")
         stack.callback(remove_run, journal)
         cgroup = RunCgroup(probe_layout(), journal.tag.run)
-        journal.add([Cgroup(str(path)) for path in cgroup.paths])
+        journal.add([Entry("cgroup", str(path)) for path in cgroup.paths])
         cgroup.create()
         stack.callback(cgroup.leave)
         cgroup.enter()
@@ -56,7 +55,16 @@ def main(prefix: str) -> None:
                     round_stack.callback(child.wait)
                     round_stack.callback(child.kill)
                     if listed:
-                        journal.add([Process("child", child.pid, start_ticks(child.pid) or 0)])
+                        journal.add(
+                            [
+                                Entry(
+                                    "process",
+                                    "child",
+                                    pid=child.pid,
+                                    start_ticks=start_ticks(child.pid) or 0,
+                                )
+                            ]
+                        )
                 network = round_stack.enter_context(Network(plan, journal, CONTROLLER_PORT))
                 network.configure_tenant(tenant)
                 network.remove_tenant(tenant)

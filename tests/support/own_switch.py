@@ -19,12 +19,12 @@ import psutil
 
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
 from testbed.backends.emu.cleanup import remove_run
-from testbed.backends.emu.cleanup_journal import CleanupJournal, Daemon
+from testbed.backends.emu.cleanup_journal import CleanupJournal
 from testbed.backends.emu.emulated_network import Network
 from testbed.backends.emu.open_vswitch import (
-    daemon_state,
     ensure_running,
     rows,
+    running,
     start,
     stop_if_idle,
     switch_pid,
@@ -54,15 +54,15 @@ def dead_switch(network: Network, prefix: str) -> list[str]:
 def main(prefix: str, state: str) -> dict[str, object]:
     for folder in FOLDERS:
         subprocess.run(["mount", "-t", "tmpfs", "own", folder], check=True)
-    found: dict[str, object] = {"before": daemon_state().running}
+    found: dict[str, object] = {"before": running()}
     journal = CleanupJournal.create("own switch", Path(state))
     group = RunCgroup(probe_layout(), journal.tag.run)
     group.create()
     group.enter()
     try:
         ensure_running(journal)
-        found["running"] = daemon_state().running
-        found["listed"] = any(isinstance(entry, Daemon) for entry in journal.entries)
+        found["running"] = running()
+        found["listed"] = any(entry.kind == "daemon" for entry in journal.entries)
         pid = switch_pid() or 0
         found["in_group"] = journal.tag.run in Path(f"/proc/{pid}/cgroup").read_text()
         limits = Path(f"/proc/{pid}/limits").read_text()
@@ -72,22 +72,22 @@ def main(prefix: str, state: str) -> dict[str, object]:
             conditions = network.conditions
             assert conditions is not None
             found["datapath"] = conditions.datapath
-            found["offload"] = conditions.offload
-            found["send_buffer_bytes"] = conditions.send_buffer_bytes
+            found["offload"] = conditions.sockets.offload
+            found["send_buffer_bytes"] = conditions.sockets.send_buffer_bytes
             found["allocator"] = "libjemalloc" in Path(f"/proc/{pid}/maps").read_text()
             found["settings"] = dict(rows("Open_vSwitch", ["other_config"])[0][0][1])
         found["after_a_dead_switch"] = dead_switch(Network(plan, journal, 6699), prefix)
     finally:
         group.leave()
         remove_groups(group.paths)
-        found["survives_group"] = daemon_state().running
+        found["survives_group"] = running()
         vsctl(
             ["add-br", f"{prefix}-x", "--", "set", "Bridge", f"{prefix}-x", "datapath_type=netdev"]
         )
-        found["spared"] = not stop_if_idle() and daemon_state().running
+        found["spared"] = not stop_if_idle() and running()
         vsctl(["del-br", f"{prefix}-x"])
         found["removed"] = [thing.what for thing in remove_run(journal)]
-        found["after"] = daemon_state().running
+        found["after"] = running()
     return found
 
 

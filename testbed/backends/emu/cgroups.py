@@ -11,11 +11,13 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+import psutil
 
 TOP = "hosenet"
 # The CFS period is 100 ms by default. Here it is short: a foreground VM that was throttled for what
@@ -41,58 +43,39 @@ class CgroupLayout:
     """
 
     version: Literal[0, 1, 2]
-    mounts: tuple[tuple[str, Path], ...] = ()
+    mounts: dict[str, Path] = field(default_factory=dict)
     lacking: str = ""
 
     @property
     def roots(self) -> tuple[Path, ...]:
         """Every hierarchy once, in order."""
-        return tuple(dict.fromkeys(path for _, path in self.mounts))
-
-    def mount(self, controller: str) -> Path:
-        """Raises KeyError."""
-        return dict(self.mounts)[controller]
-
-    @property
-    def limits_memory(self) -> bool:
-        return any(name == OPTIONAL for name, _ in self.mounts)
+        return tuple(dict.fromkeys(self.mounts.values()))
 
 
-def read_layout(mountinfo: str, controllers_of: dict[Path, str] | None = None) -> CgroupLayout:
-    """The layout from the text of ``/proc/self/mountinfo``.
-
-    ``controllers_of`` stands in for the ``cgroup.controllers`` files of version 2 in tests.
-    """
+def read_layout(mountinfo: str) -> CgroupLayout:
+    """The layout from the text of ``/proc/self/mountinfo``."""
     first: dict[str, Path] = {}
     unified: Path | None = None
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")
         fstype, _, options = right.split(" ")[:3]
         path = Path(left.split(" ")[4])
-        if fstype == "cgroup2" and unified is None:
-            unified = path
+        if fstype == "cgroup2":
+            unified = unified or path
         elif fstype == "cgroup":
             for name in options.split(","):
-                if name in (*WANTED_V1, OPTIONAL):
-                    first.setdefault(name, path)
-    offered = [] if unified is None else _controllers(unified, controllers_of).split()
-    if unified is not None and "cpu" in offered:
-        names = [*WANTED_V1, *([OPTIONAL] if OPTIONAL in offered else [])]
-        return CgroupLayout(2, tuple((name, unified) for name in names))
+                first.setdefault(name, path)
+    offered: list[str] = []
+    if unified is not None:
+        with suppress(OSError):
+            offered = (unified / "cgroup.controllers").read_text(encoding="ascii").split()
+        if "cpu" in offered:
+            names = [*WANTED_V1, *({OPTIONAL} & set(offered))]
+            return CgroupLayout(2, dict.fromkeys(names, unified))
     missing = [name for name in WANTED_V1 if name not in first]
     if missing:
-        return CgroupLayout(0, (), f"no control group controller {', '.join(missing)} is mounted")
-    names = [*WANTED_V1, *([OPTIONAL] if OPTIONAL in first else [])]
-    return CgroupLayout(1, tuple((name, first[name]) for name in names))
-
-
-def _controllers(path: Path, given: dict[Path, str] | None) -> str:
-    if given is not None:
-        return given.get(path, "")
-    try:
-        return (path / "cgroup.controllers").read_text(encoding="ascii")
-    except OSError:
-        return ""
+        return CgroupLayout(0, {}, f"no control group controller {', '.join(missing)} is mounted")
+    return CgroupLayout(1, {name: first[name] for name in (*WANTED_V1, OPTIONAL) if name in first})
 
 
 def probe_layout() -> CgroupLayout:
@@ -107,6 +90,7 @@ class RunCgroup:
         self.layout = layout
         self.paths = tuple(root / TOP / run_tag for root in layout.roots)
         self._home: dict[Path, Path] = {}
+        self._run = Path(TOP) / run_tag
 
     def create(self) -> None:
         """Make the run's groups in every hierarchy."""
@@ -118,25 +102,19 @@ class RunCgroup:
             self._make(path.parent)
             self._make(path)
             self._make(path / "main", leaf=True)
-        self._raise_weight()
-
-    def _raise_weight(self) -> None:
-        """The greatest weight for the run as a whole: its VMs are all in one group beside every
-        other process of the machine, and would together get what one of those gets.
-        """
+        # The greatest weight for the run as a whole: its VMs are all in one group beside every
+        # other process of the machine, and would together get what one of those gets.
         top = self._path("cpu")
         for group in (top.parent, top):
-            if self.layout.version == 2:
-                _write(group / "cpu.weight", str(MAX_WEIGHT))
-            else:
-                _write(group / "cpu.shares", str(MAX_SHARES))
+            self._set(group, {1: ("cpu.shares", MAX_SHARES), 2: ("cpu.weight", MAX_WEIGHT)})
 
     def enter(self) -> None:
         """Move this process, and so all its children to come, into the run's group."""
-        controller_of = {path: name for name, path in reversed(self.layout.mounts)}
+        controller_of = {path: name for name, path in reversed(self.layout.mounts.items())}
         for root, path in zip(self.layout.roots, self.paths, strict=True):
-            name = "unified" if self.layout.version == 2 else controller_of[root]
-            self._home[root] = _own_group(root, name)
+            # Where the hierarchy hides this process's group, the root.
+            home = root / group_of(Path("/proc/self"), controller_of[root]).lstrip("/")
+            self._home[root] = home if (home / "cgroup.procs").exists() else root
             _write(path / "main" / "cgroup.procs", "0")
 
     def leave(self) -> None:
@@ -151,18 +129,16 @@ class RunCgroup:
 
     def add_vm(self, server: int, vm: int) -> tuple[Path, ...]:
         """Make a VM's groups; returns the ``cgroup.procs`` files its processes write to to join."""
-        files = []
-        for path in self.paths:
-            self._make(path / _node(server))
-            group = path / _node(server) / f"vm{vm}"
+        groups = self._everywhere(server, vm)
+        for group in groups:
+            self._make(group.parent)
             self._make(group, leaf=True)
-            files.append(group / "cgroup.procs")
-        return tuple(files)
+        return tuple(group / "cgroup.procs" for group in groups)
 
     def remove_vm(self, server: int, vm: int) -> None:
         """Remove a VM's groups; its processes have ended."""
-        for path in self.paths:
-            _remove_group(path / _node(server) / f"vm{vm}", time.monotonic() + TIMEOUT_S)
+        for group in self._everywhere(server, vm):
+            _remove_group(group)
 
     def set_quota(self, server: int, cpus: float | None, vm: int | None = None) -> None:
         """Limit the processors of a node, or of one VM on it; None: no limit."""
@@ -171,9 +147,7 @@ class RunCgroup:
         quota = None if cpus is None else max(LEAST_QUOTA_US, round(cpus * period))
         for path in self.paths:
             self._make(path / _node(server))
-        group = self._path("cpu") / _node(server)
-        if vm is not None:
-            group /= f"vm{vm}"
+        group = self._path("cpu", server, vm)
         if self.layout.version == 2:
             _write(group / "cpu.max", f"{'max' if quota is None else quota} {period}")
         else:
@@ -187,37 +161,33 @@ class RunCgroup:
 
         What goes beyond it is ended by the kernel, and its job with it.
         """
-        if not self.layout.limits_memory:
+        if OPTIONAL not in self.layout.mounts:
             return False
-        group = self._path("memory") / _node(server)
+        group = self._path(OPTIONAL, server)
         self._make(group)
-        name = "memory.max" if self.layout.version == 2 else "memory.limit_in_bytes"
-        _write(group / name, str(size_bytes))
+        self._set(group, {1: ("memory.limit_in_bytes", size_bytes), 2: ("memory.max", size_bytes)})
         return True
 
     def set_weight(self, server: int, vm: int, weight: int) -> None:
         """A VM's share of its node, 1 .. 10,000."""
         if not 1 <= weight <= MAX_WEIGHT:
             raise ValueError(f"weight {weight} outside 1 .. {MAX_WEIGHT}")
-        group = self._vm("cpu", server, vm)
-        if self.layout.version == 2:
-            _write(group / "cpu.weight", str(weight))
-        else:
-            _write(group / "cpu.shares", str(SHARES_PER_WEIGHT * weight))
+        shares = SHARES_PER_WEIGHT * weight
+        group = self._path("cpu", server, vm)
+        self._set(group, {1: ("cpu.shares", shares), 2: ("cpu.weight", weight)})
 
-    def end_vm(self, server: int, vm: int, timeout_s: float = TIMEOUT_S) -> int:
-        """Kill every process of a VM, frozen or not; returns how many. Raises TimeoutError."""
-        deadline = time.monotonic() + timeout_s
-        groups = [path / _node(server) / f"vm{vm}" for path in self.paths]
+    def end_vm(self, server: int, vm: int) -> None:
+        """Kill every process of a VM, frozen or not. Raises TimeoutError."""
+        groups = self._everywhere(server, vm)
         for group in groups:
             _thaw(group)
-        way_out = self._path("cpu") / "main" / "cgroup.procs"
-        killed = set[int]().union(*(_empty(group, deadline, way_out) for group in groups))
-        while left := sorted(pid for pid in killed if _lives(pid)):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"processes {', '.join(map(str, left))} do not end")
-            time.sleep(0.002)
-        return len(killed)
+        killed = set[int]().union(*(_empty(group, self._way_out) for group in groups))
+
+        def left() -> str:
+            pids = sorted(pid for pid in killed if lives(pid))
+            return f"processes {', '.join(map(str, pids))} do not end" if pids else ""
+
+        _wait_while(left)
 
     def raise_priority(self, server: int, vm: int) -> None:
         """Let a VM's processes end with the priority of the run itself.
@@ -225,52 +195,48 @@ class RunCgroup:
         Raising the weight is not enough: before Linux 6.6 (EEVDF) a process that had run with a
         low weight keeps a virtual runtime far ahead of the others and waits long after the change.
         """
-        way_out = self._path("cpu") / "main" / "cgroup.procs"
-        for pid in (self._vm("cpu", server, vm) / "cgroup.procs").read_text("ascii").split():
+        for pid in (self._path("cpu", server, vm) / "cgroup.procs").read_text("ascii").split():
             with suppress(OSError):  # it has ended meanwhile
-                _write(way_out, pid)
+                _write(self._way_out, pid)
 
-    def freeze(self, server: int, vm: int, *, frozen: bool, timeout_s: float = TIMEOUT_S) -> None:
+    def freeze(self, server: int, vm: int, *, frozen: bool) -> None:
         """Stop or resume all of a VM's processes; returns when it is so."""
-        group = self._vm("freezer", server, vm)
-        if self.layout.version == 2:
-            _write(group / "cgroup.freeze", "1" if frozen else "0")
-        else:
-            _write(group / "freezer.state", "FROZEN" if frozen else "THAWED")
-        deadline = time.monotonic() + timeout_s
-        while self.is_frozen(server, vm) is not frozen:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{group} did not {'freeze' if frozen else 'thaw'}")
-            time.sleep(0.001)
+        group = self._path("freezer", server, vm)
+        state = "FROZEN" if frozen else "THAWED"
+        self._set(group, {1: ("freezer.state", state), 2: ("cgroup.freeze", int(frozen))})
+        trouble = f"{group} did not {'freeze' if frozen else 'thaw'}"
+        _wait_while(lambda: "" if self.is_frozen(server, vm) is frozen else trouble)
 
     def is_frozen(self, server: int, vm: int) -> bool:
-        group = self._vm("freezer", server, vm)
+        group = self._path("freezer", server, vm)
         if self.layout.version == 2:
             return "frozen 1" in (group / "cgroup.events").read_text(encoding="ascii")
         return (group / "freezer.state").read_text(encoding="ascii").strip() == "FROZEN"
 
-    def cpu_s(self, server: int, vm: int) -> float:
-        """Processor time a VM's processes have used so far, in seconds."""
-        group = self._vm("cpuacct", server, vm)
-        if self.layout.version == 2:
-            for line in (group / "cpu.stat").read_text(encoding="ascii").splitlines():
-                key, _, value = line.partition(" ")
-                if key == "usage_usec":
-                    return int(value) / 1e6
-            raise OSError(errno.ENODATA, f"{group}/cpu.stat names no usage")
-        return int((group / "cpuacct.usage").read_text(encoding="ascii")) / 1e9
+    @property
+    def _way_out(self) -> Path:
+        """Where processes that have been killed go: exiting takes CPU time too."""
+        return self._path("cpu") / "main" / "cgroup.procs"
 
-    def _path(self, controller: str) -> Path:
-        mount = self.layout.mount(controller)
-        return next(p for r, p in zip(self.layout.roots, self.paths, strict=True) if r == mount)
+    def _path(self, controller: str, server: int | None = None, vm: int | None = None) -> Path:
+        """The run's group, a node's or a VM's."""
+        path = self.layout.mounts[controller] / self._run
+        path = path if server is None else path / _node(server)
+        return path if vm is None else path / f"vm{vm}"
 
-    def _vm(self, controller: str, server: int, vm: int) -> Path:
-        return self._path(controller) / _node(server) / f"vm{vm}"
+    def _everywhere(self, server: int, vm: int) -> list[Path]:
+        """A VM's group in every hierarchy."""
+        return [path / _node(server) / f"vm{vm}" for path in self.paths]
 
     def _make(self, path: Path, *, leaf: bool = False) -> None:
         path.mkdir(exist_ok=True)
         if self.layout.version == 2 and not leaf:
             _delegate(path)
+
+    def _set(self, group: Path, controls: dict[int, tuple[str, object]]) -> None:
+        """Write to a group's control file, by the version of the groups: its name, its value."""
+        name, value = controls[self.layout.version]
+        _write(group / name, str(value))
 
 
 def _node(server: int) -> str:
@@ -294,14 +260,16 @@ def _thaw(group: Path) -> None:
         _write(group / "freezer.state", "THAWED")
 
 
-def _own_group(root: Path, controller: str) -> Path:
-    """Where this process is in the hierarchy mounted at ``root``; the root where that is hidden."""
-    for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
-        _, names, place = line.split(":", 2)
-        if names == "" if controller == "unified" else controller in names.split(","):
-            group = root / place.lstrip("/")
-            return group if (group / "cgroup.procs").exists() else root
-    return root
+def group_of(process: Path, controller: str) -> str:
+    """The control group of a process (its folder in /proc) for a controller."""
+    unified = ""
+    for line in (process / "cgroup").read_text(encoding="utf-8").splitlines():
+        _, controllers, place = line.split(":", 2)
+        if controller in controllers.split(","):
+            return place
+        if not controllers:
+            unified = place
+    return unified
 
 
 def _write(path: Path, text: str) -> None:
@@ -325,40 +293,32 @@ def release(pid: int) -> None:
 # ------------------------------------------------------------------------------------- removal
 
 
-def remove_groups(paths: Iterable[Path], timeout_s: float = TIMEOUT_S) -> int:
-    """Kill everything in these groups and remove them; returns how many processes were killed.
+def remove_groups(paths: Iterable[Path]) -> None:
+    """Kill everything in these groups and remove them.
 
     This process must not be in them. The common folder goes when it was the last run's.
     """
-    deadline = time.monotonic() + timeout_s
     roots = list(paths)
     groups = [Path(folder) for path in roots for folder, _, _ in os.walk(path, topdown=False)]
-    for group in groups:
-        _thaw(group)
-    killed: set[int] = set()
-    for group in groups:
-        killed |= _empty(group, deadline)
-    for group in groups:
-        _remove_group(group, deadline)
+    for each in (_thaw, _empty, _remove_group):
+        for group in groups:
+            each(group)
     for path in roots:
         with suppress(OSError):
             path.parent.rmdir()
-    return len(killed)
 
 
-def _empty(group: Path, deadline: float, way_out: Path | None = None) -> set[int]:
-    """Kill a group's processes until there are none. Raises TimeoutError.
+def _empty(group: Path, way_out: Path | None = None) -> set[int]:
+    """Kill a group's processes until there are none; returns those. Raises TimeoutError.
 
-    ``way_out``: the group they are moved to when they have been killed: exiting takes CPU time too.
+    ``way_out``: the group they are moved to when they have been killed.
     """
     killed: set[int] = set()
-    while True:
-        try:
+
+    def left() -> str:
+        members: list[str] = []
+        with suppress(OSError):
             members = (group / "cgroup.procs").read_text(encoding="ascii").split()
-        except OSError:
-            return killed
-        if not members:
-            return killed
         for pid in map(int, members):
             if pid == os.getpid():
                 raise RuntimeError(f"this process is itself in {group}")
@@ -368,29 +328,41 @@ def _empty(group: Path, deadline: float, way_out: Path | None = None) -> set[int
                 if way_out is not None:
                     with suppress(OSError):
                         _write(way_out, str(pid))
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"processes {', '.join(members)} in {group} do not end")
-        time.sleep(0.002)
+        return f"processes {', '.join(members)} in {group} do not end" if members else ""
+
+    _wait_while(left)
+    return killed
 
 
-def _lives(pid: int) -> bool:
+def lives(pid: int) -> bool:
     """True unless the process has ended; a zombie has."""
-    with suppress(OSError):
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        return stat.rpartition(")")[2].split()[0] not in "ZX"
-    return False
+    try:
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return False
 
 
-def _remove_group(group: Path, deadline: float) -> None:
+def _remove_group(group: Path) -> None:
     """Remove an empty group; the kernel may still be busy with the last of its processes."""
-    while True:
+
+    def left() -> str:
         try:
             group.rmdir()
         except FileNotFoundError:
-            return
+            return ""
         except OSError as error:
-            if error.errno != errno.EBUSY or time.monotonic() > deadline:
+            if error.errno != errno.EBUSY:
                 raise
-            time.sleep(0.002)
-        else:
-            return
+            return str(error)
+        return ""
+
+    _wait_while(left)
+
+
+def _wait_while(trouble: Callable[[], str]) -> None:
+    """Poll until there is no trouble any more. Raises TimeoutError with the last one."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while left := trouble():
+        if time.monotonic() > deadline:
+            raise TimeoutError(left)
+        time.sleep(0.002)

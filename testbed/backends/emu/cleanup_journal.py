@@ -15,9 +15,9 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, Literal, get_args
 
 from testbed.errors import MachineCannot, RunFailed
 
@@ -37,79 +37,32 @@ def state_dir() -> Path:
     )
 
 
-@dataclass(frozen=True)
-class Netns:
-    """A named network namespace; ``inode`` tells it from a later one of the same name."""
+Kind = Literal["netns", "veth", "bridge", "cgroup", "process", "file", "sysctl", "daemon"]
 
-    kind: ClassVar[str] = "netns"
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing that a run makes; the fields after ``name`` stand for some kinds only.
+
+    ``netns``: a named network namespace; ``inode`` tells it from a later one of the same name.
+    ``veth``: an end in the host's namespace, in the run's device group. ``bridge``: one whose
+    ``external_ids:hosenet-run`` is the run. ``cgroup``: a folder and all below it. ``process``: by
+    number and start (clock ticks since boot), as numbers are used again. ``file``: one outside the
+    run folder. ``sysctl``: a kernel setting, put back to ``old`` if it still is ``new``.
+    ``daemon``: Open vSwitch, started by the run, stopped when no bridge is left.
+    """
+
+    kind: Kind
     name: str
     inode: int = 0
+    pid: int = 0
+    start_ticks: int = 0
+    old: str = ""
+    new: str = ""
 
-
-@dataclass(frozen=True)
-class Veth:
-    """An end of a veth pair in the host's namespace, in the run's device group."""
-
-    kind: ClassVar[str] = "veth"
-    name: str
-
-
-@dataclass(frozen=True)
-class Bridge:
-    """An Open vSwitch bridge whose ``external_ids:hosenet-run`` is the run."""
-
-    kind: ClassVar[str] = "bridge"
-    name: str
-
-
-@dataclass(frozen=True)
-class Cgroup:
-    """A control group folder and all below it."""
-
-    kind: ClassVar[str] = "cgroup"
-    name: str
-
-
-@dataclass(frozen=True)
-class Process:
-    """A process by its number and its start (clock ticks since boot): numbers are used again."""
-
-    kind: ClassVar[str] = "process"
-    name: str
-    pid: int
-    start_ticks: int
-
-
-@dataclass(frozen=True)
-class File:
-    """A file outside the run folder."""
-
-    kind: ClassVar[str] = "file"
-    name: str
-
-
-@dataclass(frozen=True)
-class Sysctl:
-    """A kernel setting: put back to ``old`` if it still is ``new``."""
-
-    kind: ClassVar[str] = "sysctl"
-    name: str
-    old: str
-    new: str
-
-
-@dataclass(frozen=True)
-class Daemon:
-    """Open vSwitch's daemons, started by the run: stopped when no bridge is left."""
-
-    kind: ClassVar[str] = "daemon"
-    name: str
-
-
-Entry = Netns | Veth | Bridge | Cgroup | Process | File | Sysctl | Daemon
-_KINDS: dict[str, type[Entry]] = {
-    c.kind: c for c in (Netns, Veth, Bridge, Cgroup, Process, File, Sysctl, Daemon)
-}
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.kind, self.name
 
 
 @dataclass(frozen=True)
@@ -150,7 +103,7 @@ class CleanupJournal:
     def __init__(self, path: Path, tag: OwnershipTag, entries: Iterable[Entry] = ()) -> None:
         self.path = path
         self.tag = tag
-        self._entries: dict[tuple[str, str], Entry] = {(e.kind, e.name): e for e in entries}
+        self._entries = {entry.key: entry for entry in entries}
 
     @classmethod
     def create(cls, name: str, state: Path | None = None) -> CleanupJournal:
@@ -181,15 +134,14 @@ class CleanupJournal:
                 record: dict[str, Any] = json.loads(line)
             except json.JSONDecodeError:
                 continue
-            kind = record.pop("kind", None)
-            if kind == "run":
-                tag = OwnershipTag(**record)
-            elif kind == "gone":
+            if record.get("kind") == "run":
+                tag = OwnershipTag(**{k: v for k, v in record.items() if k != "kind"})
+            elif record.get("kind") == "gone":
                 for what, name in record["names"]:
                     entries.pop((what, name), None)
-            elif kind in _KINDS:
-                entry = _KINDS[kind](**record)
-                entries[kind, entry.name] = entry
+            elif record.get("kind") in get_args(Kind):
+                entry = Entry(**record)
+                entries[entry.key] = entry
         if tag is None:
             raise RunFailed(f"{path} is not a cleanup journal: its first line does not name a run")
         return cls(path, tag, entries.values())
@@ -201,8 +153,8 @@ class CleanupJournal:
 
     def add(self, entries: Sequence[Entry]) -> None:
         """Record things that are about to be made; on disk when this returns."""
-        self._append([{"kind": e.kind, **_shown(e)} for e in entries])
-        self._entries.update({(e.kind, e.name): e for e in entries})
+        self._append([{k: v for k, v in vars(entry).items() if v} for entry in entries])
+        self._entries.update({entry.key: entry for entry in entries})
 
     def remove(self, entries: Sequence[Entry]) -> None:
         """Record that things have been removed.
@@ -212,9 +164,9 @@ class CleanupJournal:
         if not entries:
             return
         with suppress(OSError):
-            self._append([{"kind": "gone", "names": [[e.kind, e.name] for e in entries]}])
+            self._append([{"kind": "gone", "names": [entry.key for entry in entries]}])
         for entry in entries:
-            self._entries.pop((entry.kind, entry.name), None)
+            self._entries.pop(entry.key, None)
 
     def delete(self) -> None:
         """Delete the journal itself, when nothing it names is left."""
@@ -238,10 +190,6 @@ class CleanupJournal:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _shown(entry: Entry) -> dict[str, Any]:
-    return {field.name: getattr(entry, field.name) for field in fields(entry)}
 
 
 def _ends_a_line(path: Path) -> bool:
@@ -275,53 +223,37 @@ def journals(state: Path | None = None) -> list[CleanupJournal]:
 GRACE_S = 3.0
 
 
-class MachineLock:
-    """The right to change this machine's network. Close-on-exec: no child keeps it."""
+@contextmanager
+def machine_lock(name: str, state: Path | None = None) -> Iterator[None]:
+    """The right to change this machine's network, for the block. Close-on-exec: no child keeps it.
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    @classmethod
-    def take(cls, name: str, state: Path | None = None) -> MachineLock:
-        """Raises MachineCannot, naming the holder, if another testbed runs here."""
-        path = (state or state_dir()) / "lock"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        deadline = time.monotonic() + GRACE_S
-        while not _locked(descriptor):
-            holder = _holder(path)
-            if holder is not None or time.monotonic() > deadline:
-                os.close(descriptor)
-                raise MachineCannot(
-                    f"another testbed runs on this machine: {holder or 'one without a name'}",
-                    "wait until it is done, or end it with Ctrl-C",
-                )
-            time.sleep(0.01)
-        pid = os.getpid()
-        record = {"name": name, "pid": pid, "start_ticks": start_ticks(pid)}
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(record).encode(), 0)
-        return cls(descriptor)
-
-    def give_back(self) -> None:
-        """Let others take it. A second call does nothing."""
-        if self._descriptor >= 0:
-            os.ftruncate(self._descriptor, 0)
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def __enter__(self) -> MachineLock:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.give_back()
+    Raises MachineCannot, naming the holder, if another testbed runs here.
+    """
+    path = (state or state_dir()) / "lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "r+b", buffering=0) as file:
+        _lock(descriptor, path)
+        file.truncate(0)
+        record = {"name": name, "pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
+        file.write(json.dumps(record).encode())
+        try:
+            yield
+        finally:
+            file.truncate(0)
 
 
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def _lock(descriptor: int, path: Path) -> None:
+    deadline = time.monotonic() + GRACE_S
+    while True:
+        with suppress(BlockingIOError):
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        holder = _holder(path)
+        if holder is not None or time.monotonic() > deadline:
+            raise MachineCannot(
+                f"another testbed runs on this machine: {holder or 'one without a name'}",
+                "wait until it is done, or end it with Ctrl-C",
+            )
+        time.sleep(0.01)
 
 
 def _holder(path: Path) -> str | None:
@@ -348,15 +280,11 @@ RCU_EXPEDITED = Path("/sys/kernel/rcu_expedited")
 @contextmanager
 def setting(path: Path, new: str, journal: CleanupJournal) -> Iterator[None]:
     """Write ``new`` for the block and the old value after it. Without the file nothing happens."""
-    try:
-        old = path.read_text(encoding="ascii").strip()
-    except FileNotFoundError:
-        yield
-        return
+    old = path.read_text(encoding="ascii").strip() if path.exists() else new
     if old == new:
         yield
         return
-    entry = Sysctl(str(path), old, new)
+    entry = Entry("sysctl", str(path), old=old, new=new)
     journal.add([entry])
     path.write_text(new, encoding="ascii")
     try:

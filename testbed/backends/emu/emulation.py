@@ -23,13 +23,7 @@ from jobs.live.agent_protocol import Plan, SpawnRequest
 from jobs.live.connections import VM_SYSCTLS
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.cleanup import clean_leftovers, remove_run
-from testbed.backends.emu.cleanup_journal import (
-    Cgroup,
-    CleanupJournal,
-    MachineLock,
-    Process,
-    start_ticks,
-)
+from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, machine_lock, start_ticks
 from testbed.backends.emu.emulated_network import Network
 from testbed.errors import MachineCannot, RunFailed
 from testbed.plan.installation import network_text, tenant_text
@@ -252,11 +246,11 @@ class Emulation:
             },
             "datapath": None if found is None else found.datapath,
             "open_vswitch": None if found is None else found.version,
-            "userspace_tso": None if found is None else found.offload,
-            "send_buffer_bytes": None if found is None else found.send_buffer_bytes,
+            "userspace_tso": None if found is None else found.sockets.offload,
+            "send_buffer_bytes": None if found is None else found.sockets.send_buffer_bytes,
             "congestion_control": "cubic",
             "offloads": {
-                "vm_checksum_and_segmentation": found is None or found.offload is not False
+                "vm_checksum_and_segmentation": found is None or found.sockets.offload is not False
             },
             "vm_sysctls": dict(VM_SYSCTLS),
             "agents_user": self._user.name,
@@ -285,7 +279,7 @@ def emulate(
     """
     plan = network_plan(datacentre, options.prefix, scale.rate, namespaces_per_server)
     with ExitStack() as stack:
-        stack.enter_context(MachineLock.take(name))
+        stack.enter_context(machine_lock(name))
         for thing in clean_leftovers():
             narrate(f"removed what an earlier run left: {thing.what} {thing.name}")
         journal = CleanupJournal.create(name)
@@ -297,7 +291,7 @@ def emulate(
             f"{len(plan.slots)} VM slots"
         )
         controller = _start_controller(stack, journal, options, log_dir)
-        network = Network(plan, journal, controller.openflow_port, vm_sysctls=VM_SYSCTLS)
+        network = Network(plan, journal, controller.openflow_port)
         client = stack.enter_context(controller.client())
         try:
             client.put_network(controller_switches(plan))
@@ -314,7 +308,7 @@ def emulate(
 
 def _enter_cgroup(stack: ExitStack, journal: CleanupJournal) -> RunCgroup:
     cgroup = RunCgroup(probe_layout(), journal.tag.run)
-    journal.add([Cgroup(str(path)) for path in cgroup.paths])
+    journal.add([Entry("cgroup", str(path)) for path in cgroup.paths])
     cgroup.create()
     stack.callback(cgroup.leave)
     cgroup.enter()
@@ -368,4 +362,4 @@ def _start_controller(
 
 
 def _record_process(journal: CleanupJournal, name: str, pid: int) -> None:
-    journal.add([Process(name, pid, start_ticks(pid) or 0)])
+    journal.add([Entry("process", name, pid=pid, start_ticks=start_ticks(pid) or 0)])

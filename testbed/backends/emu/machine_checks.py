@@ -23,12 +23,13 @@ import psutil
 from controller.launch import API_PORT, OPENFLOW_PORT
 from controller.library import PACKAGES, LibraryMissing, choose_library
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
-from testbed.backends.emu.cleanup_journal import MachineLock, journals
+from testbed.backends.emu.cleanup_journal import journals, machine_lock
 from testbed.backends.emu.commands import CommandFailed, run
 from testbed.backends.emu.open_vswitch import (
-    daemon_state,
+    database_pid,
     datapath_type,
     rows,
+    running,
     switch_pid,
     switch_sockets,
 )
@@ -178,9 +179,8 @@ def _namespaces_and_tc() -> Check:
 
 def _switch() -> Iterator[Check]:
     kernel = datapath_type() == "system"
-    state = daemon_state()
-    if not state.running:
-        why = "not running" if not state.database else "its switch does not answer"
+    if not running():
+        why = "not running" if not database_pid() else "its switch does not answer"
         yield Check("Open vSwitch", "fail", why, INSTALL)
         return
     version = str(rows("Open_vSwitch", ["ovs_version"])[0][0])
@@ -296,7 +296,7 @@ def _listener(port: int) -> str:
 
 def _leftovers() -> Check:
     try:
-        with MachineLock.take("testbed doctor"):
+        with machine_lock("testbed doctor"):
             left = [journal.tag.name for journal in journals()]
     except MachineCannot as error:
         return Check("other runs", "warn", error.message)

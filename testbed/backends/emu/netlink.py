@@ -5,7 +5,7 @@ for each takes a second; messages packed once and sent on sockets that stay open
 milliseconds. Tests show that the kernel's state afterwards is the same as after the lines' text.
 
 Layouts: linux/netlink.h, rtnetlink.h, pkt_sched.h, pkt_cls.h. Bytes are in host order except for
-addresses. Every body has its device's index at one place: see :func:`aimed`.
+addresses.
 """
 
 from __future__ import annotations
@@ -16,25 +16,29 @@ import socket
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Interface
+from functools import lru_cache
+from typing import NamedTuple
 
-from testbed.plan.limits import (
+from testbed.plan.batch_lines import (
+    Address,
     ByteFifo,
     HtbClass,
     HtbRoot,
+    IpItem,
+    LargestPacket,
+    LinkUp,
+    Neighbour,
     PrefixFilter,
+    PrefixRoute,
     TcItem,
-    TcLine,
+    Verb,
 )
 
 NLM_F_REQUEST, NLM_F_DUMP = 0x1, 0x300
 NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE = 0x100, 0x200, 0x400
-RTM_NEWLINK = 16
-RTM_NEWADDR, RTM_DELADDR = 20, 21
-RTM_NEWROUTE = 24
-RTM_NEWNEIGH, RTM_DELNEIGH = 28, 29
-RTM_NEWQDISC, RTM_GETQDISC = 36, 38
-RTM_NEWTCLASS, RTM_NEWTFILTER = 40, 44
+# Of a removal the kind is the next number.
+RTM_NEWLINK, RTM_NEWADDR, RTM_NEWROUTE, RTM_NEWNEIGH = 16, 20, 24, 28
+RTM_NEWQDISC, RTM_GETQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER = 36, 38, 40, 44
 TCA_KIND, TCA_OPTIONS = 1, 2
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
 TCA_U32_CLASSID, TCA_U32_SEL, TC_U32_TERMINAL = 1, 5, 1
@@ -58,7 +62,12 @@ _IFADDR = struct.Struct("=BBBBi")
 _NDMSG = struct.Struct("=BxxxiHBB")
 _RTMSG = struct.Struct("=BBBBBBBBI")
 _RATESPEC = struct.Struct("=BBHhHI")
-_INDEX_AT = HEADER.size + 4
+_FLAGS: dict[Verb, int] = {
+    "add": NLM_F_CREATE | NLM_F_EXCL,
+    "replace": NLM_F_CREATE | NLM_F_REPLACE,
+    "change": 0,
+    "del": 0,
+}
 
 
 def _attribute(kind: int, payload: bytes) -> bytes:
@@ -75,44 +84,83 @@ def ticks(rate_bytes: int, size_bytes: int) -> int:
     return int(size_bytes / rate_bytes * 1e6) * TICKS_PER_S // 1_000_000
 
 
-def tc_message(line: TcLine, ifindex: int = 0) -> bytes:
-    """A line of a tc batch as one request; :func:`aimed` may name the device later."""
-    removing = line.verb == "del"
-    kind, handle, parent, info = _place(line.item, removing=removing)
-    flags = NLM_F_CREATE | NLM_F_EXCL if line.verb == "add" else 0
-    body = TCMSG.pack(socket.AF_UNSPEC, ifindex, handle, parent, info)
-    return _message(kind + removing, flags, body if removing else body + _options(line.item))
+@lru_cache(maxsize=4096)
+def packed(verb: Verb, item: TcItem | IpItem, ifindex: int) -> bytes:
+    """A line of a batch as one request. A tenant's VMs get the same lines: packed but once."""
+    removing = verb == "del"
+    if isinstance(item, TcItem):
+        kind, named, settings = _tc(item, ifindex, removing=removing)
+    else:
+        kind, named, settings = _ip(item, ifindex)
+    body = named if removing else named + settings
+    return _message(kind + removing, _FLAGS[verb], body)
 
 
-def _place(item: TcItem, *, removing: bool) -> tuple[int, int, int, int]:
-    """Kind of message (a removal's is the next number), handle, parent, and a filter's priority.
+def _tc(item: TcItem, ifindex: int, *, removing: bool) -> tuple[int, bytes, bytes]:
+    """Kind of message, the name of what it is about, and its settings.
 
     What is removed is named by its parent alone, a class by its handle.
     """
-    match item:
-        case HtbRoot():
-            return RTM_NEWQDISC, 0 if removing else ROOT_HANDLE, TC_H_ROOT, 0
-        case HtbClass():
-            parent = 0 if removing else ROOT_HANDLE | item.parent_minor
-            return RTM_NEWTCLASS, ROOT_HANDLE | item.minor, parent, 0
-        case ByteFifo():
-            return RTM_NEWQDISC, 0, ROOT_HANDLE | item.minor, 0
-        case PrefixFilter():
-            info = item.preference << 16 | socket.htons(ETH_P_IP)
-            return RTM_NEWTFILTER, 0, ROOT_HANDLE, info
 
+    def named(handle: int, parent: int, info: int = 0) -> bytes:
+        return TCMSG.pack(socket.AF_UNSPEC, ifindex, handle, parent, info)
 
-def _options(item: TcItem) -> bytes:
     match item:
         case HtbRoot():
             glob = struct.pack("=IIIII", HTB_VERSION, HTB_RATE2QUANTUM, item.default_minor, 0, 0)
-            return _kind(b"htb") + _attribute(TCA_OPTIONS, _attribute(TCA_HTB_INIT, glob))
+            settings = _options(b"htb", _attribute(TCA_HTB_INIT, glob))
+            return RTM_NEWQDISC, named(0 if removing else ROOT_HANDLE, TC_H_ROOT), settings
         case HtbClass():
-            return _kind(b"htb") + _attribute(TCA_OPTIONS, _htb_class_options(item))
+            parent = 0 if removing else ROOT_HANDLE | item.parent_minor
+            settings = _options(b"htb", _htb_class_options(item))
+            return RTM_NEWTCLASS, named(ROOT_HANDLE | item.minor, parent), settings
         case ByteFifo():
-            return _kind(b"bfifo") + _attribute(TCA_OPTIONS, struct.pack("=I", item.limit_bytes))
+            settings = _options(b"bfifo", struct.pack("=I", item.limit_bytes))
+            return RTM_NEWQDISC, named(0, ROOT_HANDLE | item.minor), settings
         case PrefixFilter():
-            return _kind(b"u32") + _attribute(TCA_OPTIONS, _u32_options(item))
+            info = item.preference << 16 | socket.htons(ETH_P_IP)
+            return RTM_NEWTFILTER, named(0, ROOT_HANDLE, info), _options(b"u32", _u32_options(item))
+
+
+def _ip(item: IpItem, ifindex: int) -> tuple[int, bytes, bytes]:
+    """As :func:`_tc`; an address and a neighbour are named by attributes."""
+    match item:
+        case LinkUp():
+            return RTM_NEWLINK, _IFINFO.pack(0, 0, ifindex, IFF_UP, IFF_UP), b""
+        case LargestPacket():
+            size = _attribute(IFLA_GSO_MAX_SIZE, struct.pack("=I", item.size_bytes))
+            return RTM_NEWLINK, _IFINFO.pack(0, 0, ifindex, 0, 0), size
+        case Address(address=address):
+            body = _IFADDR.pack(socket.AF_INET, address.network.prefixlen, 0, 0, ifindex)
+            ip = address.packed
+            return RTM_NEWADDR, body + _attribute(2, ip) + _attribute(1, ip), b""
+        case PrefixRoute():
+            return RTM_NEWROUTE, _prefix_route(item, ifindex), b""
+        case Neighbour():
+            body = _NDMSG.pack(socket.AF_INET, ifindex, NUD_PERMANENT, 0, 0)
+            mac = bytes.fromhex(item.mac.replace(":", ""))
+            return RTM_NEWNEIGH, body + _attribute(1, item.ip.packed), _attribute(2, mac)
+
+
+def _prefix_route(item: PrefixRoute, ifindex: int) -> bytes:
+    prefix = item.address.network
+    body = _RTMSG.pack(
+        socket.AF_INET, prefix.prefixlen, 0, 0, RT_TABLE_MAIN, RTPROT_KERNEL, RT_SCOPE_LINK,
+        RTN_UNICAST, 0,
+    )  # fmt: skip
+    window = _attribute(RTAX_INITCWND, struct.pack("=I", item.window_segments))
+    for kind, value in (
+        (RTA_DST, prefix.network_address.packed),
+        (RTA_OIF, struct.pack("=i", ifindex)),
+        (RTA_PREFSRC, item.address.packed),
+        (RTA_METRICS, window),
+    ):
+        body += _attribute(kind, value)
+    return body
+
+
+def _options(kind: bytes, options: bytes) -> bytes:
+    return _attribute(TCA_KIND, kind + b"\0") + _attribute(TCA_OPTIONS, options)
 
 
 def _u32_options(item: PrefixFilter) -> bytes:
@@ -122,10 +170,6 @@ def _u32_options(item: PrefixFilter) -> bytes:
     mask, value = item.source.netmask.packed, item.source.network_address.packed
     key = struct.pack("=4s4sii", mask, value, IPV4_SOURCE_OFFSET, 0)
     return target + _attribute(TCA_U32_SEL, selector + key)
-
-
-def _kind(name: bytes) -> bytes:
-    return _attribute(TCA_KIND, name + b"\0")
 
 
 def _htb_class_options(item: HtbClass) -> bytes:
@@ -146,59 +190,6 @@ def _ratespec(rate_bytes: int) -> bytes:
     return _RATESPEC.pack(0, LINKLAYER_ETHERNET, 0, 0, 0, min(rate_bytes, 0xFFFFFFFF))
 
 
-def link_up_message(ifindex: int = 0) -> bytes:
-    """``ip link set DEV up``."""
-    return _message(RTM_NEWLINK, 0, _IFINFO.pack(0, 0, ifindex, IFF_UP, IFF_UP))
-
-
-def gso_message(size_bytes: int, ifindex: int = 0) -> bytes:
-    """``ip link set DEV gso_max_size SIZE``."""
-    size = _attribute(IFLA_GSO_MAX_SIZE, struct.pack("=I", size_bytes))
-    return _message(RTM_NEWLINK, 0, _IFINFO.pack(0, 0, ifindex, 0, 0) + size)
-
-
-def address_message(address: IPv4Interface, *, add: bool, ifindex: int = 0) -> bytes:
-    """``ip address add|delete IP/LEN dev DEV``."""
-    body = _IFADDR.pack(socket.AF_INET, address.network.prefixlen, 0, 0, ifindex)
-    body += _attribute(2, address.packed) + _attribute(1, address.packed)
-    flags = NLM_F_CREATE | NLM_F_EXCL if add else 0
-    return _message(RTM_NEWADDR if add else RTM_DELADDR, flags, body)
-
-
-def prefix_route_message(address: IPv4Interface, initcwnd: int, *, ifindex: int = 0) -> bytes:
-    """``ip route replace PREFIX dev DEV proto kernel scope link src IP initcwnd SEGMENTS``."""
-    prefix = address.network
-    window = _attribute(RTAX_INITCWND, struct.pack("=I", initcwnd))
-    body = _RTMSG.pack(
-        socket.AF_INET, prefix.prefixlen, 0, 0, RT_TABLE_MAIN, RTPROT_KERNEL, RT_SCOPE_LINK,
-        RTN_UNICAST, 0,
-    )  # fmt: skip
-    body += _attribute(RTA_DST, prefix.network_address.packed) + _attribute(
-        RTA_OIF, struct.pack("=i", ifindex)
-    )
-    body += _attribute(RTA_PREFSRC, address.packed) + _attribute(RTA_METRICS, window)
-    return _message(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, body)
-
-
-def neighbour_message(ip: IPv4Address, mac: str, *, add: bool, ifindex: int = 0) -> bytes:
-    """``ip neighbour add IP lladdr MAC dev DEV nud permanent``, or its deletion."""
-    body = _NDMSG.pack(socket.AF_INET, ifindex, NUD_PERMANENT, 0, 0) + _attribute(1, ip.packed)
-    if not add:
-        return _message(RTM_DELNEIGH, 0, body)
-    body += _attribute(2, bytes.fromhex(mac.replace(":", "")))
-    return _message(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_EXCL, body)
-
-
-def dump_message() -> bytes:
-    """Every queueing discipline of the namespace, with what it has counted."""
-    return _message(RTM_GETQDISC, NLM_F_DUMP, TCMSG.pack(0, 0, 0, 0, 0))
-
-
-def aimed(message: bytes, ifindex: int) -> bytes:
-    """The same request for another device: every body here has its index at one place."""
-    return message[:_INDEX_AT] + struct.pack("=i", ifindex) + message[_INDEX_AT + 4 :]
-
-
 # ----------------------------------------------------------------------------------- sockets
 
 
@@ -211,23 +202,21 @@ TCA_STATS_BASIC, TCA_STATS_QUEUE = 1, 3
 _BASIC = struct.Struct("=QI")
 _QUEUE = struct.Struct("=IIIII")
 _FLAGS_AT, _SEQUENCE_AT = 6, 8
-_SEND_BYTES = 32_768
+_AT_ONCE = 200  # requests in one datagram, of 60 to 160 bytes each
 _RECEIVE_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
-class QdiscCounters:
+class Counters(NamedTuple):
     """Counters of one queueing discipline. ``direct_packets`` is HTB's: sent unshaped."""
 
-    ifindex: int
-    handle: int
-    parent: int
-    kind: str
     sent_bytes: int
     drops: int
-    overlimits: int
     backlog_bytes: int
-    direct_packets: int
+    overlimits: int
+    kind: str = ""
+    ifindex: int = 0
+    parent: int = 0
+    direct_packets: int = 0
 
 
 @dataclass(frozen=True)
@@ -260,25 +249,19 @@ class RouteSocket:
         A refused request does not keep those after it from being done.
         """
         refused: list[Refusal] = []
-        data = bytearray()
-        first = 0
-        for position, message in enumerate(messages):
-            data += message
-            if len(data) > _SEND_BYTES or position == len(messages) - 1:
-                refused += self._exchange(data, first)
-                data = bytearray()
-                first = position + 1
+        for first in range(0, len(messages), _AT_ONCE):
+            refused += self._exchange(messages[first : first + _AT_ONCE], first)
         return refused
 
-    def _exchange(self, data: bytearray, first: int) -> list[Refusal]:
+    def _exchange(self, messages: Sequence[bytes], first: int) -> list[Refusal]:
         """One datagram. Only its last request sets NLM_F_ACK: errors are reported without it."""
-        before = self._sequence
-        at = last_at = 0
-        while at < len(data):
-            (size,) = struct.unpack_from("=I", data, at)
+        before, last_at = self._sequence, 0
+        data = bytearray()
+        for message in messages:
             self._sequence += 1
-            struct.pack_into("=I", data, at + _SEQUENCE_AT, self._sequence)
-            last_at, at = at, at + size
+            last_at = len(data)
+            data += message
+            struct.pack_into("=I", data, last_at + _SEQUENCE_AT, self._sequence)
         (flags,) = struct.unpack_from("=H", data, last_at + _FLAGS_AT)
         struct.pack_into("=H", data, last_at + _FLAGS_AT, flags | NLM_F_ACK)
         self._socket.send(data)
@@ -294,13 +277,13 @@ class RouteSocket:
                 if sequence == self._sequence:
                     return refused
 
-    def qdiscs(self) -> list[QdiscCounters]:
+    def qdiscs(self) -> list[Counters]:
         """Counters of every queueing discipline in the namespace, in one dump."""
         self._sequence += 1
-        message = bytearray(dump_message())
-        struct.pack_into("=I", message, 8, self._sequence)
+        message = bytearray(_message(RTM_GETQDISC, NLM_F_DUMP, TCMSG.pack(0, 0, 0, 0, 0)))
+        struct.pack_into("=I", message, _SEQUENCE_AT, self._sequence)
         self._socket.send(message)
-        found: list[QdiscCounters] = []
+        found: list[Counters] = []
         while True:
             for kind, flags, sequence, payload in self._receive():
                 if sequence != self._sequence:
@@ -343,8 +326,8 @@ def _attributes(data: memoryview) -> dict[int, memoryview]:
     return out
 
 
-def _counters(payload: memoryview) -> QdiscCounters:
-    _, ifindex, handle, parent, _ = TCMSG.unpack_from(payload)
+def _counters(payload: memoryview) -> Counters:
+    _, ifindex, _, parent, _ = TCMSG.unpack_from(payload)
     attributes = _attributes(payload[TCMSG.size :])
     kind = bytes(attributes[TCA_KIND]).rstrip(b"\0").decode()
     sent = backlog = drops = overlimits = direct = 0
@@ -355,4 +338,4 @@ def _counters(payload: memoryview) -> QdiscCounters:
     if kind == "htb":
         init = _attributes(attributes[TCA_OPTIONS])[TCA_HTB_INIT]
         direct = struct.unpack_from("=I", init, 16)[0]
-    return QdiscCounters(ifindex, handle, parent, kind, sent, drops, overlimits, backlog, direct)
+    return Counters(sent, drops, backlog, overlimits, kind, ifindex, parent, direct)

@@ -19,7 +19,7 @@ import re
 import resource
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +28,10 @@ from typing import Any, Literal
 import psutil
 
 from testbed.backends.emu.cgroups import release
-from testbed.backends.emu.cleanup_journal import CleanupJournal, Daemon, setting
+from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, setting
 from testbed.backends.emu.commands import run
 from testbed.errors import MachineCannot, RunFailed
-from testbed.plan.network_plan import Bridge, NetworkPlan, Port
+from testbed.plan.network_plan import Bridge, NetworkPlan
 
 Datapath = Literal["netdev", "system"]
 RUN_KEY = "hosenet-run"
@@ -55,16 +55,12 @@ def up_arguments(
     root qdisc, and so the limits that tc has set on the port. Everything carries the run's tag.
     """
     tag = f"external_ids:{RUN_KEY}={run_tag}"
-    ports_of: dict[str, list[Port]] = {bridge.name: [] for bridge in network.bridges}
-    for port in _ports(network):
-        ports_of[port.bridge].append(port)
     # Rows, not add-br and add-port: those look the whole database through every time.
     commands = [["--id=@noop", "create", "QoS", "type=linux-noop", tag]]
     for bridge in network.bridges:
-        local = _port_rows(f"{bridge.node}.local", bridge.name, "type=internal")
-        commands += local
+        commands += _port_rows(f"{bridge.node}.local", bridge.name, "type=internal")
         ids = [f"@p{bridge.node}.local"]
-        for port in ports_of[bridge.name]:
+        for port in network.ports_of_bridge[bridge.name]:
             ids.append(f"@p{bridge.node}.{port.number}")
             request = f"ofport_request={port.number}"
             commands += _port_rows(ids[-1][2:], port.name, request, "qos=@noop", tag)
@@ -100,40 +96,16 @@ def _bridge_rows(
     return [controller, row]
 
 
-def down_arguments(bridges: Iterable[str]) -> list[str]:
-    """One transaction that deletes bridges with all their ports."""
-    return _joined([["--if-exists", "del-br", name] for name in bridges])
-
-
-def qos_arguments(qos_rows: Iterable[str]) -> list[str]:
-    """One transaction that deletes rows of the QoS table, once no port points to them."""
-    return _joined([["--if-exists", "destroy", "QoS", row] for row in qos_rows])
+def deletion_arguments(command: Sequence[str], names: Iterable[str]) -> list[str]:
+    """One transaction that deletes all of ``names``; what is gone already is no failure."""
+    return _joined([["--if-exists", *command, name] for name in names])
 
 
 def _joined(commands: Sequence[Sequence[str]]) -> list[str]:
-    out: list[str] = []
-    for command in commands:
-        out += ["--", *command]
-    return out
-
-
-def _ports(network: NetworkPlan) -> Iterable[Port]:
-    for slot in network.slots:
-        yield slot.port
-    for link in network.links:
-        yield link.lower
-        yield link.upper
+    return [argument for command in commands for argument in ("--", *command)]
 
 
 # ------------------------------------------------------------------------------------- asking
-
-
-@dataclass(frozen=True)
-class Owned:
-    """Rows of the switch's database that bear a run's tag."""
-
-    bridges: tuple[str, ...]
-    qos_rows: tuple[str, ...]
 
 
 def vsctl(arguments: Sequence[str], *, wait: bool = True, timeout_s: int = OVS_TIMEOUT_S) -> str:
@@ -151,12 +123,11 @@ def rows(table: str, columns: Sequence[str], *conditions: str) -> list[list[Any]
     return list(json.loads(out)["data"]) if out.strip() else []
 
 
-def owned_by(run_tag: str) -> Owned:
-    """Bridges and QoS rows of a run."""
+def owned_by(run_tag: str) -> tuple[list[str], list[str]]:
+    """A run's bridges, by name, and its rows of the QoS table, by number."""
     condition = f"external_ids:{RUN_KEY}={run_tag}"
     bridges = [str(row[0]) for row in rows("Bridge", ["name"], condition)]
-    qos = [str(row[0][1]) for row in rows("QoS", ["_uuid"], condition)]
-    return Owned(tuple(sorted(bridges)), tuple(sorted(qos)))
+    return sorted(bridges), sorted(str(row[0][1]) for row in rows("QoS", ["_uuid"], condition))
 
 
 def check_ports(network: NetworkPlan) -> None:
@@ -166,26 +137,20 @@ def check_ports(network: NetworkPlan) -> None:
     started may record its numbers a moment after it has reported success.
     """
     give_up_s = time.monotonic() + NUMBERS_TIMEOUT_S
+    missing = (NO_VALUE, "it is not in the switch's database")
     while True:
-        found = {
-            str(name): (number, error)
-            for name, number, error in rows("Interface", ["name", "ofport", "error"])
-        }
-        wrong = [port for port in _ports(network) if not _as_planned(port, found)]
+        found = {name: rest for name, *rest in rows("Interface", ["name", "ofport", "error"])}
+        wrong = [p for p in network.ports if found.get(p.name, missing)[0] != p.number]
         if not wrong:
             return
         port = wrong[0]
-        number, error = found.get(port.name, (NO_VALUE, "it is not in the switch's database"))
+        number, error = found.get(port.name, missing)
         if isinstance(error, str) or number != NO_VALUE or time.monotonic() > give_up_s:
             reason = error if isinstance(error, str) else f"it has number {number}"
             raise RunFailed(
                 f"port {port.name} of {port.bridge} should be number {port.number}: {reason}"
             )
         time.sleep(0.05)
-
-
-def _as_planned(port: Port, found: Mapping[str, tuple[object, object]]) -> bool:
-    return found.get(port.name, (NO_VALUE, ""))[0] == port.number
 
 
 # -------------------------------------------------------------------------------------- daemons
@@ -214,39 +179,29 @@ PROBE_FRAME = "02484e00000002484e00000188b5" + "00" * 46
 
 
 @dataclass(frozen=True)
-class DaemonState:
-    """Which daemons run: the database, and the switch itself."""
-
-    database: bool
-    switch: bool
-
-    @property
-    def running(self) -> bool:
-        return self.database and self.switch
-
-
-@dataclass(frozen=True)
 class SwitchSockets:
     """Packet sockets of the userspace datapath.
 
-    ``send_buffer_bytes`` is 0 until it has sent a first packet.
-
     ``offload``: frames carry their checksum and segmentation state (userspace TSO in effect);
-    None while it has no port to tell by.
+    None while it has no port to tell by. ``send_buffer_bytes`` is 0 until a first packet is sent.
     """
 
     offload: bool | None
     send_buffer_bytes: int
 
 
-def daemon_state() -> DaemonState:
-    """Which daemons run, by their pid files: a busy daemon is slow to answer, but it is there."""
-    return DaemonState(_pid_of("ovsdb-server") is not None, switch_pid() is not None)
+def database_pid() -> int | None:
+    """The process of the switch's database, by its pid file: it may be slow, but it is there."""
+    return _pid_of("ovsdb-server")
 
 
 def switch_pid() -> int | None:
     """The switch's process, None if it does not run."""
     return _pid_of("ovs-vswitchd")
+
+
+def running() -> bool:
+    return database_pid() is not None and switch_pid() is not None
 
 
 def _pid_of(name: str) -> int | None:
@@ -286,12 +241,12 @@ def ensure_running(journal: CleanupJournal) -> None:
 
     A run stops what it has started (``Daemon`` in its journal); daemons that run are left alone.
     """
-    if daemon_state().running:
+    if running():
         return
     if Path("/run/systemd/system").exists():
         hint = "sudo systemctl start openvswitch-switch"
         raise MachineCannot("Open vSwitch is not running", hint)
-    journal.add([Daemon("openvswitch")])
+    journal.add([Entry("daemon", "openvswitch")])
     start()
 
 
@@ -307,7 +262,7 @@ def start() -> None:
         settings = [f"other_config:{key}={value}" for key, value in SETTINGS.items()]
         vsctl(["set", "Open_vSwitch", ".", *settings], wait=False)
         _detached(_switch_command())
-    if not daemon_state().running:
+    if not running():
         raise MachineCannot("Open vSwitch does not start", f"sudo {OVS_CTL} start")
     for name in ("ovsdb-server", "ovs-vswitchd"):
         _release(name)
@@ -342,7 +297,7 @@ def _release(name: str) -> None:
 
 def stop_if_idle() -> bool:
     """Stop both daemons unless a bridge exists; returns True if they are stopped."""
-    if daemon_state().database and rows("Bridge", ["name"]):
+    if database_pid() and rows("Bridge", ["name"]):
         return False
     if OVS_CTL.exists():
         _detached([str(OVS_CTL), "stop"])
@@ -355,7 +310,7 @@ def ovsdb_for_a_while() -> Iterator[bool]:
 
     After a reboot the database may hold a dead run's bridges while no daemon has been started.
     """
-    if daemon_state().database:
+    if database_pid():
         yield True
     elif not OVS_CTL.exists() or not DATABASE.exists():
         yield False
@@ -393,21 +348,13 @@ def prime_send_socket(bridge: str, port_number: int, journal: CleanupJournal) ->
     sockets = switch_sockets()
     if sockets.send_buffer_bytes:
         return sockets
-    with _at_least(WMEM_DEFAULT, SEND_BUFFER_BYTES, journal):
+    with at_least(WMEM_DEFAULT, SEND_BUFFER_BYTES, journal):
         action = f"in_port=local,packet={PROBE_FRAME},actions=output:{port_number}"
         run(["ovs-ofctl", "--timeout=60", "-O", "OpenFlow13", "packet-out", bridge, action])
         return switch_sockets()
 
 
-def _at_least(path: Path, size_bytes: int, journal: CleanupJournal) -> AbstractContextManager[None]:
+def at_least(path: Path, size_bytes: int, journal: CleanupJournal) -> AbstractContextManager[None]:
+    """A kernel setting of at least this size, for the block."""
     present = int(path.read_text(encoding="ascii"))
     return setting(path, str(max(size_bytes, present)), journal)
-
-
-def larger_receive_buffers(journal: CleanupJournal) -> AbstractContextManager[None]:
-    """While ports are added: each gets a receive socket with the buffer that is the default then.
-
-    The kernel's 208 kB hold a few milliseconds of a fast link; whatever comes while the switch's
-    thread waits for a processor is lost, and only the socket's own counter shows it.
-    """
-    return _at_least(RMEM_DEFAULT, RECEIVE_BUFFER_BYTES, journal)

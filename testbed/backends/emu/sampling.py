@@ -6,14 +6,21 @@ their group wants to, although the kernel counts their time as used.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+import psutil
 
 from jobs.wire import FRAME_BYTES
 from testbed import events
+from testbed.backends.emu.cgroups import group_of
+from testbed.backends.emu.netlink import Counters
 from testbed.backends.emu.open_vswitch import switch_pid
-from testbed.backends.emu.traffic_control import Counters
 from testbed.plan.fidelity import (
     CapLimited,
     ClassSample,
@@ -30,12 +37,6 @@ from testbed.spec.experiment import Scale
 
 if TYPE_CHECKING:
     from testbed.backends.emu.emulation import Emulation
-import os
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-
-import psutil
 
 SAMPLE_EVERY_S = 1.0
 # The most that one VM's counters may take to be read: many times what they do.
@@ -79,7 +80,7 @@ class Watch:
         self._idle: list[float] = []
         self._steal: list[float] = []
         self._late_s: list[float] = []
-        self._drops: dict[str, int] = {}
+        self._drops: Counter[str] = Counter()
 
     def start(self) -> None:
         """Begin sampling: counters from here on count."""
@@ -157,52 +158,53 @@ class Watch:
         cap_limited: Collection[int],
     ) -> None:
         """Rates since the last sample, of limiters that were there then too."""
-        sent: dict[int, float] = {}
-        reserved: dict[int, int] = {}
+        sent: dict[int, float] = defaultdict(float)
+        reserved: dict[int, int] = defaultdict(int)
         seen: set[str] = set()
         for limiter, now in samples.items():
             what, tenant, where = limiter
-            if what == "link":
-                reserved[where] = reserved.get(where, 0) + now.rate_bps
+            if on_link := what == "link":
+                reserved[where] += now.rate_bps
             was = before.get(limiter)
             if was is None:
                 continue
-            drops = now.counters.drops - was.counters.drops
-            interval_s = now.at_s - was.at_s
-            sent_bps = (now.counters.sent_bytes - was.counters.sent_bytes) * 8 / interval_s
-            name = f"tenant {tenant}, VM {where}, {what}"
-            if what == "link":
-                name = f"{self._emulation.datacentre.link_name(where)}, tenant {tenant}"
-                sent[where] = sent.get(where, 0.0) + sent_bps
+            sample = self._class_sample(limiter, was, now)
+            seen.add(sample.name)
+            if on_link:
+                sent[where] += sample.sent_bps
                 # A VM's cap limits its own TCP by drops too; between VMs none should occur.
-                if drops > 0:
-                    self._drops[name] = self._drops.get(name, 0) + drops
-            sample = ClassSample(
-                name,
-                min(was.rate_bps, now.rate_bps),
-                sent_bps,
-                was.counters.backlog_bytes,
-                now.counters.backlog_bytes,
-                most_bps=max(was.rate_bps, now.rate_bps),
-                packet_bps=0.0 if what == "link" else PACKET_BITS / interval_s,
-            )
-            if what == "link":
+                self._drops[sample.name] += max(0, now.counters.drops - was.counters.drops)
                 self._starved.take(sample)
             elif tenant in cap_limited:
                 self._cap_limited.take(sample)
             self._exceeding.take(sample)
-            seen.add(name)
         # A long run keeps nothing of tenants that have gone; a missing sample ends a streak.
         gone, self._seen = self._seen - seen, seen
         for judge in (self._starved, self._cap_limited, self._exceeding):
             judge.forget(gone)
-        if reserved:
-            rate = self._scale.rate
-            links = [
-                [k, sent.get(k, 0.0) / rate, bps / rate] for k, bps in sorted(reserved.items())
-            ]
+        rate = self._scale.rate
+        links = [[k, sent[k] / rate, bps / rate] for k, bps in sorted(reserved.items())]
+        if links:
             length_s = (at_s - before_s) * self._scale.time
             self._sink(events.LinkSample(self._now_s(), length_s, links))
+
+    def _class_sample(
+        self, limiter: Limiter, was: LimiterSample, now: LimiterSample
+    ) -> ClassSample:
+        what, tenant, where = limiter
+        interval_s = now.at_s - was.at_s
+        name = f"tenant {tenant}, VM {where}, {what}"
+        if what == "link":
+            name = f"{self._emulation.datacentre.link_name(where)}, tenant {tenant}"
+        return ClassSample(
+            name,
+            min(was.rate_bps, now.rate_bps),
+            (now.counters.sent_bytes - was.counters.sent_bytes) * 8 / interval_s,
+            was.counters.backlog_bytes,
+            now.counters.backlog_bytes,
+            most_bps=max(was.rate_bps, now.rate_bps),
+            packet_bps=0.0 if what == "link" else PACKET_BITS / interval_s,
+        )
 
     def findings(self) -> list[Finding]:
         """The judgement over everything sampled."""
@@ -222,7 +224,6 @@ class Watch:
 
 PROC = Path("/proc")
 AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -269,12 +270,11 @@ class Waiting:
 
     def sample(self) -> float | None:
         """As a share of the time since the last one; None where the kernel does not tell."""
-        at, now_s = time.monotonic(), waited_s(self._pid)
-        before_s, began = self._waited_s, self._at
-        self._at, self._waited_s = at, now_s
-        if now_s is None or before_s is None:
+        began, before_s = self._at, self._waited_s
+        self._at, self._waited_s = time.monotonic(), waited_s(self._pid)
+        if self._waited_s is None or before_s is None:
             return None
-        return min(1.0, (now_s - before_s) / max(1e-9, at - began))
+        return min(1.0, (self._waited_s - before_s) / max(1e-9, self._at - began))
 
 
 def waited_s(pid: int) -> float | None:
@@ -295,16 +295,16 @@ def sched_idle_s() -> dict[int, float]:
     """
     if _sessions_compete():
         return {}
-    ours = _cpu_group(PROC / "self")
+    ours = group_of(PROC / "self", "cpu")
     found = {}
     for folder in PROC.iterdir():
         if folder.name.isdecimal():
             pid = int(folder.name)
             try:
                 idle_class = os.sched_getscheduler(pid) == os.SCHED_IDLE
-                if idle_class and competes(_cpu_group(folder), ours):
-                    found[pid] = _processor_s((folder / "stat").read_text())
-            except (OSError, ValueError, IndexError):
+                if idle_class and competes(group_of(folder, "cpu"), ours):
+                    found[pid] = sum(psutil.Process(pid).cpu_times()[:2])
+            except (OSError, ValueError, psutil.Error):
                 continue  # it has ended meanwhile
     return found
 
@@ -321,24 +321,6 @@ def _sessions_compete() -> bool:
         return AUTOGROUP.read_text().strip() != "0"
     except FileNotFoundError:
         return False
-
-
-def _cpu_group(process: Path) -> str:
-    """The control group of a process for the cpu controller."""
-    unified = ""
-    for line in (process / "cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if "cpu" in controllers.split(","):
-            return path
-        if not controllers:
-            unified = path
-    return unified
-
-
-def _processor_s(stat: str) -> float:
-    """Utime and stime of ``/proc/PID/stat``, whose second field may hold blanks and brackets."""
-    fields = stat.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def gained_s(before: Mapping[int, float], after: Mapping[int, float]) -> float:

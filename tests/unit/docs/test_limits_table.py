@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from testbed.plan import installation, limits
+from testbed.plan import batch_lines, installation, limits
 
 PAGE = Path(__file__).parents[3] / "docs" / "live-network.md"
 ROW = re.compile(r"^\| `([A-Z_]+)` \| (\S+) \|", re.MULTILINE)
@@ -14,5 +14,5 @@ ROW = re.compile(r"^\| `([A-Z_]+)` \| (\S+) \|", re.MULTILINE)
 def test_the_table_of_sizes_is_the_codes() -> None:
     stated = dict(ROW.findall(PAGE.read_text(encoding="utf-8")))
     assert len(stated) == 15
-    actual = {name: getattr(limits, name, getattr(installation, name, None)) for name in stated}
-    assert stated == {name: str(value) for name, value in actual.items()}
+    actual = vars(batch_lines) | vars(installation) | vars(limits)
+    assert stated == {name: str(actual[name]) for name in stated}

@@ -13,13 +13,9 @@ from testbed.backends.emu import cleanup as cleaning
 from testbed.backends.emu.cleanup import Removed, clean, remove_run, uninterrupted
 from testbed.backends.emu.cleanup_journal import (
     CleanupJournal,
-    File,
-    MachineLock,
-    Netns,
-    Process,
-    Sysctl,
-    Veth,
+    Entry,
     journals,
+    machine_lock,
     start_ticks,
 )
 from testbed.errors import MachineCannot
@@ -35,7 +31,9 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 def test_a_listed_process_is_ended(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     journal = CleanupJournal.create("a", tmp_path)
-    journal.add([Process("agents", sleeper.pid, start_ticks(sleeper.pid) or 0)])
+    journal.add(
+        [Entry("process", "agents", pid=sleeper.pid, start_ticks=start_ticks(sleeper.pid) or 0)]
+    )
     assert remove_run(journal) == [Removed("process", f"agents ({sleeper.pid})")]
     assert sleeper.wait(timeout=10) == -signal.SIGKILL
     assert journals(tmp_path) == []
@@ -43,7 +41,16 @@ def test_a_listed_process_is_ended(tmp_path: Path, sleeper: subprocess.Popen[byt
 
 def test_a_number_used_again_is_not_ours(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     journal = CleanupJournal.create("a", tmp_path)
-    journal.add([Process("agents", sleeper.pid, (start_ticks(sleeper.pid) or 0) - 1)])
+    journal.add(
+        [
+            Entry(
+                "process",
+                "agents",
+                pid=sleeper.pid,
+                start_ticks=(start_ticks(sleeper.pid) or 0) - 1,
+            )
+        ]
+    )
     assert remove_run(journal) == []
     assert sleeper.poll() is None
 
@@ -55,8 +62,8 @@ def test_another_boots_process_numbers_mean_nothing(
     setting = tmp_path / "setting"
     setting.write_text("2")
     journal.add([
-        Process("agents", sleeper.pid, start_ticks(sleeper.pid) or 0),
-        Netns("lo"), Veth("lo"), Sysctl(str(setting), "1", "2"),
+        Entry("process", "agents", pid=sleeper.pid, start_ticks=start_ticks(sleeper.pid) or 0),
+        Entry("netns", "lo"), Entry("veth", "lo"), Entry("sysctl", str(setting), old="1", new="2"),
     ])  # fmt: skip
     monkeypatch.setattr(cleaning, "boot_id", lambda: "another boot")
     assert remove_run(journal) == []
@@ -67,7 +74,7 @@ def test_another_boots_process_numbers_mean_nothing(
 
 def test_a_device_of_the_right_name_but_not_in_the_runs_group_stays(tmp_path: Path) -> None:
     journal = CleanupJournal.create("a", tmp_path)
-    journal.add([Veth("lo"), Netns("nobody-has-this")])
+    journal.add([Entry("veth", "lo"), Entry("netns", "nobody-has-this")])
     assert clean(state=tmp_path) == []
     assert Path("/sys/class/net/lo").exists()
 
@@ -77,7 +84,7 @@ def test_files_go_and_missing_ones_are_fine(tmp_path: Path) -> None:
     state.mkdir()
     token.write_text("secret")
     journal = CleanupJournal.create("a", state)
-    journal.add([File(str(token)), File(str(tmp_path / "never made"))])
+    journal.add([Entry("file", str(token)), Entry("file", str(tmp_path / "never made"))])
     assert clean(state=state) == [Removed("file", str(token))]
     assert not token.exists()
 
@@ -86,7 +93,7 @@ def test_a_folder_is_never_taken_for_a_file(tmp_path: Path) -> None:
     journal = CleanupJournal.create("a", tmp_path)
     folder = tmp_path / "precious"
     folder.mkdir()
-    journal.add([File(str(folder))])
+    journal.add([Entry("file", str(folder))])
     assert remove_run(journal) == []
     assert folder.is_dir()
 
@@ -98,7 +105,7 @@ def test_a_setting_is_put_back_only_if_it_is_as_we_left_it(
     setting = tmp_path / "setting"
     setting.write_text(now)
     journal = CleanupJournal.create("a", tmp_path)
-    journal.add([Sysctl(str(setting), "1", "2")])
+    journal.add([Entry("sysctl", str(setting), old="1", new="2")])
     removed = remove_run(journal)
     assert setting.read_text() == after
     assert len(removed) == (now == "2")
@@ -113,8 +120,8 @@ def test_a_dry_run_says_the_same_and_does_nothing(
     setting.write_text("2")
     journal = CleanupJournal.create("a", state)
     journal.add([
-        Process("agents", sleeper.pid, start_ticks(sleeper.pid) or 0),
-        File(str(token)), Sysctl(str(setting), "1", "2"),
+        Entry("process", "agents", pid=sleeper.pid, start_ticks=start_ticks(sleeper.pid) or 0),
+        Entry("file", str(token)), Entry("sysctl", str(setting), old="1", new="2"),
     ])  # fmt: skip
     output = clean(state=state, dry_run=True)
     assert len(output) == 3
@@ -130,7 +137,7 @@ def test_several_dead_runs_are_cleaned_oldest_first(tmp_path: Path) -> None:
     state.mkdir()
     for name in ("one", "two"):
         (tmp_path / name).write_text(name)
-        CleanupJournal.create(name, state).add([File(str(tmp_path / name))])
+        CleanupJournal.create(name, state).add([Entry("file", str(tmp_path / name))])
     assert [thing.name for thing in clean(state=state)] == [
         str(tmp_path / "one"),
         str(tmp_path / "two"),
@@ -141,9 +148,9 @@ def test_nothing_is_cleaned_while_a_run_is_alive(tmp_path: Path) -> None:
     state, token = tmp_path / "state", tmp_path / "token"
     state.mkdir()
     token.write_text("secret")
-    CleanupJournal.create("a", state).add([File(str(token))])
+    CleanupJournal.create("a", state).add([Entry("file", str(token))])
     with (
-        MachineLock.take("night run", state),
+        machine_lock("night run", state),
         pytest.raises(MachineCannot, match="'night run'"),
     ):
         clean(state=state)

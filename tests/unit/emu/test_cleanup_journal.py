@@ -12,16 +12,8 @@ from hypothesis import strategies as st
 
 from testbed.backends.emu.cleanup_journal import (
     STATE_VARIABLE,
-    Bridge,
-    Cgroup,
     CleanupJournal,
-    Daemon,
     Entry,
-    File,
-    Netns,
-    Process,
-    Sysctl,
-    Veth,
     boot_id,
     journals,
     start_ticks,
@@ -30,14 +22,14 @@ from testbed.backends.emu.cleanup_journal import (
 from testbed.errors import MachineCannot, RunFailed
 
 ENTRIES: tuple[Entry, ...] = (
-    Netns("hn-s0v0"),
-    Veth("hn-s0v0"),
-    Bridge("hn-s0"),
-    Cgroup("/sys/fs/cgroup/cpu/hosenet/1"),
-    Process("controller", 17, 4711),
-    File("/run/token"),
-    Sysctl("/proc/sys/net/core/wmem_default", "1", "2"),
-    Daemon("openvswitch"),
+    Entry("netns", "hn-s0v0"),
+    Entry("veth", "hn-s0v0"),
+    Entry("bridge", "hn-s0"),
+    Entry("cgroup", "/sys/fs/cgroup/cpu/hosenet/1"),
+    Entry("process", "controller", pid=17, start_ticks=4711),
+    Entry("file", "/run/token"),
+    Entry("sysctl", "/proc/sys/net/core/wmem_default", old="1", new="2"),
+    Entry("daemon", "openvswitch"),
 )
 
 
@@ -64,18 +56,24 @@ def test_two_runs_never_share_a_mark_or_a_group(tmp_path: Path) -> None:
 
 def test_struck_out_entries_are_gone_and_may_come_again(tmp_path: Path) -> None:
     journal = CleanupJournal.create("a", tmp_path)
-    journal.add([Netns("x"), Bridge("x")])
-    journal.remove([Netns("x")])
-    assert CleanupJournal.read(journal.path).entries == (Bridge("x"),)
-    journal.add([Netns("x", 12)])
-    assert CleanupJournal.read(journal.path).entries == (Bridge("x"), Netns("x", 12))
+    journal.add([Entry("netns", "x"), Entry("bridge", "x")])
+    journal.remove([Entry("netns", "x")])
+    assert CleanupJournal.read(journal.path).entries == (Entry("bridge", "x"),)
+    journal.add([Entry("netns", "x", 12)])
+    assert CleanupJournal.read(journal.path).entries == (
+        Entry("bridge", "x"),
+        Entry("netns", "x", 12),
+    )
 
 
 def test_a_later_line_says_more_of_the_same_thing(tmp_path: Path) -> None:
     journal = CleanupJournal.create("a", tmp_path)
-    journal.add([Netns("x"), Veth("x")])
-    journal.add([Netns("x", 4026532177)])
-    assert CleanupJournal.read(journal.path).entries == (Netns("x", 4026532177), Veth("x"))
+    journal.add([Entry("netns", "x"), Entry("veth", "x")])
+    journal.add([Entry("netns", "x", 4026532177)])
+    assert CleanupJournal.read(journal.path).entries == (
+        Entry("netns", "x", 4026532177),
+        Entry("veth", "x"),
+    )
 
 
 def test_a_dropped_journal_is_removed(tmp_path: Path) -> None:
@@ -100,8 +98,8 @@ def test_a_journal_cut_short_lists_a_prefix_and_takes_more(
     cut_short = CleanupJournal.read(journal.path)
     n = len(cut_short.entries)
     assert cut_short.entries == ENTRIES[:n]
-    cut_short.add([Bridge("after")])
-    assert CleanupJournal.read(journal.path).entries == (*ENTRIES[:n], Bridge("after"))
+    cut_short.add([Entry("bridge", "after")])
+    assert CleanupJournal.read(journal.path).entries == (*ENTRIES[:n], Entry("bridge", "after"))
 
 
 def test_a_journal_without_even_a_first_line_made_nothing(tmp_path: Path) -> None:
@@ -132,7 +130,7 @@ def test_it_is_on_disk_before_add_returns(tmp_path: Path, monkeypatch: pytest.Mo
     assert str(journal.path) in synced
     assert str(journal.path.parent) in synced  # the folder too: else the file may have no name
     synced.clear()
-    journal.add([Bridge("x")])
+    journal.add([Entry("bridge", "x")])
     assert synced == [str(journal.path)]
 
 

@@ -12,69 +12,53 @@ from testbed.backends.emu.netlink import (
     ROOT_HANDLE,
     TC_H_ROOT,
     TICKS_PER_S,
-    QdiscCounters,
-    address_message,
-    aimed,
-    gso_message,
-    link_up_message,
-    neighbour_message,
-    prefix_route_message,
-    tc_message,
+    Counters,
+    packed,
     ticks,
 )
 from testbed.backends.emu.traffic_control import by_class, by_device, unshaped
-from testbed.plan.limits import (
-    DEFAULT_CLASS_MINOR,
+from testbed.plan.batch_lines import (
+    Address,
     ByteFifo,
     HtbClass,
     HtbRoot,
+    IpItem,
+    LargestPacket,
+    LinkUp,
+    Neighbour,
     PrefixFilter,
+    PrefixRoute,
     TcItem,
-    TcLine,
+    Verb,
 )
+from testbed.plan.limits import DEFAULT_CLASS_MINOR
 
-ITEMS: tuple[TcItem, ...] = (
+ADDRESS = IPv4Interface("10.0.20.1/22")
+ITEMS: tuple[TcItem | IpItem, ...] = (
     HtbRoot("d", 0xFFFE),
     HtbClass("d", 0xFFFF, 5, 10**8, 10**8),
     ByteFifo("d", 5, 60_000),
     PrefixFilter("d", 5, IPv4Network("10.0.20.0/22"), 5),
+    LinkUp("d"),
+    LargestPacket(9000),
+    Address(ADDRESS),
+    PrefixRoute(ADDRESS, 32),
+    Neighbour(IPv4Address("10.0.20.1"), "02:48:4e:00:00:01"),
 )
-
-
-ADDRESS = IPv4Interface("10.0.20.1/22")
-
-
-def lines() -> list[TcLine]:
-    return [TcLine(verb, item) for item in ITEMS for verb in ("add", "change", "del")]
+VERBS: tuple[Verb, ...] = ("add", "change", "del")
 
 
 @given(index=st.integers(1, 2**31 - 1))
-def test_a_message_aimed_later_is_the_message_made_for_that_device(index: int) -> None:
-    ip, mac = IPv4Address("10.0.20.1"), "02:48:4e:00:00:01"
-    for line in lines():
-        assert aimed(tc_message(line), index) == tc_message(line, index)
-    for add in (True, False):
-        assert aimed(address_message(ADDRESS, add=add), index) == address_message(
-            ADDRESS, add=add, ifindex=index
-        )
-        assert aimed(neighbour_message(ip, mac, add=add), index) == neighbour_message(
-            ip, mac, add=add, ifindex=index
-        )
-    assert aimed(gso_message(9000), index) == gso_message(9000, index)
-    assert aimed(link_up_message(), index) == link_up_message(index)
+def test_messages_for_two_devices_differ_in_the_device_alone(index: int) -> None:
+    for item in ITEMS:
+        here, there = (packed("add", item, i).hex() for i in (index, 0x5A5A5A5A))
+        named = struct.pack("=i", index).hex()
+        assert named in here
+        assert there.replace("5a5a5a5a", named) == here
 
 
 def test_lengths_are_true_and_whole_words() -> None:
-    ip = IPv4Address("10.0.20.1")
-    messages = [tc_message(line) for line in lines()]
-    messages += [
-        address_message(ADDRESS, add=True),
-        neighbour_message(ip, "02:48:4e:00:00:01", add=True),
-        prefix_route_message(ADDRESS, 32),
-        gso_message(9000),
-        link_up_message(),
-    ]
-    for message in messages:
+    for message in (packed(verb, item, 7) for item in ITEMS for verb in VERBS):
         assert struct.unpack_from("=I", message)[0] == len(message)
         assert len(message) % 4 == 0
 
@@ -86,14 +70,14 @@ def test_a_buckets_time_is_its_size_over_its_rate_to_a_microsecond(rate: int, si
 
 
 def test_the_rates_above_four_gigabytes_go_into_their_own_attributes() -> None:
-    slow = tc_message(TcLine("add", HtbClass("d", 0, 1, 34_000_000_000, 34_000_000_000)))
-    fast = tc_message(TcLine("add", HtbClass("d", 0, 1, 40_000_000_000, 40_000_000_000)))
+    slow = packed("add", HtbClass("d", 0, 1, 34_000_000_000, 34_000_000_000), 7)
+    fast = packed("add", HtbClass("d", 0, 1, 40_000_000_000, 40_000_000_000), 7)
     assert len(fast) == len(slow) + 2 * 12
     assert struct.pack("=Q", 5_000_000_000) in fast
 
 
-def qdisc(index: int, parent: int, kind: str, sent: int, direct: int = 0) -> QdiscCounters:
-    return QdiscCounters(index, 0, parent, kind, sent, 1, 2, 3, direct)
+def qdisc(index: int, parent: int, kind: str, sent: int, direct: int = 0) -> Counters:
+    return Counters(sent, 1, 3, 2, kind, index, parent, direct)
 
 
 DUMP = [

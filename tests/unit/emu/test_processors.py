@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ import psutil
 import pytest
 
 from testbed.backends.emu import sampling
+from testbed.backends.emu.cgroups import group_of
 from testbed.backends.emu.sampling import Processors, gained_s, sched_idle_s
 
 BURN = """
@@ -67,9 +67,9 @@ def test_between_sessions_no_process_counts_as_idle_class(
 
 def test_in_another_control_group_no_process_counts_as_idle_class(tmp_path: Path) -> None:
     (tmp_path / "cgroup").write_text("3:cpuset:/\n2:cpu,cpuacct:/somewhere\n0::/else\n")
-    assert sampling._cpu_group(tmp_path) == "/somewhere"
+    assert group_of(tmp_path, "cpu") == "/somewhere"
     (tmp_path / "cgroup").write_text("0::/user.slice/a:b\n")
-    assert sampling._cpu_group(tmp_path) == "/user.slice/a:b"
+    assert group_of(tmp_path, "cpu") == "/user.slice/a:b"
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,3 @@ def test_shares_are_shares() -> None:
 def test_who_came_or_went_counts_for_nothing() -> None:
     assert gained_s({1: 2.0, 2: 5.0}, {2: 5.5, 3: 9.0}) == pytest.approx(0.5)
     assert gained_s({1: 2.0}, {1: 1.0}) == 0.0
-
-
-def test_a_name_with_brackets_is_no_field() -> None:
-    tick = os.sysconf("SC_CLK_TCK")
-    stat = "7 (a) b) S " + " ".join(["0"] * 10) + f" {3 * tick} {2 * tick} 0"
-    assert sampling._processor_s(stat) == 5.0

@@ -6,10 +6,10 @@ from typing import Any, cast
 import pytest
 
 from testbed.backends.emu import sampling as watch_module
+from testbed.backends.emu.netlink import Counters
 from testbed.backends.emu.sampling import Watch
-from testbed.backends.emu.traffic_control import Counters
 from testbed.embedding.placement import Placement
-from testbed.plan.fidelity import Finding, verdict
+from testbed.plan.fidelity import Finding
 from testbed.plan.network_plan import Slot, network_plan, tenant_plan
 from testbed.spec.experiment import Scale
 from topologies.tree import tree
@@ -108,7 +108,7 @@ def test_a_limiter_that_lets_too_much_through(
     limiter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = judged(monkeypatch, Kernel("", {limiter: 2.5}))
-    assert verdict(found) == "invalid"
+    assert "invalid" in {each.level for each in found}
 
 
 @pytest.mark.parametrize("limiter", ["send cap", "receive cap"])

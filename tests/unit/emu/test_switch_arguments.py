@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from testbed.backends.emu.emulated_network import device_names, start_lines, up_lines
+from testbed.backends.emu.emulated_network import up_lines
 from testbed.backends.emu.open_vswitch import (
     SwitchSockets,
-    down_arguments,
-    qos_arguments,
+    deletion_arguments,
     read_sockets,
     up_arguments,
 )
@@ -110,10 +109,12 @@ def test_no_argument_is_longer_than_the_kernel_takes() -> None:
 
 
 def test_deletion_forgives_what_is_gone() -> None:
-    assert down_arguments(["a", "b"]) == [
+    assert deletion_arguments(["del-br"], ["a", "b"]) == [
         "--", "--if-exists", "del-br", "a", "--", "--if-exists", "del-br", "b",
     ]  # fmt: skip
-    assert qos_arguments(["u"]) == ["--", "--if-exists", "destroy", "QoS", "u"]
+    assert deletion_arguments(["destroy", "QoS"], ["u"]) == [
+        "--", "--if-exists", "destroy", "QoS", "u",
+    ]  # fmt: skip
 
 
 def test_devices_are_made_in_the_runs_group_and_in_their_namespaces() -> None:
@@ -128,8 +129,7 @@ def test_devices_are_made_in_the_runs_group_and_in_their_namespaces() -> None:
     line = next(line for line in links if f" name {slot.port.name} mtu" in line)
     assert line.endswith(f"netns {slot.netns}")
     assert f"address {slot.mac}" in line
-    assert start_lines(77) == ["link set group 77 up"]
-    assert len(set(device_names(network))) == len(network.slots) + 2 * len(network.links)
+    assert len({port.name for port in network.ports}) == len(network.slots) + 2 * len(network.links)
 
 
 SS = """\

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.embedding.placement import Placement
+from testbed.plan.batch_lines import Address, LargestPacket, Neighbour, PrefixRoute, batch_text
 from testbed.plan.installation import (
     INITIAL_WINDOW_SEGMENTS,
     MAX_GSO_BYTES,
     MIN_GSO_BYTES,
     WINDOW_S,
     gso_bytes,
-    hosts_text,
     initial_window_segments,
+    packet_changes,
     tenant_hosts,
 )
 from testbed.plan.network_plan import TenantPlan, network_plan, tenant_plan
 from topologies.tree import tree
+
+Item = TypeVar("Item")
 
 
 def tenant(counts: dict[int, int], rate_bps: int = 100_000_000) -> TenantPlan:
@@ -31,10 +35,16 @@ def tenant(counts: dict[int, int], rate_bps: int = 100_000_000) -> TenantPlan:
     return tenant_plan(datacentre, network, placement, slots, 3, "j", rate_bps)
 
 
+def of(kind: type[Item], plan: TenantPlan) -> list[Item]:
+    """A tenant's items of one kind, by VM."""
+    lines = (line for section in tenant_hosts(plan) for line in section.lines)
+    return [line.item for line in lines if isinstance(line.item, kind)]
+
+
 def test_two_vms_as_text() -> None:
     gso = gso_bytes(100_000_000)
     window = initial_window_segments(100_000_000, reserved=True)
-    assert hosts_text(tenant_hosts(tenant({0: 1, 7: 1}))) == (
+    assert batch_text(tenant_hosts(tenant({0: 1, 7: 1}))) == (
         "# netns hn-s0v0\n"
         f"link set dev eth0 gso_max_size {gso}\n"
         "address add 10.0.12.1/22 dev eth0\n"
@@ -58,30 +68,31 @@ def test_a_reserved_vm_may_have_as_much_on_its_way_as_its_cap_sends_in_sixty_mil
 def test_who_competes_begins_with_the_least_window() -> None:
     assert initial_window_segments(900_000_000, reserved=False) == INITIAL_WINDOW_SEGMENTS
     competing = replace(tenant({0: 1, 7: 1}), link_bps=())
-    assert [host.window_segments for host in tenant_hosts(competing)] == [32, 32]
+    assert [route.window_segments for route in of(PrefixRoute, competing)] == [32, 32]
 
 
 def test_removal_takes_away_what_was_added() -> None:
-    host = tenant_hosts(tenant({0: 2, 1: 1}))[0]
-    assert host.removal_lines() == (
-        "neighbour delete 10.0.12.2 dev eth0",
+    first, second = tenant_hosts(tenant({0: 2, 1: 1}))[:2]
+    assert [line.text() for section in (second, first) for line in section.undo().lines] == [
         "neighbour delete 10.0.12.3 dev eth0",
+        "neighbour delete 10.0.12.2 dev eth0",
         "address delete 10.0.12.1/22 dev eth0",
-    )
+    ]
 
 
 @given(counts=st.dictionaries(st.integers(0, 7), st.integers(1, 2), min_size=1, max_size=8))
 @settings(max_examples=50, deadline=None)
 def test_every_vm_knows_all_others_by_their_slots_macs(counts: dict[int, int]) -> None:
     plan = tenant(counts)
-    hosts = tenant_hosts(plan)
-    assert len(hosts) == len(plan.vms) == sum(counts.values())
+    sections = tenant_hosts(plan)
+    assert len(sections) == 2 * len(plan.vms) == 2 * sum(counts.values())
+    assert [own.address.ip for own in of(Address, plan)] == [vm.ip for vm in plan.vms]
     mac_of = {vm.ip: vm.slot.mac for vm in plan.vms}
     assert len(set(mac_of.values())) == len(plan.vms)
-    for vm, host in zip(plan.vms, hosts, strict=True):
-        assert host.netns == vm.slot.netns
-        assert host.address.ip == vm.ip
-        known = {neighbour.ip: neighbour.mac for neighbour in host.neighbours}
+    for vm, section in zip(plan.vms, sections[1::2], strict=True):
+        assert section.netns == vm.slot.netns
+        neighbours = [x.item for x in section.lines if isinstance(x.item, Neighbour)]
+        known = {neighbour.ip: neighbour.mac for neighbour in neighbours}
         assert known == {ip: mac for ip, mac in mac_of.items() if ip != vm.ip}
 
 
@@ -95,6 +106,8 @@ def test_a_packet_is_never_longer_than_the_kernel_takes_nor_shorter_than_two_seg
 
 def test_the_frame_size_follows_the_tenants_rate() -> None:
     slow, fast = tenant({0: 1}, 10_000_000), tenant({0: 1}, 10_000_000_000)
-    assert tenant_hosts(slow)[0].gso_bytes == gso_bytes(10_000_000)
-    assert tenant_hosts(fast)[0].gso_bytes == MAX_GSO_BYTES
-    assert tenant_hosts(replace(slow, rate_bps=10**10))[0].gso_bytes == MAX_GSO_BYTES
+    assert of(LargestPacket, slow)[0].size_bytes == gso_bytes(10_000_000)
+    assert of(LargestPacket, fast)[0].size_bytes == MAX_GSO_BYTES
+    (change,) = packet_changes(slow, replace(slow, rate_bps=10**10))[0].lines
+    assert change.item == LargestPacket(MAX_GSO_BYTES)
+    assert change.before == LargestPacket(gso_bytes(10_000_000))

@@ -20,7 +20,7 @@ import pytest
 from jobs.live.agent_pool import AgentPoolError
 from testbed.backends.emu import cleanup, cleanup_journal
 from testbed.backends.emu import live_backend as emu
-from testbed.backends.emu.cleanup_journal import CleanupJournal, Netns
+from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry
 from testbed.backends.emu.emulation import LiveOptions
 from testbed.errors import RunFailed
 from testbed.results.folder import RunFolder
@@ -191,16 +191,16 @@ def test_a_network_is_removed_though_the_disk_of_its_journal_is_full(
 ) -> None:
     (tmp_path / "runs").mkdir()
     journal = CleanupJournal.create("test", tmp_path)
-    journal.add([Netns("nobody-s0v0")])
+    journal.add([Entry("netns", "nobody-s0v0")])
     grace = tmp_path / "rcu"
     grace.write_text("0")
     removed: list[str] = []
     monkeypatch.setattr(cleanup_journal, "RCU_EXPEDITED", grace)
-    monkeypatch.setattr(
-        cleanup, "_remove_listed", lambda entries, *_, **__: removed.extend(e.name for e in entries)
-    )
+    monkeypatch.setattr(cleanup._Removal, "_is_ours", lambda *_: True)
+    monkeypatch.setattr(cleanup, "devices_in_group", lambda _: set())
+    monkeypatch.setattr(cleanup, "ip_remove", removed.extend)
     monkeypatch.setattr(os, "write", full)
     cleanup.remove_network(journal)
-    assert removed == ["nobody-s0v0"]
+    assert removed == ["netns delete nobody-s0v0"]
     assert grace.read_text() == "0"
     assert not journal.entries

@@ -1,0 +1,239 @@
+"""Lines of ``tc`` and ``ip`` batches as values. Pure.
+
+The text of a value is the exact line of a ``tc -batch`` or ``ip -batch`` file; the live backend
+executes these values and nothing else, so what is stored, shown and tested is what the kernel gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from itertools import groupby
+from typing import Literal
+
+from jobs.wire import FRAME_BYTES
+
+Verb = Literal["add", "change", "replace", "del"]
+
+VM_DEVICE = "eth0"
+# Bytes that a class may send in its turn when it borrows. HTB's default, a tenth of the rate, is
+# more than the 200 kB it accepts without a warning or, at a few Mbit/s, less than a TSO packet.
+QUANTUM_BYTES = 60_000
+MIN_BURST_BYTES = 2 * FRAME_BYTES
+# The bucket of a VM's own cap. HTB earns tokens by the clock but sends by a timer, which a busy
+# machine fires late: tokens beyond the bucket are lost. A deeper bucket is a head start (10 ms of
+# rate are 0.3 % of a transfer of 3 s).
+BURST_S = 0.010
+
+
+def bytes_in(rate_bps: int, duration_s: float) -> int:
+    """Bytes that a rate carries in a time, rounded down."""
+    return int(rate_bps * duration_s / 8)
+
+
+def burst_bytes(rate_bps: int, burst_s: float = BURST_S) -> int:
+    """HTB's bucket: a time's worth of the rate, at least two full frames."""
+    return max(MIN_BURST_BYTES, bytes_in(rate_bps, burst_s))
+
+
+# ---------------------------------------------------------------------------------------- tc
+
+
+@dataclass(frozen=True)
+class HtbRoot:
+    """The root queueing discipline of a device; packets without a class go to ``default_minor``.
+
+    A veth has none by default (``noqueue``): packets pass at once, and nothing is counted.
+    """
+
+    dev: str
+    default_minor: int
+
+    def text(self, verb: Verb) -> str:
+        if verb == "del":
+            return f"qdisc del dev {self.dev} root"
+        return f"qdisc {verb} dev {self.dev} root handle 1: htb default {self.default_minor:#x}"
+
+
+@dataclass(frozen=True)
+class HtbClass:
+    """A class ``1:minor`` below ``1:parent_minor`` (0: the root), with both buckets explicit.
+
+    tc would choose buckets for the kernel's timer tick; with TSO they must hold a whole packet.
+    """
+
+    dev: str
+    parent_minor: int
+    minor: int
+    rate_bps: int
+    ceil_bps: int
+    burst_s: float = BURST_S
+    quantum_bytes: int = QUANTUM_BYTES
+
+    @property
+    def burst_bytes(self) -> int:
+        return burst_bytes(self.rate_bps, self.burst_s)
+
+    @property
+    def cburst_bytes(self) -> int:
+        return burst_bytes(self.ceil_bps, self.burst_s)
+
+    def text(self, verb: Verb) -> str:
+        if verb == "del":
+            return f"class del dev {self.dev} classid 1:{self.minor:x}"
+        parent = f"1:{self.parent_minor:x}" if self.parent_minor else "1:"
+        return (
+            f"class {verb} dev {self.dev} parent {parent} classid 1:{self.minor:x} htb"
+            f" rate {self.rate_bps}bit ceil {self.ceil_bps}bit"
+            f" burst {self.burst_bytes} cburst {self.cburst_bytes} quantum {self.quantum_bytes}"
+        )
+
+
+@dataclass(frozen=True)
+class ByteFifo:
+    """The queue below class ``1:minor``; what does not fit into ``limit_bytes`` is dropped."""
+
+    dev: str
+    minor: int
+    limit_bytes: int
+
+    def text(self, verb: Verb) -> str:
+        where = f"qdisc {verb} dev {self.dev} parent 1:{self.minor:x}"
+        return where if verb == "del" else f"{where} bfifo limit {self.limit_bytes}"
+
+
+@dataclass(frozen=True)
+class PrefixFilter:
+    """Sends packets from a source prefix to class ``1:minor``.
+
+    One preference per filter: a preference names the filter whole, so that it can be deleted
+    without knowing the handle that the kernel gave it.
+    """
+
+    dev: str
+    preference: int
+    source: IPv4Network
+    minor: int
+
+    def text(self, verb: Verb) -> str:
+        where = f"filter {verb} dev {self.dev} parent 1: protocol ip pref {self.preference}"
+        if verb == "del":
+            return where
+        return f"{where} u32 match ip src {self.source} flowid 1:{self.minor:x}"
+
+
+TcItem = HtbRoot | HtbClass | ByteFifo | PrefixFilter
+
+
+# ---------------------------------------------------------------------------------------- ip
+
+
+@dataclass(frozen=True)
+class LinkUp:
+    """A device that is up."""
+
+    dev: str
+
+    def text(self, _: Verb) -> str:
+        return f"link set {self.dev} up"
+
+
+@dataclass(frozen=True)
+class LargestPacket:
+    """The largest packet that a VM's TCP hands down."""
+
+    size_bytes: int
+    dev: str = VM_DEVICE
+
+    def text(self, _: Verb) -> str:
+        return f"link set dev {self.dev} gso_max_size {self.size_bytes}"
+
+
+@dataclass(frozen=True)
+class Address:
+    """A VM's address; its prefix brings the route to every VM of the tenant and to nobody else."""
+
+    address: IPv4Interface
+    dev: str = VM_DEVICE
+
+    def text(self, verb: Verb) -> str:
+        return f"address {'delete' if verb == 'del' else verb} {self.address} dev {self.dev}"
+
+
+@dataclass(frozen=True)
+class PrefixRoute:
+    """The route of an address's prefix, with the first window of the connections on it."""
+
+    address: IPv4Interface
+    window_segments: int
+    dev: str = VM_DEVICE
+
+    def text(self, verb: Verb) -> str:
+        return (
+            f"route {verb} {self.address.network} dev {self.dev} proto kernel scope link"
+            f" src {self.address.ip} initcwnd {self.window_segments}"
+        )
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A permanent neighbour entry: no ARP ever leaves a VM."""
+
+    ip: IPv4Address
+    mac: str
+    dev: str = VM_DEVICE
+
+    def text(self, verb: Verb) -> str:
+        if verb == "del":
+            return f"neighbour delete {self.ip} dev {self.dev}"
+        return f"neighbour {verb} {self.ip} lladdr {self.mac} dev {self.dev} nud permanent"
+
+
+IpItem = LinkUp | LargestPacket | Address | PrefixRoute | Neighbour
+
+
+# ------------------------------------------------------------------------------------- lines
+
+
+@dataclass(frozen=True)
+class BatchLine:
+    """One line of a batch. ``before`` is what a ``change`` replaces."""
+
+    verb: Verb
+    item: TcItem | IpItem
+    before: TcItem | IpItem | None = None
+
+    def text(self) -> str:
+        return self.item.text(self.verb)
+
+    @property
+    def tool(self) -> str:
+        return "tc" if isinstance(self.item, TcItem) else "ip"
+
+    def undo(self) -> BatchLine | None:
+        """The line that takes this one back, if one can: a VM without its address has no route."""
+        if self.verb == "add":
+            return BatchLine("del", self.item)
+        return BatchLine("change", self.before, self.item) if self.before is not None else None
+
+
+@dataclass(frozen=True)
+class Section:
+    """Lines for one network namespace; None is the host's own, where the switches are."""
+
+    netns: str | None
+    lines: tuple[BatchLine, ...]
+
+    def undo(self) -> Section:
+        undone = (line.undo() for line in reversed(self.lines))
+        return Section(self.netns, tuple(line for line in undone if line is not None))
+
+
+def batch_text(sections: Iterable[Section]) -> str:
+    """All sections as text, each namespace's under its name, as stored in ``plan/``."""
+    out = []
+    for netns, same in groupby(sections, key=lambda section: section.netns):
+        out.append(f"# netns {netns}" if netns else "# host")
+        out.extend(line.text() for section in same for line in section.lines)
+    return "".join(f"{line}\n" for line in out)
