@@ -24,6 +24,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from fcntl import F_DUPFD, fcntl
 from typing import Any
 
 from jobs import linux
@@ -197,10 +198,8 @@ def _take_descriptors(channel_fd: int, log_fd: int) -> socket.socket:
     """Keep nothing of the server's but the log as output and the channel, which becomes 3."""
     null_fd = os.open(os.devnull, os.O_RDONLY)
     # Out of the way of the targets first, so that no dup2 overwrites a source.
-    high = [os.dup(fd) for fd in (null_fd, log_fd, channel_fd)]
-    while min(high) <= 3:
-        high = [os.dup(fd) for fd in high]
-    for source, target in zip((high[0], high[1], high[1], high[2]), (0, 1, 2, 3), strict=True):
+    high = [fcntl(fd, F_DUPFD, 4) for fd in (null_fd, log_fd, log_fd, channel_fd)]
+    for target, source in enumerate(high):
         os.dup2(source, target)
     os.closerange(4, os.sysconf("SC_OPEN_MAX"))
     return socket.socket(fileno=3)

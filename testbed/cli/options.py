@@ -6,14 +6,11 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from testbed.errors import BadInput, MachineCannot
-
-if TYPE_CHECKING:
-    pass
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on standard output.")]
 """``as_json: Json = False``."""

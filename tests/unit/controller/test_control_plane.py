@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from controller.control_plane import ControlPlane, Outcome
 from controller.flow_rules import (
+    BASE_FLOWS,
     COOKIE_TAG,
     AddFlow,
     Change,
@@ -22,7 +23,6 @@ from controller.flow_rules import (
     Flow,
     FlowReport,
     Match,
-    base_flows,
     desired_flows,
 )
 from controller.values import Conflict, InvalidValues, Switch, Tenant, UnknownTenant
@@ -154,7 +154,7 @@ def wait_until_sent(wire: Wire, length: int = 1) -> None:
 def test_switches_get_the_base_rules_when_they_connect() -> None:
     fabric = Fabric()
     assert fabric.synced()
-    assert fabric.flows()[1] == set(base_flows(DATACENTRE.switches[0]))
+    assert fabric.flows()[1] == set(BASE_FLOWS)
     assert fabric.plane.wait_connected(None, 0) == Outcome()
 
 
@@ -166,7 +166,7 @@ def test_the_order_of_network_and_connection_does_not_matter() -> None:
     assert plane.view().unknown_dpids == (switch.dpid,)
     assert wire.switch.flows == set()
     plane.put_network(DATACENTRE.switches)
-    assert wire.switch.flows == set(base_flows(switch))
+    assert wire.switch.flows == set(BASE_FLOWS)
     assert plane.view().unknown_dpids == ()
     missing = plane.wait_connected(None, 0).missing
     assert missing == tuple(s.name for s in DATACENTRE.switches[1:])
@@ -413,7 +413,7 @@ def test_a_switch_that_leaves_the_network_is_cleaned_and_may_come_back() -> None
     assert fabric.wires[leaver.dpid].switch.flows == {foreign}
     assert fabric.plane.view().unknown_dpids == (leaver.dpid,)
     fabric.plane.put_network(DATACENTRE.switches)
-    assert fabric.wires[leaver.dpid].switch.flows == {foreign, *base_flows(leaver)}
+    assert fabric.wires[leaver.dpid].switch.flows == {foreign, *BASE_FLOWS}
 
 
 def test_a_returned_switch_is_not_confirmed_by_what_was_sent_before_it_left() -> None:
@@ -427,7 +427,7 @@ def test_a_returned_switch_is_not_confirmed_by_what_was_sent_before_it_left() ->
     assert fabric.plane.wait_connected([leaver.dpid], 0).missing == (leaver.name,)
     wire.carry()
     assert fabric.plane.wait_connected([leaver.dpid], 0) == Outcome()
-    assert wire.switch.flows == set(base_flows(leaver))
+    assert wire.switch.flows == set(BASE_FLOWS)
 
 
 def test_the_view_counts() -> None:
