@@ -33,6 +33,7 @@ from jobs.live.agent_protocol import (
     PACKET_LIMIT_BYTES,
     AgentExited,
     AgentRefused,
+    AgentReport,
     AgentStarted,
     Answer,
     Plan,
@@ -186,7 +187,7 @@ def _become_agent(request: SpawnRequest, channel_fd: int, log_fd: int, server_pi
         channel = Channel(_take_descriptors(channel_fd, log_fd))
         for signum in TERMINATING:
             signal.signal(signum, terminate)
-        code = run_to_report(_make_agent(request, server_pid, channel), channel)
+        code = _work(request, server_pid, channel)
     except BaseException as error:  # noqa: BLE001 - nothing may get back into the server's loop
         with contextlib.suppress(OSError):
             os.write(2, f"agent {request.id}: {type(error).__name__}: {error}\n".encode())
@@ -205,15 +206,17 @@ def _take_descriptors(channel_fd: int, log_fd: int) -> socket.socket:
     return socket.socket(fileno=3)
 
 
-def _make_agent(request: SpawnRequest, server_pid: int, channel: Channel) -> Agent:
-    """The agent in its place, without privileges; one that only says why where that fails."""
+def _work(request: SpawnRequest, server_pid: int, channel: Channel) -> int:
+    """The exit code of an agent in its place, without privileges; where that fails it says why."""
     try:
         _enter(request)
         agent = AGENTS[type(request.plan)](request.plan, channel)
         _descend(request, server_pid)
     except (OSError, ArithmeticError) as error:
-        return _Stillborn(request.plan, channel, str(error))
-    return agent
+        now_ns = time.monotonic_ns()
+        channel.finish_with(AgentReport(request.plan.index, None, now_ns, error=str(error)))
+        return EXIT_FAILED
+    return run_to_report(agent, channel)
 
 
 def _enter(request: SpawnRequest) -> None:
@@ -247,17 +250,6 @@ def _join_cgroup(path: str) -> None:
             os.close(fd)
     except OSError as error:
         raise OSError(f"cannot join cgroup {path}: {error.strerror}") from None
-
-
-class _Stillborn(Agent):
-    """An agent that could not take its place: it only says why."""
-
-    def __init__(self, plan: Plan, channel: Channel, reason: str) -> None:
-        super().__init__(plan, channel)
-        self._reason = reason
-
-    def run(self) -> None:
-        raise OSError(self._reason)
 
 
 def main(arguments: list[str]) -> int:
