@@ -69,10 +69,6 @@ class Outcome:
     missing: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
 
-    @property
-    def complete(self) -> bool:
-        return not self.missing and not self.refused
-
 
 @dataclass(frozen=True)
 class PlaneView:

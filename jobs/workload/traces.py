@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -122,6 +123,11 @@ class Complaints:
 def shown(text: str) -> str:
     """A piece of a file as a message may quote it: short, and nothing a terminal would obey."""
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
+
+
+def whole_number(text: str, digits: int) -> int | None:
+    """A number of at most so many ASCII digits; None for any other text."""
+    return int(text) if re.fullmatch(f"-?[0-9]{{1,{digits}}}", text) else None
 
 
 @contextmanager

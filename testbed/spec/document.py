@@ -385,9 +385,9 @@ def plain_scalar(text: str) -> bool | int | float | str:
         return _whole(text)
     if _FLOAT.fullmatch(text):
         return float(text)
-    for pattern, hint in _SURPRISES:
-        if pattern.fullmatch(text):
-            raise ScalarError(hint(text))
+    surprise = _surprise(text)
+    if surprise is not None:
+        raise ScalarError(surprise)
     return text
 
 
@@ -397,10 +397,18 @@ def plain_key(text: str) -> str:
         raise ScalarError("'<<' (YAML's merge) is not supported: write the keys out")
     if text in _BOOL or text in _NULL:
         raise ScalarError(f"the key {text} is not a word: write '{text}' if the word is meant")
-    for pattern, hint in _SURPRISES:
-        if pattern.fullmatch(text):
-            raise ScalarError(f"the key {text}: {hint(text)}")
+    surprise = _surprise(text)
+    if surprise is not None:
+        raise ScalarError(f"the key {text}: {surprise}")
     return text
+
+
+def _surprise(text: str) -> str | None:
+    """What to write instead of a text that YAML versions read differently."""
+    hint = next((hint for pattern, hint in _SURPRISES if pattern.fullmatch(text)), None)
+    if hint is not None and len(text) > _MAX_DIGITS:
+        return f"is too long for a number: {len(text)} characters"
+    return None if hint is None else hint(text)
 
 
 def _whole(text: str) -> int:
@@ -433,8 +441,9 @@ def _sexagesimal(text: str) -> str:
 
 
 def _exponent(text: str) -> str:
-    number = Decimal(text)
-    if abs(number.adjusted()) > 15:
+    _, _, exponent = text.lower().partition("e")
+    # Beyond 18 digits of an exponent decimal arithmetic ends.
+    if len(exponent) > 9 or abs((number := Decimal(text)).adjusted()) > 15:
         return f"{text} is read as a number or as a text: write the number without an exponent"
     return f"{text} is read as a number or as a text: write {number:f}, or '{text}' in quotes"
 
