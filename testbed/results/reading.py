@@ -42,6 +42,10 @@ class EventFile:
     events: list[Event]
     broken_line: int | None = None
 
+    @property
+    def first(self) -> Event | None:
+        return next(iter(self.events), None)
+
 
 @dataclass(frozen=True)
 class Run:
@@ -299,26 +303,22 @@ def policy_of(folder: Path) -> str | None:
 
     None where the run was killed before its first line. Raises BadInput on a damaged one.
     """
-    first = next(stream_events(folder / names.EVENTS), None)
-    if first is None:
-        return None
-    if not isinstance(first, RunStarted):
-        raise BadInput(f"{folder / names.EVENTS}:1: damaged: a run begins with run_started")
-    return first.policy
+    file = folder / names.EVENTS
+    first = next(stream_events(file), None)
+    return None if first is None else beginning(file, first).policy
 
 
-def beginning(file: EventFile) -> RunStarted:
-    """The first event. Raises BadInput where it is another."""
-    first = file.events[0] if file.events else None
+def beginning(file: Path, first: Event | None) -> RunStarted:
+    """The first event of a run. Raises BadInput where it is another, or missing."""
     if not isinstance(first, RunStarted):
-        raise BadInput(f"{file.path}:1: damaged: a run begins with run_started")
+        raise BadInput(f"{file}:1: damaged: a run begins with run_started")
     return first
 
 
 def load_run(path: Path) -> Run:
     """One policy's run folder. Raises BadInput where it is none, or damaged."""
     file = read_events(path / names.EVENTS)
-    started = beginning(file)
+    started = beginning(file.path, file.first)
     found = tally(file.events)
     stored = _stored_summary(path / names.SUMMARY)
     above = path.parent

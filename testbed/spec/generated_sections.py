@@ -139,7 +139,7 @@ class TenantWorkload(WorkloadSection):
     )
     pattern: Pattern = Field(
         "permutation",
-        description="who sends to whom (default permutation, chosen at random for each job)",
+        description="communication pattern (default permutation, chosen at random for each job)",
     )
     services: Share = Field(0.0, description="the share of user-facing services (default 0)")
 

@@ -49,7 +49,7 @@ class SwimWorkload(TraceWorkload):
     )
     spacing: Duration = Field(30.0, description="between two batches (default 30 s)")
     start_up: PositiveDuration = Field(
-        20.0, description="what a job takes beside its bytes (default 20 s)"
+        20.0, description="running time of a job whatever its bytes (default 20 s)"
     )
     vm_rate: PositiveBandwidth = Field(
         80_000_000, description="how fast one VM works through its bytes (default 80 Mbit/s)"
@@ -65,7 +65,7 @@ class SwimWorkload(TraceWorkload):
         [2.0, 7.0], description="deadline over running time at B̄, uniform (default [2, 7])"
     )
     speedup: Ends = Field([0.0, 0.14], description="α, uniform (default [0, 0.14])")
-    pattern: Pattern = Field("all-to-all", description="who sends to whom (default all-to-all)")
+    pattern: Pattern = Field("all-to-all", description="communication pattern (default all-to-all)")
 
     def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
         self.with_defaults()._check(here)  # noqa: SLF001 - its own kind

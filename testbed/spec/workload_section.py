@@ -127,7 +127,7 @@ class ParallelWorkload(WorkloadSection):
     cpu: CpuRule | None = Field(
         None, description="the CPU use of processes (default: every process uses all of its node's)"
     )
-    pattern: Pattern = Field("ring", description="who sends to whom (default ring)")
+    pattern: Pattern = Field("ring", description="communication pattern (default ring)")
 
 
 def fitted(
