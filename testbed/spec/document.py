@@ -126,32 +126,6 @@ class Document:
         """The folder of the file; the files that it names are looked for there first."""
         return FilePath(self.places[()].source).parent
 
-    def at(self, path: Path) -> Any:
-        """The value at a path."""
-        value = self.data
-        for part in path:
-            value = value[part]
-        return value
-
-    def nearest(self, path: Path) -> Path:
-        """The path itself, or the nearest one above it that is in the file."""
-        while path not in self.places and path:
-            path = path[:-1]
-        return path
-
-    def place(self, path: Path) -> Place:
-        """The place of the value, or of the nearest one above it that is in the file."""
-        return self.places[self.nearest(path)]
-
-    def is_unreadable(self, path: Path) -> bool:
-        """True if this value, or one that it is part of, could not be read."""
-        return any(path[:length] in self.unreadable for length in range(len(path) + 1))
-
-    def report(self, path: Path, message: str, *, at_key: bool = False) -> None:
-        """Adds a problem with the value at a path, or with its key."""
-        place = (self.key_places.get(path) if at_key else None) or self.place(path)
-        self.problems.append(Problem(place, dotted(path), message))
-
 
 @dataclass(frozen=True)
 class Location:
@@ -166,15 +140,29 @@ class Location:
     @property
     def value(self) -> Any:
         """The plain value at this place."""
-        return self.document.at(self.path)
+        value = self.document.data
+        for part in self.path:
+            value = value[part]
+        return value
+
+    @property
+    def nearest(self) -> Location:
+        """This location, or the nearest one above it that is in the file."""
+        path = self.path
+        while path not in self.document.places and path:
+            path = path[:-1]
+        return Location(self.document, path)
 
     @property
     def place(self) -> Place:
-        return self.document.place(self.path)
+        """The place of the value, or of the nearest one above it that is in the file."""
+        return self.document.places[self.nearest.path]
 
     @property
     def is_readable(self) -> bool:
-        return not self.document.is_unreadable(self.path)
+        """True unless this value, or one that it is part of, could not be read."""
+        unreadable = self.document.unreadable
+        return not any(self.path[:length] in unreadable for length in range(len(self.path) + 1))
 
     def is_sound(self) -> bool:
         """True while no problem is reported here or below."""
@@ -183,8 +171,10 @@ class Location:
         return not any(p.path == name or p.path.startswith(below) for p in self.document.problems)
 
     def report(self, message: str, *keys: str | int, at_key: bool = False) -> None:
-        """Adds a problem with the value here, or with the one at ``keys`` below it."""
-        self.document.report((*self.path, *keys), message, at_key=at_key)
+        """Adds a problem with the value here, or with the one at ``keys`` below it, or its key."""
+        there = Location(self.document, (*self.path, *keys))
+        place = (self.document.key_places.get(there.path) if at_key else None) or there.place
+        self.document.problems.append(Problem(place, dotted(there.path), message))
 
 
 def read_text(path: FilePath) -> str:
@@ -305,7 +295,7 @@ class _Reader:
 
     def _refuse(self, path: Path, message: str) -> None:
         self.document.unreadable.add(path)
-        self.document.report(path, message)
+        Location(self.document, path).report(message)
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> Any:
         if node.tag != "tag:yaml.org,2002:map":

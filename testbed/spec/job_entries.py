@@ -392,12 +392,13 @@ def read_profile(path: FilePath) -> tuple[Profile | None, Document]:
     Raises BadInput where the file cannot be read at all.
     """
     document = read_document(read_text(path), str(path))
-    section = read_section(ProfileFile, document)
+    here = Location(document)
+    section = read_section(ProfileFile, here)
     if section is None:
         return None, document
     options = tuple((one.bandwidth, one.time) for one in section.options)
     for at, message in objections(options):
-        document.report(("options", at), message)
+        here.report(message, "options", at)
     return (None if document.problems else Profile(options)), document
 
 

@@ -217,7 +217,7 @@ def with_topology(context: LoadContext, section: Topology | None, here: Location
     if isinstance(section, CustomFileTopology):
         source = _other_document(here / "path", section["path"])
         if source is not None:
-            read_section(CustomContent, source.document)
+            read_section(CustomContent, source)
     built = None
     if source is not None and isinstance(source.value, dict):
         built = _built(source, lambda: custom(_plain_content(source.value)), {})
@@ -255,9 +255,9 @@ def _built(
     except TopologyError as error:
         reported = {problem.path for problem in document.problems}
         for (key, *rest), message in error.problems:
-            path = (*here.path, names.get(str(key), key), *rest)
-            if not document.is_unreadable(path) and dotted(path) not in reported:
-                document.report(document.nearest(path), message)
+            where = Location(document, (*here.path, names.get(str(key), key), *rest))
+            if where.is_readable and dotted(where.path) not in reported:
+                where.nearest.report(message)
         return None
     return datacentre if _countable(here, datacentre) else None
 
@@ -265,12 +265,9 @@ def _built(
 def _countable(here: Location, datacentre: DataCentre) -> bool:
     """True if slots can be added up: a number beyond reason would overflow the sum."""
     for server in (datacentre.slots > MAX_SLOTS).nonzero()[0].tolist():
-        custom_path = (*here.path, "servers", server, "slots")
-        path = (*here.path, "slots_per_server", server)
-        here.document.report(
-            here.document.nearest(custom_path if datacentre.kind == "custom" else path),
-            f"{datacentre.slots[server]} is above {MAX_SLOTS:,} slots a server",
-        )
+        custom_path = here / "servers" / server / "slots"
+        where = custom_path if datacentre.kind == "custom" else here / "slots_per_server" / server
+        where.nearest.report(f"{datacentre.slots[server]} is above {MAX_SLOTS:,} slots a server")
         return False
     return True
 
