@@ -190,7 +190,7 @@ class LwfWorkload(TraceWorkload, LeaseWorkload):
         if read is None or not here.is_sound():
             return NO_JOBS
         file, found = read
-        leases = file.leases[: self.first]
+        leases = file.jobs[: self.first]
         facts = {
             **self.model_dump(),
             **self.provenance(found),
@@ -259,4 +259,4 @@ def checked(found: FoundTrace) -> FoundTrace:
 def _count(path: FilePath, format_: str) -> int:
     if format_ == "swf":
         return len(read_swf(path).records)
-    return len(read_swim(path).jobs) if format_ == "swim" else len(read_lwf(path).leases)
+    return len((read_swim(path) if format_ == "swim" else read_lwf(path)).jobs)
