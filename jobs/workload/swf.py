@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from jobs.workload.distributions import Floats
 from jobs.workload.parallel_jobs import SHORTEST_S, ParallelJobs
 from jobs.workload.traces import Complaints, LineProblem, shown
 
@@ -44,7 +45,6 @@ FIELDS: tuple[tuple[str, str, type], ...] = (
 )
 """Name, the format's own name, and type of the 18 fields, in order."""
 
-RECORD = np.dtype([(name, kind) for name, _, kind in FIELDS])
 NAMES = tuple(name for name, _, _ in FIELDS)
 
 _WHOLE = np.array([np.issubdtype(kind, np.integer) for _, _, kind in FIELDS])
@@ -55,11 +55,13 @@ _CHUNK_LINES = 1 << 15
 _COMMENT = re.compile(r"\s*;+\s?(\s*)(?:([A-Za-z][A-Za-z ]*?)\s*:(?:\s+|$))?(.*)")
 
 Records = np.ndarray[tuple[int], np.dtype[np.void]]
+Lines = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class Swf:
-    """The content of a file: ``records`` of :data:`RECORD` or part of it, and each one's line.
+    """The content of a file: ``records`` of the :data:`FIELDS` asked for, and each one's line.
 
     ``header`` has every ``; Key: value`` comment before the first record, in order of the file;
     ``skipped`` says how many lines were left out, and ``examples`` what was wrong with the first.
@@ -68,7 +70,7 @@ class Swf:
     path: Path
     header: Mapping[str, tuple[str, ...]]
     records: Records
-    lines: npt.NDArray[np.int32]
+    lines: Lines
     skipped: int = 0
     examples: tuple[LineProblem, ...] = ()
 
@@ -112,7 +114,7 @@ class _Log:
     complaints: Complaints
     header: dict[str, list[str]] = field(default_factory=dict)
     blocks: list[Records] = field(default_factory=list)
-    numbers: list[npt.NDArray[np.int32]] = field(default_factory=list)
+    numbers: list[Lines] = field(default_factory=list)
     kept: int = 0
     _key: str | None = None
     _latest: tuple[float, int] = (-np.inf, 0)
@@ -154,7 +156,7 @@ class _Log:
         else:
             self._key = None
 
-    def _take_records(self, texts: list[str], where: npt.NDArray[np.int32]) -> None:
+    def _take_records(self, texts: list[str], where: Lines) -> None:
         try:
             values = np.loadtxt(texts, dtype=np.float64, comments=None, ndmin=2)
             sound = values.shape[1] == len(FIELDS)
@@ -175,9 +177,7 @@ class _Log:
         self.numbers.append(where[chosen])
         self.kept += len(chosen)
 
-    def _numbers_of(
-        self, texts: list[str], where: npt.NDArray[np.int32]
-    ) -> tuple[list[str], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
+    def _numbers_of(self, texts: list[str], where: Lines) -> tuple[list[str], Lines, Floats]:
         """Line by line, where not all lines are 18 numbers: those that are."""
         kept: list[int] = []
         rows: list[list[float]] = []
@@ -208,9 +208,7 @@ class _Log:
             return None
         return row
 
-    def _check_values(
-        self, texts: list[str], where: npt.NDArray[np.int32], values: npt.NDArray[np.float64]
-    ) -> npt.NDArray[np.bool_]:
+    def _check_values(self, texts: list[str], where: Lines, values: Floats) -> Bools:
         """Which lines hold only numbers that their fields can have."""
         wrong = ~np.isfinite(values)
         wrong |= (values < 0) & (values != -1)
@@ -219,19 +217,16 @@ class _Log:
         wrong[:, :2] |= values[:, :2] < 0
         for k in np.flatnonzero(wrong.any(axis=1)).tolist():
             field_ = int(np.argmax(wrong[k]))
-            column = list(re.finditer(r"\S+", texts[k]))[field_].start() + 1
-            message = _objection(field_, float(values[k, field_]))
-            self.complaints.add(int(where[k]), column, _of_field(field_, message))
-        good: npt.NDArray[np.bool_] = np.logical_not(wrong.any(axis=1))
+            self._complain(texts[k], where[k], field_, _objection(field_, float(values[k, field_])))
+        good: Bools = ~wrong.any(axis=1)
         return good
 
-    def _check_order(
-        self,
-        texts: list[str],
-        where: npt.NDArray[np.int32],
-        submit_s: npt.NDArray[np.float64],
-        good: npt.NDArray[np.bool_],
-    ) -> npt.NDArray[np.bool_]:
+    def _complain(self, text: str, line: int, field_: int, message: str) -> None:
+        """Adds what is wrong with a field of a line."""
+        column = list(re.finditer(r"\S+", text))[field_].start() + 1
+        self.complaints.add(int(line), column, _of_field(field_, message))
+
+    def _check_order(self, texts: list[str], where: Lines, submit_s: Floats, good: Bools) -> Bools:
         """Which lines are not submitted before a sound one above them."""
         times = np.concatenate(([self._latest[0]], np.where(good, submit_s, -np.inf)))
         lines = np.concatenate(([self._latest[1]], where))
@@ -241,24 +236,14 @@ class _Log:
             holder = np.maximum.accumulate(np.where(times == latest, np.arange(len(times)), 0))
             for k in np.flatnonzero(late).tolist():
                 above = int(holder[k])
-                column = list(re.finditer(r"\S+", texts[k]))[1].start() + 1
-                message = (
-                    f"{submit_s[k]:.15g} s is before line {lines[above]}'s {times[above]:.15g} s"
-                )
-                self.complaints.add(int(where[k]), column, _of_field(1, message))
+                earlier = f"line {lines[above]}'s {times[above]:.15g} s"
+                self._complain(texts[k], where[k], 1, f"{submit_s[k]:.15g} s is before {earlier}")
         if latest[-1] > self._latest[0]:
             at = int(np.argmax(times))
             self._latest = (float(times[at]), int(lines[at]))
-        in_order: npt.NDArray[np.bool_] = ~late
-        return in_order
+        return ~late
 
-    def _check_repeats(
-        self,
-        texts: list[str],
-        where: npt.NDArray[np.int32],
-        values: npt.NDArray[np.float64],
-        good: npt.NDArray[np.bool_],
-    ) -> npt.NDArray[np.bool_]:
+    def _check_repeats(self, texts: list[str], where: Lines, values: Floats, good: Bools) -> Bools:
         """Which lines bear a job number that no line above them has."""
         fresh = np.ones(len(values), dtype=np.bool_)
         numbers = np.where(good, values, -1).astype(np.int64)
@@ -277,9 +262,8 @@ class _Log:
                 number = int(numbers[k])
                 if number in known:
                     fresh[k] = False
-                    column = texts[k].index(texts[k].split(maxsplit=1)[0]) + 1
                     message = f"{number} stands in line {known[number]} too"
-                    self.complaints.add(int(where[k]), column, _of_field(0, message))
+                    self._complain(texts[k], where[k], 0, message)
                 else:
                     known[number] = int(where[k])
         self._greatest_number = max(self._greatest_number, int(mine.max()))
@@ -366,11 +350,8 @@ def jobs_of(
 
 
 def _usable(
-    records: np.ndarray[tuple[int], np.dtype[np.void]],
-    zero_run: ZeroRun,
-    shortest_s: float,
-    longest_s: float,
-) -> tuple[npt.NDArray[np.bool_], dict[str, int]]:
+    records: Records, zero_run: ZeroRun, shortest_s: float, longest_s: float
+) -> tuple[Bools, dict[str, int]]:
     """Which records are jobs with a running time, and why the others are not: the first reason."""
     status, run_s = records["status"], records["run_s"]
     reasons = {
@@ -382,12 +363,12 @@ def _usable(
         f"ran for more than {longest_s:g} s": run_s > longest_s,
     }
     keep = np.ones(len(records), dtype=np.bool_)
-    first: dict[str, npt.NDArray[np.bool_]] = {}
+    first: dict[str, Bools] = {}
     for reason, holds in reasons.items():
         first[reason] = holds & keep
         keep &= ~holds
     return keep, _counts(first)
 
 
-def _counts(marked: Mapping[str, npt.NDArray[np.bool_]]) -> dict[str, int]:
+def _counts(marked: Mapping[str, Bools]) -> dict[str, int]:
     return {reason: int(marks.sum()) for reason, marks in marked.items() if marks.any()}

@@ -177,6 +177,11 @@ class Location:
         self.document.problems.append(Problem(place, dotted(there.path), message))
 
 
+def _refused(place: Place, message: str) -> SpecErrors:
+    """The error of a file that cannot be read any further."""
+    return SpecErrors([Problem(place, "", message)])
+
+
 def read_text(path: FilePath) -> str:
     """The file's text; :class:`SpecErrors` where there is none that could be an experiment."""
     source = Place(str(path))
@@ -184,23 +189,21 @@ def read_text(path: FilePath) -> str:
         with path.open("rb") as file:
             raw = file.read(MAX_FILE_BYTES + 1)
     except IsADirectoryError:
-        raise SpecErrors([Problem(source, "", "is a directory, not a file")]) from None
+        raise _refused(source, "is a directory, not a file") from None
     except FileNotFoundError:
-        raise SpecErrors([Problem(source, "", "there is no such file")]) from None
+        raise _refused(source, "there is no such file") from None
     except OSError as error:
-        raise SpecErrors([Problem(source, "", f"cannot be read: {error.strerror}")]) from None
+        raise _refused(source, f"cannot be read: {error.strerror}") from None
     if len(raw) > MAX_FILE_BYTES:
         limit = f"{MAX_FILE_BYTES >> 20} MiB"
-        raise SpecErrors(
-            [Problem(source, "", f"is larger than an experiment file may be ({limit})")]
-        )
+        raise _refused(source, f"is larger than an experiment file may be ({limit})")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = raw[: error.start].decode("utf-8-sig", errors="replace")
         place = _place_after(str(path), before)
         message = f"byte 0x{raw[error.start]:02x} is not UTF-8: save the file as UTF-8"
-        raise SpecErrors([Problem(place, "", message)]) from None
+        raise _refused(place, message) from None
 
 
 def search_path(beside: FilePath) -> tuple[FilePath, ...]:
@@ -208,6 +211,15 @@ def search_path(beside: FilePath) -> tuple[FilePath, ...]:
     data = os.environ.get("TESTBED_DATA", "").split(os.pathsep)
     cache = FilePath(os.environ.get("XDG_CACHE_HOME") or FilePath.home() / ".cache") / "testbed"
     return (beside, *(FilePath(part) for part in data if part), cache)
+
+
+def file_at(here: Location, name: str, origin: str = "") -> FilePath | None:
+    """The file that a key names; None, and reported, where there is none."""
+    found = find_file(name, here.document.folder)
+    if found is None:
+        missing = f"there is no file {name!r} beside this one, along TESTBED_DATA or in the cache"
+        here.report(f"{missing}{origin}")
+    return found
 
 
 def find_file(name: str, beside: FilePath) -> FilePath | None:
@@ -237,13 +249,13 @@ def _compose(text: str, source: str) -> yaml.Node:
         place = _place_after(source, text[: error.position])
         code = error.character if isinstance(error.character, int) else ord(error.character)
         message = f"the character U+{code:04X} cannot stand in YAML"
-        raise SpecErrors([Problem(place, "", message)]) from None
+        raise _refused(place, message) from None
     except yaml.MarkedYAMLError as error:
         raise SpecErrors([_syntax_problem(error, source)]) from None
     except RecursionError:
-        raise SpecErrors([Problem(Place(source, 1, 1), "", "is nested too deeply")]) from None
+        raise _refused(Place(source, 1, 1), "is nested too deeply") from None
     if root is None or (isinstance(root, yaml.ScalarNode) and root.value == "" and not root.style):
-        raise SpecErrors([Problem(Place(source, 1, 1), "", "is empty")])
+        raise _refused(Place(source, 1, 1), "is empty")
     return root
 
 
@@ -281,10 +293,10 @@ class _Reader:
         self._values += 1
         self.document.places[path] = place
         if len(path) > MAX_DEPTH:
-            raise SpecErrors([Problem(place, "", f"is nested more than {MAX_DEPTH} deep")])
+            raise _refused(place, f"is nested more than {MAX_DEPTH} deep")
         if self._values > MAX_VALUES:
             message = f"holds more than {MAX_VALUES:,} values, aliases expanded"
-            raise SpecErrors([Problem(place, "", message)])
+            raise _refused(place, message)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
