@@ -218,7 +218,7 @@ class _Log:
         for k in np.flatnonzero(wrong.any(axis=1)).tolist():
             field_ = int(np.argmax(wrong[k]))
             self._complain(texts[k], where[k], field_, _objection(field_, float(values[k, field_])))
-        good: Bools = ~wrong.any(axis=1)
+        good: Bools = np.logical_not(wrong.any(axis=1))
         return good
 
     def _complain(self, text: str, line: int, field_: int, message: str) -> None:
