@@ -188,10 +188,9 @@ def increases_of(utilisation: Utilisation, timeline: Timeline, points: Points) -
     changes = timeline.upcoming(float(points.end.max()))
     steps = STEPS_PER_NODE * (utilisation.datacentre.n_nodes + len(points.servers))
     nodes, record = utilisation.nodes, timeline.record()
-    used = np.concatenate(
-        [points.servers[lo : lo + n] for lo, n in zip(points.offset, points.width, strict=True)]
-    )
-    needed, matters = touched(utilisation, used)
+    ends = np.cumsum(points.width)
+    used = np.repeat(points.offset - ends + points.width, points.width) + np.arange(ends[-1])
+    needed, matters = touched(utilisation, points.servers[used])
     # A change notes a node and, at most, all above it.
     entries = int(record.length[record.what[slice(*changes)]].sum())
     room = int(needed.sum()) + entries * sum(nodes.most_above**k for k in range(nodes.n_levels))
