@@ -69,19 +69,12 @@ class Search:
     """Finds the best point; one for a data centre and an embedder."""
 
     def __init__(self, datacentre: DataCentre, embedder: Embedder) -> None:
+        self.datacentre = datacentre
         self._utilisation = Utilisation(datacentre)
         self._embedder = embedder
-        fast = len(datacentre.trees) == 1 and isinstance(embedder, Oktopus)
-        self._loops = _Loops(self._utilisation) if fast else None
-
-    @property
-    def datacentre(self) -> DataCentre:
-        return self._utilisation.datacentre
 
     def best(self, ledger: Ledger, now_s: float, n_vms: int, grid: Rows) -> Choice | None:
         """The point that raises U least; the first of equals in the grid's order; None: none."""
-        if self._loops is not None:
-            return self._loops.best(ledger, self._embedder, now_s, n_vms, grid)
         placed: list[tuple[Shape, Placement]] = []
         for row in grid:
             # A row's points start together and end one after another.
@@ -116,19 +109,20 @@ def _least(raised: FloatArray) -> int | None:
     return best
 
 
-class _Loops:
-    """The compiled search on a single tree with Oktopus."""
+def search_of(datacentre: DataCentre, embedder: Embedder) -> Search:
+    """The compiled search where there is one."""
+    fast = len(datacentre.trees) == 1 and isinstance(embedder, Oktopus)
+    return (TreeSearch if fast else Search)(datacentre, embedder)
 
-    def __init__(self, utilisation: Utilisation) -> None:
-        self._utilisation = utilisation
+
+class TreeSearch(Search):
+    """The compiled search on a single tree with Oktopus."""
 
     @cached_property
     def _tree(self) -> TreeArrays:
-        return tree_arrays(self._utilisation.datacentre)
+        return tree_arrays(self.datacentre)
 
-    def best(
-        self, ledger: Ledger, embedder: Embedder, now_s: float, n_vms: int, grid: Rows
-    ) -> Choice | None:
+    def best(self, ledger: Ledger, now_s: float, n_vms: int, grid: Rows) -> Choice | None:
         shapes = [shape for row in grid for shape in row]
         points = _grid(now_s, grid, shapes)
         timeline = ledger.timeline
@@ -143,7 +137,7 @@ class _Loops:
         offset = np.arange(len(shapes), dtype=np.int64) * room
         repaired: dict[int, Placement] = {}
         for k in np.flatnonzero(status == UNSOUND).tolist():
-            answer = place(ledger, embedder, now_s, n_vms, shapes[k])
+            answer = place(ledger, self._embedder, now_s, n_vms, shapes[k])
             if isinstance(answer, Placement):
                 repaired[k] = answer
                 width[k] = len(answer.vms_on)
@@ -174,7 +168,7 @@ class _Loops:
     def _placement(self, servers: IntArray, counts: IntArray) -> Placement:
         order = np.argsort(servers, kind="stable")
         pairs = zip(servers[order].tolist(), counts[order].tolist(), strict=True)
-        return Placement(self._utilisation.datacentre.trees[0].root, tuple(pairs))
+        return Placement(self.datacentre.trees[0].root, tuple(pairs))
 
 
 def _grid(now_s: float, rows: Rows, shapes: Sequence[Shape]) -> Grid:
