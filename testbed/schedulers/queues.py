@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TypeAlias
 
 from jobs.request import JobRequest
 from testbed.embedding.base import Embedder
@@ -215,13 +215,14 @@ POLICIES = (
 
 # -- whole nodes ----------------------------------------------------------------------------------
 
-Entry = TypeVar("Entry", bound=tuple[Any, ...])
+Entry: TypeAlias = tuple[int, float, int, str]
+"""A waiting job: nodes, planned time, bit/s, identity."""
 
 
-class NodeQueue(Generic[Entry]):
+class NodeQueue:
     """Rejects what can never run, and hands events on: :meth:`arrive`, :meth:`schedule`.
 
-    ``queue`` holds the waiting jobs, each with its identity last; ``nodes`` is free capacity.
+    ``queue`` holds the waiting jobs; ``nodes`` is free capacity.
     """
 
     nodes: NodeCapacity
