@@ -107,7 +107,6 @@ def flood(plan: NetworkPlan) -> None:
 def test_what_is_up_is_what_was_planned(
     network: Network, plan: NetworkPlan, journal: CleanupJournal, prefix: str
 ) -> None:
-    assert network.conditions is not None
     bridges = {
         str(name): (fail_mode, dict(other[1])["datapath-id"], dict(ids[1])[RUN_KEY], datapath)
         for name, fail_mode, other, ids, datapath in rows(
@@ -171,7 +170,6 @@ def test_the_switch_left_the_limits_alone(network: Network, plan: NetworkPlan) -
 
 @pytest.mark.needs("userspace-datapath")
 def test_the_userspace_switch_sends_by_a_large_buffer(network: Network) -> None:
-    assert network.conditions is not None
     assert network.conditions.sockets.send_buffer_bytes > 0
     if network.conditions.sockets.offload is False:
         (slot, *_) = network.plan.slots

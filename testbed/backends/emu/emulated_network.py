@@ -62,7 +62,7 @@ class Network:
 
     def __init__(self, plan: NetworkPlan, journal: CleanupJournal, controller_port: int) -> None:
         self.plan = plan
-        self.conditions: SwitchConditions | None = None
+        self.conditions: SwitchConditions
         self._journal = journal
         self._controller_port = controller_port
         self._datapath = datapath_type()

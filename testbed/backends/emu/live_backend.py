@@ -13,8 +13,8 @@ from __future__ import annotations
 import heapq
 import signal
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from jobs.live.agent_pool import AgentPoolError, Message
@@ -28,13 +28,7 @@ from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
 from testbed.errors import RunFailed
 from testbed.plan.agent_plans import agent_plans, remaining, time_limit_s
-from testbed.plan.network_plan import (
-    Slot,
-    TenantPlan,
-    proximate_weights,
-    scaled_bps,
-    tenant_plan,
-)
+from testbed.plan.network_plan import Slot, TenantPlan, proximate_weights, scaled_bps, tenant_plan
 from testbed.schedulers.actions import Tier
 from testbed.spec.experiment import Scale
 
@@ -75,7 +69,7 @@ class LiveBackend:
             server: list(slots) for server, slots in emulation.plan.slots_of_server.items()
         }
         self._jobs: dict[str, LiveJob] = {}
-        self._owner: dict[str, str] = {}
+        self._owner: dict[str, LiveJob] = {}
         self._alive: set[str] = set()
         self._thaws: list[tuple[int, str, int]] = []
         self._next_tenant = 1
@@ -114,11 +108,8 @@ class LiveBackend:
                 left_s = (until_s - self.now_s()) / self._scale.time
                 if left_s <= 0:
                     return []
-            self._emitting = True
-            try:
+            with self._emitting_events():
                 self._listen(min(left_s, self._patience_s()))
-            finally:
-                self._emitting = False
 
     def _completion_window(self) -> list[Completion]:
         """Completions of one completion window (``scale.instant_s``), all at the time of the last.
@@ -126,21 +117,26 @@ class LiveBackend:
         A job is waited for only if its agents' progress says that it ends within the window.
         """
         until_ns = time.monotonic_ns() + self._wall_ns(self._scale.instant_s)
-        self._emitting = True
-        try:
+        with self._emitting_events():
             while (left_ns := until_ns - time.monotonic_ns()) > 0:
                 if not any(job.ends_by(until_ns) for job in self._jobs.values()):
                     break
                 self._thaw_due()
                 self._listen(min(left_ns / 1e9, self._patience_s()))
-        finally:
-            self._emitting = False
         over = sorted(job_id for job_id, job in self._jobs.items() if job.over)
         done = [self._finish(job_id) for job_id in over]
         if self._scale.instant_s:
             last_s = max((each.at_s for each in done), default=0.0)
             done = [each._replace(at_s=last_s) for each in done]
         return sorted(done, key=lambda each: (each.at_s, each.job_id))
+
+    @contextmanager
+    def _emitting_events(self) -> Iterator[None]:
+        self._emitting = True
+        try:
+            yield
+        finally:
+            self._emitting = False
 
     def _patience_s(self) -> float:
         """Time until the next thing to look after, in s."""
@@ -175,13 +171,11 @@ class LiveBackend:
     def _receive(self, agent: str, message: Message) -> None:
         if isinstance(message, AgentExited | AgentRefused):
             self._alive.discard(agent)
-        job_id = self._owner.get(agent)
-        job = self._jobs.get(job_id) if job_id is not None else None
-        if job is None or job_id is None:
-            return
-        job.receive(agent, message)
-        if isinstance(message, Progress):
-            self._show(job_id, job)
+        job = self._owner.get(agent)
+        if job is not None:
+            job.receive(agent, message)
+            if isinstance(message, Progress):
+                self._show(job)
 
     def _check_job(self, job: LiveJob) -> None:
         """Fail a running job that has lost a port, its time or its progress."""
@@ -201,17 +195,16 @@ class LiveBackend:
         self._emitted_ns = time.monotonic_ns()
         self._sink(event)
 
-    def _show(self, job_id: str, job: LiveJob) -> None:
+    def _show(self, job: LiveJob) -> None:
         now_ns = time.monotonic_ns()
         if job.since_ns is None:  # sent before it was frozen, received after
             return
-        early = now_ns - job.shown_ns < PROGRESS_EVERY_S * 1e9
-        if early or not self._emitting or not job.volume_bytes or not job.begun:
-            return
-        job.shown_ns = now_ns
-        received = job.received_bytes
-        share = min(1.0, received / job.volume_bytes)
-        self._emit(events.JobProgress(self.now_s(), job_id, received, share))
+        due = now_ns - job.shown_ns >= PROGRESS_EVERY_S * 1e9
+        if due and self._emitting and job.volume_bytes and job.begun:
+            job.shown_ns = now_ns
+            received = job.received_bytes
+            share = min(1.0, received / job.volume_bytes)
+            self._emit(events.JobProgress(self.now_s(), job.request.id, received, share))
 
     # -- starting ---------------------------------------------------------------------------
 
@@ -223,16 +216,14 @@ class LiveBackend:
         live = LiveJob(job, placement, rate_bps, tier, best_effort, limit_s)
         live.decided_ns = time.monotonic_ns()
         self._jobs[job.id] = live
-        self._emitting = True
         try:
-            if best_effort and not self._weighted:
-                self._emulation.allow_borrowing()
-            self._deploy(live, None, time.monotonic_ns())
+            with self._emitting_events():
+                if best_effort and not self._weighted:
+                    self._emulation.allow_borrowing()
+                self._deploy(live, None, time.monotonic_ns())
         except (OSError, RunFailed) as error:
-            self._remove(job.id)
+            self.kill(job.id)
             raise StartFailed(str(error)) from error
-        finally:
-            self._emitting = False
         live.volume_bytes = sum(plan.receives_bytes for plan in live.plans)
 
     def _deploy(
@@ -256,7 +247,7 @@ class LiveBackend:
         live.agents = tuple(f"{live.request.id}.{vm.index}{suffix}" for vm in tenant.vms)
         live.waiting_for = set(live.agents)
         for name, vm, plan in zip(live.agents, tenant.vms, live.plans, strict=True):
-            self._owner[name] = live.request.id
+            self._owner[name] = live
             self._alive.add(name)
             self._emulation.spawn(name, vm.slot, plan, live.request.demand.cores)
         self._until_ready(live)
@@ -308,12 +299,9 @@ class LiveBackend:
     def _slot(self, server: int) -> Slot:
         """A free namespace on a server; where none is left, a frozen job is checkpointed."""
         if not self._free[server]:
-            for job_id in sorted(self._jobs):
-                job = self._jobs[job_id]
-                vms = () if job.tenant is None else job.tenant.vms
+            for _, job in sorted(self._jobs.items()):
                 # A job that is resumed already, and only pays the cost of that, keeps its place.
-                waits = job.frozen and job.since_ns is None
-                if waits and any(vm.slot.server == server for vm in vms):
+                if job.frozen and job.since_ns is None and server in dict(job.placement.vms_on):
                     self._checkpoint(job)
                     break
         if not self._free[server]:
@@ -341,18 +329,16 @@ class LiveBackend:
         # Later than anything recorded so far: the events' time never runs backwards.
         at_s = self._experiment_s(max(end_ns, self._emitted_ns))
         measured_s = live.ran_until_ns(end_ns) / 1e9 * self._scale.time
-        self._remove(job_id)
+        self.kill(job_id)
         if live.trouble is not None:
             return Completion(job_id, at_s, "killed", live.trouble, None, live.detail())
         return Completion(job_id, at_s, "finished", "", measured_s, live.detail())
 
-    def _remove(self, job_id: str) -> None:
+    def kill(self, job_id: str) -> None:
         """Agents gone, limits and flows removed, namespaces free again."""
         live = self._jobs[job_id]
         self._end_agents(live, by_force=True)
         self._vacate(live)
-        for name in live.agents:
-            self._owner.pop(name, None)
         del self._jobs[job_id]
 
     def _end_agents(self, live: LiveJob, *, by_force: bool) -> None:
@@ -392,13 +378,11 @@ class LiveBackend:
 
     def _vacate(self, live: LiveJob) -> None:
         """Remove a job's tenant from the network; its namespaces are free again."""
-        if live.tenant is None:
-            return
-        self._emulation.dismiss(live.tenant)
-        self._give_back(vm.slot for vm in live.tenant.vms)
-
-    def kill(self, job_id: str) -> None:
-        self._remove(job_id)
+        if live.tenant is not None:
+            self._emulation.dismiss(live.tenant)
+            self._give_back(vm.slot for vm in live.tenant.vms)
+        for name in live.agents:
+            self._owner.pop(name, None)
 
     # -- changing ---------------------------------------------------------------------------
 
@@ -420,18 +404,15 @@ class LiveBackend:
             raise RunFailed(f"job {job_id} has no reservation that preempting it would free")
         live.thaw_number += 1
         if live.tenant is not None:
-            self._freeze(live, live.tenant)
+            try:
+                if not live.frozen:
+                    self._emulation.freeze(live.tenant, frozen=True)
+            except OSError as error:
+                live.fail(f"it could not be frozen: {error}")
+            live.frozen = True
+            live.sent_when_frozen = self._emulation.network.vm_sent_bytes(live.tenant)
         # Only now: until the freezer has stopped them its processes worked on their nodes.
         live.pause(time.monotonic_ns())
-
-    def _freeze(self, live: LiveJob, tenant: TenantPlan) -> None:
-        try:
-            if not live.frozen:
-                self._emulation.freeze(tenant, frozen=True)
-        except OSError as error:
-            live.fail(f"it could not be frozen: {error}")
-        live.frozen = True
-        live.sent_when_frozen = self._emulation.network.vm_sent_bytes(tenant)
 
     def _count_drained(self, live: LiveJob) -> None:
         """Count the time in which a frozen job's VMs still sent what was queued."""
@@ -496,10 +477,8 @@ class LiveBackend:
             if name not in live.reports:
                 live.fail(f"VM {index} did not report what it had done when it was to migrate")
         live.checkpoint = remaining(live.plans, {r.index: r for r in live.reports.values()})
-        for name in live.agents:
-            self._owner.pop(name, None)
-        live.absorb_reports()
         self._vacate(live)
+        live.absorb_reports()
         live.tenant = None
         return left_ns
 

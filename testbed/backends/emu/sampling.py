@@ -10,7 +10,6 @@ import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -226,8 +225,7 @@ PROC = Path("/proc")
 AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(NamedTuple):
     """Shares of all processors since the last sample: available, and stolen by a hypervisor."""
 
     idle: float
@@ -265,8 +263,7 @@ class Waiting:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._at = time.monotonic()
-        self._waited_s = waited_s(pid)
+        self._at, self._waited_s = time.monotonic(), waited_s(pid)
 
     def sample(self) -> float | None:
         """As a share of the time since the last one; None where the kernel does not tell."""
@@ -280,10 +277,9 @@ class Waiting:
 def waited_s(pid: int) -> float | None:
     """Wait since the start, in s (the second of the three numbers of ``/proc/PID/schedstat``)."""
     try:
-        _, waited_ns, _ = (PROC / str(pid) / "schedstat").read_text().split()
-    except (OSError, ValueError):
+        return int((PROC / str(pid) / "schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
         return None
-    return int(waited_ns) / 1e9
 
 
 def sched_idle_s() -> dict[int, float]:
