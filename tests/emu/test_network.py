@@ -17,8 +17,8 @@ from testbed.backends.emu import emulated_network as network_module
 from testbed.backends.emu.cleanup import Removed, clean_leftovers, devices_in_group, remove_run
 from testbed.backends.emu.cleanup_journal import STATE_VARIABLE, CleanupJournal, journals
 from testbed.backends.emu.emulated_network import Network
-from testbed.backends.emu.namespaces import NETNS_DIR
 from testbed.backends.emu.open_vswitch import RUN_KEY, rows
+from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.embedding.placement import Placement
 from testbed.errors import MachineCannot, RunFailed
 from testbed.plan.limits import tenant_limits
@@ -145,7 +145,6 @@ def test_a_vms_inside_is_as_it_should_be(network: Network, plan: NetworkPlan) ->
         assert by_name["eth0"]["addr_info"] == []  # not even an IPv6 address of its own
         for key, value in VM_SYSCTLS:
             assert command(*inside, "sysctl", "-n", key).split() == value.split()
-        assert network.netns_path(slot) == NETNS_DIR / slot.netns
 
 
 def test_every_cable_joins_the_two_bridges_it_should(network: Network, plan: NetworkPlan) -> None:

@@ -31,7 +31,6 @@ from testbed.backends.emu.cleanup_journal import (
     start_ticks,
 )
 from testbed.backends.emu.commands import ip_remove, run
-from testbed.backends.emu.namespaces import NETNS_DIR
 from testbed.backends.emu.open_vswitch import (
     deletion_arguments,
     ovsdb_for_a_while,
@@ -40,6 +39,7 @@ from testbed.backends.emu.open_vswitch import (
     switch_pid,
     vsctl,
 )
+from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.errors import RunFailed
 
 PROCESS_TIMEOUT_S = 30.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from jobs.wire import MTU_BYTES
 from testbed.backends.emu.cleanup import remove_network, uninterrupted
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, expedited_rcu
 from testbed.backends.emu.commands import ip_batch
-from testbed.backends.emu.namespaces import NETNS_DIR, VmNamespace, open_namespaces
 from testbed.backends.emu.netlink import Counters, RouteSocket
 from testbed.backends.emu.open_vswitch import (
     RECEIVE_BUFFER_BYTES,
@@ -34,7 +33,15 @@ from testbed.backends.emu.open_vswitch import (
     up_arguments,
     vsctl,
 )
-from testbed.backends.emu.traffic_control import TrafficControl, by_class, by_device, unshaped
+from testbed.backends.emu.traffic_control import (
+    NETNS_DIR,
+    TrafficControl,
+    VmNamespace,
+    by_class,
+    by_device,
+    open_namespaces,
+    unshaped,
+)
 from testbed.errors import MachineCannot
 from testbed.plan.batch_lines import VM_DEVICE
 from testbed.plan.installation import packet_changes, tenant_hosts
@@ -194,10 +201,6 @@ class Network:
             self._up().apply([section.undo() for section in borrowing_lines(self.plan)])
             self._open = False
 
-    def netns_path(self, slot: Slot) -> Path:
-        """Where a process enters a slot's namespace."""
-        return NETNS_DIR / slot.netns
-
     # -- counters -------------------------------------------------------------------------------
 
     def host_counters(self) -> tuple[dict[tuple[int, int], Counters], dict[str, Counters]]:
@@ -250,11 +253,8 @@ def _taken(what: str, name: str, removal: str) -> MachineCannot:
 def _silence_ipv6(devices: Iterable[str]) -> None:
     """No neighbour discovery on switch ports: it would be traffic that no tenant sends."""
     for device in devices:
-        path = Path(f"/proc/sys/net/ipv6/conf/{device}/disable_ipv6")
-        try:
-            path.write_text("1", encoding="ascii")
-        except FileNotFoundError:
-            return
+        with suppress(FileNotFoundError):
+            Path(f"/proc/sys/net/ipv6/conf/{device}/disable_ipv6").write_text("1", "ascii")
 
 
 # --------------------------------------------------------------------------------------- links

@@ -25,6 +25,7 @@ from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.cleanup import clean_leftovers, remove_run
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, machine_lock, start_ticks
 from testbed.backends.emu.emulated_network import Network
+from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.errors import MachineCannot, RunFailed
 from testbed.plan.installation import network_text, tenant_text
 from testbed.plan.network_plan import (
@@ -157,7 +158,7 @@ class Emulation:
             plan,
             self._user.uid,
             self._user.gid,
-            netns=str(self.network.netns_path(slot)),
+            netns=str(NETNS_DIR / slot.netns),
             cgroups=tuple(map(str, joins)),
             log=str(self.log_dir.absolute() / f"agent-{name}.log"),
             cpus=self._cores(slot) if plan.pinned else (),
@@ -194,15 +195,6 @@ class Emulation:
         """Kill whatever runs in a tenant's VMs, with all its children. Raises OSError."""
         for vm in tenant.vms:
             self.cgroup.end_vm(vm.slot.server, vm.slot.index)
-
-    def allow_borrowing(self) -> None:
-        """From now on, traffic without a reservation may borrow all that is left of a link."""
-        self.network.allow_borrowing()
-
-    def nic_bps(self, server: int) -> int:
-        """Capacity of a server's links together, on the emulated wire."""
-        name = self.plan.bridge_of_node[server].name
-        return sum(link.capacity_bps for link in self.plan.links if link.lower.bridge == name)
 
     @staticmethod
     def is_plugged(slot: Slot) -> bool:

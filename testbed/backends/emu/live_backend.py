@@ -219,7 +219,7 @@ class LiveBackend:
         try:
             with self._emitting_events():
                 if best_effort and not self._weighted:
-                    self._emulation.allow_borrowing()
+                    self._emulation.network.allow_borrowing()
                 self._deploy(live, None, time.monotonic_ns())
         except (OSError, RunFailed) as error:
             self.kill(job.id)
@@ -263,8 +263,9 @@ class LiveBackend:
         rate_bps = scaled_bps(live.rate_bps, self._scale.rate)
         if live.best_effort:
             # A best-effort job sends at most the bandwidth that it asks for.
-            nic_bps = max(self._emulation.nic_bps(server) for server, _ in placement.vms_on)
-            rate_bps = min(nic_bps, scaled_bps(job.bandwidth_bps, self._scale.rate))
+            nics_bps = self._emulation.datacentre.nic_bps
+            nic_bps = max(int(nics_bps[server]) for server, _ in placement.vms_on)
+            rate_bps = scaled_bps(min(nic_bps, job.bandwidth_bps), self._scale.rate)
         tenant = tenant_plan(
             self._emulation.datacentre,
             self._emulation.plan,
