@@ -10,7 +10,6 @@ a migration does too: its agents report what they have done and end, and others 
 
 from __future__ import annotations
 
-import heapq
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from jobs.live.agent_pool import AgentPoolError, Message
-from jobs.live.agent_protocol import AgentExited, AgentRefused, Plan, Progress
+from jobs.live.agent_protocol import AgentExited, AgentRefused, Progress
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.emu.emulation import Emulation
@@ -71,7 +70,6 @@ class LiveBackend:
         self._jobs: dict[str, LiveJob] = {}
         self._owner: dict[str, LiveJob] = {}
         self._alive: set[str] = set()
-        self._thaws: list[tuple[int, str, int]] = []
         self._next_tenant = 1
         self._zero_ns = time.monotonic_ns()
         self._next_check_ns = 0
@@ -142,9 +140,9 @@ class LiveBackend:
         """Time until the next thing to look after, in s."""
         if any(job.trouble is not None for job in self._jobs.values()):
             return 0.05
-        if not self._thaws:
-            return CHECK_EVERY_NS / 1e9
-        return max(0.0, min(CHECK_EVERY_NS, self._thaws[0][0] - time.monotonic_ns()) / 1e9)
+        now_ns = time.monotonic_ns()
+        thaws_in_ns = (job.thaw_ns - now_ns for job in self._jobs.values() if job.thaw_ns)
+        return max(0.0, min([CHECK_EVERY_NS, *thaws_in_ns]) / 1e9)
 
     def _listen(self, timeout_s: float) -> None:
         """Take in agents' messages for at most ``timeout_s``; take samples that are due."""
@@ -220,29 +218,27 @@ class LiveBackend:
             with self._emitting_events():
                 if best_effort and not self._weighted:
                     self._emulation.network.allow_borrowing()
-                self._deploy(live, None, time.monotonic_ns())
+                self._deploy(live, time.monotonic_ns())
         except (OSError, RunFailed) as error:
             self.kill(job.id)
             raise StartFailed(str(error)) from error
         live.volume_bytes = sum(plan.receives_bytes for plan in live.plans)
 
-    def _deploy(
-        self, live: LiveJob, rest: Iterable[Plan] | None, since_ns: int, cost_ns: int = 0
-    ) -> None:
+    def _deploy(self, live: LiveJob, since_ns: int, cost_ns: int = 0) -> None:
         """A tenant, its agents, and the instant at which they start. Raises RunFailed, OSError.
 
-        ``rest``: what is left to do, of a job that has been elsewhere before. It is on its new
-        nodes from ``since_ns`` on, works after ``cost_ns`` more at the earliest, and getting it
-        ready there is part of its time; a job's first agents start its time when they stand.
+        A job that has been elsewhere before is on its new nodes from ``since_ns`` on, works after
+        ``cost_ns`` more at the earliest, and getting it ready there is part of its time; a job's
+        first agents start its time when they stand.
         """
         tenant = live.tenant = self._tenant(live)
         self._emulation.admit(tenant)
-        if rest is None:
+        if live.generation:
+            ips = [str(vm.ip) for vm in tenant.vms]
+            live.plans = tuple(plan.readdressed(ips) for plan in live.plans)
+        else:
             granted_bps = 0 if live.best_effort else live.rate_bps
             live.plans = agent_plans(live.request, tenant, self._scale, self._seed, granted_bps)
-        else:
-            ips = [str(vm.ip) for vm in tenant.vms]
-            live.plans = tuple(plan.readdressed(ips) for plan in rest)
         suffix = f":{live.generation}" if live.generation else ""
         live.agents = tuple(f"{live.request.id}.{vm.index}{suffix}" for vm in tenant.vms)
         live.waiting_for = set(live.agents)
@@ -253,7 +249,7 @@ class LiveBackend:
         self._until_ready(live)
         self._emulation.set_tier(tenant, live.tier)
         at_ns = max(time.monotonic_ns() + START_MARGIN_NS, since_ns + cost_ns)
-        live.begin(at_ns if rest is None else since_ns, at_ns)
+        live.begin(since_ns if live.generation else at_ns, at_ns)
         self._emulation.agents.begin(live.agents, at_ns)
 
     def _tenant(self, live: LiveJob) -> TenantPlan:
@@ -403,7 +399,7 @@ class LiveBackend:
         live = self._jobs[job_id]
         if live.best_effort:
             raise RunFailed(f"job {job_id} has no reservation that preempting it would free")
-        live.thaw_number += 1
+        live.thaw_ns = None
         if live.tenant is not None:
             try:
                 if not live.frozen:
@@ -430,7 +426,7 @@ class LiveBackend:
         self._count_drained(live)
         self._set_tier(live, tier)
         live.begin(now_ns, now_ns + self._wall_ns(cost_s))
-        heapq.heappush(self._thaws, (live.begin_ns, job_id, live.thaw_number))
+        live.thaw_ns = live.begin_ns
         self._thaw_due()
 
     def migrate(self, job_id: str, placement: Placement, cost_s: float, tier: Tier) -> None:
@@ -452,16 +448,14 @@ class LiveBackend:
 
     def _thaw_due(self) -> None:
         """Thaw every job whose resume cost has passed."""
-        while self._thaws and self._thaws[0][0] <= time.monotonic_ns():
-            _, job_id, generation = heapq.heappop(self._thaws)
-            live = self._jobs.get(job_id)
-            if live is None or live.thaw_number != generation or live.tenant is None:
+        for live in self._jobs.values():
+            if live.tenant is None or not live.thaw_ns or live.thaw_ns > time.monotonic_ns():
                 continue
             try:
                 self._emulation.freeze(live.tenant, frozen=False)
             except OSError as error:
                 live.fail(f"it could not be thawed: {error}")
-            live.frozen = False
+            live.frozen, live.thaw_ns = False, None
 
     def _checkpoint(self, live: LiveJob) -> int:
         """Give up a preempted job's VMs and keep the rest of its work. Returns when it left them.
@@ -477,7 +471,7 @@ class LiveBackend:
         for index, name in enumerate(live.agents):
             if name not in live.reports:
                 live.fail(f"VM {index} did not report what it had done when it was to migrate")
-        live.checkpoint = remaining(live.plans, {r.index: r for r in live.reports.values()})
+        live.plans = remaining(live.plans, {r.index: r for r in live.reports.values()})
         self._vacate(live)
         live.absorb_reports()
         live.tenant = None
@@ -493,6 +487,6 @@ class LiveBackend:
         if live.trouble is not None:
             return
         try:
-            self._deploy(live, live.checkpoint, since_ns, self._wall_ns(cost_s))
+            self._deploy(live, since_ns, self._wall_ns(cost_s))
         except (OSError, RunFailed) as error:
             live.fail(f"it could not resume elsewhere: {error}")

@@ -31,13 +31,15 @@ def preflight_load_test(
     if not asking:
         return Finding("ok", "preflight", "the plan asks nothing of the switches", {})
     backend = LiveBackend(emulation, scale, seed, lambda _: None)
+    ideal_s = LOAD_TEST_WALL_S * scale.time
     started: list[str] = []
     for reserved in asking:
         vms_on = tuple((server, count) for server, count in reserved.vms_on)
-        placement = Placement(reserved.root, vms_on)
-        job = _load_test_job(reserved, scale)
+        n_vms = sum(count for _, count in vms_on)
+        name, rate_bps = f"preflight.{reserved.job_id}", reserved.rate_bps
+        job = JobRequest(name, 0.0, n_vms, rate_bps, ideal_s)
         try:
-            backend.start(job, placement, reserved.rate_bps, "foreground")
+            backend.start(job, Placement(reserved.root, vms_on), rate_bps, "foreground")
         except StartFailed as error:
             for job_id in started:
                 backend.kill(job_id)
@@ -49,13 +51,5 @@ def preflight_load_test(
     while len(done) < len(asking):
         done += backend.wait(None)
     busy_share = processors.sample().busy
-    ideal_s = LOAD_TEST_WALL_S * scale.time
     achieved = min((ideal_s / d.measured_s if d.measured_s else 0.0) for d in done)
     return preflight(asked_bps, achieved, busy_share, scale.rate)
-
-
-def _load_test_job(reserved: events.JobReserved, scale: Scale) -> JobRequest:
-    n_vms = sum(count for _, count in reserved.vms_on)
-    duration_s = LOAD_TEST_WALL_S * scale.time
-    name = f"preflight.{reserved.job_id}"
-    return JobRequest(name, 0.0, n_vms, reserved.rate_bps, duration_s)

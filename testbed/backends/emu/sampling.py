@@ -73,8 +73,6 @@ class Watch:
         self._last: tuple[float, dict[Limiter, LimiterSample]] | None = None
         self._starved, self._cap_limited, self._exceeding = Starved(), CapLimited(), Exceeding()
         self._seen: set[str] = set()
-        self._processors: Processors | None = None
-        self._switch: Waiting | None = None
         self._waited: list[float] = []
         self._idle: list[float] = []
         self._steal: list[float] = []
@@ -83,9 +81,7 @@ class Watch:
 
     def start(self) -> None:
         """Begin sampling: counters from here on count."""
-        self._processors = Processors()
-        pid = switch_pid()
-        self._switch = None if pid is None else Waiting(pid)
+        self._processors, self._switch = Processors(), Waiting(switch_pid() or 0)
         self._next = time.monotonic() + SAMPLE_EVERY_S
         self._last = None
 
@@ -115,14 +111,11 @@ class Watch:
 
     def _sample(self, tenants: Sequence[TenantPlan], cap_limited: Collection[int]) -> None:
         """Processors, then every tenant's limiters."""
-        if self._processors is not None:
-            use = self._processors.sample()
-            if tenants:
-                self._idle.append(use.idle)
-                self._steal.append(use.steal)
-        waited = None if self._switch is None else self._switch.sample()
-        if waited is not None and tenants:
-            self._waited.append(waited)
+        use, waited = self._processors.sample(), self._switch.sample()
+        if tenants:
+            self._idle.append(use.idle)
+            self._steal.append(use.steal)
+            self._waited += [] if waited is None else [waited]
         now_s, samples = time.monotonic(), self._read(tenants)
         if self._last is not None:
             self._compare(now_s, *self._last, samples, cap_limited)
