@@ -7,7 +7,7 @@ same way whether the run ends well, is interrupted, or is cleaned up after by an
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -213,12 +213,14 @@ class Network:
             kernel.devices[self.plan.sending_port(directed).name]: directed
             for directed in range(2 * len(self.plan.links))
         }
-        return by_class(qdiscs, directed_of), by_device(qdiscs, _inverse(kernel.devices))
+        devices, indices = by_device(qdiscs), kernel.devices.items()
+        sent = {name: devices[index] for name, index in indices if index in devices}
+        return by_class(qdiscs, directed_of), sent
 
     def vm_counters(self, slot: Slot) -> Counters | None:
         """Counters of a VM's send cap since its tenant came in; None where it has no cap."""
         inside = self._up().vms[slot.netns]
-        return by_device(inside.socket.qdiscs(), {inside.ifindex: 0}).get(0)
+        return by_device(inside.socket.qdiscs()).get(inside.ifindex)
 
     def vm_sent_bytes(self, tenant: TenantPlan) -> list[int]:
         """Bytes that each of a tenant's VMs has sent since its tenant came in."""
@@ -228,19 +230,15 @@ class Network:
     def unshaped_packets(self) -> dict[str, int]:
         """Device -> packets that left past every limit; empty, or the run is not valid."""
         kernel = self._up()
-        found = unshaped(kernel.host.qdiscs(), _inverse(kernel.devices))
+        found = unshaped(kernel.host.qdiscs(), kernel.devices)
         for name, vm in kernel.vms.items():
-            found |= unshaped(vm.socket.qdiscs(), {vm.ifindex: f"{VM_DEVICE} in {name}"})
+            found |= unshaped(vm.socket.qdiscs(), {f"{VM_DEVICE} in {name}": vm.ifindex})
         return found
 
     def _up(self) -> TrafficControl:
         if self._kernel is None:
             raise RuntimeError("the network is not up")
         return self._kernel
-
-
-def _inverse(devices: Mapping[str, int]) -> dict[int, str]:
-    return {index: name for name, index in devices.items()}
 
 
 def _taken(what: str, name: str, removal: str) -> MachineCannot:

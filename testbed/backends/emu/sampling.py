@@ -72,7 +72,6 @@ class Watch:
         self._next = 0.0
         self._last: tuple[float, dict[Limiter, LimiterSample]] | None = None
         self._starved, self._cap_limited, self._exceeding = Starved(), CapLimited(), Exceeding()
-        self._seen: set[str] = set()
         self._waited: list[float] = []
         self._idle: list[float] = []
         self._steal: list[float] = []
@@ -171,9 +170,8 @@ class Watch:
                 self._cap_limited.take(sample)
             self._exceeding.take(sample)
         # A long run keeps nothing of tenants that have gone; a missing sample ends a streak.
-        gone, self._seen = self._seen - seen, seen
         for judge in (self._starved, self._cap_limited, self._exceeding):
-            judge.forget(gone)
+            judge.keep(seen)
         rate = self._scale.rate
         links = [[k, sent[k] / rate, bps / rate] for k, bps in sorted(reserved.items())]
         if links:

@@ -14,7 +14,6 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from jobs.linux import inside_network_namespace
 from testbed.backends.emu.netlink import TC_H_ROOT, Counters, Refusal, RouteSocket, packed
@@ -150,12 +149,9 @@ def _checksum_offload_off(device: str) -> None:
 # ------------------------------------------------------------------------------------ counters
 
 
-Name = TypeVar("Name")
-
-
-def by_device(qdiscs: Iterable[Counters], name_of: Mapping[int, Name]) -> dict[Name, Counters]:
-    """All that leaves a device. ``name_of``: device index -> what it is called, as its link."""
-    return {name_of[q.ifindex]: q for q in qdiscs if q.parent == TC_H_ROOT and q.ifindex in name_of}
+def by_device(qdiscs: Iterable[Counters]) -> dict[int, Counters]:
+    """All that leaves a device, by its index."""
+    return {qdisc.ifindex: qdisc for qdisc in qdiscs if qdisc.parent == TC_H_ROOT}
 
 
 def by_class(
@@ -171,13 +167,14 @@ def by_class(
     }
 
 
-def unshaped(qdiscs: Iterable[Counters], name_of: Mapping[int, str]) -> dict[str, int]:
-    """Device -> packets that left past every limit, for the devices of ``name_of`` alone.
+def unshaped(qdiscs: Iterable[Counters], devices: Mapping[str, int]) -> dict[str, int]:
+    """Device -> packets that left past every limit, for devices (name -> index) of ours alone.
 
     HTB sends at once what finds no class (``direct_packets_stat``).
     """
+    found = by_device(qdiscs)
     return {
-        name_of[q.ifindex]: q.direct_packets
-        for q in qdiscs
-        if q.direct_packets and q.ifindex in name_of
+        name: found[index].direct_packets
+        for name, index in devices.items()
+        if index in found and found[index].direct_packets
     }
