@@ -15,24 +15,11 @@ from pathlib import Path
 
 from jobs.live.connections import VM_SYSCTLS
 from jobs.wire import MTU_BYTES
+from testbed.backends.emu import open_vswitch
 from testbed.backends.emu.cleanup import remove_network, uninterrupted
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, expedited_rcu
 from testbed.backends.emu.commands import ip_batch
 from testbed.backends.emu.netlink import Counters, RouteSocket
-from testbed.backends.emu.open_vswitch import (
-    RECEIVE_BUFFER_BYTES,
-    RMEM_DEFAULT,
-    Datapath,
-    SwitchSockets,
-    at_least,
-    check_ports,
-    datapath_type,
-    ensure_running,
-    prime_send_socket,
-    rows,
-    up_arguments,
-    vsctl,
-)
 from testbed.backends.emu.traffic_control import (
     NETNS_DIR,
     TrafficControl,
@@ -59,9 +46,9 @@ from testbed.plan.network_plan import NetworkPlan, Slot, TenantPlan
 class SwitchConditions:
     """The switch, for provenance. The kernel's datapath has no sockets."""
 
-    datapath: Datapath
+    datapath: open_vswitch.Datapath
     version: str
-    sockets: SwitchSockets
+    sockets: open_vswitch.SwitchSockets
 
 
 class Network:
@@ -72,7 +59,7 @@ class Network:
         self.conditions: SwitchConditions
         self._journal = journal
         self._controller_port = controller_port
-        self._datapath = datapath_type()
+        self._datapath = open_vswitch.datapath_type()
         self._kernel: TrafficControl | None = None
         self._open = False
 
@@ -90,7 +77,7 @@ class Network:
 
         Raises MachineCannot if a name is taken (then nothing was made), RunFailed.
         """
-        ensure_running(self._journal)
+        open_vswitch.ensure_running(self._journal)
         self._refuse_taken_names()
         try:
             with expedited_rcu(self._journal):
@@ -118,17 +105,19 @@ class Network:
             kernel = TrafficControl(RouteSocket(), devices, vms)
             on_failure.callback(kernel.close)
             tag = self._journal.tag.run
-            arguments = up_arguments(plan, tag, self._datapath, self._controller_port)
+            arguments = open_vswitch.up_arguments(plan, tag, self._datapath, self._controller_port)
             # The switch takes longest, a packet socket a port: tc sets the link limits meanwhile.
             # Each port gets a receive socket with the buffer that is the default then: the kernel's
             # 208 kB hold a few milliseconds of a fast link; whatever comes while the switch's
             # thread waits for a processor is lost, and only the socket's own counter shows it.
-            buffers = at_least(RMEM_DEFAULT, RECEIVE_BUFFER_BYTES, self._journal)
+            buffers = open_vswitch.at_least(
+                open_vswitch.RMEM_DEFAULT, open_vswitch.RECEIVE_BUFFER_BYTES, self._journal
+            )
             with buffers, ThreadPoolExecutor(max_workers=1) as beside:
-                switching = beside.submit(vsctl, arguments)
+                switching = beside.submit(open_vswitch.vsctl, arguments)
                 kernel.apply(network_limits(plan))
                 switching.result()
-            check_ports(plan)
+            open_vswitch.check_ports(plan)
             # The bridges' own devices outlive a switch that dies: they are marked as well.
             ip_batch([f"link set dev {bridge.name} group {group}" for bridge in plan.bridges])
             self.conditions = self._inspect_switch()
@@ -153,7 +142,7 @@ class Network:
         ip_batch([f"link set group {group} up"])
 
     def _refuse_taken_names(self) -> None:
-        bridges = {str(row[0]) for row in rows("Bridge", ["name"])}
+        bridges = {str(row[0]) for row in open_vswitch.rows("Bridge", ["name"])}
         devices = {name for _, name in socket.if_nameindex()}
         bridge_names = [bridge.name for bridge in self.plan.bridges]
         for name in (*bridge_names, *(port.name for port in self.plan.ports)):
@@ -166,12 +155,12 @@ class Network:
                 raise _taken("network namespace", slot.netns, "ip netns delete")
 
     def _inspect_switch(self) -> SwitchConditions:
-        version = str(rows("Open_vSwitch", ["ovs_version"])[0][0])
-        sockets = SwitchSockets(None, 0)
+        version = str(open_vswitch.rows("Open_vSwitch", ["ovs_version"])[0][0])
+        sockets = open_vswitch.SwitchSockets(None, 0)
         if self._datapath != "system" and self.plan.slots:
             port = self.plan.slots[0].port
-            found = prime_send_socket(port.bridge, port.number, self._journal)
-            sockets = SwitchSockets(bool(found.offload), found.send_buffer_bytes)
+            found = open_vswitch.prime_send_socket(port.bridge, port.number, self._journal)
+            sockets = open_vswitch.SwitchSockets(bool(found.offload), found.send_buffer_bytes)
         return SwitchConditions(self._datapath, version, sockets)
 
     # -- tenants --------------------------------------------------------------------------------

@@ -20,17 +20,7 @@ from testbed import events
 from testbed.backends.emu.cgroups import group_of
 from testbed.backends.emu.netlink import Counters
 from testbed.backends.emu.open_vswitch import switch_pid
-from testbed.plan.fidelity import (
-    CapLimited,
-    ClassSample,
-    Exceeding,
-    Finding,
-    Starved,
-    lateness,
-    leaks,
-    processor,
-    switch,
-)
+from testbed.plan import fidelity
 from testbed.plan.network_plan import TenantPlan
 from testbed.spec.experiment import Scale
 
@@ -71,7 +61,8 @@ class Watch:
         self._now_s = now_s
         self._next = 0.0
         self._last: tuple[float, dict[Limiter, LimiterSample]] | None = None
-        self._starved, self._cap_limited, self._exceeding = Starved(), CapLimited(), Exceeding()
+        self._starved, self._cap_limited = fidelity.Starved(), fidelity.CapLimited()
+        self._exceeding = fidelity.Exceeding()
         self._waited: list[float] = []
         self._idle: list[float] = []
         self._steal: list[float] = []
@@ -180,13 +171,13 @@ class Watch:
 
     def _class_sample(
         self, limiter: Limiter, was: LimiterSample, now: LimiterSample
-    ) -> ClassSample:
+    ) -> fidelity.ClassSample:
         what, tenant, where = limiter
         interval_s = now.at_s - was.at_s
         name = f"tenant {tenant}, VM {where}, {what}"
         if what == "link":
             name = f"{self._emulation.datacentre.link_name(where)}, tenant {tenant}"
-        return ClassSample(
+        return fidelity.ClassSample(
             name,
             min(was.rate_bps, now.rate_bps),
             (now.counters.sent_bytes - was.counters.sent_bytes) * 8 / interval_s,
@@ -196,16 +187,16 @@ class Watch:
             packet_bps=0.0 if what == "link" else PACKET_BITS / interval_s,
         )
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[fidelity.Finding]:
         """The judgement over everything sampled."""
         return [
             self._starved.finding(),
             self._cap_limited.finding(),
             self._exceeding.finding(),
-            *switch(self._waited),
-            *processor(self._idle, self._steal),
-            *lateness(self._late_s),
-            *leaks(self._emulation.network.unshaped_packets(), self._drops),
+            *fidelity.switch(self._waited),
+            *fidelity.processor(self._idle, self._steal),
+            *fidelity.lateness(self._late_s),
+            *fidelity.leaks(self._emulation.network.unshaped_packets(), self._drops),
         ]
 
 
