@@ -30,15 +30,9 @@ from testbed.backends.emu.traffic_control import (
     unshaped,
 )
 from testbed.errors import MachineCannot
+from testbed.plan import limits
 from testbed.plan.batch_lines import VM_DEVICE
 from testbed.plan.installation import packet_changes, tenant_hosts
-from testbed.plan.limits import (
-    borrowing_lines,
-    network_limits,
-    removal_lines,
-    rerate_lines,
-    tenant_limits,
-)
 from testbed.plan.network_plan import NetworkPlan, Slot, TenantPlan
 
 
@@ -115,7 +109,7 @@ class Network:
             )
             with buffers, ThreadPoolExecutor(max_workers=1) as beside:
                 switching = beside.submit(open_vswitch.vsctl, arguments)
-                kernel.apply(network_limits(plan))
+                kernel.apply(limits.network_limits(plan))
                 switching.result()
             open_vswitch.check_ports(plan)
             # The bridges' own devices outlive a switch that dies: they are marked as well.
@@ -167,27 +161,27 @@ class Network:
 
     def configure_tenant(self, tenant: TenantPlan) -> None:
         """Limits, then addresses and neighbours. All or nothing. Raises RunFailed."""
-        self._up().apply((*tenant_limits(self.plan, tenant), *tenant_hosts(tenant)))
+        self._up().apply((*limits.tenant_limits(self.plan, tenant), *tenant_hosts(tenant)))
 
     def remove_tenant(self, tenant: TenantPlan) -> None:
         """The inverse of :meth:`configure_tenant`; what is gone already is no failure."""
         hosts = [section.undo() for section in reversed(tenant_hosts(tenant))]
-        self._up().remove((*hosts, *removal_lines(self.plan, tenant)))
+        self._up().remove((*hosts, *limits.removal_lines(self.plan, tenant)))
 
     def rerate_tenant(self, old: TenantPlan, new: TenantPlan) -> None:
         """Change a placed tenant's rates in place. Raises RunFailed; then the old ones stand."""
-        self._up().apply((*rerate_lines(self.plan, old, new), *packet_changes(old, new)))
+        self._up().apply((*limits.rerate_lines(self.plan, old, new), *packet_changes(old, new)))
 
     def allow_borrowing(self) -> None:
         """Let traffic without a reservation borrow all of a link that is left. May be repeated."""
         if not self._open:
-            self._up().apply(borrowing_lines(self.plan))
+            self._up().apply(limits.borrowing_lines(self.plan))
             self._open = True
 
     def forbid_borrowing(self) -> None:
         """The inverse of :meth:`allow_borrowing`."""
         if self._open:
-            self._up().apply([section.undo() for section in borrowing_lines(self.plan)])
+            self._up().apply([section.undo() for section in limits.borrowing_lines(self.plan)])
             self._open = False
 
     # -- counters -------------------------------------------------------------------------------

@@ -22,17 +22,10 @@ import psutil
 
 from controller.launch import API_PORT, OPENFLOW_PORT
 from controller.library import PACKAGES, LibraryMissing, choose_library, library_version
+from testbed.backends.emu import open_vswitch
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
 from testbed.backends.emu.cleanup_journal import journals, machine_lock
 from testbed.backends.emu.commands import CommandFailed, run
-from testbed.backends.emu.open_vswitch import (
-    database_pid,
-    datapath_type,
-    rows,
-    running,
-    switch_pid,
-    switch_sockets,
-)
 from testbed.errors import MachineCannot
 
 Grade = Literal["ok", "warn", "fail"]
@@ -91,7 +84,7 @@ def verdict(checks: list[Check]) -> tuple[bool, str]:
     failed = [check.name for check in checks if check.grade == "fail"]
     if failed:
         return False, f"this machine cannot run the live network yet: {', '.join(failed)}"
-    kind = "the kernel's" if datapath_type() == "system" else "the userspace"
+    kind = "the kernel's" if open_vswitch.datapath_type() == "system" else "the userspace"
     doubts = [check.name for check in checks if check.grade == "warn"]
     but = f"; look at: {', '.join(doubts)}" if doubts else ""
     return True, f"this machine can run the live network, on {kind} datapath{but}"
@@ -173,18 +166,18 @@ def _namespaces_and_tc() -> Check:
 
 
 def _switch() -> Iterator[Check]:
-    kernel = datapath_type() == "system"
-    if not running():
-        why = "not running" if not database_pid() else "its switch does not answer"
+    kernel = open_vswitch.datapath_type() == "system"
+    if not open_vswitch.running():
+        why = "not running" if not open_vswitch.database_pid() else "its switch does not answer"
         yield Check("Open vSwitch", "fail", why, INSTALL)
         return
-    version = str(rows("Open_vSwitch", ["ovs_version"])[0][0])
+    version = str(open_vswitch.rows("Open_vSwitch", ["ovs_version"])[0][0])
     lacking = "userspace datapath: the kernel has no openvswitch module"
     yield Check("Open vSwitch", "ok", f"{version}, {'kernel datapath' if kernel else lacking}")
     if kernel:
         return
-    options = dict(rows("Open_vSwitch", ["other_config"])[0][0][1])
-    sockets = switch_sockets()
+    options = dict(open_vswitch.rows("Open_vSwitch", ["other_config"])[0][0][1])
+    sockets = open_vswitch.switch_sockets()
     on = options.get("userspace-tso-enable") == "true" and sockets.offload is not False
     found = "on" if on else "off: TCP is slow over the userspace datapath, or dead"
     yield _graded("segmentation offload", on, found, INSTALL)
@@ -195,7 +188,7 @@ def _switch() -> Iterator[Check]:
 
 
 def _switch_memory() -> Check:
-    pid = switch_pid()
+    pid = open_vswitch.switch_pid()
     held = psutil.Process(pid).memory_info().rss if pid is not None else 0
     room = psutil.virtual_memory().available // PORT_MEMORY_BYTES
     found = f"{held >> 20} MiB; there is room for some {room} ports more"
