@@ -11,7 +11,7 @@ import time
 from bench.samples import Result
 from jobs.request import JobRequest
 from testbed.backends.sim.simulator import SimulatedBackend
-from testbed.embedding.adaba import AdaBa
+from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.results.metrics import Tally
 from testbed.schedulers.registry import build_policy
@@ -55,7 +55,7 @@ def _row(policy: str, network: Network, repeats: int) -> Result:
     for _ in range(repeats):
         tally = Tally()
         start = time.process_time()
-        built = build_policy(policy, AdaBa(), {})
+        built = build_policy(policy, embedder("adaba"), {})
         Engine(datacentre, jobs, built, SimulatedBackend(), tally).run()
         samples.append(time.process_time() - start)
     summary = tally.summary()

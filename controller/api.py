@@ -22,14 +22,13 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import ConfigDict
-
 from controller.control_plane import ControlPlane, Outcome
 from controller.flow_rules import desired_flows, tenant_flows
 from controller.values import (
     Conflict,
     InvalidValues,
     Network,
+    Strict,
     Tenant,
     UnknownTenant,
     from_json,
@@ -62,13 +61,11 @@ class Refusal(Exception):
 
 
 @dataclass(frozen=True)
-class WaitRequest:
+class WaitRequest(Strict):
     """The body of POST /v1/wait: which switches (all if absent) and for how long."""
 
     dpids: tuple[int, ...] | None = None
     timeout_s: float = CONFIRM_TIMEOUT_S
-
-    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from controller.flow_rules import (
+    BASE_FLOWS,
     COOKIE_TAG,
     COOKIE_TAG_MASK,
     AddFlow,
@@ -28,10 +29,8 @@ from controller.flow_rules import (
     Flow,
     FlowReport,
     RemoveByCookie,
-    added,
-    base_flows,
     difference,
-    removed,
+    tenant_cookie,
     tenant_flows,
 )
 from controller.saved_state import StateStore
@@ -68,10 +67,6 @@ class Outcome:
 
     missing: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def complete(self) -> bool:
-        return not self.missing and not self.refused
 
 
 @dataclass(frozen=True)
@@ -134,7 +129,7 @@ class ControlPlane:
         self._arrived = {tenant.id: 0 for tenant in self._state.tenants}
         self._tickets = itertools.count()
         for switch in self._state.switches:
-            self._flows[switch.dpid] = {_BASE: base_flows(switch)}
+            self._flows[switch.dpid] = {_BASE: BASE_FLOWS}
         for tenant in self._state.tenants:
             for dpid, flows in tenant_flows(tenant).items():
                 self._flows[dpid][tenant.id] = flows
@@ -211,7 +206,7 @@ class ControlPlane:
                     clear = (RemoveByCookie(COOKIE_TAG, COOKIE_TAG_MASK),)
                     self._send(self._sessions[dpid], clear, self._next_ticket())
             for dpid in came:
-                self._flows[dpid] = {_BASE: base_flows(self._state.switch_by_dpid[dpid])}
+                self._flows[dpid] = {_BASE: BASE_FLOWS}
                 if dpid in self._sessions:
                     # A new session on the old connection: what was under way no longer counts.
                     session = self._sessions[dpid] = _Session(self._sessions[dpid].channel)
@@ -235,7 +230,7 @@ class ControlPlane:
                 wait = self._waiting_for(tenant.dpids, self._revision)
                 for dpid, flows in tenant_flows(tenant).items():
                     self._flows[dpid][tenant.id] = flows
-                    self._send_if_synced(dpid, added(flows))
+                    self._send_if_synced(dpid, tuple(map(AddFlow, flows)))
             else:
                 wait = self._waiting_for(tenant.dpids, self._arrived[tenant.id])
         outcome = self._outcome(wait, timeout_s)
@@ -373,7 +368,7 @@ class ControlPlane:
         wait = self._waiting_for(tenant.dpids, self._revision)
         for dpid in tenant.dpids:
             del self._flows[dpid][tenant.id]
-            self._send_if_synced(dpid, removed(tenant.id))
+            self._send_if_synced(dpid, (RemoveByCookie(tenant_cookie(tenant.id)),))
         return wait
 
     def _waiting_for(self, dpids: Iterable[int], revision: int) -> _Wait:

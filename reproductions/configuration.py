@@ -17,9 +17,9 @@ from typing import Any
 from jobs.request import JobRequest
 from jobs.workload.traces import published
 from reproductions.grid_quantities import Measures
+from reproductions.occupancy import Occupancy
 from testbed.errors import MachineCannot
 from testbed.results.metrics import JobRow, Summary, Tally
-from testbed.results.occupancy import Occupancy
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
 from testbed.schedulers.policy import Charging, Policy, View
 from testbed.spec.document import find_file

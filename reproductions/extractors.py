@@ -9,8 +9,8 @@ from typing import Any
 from jobs.workload.tenants import HOUR_S
 from reproductions.configuration import Extractor, PlayedRun
 from reproductions.grid_quantities import Measures
+from reproductions.occupancy import Occupancy
 from testbed.results.metrics import SLOWDOWN_BOUND_S, JobRow
-from testbed.results.occupancy import Occupancy
 
 DAY_S = 24 * HOUR_S
 UNDISTURBED = 1.001

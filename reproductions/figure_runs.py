@@ -24,7 +24,7 @@ from reproductions.result_cache import Progress, Report, ResultCache, compute
 from testbed.errors import BadInput
 from testbed.results.comparison import compare
 from testbed.results.folder import PROVENANCE, RunFolder, caller
-from testbed.results.provenance import Provenance, provenance
+from testbed.results.provenance import known, provenance
 from testbed.results.reading import Run, load_run
 from testbed.spec.experiment import Experiment
 
@@ -266,7 +266,7 @@ def runs_of(found: LiveReproduced) -> list[dict[str, Any]]:
             "jobs": outcome.live.summary.jobs,
             "wall_s": outcome.live.summary.wall_s,
             "replay": outcome.replay_differs or "every decision the same",
-            "commit": (outcome.live.provenance or Provenance()).code.commit,
+            "commit": known(outcome.live.provenance, "code.commit", str),
             "folder": str(outcome.live.path),
         }
         for (series, x), own in found.outcomes.items()

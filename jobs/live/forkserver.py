@@ -24,6 +24,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from fcntl import F_DUPFD, fcntl
 from typing import Any
 
 from jobs import linux
@@ -32,6 +33,7 @@ from jobs.live.agent_protocol import (
     PACKET_LIMIT_BYTES,
     AgentExited,
     AgentRefused,
+    AgentReport,
     AgentStarted,
     Answer,
     Plan,
@@ -185,7 +187,7 @@ def _become_agent(request: SpawnRequest, channel_fd: int, log_fd: int, server_pi
         channel = Channel(_take_descriptors(channel_fd, log_fd))
         for signum in TERMINATING:
             signal.signal(signum, terminate)
-        code = run_to_report(_make_agent(request, server_pid, channel), channel)
+        code = _work(request, server_pid, channel)
     except BaseException as error:  # noqa: BLE001 - nothing may get back into the server's loop
         with contextlib.suppress(OSError):
             os.write(2, f"agent {request.id}: {type(error).__name__}: {error}\n".encode())
@@ -197,24 +199,24 @@ def _take_descriptors(channel_fd: int, log_fd: int) -> socket.socket:
     """Keep nothing of the server's but the log as output and the channel, which becomes 3."""
     null_fd = os.open(os.devnull, os.O_RDONLY)
     # Out of the way of the targets first, so that no dup2 overwrites a source.
-    high = [os.dup(fd) for fd in (null_fd, log_fd, channel_fd)]
-    while min(high) <= 3:
-        high = [os.dup(fd) for fd in high]
-    for source, target in zip((high[0], high[1], high[1], high[2]), (0, 1, 2, 3), strict=True):
+    high = [fcntl(fd, F_DUPFD, 4) for fd in (null_fd, log_fd, log_fd, channel_fd)]
+    for target, source in enumerate(high):
         os.dup2(source, target)
     os.closerange(4, os.sysconf("SC_OPEN_MAX"))
     return socket.socket(fileno=3)
 
 
-def _make_agent(request: SpawnRequest, server_pid: int, channel: Channel) -> Agent:
-    """The agent in its place, without privileges; one that only says why where that fails."""
+def _work(request: SpawnRequest, server_pid: int, channel: Channel) -> int:
+    """The exit code of an agent in its place, without privileges; where that fails it says why."""
     try:
         _enter(request)
         agent = AGENTS[type(request.plan)](request.plan, channel)
         _descend(request, server_pid)
     except (OSError, ArithmeticError) as error:
-        return _Stillborn(request.plan, channel, str(error))
-    return agent
+        now_ns = time.monotonic_ns()
+        channel.finish_with(AgentReport(request.plan.index, None, now_ns, error=str(error)))
+        return EXIT_FAILED
+    return run_to_report(agent, channel)
 
 
 def _enter(request: SpawnRequest) -> None:
@@ -248,17 +250,6 @@ def _join_cgroup(path: str) -> None:
             os.close(fd)
     except OSError as error:
         raise OSError(f"cannot join cgroup {path}: {error.strerror}") from None
-
-
-class _Stillborn(Agent):
-    """An agent that could not take its place: it only says why."""
-
-    def __init__(self, plan: Plan, channel: Channel, reason: str) -> None:
-        super().__init__(plan, channel)
-        self._reason = reason
-
-    def run(self) -> None:
-        raise OSError(self._reason)
 
 
 def main(arguments: list[str]) -> int:

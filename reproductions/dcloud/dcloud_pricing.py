@@ -21,7 +21,7 @@ from reproductions.configuration import Variant, measured
 from reproductions.extractors import BILL_METRICS
 from reproductions.grid_quantities import Change, Difference, Level, Measure, Measures
 from reproductions.published_figure import Figure, Panel
-from testbed.schedulers.charging import no_discount, request_price
+from testbed.schedulers.charging import request_price
 from testbed.spec.experiment import Experiment
 
 N_VMS, MOST_BPS, SHORTEST_S = 120, 250_000_000, HOUR_S
@@ -102,9 +102,7 @@ class Bargain:
             return measured(replace(experiment, jobs=_jobs(asked, truth.d_s)), BILL_METRICS)
 
         asked, honest = bill(STRATEGIES[self.strategy](truth)), bill((truth,))
-        undiscounted = request_price(
-            truth.n, truth.b_bps, truth.p_s, truth.d_s, discount=no_discount
-        )
+        undiscounted = request_price(truth.n, truth.b_bps, truth.p_s, truth.d_s, discounts=False)
         return {
             "price": asked["price"],
             "done": float(asked["end_s"] <= truth.d_s * (1 + SLACK)),

@@ -29,9 +29,9 @@ from reproductions.mbfcbs.mbfcbs_leases import (
     USE,
     USE_EARLY,
 )
+from reproductions.occupancy import Occupancy
 from reproductions.published_figure import Panel
 from testbed import events
-from testbed.results.occupancy import Occupancy
 from testbed.results.reading import Run
 
 SERIES = tuple(SMALL_POLICIES)

@@ -20,7 +20,9 @@ from testbed.units import human_duration, human_share
 FirstPath = Annotated[
     Path, typer.Argument(metavar="RUN", help="A run folder, or a policy's in it.")
 ]
-SecondPath = Annotated[Path, typer.Argument(metavar="RUN", help="Another one, of the same jobs.")]
+SecondPath = Annotated[
+    Path, typer.Argument(metavar="RUN", help="Another run folder, of the same jobs.")
+]
 Jobs = Annotated[int, typer.Option(min=0, help="How many jobs to list, most different first.")]
 
 _METRICS = (

@@ -6,7 +6,7 @@ known by standing in the ``EMBEDDERS`` of a module of this package; nothing else
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
@@ -45,8 +45,8 @@ def declared(package: str, attribute: str) -> Iterator[Any]:
 
 
 @cache
-def _embedders() -> Mapping[str, Callable[[], Embedder]]:
-    return {kind.name: kind for kind in declared("testbed.embedding", "EMBEDDERS")}
+def _embedders() -> Mapping[str, Embedder]:
+    return {known.name: known for known in declared("testbed.embedding", "EMBEDDERS")}
 
 
 def embedder_names() -> tuple[str, ...]:
@@ -57,11 +57,9 @@ def embedder_names() -> tuple[str, ...]:
 def embedder(name: str) -> Embedder:
     """The embedder of that name; BadInput lists the known ones for any other."""
     known = _embedders()
-    try:
-        return known[name]()
-    except KeyError:
+    if name not in known:
         close = get_close_matches(name, known, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise BadInput(
-            f"unknown embedder {name!r}{hint}; known: {', '.join(embedder_names())}"
-        ) from None
+        names = ", ".join(embedder_names())
+        raise BadInput(f"unknown embedder {name!r}{hint}; known: {names}")
+    return known[name]

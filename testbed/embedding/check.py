@@ -49,16 +49,13 @@ def check_placement(
     problems = _check_servers(datacentre, residual, placement, n_vms, size)
     if problems:
         return problems
-    upper_end: dict[int, int] = {}
-    link_above: dict[int, int] = {}
-    for server, _ in placement.vms_on:
-        problems += _path_up(datacentre, tree, server, upper_end, link_above)
+    below: dict[int, int] = {}
+    for server, count in placement.vms_on:
+        problems += _add_path(datacentre, tree, server, count, below)
     if problems:
         return problems
-    below = _count_below(placement, upper_end)
-    for node in sorted(link_above):
-        link = link_above[node]
-        one_side, other_side = below[node], n_vms - below[node]
+    for node in sorted(below):
+        link, one_side, other_side = int(tree.uplink[node]), below[node], n_vms - below[node]
         asked = min(one_side, other_side) * rate_bps
         for direction in (2 * link, 2 * link + 1):
             free = int(residual.free_bps[direction])
@@ -101,16 +98,12 @@ def _check_servers(
     return problems
 
 
-def _path_up(
-    datacentre: DataCentre,
-    tree: Tree,
-    server: int,
-    upper_end: dict[int, int],
-    link_above: dict[int, int],
+def _add_path(
+    datacentre: DataCentre, tree: Tree, server: int, count: int, below: dict[int, int]
 ) -> list[str]:
-    """Follows links from a server to the root, noting for each node the node and link above it."""
+    """Follows links from a server to the root, counting its VMs at the lower end of each."""
     node = server
-    while node != tree.root and node not in upper_end:
+    while node != tree.root:
         link, above = int(tree.uplink[node]), int(tree.parent[node])
         if above < 0:
             return [f"{datacentre.names[server]} is not below {datacentre.names[tree.root]}"]
@@ -119,26 +112,6 @@ def _path_up(
             if ends != (node, above):
                 names = f"{datacentre.names[node]} and {datacentre.names[above]}"
                 return [f"link {link} does not join {names}"]
-            link_above[node] = link
-        upper_end[node] = above
+            below[node] = below.get(node, 0) + count
         node = above
     return []
-
-
-def _count_below(placement: Placement, upper_end: dict[int, int]) -> dict[int, int]:
-    """VMs that each node would cut off from the root, by search of the graph of the paths up."""
-    lower_ends: dict[int, list[int]] = {}
-    for node, above in sorted(upper_end.items()):
-        lower_ends.setdefault(above, []).append(node)
-    here = dict(placement.vms_on)
-    below: dict[int, int] = {}
-    stack = [(placement.root, False)]
-    while stack:
-        node, done = stack.pop()
-        children = lower_ends.get(node, [])
-        if done:
-            below[node] = here.get(node, 0) + sum(below[child] for child in children)
-        else:
-            stack.append((node, True))
-            stack.extend((child, False) for child in children)
-    return below

@@ -61,21 +61,22 @@ class Counts:
         """Bottom-up pass over the layers not yet counted; yields each with its switches' totals."""
         for layer in self.datacentre.layers[len(self.most) :]:
             a = edge_counts(layer, self.per_link, self.n_vms)
-            most = self._pass(self.below[layer.child_index], a)
+            below = self.below[layer.child_index]
+            most = np.minimum(below, a)
+            # With at least N-a below a link, the rest of the hose outside is few enough.
+            whole = below >= self.n_vms - a
+            if whole.any():
+                np.copyto(most, np.minimum(below, self.n_vms), where=whole)
             total = np.add.reduceat(most, layer.segments)
             self.below[layer.switch_index] = total
             self.most.append(most)
             self.allowed.append(a)
             yield layer, total
 
-    def _pass(self, below: IntArray, a: IntArray) -> IntArray:
-        """The largest count that children may take: what fits, and what their uplinks let pass."""
-        most = np.minimum(below, a)
-        # With at least N-a below a link, the rest of the hose outside is few enough.
-        whole = below >= self.n_vms - a
-        if whole.any():
-            np.copyto(most, np.minimum(below, self.n_vms), where=whole)
-        return most
+    def candidates(self) -> Iterator[int]:
+        """The switches below which the counts let the hose fit, lowest level first, then by id."""
+        for layer, total in self.bottom_up():
+            yield from layer.switches[total >= self.n_vms].tolist()
 
 
 def edges_up(layer: Layer, nodes: IntArray) -> tuple[IntArray, IntArray]:
@@ -132,6 +133,15 @@ def placement_below(
     )
 
 
+def on_one_server(datacentre: DataCentre, residual: Residual, n_vms: int) -> Placement | None:
+    """The first server with slots for all VMs, which need no link then; None without one."""
+    enough = residual.free_slots >= n_vms
+    if not enough.any():
+        return None
+    server = int(enough.argmax())
+    return Placement(int(datacentre.first_root[server]), ((server, n_vms),))
+
+
 def servers_below(datacentre: DataCentre, switch: int) -> npt.NDArray[np.bool_]:
     """Servers that hang below a switch, as a mask of shape ``(n_servers,)``."""
     inside = np.zeros(datacentre.n_nodes, dtype=np.bool_)
@@ -145,58 +155,42 @@ def servers_below(datacentre: DataCentre, switch: int) -> npt.NDArray[np.bool_]:
 
 
 def refusal(counts: Counts) -> Refusal:
-    """The reason for a hose that fits nowhere.
+    """The reason for a hose that an embedder placed nowhere, put together when it is read.
 
     Too few slots are named first, then a rate that no server's links can carry, then the link that
-    shuts out the most VMs in the tree that could hold the most. Put together when it is read.
+    shuts out the most VMs in the tree that could hold the most; or that an incomplete embedder
+    missed what there is.
     """
     return Refusal(lambda: _reason(counts))
 
 
-def missed(counts: Counts) -> Refusal:
-    """The reason for a hose that an incomplete embedder placed nowhere, though it may fit.
-
-    :func:`refusal`'s where it fits nowhere. Put together when it is read.
-    """
-    return Refusal(lambda: _missed(counts))
-
-
-def _missed(counts: Counts) -> str:
+def _reason(counts: Counts) -> str:
+    datacentre, slots, n_vms = counts.datacentre, counts.residual.free_slots, counts.n_vms
+    if (free := int(slots.sum())) < n_vms:
+        return f"not enough slots: {n_vms} asked, {free} free"
     for _ in counts.bottom_up():
         pass
-    if max(counts.below[tree.root] for tree in counts.datacentre.trees) < counts.n_vms:
-        return _reason(counts)
-    return (
-        "filling servers in this embedder's order overloads a link wherever it is tried"
-        f" ({counts.n_vms} VMs; placements do exist)"
-    )
-
-
-def _reason(counts: Counts) -> str:
-    datacentre, slots = counts.datacentre, counts.residual.free_slots
-    free = int(slots.sum())
-    if free < counts.n_vms:
-        return f"not enough slots: {counts.n_vms} asked, {free} free"
+    fits = [int(counts.below[tree.root]) for tree in datacentre.trees]
+    if max(fits) >= n_vms:
+        return (
+            "filling servers in this embedder's order overloads a link wherever it is tried"
+            f" ({n_vms} VMs; placements do exist)"
+        )
     widest = int(datacentre.nic_bps.max(initial=0))
     if counts.rate_bps > widest and datacentre.n_links:
         return (
             f"{human_bandwidth(counts.rate_bps)} per VM is above every server's NIC"
-            f" ({human_bandwidth(widest)}), and no server has {counts.n_vms} slots free"
+            f" ({human_bandwidth(widest)}), and no server has {n_vms} slots free"
             f" (the most is {int(slots.max())})"
         )
-    return _tightest_link(counts)
+    return _tightest_link(counts, fits)
 
 
-def _tightest_link(counts: Counts) -> str:
-    for _ in counts.bottom_up():
-        pass
+def _tightest_link(counts: Counts, fits: list[int]) -> str:
     datacentre, n_vms = counts.datacentre, counts.n_vms
-    fits = [int(counts.below[tree.root]) for tree in datacentre.trees]
     best = int(np.argmax(fits))
     tree_name = datacentre.names[datacentre.trees[best].root]
     missing = n_vms - fits[best]
-    if missing <= 0:
-        raise ValueError(f"⟨{n_vms}, {counts.rate_bps}⟩ fits below {tree_name}: nothing to explain")
     shut_out, passed, link = _most_shut_out(counts, best)
     if shut_out == 0:
         return f"not enough slots below {tree_name}: {n_vms} asked, {fits[best]} free"

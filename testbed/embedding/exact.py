@@ -14,11 +14,16 @@ equally deep. Call a node *heavy* when more than N/2 of the VMs are below it, ot
 Every chain is grown from its lowest node upward, all chains of a level at once, until it holds N.
 Uneven data centres, where servers differ in depth, go through a dynamic programme over (node,
 count) instead (:func:`least_bandwidth_uneven`).
+
+VMplace (JSA, Section IV, after TIVC by Xie et al., SIGCOMM 2012) is the same programme, which stops
+at the first level on which some subtree holds all VMs: the level comes first there, and the
+reserved bandwidth decides among the subtrees and placements of that level.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +32,7 @@ from testbed.embedding.counts import (
     edge_counts,
     edges_up,
     link_counts,
+    on_one_server,
     placement_below,
     refusal,
     share_out,
@@ -38,17 +44,20 @@ from topologies.datacentre import DataCentre, IntArray, Layer
 _NEVER = np.int64(2**60)
 
 
+@dataclass(eq=False)
 class Exact:
     """The placement with the least reserved bandwidth, summed over all directed links.
 
-    Among placements that reserve equally much: the one whose VMs' lowest common switch (or only
-    server) is on the lowest level, then the one with the smallest id there; then, going down, the
-    heavy part goes to the child where it was found first and the rest to servers in order of id.
+    Finds one exactly when there is one. ``lowest``: the level of the VMs' lowest common node comes
+    before the bandwidth. Among placements that reserve equally much: the one whose VMs' lowest
+    common switch (or only server) is on the lowest level, then the one with the smallest id there;
+    then, going down, the heavy part goes to the child where it was found first and the rest to
+    servers in order of id.
     Residuals that differ by direction count with the smaller one.
     """
 
-    name = "exact"
-    _lowest = False
+    name: str = "exact"
+    lowest: bool = False
 
     def embed(
         self,
@@ -59,7 +68,7 @@ class Exact:
         *,
         largest_bps: int = 0,  # noqa: ARG002
     ) -> Placement | Refusal:
-        placement = least_bandwidth(datacentre, residual, n_vms, rate_bps, lowest=self._lowest)
+        placement = least_bandwidth(datacentre, residual, n_vms, rate_bps, lowest=self.lowest)
         if placement is not None:
             return placement
         return refusal(Counts(datacentre, residual, n_vms, rate_bps))
@@ -73,23 +82,18 @@ def least_bandwidth(
     *,
     lowest: bool = False,
 ) -> Placement | None:
-    """The placement that :class:`Exact` describes; None where there is none.
-
-    ``lowest`` puts the level of the lowest common node before the bandwidth
-    (:mod:`testbed.embedding.vmplace`).
-    """
+    """The placement that :class:`Exact` describes; None where there is none."""
+    alone = on_one_server(datacentre, residual, n_vms)
+    if alone is not None:
+        return alone
     if not datacentre.uniform_depth:
         return least_bandwidth_uneven(datacentre, residual, n_vms, rate_bps, lowest=lowest)
-    if int(residual.free_slots.max(initial=0)) >= n_vms:
-        server = int(np.argmax(residual.free_slots >= n_vms))
-        return placement_below(datacentre, server, np.array([server]), np.array([n_vms]))
     trail = _Trail([], [_begin(np.arange(datacentre.n_servers), residual.free_slots, n_vms)])
     found = _search(datacentre, residual, n_vms, rate_bps, trail, lowest=lowest)
     return None if found is None else _place(datacentre, n_vms, found, trail)
 
 
-@dataclass(frozen=True, eq=False)
-class _Chains:
+class _Chains(NamedTuple):
     """Chains of heavy nodes, by their highest node so far; one entry a chain in every array.
 
     ``held`` VMs are below ``node``; ``saved`` sums 2x-N over the chain's nodes below ``node``.
@@ -104,17 +108,10 @@ class _Chains:
     edge: IntArray
 
     def only(self, chosen: IntArray) -> _Chains:
-        return _Chains(
-            self.node[chosen],
-            self.held[chosen],
-            self.saved[chosen],
-            self.before[chosen],
-            self.edge[chosen],
-        )
+        return _Chains(*(array[chosen] for array in self))
 
 
-@dataclass(frozen=True, eq=False)
-class _Trail:
+class _Trail(NamedTuple):
     """Trail of the bottom-up search for the way down, per level.
 
     ``light[h]`` is the light count of every edge into level h + 1, ``chains[h]`` the chains that
@@ -125,8 +122,7 @@ class _Trail:
     chains: list[_Chains]
 
 
-@dataclass(frozen=True)
-class _Found:
+class _Found(NamedTuple):
     """A chain that holds everything: its last step, and where it stands in its level's chains."""
 
     level: int
@@ -230,12 +226,7 @@ def _undominated(chains: _Chains) -> _Chains:
     return chains.only(np.sort(order[keep]))
 
 
-def _place(
-    datacentre: DataCentre,
-    n_vms: int,
-    found: _Found,
-    trail: _Trail,
-) -> Placement:
+def _place(datacentre: DataCentre, n_vms: int, found: _Found, trail: _Trail) -> Placement:
     """Downward: the chain gets what it holds, light children by id share the rest."""
     nodes, amounts = np.array([found.node]), np.array([n_vms])
     before, edge = found.before, found.edge
@@ -261,8 +252,7 @@ def _place(
 # -- servers of different depth: a dynamic programme over (node, count) -------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Table:
+class _Table(NamedTuple):
     """``cost[x]``: the least cost of x VMs below a switch; ``steps``: how its children share them.
 
     A step is ``(child, split)``, ``split[x]`` being what the child takes of x VMs shared among it
@@ -281,33 +271,25 @@ def least_bandwidth_uneven(
     *,
     lowest: bool = False,
 ) -> Placement | None:
-    """The placement with the least reserved bandwidth where servers differ in depth, or None.
+    """:func:`least_bandwidth` of several servers, where servers differ in depth.
 
     Cost is counted in units of the rate B: a link with x VMs below it costs min(x, N-x) in each
-    direction. Meant for custom data centres of some thousand nodes; O(nodes · N²) in numpy.
-
-    ``lowest``: of those whose lowest common node is on the lowest level that has any.
-
-    Ties go to the lowest common node on the lowest level, then with the smallest id; a switch's
-    children, by id, take as few as the least cost allows from the last one on.
+    direction. Meant for custom data centres of some thousand nodes; O(nodes · N²) in numpy. Of
+    equals a switch's children, by id, take as few as the least cost allows from the last one on.
     """
     n = n_vms
     weight = 1 if rate_bps and datacentre.n_links else 0
     per_link = link_counts(residual, n, rate_bps)
     slots = np.minimum(residual.free_slots, n)
-    if int(slots.max(initial=0)) >= n:
-        server = int(np.argmax(slots >= n))
-        return placement_below(datacentre, server, np.array([server]), np.array([n]))
-    tables: dict[int, _Table] = {}
+    tables = {s: _Table(np.zeros(k + 1, np.int64), ()) for s, k in enumerate(slots.tolist())}
     best, best_cost = -1, int(_NEVER)
     for layer in datacentre.layers:
         for at, switch in enumerate(layer.switches.tolist()):
-            edges = range(int(layer.start[at]), int(layer.start[at + 1]))
             table = _Table(np.zeros(1, np.int64), ())
-            for edge in edges:
+            for edge in range(int(layer.start[at]), int(layer.start[at + 1])):
                 child, link = int(layer.child[edge]), int(layer.link[edge])
-                below = tables[child].cost if child in tables else _server(int(slots[child]))
-                upward = _upward(below, int(per_link[link]) if link >= 0 else n, n, weight)
+                a = int(per_link[link]) if link >= 0 else n
+                upward = _upward(tables[child].cost, a, n, weight)
                 table = _with_child(table, child, upward, n)
             tables[switch] = table
             if len(table.cost) > n and int(table.cost[n]) < best_cost:
@@ -316,12 +298,8 @@ def least_bandwidth_uneven(
             break
     if best < 0:
         return None
-    servers, counts = _walk(tables, best, n)
-    return placement_below(datacentre, best, np.array(servers), np.array(counts))
-
-
-def _server(slots: int) -> IntArray:
-    return np.zeros(slots + 1, dtype=np.int64)
+    counts = _walk(tables, best, n)
+    return placement_below(datacentre, best, np.array([*counts]), np.array([*counts.values()]))
 
 
 def _upward(below: IntArray, a: int, n_vms: int, weight: int) -> IntArray:
@@ -349,23 +327,21 @@ def _with_child(table: _Table, child: int, upward: IntArray, n_vms: int) -> _Tab
     return _Table(np.minimum(cost, _NEVER), (*table.steps, (child, split)))
 
 
-def _walk(tables: dict[int, _Table], switch: int, n_vms: int) -> tuple[list[int], list[int]]:
-    servers: list[int] = []
-    counts: list[int] = []
+def _walk(tables: dict[int, _Table], switch: int, n_vms: int) -> dict[int, int]:
+    """VMs by server, when a switch has so many."""
+    counts: dict[int, int] = {}
     waiting = [(switch, n_vms)]
     while waiting:
         node, amount = waiting.pop()
-        if amount == 0:
-            continue
-        if node not in tables:
-            servers.append(node)
-            counts.append(amount)
-            continue
+        if amount and not tables[node].steps:
+            counts[node] = amount
         for child, split in reversed(tables[node].steps):
             taken = int(split[amount])
             waiting.append((child, taken))
             amount -= taken
-    return servers, counts
+    return counts
 
 
-EMBEDDERS = (Exact,)
+VMPLACE = Exact("vmplace", lowest=True)
+
+EMBEDDERS = (Exact(), VMPLACE)

@@ -1,6 +1,6 @@
 """Oktopus' greedy embedding (Ballani et al., "Towards predictable datacenter networks", 2011).
 
-``published`` is Algorithm 1 of that paper: the lowest subtree that can hold the hose, found by
+:func:`published` is Algorithm 1 of that paper: the lowest subtree that can hold the hose, found by
 counts alone, then filled greedily. The counts decide correctly *whether* a subtree fits, but the
 greedy filling may over-commit a link. :class:`Oktopus` therefore checks what
 the greedy did and, where it over-commits, places the hose correctly in the same subtree.
@@ -9,11 +9,17 @@ the greedy did and, where it over-commits, places the hose correctly in the same
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from testbed.embedding.counts import Counts, placement_below, refusal, servers_below, share_out
+from testbed.embedding.counts import (
+    Counts,
+    on_one_server,
+    placement_below,
+    refusal,
+    servers_below,
+    share_out,
+)
 from testbed.embedding.exact import least_bandwidth
 from testbed.embedding.placement import Placement, Refusal, Residual
 from topologies.datacentre import DataCentre, IntArray
@@ -39,10 +45,10 @@ class Oktopus:
         largest_bps: int = 0,  # noqa: ARG002
     ) -> Placement | Refusal:
         counts = Counts(datacentre, residual, n_vms, rate_bps)
-        for found in _candidates(counts):
-            if found.sound:
-                return found.placement
-            inside = servers_below(datacentre, found.subtree)
+        for subtree, placement, sound in published(counts):
+            if sound:
+                return placement
+            inside = servers_below(datacentre, subtree)
             only_here = Residual(np.where(inside, residual.free_slots, 0), residual.free_bps)
             repaired = least_bandwidth(datacentre, only_here, n_vms, rate_bps)
             if repaired is not None:
@@ -50,38 +56,19 @@ class Oktopus:
         return refusal(counts)
 
 
-def published(
-    datacentre: DataCentre, residual: Residual, n_vms: int, rate_bps: int
-) -> Placement | None:
-    """Algorithm 1 as printed, over-committing where it does; None where no subtree fits."""
-    found = next(_candidates(Counts(datacentre, residual, n_vms, rate_bps)), None)
-    return None if found is None else found.placement
+def published(counts: Counts) -> Iterator[tuple[int, Placement, bool]]:
+    """Algorithm 1 as printed in every subtree that the counts let through, the lowest first.
+
+    Yields the subtree, the placement, and whether every link that it uses can carry it.
+    """
+    alone = on_one_server(counts.datacentre, counts.residual, counts.n_vms)
+    if alone is not None:
+        yield alone.vms_on[0][0], alone, True
+    for subtree in counts.candidates():
+        yield subtree, *_allocate(counts, subtree)
 
 
-@dataclass(frozen=True)
-class _Greedy:
-    """The greedy's placement in one subtree; ``sound`` if every link it uses can carry it."""
-
-    subtree: int
-    placement: Placement
-    sound: bool
-
-
-def _candidates(counts: Counts) -> Iterator[_Greedy]:
-    """The greedy's placement in every subtree that the counts let through, lowest first."""
-    datacentre, n_vms = counts.datacentre, counts.n_vms
-    slots = counts.residual.free_slots
-    if int(slots.max(initial=0)) >= n_vms:
-        server = int(np.argmax(slots >= n_vms))
-        alone = placement_below(datacentre, server, np.array([server]), np.array([n_vms]))
-        yield _Greedy(server, alone, sound=True)
-    for layer, total in counts.bottom_up():
-        if int(total.max()) >= n_vms:
-            for subtree in layer.switches[total >= n_vms].tolist():
-                yield _allocate(counts, subtree)
-
-
-def _allocate(counts: Counts, subtree: int) -> _Greedy:
+def _allocate(counts: Counts, subtree: int) -> tuple[Placement, bool]:
     """Alloc of Algorithm 1: each child in turn takes as many as its count says, down to servers."""
     datacentre, n_vms = counts.datacentre, counts.n_vms
     nodes, amounts = np.array([subtree]), np.array([n_vms])
@@ -101,10 +88,8 @@ def _allocate(counts: Counts, subtree: int) -> _Greedy:
         placed.append(dealt[ends])
         nodes = np.concatenate((nodes[~here], child[~ends]))
         amounts = np.concatenate((amounts[~here], dealt[~ends]))
-    placement = placement_below(
-        datacentre, subtree, np.concatenate(servers), np.concatenate(placed)
-    )
-    return _Greedy(subtree, placement, sound)
+    below = np.concatenate(servers), np.concatenate(placed)
+    return placement_below(datacentre, subtree, *below), sound
 
 
-EMBEDDERS = (Oktopus,)
+EMBEDDERS = (Oktopus(),)

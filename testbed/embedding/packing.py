@@ -1,91 +1,61 @@
-"""Packing a hose server by server into the lowest subtree that takes it: Algorithm 1 of AdaBa.
+"""AdaBa, best fit, first fit and greedy: a hose packed server by server into the lowest subtree.
 
-Every switch of a level is tried, in order of id, from the edge up (Li et al., "Bandwidth-Guaranteed
-Resource Allocation and Scheduling for Parallel Jobs in Cloud Data Center", 2018, Section 4.1).
-Below it servers come in an order that the embedder chooses; each takes as many of the VMs that are
-left as its free slots and the links up to the switch let it. The printed algorithm cannot succeed
-and looks at each server by itself; here the links up to the switch carry all VMs placed so far.
+Algorithm 1 of Li et al., "Bandwidth-Guaranteed Resource Allocation and Scheduling for Parallel Jobs
+in Cloud Data Center", 2018, Section 4.1. Every switch of a level is tried, in order of id, from the
+edge up. Below it servers come in an order that the embedder chooses; each takes as many of the VMs
+that are left as its free slots and the links up to the switch let it. The printed algorithm cannot
+succeed and looks at each server by itself; here the links up to the switch carry all VMs placed so
+far.
 
-A search that goes server by server reads a few numbers at a time; plain lists, kept per data
-centre, serve it ten times as fast as arrays do.
+A search that goes server by server reads a few numbers at a time; plain lists serve it ten times as
+fast as arrays do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import takewhile
+from typing import NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from testbed.embedding.counts import Counts, missed, servers_below
+from testbed.embedding.counts import Counts, refusal, servers_below
 from testbed.embedding.placement import Placement, Refusal, Residual
 from topologies.datacentre import DataCentre
 
 
-@dataclass(frozen=True, eq=False)
-class Subtree:
+class Subtree(NamedTuple):
     """A switch with everything below it.
 
-    ``servers`` by id; ``paths[s]`` the links from server s up to ``switch``, bottom up (none where
-    a flat cluster has no links); ``root`` names the first tree that holds the switch.
+    ``root`` names the first tree that holds the switch; ``paths[s]`` are the links from server s up
+    to the switch, bottom up (none where a flat cluster has no links), servers by id.
     """
 
-    switch: int
     root: int
-    servers: tuple[int, ...]
     paths: dict[int, tuple[int, ...]]
 
 
-class Subtrees:
-    """The subtrees of one data centre, each made when it is first asked for.
+_KEPT: WeakKeyDictionary[DataCentre, dict[int, Subtree]] = WeakKeyDictionary()
 
-    It does not hold on to the data centre, so that the two can go together.
+
+def subtree(datacentre: DataCentre, switch: int) -> Subtree:
+    """The subtree of a switch, kept for as long as its data centre lives.
+
+    O(servers below it · levels) the first time.
     """
-
-    def __init__(self) -> None:
-        self._made: dict[int, Subtree] = {}
-        self._uplinks: dict[int, tuple[list[int], list[int]]] = {}
-
-    def below(self, datacentre: DataCentre, switch: int) -> Subtree:
-        """The subtree of a switch; O(servers below it · levels) the first time."""
-        made = self._made.get(switch)
-        if made is None:
-            made = self._made[switch] = self._make(datacentre, switch)
-        return made
-
-    def _make(self, datacentre: DataCentre, switch: int) -> Subtree:
-        servers = np.flatnonzero(servers_below(datacentre, switch)).tolist()
+    kept = _KEPT.setdefault(datacentre, {})
+    if switch not in kept:
         root = int(datacentre.first_root[switch])
-        parent, uplink = self._tree(datacentre, root)
+        tree = datacentre.tree_by_root[root]
         paths = {}
-        for server in servers:
-            node, path = server, []
-            while node != switch:
-                path.append(uplink[node])
-                node = parent[node]
-            paths[server] = tuple(link for link in path if link >= 0)
-        return Subtree(switch, root, tuple(servers), paths)
-
-    def _tree(self, datacentre: DataCentre, root: int) -> tuple[list[int], list[int]]:
-        """Parent and uplink of every node in the tree below ``root``."""
-        found = self._uplinks.get(root)
-        if found is None:
-            tree = datacentre.tree_by_root[root]
-            found = self._uplinks[root] = (tree.parent.tolist(), tree.uplink.tolist())
-        return found
-
-
-_KEPT: WeakKeyDictionary[DataCentre, Subtrees] = WeakKeyDictionary()
-
-
-def subtrees(datacentre: DataCentre) -> Subtrees:
-    """The subtrees of a data centre, kept for as long as it lives."""
-    kept = _KEPT.get(datacentre)
-    if kept is None:
-        kept = _KEPT[datacentre] = Subtrees()
-    return kept
+        for server in np.flatnonzero(servers_below(datacentre, switch)).tolist():
+            nodes = takewhile(lambda node: node != switch, tree.path_to_root(server))
+            links = (int(tree.uplink[node]) for node in nodes)
+            paths[server] = tuple(link for link in links if link >= 0)
+        kept[switch] = Subtree(root, paths)
+    return kept[switch]
 
 
 class Packing:
@@ -107,38 +77,23 @@ class Packing:
         self.allowed: list[int] = self.counts.per_link.tolist()
         self.left = n_vms
         self.taken: list[tuple[int, int]] = []
+        self.paths: dict[int, tuple[int, ...]] = {}
         self._below: dict[int, int] = {}
 
     def candidates(self) -> Iterator[Subtree]:
         """The subtrees that can hold the hose at all, lowest level first, then by id.
 
-        What is passed over has no placement, whatever the order of servers.
+        What is passed over has no placement, whatever the order of servers. Nothing is placed when
+        the next one's turn comes (line 26).
         """
-        if sum(self.free_slots) < self.n_vms:
-            return
-        kept = subtrees(self.datacentre)
-        for layer, total in self.counts.bottom_up():
-            for switch in layer.switches[total >= self.n_vms].tolist():
-                yield kept.below(self.datacentre, switch)
+        for switch in self.counts.candidates():
+            here = subtree(self.datacentre, switch)
+            self.left, self.taken, self.paths, self._below = self.n_vms, [], here.paths, {}
+            yield here
 
-    @cached_property
-    def most_slots(self) -> int:
-        """Slots of the largest server, were it idle."""
-        return int(self.datacentre.slots.max(initial=0))
-
-    def clear(self) -> None:
-        """Take back what was placed (line 26)."""
-        self.left = self.n_vms
-        self.taken = []
-        self._below = {}
-
-    def below(self, link: int) -> int:
-        """VMs placed below a link so far."""
-        return self._below.get(link, 0)
-
-    def most(self, server: int, path: Iterable[int]) -> int:
+    def most(self, server: int) -> int:
         """The most VMs that a server can take as things stand; 0 where it can take none."""
-        n, allowed, below = self.n_vms, self.allowed, self._below
+        n, allowed, below, path = self.n_vms, self.allowed, self._below, self.paths[server]
         for count in range(min(self.free_slots[server], self.left), 0, -1):
             for link in path:
                 x = below.get(link, 0) + count
@@ -148,32 +103,102 @@ class Packing:
                 return count
         return 0
 
-    def take(self, server: int, count: int, path: Iterable[int]) -> None:
-        """Place ``count`` VMs on a server."""
-        for link in path:
-            self._below[link] = self._below.get(link, 0) + count
-        self.taken.append((server, count))
-        self.left -= count
+    def take(self, server: int) -> None:
+        """Place as many VMs on a server as it can take."""
+        count = self.most(server)
+        if count:
+            for link in self.paths[server]:
+                self._below[link] = self._below.get(link, 0) + count
+            self.taken.append((server, count))
+            self.left -= count
 
-    def refusal(self) -> Refusal:
-        """Why there is no placement, or that this way of searching missed what there is."""
-        return missed(self.counts)
+    def carried_bps(self, link: int, count: int) -> int:
+        """What this hose needs on a link once ``count`` more VMs are below it."""
+        x = self._below.get(link, 0) + count
+        return min(x, self.n_vms - x) * self.rate_bps
 
 
-class InOrder:
-    """Embedder that fills servers, in an order of its own, below each candidate in turn.
+# -- orders of the servers below a switch -------------------------------------------------------
 
-    The first candidate that takes all VMs is the placement.
+Order: TypeAlias = Callable[[Packing, int], Iterable[int]]
+"""The servers of ``packing.paths`` in the order in which they are filled.
+
+The second argument is the most that any job has asked for per VM, this one included (B_max).
+"""
+
+
+def in_sequence(packing: Packing, _: int) -> Iterable[int]:
+    """First fit: servers by id (Section 4.1, Fig. 3)."""
+    return packing.paths
+
+
+def fullest(packing: Packing, _: int) -> Iterable[int]:
+    """Best fit: fewest free slots first, equal ones by id (Section 5.3.1).
+
+    The paper: "different in the setting of weight function", and in that alone.
+    """
+    return sorted(packing.paths, key=packing.free_slots.__getitem__)
+
+
+def weight(free_slots: int, slots: int, rate_bps: int, largest_bps: int) -> int:
+    """Eq. 7 times 2·B_max, a whole number: -a²·B_max + 2·L·B·a.
+
+    ``free_slots`` is a, ``slots`` is L (slots of an idle server), ``largest_bps`` is B_max. Where
+    nobody ever asked for bandwidth the weight is that of a request that asks for none, -a².
+    """
+    return 2 * slots * rate_bps * free_slots - free_slots**2 * max(largest_bps, 1)
+
+
+def heaviest(packing: Packing, largest_bps: int) -> Iterable[int]:
+    """AdaBa: servers by Eq. 7, a weight that follows how large the request is; equal ones by id.
+
+    Small requests go to servers with few slots free, large ones to servers with many, so that the
+    bandwidth of the large ones stays inside servers. L is the largest server's slots where they
+    differ.
+    """
+    free, rate_bps = packing.free_slots, packing.rate_bps
+    slots = int(packing.datacentre.slots.max(initial=0))
+    return sorted(packing.paths, key=lambda s: -weight(free[s], slots, rate_bps, largest_bps))
+
+
+def least_occupied(packing: Packing, _: int) -> Iterator[int]:
+    """Greedy: the server whose VMs load their path's fullest link least (Section 1).
+
+    "This strategy tries to assign the VMs to the servers that leads to the minimum value of maximum
+    link occupation." Each server offers to take as many VMs as it can; what counts is the largest
+    occupation (reserved over capacity) of the links between it and the switch, these VMs included.
+    Equal ones by id. O(servers² · slots · levels) for each switch.
+    """
+    full: list[int] = packing.datacentre.link_capacity_bps.tolist()
+    free: list[int] = packing.residual.free_bps.reshape(-1, 2).min(axis=1).tolist()
+
+    def occupation(server: int, count: int) -> float:
+        # Shares that are equal as fractions are equal as floats: division rounds correctly.
+        return max(
+            (
+                (full[link] - free[link] + packing.carried_bps(link, count)) / full[link]
+                for link in packing.paths[server]
+            ),
+            default=0.0,
+        )
+
+    offers = [server for server in packing.paths if packing.free_slots[server]]
+    while ranked := [(occupation(s, n), s) for s in offers if (n := packing.most(s))]:
+        server = min(ranked)[1]
+        offers.remove(server)
+        yield server
+
+
+@dataclass(eq=False)
+class Packer:
+    """Embedder that fills servers, in its order, below each candidate in turn.
+
+    The first candidate that takes all VMs is the placement. ``largest_bps`` is B_max before this
+    request. O(servers · slots · levels) for each switch.
     """
 
     name: str
-
-    def order(self, packing: Packing, servers: tuple[int, ...], largest_bps: int) -> Iterable[int]:
-        """The servers below one switch, given by id, in the order in which they are filled.
-
-        ``largest_bps`` is the most that any job has asked for per VM, this one included.
-        """
-        raise NotImplementedError
+    order: Order
 
     def embed(
         self,
@@ -185,14 +210,17 @@ class InOrder:
         largest_bps: int = 0,
     ) -> Placement | Refusal:
         packing = Packing(datacentre, residual, n_vms, rate_bps)
-        largest_bps = max(largest_bps, rate_bps)
-        for subtree in packing.candidates():
-            packing.clear()
-            for server in self.order(packing, subtree.servers, largest_bps):
-                path = subtree.paths[server]
-                count = packing.most(server, path)
-                if count:
-                    packing.take(server, count, path)
-                    if not packing.left:
-                        return Placement(subtree.root, tuple(sorted(packing.taken)))
-        return packing.refusal()
+        for candidate in packing.candidates():
+            for server in self.order(packing, max(largest_bps, rate_bps)):
+                packing.take(server)
+                if not packing.left:
+                    return Placement(candidate.root, tuple(sorted(packing.taken)))
+        return refusal(packing.counts)
+
+
+EMBEDDERS = (
+    Packer("first-fit", in_sequence),
+    Packer("best-fit", fullest),
+    Packer("adaba", heaviest),
+    Packer("greedy", least_occupied),
+)

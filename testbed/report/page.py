@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from importlib import resources
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from jinja2 import DictLoader, Environment, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from testbed.events import FidelityNoted, JobEnded
 from testbed.report import labels
@@ -36,8 +36,8 @@ from testbed.results import folder as names
 from testbed.results.audit import Audit, audit, audit_all
 from testbed.results.bandwidth_sweep import PROFILE_RECORD, stored_sweep
 from testbed.results.folder import RunFolder
-from testbed.results.metrics import LIVE, Summary
-from testbed.results.provenance import Provenance
+from testbed.results.metrics import LIVE
+from testbed.results.provenance import known
 from testbed.results.reading import Run, load_run, policy_folders, read_json
 from testbed.results.tables import Verdicts, link_rows, stored_expectation, stored_verdicts
 from testbed.spec.experiment import ApplicationExpectation, Expectation
@@ -51,13 +51,12 @@ SHOWN_PACKAGES = (
 
 @dataclass(frozen=True)
 class Picture:
-    """An inline picture with its caption and its description in words."""
+    """An inline picture with its description in words, and the values that its caption names."""
 
     kind: str
     svg: str
-    title: str
-    caption: str
     alt: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def write_report(folder: RunFolder, checked: Audit | None = None) -> Path:
@@ -87,91 +86,53 @@ def run_page(run: Run, checked: Audit | None = None) -> str:
     """The page of one run, as HTML."""
     checked = audit(run.path) if checked is None else checked
     verdicts = stored_verdicts(run)
+    notes = [event for event in run.file.events if isinstance(event, FidelityNoted)]
     files = [(name, quote(name)) for name in run.files if name != names.REPORT]
-    context = {
-        "style": _style(),
-        "labels": labels,
-        "run": run,
-        "summary": run.summary,
-        "headline": labels.headline(run.summary, verdicts, checked),
-        "verdicts": verdicts,
-        "table": in_order(verdicts.rows, MAX_TABLE_ROWS)[:MAX_TABLE_ROWS],
-        "long_table": len(verdicts.rows) > MAX_SHORT_TABLE,
-        "table_left": max(0, len(verdicts.rows) - MAX_TABLE_ROWS),
-        "pictures": _pictures(run, verdicts),
-        "metrics": _metrics(run.summary),
-        "notes": _notes(run),
-        "audit": checked,
-        "provenance": _provenance(run),
-        "packages": _packages(run),
-        "reproduce": _reproduce(run),
-        "files": files,
-        "folders": [
+    return _page(
+        "report",
+        run=run,
+        summary=run.summary,
+        headline=labels.headline(run.summary, verdicts, checked),
+        verdicts=verdicts,
+        table=in_order(verdicts.rows, MAX_TABLE_ROWS)[:MAX_TABLE_ROWS],
+        long_table=len(verdicts.rows) > MAX_SHORT_TABLE,
+        table_left=max(0, len(verdicts.rows) - MAX_TABLE_ROWS),
+        pictures=_pictures(run, verdicts),
+        notes=sorted(notes, key=lambda note: {"suspect": 1, "ok": 2}.get(note.level, 0)),
+        audit=checked,
+        provenance={} if run.provenance is None else _provenance(run),
+        packages=_packages(run),
+        reproduce=_reproduce(run),
+        files=files,
+        folders=[
             (folder, [pair for pair in files if pair[0].startswith(f"{folder}/")])
             for folder in dict.fromkeys(name.split("/")[0] for name, _ in files if "/" in name)
         ],
-    }
-    return _environment().get_template("report.html").render(context)
+    )
 
 
 def overview_page(path: Path, runs: Sequence[Run]) -> str:
     """The page above several policies, as HTML."""
     audits = {checked.path: checked for checked in audit_all(path)}
-    entries = []
-    for run in runs:
-        verdicts = stored_verdicts(run)
-        headline = labels.headline(run.summary, verdicts, audits[str(run.path)])
-        entries.append((run, headline, quote(f"{run.path.name}/{names.REPORT}")))
-    context = {
-        "style": _style(),
-        "labels": labels,
-        "name": runs[0].summary.name,
-        "seed": runs[0].summary.seed,
-        "entries": entries,
-        "above": audits.get(str(path)),
-    }
-    return _environment().get_template("overview.html").render(context)
+    entries = [
+        (run, labels.headline(run.summary, stored_verdicts(run), audits[str(run.path)]))
+        for run in runs
+    ]
+    return _page("overview", first=runs[0].summary, entries=entries, above=audits.get(str(path)))
 
 
 # ------------------------------------------------------------------------------------ pictures
 
 
 def _pictures(run: Run, verdicts: Verdicts) -> list[Picture]:
-    events, span_s = run.file.events, run.summary.span_s
     out = _profile_pictures(run)
     expected = _expected(stored_expectation(run), verdicts)
     found = applications(run.rows, verdicts.rows, expected)
     if found:
-        out.append(
-            Picture(
-                "scaling",
-                scaling_svg(found),
-                "Bandwidth scaling: measured against estimated time",
-                "Above: the estimate at each bandwidth, p·b/b', as a line, and the time from "
-                "the first byte to the receivers' last byte as points. Below: measured over "
-                "estimated; shaded is the band that the experiment expects, dashed what a job "
-                "stays below where it got less than it asked for. A job outside is circled.",
-                scaling_alt(found),
-            )
-        )
+        out.append(Picture("scaling", scaling_svg(found), scaling_alt(found)))
     if run.rows:
-        out.append(_jobs_picture(run, span_s))
-    series = link_series(link_rows(events))
-    if series:
-        groups = alike(series)
-        out.append(_links_picture(run, groups, span_s))
-        if len(groups) > MAX_PANELS:
-            out.append(
-                Picture(
-                    "heat",
-                    heat_svg(series, span_s),
-                    "How full the links were",
-                    f"The {min(MAX_HEAT_LINKS, len(series))} busiest of {len(series)} directed "
-                    "links, busiest on top: the share of each link's capacity that was reserved.",
-                    links_alt(groups),
-                )
-            )
-    return out
+        out.append(_jobs_picture(run))
+    return out + _link_pictures(run)
 
 
 def _profile_pictures(run: Run) -> list[Picture]:
@@ -181,19 +142,8 @@ def _profile_pictures(run: Run) -> list[Picture]:
     if record is None:
         return []
     measured = stored_sweep(record, path)
-    model = measured.model_sentence()
-    rings = "" if model is None else f"{model} (rings). "
-    return [
-        Picture(
-            "profile",
-            profile_svg(measured),
-            "What bandwidth gains the application",
-            f"The running time at each bandwidth, every run a stroke. {measured.sentence()}. "
-            f"{rings}Shaded, if anything is: bandwidth above the threshold. Dashed: a transfer as "
-            "long as this one at the least bandwidth.",
-            profile_alt(measured),
-        )
-    ]
+    facts = {"sentence": measured.sentence(), "model": measured.model_sentence()}
+    return [Picture("profile", profile_svg(measured), profile_alt(measured), facts)]
 
 
 def _expected(expect: Expectation, verdicts: Verdicts) -> dict[str, ApplicationExpectation]:
@@ -205,142 +155,75 @@ def _expected(expect: Expectation, verdicts: Verdicts) -> dict[str, ApplicationE
     return out
 
 
-def _jobs_picture(run: Run, span_s: float) -> Picture:
-    all_spans = spans(run.file.events)
+def _jobs_picture(run: Run) -> Picture:
+    all_spans, summary = spans(run.file.events), run.summary
     if len(run.rows) <= MAX_LANES:
-        return Picture(
-            "jobs",
-            gantt_svg(run.rows, all_spans, span_s),
-            "The jobs over time",
-            "A lane per job: a thin line while it waits, hatched while it is booked but not yet "
-            "started, filled while it runs. The upright stroke is the estimated end; a "
-            "diamond is the deadline; a cross marks a job that did not finish.",
-            gantt_alt(run.rows),
-        )
+        return Picture("gantt", gantt_svg(run.rows, all_spans, summary.span_s), gantt_alt(run.rows))
     slots = sum(run.started.topology["slots"])
-    return Picture(
-        "jobs",
-        occupancy_svg(run.rows, all_spans, slots, span_s),
-        "The data centre over time",
-        f"VM slots in use by application, and how many jobs waited, if any did "
-        f"({len(run.rows):,} jobs).",
-        f"On average {labels.share_text(run.summary.vm_utilisation)} of {slots:,} VM slots were "
-        f"in use; {run.summary.finished:,} jobs finished, {run.summary.rejected:,} were rejected.",
+    alt = (
+        f"On average {labels.share_text(summary.vm_utilisation)} of {slots:,} VM slots were "
+        f"in use; {summary.finished:,} jobs finished, {summary.rejected:,} were rejected."
     )
+    return Picture("occupancy", occupancy_svg(run.rows, all_spans, slots, summary.span_s), alt)
 
 
-def _links_picture(run: Run, groups: Sequence[Any], span_s: float) -> Picture:
-    shown = min(MAX_PANELS, len(groups))
-    which = "All links in use" if shown == len(groups) else f"The {shown} busiest links"
-    if run.summary.backend == LIVE:
-        sent = (
-            "the orange line is what the counters of the sending ports showed (all protocol "
-            "overhead included), the shade around it the spread over links that are alike"
-        )
-    else:
-        sent = "nothing is sent in a simulated run, so nothing was measured"
-    return Picture(
-        "links",
-        panels_svg(groups, span_s),
-        "Reserved and sent on the links",
-        f"{which}; links with the same reservations share a panel. Filled: reserved for the jobs; "
-        f"{sent}; in brackets, and dashed: the capacity.",
-        links_alt(groups),
-    )
-
-
-# -------------------------------------------------------------------------------------- tables
-
-
-def _metrics(summary: Summary) -> list[tuple[str, str]]:
-    """The run's metrics, those that apply to it."""
-    ratio = summary.estimate_ratio
-    out = [
-        ("Jobs", f"{summary.jobs:,}"),
-        ("Finished", f"{summary.finished:,}"),
-        ("Rejected", f"{summary.rejected:,}"),
-        ("Killed", f"{summary.killed:,}"),
-        ("Unfinished", f"{summary.unfinished:,}"),
-        ("Success rate", labels.share_text(summary.success_rate)),
-        ("VM slots used", labels.share_text(summary.vm_utilisation)),
-        ("Bandwidth reserved", labels.share_text(summary.link_utilisation)),
-    ]
-    if summary.link_utilisation_measured is not None:
-        out.append(("Bandwidth sent", labels.share_text(summary.link_utilisation_measured)))
-    if ratio is not None:
-        spread = f"{ratio.median:.4f} ({ratio.min:.4f} – {ratio.max:.4f})"
-        out.append(("Measured / estimate, median (range)", spread))
-    out += [
-        ("Mean wait", labels.seconds_text(summary.wait_mean_s)),
-        ("Mean response", labels.seconds_text(summary.response_mean_s)),
-    ]
-    if summary.preemptions or summary.migrations:
-        out += [
-            ("Preemptions", f"{summary.preemptions:,}"),
-            ("Migrations", f"{summary.migrations:,}"),
-        ]
-    if summary.revenue:
-        out.append(("Revenue", f"{summary.revenue:,.2f}"))
-    out.append(
-        (
-            "Time simulated" if summary.backend != LIVE else "Length",
-            labels.seconds_text(summary.span_s),
-        )
-    )
-    if summary.wall_s is not None:
-        out.append(("Wall-clock time", labels.seconds_text(summary.wall_s)))
+def _link_pictures(run: Run) -> list[Picture]:
+    """Panels of the busiest links; where those are not all, how full each link was too."""
+    series, span_s = link_series(link_rows(run.file.events)), run.summary.span_s
+    groups = alike(series)
+    if not groups:
+        return []
+    alt = links_alt(groups)
+    panels = {"shown": min(MAX_PANELS, len(groups)), "groups": len(groups)}
+    out = [Picture("links", panels_svg(groups, span_s), alt, panels)]
+    if len(groups) > MAX_PANELS:
+        rows = {"shown": min(MAX_HEAT_LINKS, len(series)), "links": len(series)}
+        out.append(Picture("heat", heat_svg(series, span_s), alt, rows))
     return out
 
 
-def _notes(run: Run) -> list[tuple[str, str, str]]:
-    """Fidelity checks: level, check, reason; the worst first."""
-    rank = {"invalid": 0, "suspect": 1, "ok": 2}
-    notes = [event for event in run.file.events if isinstance(event, FidelityNoted)]
-    notes.sort(key=lambda note: rank.get(note.level, 0))
-    return [(note.level, note.check, note.reason) for note in notes]
+# ---------------------------------------------------------------------------------- provenance
 
 
-def _provenance(run: Run) -> list[tuple[str, str]]:
-    """Provenance as label and text; unknown values are marked as unknown."""
-    record = run.provenance
-    if record is None:
-        return []
-    code, machine, kernel = record.code, record.machine, record.kernel
-    commit, memory = code.commit, machine.memory_bytes
-    changed = " with uncommitted changes" if code.dirty else ""
-    out: list[tuple[str, str | None]] = [
-        ("Written", record.written),
-        ("Seeds", ", ".join(f"{k} {v}" for k, v in (record.seeds or {}).items())),
-        ("Code", None if commit is None else f"{commit[:12]}{changed}"),
-        ("Processor", f"{machine.cpus} × {machine.cpu_model or 'unknown'}"),
-        ("Load average", ", ".join(f"{x:.2f}" for x in machine.load_average or ())),
-        ("Memory", None if memory is None else f"{memory / 2**30:.1f} GiB"),
-        ("Virtualisation", machine.virtualisation),
-        ("System", kernel.distribution),
-        ("Kernel", kernel.release),
-        ("Congestion control (system)", kernel.congestion_control),
-        ("Open vSwitch", record.tools.ovs_vswitchd),
-        ("tc", record.tools.iproute2),
-        ("Python", record.python.version),
-    ]
-    out += _of_this_run(run)
-    message = {label.lower() for label, _ in out}
-    live = ((_label(key), _flat(value)) for key, value in (record.live or {}).items())
-    out += [(label, value) for label, value in live if label.lower() not in message]
-    return [(label, value or "unknown") for label, value in out]
+def _provenance(run: Run) -> dict[str, str]:
+    """Provenance as text by label; unknown values are marked as unknown."""
+    of = partial(known, run.provenance)
+    commit, memory, cpus = of("code.commit", str), of("machine.memory_bytes", int), "machine.cpus"
+    changed = " with uncommitted changes" if of("code.dirty", bool) else ""
+    seeds = (of("seeds", dict[str, int]) or {}).items()
+    out = {
+        "Written": of("written", str),
+        "Seeds": ", ".join(f"{k} {v}" for k, v in seeds),
+        "Code": None if commit is None else f"{commit[:12]}{changed}",
+        "Processor": f"{of(cpus, int)} × {of('machine.cpu_model', str) or 'unknown'}",
+        "Load average": ", ".join(
+            f"{x:.2f}" for x in of("machine.load_average", list[float]) or ()
+        ),
+        "Memory": None if memory is None else f"{memory / 2**30:.1f} GiB",
+        "Virtualisation": of("machine.virtualisation", str),
+        "System": of("kernel.distribution", str),
+        "Kernel": of("kernel.release", str),
+        "Congestion control (system)": of("kernel.congestion_control", str),
+        "Open vSwitch": of("tools.ovs_vswitchd", str),
+        "tc": of("tools.iproute2", str),
+        "Python": of("python.version", str),
+        **(_of_live_run(run) if run.summary.backend == LIVE else {}),
+    }
+    taken = {label.lower() for label in out}
+    live = {_label(key): _flat(value) for key, value in (of("live", dict[str, Any]) or {}).items()}
+    out |= {label: text for label, text in live.items() if label.lower() not in taken}
+    return {label: text or "unknown" for label, text in out.items()}
 
 
-def _of_this_run(run: Run) -> list[tuple[str, str | None]]:
+def _of_live_run(run: Run) -> dict[str, str]:
     """Scale and congestion control of a live run."""
-    if run.summary.backend != LIVE:
-        return []
-    scale = (run.resolved or {}).get("scale") or {}
     used = {
         _flat(event.detail["congestion_control"]): None
         for event in run.file.events
         if isinstance(event, JobEnded) and "congestion_control" in event.detail
     }
-    return [("Scale", _flat(scale)), ("Congestion control (jobs)", ", ".join(used) or None)]
+    scale = (run.resolved or {}).get("scale") or {}
+    return {"Scale": _flat(scale), "Congestion control (jobs)": ", ".join(used)}
 
 
 _SPELT = {"vm": "VM", "vms": "VMs", "tso": "TSO", "gso": "GSO", "gro": "GRO", "cpu": "CPU"}
@@ -365,7 +248,7 @@ def _flat(value: Any) -> str:
 
 
 def _packages(run: Run) -> list[tuple[str, str]]:
-    found = (run.provenance or Provenance()).python.packages or {}
+    found = known(run.provenance, "python.packages", dict[str, str]) or {}
     first = [(name, found[name]) for name in SHOWN_PACKAGES if name in found]
     return first + [pair for pair in found.items() if pair[0] not in SHOWN_PACKAGES]
 
@@ -378,37 +261,22 @@ def _reproduce(run: Run) -> list[str]:
     spec = names.SPEC if (run.path / names.SPEC).is_file() else f"../{names.SPEC}"
     again = f"{verb} {spec} --seed {run.summary.seed}"
     overrides = (run.resolved or {}).get("overrides")
-    if isinstance(overrides, dict):
-        again += "".join(
-            f" --set {shlex.quote(f'{key}={value}')}"
-            for key, value in overrides.items()
-            if key != "seed"
-        )
-    typed = (run.provenance or Provenance()).command
+    for key, value in overrides.items() if isinstance(overrides, dict) else ():
+        again += "" if key == "seed" else f" --set {shlex.quote(f'{key}={value}')}"
+    typed = known(run.provenance, "command", list[str])
     return [again, shlex.join(typed)] if typed else [again]
 
 
 # ------------------------------------------------------------------------------------- the page
 
 
-def _environment() -> Environment:
-    """Templates with everything escaped but the pictures and the style sheet, made here."""
-    folder = resources.files("testbed.report") / "templates"
-    loader = DictLoader(
-        {
-            name: (folder / f"{name}.j2").read_text(encoding="utf-8")
-            for name in ("report.html", "overview.html")
-        }
-    )
-    return Environment(
-        loader=loader,
+def _page(name: str, **context: Any) -> str:
+    """A template with everything escaped but the pictures and the style sheet, made here."""
+    templates = Environment(
+        loader=PackageLoader("testbed.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-
-
-def _style() -> str:
-    sheet = resources.files("testbed.report") / "templates" / "style.css"
-    return sheet.read_text(encoding="utf-8")
+    return templates.get_template(f"{name}.html.j2").render(labels=labels, **context)

@@ -1,8 +1,7 @@
-"""Plot style of every picture: matplotlib without global state.
+"""Plot style of a page's pictures: matplotlib without global state.
 
-On a page, colours are placeholders while matplotlib draws; in the SVG they become the style
-sheet's variables, so that one picture serves a light page, a dark one and paper. A picture that is
-a file of its own has the style sheet's colours for light pages.
+Colours are placeholders while matplotlib draws; in the SVG they become the style sheet's variables,
+so that one picture serves a light page, a dark one and paper.
 """
 
 from __future__ import annotations
@@ -27,12 +26,6 @@ SERIES = ("#010111", "#010112", "#010113", "#010114", "#010115", "#010116")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 
-# Of a picture that is a file of its own: Okabe and Ito's colours, which the colour-blind can tell
-# apart; yellow is too faint for lines.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
-NEUTRAL = "#5b6470"
-PAPER = "#ffffff"
-
 _VARIABLES = {
     TEXT: "--ink",
     MUTED: "--muted",
@@ -42,7 +35,7 @@ _VARIABLES = {
     **{colour: f"--series-{number}" for number, colour in enumerate(SERIES, 1)},
 }
 # Any: the type stubs' list of known keys differs between versions of matplotlib.
-_STYLE: Any = {
+STYLE: Any = {
     "axes.axisbelow": True,
     "axes.edgecolor": MUTED,
     "axes.facecolor": "none",
@@ -79,13 +72,6 @@ _STYLE: Any = {
     "ytick.labelcolor": TEXT,
     "ytick.labelsize": 9,
 }
-_FILE_COLOURS = {TEXT: "#1b1f24", MUTED: NEUTRAL, GRID: "#e3e6ea"}
-_FILE_STYLE: Any = {
-    **{key: _FILE_COLOURS.get(value, value) for key, value in _STYLE.items()},
-    "axes.facecolor": PAPER,
-    "figure.facecolor": PAPER,
-    "savefig.facecolor": PAPER,
-}
 
 
 def series_colour(index: int) -> str:
@@ -94,39 +80,13 @@ def series_colour(index: int) -> str:
 
 
 @contextmanager
-def figure(width_in: float, height_in: float) -> Generator[Figure, None, None]:
-    """A figure in the page's style. Draw and call :func:`svg` inside the block."""
+def figure(width_in: float, height_in: float, style: Any = STYLE) -> Generator[Figure, None, None]:
+    """A figure in a style, the page's. Draw and save (:func:`svg`) inside the block."""
     import matplotlib as mpl
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(_STYLE):
-        made = Figure(figsize=(width_in, height_in), layout="constrained")
-        FigureCanvasSVG(made)
-        yield made
-
-
-@contextmanager
-def file_figure(width_in: float, height_in: float) -> Generator[Figure, None, None]:
-    """A figure that becomes files of its own. Draw and call :func:`files` inside the block."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context(_FILE_STYLE):
-        made = Figure(figsize=(width_in, height_in), layout="constrained")
-        FigureCanvasAgg(made)
-        yield made
-
-
-def files(made: Figure) -> dict[str, bytes]:
-    """The figure as ``svg`` and ``png``, the same bytes each time."""
-    saved = {}
-    for kind, without in (("svg", ("Date", "Creator")), ("png", ("Software",))):
-        out = io.BytesIO()
-        made.savefig(out, format=kind, dpi=150, metadata=dict.fromkeys(without))
-        saved[kind] = out.getvalue()
-    return saved
+    with mpl.rc_context(style):
+        yield Figure(figsize=(width_in, height_in), layout="constrained")
 
 
 def svg(made: Figure, name: str) -> str:
@@ -148,13 +108,9 @@ def svg(made: Figure, name: str) -> str:
 
 def time_axis(axes: Axes, span_s: float) -> float:
     """Label the x axis in the unit that fits the span; what to divide seconds by."""
-    unit, seconds = ("s", 1.0)
-    if span_s > 2 * 86_400:
-        unit, seconds = "days", 86_400.0
-    elif span_s > 2 * 3600:
-        unit, seconds = "h", 3600.0
-    elif span_s > 10 * 60:
-        unit, seconds = "min", 60.0
+    units = ((2 * 86_400, "days", 86_400.0), (2 * 3600, "h", 3600.0), (10 * 60, "min", 60.0))
+    found = ((unit, seconds) for above_s, unit, seconds in units if span_s > above_s)
+    unit, seconds = next(found, ("s", 1.0))
     axes.set_xlabel(f"time since the run began [{unit}]")
     axes.set_xlim(0, span_s / seconds if span_s > 0 else 1)
     return seconds

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from rich.cells import cell_len
 from rich.table import Table
@@ -15,8 +16,7 @@ from testbed.results.tables import Results, Verdict
 from testbed.units import human_duration, human_share
 
 MAX_ROWS = 60
-_STYLES = {"ok": "green", "outside": "bold red", "open": "dim"}
-_WORDS = {"ok": "ok", "outside": "OUTSIDE", "open": "–"}
+_VERDICTS = {"ok": ("ok", "green"), "outside": ("OUTSIDE", "bold red"), "open": ("–", "dim")}
 
 
 def verdict_table(results: Results, max_rows: int = MAX_ROWS) -> Table:
@@ -52,7 +52,7 @@ def _title(results: Results) -> str:
 
 def _cells(row: Verdict) -> list[Text]:
     """Cells as rich texts, so that no name in a file is taken for markup."""
-    verdict = Text(_WORDS[row.verdict], style=_STYLES[row.verdict])
+    verdict = Text(*_VERDICTS[row.verdict])
     if row.verdict == "outside" or row.ratio is None:
         verdict.append(f"  {row.why}", style="default")
     return [
@@ -68,19 +68,28 @@ def _cells(row: Verdict) -> list[Text]:
 # -- policies beside each other
 
 
-_HEADINGS = (
-    "policy",
-    "jobs",
-    "finished",
-    "rejected",
-    "killed",
-    "success",
-    "VM use",
-    "reserved",
-    "revenue",
-    "mean wait",
-    "took",
-)
+def _share(value: float | None) -> str:
+    return "–" if value is None else human_share(value)
+
+
+def _time(value: float | None) -> str:
+    return "–" if value is None else human_duration(value)
+
+
+_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "policy": ("policy", str),
+    "jobs": ("jobs", "{:,}".format),
+    "finished": ("finished", "{:,}".format),
+    "rejected": ("rejected", "{:,}".format),
+    "killed": ("killed", "{:,}".format),
+    "success": ("success_rate", _share),
+    "VM use": ("vm_utilisation", _share),
+    "reserved": ("link_utilisation", _share),
+    "revenue": ("revenue", "{:,.2f} $".format),
+    "mean wait": ("wait_mean_s", _time),
+    "took": ("wall_s", _time),
+}
+"""The key of a summary and its text, by heading."""
 
 
 def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
@@ -88,7 +97,9 @@ def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
 
     One line a policy; where that is wider than ``width`` characters, one column a policy.
     """
-    rows = [_HEADINGS, *(_policy_cells(summary) for summary in summaries)]
+    columns = _COLUMNS.values()
+    cells = ([text(getattr(one, key)) for key, text in columns] for one in summaries)
+    rows: list[Sequence[str]] = [list(_COLUMNS), *cells]
     if _width(rows) > width:
         rows = list(zip(*rows, strict=True))
     table = Table(title=Text(_policies_title(summaries)), title_justify="left")
@@ -113,30 +124,6 @@ def _policies_title(summaries: Sequence[Summary]) -> str:
     return f"{first.name}, {first.backend}, seed {first.seed}"
 
 
-def _policy_cells(summary: Summary) -> tuple[str, ...]:
-    return (
-        summary.policy,
-        f"{summary.jobs:,}",
-        f"{summary.finished:,}",
-        f"{summary.rejected:,}",
-        f"{summary.killed:,}",
-        _share(summary.success_rate),
-        _share(summary.vm_utilisation),
-        _share(summary.link_utilisation),
-        f"{summary.revenue:,.2f} $",
-        _time(summary.wait_mean_s),
-        _time(summary.wall_s),
-    )
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else human_share(value)
-
-
-def _time(value: float | None) -> str:
-    return "–" if value is None else human_duration(value)
-
-
 def profile_table(measured: MeasuredSweep) -> Table:
     """One line a bandwidth: median, spread, the model's time, the time over the threshold's."""
     table = Table(title=Text(f"profile of {measured.application}"), title_justify="left")
@@ -145,21 +132,23 @@ def profile_table(measured: MeasuredSweep) -> Table:
     for heading in ("bandwidth", "time (median)", "spread", *model, "elongation"):
         table.add_column(heading, justify="right")
     table.add_column("in the profile")
-    offered = {bps for bps, _ in measured.profile.options}
     for point in measured.points:
-        if point.bandwidth_bps == measured.threshold_bps:
-            note = "threshold" if measured.found else "yes, the highest tried"
-        elif point.bandwidth_bps in offered:
-            note = "yes"
-        else:
-            above = point.bandwidth_bps > measured.threshold_bps
-            note = "no: gains nothing" if above else "no: not faster than less bandwidth"
-        table.add_row(
-            Text(bandwidth_text(point.bandwidth_bps)),
-            Text(f"{point.median_s:.3f} s"),
-            Text(f"{100 * point.spread:.2f} %" if len(point.times_s) > 1 else "–"),
-            *([Text(f"{point.model_s:.3f} s")] if modelled else ()),
-            Text(f"{measured.elongation(point):.3f}"),
-            Text(note),
-        )
+        cells = [
+            bandwidth_text(point.bandwidth_bps),
+            f"{point.median_s:.3f} s",
+            f"{100 * point.spread:.2f} %" if len(point.times_s) > 1 else "–",
+            *([f"{point.model_s:.3f} s"] if modelled else ()),
+            f"{measured.elongation(point):.3f}",
+            _in_profile(measured, point.bandwidth_bps),
+        ]
+        table.add_row(*map(Text, cells))
     return table
+
+
+def _in_profile(measured: MeasuredSweep, bandwidth_bps: int) -> str:
+    if bandwidth_bps == measured.threshold_bps:
+        return "threshold" if measured.found else "yes, the highest tried"
+    if any(bandwidth_bps == bps for bps, _ in measured.profile.options):
+        return "yes"
+    above = bandwidth_bps > measured.threshold_bps
+    return "no: gains nothing" if above else "no: not faster than less bandwidth"

@@ -10,104 +10,33 @@ import platform
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import psutil
-from pydantic import (
-    BeforeValidator,
-    TypeAdapter,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-)
+from pydantic import TypeAdapter, ValidationError
 
 TIMEOUT_S = 10.0
 _PROC = Path("/proc")
 
 
-# ------------------------------------------------------------------------ provenance.json, read
+T = TypeVar("T")
 
 
-def _or_none(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+def known(record: object, path: str, kind: type[T]) -> T | None:
+    """The value at a dotted path of ``provenance.json``; None where it is missing or no ``kind``.
+
+    Somebody may have changed the file: what has another type is unknown.
+    """
+    for key in path.split("."):
+        record = record.get(key) if isinstance(record, dict) else None
     try:
-        return read(value)
+        return TypeAdapter(kind).validate_python(record)
     except ValidationError:
         return None
-
-
-T = TypeVar("T")
-Known = Annotated[T | None, WrapValidator(_or_none)]
-"""A value of a record that somebody may have changed: of another type, it is unknown."""
-
-
-def _or_empty(value: Any) -> Any:
-    return value if isinstance(value, dict) else {}
-
-
-Part = Annotated[T, BeforeValidator(_or_empty)]
-"""A part of it, of which all is unknown where it is no object."""
-
-
-@dataclass(frozen=True)
-class Code:
-    commit: Known[str] = None
-    dirty: Known[bool] = None
-
-
-@dataclass(frozen=True)
-class Machine:
-    cpu_model: Known[str] = None
-    cpus: Known[int] = None
-    load_average: Known[list[float]] = None
-    memory_bytes: Known[int] = None
-    virtualisation: Known[str] = None
-
-
-@dataclass(frozen=True)
-class Kernel:
-    release: Known[str] = None
-    distribution: Known[str] = None
-    congestion_control: Known[str] = None
-
-
-@dataclass(frozen=True)
-class Tools:
-    ovs_vswitchd: Known[str] = None
-    iproute2: Known[str] = None
-
-
-@dataclass(frozen=True)
-class Python:
-    version: Known[str] = None
-    packages: Known[dict[str, str]] = None
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """``provenance.json`` as a report shows it; what it lacks or has in a wrong shape is None."""
-
-    written: Known[str] = None
-    command: Known[list[str]] = None
-    seeds: Known[dict[str, int]] = None
-    code: Part[Code] = field(default_factory=Code)
-    machine: Part[Machine] = field(default_factory=Machine)
-    kernel: Part[Kernel] = field(default_factory=Kernel)
-    tools: Part[Tools] = field(default_factory=Tools)
-    python: Part[Python] = field(default_factory=Python)
-    live: Known[dict[str, Any]] = None
-
-
-_PROVENANCE = TypeAdapter(Provenance)
-
-
-def provenance_from_json(record: Mapping[str, Any]) -> Provenance:
-    """The inverse of :func:`provenance`, for what a report shows."""
-    return _PROVENANCE.validate_python(record)
 
 
 # ------------------------------------------------------------------- provenance.json, collected

@@ -20,12 +20,10 @@ from testbed.events import (
     JobEnded,
     JobSubmitted,
     Number,
-    RunEnded,
     RunStarted,
 )
 from testbed.results import folder as names
-from testbed.results.metrics import JobRow, Summary, Tally
-from testbed.results.provenance import Provenance, provenance_from_json
+from testbed.results.metrics import JobRow, Summary, tally
 
 CHANGED = "the folder was changed after its run: run again"
 """The hint of a damaged folder."""
@@ -34,29 +32,19 @@ SHOWN_RUNS = 5
 
 
 @dataclass(frozen=True)
-class Line:
-    """An event and its line in ``events.jsonl``, counted from 1."""
-
-    number: int
-    event: Event
-
-
-@dataclass(frozen=True)
 class EventFile:
-    """Content of ``events.jsonl``. ``broken_line``: the last, cut short by a killed process."""
+    """Content of ``events.jsonl``: the n-th event is line n + 1.
+
+    ``broken_line``: the last, cut short by a killed process.
+    """
 
     path: Path
-    lines: tuple[Line, ...]
+    events: list[Event]
     broken_line: int | None = None
 
     @property
-    def events(self) -> list[Event]:
-        return [line.event for line in self.lines]
-
-    @property
-    def complete(self) -> bool:
-        """True where the run recorded its end."""
-        return bool(self.lines) and isinstance(self.lines[-1].event, RunEnded)
+    def first(self) -> Event | None:
+        return next(iter(self.events), None)
 
 
 @dataclass(frozen=True)
@@ -69,7 +57,7 @@ class Run:
     rows: tuple[JobRow, ...]
     summary: Summary
     stored_summary: dict[str, Any] | None
-    provenance: Provenance | None
+    provenance: dict[str, Any] | None
     spec_text: str | None
     resolved: dict[str, Any] | None
     files: tuple[str, ...] = field(default=())
@@ -204,27 +192,21 @@ def read_events(path: Path) -> EventFile:
 
     A last line without a newline that does not parse is what SIGKILL leaves: it is set aside.
     """
-    lines: list[Line] = []
-    try:
-        with path.open("rb") as file:
-            for number, raw in enumerate(file, 1):
-                event = _parse(path, number, raw)
-                if event is None:
-                    return EventFile(path, tuple(lines), number)
-                lines.append(Line(number, event))
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}") from error
-    return EventFile(path, tuple(lines))
+    found = list(_each_line(path))
+    whole = [event for event in found if event is not None]
+    return EventFile(path, whole, len(found) if len(whole) < len(found) else None)
 
 
 def stream_events(path: Path) -> Iterator[Event]:
     """The events one by one, without keeping them; otherwise as :func:`read_events`."""
+    return (event for event in _each_line(path) if event is not None)
+
+
+def _each_line(path: Path) -> Iterator[Event | None]:
     try:
         with path.open("rb") as file:
             for number, raw in enumerate(file, 1):
-                event = _parse(path, number, raw)
-                if event is not None:
-                    yield event
+                yield _parse(path, number, raw)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}") from error
 
@@ -321,34 +303,34 @@ def policy_of(folder: Path) -> str | None:
 
     None where the run was killed before its first line. Raises BadInput on a damaged one.
     """
-    first = next(stream_events(folder / names.EVENTS), None)
-    if first is None:
-        return None
+    file = folder / names.EVENTS
+    first = next(stream_events(file), None)
+    return None if first is None else beginning(file, first).policy
+
+
+def beginning(file: Path, first: Event | None) -> RunStarted:
+    """The first event of a run. Raises BadInput where it is another, or missing."""
     if not isinstance(first, RunStarted):
-        raise BadInput(f"{folder / names.EVENTS}:1: damaged: a run begins with run_started")
-    return first.policy
+        raise BadInput(f"{file}:1: damaged: a run begins with run_started")
+    return first
 
 
 def load_run(path: Path) -> Run:
     """One policy's run folder. Raises BadInput where it is none, or damaged."""
     file = read_events(path / names.EVENTS)
-    if not file.lines or not isinstance(file.lines[0].event, RunStarted):
-        raise BadInput(f"{file.path}:1: damaged: a run begins with run_started")
-    tally = Tally()
-    for line in file.lines:
-        tally.feed(line.event)
+    started = beginning(file.path, file.first)
+    found = tally(file.events)
     stored = _stored_summary(path / names.SUMMARY)
     above = path.parent
-    record = _first_object(path / names.PROVENANCE, above / names.PROVENANCE)
     return Run(
         path=path,
         file=file,
-        started=file.lines[0].event,
-        rows=tuple(tally.rows()),
-        summary=tally.summary(**{key: (stored or {}).get(key) for key in _Stored.__annotations__}),
+        started=started,
+        rows=tuple(found.rows()),
+        summary=found.summary(**{key: (stored or {}).get(key) for key in _Stored.__annotations__}),
         stored_summary=stored,
         # Several policies share what belongs to the experiment: it lies one folder up.
-        provenance=None if record is None else provenance_from_json(record),
+        provenance=_first_object(path / names.PROVENANCE, above / names.PROVENANCE),
         spec_text=_first_text(path / names.SPEC, above / names.SPEC),
         resolved=_first_object(path / names.RESOLVED, above / names.RESOLVED),
         files=tuple(_files(path)),

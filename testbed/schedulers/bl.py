@@ -10,15 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from jobs.request import JobRequest
-from testbed.embedding.counts import servers_below
-from testbed.embedding.placement import Placement
+from testbed.embedding.counts import Counts, on_one_server, placement_below, servers_below
+from testbed.embedding.placement import Placement, Refusal, Residual
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent, Reject, Start
-from testbed.schedulers.charging import is_service, job_price, no_discount
-from testbed.schedulers.policy import (
-    PolicyKind,
-    SharingModel,
-    View,
-)
+from testbed.schedulers.charging import is_service, job_price
+from testbed.schedulers.policy import PolicyKind, SharingModel, View
 from topologies.datacentre import DataCentre, IntArray
 
 
@@ -31,37 +27,41 @@ class Baseline:
         if not isinstance(event, Arrived):
             return []
         job = view.job(event.job_id)
-        free = view.residual(view.now_s, None).free_slots
-        placement = lowest_subtree(view.datacentre, free, job.n_vms)
-        if placement is None:
-            return [Reject(job.id, f"{job.n_vms} slots asked, {int(free.sum())} free")]
+        free = view.residual(view.now_s, None)
+        answer = SlotsAlone().embed(view.datacentre, free, job.n_vms, 0)
+        if isinstance(answer, Refusal):
+            return [Reject(job.id, answer.reason)]
         due_s = None if is_service(job) else job.deadline_at_s
-        return [Start(job.id, placement, 0, due_s, kill_at_end=due_s is not None)]
+        return [Start(job.id, answer, 0, due_s, kill_at_end=due_s is not None)]
 
     def price(self, job: JobRequest, ran_s: float) -> float:
         """Price, for its tenant, of a job that met its deadline: no discount."""
-        return job_price(job, ran_s, no_discount)
+        return job_price(job, ran_s, discounts=False)
 
 
-def lowest_subtree(datacentre: DataCentre, free: IntArray, n_vms: int) -> Placement | None:
-    """The lowest subtree with enough free slots, the first of its level by id, filled in order.
+class SlotsAlone:
+    """Embedder that looks at slots alone: the lowest subtree with enough, filled in order of id.
 
-    ``free`` are the free slots per server, shape ``(n_servers,)``. None where all of them together
-    are too few. O(nodes).
+    The first of its level by id. BL's and PS-P's placement; O(nodes).
     """
-    alone = np.flatnonzero(free >= n_vms)
-    if len(alone):
-        server = int(alone[0])
-        return Placement(int(datacentre.first_root[server]), ((server, n_vms),))
-    below = np.zeros(datacentre.n_nodes, dtype=np.int64)
-    below[: datacentre.n_servers] = free
-    for layer in datacentre.layers:
-        total = np.add.reduceat(below[layer.child_index], layer.segments)
-        below[layer.switch_index] = total
-        enough = np.flatnonzero(total >= n_vms)
-        if len(enough):
-            return _fill(datacentre, free, int(layer.switches[enough[0]]), n_vms)
-    return None
+
+    name = "slots-alone"
+
+    def embed(
+        self,
+        datacentre: DataCentre,
+        residual: Residual,
+        n_vms: int,
+        rate_bps: int,  # noqa: ARG002
+        *,
+        largest_bps: int = 0,  # noqa: ARG002
+    ) -> Placement | Refusal:
+        alone = on_one_server(datacentre, residual, n_vms)
+        if alone is not None:
+            return alone
+        for switch in Counts(datacentre, residual, n_vms, rate_bps=0).candidates():
+            return _fill(datacentre, residual.free_slots, switch, n_vms)
+        return Refusal(f"{n_vms} slots asked, {int(residual.free_slots.sum())} free")
 
 
 def _fill(datacentre: DataCentre, free: IntArray, switch: int, n_vms: int) -> Placement:
@@ -70,8 +70,7 @@ def _fill(datacentre: DataCentre, free: IntArray, switch: int, n_vms: int) -> Pl
     before = np.cumsum(free[servers]) - free[servers]
     counts = np.minimum(free[servers], np.maximum(n_vms - before, 0))
     used = counts > 0
-    pairs = zip(servers[used].tolist(), counts[used].tolist(), strict=True)
-    return Placement(int(datacentre.first_root[switch]), tuple(pairs))
+    return placement_below(datacentre, switch, servers[used], counts[used])
 
 
 POLICIES = (

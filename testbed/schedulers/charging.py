@@ -8,24 +8,14 @@ bandwidth never costs less than the truth.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from jobs.request import SERVICE_TAG, JobRequest
 
-Discount = Callable[[float], float]
+ALPHA = 0.288
+"""α, dollars per Gbit/s and hour (Section IV.A)."""
 
-
-@dataclass(frozen=True)
-class Tariff:
-    """Unit prices in dollars: α per Gbit/s and hour, β per VM and hour (Section IV.A)."""
-
-    alpha_per_gbps_hour: float = 0.288
-    beta_per_vm_hour: float = 0.085
-
-    def per_vm_hour(self, bandwidth_bps: float) -> float:
-        """αb + β."""
-        return self.alpha_per_gbps_hour * bandwidth_bps / 1e9 + self.beta_per_vm_hour
+BETA = 0.085
+"""β, dollars per VM and hour."""
 
 
 def deadline_discount(ratio: float) -> float:
@@ -33,10 +23,9 @@ def deadline_discount(ratio: float) -> float:
     return math.log10(9.0 + 1.0 / ratio)
 
 
-def no_discount(ratio: float) -> float:
-    """The discount of VC and BL: none, g = 1."""
-    del ratio
-    return 1.0
+def service_price(n_vms: int, bandwidth_bps: float, actual_s: float) -> float:
+    """(αb + β)·n·p'' in dollars, for a user-facing service that ran for p'' (Section VI)."""
+    return (ALPHA * bandwidth_bps / 1e9 + BETA) * n_vms * actual_s / 3600.0
 
 
 def request_price(
@@ -45,24 +34,18 @@ def request_price(
     duration_s: float,
     deadline_s: float | None,
     *,
-    discount: Discount = deadline_discount,
-    tariff: Tariff = Tariff(),
+    discounts: bool = True,
 ) -> float:
-    """C = (αb + β)·n·p·g(d/p) in dollars (Eq. 5). Without a deadline there is no discount.
+    """C = (αb + β)·n·p·g(d/p) in dollars (Eq. 5); g = 1 without a deadline, and for VC and BL.
 
     Raises ValueError when d < p: no such request is sound.
     """
     if deadline_s is not None and deadline_s < duration_s:
         raise ValueError(f"deadline {deadline_s:g} s is shorter than duration {duration_s:g} s")
-    rate = tariff.per_vm_hour(bandwidth_bps) * n_vms * duration_s / 3600.0
-    return rate * (1.0 if deadline_s is None else discount(deadline_s / duration_s))
-
-
-def service_price(
-    n_vms: int, bandwidth_bps: float, actual_s: float, tariff: Tariff = Tariff()
-) -> float:
-    """(αb + β)·n·p'' for a user-facing service that ran for p'' (Section VI)."""
-    return tariff.per_vm_hour(bandwidth_bps) * n_vms * actual_s / 3600.0
+    price = service_price(n_vms, bandwidth_bps, duration_s)
+    if deadline_s is None or not discounts:
+        return price
+    return price * deadline_discount(deadline_s / duration_s)
 
 
 def is_service(job: JobRequest) -> bool:
@@ -70,17 +53,9 @@ def is_service(job: JobRequest) -> bool:
     return SERVICE_TAG in job.tags
 
 
-def job_price(
-    job: JobRequest, ran_s: float, discount: Discount, tariff: Tariff = Tariff()
-) -> float:
+def job_price(job: JobRequest, ran_s: float, *, discounts: bool) -> float:
     """Price of a job that met its deadline; ``ran_s`` counts for services alone."""
+    n_vms, bandwidth_bps = job.n_vms, job.bandwidth_bps
     if is_service(job):
-        return service_price(job.n_vms, job.bandwidth_bps, ran_s, tariff)
-    return request_price(
-        job.n_vms,
-        job.bandwidth_bps,
-        job.duration_s,
-        job.deadline_s,
-        discount=discount,
-        tariff=tariff,
-    )
+        return service_price(n_vms, bandwidth_bps, ran_s)
+    return request_price(n_vms, bandwidth_bps, job.duration_s, job.deadline_s, discounts=discounts)

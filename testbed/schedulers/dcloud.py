@@ -17,7 +17,7 @@ from jobs.request import JobRequest
 from testbed.embedding.base import Embedder
 from testbed.embedding.placement import Refusal
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent, Reject, Reserve, Start
-from testbed.schedulers.charging import deadline_discount, is_service, job_price
+from testbed.schedulers.charging import is_service, job_price
 from testbed.schedulers.dcloud_search import Choice, Search, Shape, place
 from testbed.schedulers.policy import PolicyKind, View, parameter
 from topologies.datacentre import DataCentre
@@ -122,7 +122,7 @@ class DCloud:
 
     def price(self, job: JobRequest, ran_s: float) -> float:
         """Price, for its tenant, of a job that met its deadline."""
-        return job_price(job, ran_s, deadline_discount)
+        return job_price(job, ran_s, discounts=True)
 
     def choose(self, view: View, job: JobRequest) -> Choice | None:
         """The point of the grid that raises U least; the first of equals; None: no point fits."""

@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
+from typing import TypeAlias
 
 import numpy as np
 
 from jobs.request import JobRequest
-from testbed.embedding.counts import Counts, missed, refusal
+from testbed.embedding.base import Embedder
+from testbed.embedding.counts import Counts, refusal
+from testbed.embedding.exact import VMPLACE
 from testbed.embedding.placement import Placement, Residual, empty_residual
-from testbed.embedding.vmplace import most_localized
 from testbed.reservation.ledger import footprint
 from testbed.schedulers.actions import Action, Ended, PolicyEvent, Reject, Start, Wait, Wake, Woken
 from testbed.schedulers.policy import PolicyKind, View
@@ -29,8 +32,8 @@ from topologies.datacentre import DataCentre, IntArray
 
 SLACK = 1e-9
 
-Find = Callable[[DataCentre, Residual, int, int], Placement | None]
-"""An embedder without its reasons: where ⟨n, b⟩ goes, or None."""
+Options: TypeAlias = tuple[tuple[int, float], ...]
+"""``(bandwidth_bps, duration_s)``, bandwidths rising."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,17 +48,17 @@ class Held:
 class Room:
     """Slots and bandwidth that are free, shrinking as jobs are placed.
 
-    ``complete`` says that ``find`` places ⟨n, b⟩ whenever that is possible. Feasibility is monotone
-    in n and in b, so what failed once in a round spares it all hoses that ask for no less.
+    ``complete`` says that the embedder places ⟨n, b⟩ whenever that is possible. Feasibility is
+    monotone in n and in b, so what failed once in a round spares it all hoses that ask for no less.
     """
 
     def __init__(
-        self, datacentre: DataCentre, free: Residual, find: Find, *, complete: bool = True
+        self, datacentre: DataCentre, free: Residual, embedder: Embedder, *, complete: bool = True
     ) -> None:
         self.datacentre = datacentre
         self.free = Residual(free.free_slots.copy(), free.free_bps.copy())
         self.free_slots = int(free.free_slots.sum())
-        self._find = find
+        self._embedder = embedder
         self.complete = complete
         self._failed: list[tuple[int, int]] = []
 
@@ -66,13 +69,17 @@ class Room:
 
     def place(self, n_vms: int, rate_bps: int) -> Held | None:
         """Book ⟨n, b⟩ where the embedder puts it; None where it finds no place."""
-        if n_vms > self.free_slots or self.hopeless(n_vms, rate_bps):
+        # Hopeless where a hose that asks for no more failed in this round already.
+        hopeless = any(n <= n_vms and b <= rate_bps for n, b in self._failed)
+        if n_vms > self.free_slots or hopeless:
             return None
-        placement = self._find(self.datacentre, self.free, n_vms, rate_bps)
-        if placement is None:
-            self._fail(n_vms, rate_bps)
-            return None
-        return self.book(placement, rate_bps)
+        answer = self._embedder.embed(self.datacentre, self.free, n_vms, rate_bps)
+        if isinstance(answer, Placement):
+            return self.book(answer, rate_bps)
+        if self.complete:
+            kept = [(n, b) for n, b in self._failed if n < n_vms or b < rate_bps]
+            self._failed = [*kept, (n_vms, rate_bps)]
+        return None
 
     def book(self, placement: Placement, rate_bps: int) -> Held:
         """Take a placement's slots, and its bandwidth at ``rate_bps``."""
@@ -98,29 +105,21 @@ class Room:
         up, down = self.free.free_bps[2 * held.links], self.free.free_bps[2 * held.links + 1]
         return int((np.minimum(up, down) // held.crossing).min())
 
-    def hopeless(self, n_vms: int, rate_bps: int) -> bool:
-        """True where a hose that asks for no more than this one failed in this round already."""
-        return any(n <= n_vms and b <= rate_bps for n, b in self._failed)
-
     def fits_when_empty(self, n_vms: int, rate_bps: int) -> bool:
         """True where the idle data centre has a place for ⟨n, b⟩."""
         if n_vms > self.datacentre.total_slots:
             return False
         idle = empty_residual(self.datacentre)
-        return self._find(self.datacentre, idle, n_vms, rate_bps) is not None
-
-    def _fail(self, n_vms: int, rate_bps: int) -> None:
-        if self.complete:
-            kept = [(n, b) for n, b in self._failed if n < n_vms or b < rate_bps]
-            self._failed = [*kept, (n_vms, rate_bps)]
+        answer = self._embedder.embed(self.datacentre, idle, n_vms, rate_bps)
+        return isinstance(answer, Placement)
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A job of J_ready: its options ``(bandwidth_bps, duration_s)`` and its number by arrival."""
+    """A job of J_ready: its options, and its number by arrival."""
 
     job: JobRequest
-    options: tuple[tuple[int, float], ...]
+    options: Options
     order: int
 
     @cached_property
@@ -146,22 +145,6 @@ class Scheduled:
     def duration_s(self) -> float:
         """τ_j at its present option."""
         return self.candidate.options[self.option][1]
-
-
-@dataclass(frozen=True, eq=False)
-class Admitted:
-    """Outcome of phase 1: J_run, jobs that can no longer be on time, jobs without a place."""
-
-    run: list[Scheduled]
-    late: list[Candidate]
-    waiting: list[tuple[Candidate, int]]
-
-
-def options_of(job: JobRequest) -> tuple[tuple[int, float], ...]:
-    """A job's profile; without one its own bandwidth is the only option."""
-    if job.demand.profile is not None:
-        return job.demand.profile.options
-    return ((job.bandwidth_bps, job.duration_s),)
 
 
 def by_reward(ready: Iterable[Candidate], now_s: float) -> list[Candidate]:
@@ -190,8 +173,13 @@ def least_option(candidate: Candidate, now_s: float) -> int | None:
     return None
 
 
-def admit(room: Room, ready: Iterable[Candidate], now_s: float) -> Admitted:
-    """Lines 5–19: each job at the least option that meets its deadline, if there is room."""
+def admit(
+    room: Room, ready: Iterable[Candidate], now_s: float
+) -> tuple[list[Scheduled], list[Candidate], list[tuple[Candidate, int]]]:
+    """Lines 5–19: each job at the least option that meets its deadline, if there is room.
+
+    Returns J_run, the jobs that can no longer be on time, and those without a place at a rate.
+    """
     run: list[Scheduled] = []
     late: list[Candidate] = []
     waiting: list[tuple[Candidate, int]] = []
@@ -206,7 +194,7 @@ def admit(room: Room, ready: Iterable[Candidate], now_s: float) -> Admitted:
             waiting.append((candidate, rate_bps))
         else:
             run.append(Scheduled(candidate, held, option))
-    return Admitted(run, late, waiting)
+    return run, late, waiting
 
 
 def shorten_longest(room: Room, run: Iterable[Scheduled]) -> None:
@@ -252,107 +240,107 @@ def why_late(candidate: Candidate, now_s: float) -> str:
 
 
 class Rounds:
-    """Asks to be woken once in every instant in which something happens.
+    """Base of policies that schedule all waiting jobs anew (:meth:`round`), once in an instant.
 
     A batch arrives as many jobs at one instant; scheduling it needs all of them. What a policy is
     woken for comes after the ends and arrivals of that instant.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, embedder: Embedder, *, complete: bool = True) -> None:
+        self.name = name
+        self._embedder = embedder
+        self._complete = complete
         self._asked = False
+        self._candidates: dict[str, Candidate] = {}
+        # Jobs whose reason to wait has been given: once, in their first round.
+        self._explained: set[str] = set()
 
-    def ask(self, view: View, event: PolicyEvent) -> list[Action]:
-        """Answer an arrival or an end: a round at this instant, unless one is due already."""
+    def decide(self, view: View, event: PolicyEvent) -> list[Action]:
+        if isinstance(event, Woken):
+            self._asked = False
+            ready = [self._candidate(view, job_id) for job_id in view.waiting()]
+            if not ready:
+                return []
+            free = view.residual(view.now_s, None)
+            room = Room(view.datacentre, free, self._embedder, complete=self._complete)
+            return self.round(room, ready, view.now_s)
         if self._asked or (isinstance(event, Ended) and event.more_at_this_time):
             return []
         self._asked = True
         return [Wake(view.now_s)]
 
-    def begin(self) -> None:
-        """The round has come."""
-        self._asked = False
+    def round(self, room: Room, ready: list[Candidate], now_s: float) -> list[Action]:
+        """Starts and rejects jobs that are ready, and says why others wait."""
+        raise NotImplementedError
 
+    def options(self, job: JobRequest) -> Options:
+        """The bandwidths that a job may get, the least first, with its duration at each.
 
-def explain(room: Room, waiting: list[tuple[Candidate, int]], explained: set[str]) -> list[Action]:
-    """Reasons for jobs that found no place at a rate, each job's once; ``explained`` is added to.
+        Its profile's; without a profile its own bandwidth is the only one.
+        """
+        if job.demand.profile is not None:
+            return job.demand.profile.options
+        return ((job.bandwidth_bps, job.duration_s),)
 
-    A job that the idle data centre has no place for either is rejected: waiting, its deadline
-    drawing nearer, it would ask for more bandwidth and not for less.
-    """
-    out: list[Action] = []
-    idle = room.idle
-    for candidate, rate_bps in waiting:
+    def explain(self, room: Room, candidate: Candidate, rate_bps: int) -> list[Action]:
+        """The reason, once, for a job that found no place at a rate.
+
+        A job that the idle data centre has no place for either is rejected: waiting, its deadline
+        drawing nearer, it would ask for more bandwidth and not for less.
+        """
         job = candidate.job
-        if job.id in explained and not idle:
-            continue
-        explained.add(job.id)
-        if idle or not room.fits_when_empty(job.n_vms, rate_bps):
+        if job.id in self._explained and not room.idle:
+            return []
+        self._explained.add(job.id)
+        if room.idle or not room.fits_when_empty(job.n_vms, rate_bps):
             what = f"{job.n_vms} VMs at {human_bandwidth(rate_bps)} each"
             what += "" if room.complete else " that this embedder finds"
-            out.append(Reject(job.id, f"the idle data centre has no place for {what}"))
-            continue
-        counts = Counts(room.datacentre, room.free, job.n_vms, rate_bps)
-        why = refusal(counts) if room.complete else missed(counts)
-        out.append(Wait(job.id, why.reason))
-    return out
+            return [Reject(job.id, f"the idle data centre has no place for {what}")]
+        why = refusal(Counts(room.datacentre, room.free, job.n_vms, rate_bps))
+        return [Wait(job.id, why.reason)]
+
+    def _candidate(self, view: View, job_id: str) -> Candidate:
+        known = self._candidates.get(job_id)
+        if known is None:
+            job = view.job(job_id)
+            known = Candidate(job, self.options(job), view.order(job_id))
+            self._candidates[job_id] = known
+        return known
 
 
-class JSA:
+class JSA(Rounds):
     """Algorithm 1. ``speeds_up=False`` leaves out lines 21–33: that is SimpleJSA.
 
     Jobs keep what they got until they end by themselves; nothing that runs is changed.
     """
 
     def __init__(self, name: str = "jsa", *, speeds_up: bool = True) -> None:
-        self.name = name
+        super().__init__(name, VMPLACE)
         self._speeds_up = speeds_up
-        self._rounds = Rounds()
-        self._candidates: dict[str, Candidate] = {}
-        # Jobs whose reason to wait has been given: once, in their first round.
-        self._explained: set[str] = set()
 
-    def decide(self, view: View, event: PolicyEvent) -> list[Action]:
-        if not isinstance(event, Woken):
-            return self._rounds.ask(view, event)
-        self._rounds.begin()
-        return self._round(view)
-
-    def _round(self, view: View) -> list[Action]:
-        ready = [self._candidate(view, job_id) for job_id in view.waiting()]
-        if not ready:
-            return []
-        room = Room(view.datacentre, view.residual(view.now_s, None), most_localized)
-        found = admit(room, ready, view.now_s)
-        waiting = explain(room, found.waiting, self._explained)
+    def round(self, room: Room, ready: list[Candidate], now_s: float) -> list[Action]:
+        run, late, waiting = admit(room, ready, now_s)
+        reasons = [self.explain(room, candidate, rate_bps) for candidate, rate_bps in waiting]
         if self._speeds_up:
-            shorten_longest(room, found.run)
-            raise_all(room, found.run)
+            shorten_longest(room, run)
+            raise_all(room, run)
         return [
-            *(Reject(late.job.id, why_late(late, view.now_s)) for late in found.late),
-            *(Start(job.candidate.job.id, job.held.placement, job.rate_bps) for job in found.run),
-            *waiting,
+            *(Reject(candidate.job.id, why_late(candidate, now_s)) for candidate in late),
+            *(Start(job.candidate.job.id, job.held.placement, job.rate_bps) for job in run),
+            *chain.from_iterable(reasons),
         ]
 
-    def _candidate(self, view: View, job_id: str) -> Candidate:
-        known = self._candidates.get(job_id)
-        if known is None:
-            job = view.job(job_id)
-            known = Candidate(job, options_of(job), view.order(job_id))
-            self._candidates[job_id] = known
-        return known
+
+def _kind(name: str, summary: str, *, speeds_up: bool) -> PolicyKind:
+    return PolicyKind(
+        name,
+        summary,
+        lambda _, __: JSA(name, speeds_up=speeds_up),
+        claims=("options-within-deadline", "no-preemption"),
+    )
 
 
 POLICIES = (
-    PolicyKind(
-        "jsa",
-        "JSA: elastic bandwidth, most reward per time left first",
-        lambda _, __: JSA(),
-        claims=("options-within-deadline", "no-preemption"),
-    ),
-    PolicyKind(
-        "simple-jsa",
-        "JSA at the least bandwidth that meets the deadline",
-        lambda _, __: JSA("simple-jsa", speeds_up=False),
-        claims=("options-within-deadline", "no-preemption"),
-    ),
+    _kind("jsa", "JSA: elastic bandwidth, most reward per time left first", speeds_up=True),
+    _kind("simple-jsa", "JSA at the least bandwidth that meets the deadline", speeds_up=False),
 )

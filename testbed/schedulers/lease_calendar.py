@@ -57,22 +57,17 @@ class Use(NamedTuple):
     memory_mib: int
 
 
-def greatest_use(
-    bookings: Iterable[Booking], start_s: float, end_s: float, *, firm: bool = False
-) -> Use:
-    """The most in use at any instant of ``[start_s, end_s)``; ``firm``: by firm leases alone.
-
-    O(k log k) for k bookings.
-    """
+def greatest_use(bookings: Iterable[Booking], start_s: float, end_s: float) -> Use:
+    """The most in use at any instant of ``[start_s, end_s)``; O(k log k) for k bookings."""
     changes: list[tuple[float, int, int]] = []
     for booking in bookings:
-        if booking.start_s >= end_s or booking.end_s <= start_s:
+        begin_s, until_s = booking.start_s, booking.end_s
+        if begin_s >= end_s or until_s <= start_s:
             continue
-        if firm and booking.flag == PREEMPTIBLE:
-            continue
-        changes.append((max(booking.start_s, start_s), booking.cores, booking.memory_mib))
-        if booking.end_s < end_s:
-            changes.append((booking.end_s, -booking.cores, -booking.memory_mib))
+        cores, memory = booking.cores, booking.memory_mib
+        changes.append((begin_s if begin_s > start_s else start_s, cores, memory))
+        if until_s < end_s:
+            changes.append((until_s, -cores, -memory))
     # At equal times what ends (below 0) stands before what begins.
     changes.sort()
     cores = memory = most_cores = most_memory = 0
@@ -83,27 +78,9 @@ def greatest_use(
     return Use(most_cores, most_memory)
 
 
-def greatest_uses(bookings: Iterable[Booking], start_s: float, end_s: float) -> tuple[Use, Use]:
-    """As :func:`greatest_use`, by all leases and by the firm ones alone, in one pass."""
-    changes: list[tuple[float, int, int, bool]] = []
-    for booking in bookings:
-        firm = booking.flag != PREEMPTIBLE
-        cores, memory, begin_s = booking.cores, booking.memory_mib, booking.start_s
-        changes.append((begin_s if begin_s > start_s else start_s, cores, memory, firm))
-        if booking.end_s < end_s:
-            changes.append((booking.end_s, -cores, -memory, firm))
-    changes.sort()
-    now = [0, 0, 0, 0]
-    most = [0, 0, 0, 0]
-    for _, cores, memory, firm in changes:
-        now[0] += cores
-        now[1] += memory
-        if firm:
-            now[2] += cores
-            now[3] += memory
-        if cores > 0:
-            most = [a if a > b else b for a, b in zip(most, now, strict=True)]
-    return Use(most[0], most[1]), Use(most[2], most[3])
+def firm_ones(bookings: Iterable[Booking]) -> list[Booking]:
+    """The bookings that nobody can preempt."""
+    return [booking for booking in bookings if booking.flag != PREEMPTIBLE]
 
 
 class Calendar:
@@ -124,13 +101,12 @@ class Calendar:
         self._extend_free(_ROWS)
         self._lists: dict[int, dict[int, list[Booking]]] = {}
         self._booked: list[dict[str, Booking]] = [{} for _ in range(self._hosts)]
+        # Hosts whose bookings have changed: whoever looks at them clears it.
+        self.changed = set(range(self._hosts))
 
     def bookings(self, host: int) -> Collection[Booking]:
         """All of a host, in the order in which they were made."""
         return self._booked[host].values()
-
-    def booking(self, host: int, lease_id: str) -> Booking:
-        return self._booked[host][lease_id]
 
     # -- the published operations -------------------------------------------------------------
 
@@ -139,7 +115,10 @@ class Calendar:
         if booking.lease_id in self._booked[host]:
             raise ValueError(f"lease {booking.lease_id} is booked on host {host} already")
         self._booked[host][booking.lease_id] = booking
-        self._insert(host, booking)
+        first, last = self._span(booking.start_s, booking.end_s)
+        for bucket in range(first, last + 1):
+            insort(self._lists.setdefault(bucket, {}).setdefault(host, []), booking)
+        self._count(host, booking, first, last, 1)
 
     def remove(self, host: int, lease_id: str) -> Booking:
         """Take a lease's booking out; what it was."""
@@ -251,7 +230,8 @@ class Calendar:
                     raise AssertionError(f"bucket {bucket} of host {host} does not list its leases")
                 for firm in (False, True):
                     sums = self._sums[host, int(firm), :, row].tolist()
-                    if sums != list(greatest_use(inside, start_s, end_s, firm=firm)):
+                    counted = firm_ones(inside) if firm else inside
+                    if sums != list(greatest_use(counted, start_s, end_s)):
                         raise AssertionError(f"bucket {bucket} of host {host}: sums are wrong")
                     if self._free[int(firm), row, host] != self.cores[host] - sums[0]:
                         raise AssertionError(f"bucket {bucket} of host {host}: free cores differ")
@@ -305,7 +285,8 @@ class Calendar:
         """
         first, last = self._span(start_s, end_s)
         for bucket in range(first, last + 1, max(last - first, 1)):
-            yield greatest_use(self._list(bucket, host), start_s, end_s, firm=firm)
+            here = self._list(bucket, host)
+            yield greatest_use(firm_ones(here) if firm else here, start_s, end_s)
         if last - first > 1:
             inner = self._sums[host, int(firm), :, self._rows(first + 1, last - 1)]
             yield Use(*inner.max(axis=1, initial=0).tolist())
@@ -313,24 +294,18 @@ class Calendar:
     def _list(self, bucket: int, host: int) -> list[Booking]:
         return self._lists.get(bucket, {}).get(host, [])
 
-    def _insert(self, host: int, booking: Booking) -> None:
-        first, last = self._span(booking.start_s, booking.end_s)
-        for bucket in range(first, last + 1):
-            insort(self._lists.setdefault(bucket, {}).setdefault(host, []), booking)
-        self._count(host, booking, first, last, 1)
-
     def _count(self, host: int, booking: Booking, first: int, last: int, sign: int) -> None:
         """Sums after a booking came or went; where it fills a bucket it just adds to them."""
+        self.changed.add(host)
         if last < first:
             return
         self._reach(last)
         sums, rows = self._sums[host], self._rows(first, last)
         for bucket in {first, last}:
             start_s, end_s = bucket * self.slot_s, (bucket + 1) * self.slot_s
-            uses = greatest_uses(self._list(bucket, host), start_s, end_s)
-            for kind, use in enumerate(uses):
-                sums[kind, 0, bucket - self._first] = use.cores
-                sums[kind, 1, bucket - self._first] = use.memory_mib
+            here = self._list(bucket, host)
+            for kind, counted in enumerate((here, firm_ones(here))):
+                sums[kind, :, bucket - self._first] = greatest_use(counted, start_s, end_s)
         kinds = 1 if booking.flag == PREEMPTIBLE else 2
         if last - first > 1:
             inner = self._rows(first + 1, last - 1)

@@ -8,7 +8,9 @@ change updates together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -28,7 +30,7 @@ from testbed.schedulers.lease_calendar import (
     Use,
     greatest_use,
 )
-from topologies.datacentre import DataCentre
+from topologies.datacentre import DataCentre, IntArray
 
 State = Literal["waiting", "planned", "running", "reserved"]
 UNLIMITED_MIB = 2**29
@@ -84,22 +86,30 @@ class Lease:
         return f"{vms}{cores_text(cores)}" + (f" and {memory} MiB" if memory else "")
 
 
+def fitting(cores: IntArray, memory_mib: IntArray, each: Use) -> IntArray:
+    """Number of VMs of a size that fit on every host with so much free."""
+    fit = cores // each.cores
+    return np.minimum(fit, memory_mib // each.memory_mib) if each.memory_mib else fit
+
+
+def first_hosts(fit: IntArray, n_vms: int) -> dict[int, int] | None:
+    """VMs by host, each host in order of number as full as it can be; None: too few fit."""
+    before = np.cumsum(fit) - fit
+    counts = np.minimum(fit, np.maximum(n_vms - before, 0))
+    if counts.sum() < n_vms:
+        return None
+    hosts = np.flatnonzero(counts)
+    return dict(zip(hosts.tolist(), counts[hosts].tolist(), strict=True))
+
+
 class LeaseCapacity:
     """Leases on the hosts of a data centre. A lease's VMs start together or not at all.
 
-    ``reserves``: advance reservations keep best-effort leases out of their hosts' queues.
-    ``most_used_first``: the order of hosts that are available equally early, by their use or by
-    their number.
+    ``best_fit`` False is V-MCT's: advance reservations do not keep best-effort leases out of their
+    hosts' queues, and hosts that are available equally early come by their number, not their use.
     """
 
-    def __init__(
-        self,
-        datacentre: DataCentre,
-        slot_s: float,
-        *,
-        reserves: bool = True,
-        most_used_first: bool = True,
-    ) -> None:
+    def __init__(self, datacentre: DataCentre, slot_s: float, *, best_fit: bool = True) -> None:
         self._datacentre = datacentre
         self._root = datacentre.trees[0].root
         memory = datacentre.memory_mib
@@ -107,22 +117,20 @@ class LeaseCapacity:
         if memory is None:
             memory = np.full(datacentre.n_servers, UNLIMITED_MIB, dtype=np.int64)
         self.calendar = Calendar(datacentre.slots, memory, slot_s)
-        self.available = AvailabilityList(self.calendar, most_used_first=most_used_first)
-        self._reserves = reserves
+        self.available = AvailabilityList(self.calendar, most_used_first=best_fit)
+        self._best_fits = best_fit
         self.leases: dict[str, Lease] = {}
         self._planned: dict[int, dict[str, Lease]] = {}
         self.freed: set[int] = set()
         self.now_s = 0.0
-        self._most_vms: dict[Use, int] = {}
+        self._fit_when_empty: dict[Use, IntArray] = {}
 
-    def most_vms(self, each: Use) -> int:
-        """Number of VMs of a size that the empty data centre holds."""
-        if each not in self._most_vms:
-            fit = self.calendar.cores // each.cores
-            if each.memory_mib:
-                fit = np.minimum(fit, self.calendar.memory_mib // each.memory_mib)
-            self._most_vms[each] = int(fit.sum())
-        return self._most_vms[each]
+    def fit_when_empty(self, each: Use) -> IntArray:
+        """Number of VMs of a size that every host holds when it is empty."""
+        if each not in self._fit_when_empty:
+            calendar = self.calendar
+            self._fit_when_empty[each] = fitting(calendar.cores, calendar.memory_mib, each)
+        return self._fit_when_empty[each]
 
     def name(self, host: int) -> str:
         return self._datacentre.names[host]
@@ -137,13 +145,8 @@ class LeaseCapacity:
 
     def place_now(self, lease: Lease) -> bool:
         """Best fit among all hosts that have room from now on for as long as it needs."""
-        end_s = self.now_s + lease.remaining_s
-
-        def find() -> int | None:
-            self.available.update(self.now_s)
-            return self.available.most_used(self.now_s, end_s, lease.each)
-
-        return self._place_all(lease, self.now_s, find)
+        now_s, end_s, each = self.now_s, self.now_s + lease.remaining_s, lease.each
+        return self._place_all(lease, now_s, lambda: self.available.most_used(now_s, end_s, each))
 
     def place_at(self, lease: Lease, start_s: float) -> bool:
         """Best fit among all hosts with room in the lease's interval."""
@@ -151,9 +154,8 @@ class LeaseCapacity:
 
     def place_earliest(self, lease: Lease) -> bool:
         """Plan a lease where the earliest available time is least."""
-        self.available.update(self.now_s)
         found = self._several(lease) if lease.request.n_vms > 1 else self._one(lease)
-        if found is None and not self._reserves:
+        if found is None and not self._best_fits:
             found = self._after_all(lease)
         if found is None:
             return False
@@ -171,18 +173,16 @@ class LeaseCapacity:
 
     def _several(self, lease: Lease) -> tuple[float, dict[int, int]] | None:
         """The earliest time from which on there is room for all its VMs for good. O(hosts)."""
+        self.available.update(self.now_s)
         each = lease.each
-        room = sorted(
-            (max(self.now_s, row.available_s[last]), host)
-            for host, row in self.available.rows()
-            for last in range(each.cores - 1, len(row.available_s), each.cores)
-        )[: lease.request.n_vms]
-        if len(room) < lease.request.n_vms:
+        available_s = self.available.available_s[each.cores - 1 :: each.cores]
+        vms, hosts = np.nonzero(available_s < math.inf)
+        times = np.maximum(self.now_s, available_s[vms, hosts])
+        first = np.lexsort((hosts, times))[: lease.request.n_vms]
+        if len(first) < lease.request.n_vms:
             return None
-        start_s, end_s = room[-1][0], room[-1][0] + lease.remaining_s
-        on: dict[int, int] = {}
-        for _, host in room:
-            on[host] = on.get(host, 0) + 1
+        start_s = float(times[first[-1]])
+        end_s, on = start_s + lease.remaining_s, Counter(hosts[first].tolist())
         sizes = {host: Use(n * each.cores, n * each.memory_mib) for host, n in on.items()}
         if all(self.calendar.fits(host, start_s, end_s, size) for host, size in sizes.items()):
             return start_s, on
@@ -190,18 +190,10 @@ class LeaseCapacity:
 
     def _after_all(self, lease: Lease) -> tuple[float, dict[int, int]] | None:
         """When all that is booked has ended: where memory leaves no earlier room. O(hosts)."""
-        calendar, each, left = self.calendar, lease.each, lease.request.n_vms
-        hosts = range(len(calendar.cores))
-        start_s = max((b.end_s for host in hosts for b in calendar.bookings(host)), default=0.0)
-        on: dict[int, int] = {}
-        for host in hosts:
-            fit = int(calendar.cores[host]) // each.cores
-            if each.memory_mib:
-                fit = min(fit, int(calendar.memory_mib[host]) // each.memory_mib)
-            if count := min(left, fit):
-                on[host] = count
-                left -= count
-        return None if left else (max(self.now_s, start_s), on)
+        on = first_hosts(self.fit_when_empty(lease.each), lease.request.n_vms)
+        every = (self.calendar.bookings(host) for host in range(len(self.calendar.cores)))
+        end_s = max((b.end_s for bookings in every for b in bookings), default=0.0)
+        return None if on is None else (max(self.now_s, end_s), on)
 
     def place_over(self, lease: Lease, start_s: float) -> list[Lease] | None:
         """Place a firm lease where it fits without some leases with flag 1; returns those.
@@ -209,19 +201,15 @@ class LeaseCapacity:
         None, and nothing changed, where it fits nowhere so.
         """
         victims: dict[str, Lease] = {}
-        end_s = start_s + lease.remaining_s
-        lease.start_s, lease.on = start_s, {}
-        for _ in range(lease.request.n_vms):
+
+        def find() -> int | None:
             host = self._best_fit(lease, start_s, firm=True)
-            if host is None:
-                for taken in lease.on:
-                    self._unbook(lease, taken)
-                lease.on = {}
-                return None
-            for lease_id in self._victims(lease, host, end_s, set(victims)):
-                victims[lease_id] = self.leases[lease_id]
-            self._add_vm(lease, host)
-        return list(victims.values())
+            if host is not None:
+                for lease_id in self._victims(lease, host, victims):
+                    victims[lease_id] = self.leases[lease_id]
+            return host
+
+        return list(victims.values()) if self._place_all(lease, start_s, find) else None
 
     def _place_all(self, lease: Lease, start_s: float, find: Find) -> bool:
         """Every VM to the host that ``find`` names, one after the other; undone if one has none."""
@@ -229,11 +217,12 @@ class LeaseCapacity:
         for _ in range(lease.request.n_vms):
             host = find()
             if host is None:
-                for taken in lease.on:
-                    self._unbook(lease, taken)
-                lease.on = {}
+                self._clear(lease)
                 return False
-            self._add_vm(lease, host)
+            if host in lease.on:
+                self.calendar.remove(host, lease.id)
+            lease.on[host] = lease.on.get(host, 0) + 1
+            self._book(lease, host)
         return True
 
     def _best_fit(self, lease: Lease, start_s: float, *, firm: bool) -> int | None:
@@ -250,28 +239,36 @@ class LeaseCapacity:
         fits = (h for h in perhaps if calendar.fits(h, start_s, end_s, each, firm=firm))
         return next(fits, None)
 
-    def _victims(self, lease: Lease, host: int, end_s: float, given_up: set[str]) -> list[str]:
+    def _victims(self, lease: Lease, host: int, given_up: Collection[str]) -> list[str]:
         """One lease that makes enough room by itself, the first such; else the first ones.
 
-        For one more VM on a host until ``end_s``, beside those that are preempted already.
+        For one more VM on a host, beside those that are preempted already.
         """
-        start_s, each = lease.start_s, lease.each
-        booked = [b for b in self.calendar.bookings(host) if b.lease_id not in given_up]
+        start_s, end_s = lease.start_s, lease.start_s + lease.remaining_s
         preemptible = self.calendar.preemptible(host, start_s, end_s)
         listed = [b.lease_id for b in preemptible if b.lease_id not in given_up]
 
-        def enough(gone: Sequence[str]) -> bool:
-            use = greatest_use((b for b in booked if b.lease_id not in gone), start_s, end_s)
-            return bool(
-                use.cores + each.cores <= self.calendar.cores[host]
-                and use.memory_mib + each.memory_mib <= self.calendar.memory_mib[host]
-            )
+        def enough(gone: Collection[str]) -> bool:
+            without = {*given_up, *gone}
+            return self._has_room(host, without, start_s, lease.remaining_s, lease.each)
 
+        if enough(()):
+            return []
         alone = next((one for one in listed if enough((one,))), None)
-        if enough(()) or alone is not None:
-            return [] if enough(()) else [str(alone)]
-        fewest = next(n for n in range(len(listed) + 1) if enough(listed[:n]))
-        return listed[:fewest]
+        if alone is not None:
+            return [alone]
+        return listed[: next(n for n in range(len(listed) + 1) if enough(listed[:n]))]
+
+    def _has_room(
+        self, host: int, without: Collection[str], start_s: float, duration_s: float, wanted: Use
+    ) -> bool:
+        """True where a host has ``wanted`` free beside its bookings but these leases'."""
+        others = (b for b in self.calendar.bookings(host) if b.lease_id not in without)
+        use = greatest_use(others, start_s, start_s + duration_s)
+        return bool(
+            use.cores + wanted.cores <= self.calendar.cores[host]
+            and use.memory_mib + wanted.memory_mib <= self.calendar.memory_mib[host]
+        )
 
     # -- what becomes of leases ---------------------------------------------------------------
 
@@ -292,6 +289,13 @@ class LeaseCapacity:
         lease.began = True
         return [Start(lease.id, placement, lease.request.bandwidth_bps, end_s, kill_at_end=True)]
 
+    def start_on(self, lease: Lease, on: dict[int, int]) -> list[Action]:
+        """It starts, or resumes, now on these hosts, which have room."""
+        lease.start_s, lease.on = self.now_s, on
+        for host in on:
+            self._book(lease, host)
+        return self.start(lease)
+
     def reserve(self, lease: Lease) -> list[Action]:
         """An advance reservation is accepted; it starts by itself."""
         if lease.start_s <= self.now_s:
@@ -305,40 +309,30 @@ class LeaseCapacity:
     def preempt(self, lease: Lease, at_s: float, to: Lease) -> list[Action]:
         """A best-effort lease is preempted from ``at_s`` on, for the only time."""
         lease.flag = PREEMPTED
-        hosts = list(lease.on)
-        if lease.state == "running" and at_s > self.now_s:
-            for host in hosts:
-                booking = self._unbook(lease, host)
-                self._enter(host, replace(booking, end_s=at_s, flag=PREEMPTED))
-            return [Shorten(lease.id, at_s, f"advance reservation {to.id}")]
         running = lease.state == "running"
-        if running:
-            lease.remaining_s -= self.now_s - lease.start_s
-        else:
-            self._unplan(lease)
-        self._leave_hosts(lease)
-        lease.state = "waiting"
+        if running and at_s > self.now_s:
+            for host in lease.on:
+                booking = self.calendar.remove(host, lease.id)
+                self.calendar.add(host, replace(booking, end_s=at_s, flag=PREEMPTED))
+            return [Shorten(lease.id, at_s, f"advance reservation {to.id}")]
+        self.vacate(lease)
         return [Preempt(lease.id, f"{to.type} lease {to.id}")] if running else []
 
-    def paused(self, lease: Lease) -> None:
-        """It has been preempted at the time that it was shortened to."""
-        lease.remaining_s -= self.now_s - lease.start_s
-        self._leave_hosts(lease)
+    def vacate(self, lease: Lease) -> None:
+        """It gives its hosts back, and waits for what is left of it."""
+        if lease.state == "running":
+            lease.remaining_s -= self.now_s - lease.start_s
+        elif lease.state == "planned":
+            self._unplan(lease)
+        self.freed.update(lease.on)
+        self._clear(lease)
         lease.state = "waiting"
-
-    def withdraw(self, lease: Lease) -> None:
-        """A plan is given up."""
-        self._unplan(lease)
-        self._leave_hosts(lease)
-        lease.state = "waiting"
-        del self.leases[lease.id]
 
     def leave(self, lease_id: str) -> None:
-        """It has ended."""
+        """It has ended, or its plan is given up."""
         lease = self.leases.pop(lease_id, None)
         if lease is not None:
-            self._unplan(lease)
-            self._leave_hosts(lease)
+            self.vacate(lease)
 
     def planned_on_freed(self) -> list[Lease]:
         """Planned leases on hosts where something ended, by their start."""
@@ -352,19 +346,14 @@ class LeaseCapacity:
 
     def move_up(self, lease: Lease) -> bool:
         """Place a planned lease on its host now instead, if there is room."""
-        (host,) = lease.on
+        ((host, count),) = lease.on.items()
         self.available.update(self.now_s)
-        needs = Use(lease.on[host] * lease.each.cores, lease.on[host] * lease.each.memory_mib)
-        if self.available.row(host).free_cores < needs.cores:
-            return False
-        others = (b for b in self.calendar.bookings(host) if b.lease_id != lease.id)
-        use = greatest_use(others, self.now_s, self.now_s + lease.remaining_s)
-        if (
-            use.cores + needs.cores > self.calendar.cores[host]
-            or use.memory_mib + needs.memory_mib > self.calendar.memory_mib[host]
+        needs = Use(count * lease.each.cores, count * lease.each.memory_mib)
+        if self.available.free_cores[host] < needs.cores or not self._has_room(
+            host, (lease.id,), self.now_s, lease.remaining_s, needs
         ):
             return False
-        self._unbook(lease, host)
+        self.calendar.remove(host, lease.id)
         lease.start_s = self.now_s
         self._book(lease, host)
         return True
@@ -373,12 +362,6 @@ class LeaseCapacity:
 
     def _placement(self, lease: Lease) -> Placement:
         return Placement(self._root, tuple(sorted(lease.on.items())))
-
-    def _add_vm(self, lease: Lease, host: int) -> None:
-        if host in lease.on:
-            self._unbook(lease, host)
-        lease.on[host] = lease.on.get(host, 0) + 1
-        self._book(lease, host)
 
     def _book(self, lease: Lease, host: int) -> None:
         count, each = lease.on[host], lease.each
@@ -389,26 +372,15 @@ class LeaseCapacity:
             count * each.cores,
             count * each.memory_mib if self._limited else 0,
             lease.flag,
-            self._reserves and lease.type == "advance",
+            self._best_fits and lease.type == "advance",
         )
-        self._enter(host, booking)
-
-    def _enter(self, host: int, booking: Booking) -> None:
         self.calendar.add(host, booking)
-        self.available.touch(host)
 
-    def _unbook(self, lease: Lease, host: int) -> Booking:
-        booking = self.calendar.remove(host, lease.id)
-        self.available.touch(host)
-        return booking
+    def _clear(self, lease: Lease) -> None:
+        for host in lease.on:
+            self.calendar.remove(host, lease.id)
+        lease.on = {}
 
     def _unplan(self, lease: Lease) -> None:
-        if lease.state == "planned":
-            for host in lease.on:
-                self._planned[host].pop(lease.id)
-
-    def _leave_hosts(self, lease: Lease) -> None:
         for host in lease.on:
-            self._unbook(lease, host)
-            self.freed.add(host)
-        lease.on = {}
+            self._planned[host].pop(lease.id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 
 from testbed.schedulers.actions import (
     Action,
@@ -20,53 +21,45 @@ from testbed.schedulers.policy import View
 
 
 class LeasePolicy:
-    """Base of lease policies that plan: free capacity over time, plans by their start, and wakes.
+    """Base of lease policies: free capacity over time, plans by their start, and wakes.
 
     ``name`` and :meth:`arrive` are the policy's; a plan starts at its time, or earlier where its
     host has room before.
     """
 
     name: str
+    capacity: LeaseCapacity
 
-    def __init__(
-        self, slot_s: float, *, reserves: bool = True, most_used_first: bool = True
-    ) -> None:
-        self._options = (slot_s, reserves, most_used_first)
-        self._capacity: LeaseCapacity | None = None
+    def __init__(self, slot_s: float, *, best_fit: bool = True) -> None:
+        self._slot_s, self._best_fit = slot_s, best_fit
         self._plans: list[tuple[float, int, str]] = []
+        self._coming: list[tuple[float, int, Lease]] = []
         self.actions: list[Action] = []
+        self.begun = False
         self._woken_s = -1.0
 
-    @property
-    def capacity(self) -> LeaseCapacity:
-        if self._capacity is None:
-            raise RuntimeError("no lease has arrived yet")
-        return self._capacity
-
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
-        if self._capacity is None:
-            slot_s, reserves, most_used_first = self._options
-            self._capacity = LeaseCapacity(
-                view.datacentre, slot_s, reserves=reserves, most_used_first=most_used_first
-            )
+        if not self.begun:
+            self.begun = True
+            self.capacity = LeaseCapacity(view.datacentre, self._slot_s, best_fit=self._best_fit)
         self.actions = []
-        self._capacity.advance(view.now_s)
+        self.capacity.advance(view.now_s)
         match event:
             case Arrived(job_id):
                 lease = Lease(view.job(job_id), view.order(job_id))
-                refusal = never_fits(self._capacity, lease, view.datacentre.n_links)
+                refusal = never_fits(self.capacity, lease, view.datacentre.n_links)
                 if refusal is None:
                     self.arrive(lease)
                 else:
                     self.actions.append(Reject(job_id, refusal))
             case Ended(job_id, _, more):
-                self._capacity.leave(job_id)
+                self.capacity.leave(job_id)
                 self.ended(job_id, more=more)
             case Preempted(job_id):
                 self.preempted(job_id)
             case Woken():
                 self._woken_s = -1.0
-                self._start_due(self._capacity)
+                self._start_due()
                 self.woken()
         return self.actions
 
@@ -74,9 +67,9 @@ class LeasePolicy:
         """Decides about a lease that could be served."""
         raise NotImplementedError
 
-    def ended(self, job_id: str, *, more: bool) -> None:
+    def ended(self, job_id: str, *, more: bool) -> None:  # noqa: ARG002
         """Called when a lease has left; ``more`` leave at this instant."""
-        raise NotImplementedError
+        self.wake_now()
 
     def preempted(self, job_id: str) -> None:
         """Called when a lease was preempted at the time that it was shortened to."""
@@ -89,6 +82,21 @@ class LeasePolicy:
         heapq.heappush(self._plans, (lease.start_s, lease.order, lease.id))
         self.actions += [Wait(lease.id, reason, until_s=lease.start_s), Wake(lease.start_s)]
 
+    def comes_later(self, lease: Lease, why: str) -> bool:
+        """Keeps a lease whose start has not come for :meth:`come`; False of any other."""
+        wanted_s = lease.request.demand.wanted_s
+        if wanted_s is None or wanted_s <= self.capacity.now_s:
+            return False
+        heapq.heappush(self._coming, (wanted_s, lease.order, lease))
+        reason = f"its start, {wanted_s:.6g} s, has not come{why}"
+        self.actions += [Wait(lease.id, reason, until_s=wanted_s), Wake(wanted_s)]
+        return True
+
+    def come(self) -> Iterator[Lease]:
+        """The leases whose start has come."""
+        while self._coming and self._coming[0][0] <= self.capacity.now_s:
+            yield heapq.heappop(self._coming)[2]
+
     def wake_now(self) -> None:
         """Asks for a look at waiting leases once everything else of this instant has happened."""
         now_s = self.capacity.now_s
@@ -96,8 +104,9 @@ class LeasePolicy:
             self._woken_s = now_s
             self.actions.append(Wake(now_s))
 
-    def _start_due(self, capacity: LeaseCapacity) -> None:
+    def _start_due(self) -> None:
         """Starts plans for now; and earlier than planned those on hosts that got room."""
+        capacity = self.capacity
         while self._plans and self._plans[0][0] <= capacity.now_s:
             start_s, _, lease_id = heapq.heappop(self._plans)
             lease = capacity.leases.get(lease_id)
@@ -113,7 +122,7 @@ def never_fits(capacity: LeaseCapacity, lease: Lease, n_links: int) -> str | Non
     cores = lease.each.cores
     if lease.request.bandwidth_bps and n_links:
         return "it asks for bandwidth, and leases have cores and memory alone"
-    most = capacity.most_vms(lease.each)
+    most = int(capacity.fit_when_empty(lease.each).sum())
     if most >= lease.request.n_vms:
         return None
     if most == 0:
@@ -124,18 +133,8 @@ def never_fits(capacity: LeaseCapacity, lease: Lease, n_links: int) -> str | Non
     return f"{lease.asks} asked, the empty hosts hold {most} of them"
 
 
-def no_room_now(capacity: LeaseCapacity, lease: Lease) -> str:
-    """The reason for rejecting an immediate lease."""
-    return f"{lease.asks} asked at once, {_left(capacity, lease, capacity.now_s)}"
-
-
-def no_room_at(capacity: LeaseCapacity, lease: Lease, start_s: float) -> str:
-    """The reason for rejecting an advance reservation."""
-    return f"{lease.asks} asked, {_left(capacity, lease, start_s)}"
-
-
-def _left(capacity: LeaseCapacity, lease: Lease, start_s: float) -> str:
-    """Free capacity of the emptiest host beside leases that cannot be preempted, in words."""
+def no_room(capacity: LeaseCapacity, lease: Lease, start_s: float) -> str:
+    """What leases that cannot be preempted leave on the emptiest host, as a reason to reject."""
     end_s = start_s + lease.remaining_s
     calendar = capacity.calendar
     host = calendar.emptiest(start_s, end_s, firm=True)

@@ -11,13 +11,10 @@ import math
 from dataclasses import dataclass
 from itertools import islice
 
-from testbed.schedulers.actions import (
-    Reject,
-    Wait,
-)
+from testbed.schedulers.actions import Reject, Wait
 from testbed.schedulers.lease_calendar import Use
 from testbed.schedulers.lease_capacity import Lease
-from testbed.schedulers.lease_policy import LeasePolicy, no_room_at, no_room_now
+from testbed.schedulers.lease_policy import LeasePolicy, no_room
 from testbed.schedulers.policy import PolicyKind, parameter
 
 SLOT_S = 600.0
@@ -97,7 +94,7 @@ class Mbfcbs(LeasePolicy):
         if self.capacity.place_now(lease) or self._take(lease, now_s):
             self.actions += self.capacity.start(lease)
         else:
-            self.actions.append(Reject(lease.id, no_room_now(self.capacity, lease)))
+            self._reject(lease, now_s, " at once")
 
     def _advance(self, lease: Lease) -> None:
         """Lines 13 to 19: at its own start, in place of best-effort leases if need be."""
@@ -107,7 +104,11 @@ class Mbfcbs(LeasePolicy):
         elif self.capacity.place_at(lease, start_s) or self._take(lease, start_s):
             self.actions += self.capacity.reserve(lease)
         else:
-            self.actions.append(Reject(lease.id, no_room_at(self.capacity, lease, start_s)))
+            self._reject(lease, start_s)
+
+    def _reject(self, lease: Lease, start_s: float, when: str = "") -> None:
+        reason = f"{lease.asks} asked{when}, {no_room(self.capacity, lease, start_s)}"
+        self.actions.append(Reject(lease.id, reason))
 
     # -- preemption ---------------------------------------------------------------------------
 
@@ -132,7 +133,7 @@ class Mbfcbs(LeasePolicy):
     def preempted(self, job_id: str) -> None:
         """Queues a lease again that was to run until a reservation and has done so."""
         lease = self.capacity.leases[job_id]
-        self.capacity.paused(lease)
+        self.capacity.vacate(lease)
         self._requeue(lease)
         self.wake_now()
 

@@ -8,33 +8,19 @@ Readings: docs/decisions/38.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from testbed.embedding.placement import Placement
-from testbed.schedulers.actions import (
-    Action,
-    Arrived,
-    Ended,
-    Kill,
-    Migrate,
-    PolicyEvent,
-    Preempt,
-    Preempted,
-    Reject,
-    Start,
-    Wait,
-    Wake,
-    Woken,
-)
-from testbed.schedulers.lease_capacity import Lease, LeaseCapacity
-from testbed.schedulers.lease_policy import never_fits
-from testbed.schedulers.policy import PolicyKind, View, parameter
+from testbed.schedulers.actions import Kill, Preempt, Reject, Wait
+from testbed.schedulers.lease_capacity import Lease, first_hosts, fitting
+from testbed.schedulers.lease_policy import LeasePolicy
+from testbed.schedulers.policy import PolicyKind, parameter
+from topologies.datacentre import IntArray
 
+SLOT_S = 3600.0
 DEPTH = 100
 _WHOLE = (1.0, 1_000_000.0)
 
@@ -64,84 +50,29 @@ class Priorities:
         return self.immediate if lease.type == "immediate" else self.best_effort
 
 
-@dataclass
-class _Host:
-    """Free capacity of a host now, and the leases that run there."""
-
-    cores: int
-    memory_mib: int
-    running: dict[str, Lease] = field(default_factory=dict)
-
-
-class Priority:
+class Priority(LeasePolicy):
     """Highest priority first, first host first, preempting whatever is lower."""
 
     name = "priority"
 
-    def __init__(self, priorities: Priorities | None = None, depth: int = DEPTH) -> None:
-        self.priorities = priorities or Priorities()
+    def __init__(self, priorities: Priorities, depth: int) -> None:
+        super().__init__(SLOT_S)
+        self.priorities = priorities
         self._depth = depth
-        self._capacity: LeaseCapacity | None = None
-        self._hosts: list[_Host] = []
-        self._leases: dict[str, Lease] = {}
         self._waiting: dict[str, Lease] = {}
-        self._coming: list[tuple[float, int, Lease]] = []
-        self._actions: list[Action] = []
-        self._now_s = 0.0
-        self._woken_s = -1.0
-        self._root = 0
-        self._freed = False
 
-    def decide(self, view: View, event: PolicyEvent) -> list[Action]:
-        self._actions, self._now_s = [], view.now_s
-        book = self._meet(view)
-        match event:
-            case Arrived(job_id):
-                self._arrive(book, Lease(view.job(job_id), view.order(job_id)), view)
-            case Ended(job_id):
-                lease = self._leases.pop(job_id, None)
-                if lease is not None:
-                    self._leave(lease)
-                self._wake_now()
-            case Woken():
-                self._woken_s = -1.0
-                due = []
-                while self._coming and self._coming[0][0] <= self._now_s:
-                    due.append(heapq.heappop(self._coming)[2])
-                self._serve(due)
-            case Preempted():
-                pass
-        return self._actions
-
-    def _meet(self, view: View) -> LeaseCapacity:
-        if self._capacity is None:
-            self._capacity = book = LeaseCapacity(view.datacentre, 3600)
-            self._root = view.datacentre.trees[0].root
-            pairs = zip(
-                book.calendar.cores.tolist(), book.calendar.memory_mib.tolist(), strict=True
-            )
-            self._hosts = [_Host(cores, memory) for cores, memory in pairs]
-        return self._capacity
-
-    def _arrive(self, book: LeaseCapacity, lease: Lease, view: View) -> None:
-        refusal = never_fits(book, lease, view.datacentre.n_links)
-        wanted_s = lease.request.demand.wanted_s
-        if refusal is not None:
-            self._actions.append(Reject(lease.id, refusal))
-        elif wanted_s is not None and wanted_s > self._now_s:
-            heapq.heappush(self._coming, (wanted_s, lease.order, lease))
-            reason = f"its start, {wanted_s:.6g} s, has not come: nothing is reserved ahead"
-            self._actions += [Wait(lease.id, reason, until_s=wanted_s), Wake(wanted_s)]
-        else:
-            self._freed = True
+    def arrive(self, lease: Lease) -> None:
+        if not self.comes_later(lease, ": nothing is reserved ahead"):
             self._serve([lease])
+
+    def woken(self) -> None:
+        self._serve(list(self.come()))
 
     def _serve(self, new: list[Lease]) -> None:
         """Serves waiting leases by priority vector: the largest element first, then by arrival."""
-        old = list(self._waiting.values()) if self._freed or new else []
-        old.sort(key=lambda lease: lease.order)
-        everyone = new + old[: self._depth]
-        self._freed = False
+        waiting = self._waiting.values() if self.capacity.freed or new else ()
+        everyone = new + sorted(waiting, key=lambda lease: lease.order)[: self._depth]
+        self.capacity.freed.clear()
         if not everyone:
             return
         vector = priority_vector([self.priorities.of(lease) for lease in everyone]).tolist()
@@ -151,116 +82,56 @@ class Priority:
             size = (*lease.each, lease.request.n_vms)
             if size in failed and lease.id in self._waiting:
                 continue
-            if self._place(lease) or self._place_over(lease):
-                self._start(lease)
+            on = first_hosts(self._room(lease), lease.request.n_vms) or self._clear_hosts(lease)
+            if on is not None:
+                self._waiting.pop(lease.id, None)
+                self.actions += self.capacity.start_on(lease, on)
             elif lease.type in ("advance", "immediate"):
                 reason = (
                     f"{lease.asks} asked now, and leases of its priority or above hold too many"
                 )
-                self._actions.append(Reject(lease.id, reason))
+                self.actions.append(Reject(lease.id, reason))
             else:
                 failed.add(size)
                 if lease.id not in self._waiting:
-                    self._actions.append(Wait(lease.id, f"{lease.asks} asked, no host has them"))
+                    self.actions.append(Wait(lease.id, f"{lease.asks} asked, no host has them"))
                 self._waiting[lease.id] = lease
 
-    def _place(self, lease: Lease) -> bool:
-        """The first hosts with room. O(hosts)."""
-        left = lease.request.n_vms
-        on: dict[int, int] = {}
-        for number, host in enumerate(self._hosts):
-            count = min(left, _room(host.cores, host.memory_mib, lease))
-            if count > 0:
-                on[number] = count
-                left -= count
-            if not left:
-                lease.on = on
-                return True
-        return False
+    def _room(self, lease: Lease, without: Sequence[Lease] = ()) -> IntArray:
+        """Number of a lease's VMs that fit on every host now, if some leases go."""
+        available = self.capacity.available
+        available.update(self.capacity.now_s)
+        cores, memory_mib = available.free_cores.copy(), available.free_memory_mib.copy()
+        for other in without:
+            for host, count in other.on.items():
+                cores[host] += count * other.each.cores
+                memory_mib[host] += count * other.each.memory_mib
+        return fitting(cores, memory_mib, lease.each)
 
-    def _place_over(self, lease: Lease) -> bool:
+    def _clear_hosts(self, lease: Lease) -> dict[int, int] | None:
         """The first hosts with room if all of lower priority go; those that must do."""
         mine = self.priorities.of(lease)
-        left, on = lease.request.n_vms, dict[int, int]()
-        lower: dict[int, list[Lease]] = {}
-        for number, host in enumerate(self._hosts):
-            below = [v for v in host.running.values() if self.priorities.of(v) < mine]
-            cores = host.cores + sum(v.on[number] * v.each.cores for v in below)
-            memory = host.memory_mib + sum(v.on[number] * v.each.memory_mib for v in below)
-            count = min(left, _room(cores, memory, lease))
-            if count > 0:
-                on[number], lower[number] = count, below
-                left -= count
-            if not left:
-                break
-        if left:
-            return False
-        for number, count in on.items():
-            # The lowest priority first, and among equals the latest start.
-            for victim in sorted(
-                lower[number], key=lambda v: (self.priorities.of(v), -v.start_s, -v.order)
-            ):
-                host = self._hosts[number]
-                if _room(host.cores, host.memory_mib, lease) >= count:
+        lower = [v for v in self.capacity.leases.values() if self.priorities.of(v) < mine]
+        on = first_hosts(self._room(lease, lower), lease.request.n_vms)
+        # The lowest priority first, and among equals the latest start.
+        lower.sort(key=lambda v: (self.priorities.of(v), -v.start_s, -v.order))
+        for host, count in (on or {}).items():
+            for victim in [v for v in lower if host in v.on]:
+                if self._room(lease)[host] >= count:
                     break
-                if victim.id in self._leases:
-                    self._put_off(victim, lease)
-        lease.on = on
-        return True
+                self._put_off(victim, lease)
+        return on
 
     def _put_off(self, victim: Lease, by: Lease) -> None:
         """A best-effort lease waits again; an immediate one cannot, and has failed."""
         if victim.type == "immediate":
             reason = f"preempted by lease {by.id}: an immediate lease cannot wait"
-            self._actions.append(Kill(victim.id, reason))
+            self.actions.append(Kill(victim.id, reason))
         else:
-            self._actions.append(Preempt(victim.id, f"{by.type} lease {by.id}"))
-            victim.remaining_s -= self._now_s - victim.start_s
+            self.actions.append(Preempt(victim.id, f"{by.type} lease {by.id}"))
             self._waiting[victim.id] = victim
-        del self._leases[victim.id]
-        self._leave(victim)
-        self._wake_now()
-
-    def _start(self, lease: Lease) -> None:
-        self._waiting.pop(lease.id, None)
-        self._leases[lease.id] = lease
-        for number, count in lease.on.items():
-            host = self._hosts[number]
-            host.cores -= count * lease.each.cores
-            host.memory_mib -= count * lease.each.memory_mib
-            host.running[lease.id] = lease
-        lease.start_s = self._now_s
-        end_s = self._now_s + lease.remaining_s
-        placement = Placement(self._root, tuple(sorted(lease.on.items())))
-        if lease.began:
-            on = Migrate(
-                lease.id, placement, "there is room", reserve_until_s=end_s, kill_at_end=True
-            )
-            self._actions.append(on)
-            return
-        lease.began = True
-        rate_bps = lease.request.bandwidth_bps
-        self._actions.append(Start(lease.id, placement, rate_bps, end_s, kill_at_end=True))
-
-    def _leave(self, lease: Lease) -> None:
-        for number, count in lease.on.items():
-            host = self._hosts[number]
-            host.cores += count * lease.each.cores
-            host.memory_mib += count * lease.each.memory_mib
-            del host.running[lease.id]
-        lease.on = {}
-        self._freed = True
-
-    def _wake_now(self) -> None:
-        if self._woken_s != self._now_s:
-            self._woken_s = self._now_s
-            self._actions.append(Wake(self._now_s))
-
-
-def _room(cores: int, memory_mib: int, lease: Lease) -> int:
-    """Number of a lease's VMs that fit."""
-    fit = cores // lease.each.cores
-    return min(fit, memory_mib // lease.each.memory_mib) if lease.each.memory_mib else fit
+        self.capacity.leave(victim.id)
+        self.wake_now()
 
 
 @dataclass(frozen=True)

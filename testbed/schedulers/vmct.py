@@ -8,14 +8,8 @@ rejected (docs/decisions/38).
 
 from __future__ import annotations
 
-import heapq
-
-from testbed.schedulers.actions import (
-    Reject,
-    Wait,
-    Wake,
-)
-from testbed.schedulers.lease_capacity import Lease, LeaseCapacity
+from testbed.schedulers.actions import Reject
+from testbed.schedulers.lease_capacity import Lease
 from testbed.schedulers.lease_policy import LeasePolicy
 from testbed.schedulers.policy import PolicyKind
 
@@ -28,45 +22,33 @@ class Vmct(LeasePolicy):
     name = "v-mct"
 
     def __init__(self) -> None:
-        super().__init__(SLOT_S, reserves=False, most_used_first=False)
-        self._coming: list[tuple[float, int, Lease]] = []
+        super().__init__(SLOT_S, best_fit=False)
 
     def arrive(self, lease: Lease) -> None:
-        wanted_s = lease.request.demand.wanted_s
-        if wanted_s is not None and wanted_s > self.capacity.now_s:
-            heapq.heappush(self._coming, (wanted_s, lease.order, lease))
-            reason = f"its start, {wanted_s:.6g} s, has not come, and v-mct reserves nothing ahead"
-            self.actions += [Wait(lease.id, reason, until_s=wanted_s), Wake(wanted_s)]
-        else:
-            self._assign(self.capacity, lease)
-
-    def ended(self, job_id: str, *, more: bool) -> None:  # noqa: ARG002 - each end is looked at
-        self.wake_now()
+        if not self.comes_later(lease, ", and v-mct reserves nothing ahead"):
+            self._assign(lease)
 
     def woken(self) -> None:
         self.capacity.freed.clear()
-        while self._coming and self._coming[0][0] <= self.capacity.now_s:
-            self._assign(self.capacity, heapq.heappop(self._coming)[2])
+        for lease in self.come():
+            self._assign(lease)
 
-    def _assign(self, capacity: LeaseCapacity, lease: Lease) -> None:
+    def _assign(self, lease: Lease) -> None:
         """To the host that completes it first: the same duration everywhere, so starts it first."""
-        timed = lease.type in ("advance", "immediate")
+        capacity, wanted_s = self.capacity, lease.request.demand.wanted_s
         if not capacity.place_earliest(lease):
             self.actions.append(Reject(lease.id, f"{lease.asks} asked; no host will have them"))
             return
-        due_s = lease.request.demand.wanted_s
-        if timed and lease.start_s > (capacity.now_s if due_s is None else due_s):
-            reason = (
-                f"{lease.asks} asked; {capacity.name(min(lease.on))} completes it first and has no"
-            )
-            self.actions.append(Reject(lease.id, f"{reason} room before {lease.start_s:.6g} s"))
-            capacity.withdraw(lease)
+        reason = f"{lease.asks} asked; {capacity.name(min(lease.on))} completes it first"
+        due_s = capacity.now_s if wanted_s is None else wanted_s
+        if lease.type in ("advance", "immediate") and lease.start_s > due_s:
+            reason += f" and has no room before {lease.start_s:.6g} s"
+            self.actions.append(Reject(lease.id, reason))
+            capacity.leave(lease.id)
         elif lease.start_s <= capacity.now_s:
             self.actions += capacity.start(lease)
         else:
-            self.plan(
-                lease, f"{lease.asks} asked; {capacity.name(min(lease.on))} completes it first"
-            )
+            self.plan(lease, reason)
 
 
 POLICIES = (

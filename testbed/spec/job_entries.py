@@ -84,7 +84,7 @@ class JobEntry(Section):
         None,
         description="; ".join(f"{name}: {each.summary}" for name, each in KINDS.items()),
     )
-    pattern: Pattern | None = Field(None, description="who sends to whom (default ring)")
+    pattern: Pattern | None = Field(None, description="communication pattern (default ring)")
     application: Name | None = Field(
         None, description="a label: the jobs of one application are one line of a figure"
     )

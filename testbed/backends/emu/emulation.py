@@ -315,12 +315,9 @@ def _start_controller(
     )
     log = stack.enter_context(os.fdopen(descriptor, "ab"))
     try:
-        controller = start_controller(
-            openflow_port=options.openflow_port,
-            api_port=options.api_port,
-            library=options.library,
-            log=log,
-        )
+        ports = ("--openflow-port", str(options.openflow_port), "--api-port", str(options.api_port))
+        library = ("--library", options.library) if options.library else ()
+        controller = start_controller(log, *ports, *library)
     except ControllerNotStarted as error:
         if error.error == PORT_TAKEN:
             option = "openflow" if error.port == options.openflow_port else "api"

@@ -14,14 +14,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib import util
+from importlib import metadata, util
 from pathlib import Path
 from typing import Literal
 
 import psutil
 
 from controller.launch import API_PORT, OPENFLOW_PORT
-from controller.library import PACKAGES, LibraryMissing, choose_library, library_version
+from controller.library import PACKAGES, LibraryMissing, choose_library
 from testbed.backends.emu import open_vswitch
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
 from testbed.backends.emu.cleanup_journal import journals, machine_lock
@@ -135,7 +135,7 @@ def _controller() -> Check:
     for name, package in PACKAGES.items():
         with suppress(Exception):
             if util.find_spec(package) is not None:
-                there.append(f"{name} {library_version(name)}")
+                there.append(f"{name} {metadata.version(name)}")
     try:
         chosen = choose_library()
     except LibraryMissing as error:

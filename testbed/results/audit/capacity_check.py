@@ -8,33 +8,44 @@ ones included, as half-open intervals of time. Both must fit at every instant.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from testbed import events
-from testbed.results.audit.history import Finding, History, JobHistory, about
+from testbed.results.audit.history import Found, History, JobHistory, about
 from testbed.results.folder import EVENTS
 
 Pairs = Sequence[Sequence[int]]
-Held = tuple[Pairs, Pairs, str]
-NOTHING: Held = ((), (), "foreground")
 
 
 @dataclass(frozen=True)
-class Change:
-    """At ``t`` a job takes (``sign`` 1) or gives back (-1) VMs on servers and bit/s on links.
+class Hold:
+    """VMs on servers and bit/s on directed links that a job takes.
 
     The VMs are of ``tier``: each has as many slots as the servers have.
     """
 
+    vms_on: Pairs = ()
+    links: Pairs = ()
+    tier: str = "foreground"
+
+    def changed(self, event: events.Event) -> Hold:
+        """With those of its values that the event has."""
+        given = {key: getattr(event, key) for key in vars(self) if hasattr(event, key)}
+        return replace(self, **given)
+
+
+@dataclass(frozen=True)
+class Change:
+    """At ``t`` a job takes (``sign`` 1) or gives back (-1) a hold."""
+
     t: float
-    line: int
+    event: events.Event
     job_id: str
     sign: int
-    vms_on: Pairs
-    links: Pairs
-    tier: str
+    hold: Hold
 
 
 @dataclass(frozen=True)
@@ -43,104 +54,76 @@ class Booking:
 
     start_s: float
     end_s: float | None
-    line: int
-    job_id: str
-    vms_on: Pairs
-    links: Pairs
-    tier: str
+    event: events.Event
+    hold: Hold
+
+
+_TAKING = (events.JobStarted, events.JobResumed, events.JobTierSwitched, events.JobMigrated)
+_HOLDING = (events.JobReserved, *_TAKING[1:], events.JobRescaled)
 
 
 def occupied(history: History) -> Iterator[Change]:
     """Changes of what running jobs occupy, in the order of the file."""
-    placed: dict[str, Held] = {}
-    held: dict[str, Held] = {}
-
-    def release(t: float, line: int, job_id: str) -> Iterator[Change]:
-        if job_id in held:
-            yield Change(t, line, job_id, -1, *held.pop(job_id))
-
-    def take(t: float, line: int, job_id: str) -> Iterator[Change]:
-        yield from release(t, line, job_id)
-        if job_id in placed:
+    placed: dict[str, Hold] = {}
+    held: dict[str, Hold] = {}
+    for event in history.events:
+        job_id = getattr(event, "job_id", "")
+        if isinstance(event, _HOLDING):
+            placed[job_id] = placed.get(job_id, Hold()).changed(event)
+        takes = isinstance(event, (*_TAKING, events.JobRescaled)) and job_id in placed
+        ends = isinstance(event, events.JobPreempted | events.JobEnded)
+        if job_id in held and (takes or ends):
+            yield Change(event.t, event, job_id, -1, held.pop(job_id))
+        if takes:
             held[job_id] = placed[job_id]
-            yield Change(t, line, job_id, 1, *placed[job_id])
-
-    for entry in history.file.lines:
-        line, event = entry.number, entry.event
-        vms_on, links, tier = placed.get(getattr(event, "job_id", ""), NOTHING)
-        match event:
-            case events.JobReserved():
-                placed[event.job_id] = (event.vms_on, event.links, event.tier)
-            case events.JobStarted():
-                yield from take(event.t, line, event.job_id)
-            case events.JobResumed() | events.JobTierSwitched():
-                placed[event.job_id] = (vms_on, links, event.tier)
-                yield from take(event.t, line, event.job_id)
-            case events.JobMigrated():
-                placed[event.job_id] = (event.vms_on, event.links, event.tier)
-                yield from take(event.t, line, event.job_id)
-            case events.JobRescaled():
-                placed[event.job_id] = (vms_on, event.links, tier)
-                yield from take(event.t, line, event.job_id)
-            case events.JobPreempted() | events.JobEnded():
-                yield from release(event.t, line, event.job_id)
-            case _:
-                pass
+            yield Change(event.t, event, job_id, 1, held[job_id])
 
 
-def _booking(event: events.JobReserved | events.JobMigrated, start_s: float, line: int) -> Booking:
-    held = (event.vms_on, event.links, event.tier)
-    return Booking(start_s, event.end_s, line, event.job_id, *held)
+def stays(history: History) -> Iterator[tuple[Change, float | None]]:
+    """Every hold as it was taken, and until when (None: the end of the run), by release."""
+    running: dict[str, Change] = {}
+    for change in occupied(history):
+        if change.sign > 0:
+            running[change.job_id] = change
+        else:
+            yield running.pop(change.job_id), change.t
+    yield from ((change, None) for change in running.values())
 
 
-def _changed(
-    now: Booking, event: events.JobRescaled | events.JobTierSwitched, line: int
-) -> Booking:
-    """A running job's booking after a change of its rate or tier."""
-    if isinstance(event, events.JobRescaled):
-        return replace(now, start_s=event.t, line=line, links=event.links)
-    return replace(now, start_s=event.t, end_s=None, line=line, tier=event.tier)
-
-
-def bookings(history: History) -> list[Booking]:
-    """Every reservation of every job as intervals, in order of the lines that made them."""
-    out = [booking for job in history.jobs.values() for booking in _bookings(job)]
-    return sorted(out, key=lambda booking: booking.line)
+def bookings(history: History) -> list[tuple[str, Booking]]:
+    """Every job's reservations as intervals, in order of the lines that made them."""
+    out = [(job.job_id, one) for job in history.jobs.values() for one in _bookings(job)]
+    return sorted(out, key=lambda own: history.lines[id(own[1].event)])
 
 
 def _bookings(job: JobHistory) -> Iterator[Booking]:
     """One job's intervals: each begins with a reservation or a change and ends at the next one."""
     now: Booking | None = None
-
-    def close(t: float) -> Iterator[Booking]:
-        if now is not None:
-            end_s = t if now.end_s is None else min(now.end_s, t)
-            if end_s > now.start_s:
-                yield replace(now, end_s=end_s)
-
     last: Booking | None = None
-    for entry in job.lines:
-        line, event = entry.number, entry.event
+    for event in job.events:
+        after = now
         match event:
             case events.JobReserved():
-                yield from close(event.t)
-                now = _booking(event, event.start_s, line)
-            case events.JobRescaled() | events.JobTierSwitched() if now is not None:
-                yield from close(event.t)
-                now = _changed(now, event, line)
+                after = Booking(event.start_s, event.end_s, event, Hold().changed(event))
             case events.JobMigrated():
-                yield from close(event.t)
-                now = _booking(event, event.t, line)
+                after = Booking(event.t, event.end_s, event, Hold().changed(event))
+            case events.JobRescaled() if now is not None:
+                after = Booking(event.t, now.end_s, event, now.hold.changed(event))
+            case events.JobTierSwitched() if now is not None:
+                after = Booking(event.t, None, event, now.hold.changed(event))
             case events.JobResumed() if last is not None:
-                end_s = event.end_s
-                now = replace(last, start_s=event.t, end_s=end_s, line=line, tier=event.tier)
+                after = Booking(event.t, event.end_s, event, last.hold.changed(event))
             case events.JobShortened() if now is not None:
-                now = replace(now, end_s=event.until_s)
+                now = after = replace(now, end_s=event.until_s)
             case events.JobPreempted() | events.JobEnded():
-                yield from close(event.t)
-                last, now = now, None
+                last, after = now, None
             case _:
                 pass
+        if now is not None and after is not now:
+            end_s = event.t if now.end_s is None else min(now.end_s, event.t)
+            if end_s > now.start_s:
+                yield replace(now, end_s=end_s)
+        now = after
     if now is not None:
         yield now
 
@@ -151,27 +134,26 @@ SAMPLE_SLACK = 0.05
 """A counter's interval and a limiter's burst are not exact: a sample may show 5 % too much."""
 
 
-def placements(history: History) -> Iterator[Finding]:
+def placements(history: History) -> Found:
     """Every VM asked for is on a server below the tree's root, each server named once."""
-    for job, request in history.requested:
-        for entry in job.lines:
-            event = entry.event
+    for job in history.requested:
+        for event in job.events:
             if isinstance(event, events.JobReserved | events.JobMigrated):
-                for wrong in history.topology.misplaced(event.root, event.vms_on, request["n_vms"]):
-                    yield Finding(EVENTS, entry.number, f"{job.job_id}: {wrong}")
+                n_vms = job.request["n_vms"]
+                for wrong in history.topology.misplaced(event.root, event.vms_on, n_vms):
+                    yield event, f"{job.job_id}: {wrong}"
 
 
-def hoses(history: History) -> Iterator[Finding]:
+def hoses(history: History) -> Found:
     """On every link exactly min(X, N-X)·B is reserved: no less, no more, nowhere else."""
     for job in history.jobs.values():
         yield from _hose_findings(history, job)
 
 
-def _hose_findings(history: History, job: JobHistory) -> Iterator[Finding]:
+def _hose_findings(history: History, job: JobHistory) -> Found:
     root, rate_bps = -1, 0
     vms: Pairs = ()
-    for entry in job.lines:
-        event = entry.event
+    for event in job.events:
         match event:
             case events.JobReserved():
                 root, vms, rate_bps = event.root, event.vms_on, event.rate_bps
@@ -179,61 +161,52 @@ def _hose_findings(history: History, job: JobHistory) -> Iterator[Finding]:
                 root, vms = event.root, event.vms_on
             case events.JobRescaled():
                 rate_bps = event.rate_bps
-            case events.JobStarted():
-                if event.rate_bps != rate_bps:
-                    message = f"starts at {event.rate_bps} bit/s, reserved are {rate_bps}"
-                    yield Finding(EVENTS, entry.number, f"{job.job_id} {message}")
+            case events.JobStarted() if event.rate_bps != rate_bps:
+                rates = f"starts at {event.rate_bps} bit/s, reserved are {rate_bps}"
+                yield event, f"{job.job_id} {rates}"
                 continue
             case _:
                 continue
         # A placement that makes no sense has its own finding.
-        request = job.request
-        if request is None or history.topology.misplaced(root, vms, request["n_vms"]):
-            continue
-        need = history.topology.hose(root, vms, rate_bps)
-        yield from _compare(history, job.job_id, entry.number, event.links, need)
+        if job.request and not history.topology.misplaced(root, vms, job.request["n_vms"]):
+            need = history.topology.hose(root, vms, rate_bps)
+            for wrong in _differences(history, event.links, need):
+                yield event, f"{job.job_id}: {wrong}"
 
 
-def _compare(
-    history: History, job_id: str, line: int, links: Pairs, need: dict[int, int]
-) -> Iterator[Finding]:
+def _differences(history: History, links: Pairs, need: Mapping[int, int]) -> Iterator[str]:
     topology = history.topology
-    given: dict[int, int] = {}
-    for directed, bps in links:
-        if directed in given:
-            yield Finding(EVENTS, line, f"{job_id}: directed link {directed} is named twice")
-        given[directed] = bps
+    for directed, times in Counter(directed for directed, _ in links).items():
+        yield from [f"directed link {directed} is named twice"] * (times - 1)
+    given = {directed: int(bps) for directed, bps in links}
     for directed in sorted({*given, *need}):
         has, wants = given.get(directed, 0), need.get(directed, 0)
         if has != wants:
             known = 0 <= directed < topology.n_directed
             name = topology.link(directed) if known else f"directed link {directed}"
-            message = f"{has} bit/s reserved on {name}, its hose needs {wants}"
-            yield Finding(EVENTS, line, f"{job_id}: {message}")
+            yield f"{has} bit/s reserved on {name}, its hose needs {wants}"
 
 
-def estimates(history: History) -> Iterator[Finding]:
+def estimates(history: History) -> Found:
     """The estimate is p·b/b', p where nothing was scaled down, and none for best effort.
 
     A job with a profile has the time of the option it is given as its estimate.
     """
-    for job, request in history.requested:
-        for line, event in job.all(events.JobReserved):
-            asked, granted = request["bandwidth_bps"], event.rate_bps
-            best_effort = granted == 0 and asked > 0 and request["kind"] != "compute"
-            if best_effort or event.estimate_s is None:
-                if not (best_effort and event.estimate_s is None):
-                    message = f"estimate {event.estimate_s} s at {granted} bit/s of {asked}"
-                    yield Finding(EVENTS, line, f"{job.job_id}: {message}")
-                continue
-            factor = asked / granted if 0 < granted < asked else 1.0
-            due_s = request["duration_s"] * factor
-            if request.get("profile"):
-                due_s = _of_profile(request["profile"]["options"], granted)
-            if not (about(event.estimate_s, due_s) and about(due_s, event.estimate_s)):
-                rule = "its profile's time" if request.get("profile") else "p·b/b'"
-                message = f"estimate {event.estimate_s:.6g} s, {rule} is {due_s:.6g} s"
-                yield Finding(EVENTS, line, f"{job.job_id}: {message}")
+    for request, event in history.reserved():
+        asked, granted = request["bandwidth_bps"], event.rate_bps
+        best_effort = granted == 0 and asked > 0 and request["kind"] != "compute"
+        if best_effort or event.estimate_s is None:
+            if not (best_effort and event.estimate_s is None):
+                stated = f"estimate {event.estimate_s} s at {granted} bit/s of {asked}"
+                yield event, f"{event.job_id}: {stated}"
+            continue
+        factor = asked / granted if 0 < granted < asked else 1.0
+        rule, due_s = "p·b/b'", request["duration_s"] * factor
+        if request.get("profile"):
+            rule, due_s = "its profile's time", _of_profile(request["profile"]["options"], granted)
+        if not (about(event.estimate_s, due_s) and about(due_s, event.estimate_s)):
+            stated = f"estimate {event.estimate_s:.6g} s, {rule} is {due_s:.6g} s"
+            yield event, f"{event.job_id}: {stated}"
 
 
 def _of_profile(options: list[list[float]], granted: float) -> float:
@@ -247,88 +220,75 @@ def _of_profile(options: list[list[float]], granted: float) -> float:
     return options[-1][1]
 
 
-def samples(history: History) -> Iterator[Finding]:
+def samples(history: History) -> Found:
     """Every sample is of a link that exists and shows no more than the link can carry."""
     topology = history.topology
-    for line, event in history.each(events.LinkSample):
+    for event in history.each(events.LinkSample):
         if event.interval_s <= 0:
-            yield Finding(EVENTS, line, f"a sample over {event.interval_s} s")
+            yield event, f"a sample over {event.interval_s} s"
         for directed, sent, reserved in event.links:
             number = int(directed)
             if not 0 <= number < topology.n_directed:
-                yield Finding(EVENTS, line, f"directed link {number} does not exist")
+                yield event, f"directed link {number} does not exist"
                 continue
             capacity = topology.capacity_bps[number // 2]
+            where = f"on {topology.link(number)}, capacity {capacity}"
             if reserved > capacity or reserved < 0:
-                message = (
-                    f"{reserved:.0f} bit/s reserved on {topology.link(number)}, capacity {capacity}"
-                )
-                yield Finding(EVENTS, line, message)
+                yield event, f"{reserved:.0f} bit/s reserved {where}"
             if not 0 <= sent <= capacity * (1 + SAMPLE_SLACK):
-                message = f"{sent:.0f} bit/s sent on {topology.link(number)}, capacity {capacity}"
-                yield Finding(EVENTS, line, message)
+                yield event, f"{sent:.0f} bit/s sent {where}"
 
 
 # -- slots, memory and links at every instant
 
 
-Amounts = Callable[[Change], Pairs]
-
-
-@dataclass
-class _Load:
-    """One resource: what is taken of it now, by whom, and whether that was already reported."""
-
-    taken: int = 0
-    by: dict[str, int] = field(default_factory=dict)
-    over: bool = False
-
-
 def _booked(history: History) -> list[Change]:
     """The calendar as changes in order of time; what ends at an instant ends before what begins."""
     out = []
-    for one in bookings(history):
-        held = (one.vms_on, one.links, one.tier)
-        out.append(Change(one.start_s, one.line, one.job_id, 1, *held))
+    for job_id, one in bookings(history):
+        out.append(Change(one.start_s, one.event, job_id, 1, one.hold))
         if one.end_s is not None:
-            out.append(Change(one.end_s, one.line, one.job_id, -1, *held))
-    return sorted(out, key=lambda change: (change.t, change.sign, change.line))
+            out.append(Change(one.end_s, one.event, job_id, -1, one.hold))
+    return sorted(out, key=lambda c: (c.t, c.sign, history.lines[id(c.event)]))
 
 
 def _over(
     changes: Iterable[Change],
-    amounts: Amounts,
-    capacity: Callable[[int], int],
+    amounts: Callable[[Change], Pairs],
+    has: Sequence[int],
     say: Callable[[int, int, int], str],
-) -> Iterator[Finding]:
+) -> Found:
     """One finding each time a resource goes from fitting to not fitting."""
-    loads: dict[int, _Load] = {}
+    taken: Counter[int] = Counter()
+    holders: dict[int, set[str]] = defaultdict(set)
+    over: set[int] = set()
     for change in changes:
         for resource, amount in amounts(change):
-            load = loads.setdefault(resource, _Load())
-            load.taken += change.sign * amount
+            room = has[resource] if 0 <= resource < len(has) else 0
+            taken[resource] += change.sign * amount
             if change.sign > 0:
-                load.by[change.job_id] = amount
+                holders[resource].add(change.job_id)
             else:
-                load.by.pop(change.job_id, None)
-            over = load.taken > capacity(resource)
-            if over and not load.over:
-                jobs = ", ".join(sorted(load.by))
-                what = say(resource, load.taken, capacity(resource))
-                yield Finding(EVENTS, change.line, f"at {change.t:.6g} s {what} (jobs {jobs})")
-            load.over = over
+                holders[resource].discard(change.job_id)
+            if taken[resource] <= room:
+                over.discard(resource)
+            elif resource not in over:
+                over.add(resource)
+                jobs = ", ".join(sorted(holders[resource]))
+                what = say(resource, taken[resource], room)
+                yield change.event, f"at {change.t:.6g} s {what} (jobs {jobs})"
 
 
-def slots(history: History) -> Iterator[Finding]:
+def slots(history: History) -> Found:
     """The VMs of each tier against the servers' slots; a lease's VM takes one for each core."""
     each = {job_id: job.slots_per_vm for job_id, job in history.jobs.items()}
     what = "VMs" if all(n == 1 for n in each.values()) else "VM slots"
     yield from _on_servers(history, history.topology.slots, each, what, "slots")
 
 
-def memory(history: History) -> Iterator[Finding]:
+def memory(history: History) -> Found:
     """The memory of all VMs against the servers'."""
-    each = {job_id: job.memory_per_vm_mib for job_id, job in history.jobs.items()}
+    each = {job_id: int(job.request.get("memory_mib", 0)) for job_id, job in history.jobs.items()}
     yield from _on_servers(history, history.topology.memory_mib or [], each, "MiB", "MiB")
 
 
@@ -338,73 +298,62 @@ def has_memory(history: History) -> str | None:
 
 def _on_servers(
     history: History, has: Sequence[int], each: Mapping[str, int], taken: str, unit: str
-) -> Iterator[Finding]:
+) -> Found:
     topology = history.topology
 
-    def capacity(server: int) -> int:
-        return has[server] if 0 <= server < len(has) else 0
+    def amounts(change: Change) -> Pairs:
+        return [(server, n * each[change.job_id]) for server, n in change.hold.vms_on]
 
-    def say(word: str) -> Callable[[int, int, int], str]:
+    def say(where: str) -> Callable[[int, int, int], str]:
         return lambda server, amount, room: (
-            f"{amount} {taken} {word} "
+            f"{amount} {taken} {where} "
             f"{topology.node(server) if 0 <= server < topology.n_nodes else server}, "
             f"which has {room} {unit}"
         )
 
-    def amounts(change: Change) -> Pairs:
-        return [(server, n * each[change.job_id]) for server, n in change.vms_on]
-
     ran, booked = list(occupied(history)), _booked(history)
-    for tier in sorted({change.tier for change in (*ran, *booked)}):
+    for tier in sorted({change.hold.tier for change in (*ran, *booked)}):
         where = "on" if tier == "foreground" else f"in the {tier} of"
         for changes, word in ((ran, "run"), (booked, "are booked")):
-            mine = (change for change in changes if change.tier == tier)
-            yield from _over(mine, amounts, capacity, say(f"{word} {where}"))
+            mine = (change for change in changes if change.hold.tier == tier)
+            yield from _over(mine, amounts, has, say(f"{word} {where}"))
 
 
-def links(history: History) -> Iterator[Finding]:
+def links(history: History) -> Found:
     topology = history.topology
-
-    def capacity(directed: int) -> int:
-        return topology.capacity_bps[directed // 2] if 0 <= directed < topology.n_directed else 0
+    has = [capacity for capacity in topology.capacity_bps for _way in ("up", "down")]
 
     def say(word: str) -> Callable[[int, int, int], str]:
-        return lambda directed, taken, has: (
+        return lambda directed, taken, room: (
             f"{taken} bit/s are {word} on "
             f"{topology.link(directed) if 0 <= directed < topology.n_directed else directed}, "
-            f"which carries {has} bit/s"
+            f"which carries {room} bit/s"
         )
 
-    yield from _over(occupied(history), lambda c: c.links, capacity, say("in use"))
-    yield from _over(_booked(history), lambda c: c.links, capacity, say("booked"))
+    yield from _over(occupied(history), lambda c: c.hold.links, has, say("in use"))
+    yield from _over(_booked(history), lambda c: c.hold.links, has, say("booked"))
 
 
-def returned(history: History) -> Iterator[Finding]:
+def returned(history: History) -> Found:
     """At the end every server and every link is as empty as at the beginning."""
-    running: dict[str, int] = {}
-    left: dict[tuple[str, int], int] = {}
+    running: dict[str, events.Event] = {}
+    n_slots, on_links, on_servers = 0, Counter[int](), Counter[tuple[str, int]]()
     for change in occupied(history):
-        tier = change.tier
-        for kind, pairs in ((f"{tier} slot", change.vms_on), ("link", change.links)):
-            for resource, amount in pairs:
-                key = (kind, resource)
-                left[key] = left.get(key, 0) + change.sign * amount
+        for server, n in change.hold.vms_on:
+            n_slots += change.sign * n
+            on_servers[change.hold.tier, server] += change.sign * n
+        for link, bps in change.hold.links:
+            on_links[link] += change.sign * bps
         if change.sign > 0:
-            running[change.job_id] = change.line
+            running[change.job_id] = change.event
         else:
             running.pop(change.job_id, None)
-    n_slots = sum(amount for (kind, _), amount in left.items() if kind != "link")
-    n_links = sum(kind == "link" and amount != 0 for (kind, _), amount in left.items())
-    if running or any(left.values()):
-        first = min(running.values(), default=None)
-        yield Finding(
-            EVENTS,
-            first,
-            f"at the end {n_slots} VM slots and bandwidth on {n_links} directed links are still "
-            f"taken by {', '.join(sorted(running)) or 'nobody'}",
-        )
-    for booking in bookings(history):
-        if booking.end_s is None and booking.job_id not in running:
-            yield Finding(
-                EVENTS, booking.line, f"the reservation of {booking.job_id} was never given back"
-            )
+    n_links = sum(amount != 0 for amount in on_links.values())
+    if running or n_links or any(on_servers.values()):
+        first = min((history.lines[id(event)] for event in running.values()), default=None)
+        left = f"{n_slots} VM slots and bandwidth on {n_links} directed links"
+        holders = ", ".join(sorted(running)) or "nobody"
+        yield (EVENTS, first), f"at the end {left} are still taken by {holders}"
+    for job_id, booking in bookings(history):
+        if booking.end_s is None and job_id not in running:
+            yield booking.event, f"the reservation of {job_id} was never given back"

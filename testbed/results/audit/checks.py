@@ -2,78 +2,77 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 from testbed import events
-from testbed.errors import BadInput
-from testbed.results.audit.capacity_check import (
-    estimates,
-    has_memory,
-    hoses,
-    links,
-    memory,
-    placements,
-    returned,
-    samples,
-    slots,
+from testbed.results.audit import capacity_check as capacity
+from testbed.results.audit import event_order as order
+from testbed.results.audit import summary_check, tables_check
+from testbed.results.audit.history import (
+    Audit,
+    Check,
+    Finding,
+    History,
+    Place,
+    Result,
+    Status,
+    has_file,
+    parsed,
 )
-from testbed.results.audit.event_order import (
-    accounts,
-    arrivals,
-    ending,
-    lives,
-    measured,
-    notes,
-    outcomes,
-    overstays,
-    stream,
-    topology,
-)
-from testbed.results.audit.history import Audit, Check, Finding, History, Result, has_file
 from testbed.results.audit.policy_claims import CLAIM_CHECKS, has_leases, lease_starts
-from testbed.results.audit.summary_check import experiment, summary, verdicts
-from testbed.results.audit.tables_check import jobs_csv, links_csv
 from testbed.results.folder import EVENTS, JOBS, LINKS, SUMMARY
-from testbed.results.reading import policy_folders, read_events
+from testbed.results.reading import beginning, policy_folders, read_events
 
 SHOWN = 20
 """Findings kept per check: one broken invariant tends to break in a thousand places."""
 
 
 def _is_sampled(history: History) -> str | None:
-    some = next(history.each(events.LinkSample), None)
-    return None if some is not None else "no link was sampled"
+    return None if history.each(events.LinkSample) else "no link was sampled"
 
 
 CHECKS = (
-    Check("stream", "one beginning, one end, time never runs backwards", stream),
-    Check("ending", "the run's status is a known one and fits its jobs", ending),
-    Check("notes", "every note on fidelity is of a known level", notes),
-    Check("experiment", "the resolved experiment is the one that was run", experiment),
-    Check("topology", "the arrays describe a data centre", topology),
-    Check("lives", "each job's events are in order and end in one outcome", lives),
-    Check("outcomes", "each outcome is a known one and fits what came before", outcomes),
-    Check("accounts", "submitted = finished + rejected + killed + unfinished", accounts),
-    Check("arrivals", "nothing is reserved or started before its time", arrivals),
-    Check("overstays", "no job runs on after its reservation", overstays),
-    Check("placements", "every VM asked for is on a server of one tree", placements),
-    Check("hoses", "every link has min(X, N-X)·B reserved, no more, no less", hoses),
-    Check("slots", "VM slots within capacity at every instant", slots),
-    Check("memory", "memory within capacity at every instant", memory, has_memory),
-    Check("links", "every directed link within capacity at every instant", links),
-    Check("returned", "all capacity is back at the end", returned),
-    Check("estimates", "every estimate is p·b/b', or the profile's", estimates),
-    Check("measured", "measured times fit into the jobs' stays", measured),
-    Check("samples", "no sample above its link's capacity", samples, _is_sampled),
-    Check("jobs.csv", "the table says what the events say", jobs_csv, has_file(JOBS)),
+    Check("stream", "one beginning, one end, time never runs backwards", order.stream),
+    Check("ending", "the run's status is a known one and fits its jobs", order.ending),
+    Check("notes", "every note on fidelity is of a known level", order.notes),
     Check(
-        "links.csv", "rates over time are what was sampled or reserved", links_csv, has_file(LINKS)
+        "experiment", "the resolved experiment is the one that was run", summary_check.experiment
     ),
-    Check("summary", "the summary says what the events say", summary, has_file(SUMMARY)),
-    Check("expectations", "every verdict is the one that is due", verdicts, has_file(SUMMARY)),
+    Check("topology", "the arrays describe a data centre", order.topology),
+    Check("lives", "each job's events are in order and end in one outcome", order.lives),
+    Check("outcomes", "each outcome is a known one and fits what came before", order.outcomes),
+    Check("accounts", "submitted = finished + rejected + killed + unfinished", order.accounts),
+    Check("arrivals", "nothing is reserved or started before its time", order.arrivals),
+    Check("overstays", "no job runs on after its reservation", order.overstays),
+    Check("placements", "every VM asked for is on a server of one tree", capacity.placements),
+    Check("hoses", "every link has min(X, N-X)·B reserved, no more, no less", capacity.hoses),
+    Check("slots", "VM slots within capacity at every instant", capacity.slots),
+    Check(
+        "memory", "memory within capacity at every instant", capacity.memory, capacity.has_memory
+    ),
+    Check("links", "every directed link within capacity at every instant", capacity.links),
+    Check("returned", "all capacity is back at the end", capacity.returned),
+    Check("estimates", "every estimate is p·b/b', or the profile's", capacity.estimates),
+    Check("measured", "measured times fit into the jobs' stays", order.measured),
+    Check("samples", "no sample above its link's capacity", capacity.samples, _is_sampled),
+    Check("jobs.csv", "the table says what the events say", tables_check.jobs_csv, has_file(JOBS)),
+    Check(
+        "links.csv",
+        "rates over time are what was sampled or reserved",
+        tables_check.links_csv,
+        has_file(LINKS),
+    ),
+    Check(
+        "summary", "the summary says what the events say", summary_check.summary, has_file(SUMMARY)
+    ),
+    Check(
+        "expectations",
+        "every verdict is the one that is due",
+        summary_check.verdicts,
+        has_file(SUMMARY),
+    ),
     Check(
         "lease-starts", "timed leases start at their time or are rejected", lease_starts, has_leases
     ),
@@ -84,9 +83,7 @@ CHECKS = (
 def audit(path: Path) -> Audit:
     """Audit one run folder (of one policy). Raises BadInput where it is none or damaged."""
     file = read_events(path / EVENTS)
-    if not file.lines or not isinstance(file.lines[0].event, events.RunStarted):
-        raise BadInput(f"{file.path}:1: damaged: a run begins with run_started")
-    history = History(path, file, file.lines[0].event)
+    history = History(path, file, beginning(file.path, file.first))
     # Everything else looks nodes and links up in these arrays.
     usable = not history.topology.problems()
     results = tuple(
@@ -95,17 +92,25 @@ def audit(path: Path) -> Audit:
         if usable or check.name in ("stream", "topology")
     )
     started = history.started
-    return Audit(str(path), started.run, started.policy, len(file.lines), results)
+    return Audit(str(path), started.run, started.policy, len(file.events), results)
 
 
 def _result(check: Check, history: History) -> Result:
     why_not = check.why_not(history)
     if why_not is not None:
         return Result(check.name, check.says, "not applicable", why_not, 0, ())
-    found = check.find(history)
-    shown = tuple(itertools.islice(found, SHOWN))
-    n = len(shown) + sum(1 for _ in found)
-    return Result(check.name, check.says, "failed" if n else "passed", "", n, shown)
+    found = [_finding(history, *one) for one in check.find(history)]
+    return _judged(check.name, check.says, found)
+
+
+def _finding(history: History, place: Place, message: str) -> Finding:
+    file, line = place if isinstance(place, tuple) else (EVENTS, history.lines[id(place)])
+    return Finding(file, line, message)
+
+
+def _judged(name: str, says: str, found: list[Finding]) -> Result:
+    status: Status = "failed" if found else "passed"
+    return Result(name, says, status, "", len(found), tuple(found[:SHOWN]))
 
 
 def audit_all(path: Path) -> list[Audit]:
@@ -114,27 +119,21 @@ def audit_all(path: Path) -> list[Audit]:
     audits = [audit(folder) for folder in folders]
     if folders == [path]:
         return audits
-    found = tuple(_list_findings(path, folders))
-    above = Result(
-        "summary-list", "the list says what each policy's summary says",
-        "failed" if found else "passed", "", len(found), found,
-    )  # fmt: skip
+    says = "the list says what each policy's summary says"
+    found = [Finding(SUMMARY, None, message) for message in _list_faults(path, folders)]
+    above = _judged("summary-list", says, found)
     return [*audits, Audit(str(path), path.name, "all policies", 0, (above,))]
 
 
-def _list_findings(path: Path, folders: list[Path]) -> Iterator[Finding]:
+def _list_faults(path: Path, folders: list[Path]) -> Iterator[str]:
     try:
         listed = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
         entries = {str(entry.pop("folder", None)): entry for entry in listed}
     except (OSError, ValueError, RecursionError, AttributeError, TypeError):
-        yield Finding(SUMMARY, None, "is missing, damaged or not a list with one entry a policy")
+        yield "is missing, damaged or not a list with one entry a policy"
         return
     for folder in folders:
-        try:
-            own = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            own = None
-        if own is None or entries.pop(folder.name, None) != own:
-            yield Finding(SUMMARY, None, f"does not hold what {folder.name}/{SUMMARY} says")
-    for name in entries:
-        yield Finding(SUMMARY, None, f"names {name!r}, which has no folder")
+        own = parsed(folder / SUMMARY) if (folder / SUMMARY).is_file() else "is missing"
+        if isinstance(own, str) or entries.pop(folder.name, None) != own:
+            yield f"does not hold what {folder.name}/{SUMMARY} says"
+    yield from (f"names {name!r}, which has no folder" for name in entries)

@@ -10,11 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from testbed import events
+from testbed.events import Event, JobReserved, JobSubmitted, RunEnded, RunStarted
 from testbed.results.folder import RESOLVED
-from testbed.results.reading import EventFile, Line
+from testbed.results.reading import EventFile
 
-Kind = TypeVar("Kind", bound=events.Event)
+Kind = TypeVar("Kind", bound=Event)
 
 LEVELS = ("ok", "suspect", "invalid")
 """Levels of a note on fidelity, from good to bad."""
@@ -31,32 +31,35 @@ _CLAIMS_OF_EARLIER_FOLDERS: Mapping[str, tuple[str, ...]] = {
 """Claims by policy, for run folders that do not hold them yet."""
 
 
+Place = Event | tuple[str, int | None]
+"""An event, or a file and its line (None: the file as a whole)."""
+Found = Iterator[tuple[Place, str]]
+"""What a check finds: where something is wrong, and what."""
+
+
 @dataclass
 class JobHistory:
     """One job: its request and all its events, in the order of the file."""
 
     job_id: str
-    lines: list[Line] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
-    def all(self, kind: type[Kind]) -> list[tuple[int, Kind]]:
-        return [(line.number, line.event) for line in self.lines if isinstance(line.event, kind)]
+    def all(self, kind: type[Kind]) -> list[Kind]:
+        return [event for event in self.events if isinstance(event, kind)]
 
-    def first(self, kind: type[Kind]) -> tuple[int, Kind] | None:
+    def first(self, kind: type[Kind]) -> Kind | None:
         return next(iter(self.all(kind)), None)
 
-    @property
-    def request(self) -> Mapping[str, Any] | None:
-        submitted = self.first(events.JobSubmitted)
-        return None if submitted is None else submitted[1].job
+    @cached_property
+    def request(self) -> Mapping[str, Any]:
+        """Empty for a job that was never submitted."""
+        submitted = self.first(JobSubmitted)
+        return {} if submitted is None else submitted.job
 
     @property
     def slots_per_vm(self) -> int:
         """Slots that each of its VMs takes: the cores of a lease, else 1."""
-        return int((self.request or {}).get("cores", 1))
-
-    @property
-    def memory_per_vm_mib(self) -> int:
-        return int((self.request or {}).get("memory_mib", 0))
+        return int(self.request.get("cores", 1))
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,16 @@ class History:
 
     folder: Path
     file: EventFile
-    started: events.RunStarted
+    started: RunStarted
+
+    @property
+    def events(self) -> Sequence[Event]:
+        return self.file.events
+
+    @cached_property
+    def lines(self) -> dict[int, int]:
+        """The line of each event, by its identity."""
+        return {id(event): number for number, event in enumerate(self.events, 1)}
 
     @cached_property
     def topology(self) -> Topology:
@@ -75,21 +87,26 @@ class History:
     def jobs(self) -> dict[str, JobHistory]:
         """Every job any event names, by first mention."""
         out: dict[str, JobHistory] = {}
-        for line in self.file.lines:
-            job_id = job_of(line.event)
+        for event in self.events:
+            job_id = job_of(event)
             if job_id is not None:
-                out.setdefault(job_id, JobHistory(job_id)).lines.append(line)
+                out.setdefault(job_id, JobHistory(job_id)).events.append(event)
         return out
 
     @cached_property
-    def requested(self) -> list[tuple[JobHistory, Mapping[str, Any]]]:
-        """Every job that was submitted, with its request."""
-        found = ((job, job.request) for job in self.jobs.values())
-        return [(job, request) for job, request in found if request is not None]
+    def requested(self) -> list[JobHistory]:
+        """Every job that was submitted."""
+        return [job for job in self.jobs.values() if job.request]
+
+    def reserved(self) -> Iterator[tuple[Mapping[str, Any], JobReserved]]:
+        """Every reservation of a submitted job with the job's request, job by job."""
+        for job in self.requested:
+            for event in job.all(JobReserved):
+                yield job.request, event
 
     @property
     def end_s(self) -> float:
-        return self.file.lines[-1].event.t
+        return self.events[-1].t
 
     @property
     def live_slack_s(self) -> float:
@@ -98,11 +115,14 @@ class History:
         """
         return 1.0 + 0.01 * self.end_s if self.started.backend == "live" else 0.0
 
-    def each(self, kind: type[Kind]) -> Iterator[tuple[int, Kind]]:
-        """All events of a kind with their lines."""
-        for line in self.file.lines:
-            if isinstance(line.event, kind):
-                yield line.number, line.event
+    def each(self, kind: type[Kind]) -> list[Kind]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def status(self) -> str:
+        """The status that the run ended with."""
+        ends = self.each(RunEnded)
+        return ends[-1].status if ends else "interrupted"
 
     @cached_property
     def resolved(self) -> dict[str, Any] | str:
@@ -110,12 +130,11 @@ class History:
         # The policies of an early run share the file above them.
         for folder in (self.folder, self.folder.parent):
             try:
-                value = json.loads((folder / RESOLVED).read_text(encoding="utf-8"))
+                return parsed(folder / RESOLVED)
             except FileNotFoundError:
                 continue
-            except (OSError, ValueError, RecursionError) as error:
+            except OSError as error:
                 return f"damaged: {error}"
-            return value if isinstance(value, dict) else "is not an object"
         return "is missing: the jobs asked for are unknown"
 
     @cached_property
@@ -134,12 +153,21 @@ class History:
         return re.split(r"-[a-z_]+=", self.started.policy, maxsplit=1)[0]
 
 
-def job_of(event: events.Event) -> str | None:
+def job_of(event: Event) -> str | None:
     """The job an event is about; None for the run's own events."""
-    if isinstance(event, events.JobSubmitted):
+    if isinstance(event, JobSubmitted):
         return str(event.job["id"])
     job_id = getattr(event, "job_id", None)
     return job_id if isinstance(job_id, str) else None
+
+
+def parsed(path: Path) -> dict[str, Any] | str:
+    """The object in a JSON file, or what is wrong with it."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        return f"damaged: {error}"
+    return value if isinstance(value, dict) else "is not an object"
 
 
 def about(a: float, b: float, slack_s: float = 0.0) -> bool:
@@ -304,7 +332,7 @@ class Check:
 
     name: str
     says: str
-    find: Callable[[History], Iterator[Finding]]
+    find: Callable[[History], Found]
     applies: Callable[[History], str | None] = lambda _: None
     claims: tuple[str, ...] = ()
 

@@ -7,78 +7,70 @@ there. Where a job runs longer than planned, what was due at that moment is void
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from testbed import events
-from testbed.results.audit.history import Check, Finding, History, JobHistory, about
-from testbed.results.folder import EVENTS
+from testbed.results.audit.history import Check, Found, History, JobHistory, about
 
 
-def options_within_deadline(history: History) -> Iterator[Finding]:
+def options_within_deadline(history: History) -> Found:
     """JSA gives a job an option of its profile, and one that ends by its deadline."""
-    for job, request in history.requested:
+    for request, event in history.reserved():
         profile = request.get("profile")
         offered = profile["options"] if profile else [[request["bandwidth_bps"], 0.0]]
-        for line, event in job.all(events.JobReserved):
-            if all(event.rate_bps != bandwidth_bps for bandwidth_bps, _ in offered):
-                message = f"{event.rate_bps} bit/s is none of its options"
-                yield Finding(EVENTS, line, f"{job.job_id}: {message}")
+        if all(event.rate_bps != bandwidth_bps for bandwidth_bps, _ in offered):
+            yield event, f"{event.job_id}: {event.rate_bps} bit/s is none of its options"
     yield from within_deadline(history)
 
 
-def within_deadline(history: History) -> Iterator[Finding]:
+def within_deadline(history: History) -> Found:
     """Holds t' + p' ≤ d for whatever is admitted, counted from the job's arrival."""
-    for job, request in history.requested:
+    for request, event in history.reserved():
         if request["deadline_s"] is None:
             continue
         due_s = request["submit_s"] + request["deadline_s"]
-        for line, event in job.all(events.JobReserved):
-            end_s = (
-                event.start_s + (event.estimate_s or 0.0) if event.end_s is None else event.end_s
-            )
-            if not about(end_s, due_s):
-                message = f"admitted until {end_s:.6g} s, its deadline is {due_s:.6g} s"
-                yield Finding(EVENTS, line, f"{job.job_id}: {message}")
+        planned_s = event.start_s + (event.estimate_s or 0.0)
+        end_s = planned_s if event.end_s is None else event.end_s
+        if not about(end_s, due_s):
+            message = f"admitted until {end_s:.6g} s, its deadline is {due_s:.6g} s"
+            yield event, f"{event.job_id}: {message}"
 
 
-def granted_as_asked(history: History) -> Iterator[Finding]:
+def granted_as_asked(history: History) -> Found:
     """VC reserves what was asked for, from the arrival on, or rejects."""
-    for job, request in history.requested:
-        for line, event in job.all(events.JobReserved):
-            if event.rate_bps != request["bandwidth_bps"]:
-                message = f"{event.rate_bps} bit/s granted, {request['bandwidth_bps']} asked for"
-                yield Finding(EVENTS, line, f"{job.job_id}: {message}")
+    for request, event in history.reserved():
+        asked = request["bandwidth_bps"]
+        if event.rate_bps != asked:
+            yield event, f"{event.job_id}: {event.rate_bps} bit/s granted, {asked} asked for"
 
 
-def in_order_of_arrival(history: History) -> Iterator[Finding]:
-    """Jobs start in the order in which they were submitted."""
-    order = {event.job["id"]: n for n, (_, event) in enumerate(history.each(events.JobSubmitted))}
+def in_order_of_arrival(history: History) -> Found:
+    order = {event.job["id"]: n for n, event in enumerate(history.each(events.JobSubmitted))}
     latest, by = -1, ""
-    for line, event in history.each(events.JobStarted):
+    for event in history.each(events.JobStarted):
         place = order.get(event.job_id, -1)
         if 0 <= place < latest:
-            message = f"{event.job_id} starts after {by}, which arrived later"
-            yield Finding(EVENTS, line, message)
+            yield event, f"{event.job_id} starts after {by}, which arrived later"
         elif place > latest:
             latest, by = place, event.job_id
 
 
-def no_preemption(history: History) -> Iterator[Finding]:
+def no_preemption(history: History) -> Found:
     """A running job stays as and where it is until it ends."""
     moved = (events.JobPreempted, events.JobMigrated, events.JobTierSwitched)
     for job in history.jobs.values():
-        for entry in job.lines:
-            if isinstance(entry.event, moved):
-                yield Finding(EVENTS, entry.number, f"{entry.event.name} of {job.job_id}")
+        for event in job.events:
+            if isinstance(event, moved):
+                yield event, f"{event.name} of {job.job_id}"
 
 
 TIMED = ("advance", "immediate")
 
 
 def _type(job: JobHistory) -> str | None:
-    return (job.request or {}).get("lease")
+    return job.request.get("lease")
 
 
 def has_leases(history: History) -> str | None:
@@ -87,62 +79,58 @@ def has_leases(history: History) -> str | None:
     return "no advance or immediate lease was asked for"
 
 
-def lease_starts(history: History) -> Iterator[Finding]:
+def lease_starts(history: History) -> Found:
     """An advance lease starts when it wanted to, an immediate one when it comes; or never.
 
     Never is a rejection. One whose time had not come when a run was stopped has neither. In a live
     run it has started when its VMs have: a moment late, never early.
     """
-    for job in history.jobs.values():
-        request, submitted = job.request, job.first(events.JobSubmitted)
-        if request is None or submitted is None or _type(job) not in TIMED:
-            continue
-        due_s = request.get("wanted_s")
-        due_s = submitted[1].t if due_s is None else float(due_s)
-        started, ended = job.first(events.JobStarted), job.first(events.JobEnded)
-        if started is not None:
-            if not (
-                about(started[1].t, due_s, history.live_slack_s) and about(due_s, started[1].t)
-            ):
-                message = f"starts at {started[1].t:.6g} s, was to start at {due_s:.6g} s"
-                yield Finding(EVENTS, started[0], f"{_type(job)} lease {job.job_id} {message}")
-        elif ended is not None and ended[1].outcome != "rejected":
-            accepted = job.first(events.JobReserved) is not None
-            if ended[1].t > due_s or not (accepted or ended[1].outcome == "unfinished"):
-                message = f"was {ended[1].outcome} and never started at {due_s:.6g} s"
-                yield Finding(EVENTS, ended[0], f"{_type(job)} lease {job.job_id} {message}")
-        elif ended is not None and job.first(events.JobReserved) is not None:
-            message = "was rejected after it had been accepted"
-            yield Finding(EVENTS, ended[0], f"{_type(job)} lease {job.job_id} {message}")
+    for job in history.requested:
+        if _type(job) in TIMED:
+            for event, wrong in _lease_start(job, history.live_slack_s):
+                yield event, f"{_type(job)} lease {job.job_id} {wrong}"
 
 
-def best_effort_preempted_once(history: History) -> Iterator[Finding]:
+def _lease_start(job: JobHistory, slack_s: float) -> Found:
+    wanted_s = job.request.get("wanted_s")
+    due_s = job.all(events.JobSubmitted)[0].t if wanted_s is None else float(wanted_s)
+    started, ended = job.first(events.JobStarted), job.first(events.JobEnded)
+    accepted = job.first(events.JobReserved) is not None
+    if started is not None:
+        if not (about(started.t, due_s, slack_s) and about(due_s, started.t)):
+            yield started, f"starts at {started.t:.6g} s, was to start at {due_s:.6g} s"
+    elif ended is not None and ended.outcome != "rejected":
+        if ended.t > due_s or not (accepted or ended.outcome == "unfinished"):
+            yield ended, f"was {ended.outcome} and never started at {due_s:.6g} s"
+    elif ended is not None and accepted:
+        yield ended, "was rejected after it had been accepted"
+
+
+def best_effort_preempted_once(history: History) -> Found:
     """Advance and immediate leases are never preempted, best-effort ones once at most."""
     for job in history.jobs.values():
         allowed = 0 if _type(job) in TIMED else 1
-        for line, event in job.all(events.JobPreempted)[allowed:]:
+        for event in job.all(events.JobPreempted)[allowed:]:
             message = "a second time" if allowed else f"though it is {_type(job)}"
-            yield Finding(EVENTS, line, f"{job.job_id} is preempted {message}, at {event.t:.6g} s")
+            yield event, f"{job.job_id} is preempted {message}, at {event.t:.6g} s"
 
 
 # -- EASY: the head of the queue is never delayed by a backfilled job
 
 
-def head_not_delayed(history: History) -> Iterator[Finding]:
+def head_not_delayed(history: History) -> Found:
     """Nobody at the head of the queue starts later than was due when it came there."""
-    queue = _Queue(
-        sum(history.topology.slots), "head-not-delayed-by-user-estimates" in history.claims
-    )
+    by_user = "head-not-delayed-by-user-estimates" in history.claims
+    queue = _Queue(sum(history.topology.slots), by_user)
     instant_s = 0.0
-    for entry in history.file.lines:
-        event = entry.event
+    for event in history.events:
         if event.t > instant_s:
             # All events of one instant are read: determine the head of the queue and its estimate.
             queue.advance(instant_s)
             instant_s = event.t
         late = queue.follow(event)
         if late is not None:
-            yield Finding(EVENTS, entry.number, late)
+            yield event, late
 
 
 @dataclass
@@ -203,7 +191,7 @@ class _Queue:
         return None
 
 
-def _claim(says: str, find: Callable[[History], Iterator[Finding]], *claims: str) -> Check:
+def _claim(says: str, find: Callable[[History], Found], *claims: str) -> Check:
     return Check(claims[0], says, find, claims=claims)
 
 

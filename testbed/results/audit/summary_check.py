@@ -6,57 +6,48 @@ complaint only has to be about its subject.
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from testbed import events
-from testbed.results.audit.capacity_check import occupied
-from testbed.results.audit.history import LEVELS, Finding, History, about
+from testbed.results.audit.capacity_check import stays
+from testbed.results.audit.history import LEVELS, Found, History, Place, about, parsed
 from testbed.results.audit.tables_check import Cells, facts, is_number
-from testbed.results.folder import EVENTS, RESOLVED, SUMMARY
+from testbed.results.folder import RESOLVED, SUMMARY
 
 UNWATCHED = "nothing was checked about the machine during this run"
 """The reason in a live run's summary if none was recorded."""
 
 _COUNTED = ("finished", "rejected", "killed", "unfinished")
-_JUDGED = "expectations"
+_SUMMARY: Place = (SUMMARY, None)
+_RESOLVED: Place = (RESOLVED, None)
 _SHOWN_CHARS = 160
 
 
-def stored_summary(history: History) -> dict[str, Any] | str:
-    """Content of ``summary.json``, or what is wrong with it."""
-    try:
-        stored = json.loads((history.folder / SUMMARY).read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        return f"damaged: {error}"
-    return stored if isinstance(stored, dict) else "is not an object"
-
-
-def summary(history: History) -> Iterator[Finding]:
+def summary(history: History) -> Found:
     """Every figure of the summary; the verdicts on the jobs have a check of their own."""
-    stored = stored_summary(history)
-    if isinstance(stored, str):
-        yield Finding(SUMMARY, None, stored)
-        return
+    stored = parsed(history.folder / SUMMARY)
+    faults = [stored] if isinstance(stored, str) else _summary_faults(history, stored)
+    yield from ((_SUMMARY, wrong) for wrong in faults)
+
+
+def _summary_faults(history: History, stored: Mapping[str, Any]) -> Iterator[str]:
     expected = _expected(history, list(facts(history).values()))
     for key, value in expected.items():
         if key not in stored:
-            yield Finding(SUMMARY, None, f"lacks {key}")
+            yield f"lacks {key}"
         elif not same(stored[key], value):
-            message = f"{key} is {_short(stored[key])}, by the events {_short(value)}"
-            yield Finding(SUMMARY, None, message)
+            yield f"{key} is {_short(stored[key])}, by the events {_short(value)}"
     if "wall_s" not in stored:
-        yield Finding(SUMMARY, None, "lacks wall_s")
+        yield "lacks wall_s"
     elif not _is_duration(stored["wall_s"]):
-        yield Finding(SUMMARY, None, f"wall_s is {_short(stored['wall_s'])}, which is no duration")
+        yield f"wall_s is {_short(stored['wall_s'])}, which is no duration"
     for key in stored:
-        if key not in (*expected, *_USES, "wall_s", _JUDGED):
-            yield Finding(SUMMARY, None, f"{key!r} is none of the summary's keys")
+        if key not in (*expected, *_USES, "wall_s", "expectations"):
+            yield f"{key!r} is none of the summary's keys"
 
 
 def _is_duration(value: Any) -> bool:
@@ -65,13 +56,11 @@ def _is_duration(value: Any) -> bool:
 
 def _expected(history: History, jobs: Sequence[Cells]) -> dict[str, Any]:
     ratios = [float(job["ratio"]) for job in jobs if job["ratio"] is not None]
-    ends = list(history.each(events.RunEnded))
+    started = history.started
     return {
-        "name": history.started.run,
-        "policy": history.started.policy,
-        "backend": history.started.backend,
-        "seed": history.started.seed,
-        "status": ends[-1][1].status if ends else "interrupted",
+        "name": started.run,
+        **{key: getattr(started, key) for key in ("policy", "backend", "seed")},
+        "status": history.status,
         **_group(jobs),
         "link_utilisation_measured": _sent(history),
         "revenue": math.fsum(_numbers(jobs, "price")),
@@ -121,7 +110,7 @@ def fidelity(history: History) -> dict[str, Any]:
     """The worst level noted of a live run, and every reason for less than ``ok`` once."""
     if history.started.backend != "live":
         return {"verdict": None, "reasons": []}
-    notes = [note for _, note in history.each(events.FidelityNoted)]
+    notes = history.each(events.FidelityNoted)
     if not notes:
         return {"verdict": "suspect", "reasons": [UNWATCHED]}
     worst = max(notes, key=lambda note: badness(note.level))
@@ -137,7 +126,7 @@ def badness(level: object) -> int:
 def _sent(history: History) -> float | None:
     """Bandwidth sent over all capacity, both directions, weighted by the samples' lengths."""
     bits = sampled_s = 0.0
-    for _, sample in history.each(events.LinkSample):
+    for sample in history.each(events.LinkSample):
         sampled_s += sample.interval_s
         bits += sample.interval_s * sum(sent for _, sent, _ in sample.links)
     both = 2 * sum(history.topology.capacity_bps)
@@ -163,42 +152,28 @@ _USES = ("vm_utilisation", "link_utilisation")
 
 def _use(history: History) -> dict[str, float | None]:
     """Means over the run, added up job by job: Σ held · how long."""
-    since: dict[str, float] = {}
     vm_s = bits = 0.0
-    for change in occupied(history):
-        if change.sign > 0:
-            since[change.job_id] = change.t
-            continue
-        lasted_s = change.t - since.pop(change.job_id)
-        if change.tier == "foreground":
-            each = history.jobs[change.job_id].slots_per_vm
-            vm_s += lasted_s * each * sum(count for _, count in change.vms_on)
-        bits += lasted_s * sum(bps for _, bps in change.links)
+    for taken, until_s in stays(history):
+        if until_s is None:
+            # Something runs at the end: that is a finding of its own, and no figure is due.
+            return {}
+        lasted_s, hold = until_s - taken.t, taken.hold
+        if hold.tier == "foreground":
+            each = history.jobs[taken.job_id].slots_per_vm
+            vm_s += lasted_s * each * sum(count for _, count in hold.vms_on)
+        bits += lasted_s * sum(bps for _, bps in hold.links)
     slots = sum(history.topology.slots) * history.end_s
     links = 2 * sum(history.topology.capacity_bps) * history.end_s
-    if since:
-        # Something still runs at the end: that is a finding of its own, and no figure is due.
-        return {}
-    return {
-        "vm_utilisation": vm_s / slots if slots else None,
-        "link_utilisation": bits / links if links else None,
-    }
+    due = (vm_s / slots if slots else None, bits / links if links else None)
+    return dict(zip(_USES, due, strict=True))
 
 
 def same(stored: Any, value: Any) -> bool:
     """True where a stored JSON value is this one, sums of floats but for their rounding."""
-    if isinstance(value, dict):
-        return (
-            isinstance(stored, dict)
-            and stored.keys() == value.keys()
-            and all(same(stored[key], v) for key, v in value.items())
-        )
-    if isinstance(value, list):
-        return (
-            isinstance(stored, list)
-            and len(stored) == len(value)
-            and all(same(s, v) for s, v in zip(stored, value, strict=True))
-        )
+    if isinstance(value, list) and isinstance(stored, list):
+        return same(dict(enumerate(stored)), dict(enumerate(value)))
+    if isinstance(value, dict) and isinstance(stored, dict):
+        return stored.keys() == value.keys() and all(same(stored[k], value[k]) for k in value)
     if isinstance(value, float) and is_number(stored):
         return math.isclose(stored, value, rel_tol=1e-9, abs_tol=1e-9)
     # In Python a truth equals a number.
@@ -213,48 +188,47 @@ def _short(value: object) -> str:
 # -- the resolved experiment
 
 
-def experiment(history: History) -> Iterator[Finding]:
+def experiment(history: History) -> Found:
     """Name, seed and policy are the run's, and jobs that it lists are those that came."""
     spec = history.resolved
     if isinstance(spec, str):
-        yield Finding(RESOLVED, None, spec)
+        yield _RESOLVED, spec
         return
     started = history.started
     for key, ran in (("name", started.run), ("seed", started.seed), ("policy", started.policy)):
         if spec.get(key) != ran:
-            yield Finding(RESOLVED, None, f"{key} is {spec.get(key)!r}, that of the run {ran!r}")
+            yield _RESOLVED, f"{key} is {spec.get(key)!r}, that of the run {ran!r}"
     listed = spec.get("jobs")
     if isinstance(listed, list) and all(isinstance(job, dict) for job in listed):
         # An empty list: a trace or a model decides, and is not repeated there.
         yield from _jobs(history, {str(job.get("id")): job for job in listed}) if listed else ()
     else:
-        yield Finding(RESOLVED, None, "jobs is not a list of jobs")
+        yield _RESOLVED, "jobs is not a list of jobs"
 
 
-def _jobs(history: History, listed: dict[str, dict[str, Any]]) -> Iterator[Finding]:
+def _jobs(history: History, listed: dict[str, dict[str, Any]]) -> Found:
     """Jobs are submitted as specified; with ``after``, and live, possibly later."""
-    came: set[str] = set()
-    for line, event in history.each(events.JobSubmitted):
+    came = {str(event.job["id"]): event for event in history.each(events.JobSubmitted)}
+    for event in history.each(events.JobSubmitted):
         job_id = str(event.job["id"])
-        say = partial(Finding, EVENTS, line)
-        came.add(job_id)
         if job_id not in listed:
-            yield say(f"{job_id} is none of the jobs of {RESOLVED}")
-            continue
-        for key, asked in listed[job_id].items():
-            if key == "submit_s":
-                if not about(asked, event.job["submit_s"]):
-                    message = (
-                        f"comes at {event.job['submit_s']:.6g} s, in {RESOLVED} at {asked:.6g} s"
-                    )
-                    yield say(f"{job_id} {message}")
-            elif key not in event.job or event.job[key] != asked:
-                yield say(f"{job_id}: {key} is {event.job.get(key)!r}, in {RESOLVED} {asked!r}")
-    ends = list(history.each(events.RunEnded))
-    if ends and ends[-1][1].status == "completed":
-        for job_id in listed:
-            if job_id not in came:
-                yield Finding(EVENTS, ends[-1][0], f"{job_id} of {RESOLVED} never came")
+            yield event, f"{job_id} is none of the jobs of {RESOLVED}"
+        for wrong in _otherwise(event.job, listed.get(job_id, {})):
+            yield event, f"{job_id}{wrong}"
+    if history.status == "completed":
+        end = history.each(events.RunEnded)[-1]
+        yield from (
+            (end, f"{job_id} of {RESOLVED} never came") for job_id in listed if job_id not in came
+        )
+
+
+def _otherwise(came: Mapping[str, Any], listed: Mapping[str, Any]) -> Iterator[str]:
+    for key, asked in listed.items():
+        if key == "submit_s":
+            if not about(asked, came[key]):
+                yield f" comes at {came[key]:.6g} s, in {RESOLVED} at {asked:.6g} s"
+        elif key not in came or came[key] != asked:
+            yield f": {key} is {came.get(key)!r}, in {RESOLVED} {asked!r}"
 
 
 def expected(history: History) -> Mapping[str, Any] | None:
@@ -281,24 +255,26 @@ def _is_expect(block: Any) -> bool:
 # -- the verdicts of summary.json
 
 
-_FROM_TABLE = ("requested_bps", "granted_bps", "estimate_s", "measured_s", "ratio")
+_FROM_TABLE = ("ratio", "requested_bps", "granted_bps", "estimate_s", "measured_s")
 _ROW = {"job_id", "application", *_FROM_TABLE, "verdict", "why"}
 _BLOCK = {"met", "complaints", "rows"}
 
-_say = partial(Finding, SUMMARY, None)
 
-
-def verdicts(history: History) -> Iterator[Finding]:
+def verdicts(history: History) -> Found:
     """Every job has the correct verdict, every violation its cause, and ``met`` sums them up."""
-    stored = stored_summary(history)
+    stored, expect = parsed(history.folder / SUMMARY), expected(history)
     block = stored.get("expectations") if isinstance(stored, dict) else None
     if not isinstance(block, dict) or not _is_block(block):
-        yield _say("expectations is missing or damaged")
-        return
-    expect = expected(history)
-    if expect is None:
-        yield Finding(RESOLVED, None, "has no expect: verdicts cannot be passed again")
-        return
+        yield _SUMMARY, "expectations is missing or damaged"
+    elif expect is None:
+        yield _RESOLVED, "has no expect: verdicts cannot be passed again"
+    else:
+        yield from ((_SUMMARY, wrong) for wrong in _verdict_faults(history, expect, block))
+
+
+def _verdict_faults(
+    history: History, expect: Mapping[str, Any], block: Mapping[str, Any]
+) -> Iterator[str]:
     jobs = facts(history)
     rows, complaints = block["rows"], block["complaints"]
     yield from _matched(rows, jobs)
@@ -309,10 +285,10 @@ def verdicts(history: History) -> Iterator[Finding]:
     outside = [f"{row['job_id']}: {row['why']}" for row in rows if row["verdict"] == "outside"]
     yield from _complaints(complaints, outside, list(_others(history, expect, jobs, due)))
     if block["met"] is not (not complaints):
-        yield _say(f"expectations.met is {block['met']}, with {len(complaints)} complaints")
+        yield f"expectations.met is {block['met']}, with {len(complaints)} complaints"
     n_outside = sum(verdict == "outside" for verdict in due.values())
     if block["met"] is True and n_outside:
-        yield _say(f"expectations.met is True, by the events {n_outside} jobs are outside")
+        yield f"expectations.met is True, by the events {n_outside} jobs are outside"
 
 
 def _is_block(block: dict[str, Any]) -> bool:
@@ -327,32 +303,31 @@ def _is_block(block: dict[str, Any]) -> bool:
     )
 
 
-def _matched(rows: Sequence[dict[str, Any]], jobs: Mapping[str, Cells]) -> Iterator[Finding]:
+def _matched(rows: Sequence[dict[str, Any]], jobs: Mapping[str, Cells]) -> Iterator[str]:
     """One row a job, one job a row."""
     times = Counter(row["job_id"] for row in rows)
     for job_id, n in times.items():
         if job_id not in jobs:
-            yield _say(f"a verdict on {job_id!r}, never submitted")
+            yield f"a verdict on {job_id!r}, never submitted"
         elif n > 1:
-            yield _say(f"{n} verdicts on {job_id}")
+            yield f"{n} verdicts on {job_id}"
     for job_id in jobs:
         if job_id not in times:
-            yield _say(f"no verdict on {job_id}")
+            yield f"no verdict on {job_id}"
 
 
-def _row(row: dict[str, Any], job: Cells, due: str) -> Iterator[Finding]:
+def _row(row: dict[str, Any], job: Cells, due: str) -> Iterator[str]:
     job_id = row["job_id"]
-    if not same(row["ratio"], job["ratio"]):
-        yield _say(f"{job_id}: judged at {row['ratio']}, by the events {job['ratio']}")
-    for key in _FROM_TABLE[:-1]:
+    for key in _FROM_TABLE:
         if not same(row[key], job[key]):
-            yield _say(f"{job_id}: judged with {key} {row[key]}, by the events {job[key]}")
+            at = "at" if key == "ratio" else f"with {key}"
+            yield f"{job_id}: judged {at} {row[key]}, by the events {job[key]}"
     if row["application"] != _label(job):
-        yield _say(f"{job_id}: judged as {row['application']!r}, it is of {_label(job)!r}")
+        yield f"{job_id}: judged as {row['application']!r}, it is of {_label(job)!r}"
     if row["verdict"] != due:
-        yield _say(f"{job_id}: the verdict is {row['verdict']!r}, by the events {due!r}")
+        yield f"{job_id}: the verdict is {row['verdict']!r}, by the events {due!r}"
     if not isinstance(row["why"], str) or not row["why"]:
-        yield _say(f"{job_id}: a verdict without a reason")
+        yield f"{job_id}: a verdict without a reason"
 
 
 def _label(job: Cells) -> str:
@@ -410,15 +385,15 @@ def _others(
 
 def _complaints(
     stored: Sequence[str], outside: Sequence[str], others: Sequence[str]
-) -> Iterator[Finding]:
+) -> Iterator[str]:
     """Those of the jobs outside, word for word as their rows say it, then the others."""
     jobs, rest = stored[: len(outside)], stored[len(outside) :]
     for message, row in zip(jobs, outside, strict=False):
         if message != row:
-            yield _say(f"complains {message!r}, the row says {row!r}")
+            yield f"complains {message!r}, the row says {row!r}"
     for message, word in zip(rest, others, strict=False):
         if word not in message:
-            yield _say(f"complains {message!r}, it is to be about {word}")
+            yield f"complains {message!r}, it is to be about {word}"
     wanted = len(outside) + len(others)
     if len(stored) != wanted:
-        yield _say(f"complains of {len(stored)} things, there are {wanted}")
+        yield f"complains of {len(stored)} things, there are {wanted}"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from testbed.embedding.check import check_placement
+from testbed.embedding.exact import Exact, least_bandwidth
 from testbed.embedding.placement import Placement, Residual, empty_residual
-from testbed.embedding.vmplace import VMPlace, most_localized
 from tests.unit.embedding.oracles import Case, cost_of, cp_sat, middle_case, tiny_case
 from topologies.tree import tree
 
@@ -34,7 +34,7 @@ def inside(case: Case, switch: int) -> Case:
 
 
 def answer(case: Case) -> Placement | None:
-    found = most_localized(case.datacentre, case.residual, case.n_vms, case.rate_bps)
+    found = least_bandwidth(case.datacentre, case.residual, case.n_vms, case.rate_bps)
     if found is not None:
         wrong = check_placement(case.datacentre, case.residual, found, case.n_vms, case.rate_bps)
         assert wrong == []
@@ -84,6 +84,6 @@ def test_the_subtree_is_on_the_lowest_level_that_has_a_placement(batch: int) -> 
 def test_a_rack_comes_before_a_cheaper_placement_across_racks() -> None:
     # Across the racks 5 + 1 reserves 1 on four links, inside rack 1 it is 1 on six links.
     dc = tree([2, 6], 10, [5, *[0] * 5, *[1] * 6])
-    found = VMPlace().embed(dc, empty_residual(dc), 6, 1)
+    found = Exact("vmplace", lowest=True).embed(dc, empty_residual(dc), 6, 1)
     assert isinstance(found, Placement)
     assert found.vms_on == tuple((server, 1) for server in range(6, 12))

@@ -15,7 +15,7 @@ from testbed.engine.engine import Engine
 from testbed.errors import RunFailed
 from testbed.schedulers import actions as act
 from testbed.schedulers.policy import View
-from testbed.schedulers.scripted import Scripted
+from testbed.schedulers.vc import Scripted
 from topologies.tree import tree
 
 GBIT = 1_000_000_000

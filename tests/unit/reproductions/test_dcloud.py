@@ -8,7 +8,7 @@ import pytest
 
 from reproductions.configuration import RunConfiguration, Variant
 from reproductions.extractors import DAY_METRICS, DAY_S
-from testbed.schedulers.charging import no_discount, request_price
+from testbed.schedulers.charging import request_price
 
 SMALL = Variant(
     "dcloud/dcloud-day.yaml",
@@ -51,7 +51,7 @@ def test_where_all_are_accepted_uses_are_sums_over_the_jobs() -> None:
     day = sum(job.n_vms * min(job.duration_s, DAY_S - job.submit_s) for job in jobs)
     assert found["vm_use_day"] == pytest.approx(day / (24 * 4 * DAY_S))
     dollars = sum(
-        request_price(j.n_vms, j.bandwidth_bps, j.duration_s, j.deadline_s, discount=no_discount)
+        request_price(j.n_vms, j.bandwidth_bps, j.duration_s, j.deadline_s, discounts=False)
         for j in jobs
     )
     assert found["revenue"] == pytest.approx(dollars)

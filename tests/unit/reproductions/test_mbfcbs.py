@@ -13,9 +13,9 @@ from reproductions.extractors import LEASE_METRICS, lease_measures
 from reproductions.grid_quantities import BetweenMeasures, Grid
 from reproductions.mbfcbs import FIGURES
 from reproductions.mbfcbs.mbfcbs_leases import AR, FIGURE_7, IM, MBFCBS, POLICIES, SMALL_POLICIES
+from reproductions.occupancy import Occupancy
 from testbed import events
 from testbed.results.metrics import Tally
-from testbed.results.occupancy import Occupancy
 from testbed.runs.playing import tee
 
 HOSTS = (("topology.nodes", "4"),)

@@ -101,7 +101,7 @@ def test_two_processors_find_what_one_finds(tmp_path: Path) -> None:
 def test_the_sources_behind_a_run() -> None:
     behind = {name for name, _ in computing_modules()}
     for module in (
-        "testbed.results.occupancy",
+        "reproductions.occupancy",
         "testbed.results.metrics",
         "testbed.engine.engine",
         "testbed.schedulers.dcloud",

@@ -173,7 +173,7 @@ def test_threads_do_not_mix_their_lines(tmp_path: Path) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-    lines = read_events(folder.path / "events.jsonl").lines
+    lines = read_events(folder.path / "events.jsonl").events
     assert len(lines) == 800
 
 
@@ -199,9 +199,8 @@ def test_a_killed_process_leaves_whole_lines(tmp_path: Path) -> None:
         assert process.stdout.readline() == "going\n"
         process.send_signal(signal.SIGKILL)
     found = read_events(file)
-    assert len(found.lines) >= 50
-    assert [line.event.t for line in found.lines] == [float(n) for n in range(len(found.lines))]
-    assert not found.complete
+    assert len(found.events) >= 50
+    assert [event.t for event in found.events] == [float(n) for n in range(len(found.events))]
 
 
 def test_policies_get_folders_of_their_own(tmp_path: Path) -> None:

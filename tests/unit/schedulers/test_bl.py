@@ -11,10 +11,11 @@ from jobs.demand import Transfer
 from jobs.request import SERVICE_TAG, JobRequest
 from testbed import events
 from testbed.backends.sim.simulator import SimulatedBackend
+from testbed.embedding.placement import Placement, Residual, empty_residual
 from testbed.engine.engine import Engine
-from testbed.schedulers.bl import Baseline, lowest_subtree
+from testbed.schedulers.bl import Baseline, SlotsAlone
 from testbed.schedulers.policy import FLOW_DEPENDENCIES, FlowDependency, SharingModel
-from topologies.datacentre import DataCentre
+from topologies.datacentre import DataCentre, IntArray
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree
 
@@ -32,6 +33,12 @@ def play(
     engine.run()
     assert not engine.ledger.holdings()
     return {e.job_id: e for e in history if isinstance(e, events.JobEnded)}
+
+
+def lowest_subtree(dc: DataCentre, free: IntArray, n_vms: int) -> Placement | None:
+    residual = Residual(free, empty_residual(dc).free_bps)
+    answer = SlotsAlone().embed(dc, residual, n_vms, 0)
+    return answer if isinstance(answer, Placement) else None
 
 
 def test_the_lowest_subtree_with_enough_slots() -> None:

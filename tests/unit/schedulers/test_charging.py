@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from jobs.request import SERVICE_TAG, JobRequest
 from testbed.schedulers.charging import (
-    Tariff,
     deadline_discount,
     job_price,
-    no_discount,
     request_price,
     service_price,
 )
@@ -29,7 +27,6 @@ more = st.floats(1.001, 100.0)
 def test_the_discount_of_the_paper() -> None:
     assert deadline_discount(1.0) == 1.0
     assert round(deadline_discount(10.0), 3) == 0.959
-    assert no_discount(10.0) == 1.0
 
 
 def test_a_small_vm_for_an_hour() -> None:
@@ -73,14 +70,15 @@ def test_the_true_profile_is_the_cheapest(
 @given(n=counts, b=bandwidths, p=durations, r=ratios)
 def test_the_price_is_the_request_s_alone(n: int, b: float, p: float, r: float) -> None:
     job = JobRequest("j", 0.0, n, int(b), p, p * r)
-    assert job_price(job, 1.0, deadline_discount) == job_price(job, 9.0, deadline_discount)
-    assert job_price(job, 1.0, deadline_discount) <= job_price(job, 1.0, no_discount)
+    assert job_price(job, 1.0, discounts=True) == job_price(job, 9.0, discounts=True)
+    assert job_price(job, 1.0, discounts=True) <= job_price(job, 1.0, discounts=False)
+    assert job_price(job, 1.0, discounts=False) == service_price(n, int(b), p)
 
 
 def test_a_service_pays_for_as_long_as_it_ran() -> None:
     service = JobRequest("s", 0.0, 3, 10**9, HOUR_S, HOUR_S, tags=(SERVICE_TAG,))
-    assert job_price(service, 2 * HOUR_S, deadline_discount) == pytest.approx(6 * 0.373)
-    assert service_price(1, 0, HOUR_S, Tariff(0.0, 1.0)) == 1.0
+    assert job_price(service, 2 * HOUR_S, discounts=True) == pytest.approx(6 * 0.373)
+    assert service_price(2, 0, HOUR_S) == pytest.approx(0.17)
 
 
 def test_a_deadline_below_the_duration_is_refused() -> None:

@@ -12,16 +12,16 @@ from jobs.demand import Transfer
 from jobs.job_profile import Profile, linear_profile
 from jobs.request import JobRequest
 from testbed.embedding.check import check_placement
+from testbed.embedding.exact import VMPLACE
 from testbed.embedding.placement import Placement, Residual, hose_bps, tree_of
-from testbed.embedding.vmplace import most_localized
 from testbed.schedulers.jsa import (
+    JSA,
     Candidate,
     Room,
     Scheduled,
     admit,
     by_reward,
     least_option,
-    options_of,
     raise_all,
     shorten_longest,
 )
@@ -41,7 +41,7 @@ class Case:
     ready: list[Candidate]
 
     def room(self) -> Room:
-        return Room(self.datacentre, self.free, most_localized)
+        return Room(self.datacentre, self.free, VMPLACE)
 
 
 def random_case(seed: object) -> Case:
@@ -71,7 +71,7 @@ def _candidate(rng: random.Random, number: int) -> Candidate:
             profile=rng.choice([None, linear_profile(bandwidth, took_s, rng.uniform(0, 0.19))])
         ),
     )
-    return Candidate(job, options_of(job), number)
+    return Candidate(job, JSA().options(job), number)
 
 
 def left_over(case: Case, run: list[Scheduled]) -> Residual:
@@ -114,25 +114,25 @@ def can_rise(case: Case, run: list[Scheduled], job: Scheduled) -> bool:
 def test_invariants_hold_after_each_phase(seed: int) -> None:
     case = random_case(seed)
     room = case.room()
-    found = admit(room, case.ready, NOW_S)
-    assert_invariants(case, room, found.run)
-    assert len(found.run) + len(found.late) + len(found.waiting) == len(case.ready)
-    before = [job.duration_s for job in found.run]
-    for job in found.run:
+    run, late, waiting = admit(room, case.ready, NOW_S)
+    assert_invariants(case, room, run)
+    assert len(run) + len(late) + len(waiting) == len(case.ready)
+    before = [job.duration_s for job in run]
+    for job in run:
         assert job.option == least_option(job.candidate, NOW_S)
 
-    shorten_longest(room, found.run)
-    assert_invariants(case, room, found.run)
-    between = [job.duration_s for job in found.run]
+    shorten_longest(room, run)
+    assert_invariants(case, room, run)
+    between = [job.duration_s for job in run]
     assert all(now <= was for now, was in zip(between, before, strict=True))
-    longest = [job for job in found.run if job.duration_s == max(between)]
-    assert not longest or not all(can_rise(case, found.run, job) for job in longest)
+    longest = [job for job in run if job.duration_s == max(between)]
+    assert not longest or not all(can_rise(case, run, job) for job in longest)
 
-    raise_all(room, found.run)
-    assert_invariants(case, room, found.run)
-    after = [job.duration_s for job in found.run]
+    raise_all(room, run)
+    assert_invariants(case, room, run)
+    after = [job.duration_s for job in run]
     assert all(now <= was for now, was in zip(after, between, strict=True))
-    assert not any(can_rise(case, found.run, job) for job in found.run)
+    assert not any(can_rise(case, run, job) for job in run)
 
 
 def as_printed(case: Case) -> dict[str, int]:
@@ -147,8 +147,8 @@ def as_printed(case: Case) -> dict[str, int]:
             if took_s > candidate.due_s - NOW_S:
                 continue
             left = left_over(case, run)
-            placement = most_localized(case.datacentre, left, candidate.job.n_vms, rate)
-            if placement is not None:
+            placement = VMPLACE.embed(case.datacentre, left, candidate.job.n_vms, rate)
+            if isinstance(placement, Placement):
                 held = case.room().book(placement, 0)
                 run.append(Scheduled(candidate, held, k))
             break
@@ -167,10 +167,10 @@ def as_printed(case: Case) -> dict[str, int]:
 def test_a_round_is_the_printed_algorithm(seed: int) -> None:
     case = random_case(f"twin {seed}")
     room = case.room()
-    found = admit(room, case.ready, NOW_S)
-    shorten_longest(room, found.run)
-    raise_all(room, found.run)
-    assert {job.candidate.job.id: job.rate_bps for job in found.run} == as_printed(case)
+    run, _, _ = admit(room, case.ready, NOW_S)
+    shorten_longest(room, run)
+    raise_all(room, run)
+    assert {job.candidate.job.id: job.rate_bps for job in run} == as_printed(case)
 
 
 def ready(
@@ -179,7 +179,7 @@ def ready(
     job = JobRequest(
         name, 0.0, 2, 10, 10.0, deadline_s, value=value, demand=Transfer(profile=profile)
     )
-    return Candidate(job, options_of(job), order)
+    return Candidate(job, JSA().options(job), order)
 
 
 def test_jobs_go_by_reward_over_the_time_left_now() -> None:
@@ -209,7 +209,7 @@ def test_the_longest_job_comes_first_and_the_largest_gets_the_rest() -> None:
     fast = Profile(((10, 25.0), (20, 15.0), (30, 5.0)))
     across = Placement(dc.trees[0].root, ((0, 1), (1, 1)))
     run = []
-    room = Room(dc, free, most_localized)
+    room = Room(dc, free, VMPLACE)
     for number, profile in ((1, slow), (2, fast)):
         candidate = ready(f"j{number}", 1.0, 500.0, profile, number)
         held = room.book(across, 10)

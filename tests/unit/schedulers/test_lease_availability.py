@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.schedulers.lease_availability import AvailabilityList, availability
+from testbed.schedulers.lease_availability import AvailabilityList
 from testbed.schedulers.lease_calendar import FIRM, PREEMPTED, PREEMPTIBLE, Booking, Calendar, Use
 
 CORES, MEMORY = np.array([2, 3, 4, 4]), np.array([50, 50, 80, 20])
@@ -71,18 +71,15 @@ def test_both_lists_equal_their_slow_twins(steps: list[Step]) -> None:
             new = Booking(float(begin), f"l{number}", float(end), cores, memory, flag, advance)
             calendar.add(host, new)
             booked[host][new.lease_id] = new
-            ral.touch(host)
         elif what == "remove" and booked[host]:
             old = calendar.remove(host, min(booked[host]))
             del booked[host][old.lease_id]
-            ral.touch(host)
         elif what == "pass":
             now += length // 3
             for place in range(HOSTS):  # what has ended is taken out by whoever ended it
                 for over in [b for b in booked[place].values() if b.end_s <= now]:
                     calendar.remove(place, over.lease_id)
                     del booked[place][over.lease_id]
-                    ral.touch(place)
         ral.update(float(now))
         check_rows(ral, booked, now)
         check_answers(ral, booked, now, length, wanted)
@@ -91,13 +88,16 @@ def test_both_lists_equal_their_slow_twins(steps: list[Step]) -> None:
 
 def check_rows(ral: AvailabilityList, booked: list[dict[str, Booking]], now: int) -> None:
     for host in range(HOSTS):
-        row, mine, cores = ral.row(host), list(booked[host].values()), int(CORES[host])
-        assert row.free_cores == free_at(mine, cores, now)
-        expected = [slow_until(mine, cores, k, now) for k in range(1, row.free_cores + 1)]
-        assert list(row.until_s) == expected
+        mine, cores, most = list(booked[host].values()), int(CORES[host]), int(CORES.max())
+        free = free_at(mine, cores, now)
+        assert ral.free_cores[host] == free
+        memory = sum(b.memory_mib for b in mine if b.start_s <= now < b.end_s)
+        assert ral.free_memory_mib[host] == MEMORY[host] - memory
+        expected = [slow_until(mine, cores, k, now) for k in range(1, free + 1)]
+        assert ral.until_s[:, host].tolist() == expected + [-math.inf] * (most - free)
         everywhere = [slow_available(mine, cores, k, now) for k in range(1, cores + 1)]
-        reserved = any(b.advance for b in mine)
-        assert list(row.available_s) == ([] if reserved else everywhere)
+        open_ = [] if any(b.advance for b in mine) else everywhere
+        assert ral.available_s[:, host].tolist() == open_ + [math.inf] * (most - len(open_))
 
 
 def check_answers(
@@ -140,7 +140,13 @@ def check_preemption(
 
 
 def test_a_row_says_when_it_is_out_of_date_by_itself() -> None:
-    row = availability([Booking(5.0, "a", 9.0, 2, 3), Booking(0.0, "b", 7.0, 1, 1)], 4, 10, 2.0)
-    assert (row.free_cores, row.free_memory_mib, row.changes_s) == (3, 9, 5.0)
-    assert row.until_s == (math.inf, 5.0, 5.0)
-    assert row.available_s == (-math.inf, 7.0, 9.0, 9.0)
+    calendar = Calendar(np.array([4]), np.array([10]), 10.0)
+    for booking in (Booking(5.0, "a", 9.0, 2, 3), Booking(0.0, "b", 7.0, 1, 1)):
+        calendar.add(0, booking)
+    ral = AvailabilityList(calendar)
+    ral.update(2.0)
+    assert (ral.free_cores.tolist(), ral.free_memory_mib.tolist()) == ([3], [9])
+    assert ral.until_s[:, 0].tolist() == [math.inf, 5.0, 5.0, -math.inf]
+    assert ral.available_s[:, 0].tolist() == [-math.inf, 7.0, 9.0, 9.0]
+    ral.update(5.0)
+    assert (ral.free_cores.tolist(), ral.free_memory_mib.tolist()) == ([1], [6])

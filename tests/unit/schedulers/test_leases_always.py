@@ -70,7 +70,7 @@ def play(jobs: list[JobRequest], policy: Policy) -> list[events.Event]:
 
     def look(engine: Engine) -> None:
         engine.reservations.check()
-        if isinstance(policy, Mbfcbs) and policy._capacity is not None:
+        if isinstance(policy, Mbfcbs) and policy.begun:
             policy.capacity.calendar.check()
             agrees_with_the_ledger(engine, policy)
 

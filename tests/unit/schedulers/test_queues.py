@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.simulator import SimulatedBackend
-from testbed.embedding.adaba import AdaBa
 from testbed.embedding.base import embedder
 from testbed.embedding.placement import Refusal, empty_residual
 from testbed.engine.engine import Engine
@@ -386,7 +385,7 @@ def test_a_job_that_its_embedder_no_longer_finds_a_place_for_runs_all_the_same(
         job("largest", 2, 1, 5, 100),
         job("last", 8, 1, 1),
     ]
-    alone = AdaBa().embed(dc, empty_residual(dc), 6, 5, largest_bps=100)
+    alone = embedder("adaba").embed(dc, empty_residual(dc), 6, 5, largest_bps=100)
     assert isinstance(alone, Refusal)
     ended = {e.job_id: e for e in play(dc, jobs, policy, "adaba") if isinstance(e, events.JobEnded)}
     assert [ended[name].outcome for name in ("now", "later", "largest", "last")] == ["finished"] * 4

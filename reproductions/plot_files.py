@@ -1,0 +1,40 @@
+"""Pictures that are files of their own: the report's plot style on white, as SVG and PNG."""
+
+from __future__ import annotations
+
+import io
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from testbed.report.plot_style import GRID, MUTED, STYLE, TEXT, figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, which the colour-blind can tell apart; yellow is too faint for lines.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+NEUTRAL = "#5b6470"
+PAPER = "#ffffff"
+
+_FILE_COLOURS = {TEXT: "#1b1f24", MUTED: NEUTRAL, GRID: "#e3e6ea"}
+_FILE_STYLE: Any = {
+    **{key: _FILE_COLOURS.get(value, value) for key, value in STYLE.items()},
+    "axes.facecolor": PAPER,
+    "figure.facecolor": PAPER,
+    "savefig.facecolor": PAPER,
+}
+
+
+def file_figure(width_in: float, height_in: float) -> AbstractContextManager[Figure]:
+    """A figure that becomes files of its own. Draw and call :func:`files` inside the block."""
+    return figure(width_in, height_in, _FILE_STYLE)
+
+
+def files(made: Figure) -> dict[str, bytes]:
+    """The figure as ``svg`` and ``png``, the same bytes each time."""
+    saved = {}
+    for kind, without in (("svg", ("Date", "Creator")), ("png", ("Software",))):
+        out = io.BytesIO()
+        made.savefig(out, format=kind, dpi=150, metadata=dict.fromkeys(without))
+        saved[kind] = out.getvalue()
+    return saved
