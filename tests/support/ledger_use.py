@@ -1,4 +1,4 @@
-"""What a ledger's reservations take at an instant: capacity less what is free."""
+"""Capacity in use by a ledger's reservations at an instant: all less what is free."""
 
 from __future__ import annotations
 

@@ -274,16 +274,16 @@ class SharedNetwork:
 
     def _recompute(self) -> None:
         """One unit a bundle: the rate of each of its flows; ``lockstep``: a job's rate per VM."""
-        lockstep = self.model.flow_dependency == "lockstep"
+        coupled = self.model.flow_dependency == "lockstep"
         jobs = self._jobs.values()
-        units = [job.as_unit() if lockstep else job.bundles() for job in jobs]
+        units = [job.as_unit() if coupled else job.bundles() for job in jobs]
         width, link, weight, cap, priority = map(np.concatenate, zip(*units, strict=True))
         start = np.concatenate(([0], np.cumsum(width))).astype(np.int64)
         given = priority if self.model.weights == "proximate" else None
         rates = max_min_rates(self._left, start, link, weight, cap, given)
         sizes = [len(each[0]) for each in units]
         for job, own in zip(jobs, np.split(rates, np.cumsum(sizes)[:-1]), strict=True):
-            if lockstep:
+            if coupled:
                 job.vm_bps = float(own[0])
             else:
                 job.flow_bps = own
