@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,23 +38,16 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def ratio_text(ratio: float | None) -> str:
-    return "–" if ratio is None else f"{ratio:.4f}"
+def or_dash(text: Callable[[float], str]) -> Callable[[float | None], str]:
+    """Text of a number, a dash for none."""
+    return lambda value: "–" if value is None else text(value)
 
 
-def seconds_text(seconds: float | None) -> str:
-    """Seconds to the hundredth where a run is short; hours where it is long."""
-    if seconds is None:
-        return "–"
-    return f"{seconds:.2f} s" if abs(seconds) < 1000 else human_duration(seconds)
-
-
-def bandwidth_text(bps: float | None) -> str:
-    return "–" if bps is None else human_bandwidth(bps)
-
-
-def share_text(share: float | None) -> str:
-    return "–" if share is None else f"{share * 100:.1f} %"
+ratio_text = or_dash("{:.4f}".format)
+bandwidth_text = or_dash(human_bandwidth)
+share_text = or_dash(lambda share: f"{share * 100:.1f} %")
+# To the hundredth where a run is short; hours where it is long.
+seconds_text = or_dash(lambda s: f"{s:.2f} s" if abs(s) < 1000 else human_duration(s))
 
 
 def headline(summary: Summary, verdicts: Verdicts, audit: Audit) -> Headline:

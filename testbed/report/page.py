@@ -249,8 +249,8 @@ def _flat(value: Any) -> str:
 
 def _packages(run: Run) -> list[tuple[str, str]]:
     found = known(run.provenance, "python.packages", dict[str, str]) or {}
-    first = [(name, found[name]) for name in SHOWN_PACKAGES if name in found]
-    return first + [pair for pair in found.items() if pair[0] not in SHOWN_PACKAGES]
+    first = {name: found[name] for name in SHOWN_PACKAGES if name in found}
+    return list((first | found).items())
 
 
 def _reproduce(run: Run) -> list[str]:

@@ -62,11 +62,6 @@ class Run:
     resolved: dict[str, Any] | None
     files: tuple[str, ...] = field(default=())
 
-    @property
-    def claims(self) -> tuple[str, ...]:
-        """Invariants that the run's policy declared; none in a folder that does not hold them."""
-        return declared_claims(self.resolved)
-
 
 T = TypeVar("T")
 
@@ -253,17 +248,12 @@ def policy_folders(path: Path) -> list[Path]:
     try:
         if (path / names.EVENTS).is_file():
             return [path]
-        below = (
-            sorted(sub for sub in path.iterdir() if (sub / names.EVENTS).is_file())
-            if path.is_dir()
-            else None
-        )
+        below = sorted(sub for sub in path.iterdir() if (sub / names.EVENTS).is_file())
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise BadInput(f"{path} is not a folder", MADE) from error
     except OSError as error:
-        raise BadInput(
-            f"{error.filename or path}: {error.strerror}", f"see who may read it: ls -l {path}"
-        ) from error
-    if below is None:
-        raise BadInput(f"{path} is not a folder", MADE)
+        hint = f"see who may read it: ls -l {path}"
+        raise BadInput(f"{error.filename or path}: {error.strerror}", hint) from error
     if not below:
         raise BadInput(
             f"{path} is not a run folder: it has no {names.EVENTS}, nor has a folder in it", MADE
@@ -369,29 +359,18 @@ def read_json(path: Path) -> Any:
 
 
 def _first_object(*paths: Path) -> dict[str, Any] | None:
-    for path in paths:
-        value = read_json(path)
-        if isinstance(value, dict):
-            return value
-    return None
+    return next((value for value in map(read_json, paths) if isinstance(value, dict)), None)
 
 
-def declared_claims(resolved: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """The ``claims`` of ``spec.resolved.json``."""
-    declared = (resolved or {}).get("claims")
+def claims_of(resolved: object) -> tuple[str, ...]:
+    """Invariants that the policy declared in ``spec.resolved.json``; none where it holds none."""
+    declared = resolved.get("claims") if isinstance(resolved, dict) else None
     return tuple(map(str, declared)) if isinstance(declared, list) else ()
 
 
-def stored_claims(path: Path) -> tuple[str, ...]:
-    """The claims that a run folder (one policy) holds."""
-    return declared_claims(_first_object(path / names.RESOLVED))
-
-
 def _first_text(*paths: Path) -> str | None:
-    for path in paths:
-        if path.is_file():
-            return path.read_text(encoding="utf-8", errors="replace")
-    return None
+    found = next((path for path in paths if path.is_file()), None)
+    return None if found is None else found.read_text(encoding="utf-8", errors="replace")
 
 
 def _files(path: Path) -> Iterator[str]:
