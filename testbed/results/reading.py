@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypeVar
 
@@ -42,10 +42,6 @@ class EventFile:
     events: list[Event]
     broken_line: int | None = None
 
-    @property
-    def first(self) -> Event | None:
-        return next(iter(self.events), None)
-
 
 @dataclass(frozen=True)
 class Run:
@@ -60,7 +56,6 @@ class Run:
     provenance: dict[str, Any] | None
     spec_text: str | None
     resolved: dict[str, Any] | None
-    files: tuple[str, ...] = field(default=())
 
 
 T = TypeVar("T")
@@ -295,11 +290,12 @@ def policy_of(folder: Path) -> str | None:
     """
     file = folder / names.EVENTS
     first = next(stream_events(file), None)
-    return None if first is None else beginning(file, first).policy
+    return None if first is None else beginning(file, [first]).policy
 
 
-def beginning(file: Path, first: Event | None) -> RunStarted:
+def beginning(file: Path, events: list[Event]) -> RunStarted:
     """The first event of a run. Raises BadInput where it is another, or missing."""
+    first = events[0] if events else None
     if not isinstance(first, RunStarted):
         raise BadInput(f"{file}:1: damaged: a run begins with run_started")
     return first
@@ -308,7 +304,7 @@ def beginning(file: Path, first: Event | None) -> RunStarted:
 def load_run(path: Path) -> Run:
     """One policy's run folder. Raises BadInput where it is none, or damaged."""
     file = read_events(path / names.EVENTS)
-    started = beginning(file.path, file.first)
+    started = beginning(file.path, file.events)
     found = tally(file.events)
     stored = _stored_summary(path / names.SUMMARY)
     above = path.parent
@@ -323,7 +319,6 @@ def load_run(path: Path) -> Run:
         provenance=_first_object(path / names.PROVENANCE, above / names.PROVENANCE),
         spec_text=_first_text(path / names.SPEC, above / names.SPEC),
         resolved=_first_object(path / names.RESOLVED, above / names.RESOLVED),
-        files=tuple(_files(path)),
     )
 
 
@@ -371,10 +366,3 @@ def claims_of(resolved: object) -> tuple[str, ...]:
 def _first_text(*paths: Path) -> str | None:
     found = next((path for path in paths if path.is_file()), None)
     return None if found is None else found.read_text(encoding="utf-8", errors="replace")
-
-
-def _files(path: Path) -> Iterator[str]:
-    for entry in sorted(path.rglob("*")):
-        relative = entry.relative_to(path)
-        if entry.is_file() and not any(part.startswith(".") for part in relative.parts):
-            yield relative.as_posix()
