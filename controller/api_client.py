@@ -14,6 +14,8 @@ from urllib.parse import quote
 from controller.values import Network, Switch, Tenant, to_json
 
 CONFIRM_TIMEOUT_S = 30.0
+ANSWER_TIMEOUT_S = 10.0
+"""For connecting, and for every answer that needs no switch."""
 _SLACK_S = 5.0
 """Extra wait of the client beyond the controller's: its answer says more than a time-out."""
 
@@ -56,11 +58,9 @@ class SwitchesRefused(ControllerError):
 class ControllerClient:
     """Calls to a controller on loopback. All raise `ControllerError` or one of its kinds."""
 
-    def __init__(self, port: int, token: str, *, timeout_s: float = 10.0) -> None:
-        """`timeout_s` bounds connecting and every answer that needs no switch."""
+    def __init__(self, port: int, token: str) -> None:
         self._port = port
         self._token = token
-        self._timeout_s = timeout_s
         self._connection: http.client.HTTPConnection | None = None
 
     def __enter__(self) -> ControllerClient:
@@ -109,7 +109,7 @@ class ControllerClient:
     def _call(
         self, method: str, target: str, body: bytes = b"", wait_s: float = 0.0
     ) -> dict[str, Any]:
-        timeout_s = max(self._timeout_s, wait_s + _SLACK_S)
+        timeout_s = max(ANSWER_TIMEOUT_S, wait_s + _SLACK_S)
         try:
             status, text = self._exchange(method, quote(target, safe="/?&=."), body, timeout_s)
         except (OSError, http.client.HTTPException) as error:

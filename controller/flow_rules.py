@@ -22,7 +22,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from controller.values import DesiredState, Switch, Tenant
+from controller.values import DesiredState, Tenant
 
 COOKIE_TAG = 0x484F5345_00000000
 """The upper half of every cookie of ours ("HOSE"); the lower half is the tenant's id."""
@@ -118,17 +118,15 @@ class Flow:
         return ",".join([*fields, match] if match else fields) + f" actions={self.action.text()}"
 
 
-def base_flows(switch: Switch) -> tuple[Flow, ...]:
-    """Rules of every switch without any tenant: a drop at the bottom of both tables.
+BASE_FLOWS = tuple(
+    Flow(table, DROP_PRIORITY, Match(), Drop(), COOKIE_TAG)
+    for table in (ADMIT_TABLE, FORWARD_TABLE)
+)
+"""Rules of every switch without any tenant: a drop at the bottom of both tables.
 
-    The drops are explicit, although OpenFlow 1.3 drops what nothing matches: they count what was
-    refused, and they take the place of the NORMAL rule that a bridge is born with.
-    """
-    del switch  # The same on every switch today; the signature is what callers rely on.
-    return tuple(
-        Flow(table, DROP_PRIORITY, Match(), Drop(), COOKIE_TAG)
-        for table in (ADMIT_TABLE, FORWARD_TABLE)
-    )
+The drops are explicit, although OpenFlow 1.3 drops what nothing matches: they count what was
+refused, and they take the place of the NORMAL rule that a bridge is born with.
+"""
 
 
 def tenant_cookie(tenant_id: int) -> int:
@@ -159,7 +157,7 @@ def tenant_flows(tenant: Tenant) -> dict[int, tuple[Flow, ...]]:
 
 def desired_flows(state: DesiredState) -> dict[int, tuple[Flow, ...]]:
     """All rules of all switches of the network: dpid -> base rules, then tenants by id."""
-    flows = {switch.dpid: list(base_flows(switch)) for switch in state.switches}
+    flows = {switch.dpid: list(BASE_FLOWS) for switch in state.switches}
     for tenant in state.tenants:
         for dpid, more in tenant_flows(tenant).items():
             flows[dpid].extend(more)
@@ -276,13 +274,3 @@ def difference(desired: Iterable[Flow], report: FlowReport) -> tuple[Change, ...
     present = {flow for flow in ours if flow.cookie not in garbled}
     changes += [AddFlow(flow) for flow in wanted.values() if flow not in present]
     return tuple(changes)
-
-
-def added(flows: Iterable[Flow]) -> tuple[Change, ...]:
-    """The changes that bring these rules in."""
-    return tuple(AddFlow(flow) for flow in flows)
-
-
-def removed(tenant_id: int) -> tuple[Change, ...]:
-    """The changes that take all rules of a tenant out."""
-    return (RemoveByCookie(tenant_cookie(tenant_id)),)

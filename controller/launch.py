@@ -171,11 +171,8 @@ def _hand_over(descriptor: int, directory: Path, user: User) -> None:
 
 
 def _listen(port: int, what: str, option: str) -> socket.socket:
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((LOOPBACK, port))
-        listener.listen(BACKLOG)
+        return socket.create_server((LOOPBACK, port), backlog=BACKLOG)
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise
@@ -187,7 +184,6 @@ def _listen(port: int, what: str, option: str) -> socket.socket:
             f"`ss -ltnp sport = :{port}` shows by whom, {option} chooses another",
             port,
         ) from None
-    return listener
 
 
 def _tell(descriptor: int, message: dict[str, object]) -> None:

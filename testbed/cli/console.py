@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -119,8 +119,3 @@ def progress(description: str, total: float | None = None) -> Generator[Progress
     ) as bars:
         bars.add_task(description, total=total)
         yield bars
-
-
-def lines(texts: Iterable[str]) -> str:
-    """Lines joined for :func:`print_text`."""
-    return "".join(f"{text}\n" for text in texts)

@@ -117,7 +117,8 @@ def _check(known: list[FoundTrace], name: str | None, here: Path, *, as_json: bo
     if as_json:
         console.print_json([one.to_json() | one.result for one in results])
     else:
-        console.print_text(console.lines(_line(one) for one in results))
+        for one in results:
+            console.print_text(_line(one))
     if any(one.problem is not None and one.path is not None for one in results):
         raise typer.Exit(1)
 

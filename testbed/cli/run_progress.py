@@ -71,8 +71,6 @@ class RunProgress:
                     self._bars.update(self._tasks[job_id], completed=share)
             case events.JobEnded(job_id=job_id):
                 self._job_ended(event)
-            case _:
-                pass
         self._update(event.t)
 
     def _job_ended(self, event: events.JobEnded) -> None:

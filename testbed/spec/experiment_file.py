@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, WithJsonSchema
 
@@ -47,8 +47,6 @@ DEFAULT_SEED = 1
 DEFAULT_EMBEDDER = "oktopus"
 
 _EXPECTATION = TypeAdapter(Expectation)
-
-T = TypeVar("T")
 
 Factor = Annotated[float, Field(gt=0, le=1_000_000)]
 Ratio = Annotated[float, Field(ge=0)]
@@ -204,7 +202,8 @@ def _checked(
     if file is None:  # no mapping: is reported
         raise SpecErrors(document.problems)
     here = Location(document)
-    seed, embedder = _or(file["seed"], DEFAULT_SEED), _or(file["embedder"], DEFAULT_EMBEDDER)
+    known = file.with_defaults()
+    seed, embedder = known.seed, known.embedder
     if embedder not in embedder_names():
         here.report(unknown_name("embedder", embedder, embedder_names()), "embedder")
     unknown = LoadContext(seed, embedder)
@@ -240,10 +239,6 @@ def _checked(
         workload_notes=workload.notes,
         sweep=workload.sweep,
     )
-
-
-def _or(value: T | None, default: T) -> T:
-    return default if value is None else value
 
 
 def _default_name(path: FilePath) -> str:

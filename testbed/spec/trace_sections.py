@@ -19,12 +19,12 @@ from jobs.workload.swf import NEEDED, JobsOfLog, Swf, ZeroRun, jobs_of, read_swf
 from jobs.workload.swim import read_swim
 from jobs.workload.traces import (
     PROBLEM_LIMIT,
-    PUBLISHED,
     CutOff,
     PublishedTrace,
     TraceErrors,
     checksum,
     published,
+    published_traces,
 )
 from testbed.spec.document import Location, Place, Problem, find_file
 from testbed.spec.topology_section import LoadContext
@@ -230,7 +230,7 @@ class FoundTrace:
 
 def look_for(beside: FilePath) -> list[FoundTrace]:
     """Every published trace, found or not."""
-    return [FoundTrace(trace, _file_of(trace, beside)) for trace in PUBLISHED]
+    return [FoundTrace(trace, _file_of(trace, beside)) for trace in published_traces()]
 
 
 def _file_of(trace: PublishedTrace, beside: FilePath) -> FilePath | None:

@@ -27,7 +27,7 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from jobs.live.patterns import permutation
+from jobs.live.patterns import receivers
 from jobs.request import JobRequest
 from testbed.embedding.placement import Placement, hose_bps, tree_of, vms_below
 from testbed.reservation.maxmin import FloatArray, max_min_rates
@@ -68,12 +68,9 @@ def traffic(datacentre: DataCentre, job: JobRequest, placement: Placement, seed:
         return Traffic(1, none, np.zeros(1, dtype=np.int64), none)
     if job.demand.pattern == "all-to-all":
         return _all_to_all(datacentre, placement)
-    if job.demand.pattern == "ring":
-        receiver = np.roll(np.arange(n), -1)
-    else:
-        # The same draw as on the live network (testbed.plan.agent_plans).
-        drawn = permutation(n, 1, Random(f"{seed}/{job.id}"))  # noqa: S311 - no secret
-        receiver = np.array([transfer.receiver for transfer in drawn], dtype=np.int64)
+    # The same draw as on the live network (testbed.plan.agent_plans).
+    stream = Random(f"{seed}/{job.id}")  # noqa: S311 - no secret
+    receiver = np.array(receivers(job.demand.pattern, n, stream), dtype=np.int64)
     start, links = paths(datacentre, placement.root, servers, servers[receiver])
     return Traffic(1, np.ones(n, dtype=np.int64), start, links)
 

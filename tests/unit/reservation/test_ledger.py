@@ -15,7 +15,7 @@ from testbed.embedding.placement import Placement, hose_bps, tree_of
 from testbed.reservation.ledger import Ledger, LedgerBroken, OverCommit, footprint
 from testbed.reservation.timeline import SWEEP
 from tests.support.loops import BOTH_FORMS, loops
-from topologies.datacentre import DataCentre, frozen_array, make_tree
+from topologies.datacentre import DataCentre, Tree, frozen_array, make_tree
 
 # Two racks of two servers below two roots, and a fifth server that hangs below a root itself.
 #   nodes 0..4 servers, 5, 6 racks, 7 and 8 roots; links 0..3 servers, 4..7 racks, 8 and 9 server 4.
@@ -26,9 +26,11 @@ SLOTS = [4, 4, 3, 4, 2]
 LEVEL = frozen_array([0, 0, 0, 0, 0, 1, 1, 2, 2])
 
 
+def hanging(root: int, links: list[int]) -> Tree:
+    return make_tree(root, LEVEL, [LOWER[k] for k in links], [UPPER[k] for k in links], links)
+
+
 def data_centre() -> DataCentre:
-    below_first = {LOWER[k]: (UPPER[k], k) for k in (0, 1, 2, 3, 4, 5, 8)}
-    below_second = {LOWER[k]: (UPPER[k], k) for k in (0, 1, 2, 3, 6, 7, 9)}
     return DataCentre(
         kind="custom",
         names=tuple([f"server {s}" for s in range(5)] + ["rack 0", "rack 1", "root 0", "root 1"]),
@@ -37,7 +39,7 @@ def data_centre() -> DataCentre:
         link_lower=frozen_array(LOWER),
         link_upper=frozen_array(UPPER),
         link_capacity_bps=frozen_array(CAPACITY),
-        trees=(make_tree(7, 9, below_first, LEVEL), make_tree(8, 9, below_second, LEVEL)),
+        trees=(hanging(7, [0, 1, 2, 3, 4, 5, 8]), hanging(8, [0, 1, 2, 3, 6, 7, 9])),
     )
 
 
@@ -335,8 +337,7 @@ def test_what_makes_no_sense_is_refused(ledger: Ledger) -> None:
 
 def test_a_server_outside_the_tree_is_named() -> None:
     dc = data_centre()
-    edges = {LOWER[k]: (UPPER[k], k) for k in range(6)}
-    alone = replace(dc, trees=(make_tree(7, 9, edges, LEVEL),))
+    alone = replace(dc, trees=(hanging(7, list(range(6))),))
     with pytest.raises(ValueError, match="server 4 is not below root 0"):
         footprint(alone, Placement(7, ((4, 1),)), 1)
 
