@@ -7,7 +7,6 @@ answers written in one piece.
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import hmac
 import json
@@ -123,24 +122,7 @@ class Api:
     def state(self, request: Request) -> Answer:
         """Switches and tenants, and what is missing."""
         del request
-        view = self.plane.view()
-        switches = [dataclasses.asdict(switch) for switch in view.switches]
-        tenants = [
-            {"id": t.id, "name": t.name, "prefix": t.prefix, "vms": len(t.vms), "flows": count}
-            for t, count in view.tenants
-        ]
-        return Answer(
-            200,
-            {
-                **self.about,
-                "revision": view.revision,
-                "switches": switches,
-                "missing": [s.name for s in view.switches if not s.confirmed],
-                "unknown_dpids": list(view.unknown_dpids),
-                "tenants": tenants,
-                "flows": sum(switch.flows for switch in view.switches),
-            },
-        )
+        return Answer(200, {**self.about, **self.plane.view()})
 
     def put_network(self, request: Request) -> Answer:
         """Replace the network."""
@@ -193,8 +175,7 @@ class Api:
     def reconcile(self, request: Request) -> Answer:
         """Compare every switch with what it ought to have, and repair it."""
         outcome, repaired = self.plane.reconcile(_timeout(request))
-        listed = [dataclasses.asdict(switch) for switch in repaired]
-        return _confirmed(outcome, Answer(200, {"repaired": listed}))
+        return _confirmed(outcome, Answer(200, {"repaired": repaired}))
 
 
 _Endpoint = Callable[[Api, Request], Answer]

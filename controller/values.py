@@ -251,30 +251,6 @@ class DesiredState(Strict):
         return problems
 
 
-@dataclass(frozen=True)
-class SwitchStatus:
-    """A switch as the controller sees it. `confirmed`: it has all the rules it ought to have."""
-
-    dpid: int
-    name: str
-    role: str
-    connected: bool
-    confirmed: bool
-    flows: int
-    foreign_flows: int
-    error: str | None
-
-
-@dataclass(frozen=True)
-class RepairedSwitch:
-    """Changes of `reconcile` on one switch."""
-
-    dpid: int
-    name: str
-    added: int
-    removed: int
-
-
 # ------------------------------------------------------------------------------------- JSON
 
 
