@@ -74,7 +74,7 @@ def _measure(plan: NetworkPlan, repeats: int) -> tuple[list[float], list[float],
         cgroup.enter()
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="hosenet-bench-")))
         log = stack.enter_context((folder / "controller.log").open("ab"))
-        controller = start_controller(openflow_port=0, api_port=0, log=log)
+        controller = start_controller(log, "--openflow-port", "0", "--api-port", "0")
         stack.callback(controller.stop)
         client = stack.enter_context(controller.client())
         client.put_network(controller_switches(plan))

@@ -8,22 +8,14 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from controller.values import (
-    InvalidValues,
-    Network,
-    RepairedSwitch,
-    Switch,
-    SwitchStatus,
-    Tenant,
-    from_json,
-    to_json,
-)
+from controller.values import Network, Switch, Tenant, to_json
 
 CONFIRM_TIMEOUT_S = 30.0
+ANSWER_TIMEOUT_S = 10.0
+"""For connecting, and for every answer that needs no switch."""
 _SLACK_S = 5.0
 """Extra wait of the client beyond the controller's: its answer says more than a time-out."""
 
@@ -63,43 +55,12 @@ class SwitchesRefused(ControllerError):
         super().__init__(f"switches refused the rules: {reasons}")
 
 
-@dataclass(frozen=True)
-class TenantStatus:
-    """A tenant in short."""
-
-    id: int
-    name: str
-    prefix: str
-    vms: int
-    flows: int
-
-
-@dataclass(frozen=True)
-class ControllerState:
-    """The controller and everything it looks after."""
-
-    pid: int
-    library: str
-    library_version: str
-    user: str
-    openflow_port: int
-    api_port: int
-    revision: int
-    switches: tuple[SwitchStatus, ...]
-    missing: tuple[str, ...]
-    unknown_dpids: tuple[int, ...]
-    tenants: tuple[TenantStatus, ...]
-    flows: int
-
-
 class ControllerClient:
     """Calls to a controller on loopback. All raise `ControllerError` or one of its kinds."""
 
-    def __init__(self, port: int, token: str, *, timeout_s: float = 10.0) -> None:
-        """`timeout_s` bounds connecting and every answer that needs no switch."""
+    def __init__(self, port: int, token: str) -> None:
         self._port = port
         self._token = token
-        self._timeout_s = timeout_s
         self._connection: http.client.HTTPConnection | None = None
 
     def __enter__(self) -> ControllerClient:
@@ -113,13 +74,6 @@ class ControllerClient:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def health(self) -> bool:
-        """True if a controller answers."""
-        try:
-            return bool(self._call("GET", "/v1/health")["status"] == "ok")
-        except ControllerUnreachable:
-            return False
 
     def put_network(self, switches: Sequence[Switch]) -> None:
         """Say which switches there are. Those connected already are brought up at once."""
@@ -150,37 +104,12 @@ class ControllerClient:
         target = f"/v1/tenants/{tenant_id}?timeout_s={float(timeout_s)}"
         self._call("DELETE", target, wait_s=timeout_s)
 
-    def tenant(self, tenant_id: int) -> Tenant:
-        """A tenant as it was given."""
-        return from_json(Tenant, json.dumps(self._call("GET", f"/v1/tenants/{tenant_id}")))
-
-    def state(self) -> ControllerState:
-        """The controller, its switches and tenants."""
-        body = self._call("GET", "/v1/state")
-        try:
-            return from_json(ControllerState, json.dumps(body))
-        except InvalidValues as error:
-            raise ControllerUnreachable(
-                f"port {self._port} answers like another version's controller: {error}"
-            ) from None
-
-    def flows(self) -> dict[str, tuple[str, ...]]:
-        """The intended rules as `ovs-ofctl` reads them, by the switch's name."""
-        body = self._call("GET", "/v1/flows")
-        return {switch["name"]: tuple(switch["flows"]) for switch in body["switches"]}
-
-    def reconcile(self, timeout_s: float = CONFIRM_TIMEOUT_S) -> tuple[RepairedSwitch, ...]:
-        """Have every switch compared with what it ought to have; those that had to be repaired."""
-        target = f"/v1/reconcile?timeout_s={float(timeout_s)}"
-        body = self._call("POST", target, wait_s=timeout_s)
-        return tuple(RepairedSwitch(**switch) for switch in body["repaired"])
-
     # ----------------------------------------------------------------------------- the wire
 
     def _call(
         self, method: str, target: str, body: bytes = b"", wait_s: float = 0.0
     ) -> dict[str, Any]:
-        timeout_s = max(self._timeout_s, wait_s + _SLACK_S)
+        timeout_s = max(ANSWER_TIMEOUT_S, wait_s + _SLACK_S)
         try:
             status, text = self._exchange(method, quote(target, safe="/?&=."), body, timeout_s)
         except (OSError, http.client.HTTPException) as error:

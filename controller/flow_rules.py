@@ -19,10 +19,10 @@ can be removed at once, and rules added by hand can be distinguished from ours.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from controller.values import DesiredState, Switch, Tenant
+from controller.values import DesiredState, Tenant
 
 COOKIE_TAG = 0x484F5345_00000000
 """The upper half of every cookie of ours ("HOSE"); the lower half is the tenant's id."""
@@ -118,17 +118,15 @@ class Flow:
         return ",".join([*fields, match] if match else fields) + f" actions={self.action.text()}"
 
 
-def base_flows(switch: Switch) -> tuple[Flow, ...]:
-    """Rules of every switch without any tenant: a drop at the bottom of both tables.
+BASE_FLOWS = tuple(
+    Flow(table, DROP_PRIORITY, Match(), Drop(), COOKIE_TAG)
+    for table in (ADMIT_TABLE, FORWARD_TABLE)
+)
+"""Rules of every switch without any tenant: a drop at the bottom of both tables.
 
-    The drops are explicit, although OpenFlow 1.3 drops what nothing matches: they count what was
-    refused, and they take the place of the NORMAL rule that a bridge is born with.
-    """
-    del switch  # The same on every switch today; the signature is what callers rely on.
-    return tuple(
-        Flow(table, DROP_PRIORITY, Match(), Drop(), COOKIE_TAG)
-        for table in (ADMIT_TABLE, FORWARD_TABLE)
-    )
+The drops are explicit, although OpenFlow 1.3 drops what nothing matches: they count what was
+refused, and they take the place of the NORMAL rule that a bridge is born with.
+"""
 
 
 def tenant_cookie(tenant_id: int) -> int:
@@ -146,49 +144,50 @@ def tenant_flows(tenant: Tenant) -> dict[int, tuple[Flow, ...]]:
     trunk_ports = defaultdict(list)
     for dpid, port in sorted(tenant.tree_ports):
         trunk_ports[dpid].append(port)
-    out_ports = _ports_towards_vms(tenant)
-    flows: dict[int, tuple[Flow, ...]] = {}
-    for dpid in tenant.dpids:
-        flows[dpid] = (
-            *_admit_vms(tenant, dpid),
-            *_admit_trunks(tenant, trunk_ports[dpid]),
-            *_forward(tenant, out_ports[dpid], up_port.get(dpid)),
+    out_ports, cookie = _ports_towards_vms(tenant), tenant_cookie(tenant.id)
+    return {
+        dpid: tuple(
+            Flow(*rule, cookie)
+            for rules in (
+                _admitted(tenant, dpid, trunk_ports[dpid]),
+                _forwarded(tenant, out_ports[dpid], up_port.get(dpid)),
+            )
+            for rule in rules
         )
-    return flows
+        for dpid in tenant.dpids
+    }
 
 
 def desired_flows(state: DesiredState) -> dict[int, tuple[Flow, ...]]:
     """All rules of all switches of the network: dpid -> base rules, then tenants by id."""
-    flows = {switch.dpid: list(base_flows(switch)) for switch in state.switches}
+    flows = {switch.dpid: list(BASE_FLOWS) for switch in state.switches}
     for tenant in state.tenants:
         for dpid, more in tenant_flows(tenant).items():
             flows[dpid].extend(more)
     return {dpid: tuple(listed) for dpid, listed in flows.items()}
 
 
-def _admit_vms(tenant: Tenant, dpid: int) -> Iterable[Flow]:
-    cookie = tenant_cookie(tenant.id)
+_Rule = tuple[int, int, Match, Action]
+"""A flow without its cookie."""
+
+
+def _admitted(tenant: Tenant, dpid: int, trunk_ports: Iterable[int]) -> Iterator[_Rule]:
     for vm in tenant.vms:
         if vm.dpid == dpid:
             match = Match(vm.port, untagged=True, ipv4=True, eth_src=vm.mac, nw_src=vm.ip)
-            yield Flow(ADMIT_TABLE, ADMIT_PRIORITY, match, Goto(FORWARD_TABLE), cookie)
-
-
-def _admit_trunks(tenant: Tenant, ports: Iterable[int]) -> Iterable[Flow]:
-    cookie = tenant_cookie(tenant.id)
-    for port in ports:
+            yield ADMIT_TABLE, ADMIT_PRIORITY, match, Goto(FORWARD_TABLE)
+    for port in trunk_ports:
         match = Match(port, untagged=True, ipv4=True, nw_src=tenant.prefix)
-        yield Flow(ADMIT_TABLE, ADMIT_PRIORITY, match, Goto(FORWARD_TABLE), cookie)
+        yield ADMIT_TABLE, ADMIT_PRIORITY, match, Goto(FORWARD_TABLE)
 
 
-def _forward(tenant: Tenant, out_ports: dict[str, int], up_port: int | None) -> Iterable[Flow]:
-    cookie = tenant_cookie(tenant.id)
+def _forwarded(tenant: Tenant, out_ports: dict[str, int], up_port: int | None) -> Iterator[_Rule]:
     for address, port in out_ports.items():
         match = Match(ipv4=True, nw_src=tenant.prefix, nw_dst=address)
-        yield Flow(FORWARD_TABLE, DOWN_PRIORITY, match, Output(port), cookie)
+        yield FORWARD_TABLE, DOWN_PRIORITY, match, Output(port)
     if up_port is not None:
         match = Match(ipv4=True, nw_src=tenant.prefix, nw_dst=tenant.prefix)
-        yield Flow(FORWARD_TABLE, UP_PRIORITY, match, Output(up_port), cookie)
+        yield FORWARD_TABLE, UP_PRIORITY, match, Output(up_port)
 
 
 def _ports_towards_vms(tenant: Tenant) -> dict[int, dict[str, int]]:
@@ -276,13 +275,3 @@ def difference(desired: Iterable[Flow], report: FlowReport) -> tuple[Change, ...
     present = {flow for flow in ours if flow.cookie not in garbled}
     changes += [AddFlow(flow) for flow in wanted.values() if flow not in present]
     return tuple(changes)
-
-
-def added(flows: Iterable[Flow]) -> tuple[Change, ...]:
-    """The changes that bring these rules in."""
-    return tuple(AddFlow(flow) for flow in flows)
-
-
-def removed(tenant_id: int) -> tuple[Change, ...]:
-    """The changes that take all rules of a tenant out."""
-    return (RemoveByCookie(tenant_cookie(tenant_id)),)

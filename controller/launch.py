@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
+import importlib.metadata
 import json
 import logging
 import os
@@ -19,24 +20,17 @@ import signal
 import socket
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
-from controller.library import (
-    LibraryMissing,
-    LibraryName,
-    choose_library,
-    library_version,
-    prepare,
-)
+from controller.library import LibraryMissing, LibraryName, choose_library, prepare
 from jobs import linux
 
 if TYPE_CHECKING:
     from controller.control_plane import ControlPlane
-from collections.abc import Mapping
 
 LOOPBACK = "127.0.0.1"
 OPENFLOW_PORT = 6653
@@ -61,29 +55,15 @@ class CannotStart(Exception):
         super().__init__(message)
 
 
-@dataclass(frozen=True)
-class Options:
-    """The command line, checked."""
-
-    openflow_port: int
-    api_port: int
-    library: LibraryName
-    token: str
-    state_dir: Path | None
-    ready_fd: int
-    parent_pid: int | None
-    verbose: bool
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the controller until it is stopped. Returns the exit code."""
     parsed = _parser().parse_args(arguments)
     try:
-        options = _checked(parsed)
+        _check(parsed)
         # Here, because it is here that a signal may come from now on.
         signal.signal(signal.SIGTERM, _end)
         signal.signal(signal.SIGINT, _end)
-        _serve(options)
+        _serve(parsed)
     except CannotStart as reason:
         _tell(parsed.ready_fd, {"ready": False, "error": reason.error, "port": reason.port})
         print(f"hosenet controller: {reason}", file=sys.stderr)
@@ -91,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return EXIT_OK
 
 
-def _serve(options: Options) -> None:
+def _serve(options: argparse.Namespace) -> None:
     # Everything is imported before root is given up: afterwards the files may be out of reach.
     app = _openflow_application(options.library)
     import encodings.idna  # noqa: F401 - sockets look it up by name when they first need it
@@ -112,7 +92,7 @@ def _serve(options: Options) -> None:
     about = {
         "pid": os.getpid(),
         "library": options.library,
-        "library_version": library_version(options.library),
+        "library_version": importlib.metadata.version(options.library),
         "user": user_name,
         "openflow_port": openflow_socket.getsockname()[1],
         "api_port": api_socket.getsockname()[1],
@@ -128,7 +108,7 @@ def _serve(options: Options) -> None:
     os._exit(EXIT_FAILED)
 
 
-def _plane_of_somebody_unprivileged(options: Options) -> tuple[ControlPlane, str]:
+def _plane_of_somebody_unprivileged(options: argparse.Namespace) -> tuple[ControlPlane, str]:
     """Open the state directory, give up root, and start from what was saved. The user's name."""
     from controller.control_plane import ControlPlane
     from controller.saved_state import StateStore
@@ -146,11 +126,9 @@ def _plane_of_somebody_unprivileged(options: Options) -> tuple[ControlPlane, str
             become(user)
         # From here on there are no privileges to lose.
         linux.set_no_new_privileges()
-        if options.parent_pid is not None:
-            end_with_parent(options.parent_pid)
-        return ControlPlane(store), user.name if user else _own_name()
-    except NoUnprivilegedUser as error:
-        raise CannotStart(EXIT_MACHINE_CANNOT, "no-user", str(error)) from None
+        if options.exit_with_parent is not None:
+            end_with_parent(options.exit_with_parent)
+        return ControlPlane(store), user.name if user else _user_name(os.getuid())
     except (InvalidValues, OSError) as error:
         raise CannotStart(EXIT_BAD_INPUT, "bad-state", f"saved state: {error}") from None
 
@@ -180,13 +158,6 @@ def _end(signal_number: int, frame: object) -> NoReturn:
     os._exit(EXIT_OK)
 
 
-def _own_name() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
-
-
 def _hand_over(descriptor: int, directory: Path, user: User) -> None:
     """Gives the state directory and its files to the user, without access for others."""
     if os.fstat(descriptor).st_uid not in (0, user.uid):
@@ -200,11 +171,8 @@ def _hand_over(descriptor: int, directory: Path, user: User) -> None:
 
 
 def _listen(port: int, what: str, option: str) -> socket.socket:
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((LOOPBACK, port))
-        listener.listen(BACKLOG)
+        return socket.create_server((LOOPBACK, port), backlog=BACKLOG)
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise
@@ -216,7 +184,6 @@ def _listen(port: int, what: str, option: str) -> socket.socket:
             f"`ss -ltnp sport = :{port}` shows by whom, {option} chooses another",
             port,
         ) from None
-    return listener
 
 
 def _tell(descriptor: int, message: dict[str, object]) -> None:
@@ -237,18 +204,12 @@ def _parser() -> argparse.ArgumentParser:
         description="Hosenet's controller. It listens on loopback only and needs no privileges: "
         "started by root, it becomes the user who called sudo, or nobody.",
     )
-    parser.add_argument(
-        "--openflow-port",
-        type=int,
-        default=OPENFLOW_PORT,
-        help="where switches connect (default %(default)s; 0: any free port)",
-    )
-    parser.add_argument(
-        "--api-port",
-        type=int,
-        default=API_PORT,
-        help="where the HTTP API listens (default %(default)s; 0: any free port)",
-    )
+    for name, default, what in (
+        ("--openflow-port", OPENFLOW_PORT, "switches connect"),
+        ("--api-port", API_PORT, "the HTTP API listens"),
+    ):
+        explained = f"where {what} (default %(default)s; 0: any free port)"
+        parser.add_argument(name, type=int, default=default, help=explained)
     parser.add_argument(
         "--library",
         default=None,
@@ -281,25 +242,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _checked(parsed: argparse.Namespace) -> Options:
+def _check(options: argparse.Namespace) -> None:
+    """Checks the command line, and completes it with the library and the token."""
     for name in ("openflow_port", "api_port"):
-        if not 0 <= getattr(parsed, name) <= 65535:
+        if not 0 <= getattr(options, name) <= 65535:
             option = "--" + name.replace("_", "-")
             raise CannotStart(EXIT_BAD_INPUT, "usage", f"{option} is not within 0..65535")
     try:
-        library = choose_library(parsed.library)
+        options.library = choose_library(options.library)
     except LibraryMissing as error:
         raise CannotStart(EXIT_MACHINE_CANNOT, "library-missing", str(error)) from None
-    return Options(
-        openflow_port=parsed.openflow_port,
-        api_port=parsed.api_port,
-        library=library,
-        token=_token(parsed.token_file),
-        state_dir=parsed.state_dir,
-        ready_fd=parsed.ready_fd,
-        parent_pid=parsed.exit_with_parent,
-        verbose=parsed.verbose,
-    )
+    options.token = _token(options.token_file)
 
 
 def _token(path: Path | None) -> str:
@@ -340,10 +293,6 @@ class User:
     gid: int
 
 
-class NoUnprivilegedUser(RuntimeError):
-    """No unprivileged user is available."""
-
-
 def unprivileged_user(environment: Mapping[str, str]) -> User:
     """The user who called sudo; `nobody` if that was root, or if there was no sudo."""
     try:
@@ -351,17 +300,22 @@ def unprivileged_user(environment: Mapping[str, str]) -> User:
     except ValueError:
         uid = gid = 0
     if uid > 0 and gid > 0:
-        try:
-            return User(pwd.getpwuid(uid).pw_name, uid, gid)
-        except KeyError:
-            return User(str(uid), uid, gid)
+        return User(_user_name(uid), uid, gid)
     try:
         entry = pwd.getpwnam("nobody")
     except KeyError:
-        raise NoUnprivilegedUser(
+        why = (
             "there is no user 'nobody' to run the controller as; start it as a user other than root"
-        ) from None
+        )
+        raise CannotStart(EXIT_MACHINE_CANNOT, "no-user", why) from None
     return User(entry.pw_name, entry.pw_uid, entry.pw_gid)
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def become(user: User) -> None:

@@ -1,13 +1,12 @@
 """Which OpenFlow library runs the controller: Ryu where it is installed, else os-ken.
 
-Both have the same classes under different names; `openflow` is the one module that imports them.
+Both have the same classes under different names; `app` is the one module that imports them.
 Ryu works with green threads, which have to be put in place before anything imports sockets or
 threads: hence a module of its own that imports neither.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import warnings
@@ -29,27 +28,20 @@ def choose_library(wanted: str | None = None) -> LibraryName:
     Raises `LibraryMissing` with the command that installs one.
     """
     named = wanted or os.environ.get(LIBRARY_VARIABLE) or "auto"
-    if named == "auto":
-        for name, package in PACKAGES.items():
-            if importlib.util.find_spec(package) is not None:
-                return name
+    there = [name for name, package in PACKAGES.items() if importlib.util.find_spec(package)]
+    if named == "auto" and not there:
         raise LibraryMissing(
             "no OpenFlow library is installed: sudo ./provision.sh install, or pip install os-ken"
         )
-    for name, package in PACKAGES.items():
-        if name == named:
-            if importlib.util.find_spec(package) is None:
-                raise LibraryMissing(
-                    f"{name} is not installed: sudo ./provision.sh install, or choose the other "
-                    f"library ({LIBRARY_VARIABLE}=auto takes the one that is there)"
-                )
+    if named not in ("auto", *PACKAGES):
+        raise LibraryMissing(f"{named!r} is no OpenFlow library: choose auto, ryu or os-ken")
+    for name in there:
+        if named in ("auto", name):
             return name
-    raise LibraryMissing(f"{named!r} is no OpenFlow library: choose auto, ryu or os-ken")
-
-
-def library_version(name: LibraryName) -> str:
-    """Its version as installed."""
-    return importlib.metadata.version(name)
+    raise LibraryMissing(
+        f"{named} is not installed: sudo ./provision.sh install, or choose the other "
+        f"library ({LIBRARY_VARIABLE}=auto takes the one that is there)"
+    )
 
 
 def prepare(name: LibraryName) -> None:

@@ -8,16 +8,12 @@ import secrets
 import select
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from controller.api_client import ControllerClient
-from controller.launch import API_PORT, OPENFLOW_PORT, TOKEN_VARIABLE
+from controller.launch import TOKEN_VARIABLE
 
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 5.0
@@ -73,116 +69,49 @@ class ControllerProcess:
         self.stop()
 
 
-def launch_arguments(
-    *,
-    openflow_port: int = OPENFLOW_PORT,
-    api_port: int = API_PORT,
-    library: str | None = None,
-    state_dir: Path | None = None,
-    ready_fd: int = 1,
-    parent_pid: int | None = None,
-    verbose: bool = False,
-    python: str = sys.executable,
-) -> list[str]:
-    """The argument list that starts a controller; the token goes by the environment."""
-    arguments = [python, "-m", "controller.launch"]
-    arguments += ["--openflow-port", str(openflow_port), "--api-port", str(api_port)]
-    arguments += ["--ready-fd", str(ready_fd)]
-    if library is not None:
-        arguments += ["--library", library]
-    if state_dir is not None:
-        arguments += ["--state-dir", str(state_dir)]
-    if parent_pid is not None:
-        arguments += ["--exit-with-parent", str(parent_pid)]
-    if verbose:
-        arguments += ["--verbose"]
-    return arguments
-
-
-def start_controller(
-    *,
-    openflow_port: int = OPENFLOW_PORT,
-    api_port: int = API_PORT,
-    library: str | None = None,
-    state_dir: Path | None = None,
-    token: str | None = None,
-    log: IO[bytes] | None = None,
-    verbose: bool = False,
-    environment: Mapping[str, str] | None = None,
-) -> ControllerProcess:
+def start_controller(log: IO[bytes], *options: str) -> ControllerProcess:
     """Start a controller that ends with this process, and wait until it is ready.
 
-    Port 0 means any free one. Without a token a new one is made. `log` gets its standard error;
-    without it the last of that appears in the exception. Call it from a thread that stays (the
-    main one): the kernel ends the child with the thread. Raises `ControllerNotStarted`.
+    ``options`` are those of `controller.launch`. `log` gets its standard error; the last of that,
+    where it can be read back, appears in the exception. Call it from a thread that stays (the main
+    one): the kernel ends the child with the thread. Raises `ControllerNotStarted`.
     """
-    token = token or secrets.token_urlsafe(32)
-    # A file rather than a pipe: nobody reads along, and a full pipe would stop the controller.
-    with nullcontext(log) if log is not None else tempfile.TemporaryFile() as log_file:
-        reader, writer = os.pipe()
+    token = secrets.token_urlsafe(32)
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as ready:
         try:
             process = subprocess.Popen(
-                launch_arguments(
-                    openflow_port=openflow_port,
-                    api_port=api_port,
-                    library=library,
-                    state_dir=state_dir,
-                    ready_fd=writer,
-                    parent_pid=os.getpid(),
-                    verbose=verbose,
-                ),
-                env={**(os.environ if environment is None else environment), TOKEN_VARIABLE: token},
+                [
+                    *(sys.executable, "-m", "controller.launch", *options),
+                    *("--ready-fd", str(writer), "--exit-with-parent", str(os.getpid())),
+                ],
+                env={**os.environ, TOKEN_VARIABLE: token},
                 cwd=Path(__file__).parent.parent,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=log_file,
+                stderr=log,
                 pass_fds=[writer],
                 start_new_session=True,
             )
         finally:
             os.close(writer)
-        try:
-            answer = _first_line(reader, START_TIMEOUT_S)
-        finally:
-            os.close(reader)
-        if answer.get("ready") is not True:
-            raise _not_started(process, answer, log_file)
-    return ControllerProcess(
-        process=process,
-        token=token,
-        openflow_port=_integer(answer, "openflow_port"),
-        api_port=_integer(answer, "api_port"),
-        library=str(answer["library"]),
-        library_version=str(answer["library_version"]),
-        user=str(answer["user"]),
-    )
+        answer = _first_line(ready)
+    if not answer.pop("ready", False):
+        raise _not_started(process, answer, log)
+    answer.pop("pid")
+    return ControllerProcess(process, token, **answer)
 
 
-def _integer(answer: dict[str, object], key: str) -> int:
-    value = answer[key]
-    if not isinstance(value, int):
-        raise TypeError(f"the controller says {key} is {value!r}")
-    return value
-
-
-def _first_line(reader: int, timeout_s: float) -> dict[str, object]:
-    """The first line on the ready descriptor as JSON; empty if there is none in time."""
-    deadline = time.monotonic() + timeout_s
-    text = b""
-    while not text.endswith(b"\n"):
-        ready, _, _ = select.select([reader], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
-            return {}
-        part = os.read(reader, 4096)
-        if not part:
-            return {}
-        text += part
-    answer = json.loads(text)
-    return answer if isinstance(answer, dict) else {}
+def _first_line(ready: IO[str]) -> dict[str, Any]:
+    """The one line on the ready descriptor, as JSON; empty if there is none in time."""
+    if not select.select([ready], [], [], START_TIMEOUT_S)[0]:
+        return {}
+    answer: dict[str, Any] = json.loads(ready.readline() or "{}")
+    return answer
 
 
 def _not_started(
-    process: subprocess.Popen[bytes], answer: dict[str, object], log: IO[bytes]
+    process: subprocess.Popen[bytes], answer: dict[str, Any], log: IO[bytes]
 ) -> ControllerNotStarted:
     """The error of a controller that did not get ready; makes sure that it is gone."""
     try:
@@ -195,13 +124,7 @@ def _not_started(
     message = last or f"the controller ended with {exit_code} before it was ready"
     if exit_code is None:
         message = f"the controller was not ready within {START_TIMEOUT_S:g} s; {last}"
-    error, port = answer.get("error"), answer.get("port")
-    return ControllerNotStarted(
-        message,
-        exit_code,
-        error if isinstance(error, str) else None,
-        port if isinstance(port, int) else None,
-    )
+    return ControllerNotStarted(message, exit_code, answer.get("error"), answer.get("port"))
 
 
 def _last_lines(log: IO[bytes]) -> str:

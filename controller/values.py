@@ -30,9 +30,15 @@ DPID_MAX = (1 << 64) - 1
 
 _TENANT_SPACE = ipaddress.IPv4Network("10.0.0.0/8")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
-_STRICT = ConfigDict(extra="forbid", strict=True)
 
-Value = TypeVar("Value")
+
+class Strict:
+    """A value that is read strictly: without keys it does not know, and without conversions."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+
+
+Value = TypeVar("Value", bound=Strict)
 
 
 class _Problems(ValueError):
@@ -68,7 +74,7 @@ def tenant_prefix(tenant_id: int) -> str:
 
 
 @dataclass(frozen=True)
-class Switch:
+class Switch(Strict):
     """One bridge: a server's own switch, or a rack, aggregation or core switch.
 
     `ports` are the OpenFlow port numbers that tenants may be given, sorted.
@@ -79,27 +85,17 @@ class Switch:
     role: Role
     ports: tuple[int, ...]
 
-    __pydantic_config__ = _STRICT
-
     def __post_init__(self) -> None:
-        problems = [
-            *_range_problems("dpid", self.dpid, 1, DPID_MAX),
-            *_name_problems("name", self.name),
-        ]
+        problems = [*_range_problems(self), *_name_problems(self.name)]
         for port in self.ports:
-            problems += _range_problems("ports", port, 1, PORT_MAX)
+            problems += _problem_within("ports", port, 1, PORT_MAX)
         problems += [f"ports: {port} is listed twice" for port in _repeated(self.ports)]
         _raise_if(problems)
         object.__setattr__(self, "ports", tuple(sorted(self.ports)))
 
-    @cached_property
-    def port_set(self) -> frozenset[int]:
-        """The known ports, for membership tests."""
-        return frozenset(self.ports)
-
 
 @dataclass(frozen=True)
-class TreeEdge:
+class TreeEdge(Strict):
     """One link of a tenant's pinned tree: the child's port up and the parent's port down."""
 
     child_dpid: int
@@ -107,22 +103,15 @@ class TreeEdge:
     parent_dpid: int
     parent_port: int
 
-    __pydantic_config__ = _STRICT
-
     def __post_init__(self) -> None:
-        problems = [
-            *_range_problems("child_dpid", self.child_dpid, 1, DPID_MAX),
-            *_range_problems("parent_dpid", self.parent_dpid, 1, DPID_MAX),
-            *_range_problems("child_port", self.child_port, 1, PORT_MAX),
-            *_range_problems("parent_port", self.parent_port, 1, PORT_MAX),
-        ]
+        problems = _range_problems(self)
         if self.child_dpid == self.parent_dpid:
             problems.append(f"switch {self.child_dpid} is its own parent")
         _raise_if(problems)
 
 
 @dataclass(frozen=True)
-class TenantVm:
+class TenantVm(Strict):
     """One VM: its addresses, and the server switch and port it is plugged into."""
 
     index: int
@@ -131,14 +120,8 @@ class TenantVm:
     dpid: int
     port: int
 
-    __pydantic_config__ = _STRICT
-
     def __post_init__(self) -> None:
-        problems = [
-            *_range_problems("index", self.index, 0, ADDRESSES_PER_TENANT - 3),
-            *_range_problems("dpid", self.dpid, 1, DPID_MAX),
-            *_range_problems("port", self.port, 1, PORT_MAX),
-        ]
+        problems = _range_problems(self)
         if not _is_ipv4(self.ip):
             problems.append(f"ip: {self.ip!r} is not an IPv4 address such as 10.0.4.1")
         if not _MAC.fullmatch(self.mac):
@@ -149,7 +132,7 @@ class TenantVm:
 
 
 @dataclass(frozen=True)
-class Tenant:
+class Tenant(Strict):
     """A tenant: its prefix, its VMs and the tree its traffic is pinned to.
 
     `tree` has one edge per switch below the root. It spans every switch that has a VM; a tenant
@@ -162,17 +145,12 @@ class Tenant:
     vms: tuple[TenantVm, ...]
     tree: tuple[TreeEdge, ...] = ()
 
-    __pydantic_config__ = _STRICT
-
     def __post_init__(self) -> None:
-        problems = [
-            *_range_problems("id", self.id, 1, TENANT_ID_MAX),
-            *_name_problems("name", self.name),
-            *_prefix_problems(self.prefix),
-        ]
+        wrong_prefix = _prefix_problems(self.prefix)
+        problems = [*_range_problems(self), *_name_problems(self.name), *wrong_prefix]
         if not self.vms:
             problems.append("vms: a tenant has at least one VM")
-        if not _prefix_problems(self.prefix):
+        if not wrong_prefix:
             problems += _address_problems(self)
         problems += _uniqueness_problems(self)
         problems += _tree_problems(self)
@@ -202,13 +180,11 @@ class Tenant:
 
 
 @dataclass(frozen=True)
-class DesiredState:
+class DesiredState(Strict):
     """The network and the tenants on it, as they ought to be. Tenants are sorted by id."""
 
     switches: tuple[Switch, ...] = ()
     tenants: tuple[Tenant, ...] = ()
-
-    __pydantic_config__ = _STRICT
 
     def __post_init__(self) -> None:
         problems = [f"dpid {d} is given twice" for d in _repeated(s.dpid for s in self.switches)]
@@ -265,7 +241,7 @@ class DesiredState:
         known = self.switch_by_dpid
         problems = [f"switch {d} is not in the network" for d in tenant.dpids if d not in known]
         for dpid, port in sorted(tenant.vm_ports | tenant.tree_ports):
-            if dpid in known and port not in known[dpid].port_set:
+            if dpid in known and port not in known[dpid].ports:
                 problems.append(f"switch {known[dpid].name} has no port {port}")
         for vm in tenant.vms:
             if vm.dpid in known and known[vm.dpid].role != "server":
@@ -276,40 +252,14 @@ class DesiredState:
         return problems
 
 
-@dataclass(frozen=True)
-class SwitchStatus:
-    """A switch as the controller sees it. `confirmed`: it has all the rules it ought to have."""
-
-    dpid: int
-    name: str
-    role: str
-    connected: bool
-    confirmed: bool
-    flows: int
-    foreign_flows: int
-    error: str | None
-
-
-@dataclass(frozen=True)
-class RepairedSwitch:
-    """Changes of `reconcile` on one switch."""
-
-    dpid: int
-    name: str
-    added: int
-    removed: int
-
-
 # ------------------------------------------------------------------------------------- JSON
 
 
 @dataclass(frozen=True)
-class Network:
+class Network(Strict):
     """The body of PUT /v1/network."""
 
     switches: tuple[Switch, ...]
-
-    __pydantic_config__ = _STRICT
 
     def __post_init__(self) -> None:
         DesiredState(self.switches)
@@ -343,7 +293,7 @@ def from_json(kind: type[Value], text: str | bytes) -> Value:
     return value
 
 
-def to_json(value: object) -> bytes:
+def to_json(value: Strict) -> bytes:
     """A value of this module as JSON; `from_json` gives back an equal one."""
     text: bytes = _adapter(type(value)).dump_json(value)
     return text
@@ -392,13 +342,27 @@ def _raise_if(problems: Sequence[str]) -> None:
         raise InvalidValues(problems)
 
 
-def _range_problems(name: str, value: int, low: int, high: int) -> list[str]:
-    return [] if low <= value <= high else [f"{name}: {value} is not within {low}..{high}"]
+_RANGES = {
+    "id": (1, TENANT_ID_MAX),
+    "index": (0, ADDRESSES_PER_TENANT - 3),
+    **dict.fromkeys(("dpid", "child_dpid", "parent_dpid"), (1, DPID_MAX)),
+    **dict.fromkeys(("port", "child_port", "parent_port"), (1, PORT_MAX)),
+}
+"""Fields that are numbers, and the least and the most that they may be."""
 
 
-def _name_problems(what: str, name: str) -> list[str]:
+def _range_problems(value: Strict) -> list[str]:
+    found = [(name, number) for name, number in vars(value).items() if name in _RANGES]
+    return [problem for field in found for problem in _problem_within(*field, *_RANGES[field[0]])]
+
+
+def _problem_within(name: str, number: int, low: int, high: int) -> list[str]:
+    return [] if low <= number <= high else [f"{name}: {number} is not within {low}..{high}"]
+
+
+def _name_problems(name: str) -> list[str]:
     good = 0 < len(name) <= 128 and name.isprintable()
-    return [] if good else [f"{what}: {name!r} is not 1 to 128 printable characters"]
+    return [] if good else [f"name: {name!r} is not 1 to 128 printable characters"]
 
 
 def _is_ipv4(text: str) -> bool:

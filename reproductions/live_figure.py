@@ -128,11 +128,11 @@ def measured(outcome: Outcome, own: Callable[[Run], Measures] | None = None) -> 
     live, beside = of_run(outcome.live), of_run(outcome.simulated)
     if own is not None:
         live, beside = {**live, **own(outcome.live)}, {**beside, **own(outcome.simulated)}
-    wall_s = outcome.live.summary.wall_s
+    wall_s, completion = outcome.live.summary.wall_s, outcome.comparison.completion
     found = {
         **live,
         POINTS.name: _number(outcome.comparison.success_points),
-        COMPLETION.name: _number(outcome.comparison.median_difference),
+        COMPLETION.name: _number(None if completion is None else completion.median),
         REPLAY.name: float(len(outcome.accepted_differ)),
         REPLAYED.name: float(bool(outcome.replay_differs)),
         FIDELITY.name: level_of(outcome.live),

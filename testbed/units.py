@@ -45,10 +45,6 @@ class Dimension:
         units = "|".join(re.escape(unit) for unit in self.units)
         return rf"^{_NUMBER} ?(?:{units})$"
 
-    @property
-    def accepted(self) -> str:
-        return ", ".join(self.units)
-
 
 def _powers(base: int, *names: str) -> dict[str, Decimal]:
     return {name: Decimal(base) ** power for power, name in enumerate(names)}
@@ -126,10 +122,7 @@ SHARE_PATTERN: Final = rf"^{_NUMBER} ?%$"
 
 def parse_bandwidth(value: object) -> int:
     """Bit/s from ``500 Mbit/s``; a whole number of bit/s, exactly."""
-    bps = _parse(BANDWIDTH, value)
-    if bps != bps.to_integral_value():
-        raise UnitError(f"{value} is not a whole number of bit/s")
-    return int(bps)
+    return _whole(_parse(BANDWIDTH, value), value, "bit/s")
 
 
 def parse_duration(value: object) -> float:
@@ -139,10 +132,7 @@ def parse_duration(value: object) -> float:
 
 def parse_size(value: object) -> int:
     """Bytes from ``64 MB`` (1000s) or ``64 MiB`` (1024s)."""
-    size = _parse(SIZE, value)
-    if size != size.to_integral_value():
-        raise UnitError(f"{value} is not a whole number of bytes")
-    return int(size)
+    return _whole(_parse(SIZE, value), value, "bytes")
 
 
 def parse_per_hour(value: object) -> float:
@@ -165,6 +155,12 @@ def parse_share(value: object) -> float:
     if re.fullmatch(_NUMBER, text):
         raise UnitError(f"{text!r} is a text: remove the quotes, or write {text} %")
     raise UnitError(f"{text!r} is not a share: write it as 12 % or as 0.12")
+
+
+def _whole(amount: Decimal, value: object, noun: str) -> int:
+    if amount != amount.to_integral_value():
+        raise UnitError(f"{value} is not a whole number of {noun}")
+    return int(amount)
 
 
 def _plain(value: float, noun: str) -> float:
@@ -245,7 +241,9 @@ def _unknown_unit(dimension: Dimension, text: str, number: str, unit: str) -> Un
     by_case = {name.lower(): name for name in dimension.units}
     close = get_close_matches(unit, list(dimension.units), n=1, cutoff=0.6)
     guess = by_case.get(lowered) or dimension.synonyms.get(lowered) or (close[0] if close else None)
-    hint = f"did you mean {number} {guess}?" if guess else f"write one of {dimension.accepted}"
+    hint = (
+        f"did you mean {number} {guess}?" if guess else f"write one of {', '.join(dimension.units)}"
+    )
     return UnitError(f"unknown unit {unit!r} of {dimension.name} ({hint})")
 
 
@@ -287,7 +285,14 @@ def format_share(share: float) -> str:
 
 def human_bandwidth(bps: float) -> str:
     """``412 Mbit/s``: three or four significant digits."""
-    return _human(bps, BANDWIDTH.units)
+    scaled, unit = bps, "bit/s"
+    for name, factor in BANDWIDTH.units.items():
+        if abs(scaled) >= 999.5:
+            scaled, unit = bps / float(factor), name
+    if scaled == int(scaled) and abs(scaled) < 1000:
+        return f"{int(scaled)} {unit}"
+    digits = max(0, 2 - math.floor(math.log10(abs(scaled)))) if scaled else 0
+    return f"{scaled:.{min(digits, 2)}f} {unit}"
 
 
 def human_duration(seconds: float) -> str:
@@ -311,18 +316,6 @@ def human_duration(seconds: float) -> str:
 def human_share(share: float) -> str:
     """``12.3 %``."""
     return f"{share * 100:.3g} %"
-
-
-def _human(value: float, units: Mapping[str, Decimal]) -> str:
-    names = list(units)
-    index = 0
-    while index + 1 < len(names) and abs(value) / float(units[names[index]]) >= 999.5:
-        index += 1
-    scaled = value / float(units[names[index]])
-    if scaled == int(scaled) and abs(scaled) < 1000:
-        return f"{int(scaled)} {names[index]}"
-    digits = max(0, 2 - math.floor(math.log10(abs(scaled)))) if scaled else 0
-    return f"{scaled:.{min(digits, 2)}f} {names[index]}"
 
 
 def with_tolerance_s(at_s: float) -> float:

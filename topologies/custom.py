@@ -285,9 +285,10 @@ def _build(graph: _Graph, trees: Mapping[str, Edges]) -> DataCentre:
         trees=tuple(
             make_tree(
                 number[root],
-                len(names),
-                {number[low]: (number[up], link) for low, (up, link) in trees[root].items()},
                 level,
+                [number[lower] for lower in trees[root]],
+                [number[upper] for upper, _ in trees[root].values()],
+                [link for _, link in trees[root].values()],
             )
             for root in sorted(trees, key=lambda name: number[name])
         ),

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +32,6 @@ Path: TypeAlias = "tuple[str | int, ...]"
 
 MAX_NODES = 1_000_000
 MAX_LINK_BPS = 10**15
-MAX_MEMORY_MIB = 10**12
 
 
 class Problems(list[tuple[Path, str]]):
@@ -96,15 +94,6 @@ class Tree:
         """``child_list[child_start[v]:child_start[v + 1]]`` are ``v``'s children, by id."""
         counts = np.bincount(self.parent[self.parent >= 0], minlength=len(self.parent))
         return frozen_array(np.concatenate(([0], np.cumsum(counts))))
-
-    @cached_property
-    def children(self) -> tuple[tuple[int, ...], ...]:
-        """Children of every node, by id; empty for servers and nodes outside the tree.
-
-        For walking small trees; work on large ones goes by :attr:`child_start`.
-        """
-        start, nodes = self.child_start.tolist(), self.child_list.tolist()
-        return tuple(tuple(nodes[lo:hi]) for lo, hi in pairwise(start))
 
     @cached_property
     def members(self) -> IntArray:
@@ -259,7 +248,7 @@ class DataCentre:
     def layers(self) -> tuple[Layer, ...]:
         """All trees at once, level by level upward: ``layers[0]`` is the switches of level 1.
 
-        Raises ValueError when two trees disagree on what hangs below a switch they share.
+        Trees that share a switch agree on what hangs below it.
         """
         return _layers(self)
 
@@ -279,9 +268,6 @@ class DataCentre:
     @cached_property
     def tree_by_root(self) -> dict[int, Tree]:
         return {tree.root: tree for tree in self.trees}
-
-    def is_server(self, node: int) -> bool:
-        return node < self.n_servers
 
     def link_name(self, directed_link: int) -> str:
         """A directed link as people read it, e.g. ``rack 3 -> aggregation 1``."""
@@ -303,8 +289,6 @@ def _layers(datacentre: DataCentre) -> tuple[Layer, ...]:
     key = together[0] * n + together[1]
     _, first = np.unique(key, return_index=True)
     parent, child, link = together[:, first]
-    degree = np.bincount(parent, minlength=n)
-    _agree(datacentre, degree, dict(zip(key[first].tolist(), link.tolist(), strict=True)))
     layers = []
     parent_level = datacentre.level[parent]
     for level in range(1, datacentre.n_levels):
@@ -325,33 +309,19 @@ def _layers(datacentre: DataCentre) -> tuple[Layer, ...]:
     return tuple(layers)
 
 
-def _agree(datacentre: DataCentre, degree: IntArray, link_of: dict[int, int]) -> None:
-    """Every tree has, below each switch it holds, all the edges that any tree has there."""
-    if len(datacentre.trees) < 2:
-        return
-    n = datacentre.n_nodes
-    for tree in datacentre.trees:
-        child = np.flatnonzero(tree.parent >= 0)
-        own = np.bincount(tree.parent[child], minlength=n)
-        held = tree.members
-        wrong = held[own[held] != degree[held]]
-        keys = (tree.parent[child] * n + child).tolist()
-        if len(wrong) or any(
-            link_of[key] != link
-            for key, link in zip(keys, tree.uplink[child].tolist(), strict=True)
-        ):
-            name = datacentre.names[int(wrong[0])] if len(wrong) else datacentre.names[tree.root]
-            raise ValueError(f"the trees of this data centre disagree on what is below {name}")
-
-
-def make_tree(root: int, n_nodes: int, edges: dict[int, tuple[int, int]], level: IntArray) -> Tree:
-    """A :class:`Tree` from ``{node: (parent, link)}``."""
-    parent = np.full(n_nodes, -1, dtype=np.int64)
-    uplink = np.full(n_nodes, -1, dtype=np.int64)
-    for node, (above, link) in edges.items():
-        parent[node] = above
-        uplink[node] = link
-    return Tree(root=root, parent=frozen_array(parent), uplink=frozen_array(uplink), level=level)
+def make_tree(
+    root: int,
+    level: IntArray,
+    nodes: IntArray | Sequence[int],
+    parents: IntArray | Sequence[int] | int,
+    links: IntArray | Sequence[int] | int,
+) -> Tree:
+    """The tree in which ``nodes`` hang from the ``parents`` beside them, by ``links``."""
+    parent = np.full(len(level), -1, dtype=np.int64)
+    uplink = parent.copy()
+    parent[nodes] = parents
+    uplink[nodes] = links
+    return Tree(root, frozen_array(parent), frozen_array(uplink), frozen_array(level))
 
 
 # ------------------------------------------------------------------ the builders' arguments
@@ -423,19 +393,7 @@ def slot_array(
     return np.array(slots, dtype=np.int64)
 
 
-def memory_array(
-    problems: Problems, memory: int | Sequence[int], n_servers: int | None, name: str
-) -> IntArray:
-    """Memory of every server in MiB from one number or a list; None: nobody knows how many."""
-    listed = not isinstance(memory, int | np.integer)
-    each: list[Any] = list(memory) if isinstance(memory, Sequence) else [memory]
-    for i, value in enumerate(each):
-        path: Path = (name, i) if listed else (name,)
-        known = at_least(problems, path, value, 1, "a server's memory in MiB")
-        if known and int(value) > MAX_MEMORY_MIB:
-            problems.report(f"{value} MiB are more than any server has", *path)
-    if listed and n_servers is not None and len(each) != n_servers:
-        problems.report(f"{len(each)} amounts of memory for {n_servers} servers", name)
-    if problems or n_servers is None:
-        return np.zeros(n_servers or 0, dtype=np.int64)
-    return np.array(each if listed else each * n_servers, dtype=np.int64)
+def one_or_all(values: IntArray) -> int | list[int]:
+    """A number that all servers share, or one each."""
+    listed: list[int] = values.tolist()
+    return listed[0] if len(set(listed)) == 1 else listed

@@ -25,6 +25,8 @@ from topologies.datacentre import (
     at_least,
     capacities,
     frozen_array,
+    make_tree,
+    one_or_all,
     slot_array,
 )
 from topologies.tree import tree
@@ -75,7 +77,7 @@ def fat_tree(
     parameters: dict[str, object] = {
         "k": k,
         "link_bps": per_level,
-        "slots_per_server": int(slots[0]) if len(set(slots.tolist())) == 1 else slots.tolist(),
+        "slots_per_server": one_or_all(slots),
         "network": network,
     }
     if network == "pooled":
@@ -97,7 +99,9 @@ def fat_tree(
         link_lower=frozen_array(lower),
         link_upper=frozen_array(upper),
         link_capacity_bps=frozen_array(np.repeat(per_level[::-1], n_links)),
-        trees=tuple(_tree_of_core(core, half, counts, first, level) for core in range(counts[3])),
+        trees=tuple(
+            _tree_of_core(core, half, first, lower, upper, level) for core in range(counts[3])
+        ),
         parameters=parameters,
     )
 
@@ -140,22 +144,10 @@ def _links(half: int, counts: list[int], first: IntArray) -> tuple[IntArray, Int
 
 
 def _tree_of_core(
-    core: int, half: int, counts: list[int], first: IntArray, level: IntArray
+    core: int, half: int, first: IntArray, lower: IntArray, upper: IntArray, level: IntArray
 ) -> Tree:
-    group, within = divmod(core, half)
-    parent = np.full(len(level), -1, dtype=np.int64)
-    uplink = np.full(len(level), -1, dtype=np.int64)
-    server, edge = np.arange(counts[0]), np.arange(counts[1])
-    parent[: first[1]] = first[1] + server // half
-    uplink[: first[1]] = server
-    parent[first[1] : first[2]] = first[2] + edge // half * half + group
-    uplink[first[1] : first[2]] = counts[0] + edge * half + group
-    aggregation = np.arange(2 * half) * half + group
-    parent[first[2] + aggregation] = first[3] + core
-    uplink[first[2] + aggregation] = counts[0] + counts[1] * half + aggregation * half + within
-    return Tree(
-        root=int(first[3]) + core,
-        parent=frozen_array(parent),
-        uplink=frozen_array(uplink),
-        level=level,
-    )
+    """Of the edges' and aggregation switches' uplinks those that lead to the core."""
+    root, group = int(first[3]) + core, core // half
+    leads = (upper < first[2]) | (upper == root)
+    leads |= (upper < first[3]) & ((upper - first[2]) % half == group)
+    return make_tree(root, level, lower[leads], upper[leads], np.flatnonzero(leads))

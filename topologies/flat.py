@@ -9,13 +9,12 @@ import numpy as np
 from topologies.datacentre import (
     MAX_NODES,
     DataCentre,
-    IntArray,
     Problems,
     TopologyError,
-    Tree,
     at_least,
     frozen_array,
-    memory_array,
+    make_tree,
+    one_or_all,
     slot_array,
 )
 
@@ -33,15 +32,14 @@ def flat(
     if at_least(problems, ("nodes",), nodes, 1, "the number of nodes") and nodes >= MAX_NODES:
         problems.report(f"{nodes:,} nodes: fewer than {MAX_NODES:,} are supported", "nodes")
     slot_counts = slot_array(problems, slots, None if problems else int(nodes), "slots")
-    memory = None
-    if memory_mib is not None:
-        memory = memory_array(problems, memory_mib, None if problems else int(nodes), "memory_mib")
+    memory = None if memory_mib is None else np.ravel(memory_mib)
+    if memory is not None and not problems and len(memory) not in (1, nodes):
+        problems.report(f"{len(memory)} amounts of memory for {nodes} servers", "memory_mib")
     if problems:
         raise TopologyError(problems)
-    parent = np.full(nodes + 1, nodes, dtype=np.int64)
-    parent[nodes] = -1
-    level = np.zeros(nodes + 1, dtype=np.int64)
-    level[nodes] = 1
+    level = np.append(np.zeros(nodes, dtype=np.int64), 1)
+    if memory is not None:
+        memory = frozen_array(np.broadcast_to(memory, nodes))
     return DataCentre(
         kind="flat",
         names=(*(f"server {i}" for i in range(nodes)), "cluster 0"),
@@ -50,24 +48,11 @@ def flat(
         link_lower=frozen_array([]),
         link_upper=frozen_array([]),
         link_capacity_bps=frozen_array([]),
-        trees=(
-            Tree(
-                root=int(nodes),
-                parent=frozen_array(parent),
-                uplink=frozen_array(np.full(nodes + 1, -1)),
-                level=frozen_array(level),
-            ),
-        ),
+        trees=(make_tree(nodes, level, np.arange(nodes), nodes, -1),),
         parameters={
             "nodes": int(nodes),
-            "slots": _one_or_all(slot_counts),
-            **({} if memory is None else {"memory_mib": _one_or_all(memory)}),
+            "slots": one_or_all(slot_counts),
+            **({} if memory is None else {"memory_mib": one_or_all(memory)}),
         },
-        memory_mib=None if memory is None else frozen_array(memory),
+        memory_mib=memory,
     )
-
-
-def _one_or_all(values: IntArray) -> int | list[int]:
-    """A number that all nodes share, or one each."""
-    listed: list[int] = values.tolist()
-    return listed[0] if len(set(listed)) == 1 else listed

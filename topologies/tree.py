@@ -12,13 +12,12 @@ from topologies.datacentre import (
     MAX_LINK_BPS,
     MAX_NODES,
     DataCentre,
-    IntArray,
     Problems,
     TopologyError,
-    Tree,
     at_least,
     capacities,
     frozen_array,
+    make_tree,
     slot_array,
 )
 
@@ -64,19 +63,20 @@ def tree(
     for low in range(levels):
         children = np.arange(counts[low])
         parent[first[low] : first[low + 1]] = first[low + 1] + children // fanout[levels - 1 - low]
+    links = np.arange(n_nodes - 1)
     return DataCentre(
         kind="tree",
         names=tree_names(counts),
         level=frozen_array(level),
         slots=frozen_array(slots),
-        link_lower=frozen_array(np.arange(n_nodes - 1)),
+        link_lower=frozen_array(links),
         link_upper=frozen_array(parent[:-1]),
         link_capacity_bps=frozen_array(np.repeat(per_level[::-1], counts[:-1])),
-        trees=(_only_tree(parent, level),),
+        trees=(make_tree(n_nodes - 1, level, links, parent[:-1], links),),
         parameters={
             "fanout": [int(f) for f in fanout],
             "link_bps": per_level,
-            "slots_per_server": _plain_slots(slots_per_server),
+            "slots_per_server": np.asarray(slots_per_server).tolist(),
             "oversubscription": None if oversubscription is None else list(oversubscription),
         },
     )
@@ -92,17 +92,6 @@ def tree_names(counts: Sequence[int]) -> tuple[str, ...]:
     """``server 12``, ``rack 3``, ``aggregation 1``, ``core 0``; counts per level, servers first."""
     nouns = level_names(len(counts) - 1)
     return tuple(f"{noun} {i}" for noun, n in zip(nouns, counts, strict=True) for i in range(n))
-
-
-def _only_tree(parent: IntArray, level: IntArray) -> Tree:
-    uplink = np.arange(len(parent))
-    uplink[-1] = -1
-    return Tree(
-        root=len(parent) - 1,
-        parent=frozen_array(parent),
-        uplink=frozen_array(uplink),
-        level=frozen_array(level),
-    )
 
 
 def _level_counts(problems: Problems, fanout: Sequence[int]) -> list[int]:
@@ -164,9 +153,3 @@ def _oversubscribed(
 def _is_ratio(value: object) -> bool:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return number and 0 < float(str(value)) < _MAX_RATIO
-
-
-def _plain_slots(slots: int | Sequence[int]) -> int | list[int]:
-    if isinstance(slots, int | np.integer):
-        return int(slots)
-    return [int(s) for s in slots]

@@ -137,11 +137,8 @@ def _run(agent: Agent) -> tuple[int, str | None]:
 _PENDING_LIMIT_BYTES = 65536
 
 
-class CallerGone(ConnectionError):
-    """The caller closed the channel: nobody wants this agent's work any more."""
-
-    def __init__(self) -> None:
-        super().__init__("the caller closed the channel")
+# Nobody wants this agent's work any more.
+_GONE = "the caller closed the channel"
 
 
 class Channel:
@@ -165,7 +162,7 @@ class Channel:
         except BlockingIOError:
             return
         except OSError:
-            raise CallerGone from None
+            raise ConnectionError(_GONE) from None
 
     def finish_with(self, report: AgentReport, timeout_s: float = 5.0) -> None:
         """Send the report and what still waits, at most ``timeout_s`` for a slow caller; close."""
@@ -175,14 +172,14 @@ class Channel:
         self._sock.close()
 
     def heard(self) -> int | None:
-        """The start, if it has come since the last call; raises CallerGone at the channel's end."""
+        """The start, if it has come since the last call; raises ConnectionError at its end."""
         try:
             data = self._sock.recv(4096)
         except BlockingIOError:
             return None
         except OSError:
-            raise CallerGone from None
+            raise ConnectionError(_GONE) from None
         if not data:
-            raise CallerGone
+            raise ConnectionError(_GONE)
         self._received += data
         return int(self._received) if self._received.endswith(b"\n") else None

@@ -23,7 +23,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from fcntl import F_DUPFD, fcntl
 from typing import Any
 
 from jobs import linux
@@ -32,6 +32,7 @@ from jobs.live.agent_protocol import (
     PACKET_LIMIT_BYTES,
     AgentExited,
     AgentRefused,
+    AgentReport,
     AgentStarted,
     Answer,
     Plan,
@@ -55,19 +56,12 @@ AGENTS: dict[type[Plan], Callable[[Any, Channel], Agent]] = {
 _REAP_TIMEOUT_S = 5.0
 
 
-@dataclass(frozen=True)
-class _Child:
-    id: str
-    pid: int
-    pidfd: int
-
-
 class ForkServer:
     """Serves one caller on one SOCK_SEQPACKET socket until it closes."""
 
     def __init__(self, caller: socket.socket) -> None:
         self._caller = caller
-        self._children: dict[str, _Child] = {}
+        self._children: dict[str, int] = {}  # agents' names and process handles
         self._selector = selectors.DefaultSelector()
         self._open = True
 
@@ -77,10 +71,10 @@ class ForkServer:
         try:
             while self._open:
                 for key, _ in self._selector.select():
-                    if isinstance(key.data, _Child):
-                        self._reap(key.data)
-                    else:
+                    if key.data is None:
                         self._handle()
+                    else:
+                        self._reap(key.data)
         finally:
             self._end_children()
 
@@ -119,43 +113,41 @@ class ForkServer:
         if pid == 0:
             _become_agent(request, channel_fd, log_fd, os.getppid())
         os.close(log_fd)
-        child = _Child(request.id, pid, os.pidfd_open(pid))
-        self._children[child.id] = child
-        self._selector.register(child.pidfd, selectors.EVENT_READ, child)
-        self._answer(child.id, AgentStarted(pid))
+        pidfd = self._children[request.id] = os.pidfd_open(pid)
+        self._selector.register(pidfd, selectors.EVENT_READ, request.id)
+        self._answer(request.id, AgentStarted(pid))
 
     def _signal(self, request: SignalRequest) -> None:
-        child = self._children.get(request.id)
-        if child is None:
+        pidfd = self._children.get(request.id)
+        if pidfd is None:
             self._answer(request.id, AgentRefused("no agent of this name is running"))
             return
         # The handle stands for this very process, so a reused number cannot be hit.
         with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(child.pidfd, request.signum)
+            signal.pidfd_send_signal(pidfd, request.signum)
 
-    def _reap(self, child: _Child) -> None:
-        ended = os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED)
-        self._selector.unregister(child.pidfd)
-        os.close(child.pidfd)
-        del self._children[child.id]
+    def _reap(self, agent_id: str) -> None:
+        pidfd = self._children.pop(agent_id)
+        ended = os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
+        self._selector.unregister(pidfd)
+        os.close(pidfd)
         code, signum = None, None
         if ended is not None and ended.si_code == os.CLD_EXITED:
             code = ended.si_status
         elif ended is not None:
             signum = ended.si_status
-        self._answer(child.id, AgentExited(code, signum))
+        self._answer(agent_id, AgentExited(code, signum))
 
     def _end_children(self) -> None:
         """Kill what still runs; a frozen child dies when it is thawed, at the latest."""
-        for child in self._children.values():
+        for pidfd in self._children.values():
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         end_s = time.monotonic() + _REAP_TIMEOUT_S
         self._selector.unregister(self._caller)
         while self._children and time.monotonic() < end_s:
             for key, _ in self._selector.select(end_s - time.monotonic()):
-                if isinstance(key.data, _Child):
-                    self._reap(key.data)
+                self._reap(key.data)
 
     def _answer(self, agent_id: str, answer: Answer) -> None:
         # A caller that is gone shows as the end of its socket; there is nothing to tell it.
@@ -185,7 +177,7 @@ def _become_agent(request: SpawnRequest, channel_fd: int, log_fd: int, server_pi
         channel = Channel(_take_descriptors(channel_fd, log_fd))
         for signum in TERMINATING:
             signal.signal(signum, terminate)
-        code = run_to_report(_make_agent(request, server_pid, channel), channel)
+        code = _work(request, server_pid, channel)
     except BaseException as error:  # noqa: BLE001 - nothing may get back into the server's loop
         with contextlib.suppress(OSError):
             os.write(2, f"agent {request.id}: {type(error).__name__}: {error}\n".encode())
@@ -197,24 +189,24 @@ def _take_descriptors(channel_fd: int, log_fd: int) -> socket.socket:
     """Keep nothing of the server's but the log as output and the channel, which becomes 3."""
     null_fd = os.open(os.devnull, os.O_RDONLY)
     # Out of the way of the targets first, so that no dup2 overwrites a source.
-    high = [os.dup(fd) for fd in (null_fd, log_fd, channel_fd)]
-    while min(high) <= 3:
-        high = [os.dup(fd) for fd in high]
-    for source, target in zip((high[0], high[1], high[1], high[2]), (0, 1, 2, 3), strict=True):
+    high = [fcntl(fd, F_DUPFD, 4) for fd in (null_fd, log_fd, log_fd, channel_fd)]
+    for target, source in enumerate(high):
         os.dup2(source, target)
     os.closerange(4, os.sysconf("SC_OPEN_MAX"))
     return socket.socket(fileno=3)
 
 
-def _make_agent(request: SpawnRequest, server_pid: int, channel: Channel) -> Agent:
-    """The agent in its place, without privileges; one that only says why where that fails."""
+def _work(request: SpawnRequest, server_pid: int, channel: Channel) -> int:
+    """The exit code of an agent in its place, without privileges; where that fails it says why."""
     try:
         _enter(request)
         agent = AGENTS[type(request.plan)](request.plan, channel)
         _descend(request, server_pid)
     except (OSError, ArithmeticError) as error:
-        return _Stillborn(request.plan, channel, str(error))
-    return agent
+        now_ns = time.monotonic_ns()
+        channel.finish_with(AgentReport(request.plan.index, None, now_ns, error=str(error)))
+        return EXIT_FAILED
+    return run_to_report(agent, channel)
 
 
 def _enter(request: SpawnRequest) -> None:
@@ -248,17 +240,6 @@ def _join_cgroup(path: str) -> None:
             os.close(fd)
     except OSError as error:
         raise OSError(f"cannot join cgroup {path}: {error.strerror}") from None
-
-
-class _Stillborn(Agent):
-    """An agent that could not take its place: it only says why."""
-
-    def __init__(self, plan: Plan, channel: Channel, reason: str) -> None:
-        super().__init__(plan, channel)
-        self._reason = reason
-
-    def run(self) -> None:
-        raise OSError(self._reason)
 
 
 def main(arguments: list[str]) -> int:

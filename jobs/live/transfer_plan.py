@@ -211,11 +211,6 @@ class Production:
     def finished(self) -> bool:
         return self._chunk is None
 
-    @property
-    def blocked(self) -> bool:
-        """True while the network must take something before production continues."""
-        return self._chunk is not None and self.due_ns is None
-
     def cpu_missing_ns(self, cpu_ns: int) -> int:
         """CPU time that the chunk in production still has to burn at CPU time ``cpu_ns``."""
         return 0 if self.due_ns is None else max(0, self.cpu_due_ns - cpu_ns)

@@ -16,7 +16,7 @@ from xml.parsers import expat
 
 from jobs.demand import Lease, LeaseType
 from jobs.request import JobRequest
-from jobs.workload.traces import Complaints, LineProblem, shown
+from jobs.workload.traces import Complaints, LineProblem, shown, whole_number
 
 LeaseKind = Literal["AR", "IM", "BE"]
 """Advance reservation, immediate, best effort (MBFCBS, Section 3)."""
@@ -28,7 +28,7 @@ LINE_FIELDS = (
     "arrival", "start", "duration", "real duration", "nodes", "CPUs", "memory", "disk", "image",
     "image size",
 )  # fmt: skip
-_TIME = re.compile(r"(\d{1,6}):([0-5]\d):([0-5]\d)(?:\.(\d+))?")
+_TIME = re.compile(r"(\d{1,6}):([0-5]\d):([0-5]\d)(?:\.(\d{1,40}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +161,9 @@ class _Lines:
 
 
 def _objection(field: str, word: str) -> str | None:
-    if not re.fullmatch(r"-?[0-9]{1,12}", word):
+    value = whole_number(word, 12)
+    if value is None:
         return f"{shown(word)} is not a whole number"
-    value = int(word)
     if value < 0 and not (field == "start" and value == -1):
         return f"{value} is negative"
     if value == 0 and field in ("duration", "real duration", "nodes", "CPUs"):
@@ -253,6 +253,7 @@ class _Xml:
         real_s = self._time(given, "realduration time") if "realduration time" in given else None
         cores = self._count(given, "res CPU", 100)
         memory_mb = self._count(given, "res Memory", 1024)
+        name = self._name(given)
         if start_s is not None and arrival_s is not None and start_s < arrival_s:
             _, line, column = given["exact time"]
             wrong = f"starts at {start_s:.15g} s, before it arrives at {arrival_s:.15g} s"
@@ -260,10 +261,9 @@ class _Xml:
         if self._complaints.found > found or arrival_s is None or duration_s is None:
             return None
         kind: LeaseKind = "IM" if "now" in given else "BE" if start_s is None else "AR"
-        name = given.get("lease id", (str(len(self._leases) + 1), 0, 0))[0]
         preemptible = given.get("lease preemptible", ("true", 0, 0))[0] == "true"
         return LeaseRecord(
-            f"lease-{int(name):05}" if name.isdecimal() else name,
+            name,
             kind,
             arrival_s,
             arrival_s if kind == "IM" else start_s,
@@ -275,6 +275,15 @@ class _Xml:
             preemptible,
             self._begun[0],
         )
+
+    def _name(self, given: dict[str, tuple[str, int, int]]) -> str:
+        name, line, column = given.get("lease id", (str(len(self._leases) + 1), 0, 0))
+        if not name.isdecimal():
+            return name
+        number = whole_number(name, 40)
+        if number is None:
+            self._complaints.add(line, column, f"lease id: {shown(name)} is too long for a number")
+        return f"lease-{number or 0:05}"
 
     def _time(self, given: dict[str, tuple[str, int, int]], key: str) -> float | None:
         """``HH:MM:SS.FF`` in seconds."""
@@ -292,8 +301,8 @@ class _Xml:
 
     def _count(self, given: dict[str, tuple[str, int, int]], key: str, absent: int) -> int:
         text, line, column = given.get(key, (str(absent), *self._begun))
-        if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
+        value = whole_number(text, 9) or 0
+        if value < 1:
             wrong = f"{shown(text)} is no number above 0" if key in given else "is missing"
             self._complaints.add(line, column, f"{key}: {wrong}")
-            return 1
-        return int(text)
+        return value

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from jobs.demand import Compute, Pattern, Transfer
 from jobs.request import JobRequest, JobStream
 from jobs.workload.distributions import Floats, Ints, stream
+from jobs.workload.traces import whole_number
 
 SHORTEST_S = 1.0
 CPU_STEPS = 10_000
@@ -157,8 +158,8 @@ class Requests(JobStream):
 
     def row_of(self, job_id: str) -> int | None:
         """The row of a job by its name; None where there is none. O(n)."""
-        digits = job_id.removeprefix(f"{self.prefix}-")
-        rows = np.flatnonzero(self.jobs.number == int(digits)) if digits.isdecimal() else ()
+        number = whole_number(job_id.removeprefix(f"{self.prefix}-"), 18)
+        rows = np.flatnonzero(self.jobs.number == number) if number is not None else ()
         return next((int(row) for row in rows if self.id_of(int(row)) == job_id), None)
 
     def _id(self, number: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.workload.traces import Complaints, LineProblem, shown
+from jobs.workload.traces import Complaints, LineProblem, shown, whole_number
 
 FIELDS = ("job", "submit time", "gap", "map input", "shuffle", "reduce output")
 BLOCK_BYTES = 64_000_000
@@ -27,9 +27,15 @@ class SwimJob:
     output_bytes: int
     line: int
 
-    def tasks(self, block_bytes: int = BLOCK_BYTES) -> int:
+    @property
+    def tasks(self) -> int:
         """Maps and reducers: one map a block of input, one reducer where there is a shuffle."""
-        return max(1, -(-self.map_bytes // block_bytes) + (self.shuffle_bytes > 0))
+        return max(1, -(-self.map_bytes // BLOCK_BYTES) + (self.shuffle_bytes > 0))
+
+    @property
+    def bytes_per_vm(self) -> float:
+        """Bytes that each task reads, shuffles and writes."""
+        return (self.map_bytes + self.shuffle_bytes + self.output_bytes) / self.tasks
 
 
 @dataclass(frozen=True)
@@ -69,17 +75,16 @@ def _job(text: str, line: int, complaints: Complaints) -> SwimJob | None:
         return None
     values: list[int] = []
     for k, word in enumerate(words[1:], 1):
-        wrong = None
-        if not (word.isascii() and word.isdigit()):
-            negative = word[:1] == "-" and word[1:].isdigit()
-            wrong = "negative" if negative else "not a whole number"
-        elif int(word) > _GREATEST:
-            wrong = "beyond what can be meant"
-        if wrong is not None:
-            where = f"field {k + 1} ({FIELDS[k]})"
-            complaints.add(line, starts[k], f"{where}: {shown(word)} is {wrong}")
+        value = whole_number(word, len(str(_GREATEST)))
+        if value is None or not 0 <= value <= _GREATEST:
+            digits = word.removeprefix("-")
+            wrong = "negative" if digits != word else "beyond what can be meant"
+            if not (digits.isascii() and digits.isdigit()):
+                wrong = "not a whole number"
+            message = f"field {k + 1} ({FIELDS[k]}): {shown(word)} is {wrong}"
+            complaints.add(line, starts[k], message)
             return None
-        values.append(int(word))
+        values.append(value)
     submit_s, _, map_bytes, shuffle_bytes, output_bytes = values
     return SwimJob(words[0], submit_s, map_bytes, shuffle_bytes, output_bytes, line)
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import re
+import tomllib
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path, PurePath
 from typing import BinaryIO, Literal, cast
 
@@ -124,6 +127,11 @@ def shown(text: str) -> str:
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
+def whole_number(text: str, digits: int) -> int | None:
+    """A number of at most so many ASCII digits; None for any other text."""
+    return int(text) if re.fullmatch(f"-?[0-9]{{1,{digits}}}", text) else None
+
+
 @contextmanager
 def _unpacked(path: Path) -> Iterator[BinaryIO]:
     """The content, unpacked where it begins as gzip does, whatever the name says."""
@@ -179,100 +187,14 @@ class PublishedTrace:
         return f"{self.archive}, {self.log}"
 
 
-def _pwa(
-    name: str, what: str, jobs: int, log: str, sha256: str, acknowledge: str
-) -> PublishedTrace:
-    """A log of the Parallel Workloads Archive."""
-    thanks = (
-        'cite "Experience with using the Parallel Workloads Archive" (Feitelson, Tsafrir, Krakov,'
-        f" J. Parallel Distrib. Comput. 2014) and name the archive; acknowledge {acknowledge}"
-    )
-    archive = "Parallel Workloads Archive"
-    return PublishedTrace(name, "swf", what, jobs, archive, log, sha256, thanks)
-
-
-def _haizea(name: str, what: str, jobs: int, sha256: str) -> PublishedTrace:
-    """A trace of the Haizea simulator."""
-    format_: TraceFormat = "swf" if ".swf" in name else "lwf"
-    thanks = "Haizea (Borja Sotomayor), Apache-2.0"
-    log = name.removesuffix(".gz")
-    path = f"haizea/{name}"
-    return PublishedTrace(path, format_, what, jobs, "Haizea traces", log, sha256, thanks)
-
-
-PUBLISHED: tuple[PublishedTrace, ...] = (
-    _pwa(
-        "KTH-SP2-1996-2.1-cln.swf.gz",
-        "IBM SP2, 100 nodes, 11 months",
-        28_476,
-        "log l_kth_sp2",
-        "fba36494c4e4257f72182e8b629ebb0bcb054b3b82851ef957445bd627adcc87",
-        "Lars Malinowsky",
-    ),
-    _pwa(
-        "NASA-iPSC-1993-3.1-cln.swf.gz",
-        "iPSC/860, 128 nodes, 3 months",
-        18_239,
-        "log l_nasa_ipsc",
-        "9d997a2c20a7f7b0b6d81638d756ce8b2c524c4f2e9ec78da36001743ca33d76",
-        "Bill Nitzberg",
-    ),
-    PublishedTrace(
-        "FB-2009_samples_24_times_1hr_0.tsv.gz",
-        "swim",
-        "Facebook Hadoop sample, 24 hours",
-        5_894,
-        "SWIM",
-        "workloadSuite",
-        "5033ea98faed398b132957e4555c9ba88653d1ffaac470f370b761b79cd44c19",
-        "SWIM (Chen, Ganapathi, Griffith, Katz, MASCOTS 2011), New BSD",
-    ),
-    _haizea(
-        "15days.swf.gz",
-        "best-effort background from SDSC Blue, 15 days",
-        3_383,
-        "1ca24af2d0100522dbcafbb2c7a3bed3140bdfb52d60e8a9a45b5be15d53a63a",
-    ),
-    _haizea(
-        "30days.swf.gz",
-        "best-effort background from SDSC Blue, 30 days",
-        5_545,
-        "04c6c1795e1c8ce7ebb8f7beb1a403c2cd954c12e608a174f0b9cf003412307e",
-    ),
-    _haizea(
-        "inj1.lwf",
-        "advance reservations injected into the background",
-        13,
-        "f61be41446a2a5f95dfe0b9b3ee5dfac8e05c91757c17857987889c70cb94439",
-    ),
-    _haizea(
-        "withprematureend.lwf",
-        "best-effort leases that end before their time",
-        139,
-        "bc4b735e64122395e7952b314cde2b52a04bbd4ccf43d98a499625811c1dd532",
-    ),
-    _haizea(
-        "work_05-dur_1h-size_1small.lwf",
-        "advance reservations, 5 % of the cluster, 1 h, small",
-        207,
-        "79b1d1218269bbcee3a9b4a577efae5885a0a11bed30490b8051926c7d02b70b",
-    ),
-    _haizea(
-        "work_10-dur_2h-size_1small.lwf",
-        "advance reservations, 10 % of the cluster, 2 h, small",
-        213,
-        "8b683fb32e79339c3edb9974d48307c7139604cd7ced3b8966ea31fdcaca7104",
-    ),
-    _haizea(
-        "work_10-dur_2h-size_2medium.lwf",
-        "advance reservations, 10 % of the cluster, 2 h, medium",
-        71,
-        "58475b9b1edca0d52ee713e4eab80b583b42afb65a6be6e2625b7c139d0edb8a",
-    ),
-)
+@cache
+def published_traces() -> tuple[PublishedTrace, ...]:
+    """The traces that are known by name."""
+    table = tomllib.loads(Path(__file__).with_name("published_traces.toml").read_text("utf-8"))
+    return tuple(PublishedTrace(**each) for each in table["trace"])
 
 
 def published(name: str) -> PublishedTrace | None:
     """The published trace that a file is named after, packed or not, in whatever folder."""
-    wanted = PurePath(name).name.removesuffix(".gz")
-    return next((t for t in PUBLISHED if PurePath(t.name).name.removesuffix(".gz") == wanted), None)
+    by_name = {PurePath(t.name).name.removesuffix(".gz"): t for t in published_traces()}
+    return by_name.get(PurePath(name).name.removesuffix(".gz"))

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from testbed.errors import TestbedError
-from testbed.spec.document import SpecErrors
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from testbed.spec.document import Problem
 
 STANDARD_OUTPUT = "standard output"
 PIPED_WIDTH = 200
@@ -65,9 +68,14 @@ def error_json(error: TestbedError) -> dict[str, Any]:
     record: dict[str, Any] = {"error": error.message, "exit_code": error.exit_code}
     if error.hint is not None:
         record["hint"] = error.hint
-    if isinstance(error, SpecErrors):
-        record["problems"] = [problem.to_json() for problem in error.problems]
+    if problems := _problems(error):
+        record["problems"] = [problem.to_json() for problem in problems]
     return record
+
+
+def _problems(error: TestbedError) -> Sequence[Problem]:
+    """Those of SpecErrors, whose module reads YAML: not worth importing for `testbed --help`."""
+    return getattr(error, "problems", ())
 
 
 def print_error(error: TestbedError, *, as_json: bool) -> None:
@@ -82,8 +90,8 @@ def print_error(error: TestbedError, *, as_json: bool) -> None:
             pass
         else:
             return
-    if isinstance(error, SpecErrors):
-        for problem in error.problems:
+    if problems := _problems(error):
+        for problem in problems:
             say(str(problem))
         return
     console = err()
@@ -97,6 +105,8 @@ def print_error(error: TestbedError, *, as_json: bool) -> None:
 @contextmanager
 def progress(description: str, total: float | None = None) -> Generator[Progress, None, None]:
     """A progress bar with the time left; nothing at all where standard error is no terminal."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
     console = err()
     with Progress(
         TextColumn("{task.description}", markup=False),
@@ -109,8 +119,3 @@ def progress(description: str, total: float | None = None) -> Generator[Progress
     ) as bars:
         bars.add_task(description, total=total)
         yield bars
-
-
-def lines(texts: Iterable[str]) -> str:
-    """Lines joined for :func:`print_text`."""
-    return "".join(f"{text}\n" for text in texts)

@@ -12,7 +12,7 @@ from testbed.cli import console
 from testbed.cli.options import Json
 from testbed.errors import BadInput, MachineCannot
 from testbed.spec.document import find_file, search_path, unknown_name
-from testbed.spec.trace_sections import CheckedTrace, FoundTrace, checked, look_for
+from testbed.spec.trace_sections import FoundTrace, checked, look_for
 
 
 class Question(StrEnum):
@@ -70,8 +70,11 @@ def _folders(here: Path) -> str:
     return ", ".join(str(folder) for folder in search_path(here))
 
 
-def _missing(one: FoundTrace, here: Path) -> MachineCannot:
-    return MachineCannot(
+def _present(one: FoundTrace, here: Path) -> Path:
+    """Where a trace is. Raises MachineCannot, with its origin, where it is not here."""
+    if one.path is not None:
+        return one.path
+    raise MachineCannot(
         f"{one.trace.name} is in none of {_folders(here)}",
         f"get it from its origin, {one.trace.origin}, and put its folder into TESTBED_DATA;"
         f" unpacked its SHA-256 is {one.trace.sha256}",
@@ -81,14 +84,7 @@ def _missing(one: FoundTrace, here: Path) -> MachineCannot:
 def _path(known: list[FoundTrace], name: str | None, here: Path, *, as_json: bool) -> None:
     if name is None:
         raise BadInput("testbed data path needs a NAME", "testbed data list shows them")
-    other = find_file(name, here)
-    if other is not None:
-        found = other
-    else:
-        one = _named(known, name)
-        if one.path is None:
-            raise _missing(one, here)
-        found = one.path
+    found = find_file(name, here) or _present(_named(known, name), here)
     if as_json:
         console.print_json({"name": name, "path": str(found)})
     else:
@@ -111,21 +107,22 @@ def _list(known: list[FoundTrace], here: Path, *, as_json: bool) -> None:
 
 
 def _check(known: list[FoundTrace], name: str | None, here: Path, *, as_json: bool) -> None:
-    if name is not None and known[0].path is None:
-        raise _missing(known[0], here)
+    if name is not None:
+        _present(known[0], here)
     results = [checked(one) for one in known]
     if as_json:
-        console.print_json([one.to_json() for one in results])
+        console.print_json([one.to_json() | one.result for one in results])
     else:
-        console.print_text(console.lines(_line(one) for one in results))
-    if any(one.problem is not None and one.found.path is not None for one in results):
+        for one in results:
+            console.print_text(_line(one))
+    if any(one.problem is not None and one.path is not None for one in results):
         raise typer.Exit(1)
 
 
-def _line(one: CheckedTrace) -> str:
+def _line(one: FoundTrace) -> str:
     """``ok   NAME: 28,476 jobs, PATH``, or what is wrong with it."""
     if one.problem is None:
-        return f"ok     {one.found.trace.name}: {one.jobs:,} jobs, {one.found.path}"
-    if one.found.path is None:
-        return f"absent {one.found.trace.name}: origin {one.found.trace.origin}"
-    return f"WRONG  {one.found.trace.name}: {one.problem} ({one.found.path})"
+        return f"ok     {one.trace.name}: {one.jobs:,} jobs, {one.path}"
+    if one.path is None:
+        return f"absent {one.trace.name}: origin {one.trace.origin}"
+    return f"WRONG  {one.trace.name}: {one.problem} ({one.path})"

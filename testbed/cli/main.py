@@ -1,4 +1,4 @@
-"""The command ``testbed``: one thin file per verb, the same conventions for all of them.
+"""The command ``testbed``: thin verbs, the same conventions for all of them.
 
 Data on standard output, narration on standard error, ``--json`` everywhere. Exit codes: 0 good;
 1 a result outside its stated band; 2 bad file or usage; 3 the machine cannot do it; 4 the run
@@ -43,7 +43,12 @@ VERBS = {
     "data": "Say which published traces are here, and where the others come from.",
     "schema": "Print the JSON Schema of experiment files.",
 }
-MODULES = {"reproduce": "reproductions.command"}
+MODULES = {
+    "reproduce": "reproductions.reproduce",
+    "schema": "testbed.cli.validate",
+    **dict.fromkeys(("doctor", "clean"), "testbed.cli.machine"),
+    **dict.fromkeys(("audit", "explain", "report"), "testbed.cli.run_folders"),
+}
 """Where a verb's function is, if not in ``testbed.cli.VERB``."""
 
 

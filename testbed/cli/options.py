@@ -6,24 +6,19 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from testbed.errors import BadInput, MachineCannot
 
-if TYPE_CHECKING:
-    pass
-
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on standard output.")]
-"""``as_json: Json = False``."""
 
 ExperimentPath = Annotated[Path, typer.Argument(metavar="FILE", help="An experiment file.")]
 
 Seed = Annotated[
     int | None, typer.Option("--seed", min=0, help="The seed, in place of the file's.")
 ]
-"""``seed: Seed = None``."""
 
 Settings = Annotated[
     list[str] | None,
@@ -33,17 +28,14 @@ Settings = Annotated[
         help="A value in place of the file's, as scale.rate=0.05. May be given several times.",
     ),
 ]
-"""``settings: Settings = None``."""
 
 Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where to put results.")]
-"""``out: Out = None``."""
 
 
 Lenient = Annotated[
     bool,
     typer.Option("--lenient", help="Leave out lines of a trace that cannot be read; count them."),
 ]
-"""``lenient: Lenient = False``."""
 
 
 def overrides_of(

@@ -39,29 +39,24 @@ class RunProgress:
         self._time_scale = time_scale
         self._late_s = 0.0
         self._ended = 0
-        self._label = label
         self._tasks: dict[str, TaskID] = {}
-        self._bars: Progress | None = None
-        self._main: TaskID | None = None
-        if console.is_terminal:
-            self._bars = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                TextColumn("{task.percentage:>3.0f} %"),
-                TextColumn("{task.fields[note]}", markup=False),
-                console=console,
-                transient=True,
-            )
+        self._bars = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TextColumn("{task.fields[note]}", markup=False),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._main = self._bars.add_task(label, total=1.0, note="")
 
     def __enter__(self) -> RunProgress:
-        if self._bars is not None:
-            self._bars.start()
-            self._main = self._bars.add_task(self._label, total=1.0, note="")
+        self._bars.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bars is not None:
-            self._bars.stop()
+        self._bars.stop()
 
     def __call__(self, event: events.Event) -> None:
         match event:
@@ -70,15 +65,12 @@ class RunProgress:
                 rate = f"{rate_bps / 1e6:g} Mbit/s per VM" if estimate_s else "best effort"
                 estimate = "none" if estimate_s is None else f"{estimate_s:.2f} s"
                 self._say(f"{job_id}: {rate} on servers {servers}, estimate {estimate}")
-                if self._bars is not None:
-                    self._tasks[job_id] = self._bars.add_task(f"  {job_id}", total=1.0, note="")
+                self._tasks[job_id] = self._bars.add_task(f"  {job_id}", total=1.0, note="")
             case events.JobProgress(job_id=job_id, share=share):
-                if self._bars is not None and job_id in self._tasks:
+                if job_id in self._tasks:
                     self._bars.update(self._tasks[job_id], completed=share)
             case events.JobEnded(job_id=job_id):
                 self._job_ended(event)
-            case _:
-                pass
         self._update(event.t)
 
     def _job_ended(self, event: events.JobEnded) -> None:
@@ -89,20 +81,15 @@ class RunProgress:
         reason = f": {event.reason}" if event.reason else ""
         self._say(f"{event.job_id}: {event.outcome}{measured}{reason}")
         task = self._tasks.pop(event.job_id, None)
-        if self._bars is not None and task is not None:
+        if task is not None:
             self._bars.remove_task(task)
 
-    def time_left_s(self, now_s: float) -> float:
-        """Wall seconds until the last job should end."""
-        return max(0.0, self._total_s + self._late_s - now_s) / self._time_scale
-
     def _update(self, now_s: float) -> None:
-        if self._bars is None or self._main is None:
-            return
-        left_s = self.time_left_s(now_s)
-        total = max(self._total_s + self._late_s, now_s, 1e-9)
-        note = f"{clock(left_s)} left, {self._ended}/{len(self._expected)} jobs"
-        self._bars.update(self._main, completed=min(1.0, now_s / total), note=note)
+        end_s = self._total_s + self._late_s
+        left = clock((end_s - now_s) / self._time_scale)
+        note = f"{left} left, {self._ended}/{len(self._expected)} jobs"
+        share = min(1.0, now_s / max(end_s, now_s, 1e-9))
+        self._bars.update(self._main, completed=share, note=note)
 
     def _say(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False)

@@ -19,7 +19,9 @@ from testbed.spec.experiment_file import load_experiment
 
 ReplayOf = Annotated[
     Path | None,
-    typer.Option("--replay", metavar="RUN", help="Decide again with what this live run met."),
+    typer.Option(
+        "--replay", metavar="RUN", help="Decide again at the times and ends of this live run."
+    ),
 ]
 
 

@@ -1,4 +1,4 @@
-"""``testbed validate FILE...``: all that is wrong with experiment files, at once."""
+"""``testbed validate FILE...`` and ``testbed schema``: experiment files, right and wrong."""
 
 from __future__ import annotations
 
@@ -65,3 +65,11 @@ def _record(path: Path, result: Experiment | SpecErrors) -> dict[str, Any]:
         problems = [problem.to_json() for problem in result.problems]
         return {"file": str(path), "valid": False, "problems": problems}
     return {"file": str(path), "valid": True, "problems": [], "experiment": result.resolved}
+
+
+def schema(as_json: Json = False) -> None:
+    """Print the JSON Schema (draft 2020-12) of experiment files, for editors to check against."""
+    from testbed.spec.json_schema import experiment_schema
+
+    del as_json  # a schema is JSON in any case
+    console.print_json(experiment_schema())

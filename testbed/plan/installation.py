@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from ipaddress import IPv4Interface
 
-from controller.flow_rules import Flow, base_flows, tenant_flows
+from controller.flow_rules import BASE_FLOWS, Flow, tenant_flows
 from jobs.wire import SEGMENT_BYTES
 from testbed.plan.batch_lines import (
     BURST_S,
@@ -99,7 +99,7 @@ def tenant_text(network: NetworkPlan, tenant: TenantPlan) -> str:
 
 def network_text(network: NetworkPlan) -> str:
     """Text of the network before any tenant: link limits and base flows."""
-    flows = {switch.dpid: base_flows(switch) for switch in controller_switches(network)}
+    flows = {switch.dpid: BASE_FLOWS for switch in controller_switches(network)}
     return (
         f"# limits (tc -batch)\n{batch_text(network_limits(network))}"
         f"# flows (ovs-ofctl add-flow)\n{flows_text(network, flows)}"

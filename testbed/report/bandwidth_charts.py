@@ -18,7 +18,7 @@ from testbed.report.plot_style import (
     series_colour,
     svg,
 )
-from testbed.results.bandwidth_sweep import MeasuredSweep
+from testbed.results.bandwidth_sweep import MeasuredSweep, SweepPoint
 from testbed.results.metrics import JobRow
 from testbed.results.tables import Verdict
 from testbed.spec.experiment import ApplicationExpectation, Band
@@ -27,22 +27,31 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_APPLICATIONS = 6
+_RING: Any = {"linestyle": "none", "marker": "o", "markerfacecolor": "none"}
+_SHADE: Any = {"color": BAND, "alpha": 0.25, "linewidth": 0}
 
 
 @dataclass(frozen=True)
 class Application:
-    """One application at several bandwidths: p and b as asked for, and its points."""
+    """One application at several bandwidths: p and b as asked for, and its points.
+
+    ``outside``: the jobs that were not as expected.
+    """
 
     name: str
     duration_s: float
     requested_bps: int
     rows: tuple[JobRow, ...]
     expected: ApplicationExpectation
-    verdicts: Mapping[str, Verdict]
+    outside: frozenset[str]
 
     @property
     def least_bps(self) -> int:
         return min(row.granted_bps or self.requested_bps for row in self.rows)
+
+    @property
+    def granted_mbps(self) -> list[float]:
+        return [(row.granted_bps or 0) / 1e6 for row in self.rows]
 
     def estimate_s(self, granted_bps: float) -> float:
         """p·b/b', never below p."""
@@ -59,23 +68,14 @@ def applications(
     for row in rows:
         if row.ratio is not None and row.granted_bps and row.requested_bps:
             by_name.setdefault(row.application or row.job_id, []).append(row)
-    judged = {verdict.job_id: verdict for verdict in verdicts}
+    outside = frozenset(verdict.job_id for verdict in verdicts if verdict.verdict == "outside")
     out = []
     for name, own in by_name.items():
         asked = {(row.duration_s, row.requested_bps) for row in own}
         if len(asked) == 1 and len({row.granted_bps for row in own}) > 1:
-            duration_s, requested_bps = asked.pop()
             found = tuple(sorted(own, key=lambda row: (row.granted_bps or 0, row.job_id)))
-            out.append(
-                Application(
-                    name,
-                    duration_s,
-                    requested_bps,
-                    found,
-                    expected.get(name, ApplicationExpectation()),
-                    judged,
-                )
-            )
+            expects = expected.get(name, ApplicationExpectation())
+            out.append(Application(name, *asked.pop(), found, expects, outside))
     return out if len(out) <= MAX_APPLICATIONS else []
 
 
@@ -94,12 +94,10 @@ def scaling_svg(found: Sequence[Application]) -> str:
 
 
 def _times(axes: Axes, found: Sequence[Application]) -> None:
-    estimates: dict[tuple[float, int], int] = {}
+    asked = [(application.duration_s, application.requested_bps) for application in found]
+    alone = len(set(asked)) == 1
     for index, application in enumerate(found):
-        key = (application.duration_s, application.requested_bps)
-        alone = len({(a.duration_s, a.requested_bps) for a in found}) == 1
-        if key not in estimates:
-            estimates[key] = index
+        if asked.index(asked[index]) == index:
             label = "estimate p·b/b'" if alone else f"{application.name}: estimate p·b/b'"
             xs = _between(application.least_bps * 0.97, application.requested_bps * 1.02)
             axes.plot(
@@ -107,20 +105,19 @@ def _times(axes: Axes, found: Sequence[Application]) -> None:
                 [application.estimate_s(x) for x in xs],
                 color=TEXT if alone else series_colour(index),
                 linewidth=1.4,
-                linestyle=DASHES[len(estimates) % len(DASHES) - 1],
+                linestyle=DASHES[(len(set(asked[: index + 1])) - 1) % len(DASHES)],
                 label=label,
             )
-        axes.plot(
-            [(row.granted_bps or 0) / 1e6 for row in application.rows],
-            [row.measured_s or 0.0 for row in application.rows],
-            label=f"{application.name}: measured",
-            **_points(index, 8.0, 2.0),
-        )
-    axes.set_ylim(bottom=0)
-    _ticks(axes, [row for application in found for row in application.rows])
-    axes.set_xlabel("bandwidth granted to each VM, b' [Mbit/s]")
-    axes.set_ylabel("running time [s]")
-    axes.set_title("Estimated and measured running time")
+        measured = [row.measured_s or 0.0 for row in application.rows]
+        label = f"{application.name}: measured"
+        axes.plot(application.granted_mbps, measured, label=label, **_points(index, 8.0, 2.0))
+    _ticks(axes, {x for application in found for x in application.granted_mbps})
+    axes.set(
+        ylim=(0, None),
+        xlabel="bandwidth granted to each VM, b' [Mbit/s]",
+        ylabel="running time [s]",
+        title="Estimated and measured running time",
+    )
     # Above the axes: inside, a slow run's points would hide behind it.
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4)
 
@@ -139,61 +136,31 @@ def _points(index: int, size: float, edge: float) -> dict[str, Any]:
 
 
 def _ratios(axes: Axes, application: Application, index: int) -> None:
-    xs = [(row.granted_bps or 0) / 1e6 for row in application.rows]
-    ys = [row.ratio or 0.0 for row in application.rows]
+    xs, ys = application.granted_mbps, [row.ratio or 0.0 for row in application.rows]
     band, below = application.expected.estimate_ratio, application.expected.scaled_down_below
     low, high = _limits([*ys, *([] if below is None else [below])], band)
     if band is not None:
         inside_low = low if band.min is None else band.min
-        inside_high = high if band.max is None else band.max
-        axes.axhspan(inside_low, inside_high, color=BAND, alpha=0.25, linewidth=0)
-        _note(axes, f"expected {band}")
+        axes.axhspan(inside_low, high if band.max is None else band.max, **_SHADE)
+        at: Any = {"xy": (1.0, 1.0), "xycoords": "axes fraction", "ha": "right", "va": "bottom"}
+        axes.annotate(f"expected {band}", color=MUTED, fontsize=9, **at)
     if below is not None:
         axes.axhline(below, color=BAND, linewidth=1.6, linestyle=(0, (4, 2)))
     axes.axhline(1.0, color=MUTED, linewidth=1.0)
     axes.plot(xs, ys, **_points(index, 7.0, 1.8))
-    wrong = [
-        i
-        for i, row in enumerate(application.rows)
-        if row.job_id in application.verdicts
-        and application.verdicts[row.job_id].verdict == "outside"
-    ]
+    wrong = [i for i, row in enumerate(application.rows) if row.job_id in application.outside]
     if wrong:
-        axes.plot(
-            [xs[i] for i in wrong],
-            [ys[i] for i in wrong],
-            linestyle="none",
-            marker="o",
-            markersize=15,
-            markerfacecolor="none",
-            markeredgecolor=BAD,
-            markeredgewidth=1.8,
-        )
-    axes.set_ylim(low, high)
-    _ticks(axes, application.rows)
-    axes.set_xlabel("b' [Mbit/s]")
-    axes.set_ylabel("measured / estimate")
-    axes.set_title(application.name)
+        ring: Any = {"markersize": 15, "markeredgecolor": BAD, "markeredgewidth": 1.8, **_RING}
+        axes.plot([xs[i] for i in wrong], [ys[i] for i in wrong], **ring)
+    _ticks(axes, set(xs))
+    ylabel = "measured / estimate"
+    axes.set(ylim=(low, high), xlabel="b' [Mbit/s]", ylabel=ylabel, title=application.name)
 
 
-def _note(axes: Axes, text: str) -> None:
-    """A remark above the axes' right end."""
-    axes.annotate(
-        text,
-        (1.0, 1.0),
-        xycoords="axes fraction",
-        ha="right",
-        va="bottom",
-        color=MUTED,
-        fontsize=9,
-    )
-
-
-def _ticks(axes: Axes, rows: Sequence[JobRow]) -> None:
+def _ticks(axes: Axes, tried: set[float]) -> None:
     """A tick at each bandwidth that was tried, where they are few."""
-    tried = sorted({(row.granted_bps or 0) / 1e6 for row in rows})
     if len(tried) <= 8:
-        axes.set_xticks(tried, [f"{value:g}" for value in tried])
+        axes.set_xticks(sorted(tried), [f"{value:g}" for value in sorted(tried)])
 
 
 def _limits(ratios: Sequence[float], band: Band | None) -> tuple[float, float]:
@@ -224,60 +191,42 @@ def scaling_alt(found: Sequence[Application]) -> str:
 
 def profile_svg(measured: MeasuredSweep) -> str:
     """Every run a small point, medians as a line; shaded is what is above the threshold."""
+    points = measured.points
+    modelled = [point for point in points if point.model_s is not None]
     with figure(9.4, 3.9) as made:
         axes = made.add_subplot()
-        for point in measured.points:
-            at = [point.bandwidth_bps / 1e6] * len(point.times_s)
-            axes.plot(
-                at,
-                point.times_s,
-                color=MUTED,
-                linestyle="none",
-                marker="_",
-                markersize=14,
-                markeredgewidth=1.2,
-            )
-        axes.plot(
-            [point.bandwidth_bps / 1e6 for point in measured.points],
-            [point.median_s for point in measured.points],
-            color=series_colour(0),
-            linewidth=1.4,
-            marker="o",
-            markersize=7,
-            label=f"{measured.application}: median",
-        )
-        modelled = [point for point in measured.points if point.model_s is not None]
+        stroke: Any = {"color": MUTED, "linestyle": "none", "marker": "_", "markersize": 14}
+        for point in points:
+            at = _mbps([point] * len(point.times_s))
+            axes.plot(at, point.times_s, markeredgewidth=1.2, **stroke)
+        line: Any = {"color": series_colour(0), "linewidth": 1.4, "marker": "o", "markersize": 7}
+        medians, label = [point.median_s for point in points], f"{measured.application}: median"
+        axes.plot(_mbps(points), medians, label=label, **line)
         if modelled:
-            axes.plot(
-                [point.bandwidth_bps / 1e6 for point in modelled],
-                [point.model_s or 0.0 for point in modelled],
-                color=series_colour(1),
-                linestyle="none",
-                marker="o",
-                markersize=12,
-                markerfacecolor="none",
-                label="the application's model",
-            )
-        least_bps, longest_s = measured.profile.options[0]
-        xs = [bps / 1e6 for bps in _between(least_bps, measured.points[-1].bandwidth_bps)]
-        axes.plot(
-            xs,
-            [longest_s * least_bps / 1e6 / x for x in xs],
-            color=MUTED,
-            linewidth=1.0,
-            linestyle=(0, (4, 2)),
-            label="limited by the network alone",
-        )
-        top = measured.points[-1].bandwidth_bps
+            ring: Any = {"color": series_colour(1), "markersize": 12, **_RING}
+            times = [point.model_s or 0.0 for point in modelled]
+            axes.plot(_mbps(modelled), times, label="the application's model", **ring)
+        _limited_by_the_network(axes, measured)
         if measured.found:
-            axes.axvspan(
-                measured.threshold_bps / 1e6, top * 1.02 / 1e6, color=BAND, alpha=0.25, linewidth=0
-            )
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("bandwidth of each VM [Mbit/s]")
-        axes.set_ylabel("running time [s]")
+            top = points[-1].bandwidth_bps
+            axes.axvspan(measured.threshold_bps / 1e6, top * 1.02 / 1e6, **_SHADE)
+        xlabel = "bandwidth of each VM [Mbit/s]"
+        axes.set(ylim=(0, None), xlabel=xlabel, ylabel="running time [s]")
         axes.legend(loc="upper right")
         return svg(made, "profile")
+
+
+def _mbps(points: Sequence[SweepPoint]) -> list[float]:
+    return [point.bandwidth_bps / 1e6 for point in points]
+
+
+def _limited_by_the_network(axes: Axes, measured: MeasuredSweep) -> None:
+    """A transfer as long as the application is at the least bandwidth."""
+    least_bps, longest_s = measured.profile.options[0]
+    xs = [bps / 1e6 for bps in _between(least_bps, measured.points[-1].bandwidth_bps)]
+    ys = [longest_s * least_bps / 1e6 / x for x in xs]
+    dashed: Any = {"color": MUTED, "linewidth": 1.0, "linestyle": (0, (4, 2))}
+    axes.plot(xs, ys, label="limited by the network alone", **dashed)
 
 
 def _between(low_bps: float, high_bps: float) -> list[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from testbed import events
 from testbed.report.plot_style import (
@@ -18,6 +18,7 @@ from testbed.report.plot_style import (
     time_axis,
 )
 from testbed.results.metrics import JobRow
+from testbed.results.tables import shares
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,6 +31,7 @@ _ENDS = {
     "killed": ("X", BAD),
     "unfinished": (">", MUTED),
 }
+_HATCHED: Any = {"facecolor": "none", "hatch": "////", "linewidth": 0.8}
 
 
 @dataclass(frozen=True)
@@ -86,25 +88,20 @@ def gantt_svg(rows: Sequence[JobRow], all_spans: Sequence[Span], span_s: float) 
     index_of = colours(rows)
     if len(index_of) <= len(SERIES):
         rows = sorted(rows, key=lambda row: index_of[row.application or row.kind])
-    all_spans = _of_known(all_spans, rows)
-    lanes = {row.job_id: lane for lane, row in enumerate(rows)}
-    application = {row.job_id: row.application or row.kind for row in rows}
+    lanes = {row.job_id: (lane, row.application or row.kind) for lane, row in enumerate(rows)}
     with figure(9.4, 1.5 + 0.27 * len(rows)) as made:
         axes = made.add_subplot()
         unit_s = time_axis(axes, span_s * 1.02)
-        for span in all_spans:
-            colour = series_colour(index_of[application[span.job_id]])
-            left, width = span.start_s / unit_s, (span.end_s - span.start_s) / unit_s
-            lane = lanes[span.job_id]
-            if span.phase == "running":
-                axes.barh(lane, width, left=left, height=0.62, color=colour)
-            elif span.phase == "reserved":
-                axes.barh(
-                    lane, width, left=left, height=0.62, facecolor="none", edgecolor=colour,
-                    hatch="////", linewidth=0.8,
-                )  # fmt: skip
-            else:
-                axes.barh(lane, width, left=left, height=0.12, color=MUTED)
+        for span in _of_known(all_spans, rows):
+            lane, application = lanes[span.job_id]
+            colour = series_colour(index_of[application])
+            width, left = (span.end_s - span.start_s) / unit_s, span.start_s / unit_s
+            looks: dict[str, Any] = {
+                "running": {"height": 0.62, "color": colour},
+                "reserved": {"height": 0.62, "edgecolor": colour, **_HATCHED},
+                "waiting": {"height": 0.12, "color": MUTED},
+            }
+            axes.barh(lane, width, left=left, **looks[span.phase])
         _marks(axes, rows, unit_s)
         axes.set_yticks(range(len(rows)), [_short(row.job_id) for row in rows])
         axes.set_ylim(len(rows) - 0.4, -0.6)
@@ -127,13 +124,10 @@ def _marks(axes: Axes, rows: Sequence[JobRow], unit_s: float) -> None:
         if row.deadline_s is not None:
             due = (row.submit_s + row.deadline_s) / unit_s
             if due <= axes.get_xlim()[1]:
-                axes.plot(due, lane, marker="d", markersize=5, color=MUTED, linestyle="none")
+                axes.plot(due, lane, "d", markersize=5, color=MUTED)
         if row.outcome != "finished" and row.end_s is not None:
             marker, colour = _ENDS.get(row.outcome, _ENDS["unfinished"])
-            axes.plot(
-                row.end_s / unit_s, lane, marker=marker, markersize=7, color=colour,
-                linestyle="none", clip_on=False,
-            )  # fmt: skip
+            axes.plot(row.end_s / unit_s, lane, marker, markersize=7, color=colour, clip_on=False)
 
 
 def _legend(axes: Axes, index_of: dict[str, int]) -> None:
@@ -144,12 +138,11 @@ def _legend(axes: Axes, index_of: dict[str, int]) -> None:
         Patch(color=series_colour(index), label=f"{_short(name)} runs")
         for name, index in list(index_of.items())[:6]
     ]
+    stroke: Any = {"marker": "|", "markersize": 9, "linestyle": "none", "label": "estimated end"}
     handles += [
-        Patch(facecolor="none", edgecolor=MUTED, hatch="////", linewidth=0.8, label="reserved"),
+        Patch(edgecolor=MUTED, label="reserved", **_HATCHED),
         Line2D([], [], color=MUTED, linewidth=2, label="waits"),
-        Line2D(
-            [], [], color=TEXT, marker="|", markersize=9, linestyle="none", label="estimated end"
-        ),
+        Line2D([], [], color=TEXT, **stroke),
     ]
     axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=5)
 
@@ -163,18 +156,12 @@ def occupancy_svg(
 ) -> str:
     """VM slots in use by application, and jobs waiting, as means over six hundred intervals."""
     index_of = colours(rows)
-    all_spans = _of_known(all_spans, rows)
-    n_vms = {row.job_id: row.n_vms for row in rows}
-    application = {row.job_id: row.application or row.kind for row in rows}
     step_s = span_s / POINTS if span_s > 0 else 1.0
-    use = [[0.0] * POINTS for _ in range(max(index_of.values(), default=0) + 1)]
-    waiting = [0.0] * POINTS
-    for span in all_spans:
-        if span.phase == "running":
-            _add(use[index_of[application[span.job_id]]], span, step_s, n_vms[span.job_id])
-        else:
-            _add(waiting, span, step_s, 1.0)
+    use, waiting = _means(rows, _of_known(all_spans, rows), index_of, step_s)
     anyone_waits = max(waiting) > 0
+    labels = ["" for _ in use]
+    for name, index in index_of.items():
+        labels[index] = _short(name) if not labels[index] else "others"
     with figure(9.4, 4.6 if anyone_waits else 3.4) as made:
         if anyone_waits:
             above, below = made.subplots(2, 1, sharex=True, height_ratios=[2.2, 1])
@@ -182,41 +169,38 @@ def occupancy_svg(
             above = below = made.subplots()
         unit_s = time_axis(below, span_s)
         xs = [(i + 0.5) * step_s / unit_s for i in range(POINTS)]
-        labels = ["" for _ in use]
-        for name, index in index_of.items():
-            labels[index] = _short(name) if not labels[index] else "others"
         colour = [series_colour(i) for i in range(len(use))]
         above.stackplot(xs, use, labels=labels, colors=colour, alpha=0.85, linewidth=0)
         _full(above, total_slots)
         above.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=6)
         if anyone_waits:
             below.fill_between(xs, waiting, color=MUTED, alpha=0.5, step="mid", linewidth=0)
-            below.set_ylabel("jobs waiting")
-            below.set_ylim(bottom=0, top=max(waiting) * 1.1)
+            below.set(ylabel="jobs waiting", ylim=(0, max(waiting) * 1.1))
         return svg(made, "occupancy")
+
+
+def _means(
+    rows: Sequence[JobRow], known: Sequence[Span], index_of: dict[str, int], step_s: float
+) -> tuple[list[list[float]], list[float]]:
+    """Slots in use by each colour, and jobs waiting."""
+    row_of = {row.job_id: row for row in rows}
+    use = [[0.0] * POINTS for _ in range(max(index_of.values(), default=0) + 1)]
+    waiting = [0.0] * POINTS
+    for span in known:
+        row, series, amount = row_of[span.job_id], waiting, 1.0
+        if span.phase == "running":
+            series, amount = use[index_of[row.application or row.kind]], row.n_vms
+        for i, inside_s in shares(span.start_s, span.end_s, step_s, POINTS):
+            series[i] += amount * inside_s / step_s
+    return use, waiting
 
 
 def _full(axes: Axes, total_slots: int) -> None:
     """Where every slot would be taken."""
     axes.axhline(total_slots, color=TEXT, linewidth=1.2, linestyle=(0, (5, 2)))
-    axes.annotate(
-        f"{total_slots:,} slots",
-        (0, total_slots),
-        xytext=(4, 3),
-        textcoords="offset points",
-        color=MUTED,
-        fontsize=9,
-    )
-    axes.set_ylim(0, total_slots * 1.12)
-    axes.set_ylabel("VM slots in use")
-
-
-def _add(series: list[float], span: Span, step_s: float, amount: float) -> None:
-    """Add a span's share of every interval it touches."""
-    first, last = int(span.start_s / step_s), int(span.end_s / step_s)
-    for i in range(first, min(last, len(series) - 1) + 1):
-        inside_s = min(span.end_s, (i + 1) * step_s) - max(span.start_s, i * step_s)
-        series[i] += amount * max(0.0, inside_s) / step_s
+    near: Any = {"xy": (0, total_slots), "xytext": (4, 3), "textcoords": "offset points"}
+    axes.annotate(f"{total_slots:,} slots", color=MUTED, fontsize=9, **near)
+    axes.set(ylim=(0, total_slots * 1.12), ylabel="VM slots in use")
 
 
 def gantt_alt(rows: Sequence[JobRow]) -> str:

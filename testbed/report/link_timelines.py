@@ -55,10 +55,10 @@ def link_series(rows: Iterable[LinkRow]) -> list[Series]:
 
     A sample that leaves a link out says that nothing was there.
     """
-    times: dict[float, int] = {}
+    times: dict[float, None] = {}
     by_link: dict[int, dict[float, LinkRow]] = {}
     for row in rows:
-        times.setdefault(row.time_s, len(times))
+        times[row.time_s] = None
         by_link.setdefault(row.directed_link, {})[row.time_s] = row
     out = []
     for own in by_link.values():
@@ -66,14 +66,9 @@ def link_series(rows: Iterable[LinkRow]) -> list[Series]:
         found = [own.get(t) for t in times]
         reserved = tuple(0.0 if row is None else row.reserved_bps for row in found)
         sent = tuple(0.0 if row is None else row.sent_bps or 0.0 for row in found)
-        measured = any(row.sent_bps is not None for row in own.values())
+        measured = sent if any(row.sent_bps is not None for row in own.values()) else None
         if any(reserved) or any(sent):
-            out.append(
-                Series(
-                    first.link, first.capacity_bps, tuple(times), reserved,
-                    sent if measured else None,
-                )
-            )  # fmt: skip
+            out.append(Series(first.link, first.capacity_bps, tuple(times), reserved, measured))
     # Stable: links alike stay in the order of their numbers.
     return sorted(out, key=lambda series: -series.load)
 

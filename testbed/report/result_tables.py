@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from testbed.report.labels import bandwidth_text, ratio_text, seconds_text
+from testbed.report.labels import bandwidth_text, or_dash, ratio_text, seconds_text
 from testbed.results.bandwidth_sweep import MeasuredSweep
 from testbed.results.metrics import Summary
 from testbed.results.tables import Results, Verdict
 from testbed.units import human_duration, human_share
 
 MAX_ROWS = 60
-_STYLES = {"ok": "green", "outside": "bold red", "open": "dim"}
-_WORDS = {"ok": "ok", "outside": "OUTSIDE", "open": "–"}
+_VERDICTS = {"ok": ("ok", "green"), "outside": ("OUTSIDE", "bold red"), "open": ("–", "dim")}
 
 
 def verdict_table(results: Results, max_rows: int = MAX_ROWS) -> Table:
@@ -24,8 +24,9 @@ def verdict_table(results: Results, max_rows: int = MAX_ROWS) -> Table:
 
     Of more than ``max_rows`` jobs those outside come first, and the caption counts the rest.
     """
-    rows = in_order(results.verdicts.rows, max_rows)
-    table = Table(title=Text(_title(results)), title_justify="left", caption_justify="left")
+    rows, summary = in_order(results.verdicts.rows, max_rows), results.summary
+    title = f"{summary.name}, {summary.policy}, {summary.backend}, seed {summary.seed}"
+    table = Table(title=Text(title), title_justify="left", caption_justify="left")
     table.add_column("application")
     for heading in ("b'", "estimate", "measured", "ratio"):
         table.add_column(heading, justify="right")
@@ -45,42 +46,33 @@ def in_order(rows: Sequence[Verdict], max_rows: int) -> list[Verdict]:
     return sorted(rows, key=lambda row: first[row.application])
 
 
-def _title(results: Results) -> str:
-    summary = results.summary
-    return f"{summary.name}, {summary.policy}, {summary.backend}, seed {summary.seed}"
-
-
 def _cells(row: Verdict) -> list[Text]:
     """Cells as rich texts, so that no name in a file is taken for markup."""
-    verdict = Text(_WORDS[row.verdict], style=_STYLES[row.verdict])
+    verdict = Text(*_VERDICTS[row.verdict])
     if row.verdict == "outside" or row.ratio is None:
         verdict.append(f"  {row.why}", style="default")
-    return [
-        Text(row.application),
-        Text(bandwidth_text(row.granted_bps)),
-        Text(seconds_text(row.estimate_s)),
-        Text(seconds_text(row.measured_s)),
-        Text(ratio_text(row.ratio)),
-        verdict,
-    ]
+    times = (seconds_text(row.estimate_s), seconds_text(row.measured_s))
+    plain = (row.application, bandwidth_text(row.granted_bps), *times, ratio_text(row.ratio))
+    return [*map(Text, plain), verdict]
 
 
 # -- policies beside each other
 
 
-_HEADINGS = (
-    "policy",
-    "jobs",
-    "finished",
-    "rejected",
-    "killed",
-    "success",
-    "VM use",
-    "reserved",
-    "revenue",
-    "mean wait",
-    "took",
-)
+_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "policy": ("policy", str),
+    "jobs": ("jobs", "{:,}".format),
+    "finished": ("finished", "{:,}".format),
+    "rejected": ("rejected", "{:,}".format),
+    "killed": ("killed", "{:,}".format),
+    "success": ("success_rate", or_dash(human_share)),
+    "VM use": ("vm_utilisation", or_dash(human_share)),
+    "reserved": ("link_utilisation", or_dash(human_share)),
+    "revenue": ("revenue", "{:,.2f} $".format),
+    "mean wait": ("wait_mean_s", or_dash(human_duration)),
+    "took": ("wall_s", or_dash(human_duration)),
+}
+"""The key of a summary and its text, by heading."""
 
 
 def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
@@ -88,14 +80,16 @@ def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
 
     One line a policy; where that is wider than ``width`` characters, one column a policy.
     """
-    rows = [_HEADINGS, *(_policy_cells(summary) for summary in summaries)]
+    columns = _COLUMNS.values()
+    cells = ([text(getattr(one, key)) for key, text in columns] for one in summaries)
+    rows: list[Sequence[str]] = [list(_COLUMNS), *cells]
     if _width(rows) > width:
         rows = list(zip(*rows, strict=True))
-    table = Table(title=Text(_policies_title(summaries)), title_justify="left")
-    first, *others = rows[0]
-    table.add_column(Text(first), no_wrap=True)
-    for heading in others:
-        table.add_column(Text(heading), justify="right", no_wrap=True)
+    first = summaries[0] if summaries else None
+    title = f"{first.name}, {first.backend}, seed {first.seed}" if first else "no policies"
+    table = Table(title=Text(title), title_justify="left")
+    for place, heading in enumerate(rows[0]):
+        table.add_column(Text(heading), justify="right" if place else "left", no_wrap=True)
     for row in rows[1:]:
         table.add_row(*(Text(cell) for cell in row))
     return table
@@ -106,37 +100,6 @@ def _width(rows: Sequence[Sequence[str]]) -> int:
     return 1 + sum(3 + max(map(cell_len, column)) for column in zip(*rows, strict=True))
 
 
-def _policies_title(summaries: Sequence[Summary]) -> str:
-    if not summaries:
-        return "no policies"
-    first = summaries[0]
-    return f"{first.name}, {first.backend}, seed {first.seed}"
-
-
-def _policy_cells(summary: Summary) -> tuple[str, ...]:
-    return (
-        summary.policy,
-        f"{summary.jobs:,}",
-        f"{summary.finished:,}",
-        f"{summary.rejected:,}",
-        f"{summary.killed:,}",
-        _share(summary.success_rate),
-        _share(summary.vm_utilisation),
-        _share(summary.link_utilisation),
-        f"{summary.revenue:,.2f} $",
-        _time(summary.wait_mean_s),
-        _time(summary.wall_s),
-    )
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else human_share(value)
-
-
-def _time(value: float | None) -> str:
-    return "–" if value is None else human_duration(value)
-
-
 def profile_table(measured: MeasuredSweep) -> Table:
     """One line a bandwidth: median, spread, the model's time, the time over the threshold's."""
     table = Table(title=Text(f"profile of {measured.application}"), title_justify="left")
@@ -145,21 +108,23 @@ def profile_table(measured: MeasuredSweep) -> Table:
     for heading in ("bandwidth", "time (median)", "spread", *model, "elongation"):
         table.add_column(heading, justify="right")
     table.add_column("in the profile")
-    offered = {bps for bps, _ in measured.profile.options}
     for point in measured.points:
-        if point.bandwidth_bps == measured.threshold_bps:
-            note = "threshold" if measured.found else "yes, the highest tried"
-        elif point.bandwidth_bps in offered:
-            note = "yes"
-        else:
-            above = point.bandwidth_bps > measured.threshold_bps
-            note = "no: gains nothing" if above else "no: not faster than less bandwidth"
-        table.add_row(
-            Text(bandwidth_text(point.bandwidth_bps)),
-            Text(f"{point.median_s:.3f} s"),
-            Text(f"{100 * point.spread:.2f} %" if len(point.times_s) > 1 else "–"),
-            *([Text(f"{point.model_s:.3f} s")] if modelled else ()),
-            Text(f"{measured.elongation(point):.3f}"),
-            Text(note),
-        )
+        cells = [
+            bandwidth_text(point.bandwidth_bps),
+            f"{point.median_s:.3f} s",
+            f"{100 * point.spread:.2f} %" if len(point.times_s) > 1 else "–",
+            *([f"{point.model_s:.3f} s"] if modelled else ()),
+            f"{measured.elongation(point):.3f}",
+            _in_profile(measured, point.bandwidth_bps),
+        ]
+        table.add_row(*map(Text, cells))
     return table
+
+
+def _in_profile(measured: MeasuredSweep, bandwidth_bps: int) -> str:
+    if bandwidth_bps == measured.threshold_bps:
+        return "threshold" if measured.found else "yes, the highest tried"
+    if any(bandwidth_bps == bps for bps, _ in measured.profile.options):
+        return "yes"
+    above = bandwidth_bps > measured.threshold_bps
+    return "no: gains nothing" if above else "no: not faster than less bandwidth"

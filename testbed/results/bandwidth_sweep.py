@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any
 
 from annotated_types import Len
 from pydantic import TypeAdapter
@@ -40,9 +40,9 @@ class SweepPoint:
     ``model_s``: the time by the application's model; None where it has none.
     """
 
-    bandwidth_bps: int
-    times_s: tuple[float, ...]
-    model_s: float | None = None
+    bandwidth_bps: Int
+    times_s: Annotated[tuple[Number, ...], Len(1)]
+    model_s: Number | None = None
 
     @property
     def median_s(self) -> float:
@@ -98,23 +98,17 @@ class MeasuredSweep:
 
     def sentence(self) -> str:
         """The threshold as a sentence, with its limits."""
-        at, top = (
-            human_bandwidth(self.threshold_bps),
-            human_bandwidth(self.points[-1].bandwidth_bps),
-        )
-        if not self.found:
-            return (
-                f"No-elongation threshold: not reached, {top} is the highest tried and still faster"
-                " than what is below it"
-                if len(self.points) > 1
-                else f"No-elongation threshold: one bandwidth, {top}, tells nothing of it"
-            )
-        least = " at most" if self.threshold_bps == self.points[0].bandwidth_bps else ""
+        least, highest = self.points[0], self.points[-1]
+        at, top = human_bandwidth(self.threshold_bps), human_bandwidth(highest.bandwidth_bps)
         within = format_share(self.tolerance)
-        return (
-            f"No-elongation threshold: {at}{least}; up to {top} nothing was faster by more than"
-            f" {within}"
-        )
+        if self.found:
+            most = " at most" if self.threshold_bps == least.bandwidth_bps else ""
+            said = f"{at}{most}; up to {top} nothing was faster by more than {within}"
+        elif len(self.points) > 1:
+            said = f"not reached, {top} is the highest tried and still faster than what is below it"
+        else:
+            said = f"one bandwidth, {top}, tells nothing of it"
+        return f"No-elongation threshold: {said}"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -125,9 +119,7 @@ class MeasuredSweep:
             "model_threshold_bps": self.model_threshold_bps,
             "rungs": [
                 {
-                    "bandwidth_bps": point.bandwidth_bps,
-                    "median_s": point.median_s,
-                    "spread": point.spread,
+                    **{key: getattr(point, key) for key in ("bandwidth_bps", "median_s", "spread")},
                     "elongation": self.elongation(point),
                     "model_s": point.model_s,
                     "times_s": list(point.times_s),
@@ -177,16 +169,10 @@ def sweep_of_rows(sweep: BandwidthSweep, rows: Sequence[JobRow]) -> MeasuredSwee
     return measured_sweep(sweep.application, sweep.tolerance, points)
 
 
-class _StoredPoint(TypedDict):
-    bandwidth_bps: Int
-    times_s: Annotated[list[Number], Len(1)]
-    model_s: NotRequired[Number | None]
-
-
 class _StoredSweep(TypedDict):
     application: str
     tolerance: Number
-    rungs: Annotated[list[_StoredPoint], Len(1)]
+    rungs: Annotated[list[SweepPoint], Len(1)]
 
 
 _STORED = TypeAdapter(_StoredSweep)
@@ -198,8 +184,4 @@ def stored_sweep(record: object, path: Path) -> MeasuredSweep:
     Raises BadInput where it is damaged.
     """
     stored = checked(_STORED, record, path, "profile")
-    points = [
-        SweepPoint(one["bandwidth_bps"], tuple(one["times_s"]), one.get("model_s"))
-        for one in stored["rungs"]
-    ]
-    return measured_sweep(stored["application"], stored["tolerance"], points)
+    return measured_sweep(stored["application"], stored["tolerance"], stored["rungs"])

@@ -8,8 +8,8 @@ order, and times job by job.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -64,7 +64,7 @@ class JobPair:
 class Comparison:
     """Everything :func:`compare` finds. ``only_in``: jobs that one of the runs does not know."""
 
-    names: tuple[str, str]
+    names: tuple[str, ...]
     summaries: tuple[Summary, Summary]
     n_decisions: tuple[int, int]
     difference: Difference | None
@@ -80,16 +80,14 @@ class Comparison:
         return None if one is None or two is None else 100 * (two - one)
 
     @property
-    def median_difference(self) -> float | None:
-        """The median of the jobs' |completion difference|; None without jobs in common."""
-        return None if self.completion is None else self.completion.median
-
-    @property
     def same_decisions(self) -> bool:
         return self.difference is None
 
     def to_json(self) -> dict[str, Any]:
         found = self.difference
+        both = [summary.to_json() for summary in self.summaries]
+        metrics = {key: [own[key] for own in both] for key in both[0]}
+        apart = {key: metrics.pop(key) for key in ("estimate_ratio", "fidelity")}
         return {
             "runs": list(self.names),
             "decisions": list(self.n_decisions),
@@ -105,15 +103,8 @@ class Comparison:
             "success_points": self.success_points,
             "completion_difference": self.completion and asdict(self.completion),
             "jobs": [asdict(pair) for pair in self.jobs],
-            "metrics": {
-                field.name: [getattr(summary, field.name) for summary in self.summaries]
-                for field in fields(Summary)
-                if field.name not in ("estimate_ratio", "fidelity")
-            },
-            "estimate_ratio": [
-                s.estimate_ratio and asdict(s.estimate_ratio) for s in self.summaries
-            ],
-            "fidelity": [asdict(summary.fidelity) for summary in self.summaries],
+            "metrics": metrics,
+            **apart,
         }
 
 
@@ -122,7 +113,7 @@ def decisions(history: Iterable[events.Event]) -> list[Decision]:
     return [decided for decided in map(_decision, history) if decided is not None]
 
 
-_KEPT = {
+_KEPT: dict[type[events.Event], tuple[str, ...]] = {
     events.JobReserved: ("rate_bps", "root", "vms_on", "tier"),
     events.JobStarted: ("rate_bps", "tier"),
     events.JobRescaled: ("rate_bps",),
@@ -135,20 +126,17 @@ _KEPT = {
 
 def _decision(event: events.Event) -> Decision | None:
     if isinstance(event, events.JobEnded):
-        if event.outcome != "rejected" and not _by_policy(event):
+        # A kill by the policy or its reservation; a backend's own has a detail.
+        decided = event.outcome == "killed" and not event.detail
+        if event.outcome != "rejected" and not decided:
             return None
         return Decision(event.t, event.job_id, event.outcome, ())
-    for kind, kept in _KEPT.items():
-        if isinstance(event, kind):
-            job_id = str(getattr(event, "job_id"))  # noqa: B009 - the kinds share no type
-            what = tuple((key, _plain(getattr(event, key))) for key in kept)
-            return Decision(event.t, job_id, event.name.removeprefix("job_"), what)
-    return None
-
-
-def _by_policy(event: events.JobEnded) -> bool:
-    """True for a kill by the policy or its reservation: a backend's own has a detail."""
-    return event.outcome == "killed" and not event.detail
+    kept = _KEPT.get(type(event))
+    if kept is None:
+        return None
+    said = event.to_json()
+    what = tuple((key, _plain(said[key])) for key in kept)
+    return Decision(event.t, said["job_id"], event.name.removeprefix("job_"), what)
 
 
 def _plain(value: Any) -> Any:
@@ -171,15 +159,12 @@ def compare(first: Run, second: Run) -> Comparison:
     pairs = tuple(_pair(rows[0][job_id], rows[1][job_id]) for job_id in both)
     away = [abs(p.completion_difference) for p in pairs if p.completion_difference is not None]
     return Comparison(
-        names=(_name(first), _name(second)),
+        names=tuple(f"{run.started.policy}, {run.started.backend}" for run in (first, second)),
         summaries=(first.summary, second.summary),
         n_decisions=(len(decided[0]), len(decided[1])),
         difference=first_difference(*decided),
         jobs=pairs,
-        only_in=(
-            tuple(job_id for job_id in rows[0] if job_id not in rows[1]),
-            tuple(job_id for job_id in rows[1] if job_id not in rows[0]),
-        ),
+        only_in=(_without(rows[0], rows[1]), _without(rows[1], rows[0])),
         completion=spread(away),
         accepted_differ=tuple(
             p.job_id for p in pairs if ("rejected" in p.outcomes) and len(set(p.outcomes)) == 2
@@ -187,18 +172,13 @@ def compare(first: Run, second: Run) -> Comparison:
     )
 
 
+def _without(own: Iterable[str], others: Collection[str]) -> tuple[str, ...]:
+    return tuple(job_id for job_id in own if job_id not in others)
+
+
 def _pair(one: JobRow, two: JobRow) -> JobPair:
     difference = None
     if one.outcome == two.outcome == "finished" and one.measured_s and two.measured_s:
         difference = (two.measured_s - one.measured_s) / one.measured_s
-    return JobPair(
-        one.job_id,
-        (one.outcome, two.outcome),
-        (one.measured_s, two.measured_s),
-        (one.end_s, two.end_s),
-        difference,
-    )
-
-
-def _name(run: Run) -> str:
-    return f"{run.started.policy}, {run.started.backend}"
+    measured_s, end_s = (one.measured_s, two.measured_s), (one.end_s, two.end_s)
+    return JobPair(one.job_id, (one.outcome, two.outcome), measured_s, end_s, difference)

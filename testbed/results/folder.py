@@ -96,12 +96,7 @@ class EventLog:
     """
 
     def __init__(self, path: Path, owner: Owner | None = None) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(path, flags, FILE_MODE)
-        os.fchmod(descriptor, FILE_MODE)
-        if owner is not None:
-            os.fchown(descriptor, owner.uid, owner.gid)
-        self._file: IO[str] = os.fdopen(descriptor, "w", encoding="utf-8")
+        self._file: IO[str] = os.fdopen(_new(path, FILE_MODE, owner), "w", encoding="utf-8")
         self._lock = threading.Lock()
 
     def __call__(self, event: Event) -> None:
@@ -200,10 +195,7 @@ class RunFolder:
         return self.write_text(name, as_json(value))
 
     def write_bytes(self, name: str, content: bytes, mode: int = FILE_MODE) -> Path:
-        def write(file: IO[bytes]) -> None:
-            file.write(content)
-
-        return self._replace(name, write, mode)
+        return self._replace(name, lambda file: file.write(content), mode)
 
     def write_lines(self, name: str, write: Callable[[IO[str]], None]) -> Path:
         """A text file too long to hold in memory: ``write`` is given the open file."""
@@ -215,16 +207,12 @@ class RunFolder:
 
         return self._replace(name, wrapped, FILE_MODE)
 
-    def _replace(self, name: str, write: Callable[[IO[bytes]], None], mode: int) -> Path:
+    def _replace(self, name: str, write: Callable[[IO[bytes]], object], mode: int) -> Path:
         target = self._inside(name)
         _make_folders(target.parent, self.owner)
         scratch = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            with os.fdopen(os.open(scratch, flags, mode), "wb") as file:
-                os.fchmod(file.fileno(), mode)
-                if self.owner is not None:
-                    os.fchown(file.fileno(), self.owner.uid, self.owner.gid)
+            with os.fdopen(_new(scratch, mode, self.owner), "wb") as file:
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -255,12 +243,22 @@ class RunFolder:
         return self.path / name
 
 
+def _new(path: Path, mode: int, owner: Owner | None) -> int:
+    """A descriptor for a file that was not there before, of that mode and owner."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, mode)
+    os.fchmod(descriptor, mode)
+    if owner is not None:
+        os.fchown(descriptor, owner.uid, owner.gid)
+    return descriptor
+
+
 def _make_folders(path: Path, owner: Owner | None) -> None:
     """``mkdir -p`` that hands every folder it makes, and no other, to the owner."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
         folder.mkdir(FOLDER_MODE, exist_ok=True)
-        _give(folder, FOLDER_MODE, owner)
+        _give(folder, owner)
 
 
 def _first_free(base: Path, stem: str, owner: Owner | None) -> Path:
@@ -271,14 +269,14 @@ def _first_free(base: Path, stem: str, owner: Owner | None) -> Path:
             path.mkdir(FOLDER_MODE)
         except FileExistsError:
             continue
-        _give(path, FOLDER_MODE, owner)
+        _give(path, owner)
         return path
     raise BadInput(f"{base} has 9999 folders named {stem}", WITH_OUT)
 
 
-def _give(path: Path, mode: int, owner: Owner | None) -> None:
+def _give(path: Path, owner: Owner | None) -> None:
     # Explicitly: the umask of root's shell is no business of the results' reader.
-    path.chmod(mode)
+    path.chmod(FOLDER_MODE)
     if owner is not None:
         os.chown(path, owner.uid, owner.gid, follow_symlinks=False)
 

@@ -147,37 +147,35 @@ class _Looking:
             self._since_s = None
 
 
-def _words(event: events.Event) -> str | None:  # noqa: PLR0911 one line a kind of event
+_SAYS: dict[type[events.Event], str] = {
+    events.JobWaits: "waits: {event.reason}",
+    events.JobReserved: "is placed {where}",
+    events.JobStarted: "starts",
+    events.JobPreempted: "is preempted: {event.reason}",
+    events.JobResumed: "resumes where it was{after}",
+    events.JobMigrated: "resumes {where}{after}: {event.reason}",
+    events.JobTierSwitched: "continues in the {event.tier} of its nodes",
+    events.JobRescaled: "has {rate} a VM from now on",
+    events.JobEnded: "{event.outcome}",
+}
+
+
+def _words(event: events.Event) -> str | None:
     """An event as a sentence about its job; None where it is of no interest to people."""
-    match event:
-        case events.JobWaits():
-            return f"waits: {event.reason}"
-        case events.JobReserved() if event.start_s > event.t:
-            where = _where(event.vms_on, event.tier)
-            return f"has a reservation from {event.start_s:.6g} s {where}"
-        case events.JobReserved():
-            return f"is placed {_where(event.vms_on, event.tier)}"
-        case events.JobStarted():
-            return "starts"
-        case events.JobPreempted():
-            return f"is preempted: {event.reason}"
-        case events.JobResumed():
-            return f"resumes where it was{_after(event.cost_s)}"
-        case events.JobMigrated():
-            where = _where(event.vms_on, event.tier)
-            return f"resumes {where}{_after(event.cost_s)}: {event.reason}"
-        case events.JobTierSwitched():
-            return f"continues in the {event.tier} of its nodes"
-        case events.JobRescaled():
-            return f"has {human_bandwidth(event.rate_bps)} a VM from now on"
-        case events.JobEnded():
-            return event.outcome + (f": {event.reason}" if event.reason else "")
-        case _:
-            return None
-
-
-def _after(cost_s: float) -> str:
-    return f" after {human_duration(cost_s)} of restoring" if cost_s else ""
+    says = _SAYS.get(type(event))
+    if says is None:
+        return None
+    if isinstance(event, events.JobReserved) and event.start_s > event.t:
+        says = "has a reservation from {event.start_s:.6g} s {where}"
+    elif isinstance(event, events.JobEnded) and event.reason:
+        says = "{event.outcome}: {event.reason}"
+    cost_s = getattr(event, "cost_s", 0.0)
+    return says.format(
+        event=event,
+        where=_where(getattr(event, "vms_on", []), getattr(event, "tier", "foreground")),
+        after=f" after {human_duration(cost_s)} of restoring" if cost_s else "",
+        rate=human_bandwidth(getattr(event, "rate_bps", 0)),
+    )
 
 
 def _where(vms_on: list[list[int]], tier: str) -> str:

@@ -7,7 +7,7 @@ computes the main ones again by itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from testbed import events
@@ -81,49 +81,31 @@ class JobRow:
         return self.response_s / max(SLOWDOWN_BOUND_S, self.measured_s)
 
 
-@dataclass(frozen=True)
-class Group:
+def group(rows: Sequence[JobRow]) -> dict[str, Any]:
     """Metrics of a group of jobs. None where there is nothing to average."""
-
-    jobs: int
-    finished: int
-    rejected: int
-    killed: int
-    unfinished: int
-    met_deadline: int
-    success_rate: float | None
-    acceptance_rate: float | None
-    wait_mean_s: float | None
-    queued_mean_s: float | None
-    response_mean_s: float | None
-    slowdown_mean: float | None
-    bounded_slowdown_mean: float | None
-    preemptions: int
-    migrations: int
-
-
-def group(rows: Sequence[JobRow]) -> Group:
-    """One group of rows."""
     n = len(rows)
     count = {outcome: sum(r.outcome == outcome for r in rows) for outcome in OUTCOMES}
     good = sum(r.outcome == "finished" and r.met_deadline is not False for r in rows)
-    return Group(
-        jobs=n,
+    means = ("wait_s", "queued_s", "response_s", "slowdown", "bounded_slowdown")
+    return {
+        "jobs": n,
         **count,
-        met_deadline=sum(r.met_deadline is True for r in rows),
-        success_rate=good / n if n else None,
-        acceptance_rate=1.0 - count["rejected"] / n if n else None,
-        wait_mean_s=mean(r.wait_s for r in rows),
-        queued_mean_s=mean(r.queued_s for r in rows),
-        response_mean_s=mean(r.response_s for r in rows),
-        slowdown_mean=mean(r.slowdown for r in rows),
-        bounded_slowdown_mean=mean(r.bounded_slowdown for r in rows),
-        preemptions=sum(r.preemptions for r in rows),
-        migrations=sum(r.migrations for r in rows),
-    )
+        "met_deadline": sum(r.met_deadline is True for r in rows),
+        "success_rate": good / n if n else None,
+        "acceptance_rate": 1.0 - count["rejected"] / n if n else None,
+        **{_mean_of(column): mean(getattr(r, column) for r in rows) for column in means},
+        "preemptions": sum(r.preemptions for r in rows),
+        "migrations": sum(r.migrations for r in rows),
+    }
 
 
-def by_class(rows: Sequence[JobRow]) -> dict[str, Group]:
+def _mean_of(column: str) -> str:
+    """``wait_mean_s`` of ``wait_s``, ``slowdown_mean`` of ``slowdown``."""
+    name = column.removesuffix("_s")
+    return f"{name}_mean{column[len(name) :]}"
+
+
+def by_class(rows: Sequence[JobRow]) -> dict[str, dict[str, Any]]:
     """The jobs of each class that is named, classes by name; jobs without one are in none."""
     members: dict[str, list[JobRow]] = {}
     for row in rows:
@@ -148,7 +130,10 @@ def mean(values: Iterable[float | None]) -> float | None:
 LIVE = "live"
 """The backend whose runs depend on the machine they ran on, and need a verdict on it."""
 
-_SEVERITY = {"ok": 0, "suspect": 1, "invalid": 2}
+
+def severity(level: str) -> int:
+    """The rank of a level of fidelity; an unknown one is as bad as the worst."""
+    return {"ok": 0, "suspect": 1}.get(level, 2)
 
 
 @dataclass(frozen=True)
@@ -197,7 +182,7 @@ class Summary:
     bounded_slowdown_mean: float | None
     preemptions: int
     migrations: int
-    classes: Mapping[str, Group]
+    classes: Mapping[str, Mapping[str, Any]]
     estimate_ratio: Spread | None
     fidelity: Fidelity
     span_s: float
@@ -241,7 +226,7 @@ class _Job:
     n_slots: int = 0
     reserved_bps: int = 0
     tier: str = "foreground"
-    held: tuple[int, int] | None = None
+    held: tuple[int, int] = (0, 0)
 
 
 @dataclass
@@ -261,10 +246,10 @@ class _Use:
         self.now_s = t
 
 
-@dataclass
-class _Samples:
-    sent_bits: float = 0.0
-    duration_s: float = 0.0
+_PLACED = (events.JobReserved, events.JobRescaled, events.JobMigrated)
+_TIERED = (events.JobReserved, events.JobResumed, events.JobTierSwitched, events.JobMigrated)
+_RUNS = (events.JobStarted, events.JobRescaled, *_TIERED[1:])
+_NOT_STARTED = events.RunStarted(0.0, "", "", "", 0, {"slots": [], "links": {"capacity_bps": []}})
 
 
 @dataclass
@@ -274,12 +259,13 @@ class Tally:
     Feed a run's events in order. Complexity: O(1) per event but for the lengths of its own lists.
     """
 
-    started: events.RunStarted | None = None
+    started: events.RunStarted = _NOT_STARTED
     ended: events.RunEnded | None = None
     notes: list[events.FidelityNoted] = field(default_factory=list)
     _jobs: dict[str, _Job] = field(default_factory=dict)
     _use: _Use = field(default_factory=_Use)
-    _samples: _Samples = field(default_factory=_Samples)
+    _sent_bits: float = 0.0
+    _sampled_s: float = 0.0
 
     def feed(self, event: events.Event) -> None:
         self._use.advance(event.t)
@@ -291,8 +277,8 @@ class Tally:
             case events.FidelityNoted():
                 self.notes.append(event)
             case events.LinkSample():
-                self._samples.duration_s += event.interval_s
-                self._samples.sent_bits += sum(s[1] for s in event.links) * event.interval_s
+                self._sampled_s += event.interval_s
+                self._sent_bits += sum(s[1] for s in event.links) * event.interval_s
             case events.JobSubmitted():
                 self._jobs[str(event.job["id"])] = _Job(event.job)
             case _:
@@ -304,51 +290,37 @@ class Tally:
         job = self._jobs.get(getattr(event, "job_id", ""))
         if job is None:
             return
+        if isinstance(event, _PLACED):
+            job.reserved_bps = sum(bps for _, bps in event.links)
+        if isinstance(event, _TIERED):
+            job.tier = event.tier
         match event:
             case events.JobReserved():
                 job.granted_bps, job.estimate_s = event.rate_bps, event.estimate_s
                 n_vms = sum(count for _, count in event.vms_on)
                 job.n_slots = n_vms * int(job.request.get("cores", 1))
-                job.reserved_bps = _total(event.links)
-                job.tier = event.tier
             case events.JobStarted():
                 job.start_s = event.t if job.start_s is None else job.start_s
-                self._hold(job)
-            case events.JobRescaled():
-                job.reserved_bps = _total(event.links)
-                self._hold(job)
             case events.JobPreempted():
                 job.preemptions += 1
-                self._let_go(job)
-            case events.JobResumed() | events.JobTierSwitched():
-                job.tier = event.tier
-                self._hold(job)
             case events.JobMigrated():
                 job.migrations += 1
-                job.tier = event.tier
-                job.reserved_bps = _total(event.links)
-                self._hold(job)
             case events.JobEnded():
-                self._let_go(job)
                 job.end_s, job.outcome, job.reason = event.t, event.outcome, event.reason
                 job.measured_s = event.measured_s
                 job.price = float(event.detail.get("price", 0.0))
             case _:
                 pass
+        if isinstance(event, _RUNS):
+            # A background VM runs in what the foreground leaves: it takes no slot of its own.
+            self._hold(job, job.n_slots if job.tier == "foreground" else 0, job.reserved_bps)
+        elif isinstance(event, events.JobPreempted | events.JobEnded):
+            self._hold(job, 0, 0)
 
-    def _hold(self, job: _Job) -> None:
-        self._let_go(job)
-        # A background VM runs in what the foreground leaves: it takes no slot of its own.
-        n_slots = job.n_slots if job.tier == "foreground" else 0
-        job.held = (n_slots, job.reserved_bps)
-        self._use.vms += n_slots
-        self._use.reserved_bps += job.reserved_bps
-
-    def _let_go(self, job: _Job) -> None:
-        if job.held is not None:
-            self._use.vms -= job.held[0]
-            self._use.reserved_bps -= job.held[1]
-            job.held = None
+    def _hold(self, job: _Job, n_slots: int, reserved_bps: int) -> None:
+        self._use.vms += n_slots - job.held[0]
+        self._use.reserved_bps += reserved_bps - job.held[1]
+        job.held = (n_slots, reserved_bps)
 
     @property
     def records(self) -> dict[str, Mapping[str, Any]]:
@@ -357,33 +329,30 @@ class Tally:
 
     def rows(self) -> Iterator[JobRow]:
         """One row per submitted job, in order of submission."""
-        policy = "" if self.started is None else self.started.policy
-        for job in self._jobs.values():
-            yield _row(job, policy)
+        return (_row(job, self.started.policy) for job in self._jobs.values())
 
     def fidelity(self) -> Fidelity:
         """The worst note's level, and the reasons of all that are not ok, each once."""
-        if self.started is None or self.started.backend != LIVE:
+        if self.started.backend != LIVE:
             return Fidelity(None)
         if not self.notes:
             return Fidelity("suspect", ("nothing was checked about the machine during this run",))
-        worst = max((note.level for note in self.notes), key=lambda v: _SEVERITY.get(v, 2))
+        worst = max((note.level for note in self.notes), key=severity)
         reasons = dict.fromkeys(note.reason for note in self.notes if note.level != "ok")
         return Fidelity(worst, tuple(reasons))
 
     def summary(self, name: str | None = None, wall_s: float | None = None) -> Summary:
         """``name`` defaults to the run's own; ``wall_s`` is what the run took in real seconds."""
         rows = list(self.rows())
-        every = group(rows)
         started = self.started
         vm_use, link_use, link_sent = self._utilisation()
         return Summary(
-            name=name if name is not None else started.run if started else "",
-            policy=started.policy if started else "",
-            backend=started.backend if started else "",
-            seed=started.seed if started else 0,
+            name=started.run if name is None else name,
+            policy=started.policy,
+            backend=started.backend,
+            seed=started.seed,
             status=self.ended.status if self.ended else "interrupted",
-            **asdict(every),
+            **group(rows),
             vm_utilisation=vm_use,
             link_utilisation=link_use,
             link_utilisation_measured=link_sent,
@@ -397,23 +366,21 @@ class Tally:
 
     def _utilisation(self) -> tuple[float | None, float | None, float | None]:
         """Means over the run: VM slots, reserved capacity, sent capacity (where sampled)."""
-        if self.started is None or self._use.now_s <= 0:
+        if self._use.now_s <= 0:
             return None, None, None
         topology, span_s = self.started.topology, self._use.now_s
         slots = sum(topology["slots"])
         capacity = 2 * sum(topology["links"]["capacity_bps"])
-        sampled = self._samples
+        sampled = capacity * self._sampled_s
         return (
             self._use.vm_s / (slots * span_s) if slots else None,
             self._use.reserved_bits / (capacity * span_s) if capacity else None,
-            sampled.sent_bits / (capacity * sampled.duration_s)
-            if capacity and sampled.duration_s
-            else None,
+            self._sent_bits / sampled if sampled else None,
         )
 
 
-def _total(links: Iterable[Sequence[int]]) -> int:
-    return sum(pair[1] for pair in links)
+_OF_REQUEST = ("kind", "submit_s", "n_vms", "deadline_s", "value", "application", "duration_s")
+_OF_EVENTS = tuple({f.name for f in fields(_Job)} & {f.name for f in fields(JobRow)})
 
 
 def _row(job: _Job, policy: str) -> JobRow:
@@ -424,27 +391,12 @@ def _row(job: _Job, policy: str) -> JobRow:
     return JobRow(
         job_id=str(request["id"]),
         policy=policy,
-        kind=request["kind"],
-        submit_s=request["submit_s"],
-        start_s=job.start_s,
-        end_s=job.end_s,
-        outcome=job.outcome,
-        reason=job.reason,
-        n_vms=request["n_vms"],
         requested_bps=request["bandwidth_bps"],
-        granted_bps=job.granted_bps,
-        estimate_s=job.estimate_s,
-        measured_s=job.measured_s,
-        deadline_s=request["deadline_s"],
         met_deadline=_met(job),
-        preemptions=job.preemptions,
-        migrations=job.migrations,
-        value=request["value"],
-        price=job.price,
-        application=request["application"],
-        duration_s=request["duration_s"],
         ratio=ratio,
         job_class=_class(request),
+        **{column: request[column] for column in _OF_REQUEST},
+        **{column: getattr(job, column) for column in _OF_EVENTS},
     )
 
 

@@ -19,8 +19,8 @@ from testbed import events
 from testbed.events import Int, Number
 from testbed.results import folder as names
 from testbed.results.folder import RunFolder
-from testbed.results.metrics import Fidelity, JobRow, Summary, tally
-from testbed.results.reading import Run, checked, read_events, stored_claims
+from testbed.results.metrics import Fidelity, JobRow, Summary, severity, tally
+from testbed.results.reading import Run, checked, claims_of, read_events, read_json
 from testbed.spec.experiment import Band, Expectation
 from topologies.datacentre import DataCentre
 
@@ -43,14 +43,12 @@ def write_jobs_csv(rows: Iterable[JobRow], file: IO[str]) -> None:
 
 
 def _cell(value: object) -> object:
-    if value is None:
-        return ""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
         # The csv module does not quote a lone carriage return, and readers take it for a line end.
         return value.replace("\r\n", "\n").replace("\r", "\n")
-    return repr(value) if isinstance(value, float) else value
+    return value
 
 
 # -- the topology of run_started
@@ -108,43 +106,33 @@ class LinkRow:
 LINK_COLUMNS = tuple(f.name for f in fields(LinkRow))
 
 
-def link_name(topology: dict[str, Any], directed_link: int) -> str:
-    """A directed link as people read it: ``rack 3 -> aggregation 1``."""
-    link, downward = divmod(directed_link, 2)
-    ends = topology["links"]["lower"][link], topology["links"]["upper"][link]
-    names = [topology["names"][node] for node in (reversed(ends) if downward else ends)]
-    return " -> ".join(names)
+def described_links(topology: dict[str, Any]) -> dict[int, tuple[str, int]]:
+    """Name (``rack 3 -> aggregation 1``) and capacity of the directed links in the arrays.
 
-
-def capacity_bps(topology: dict[str, Any], directed_link: int) -> int:
-    """Each direction has the link's full capacity."""
-    return int(topology["links"]["capacity_bps"][directed_link // 2])
-
-
-def known_links(topology: dict[str, Any]) -> frozenset[int]:
-    """The directed links that the arrays describe. Of another one, in a damaged folder, there is
-    nothing to show; the audit names it.
+    Of another one, in a damaged folder, there is nothing to show; the audit names it.
     """
-    links, nodes = topology["links"], range(len(topology["names"]))
+    names, links = topology["names"], topology["links"]
     ends = zip(links["lower"], links["upper"], links["capacity_bps"], strict=False)
-    there = [n for n, (lower, upper, _) in enumerate(ends) if lower in nodes and upper in nodes]
-    return frozenset(2 * n + way for n in there for way in (0, 1))
+    out = {}
+    for link, (lower, upper, capacity_bps) in enumerate(ends):
+        if 0 <= lower < len(names) and 0 <= upper < len(names):
+            out[2 * link] = f"{names[lower]} -> {names[upper]}", int(capacity_bps)
+            out[2 * link + 1] = f"{names[upper]} -> {names[lower]}", int(capacity_bps)
+    return out
 
 
 def sampled_rows(stream: Iterable[events.Event]) -> Iterator[LinkRow]:
     """The samples of a live run, in order."""
-    topology: dict[str, Any] = {}
-    known: frozenset[int] = frozenset()
+    known: dict[int, tuple[str, int]] = {}
     for event in stream:
         if isinstance(event, events.RunStarted):
-            topology, known = event.topology, known_links(event.topology)
+            known = described_links(event.topology)
         elif isinstance(event, events.LinkSample):
             for directed, sent, reserved in event.links:
                 link = int(directed)
-                if link not in known:
-                    continue
-                name, capacity = link_name(topology, link), capacity_bps(topology, link)
-                yield LinkRow(event.t, name, link, sent, reserved, capacity)
+                if link in known:
+                    name, capacity_bps = known[link]
+                    yield LinkRow(event.t, name, link, sent, reserved, capacity_bps)
 
 
 @dataclass(frozen=True)
@@ -189,6 +177,12 @@ def reservations(stream: Iterable[events.Event]) -> Iterator[Reservation]:
         yield from release(job_id)
 
 
+def shares(start_s: float, end_s: float, step_s: float, n: int) -> Iterator[tuple[int, float]]:
+    """Which of ``n`` equal intervals a stretch of time touches, and for how many seconds."""
+    for i in range(int(start_s / step_s), min(n - 1, int(end_s / step_s)) + 1):
+        yield i, max(0.0, min(end_s, (i + 1) * step_s) - max(start_s, i * step_s))
+
+
 def simulated_rows(
     topology: dict[str, Any], held: Sequence[Reservation], span_s: float
 ) -> Iterator[LinkRow]:
@@ -196,7 +190,7 @@ def simulated_rows(
 
     At most MAX_INTERVALS intervals, fewer where many links would make over MAX_SIMULATED_ROWS rows.
     """
-    known = known_links(topology)
+    known = described_links(topology)
     held = [r for r in held if r.directed_link in known]
     used = sorted({r.directed_link for r in held})
     if not used or span_s <= 0:
@@ -206,15 +200,12 @@ def simulated_rows(
     bits: dict[int, list[float]] = {link: [0.0] * n for link in used}
     for r in held:
         row = bits[r.directed_link]
-        first, last = int(r.start_s / step_s), min(n - 1, int(r.end_s / step_s))
-        for i in range(first, last + 1):
-            inside_s = min(r.end_s, (i + 1) * step_s) - max(r.start_s, i * step_s)
-            row[i] += max(0.0, inside_s) * r.bps
-    names = {link: link_name(topology, link) for link in used}
+        for i, inside_s in shares(r.start_s, r.end_s, step_s, n):
+            row[i] += inside_s * r.bps
     for i in range(n):
         for link in used:
-            mean_bps, capacity = bits[link][i] / step_s, capacity_bps(topology, link)
-            yield LinkRow((i + 1) * step_s, names[link], link, None, mean_bps, capacity)
+            name, capacity_bps = known[link]
+            yield LinkRow((i + 1) * step_s, name, link, None, bits[link][i] / step_s, capacity_bps)
 
 
 def link_rows(history: Sequence[events.Event]) -> Iterator[LinkRow]:
@@ -232,17 +223,10 @@ def write_links_csv(rows: Iterable[LinkRow], file: IO[str]) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(LINK_COLUMNS)
     for row in rows:
-        sent = "" if row.sent_bps is None else round(row.sent_bps)
-        writer.writerow(
-            [
-                repr(row.time_s),
-                row.link,
-                row.directed_link,
-                sent,
-                round(row.reserved_bps),
-                row.capacity_bps,
-            ]
-        )
+        rates = (row.sent_bps, row.reserved_bps)
+        sent, reserved = (rate if rate is None else round(rate) for rate in rates)
+        link = (row.link, row.directed_link)
+        writer.writerow([row.time_s, *link, sent, reserved, row.capacity_bps])
 
 
 # -- verdicts on what an experiment expects: they decide exit code 1
@@ -300,7 +284,8 @@ def stored_verdicts(run: Run) -> Verdicts:
     """The verdicts of ``summary.json``; for an interrupted run, of its resolved experiment."""
     stored = (run.stored_summary or {}).get("expectations")
     if not isinstance(stored, dict):
-        return evaluate(stored_expectation(run), run.rows, run.summary.fidelity, run.claims)
+        claims = claims_of(run.resolved)
+        return evaluate(stored_expectation(run), run.rows, run.summary.fidelity, claims)
     return checked(_VERDICTS, stored, run.path / names.SUMMARY, "expectations")
 
 
@@ -346,23 +331,22 @@ def _judge(expect: Expectation, row: JobRow, all_start: bool) -> Verdict:
     below = own.scaled_down_below if own else None
     # A policy may reject; what a script starts, and an application named in the file, were to run.
     must_run = own is not None or all_start
+    answer: Answer = "open"
     if row.outcome == "rejected" and not must_run:
-        answer, why = _open(f"rejected: {row.reason}")
+        why = f"rejected: {row.reason}"
     elif _best_effort(row) and not must_run:
-        answer, why = _open("best effort: no estimate")
+        why = "best effort: no estimate"
     else:
         answer, why = _answer(row, band, below)
     return Verdict(
-        job_id=row.job_id,
         application=row.application or row.job_id,
-        requested_bps=row.requested_bps,
-        granted_bps=row.granted_bps,
-        estimate_s=row.estimate_s,
-        measured_s=row.measured_s,
-        ratio=row.ratio,
         verdict=answer,
         why=why,
+        **{column: getattr(row, column) for column in _OF_ROW},
     )
+
+
+_OF_ROW = ("job_id", "requested_bps", "granted_bps", "estimate_s", "measured_s", "ratio")
 
 
 def _best_effort(row: JobRow) -> bool:
@@ -370,14 +354,10 @@ def _best_effort(row: JobRow) -> bool:
     return row.start_s is not None and row.estimate_s is None
 
 
-def _open(why: str) -> tuple[Answer, str]:
-    return "open", why
-
-
 def _answer(row: JobRow, band: Band | None, below: float | None) -> tuple[Answer, str]:
     scaled_down = row.granted_bps is not None and row.granted_bps < row.requested_bps
     if band is None and (below is None or not (scaled_down or row.granted_bps is None)):
-        return _open("nothing expected")
+        return "open", "nothing expected"
     if row.ratio is None:
         reason = f" ({row.reason})" if row.reason else ""
         return "outside", f"no measured time: {row.outcome}{reason}"
@@ -391,18 +371,12 @@ def _answer(row: JobRow, band: Band | None, below: float | None) -> tuple[Answer
     return "ok", f"below {below:g}, as expected when scaled down"
 
 
-_BADNESS = {"ok": 0, "suspect": 1}
-_WORST = 2
-
-
 def _fidelity_complaints(expect: Expectation, fidelity: Fidelity) -> list[str]:
-    if expect.fidelity is None or fidelity.verdict is None:
-        return []
-    badness, accepted = (_BADNESS.get(v, _WORST) for v in (fidelity.verdict, expect.fidelity))
-    if badness <= accepted:
+    found, accepted = fidelity.verdict, expect.fidelity
+    if accepted is None or found is None or severity(found) <= severity(accepted):
         return []
     reasons = "; ".join(fidelity.reasons) or "no reason given"
-    return [f"fidelity is {fidelity.verdict}, expected {expect.fidelity}: {reasons}"]
+    return [f"fidelity is {found}, expected {accepted}: {reasons}"]
 
 
 def _unmatched(expect: Expectation, judged: Sequence[Verdict]) -> list[str]:
@@ -448,7 +422,7 @@ def conclude(
     taken = tally(history)
     rows = tuple(taken.rows())
     summary = taken.summary(name, wall_s)
-    claims = stored_claims(folder.path)
+    claims = claims_of(read_json(folder.path / names.RESOLVED))
     verdicts = evaluate(expect or Expectation(), rows, summary.fidelity, claims)
     results = Results(folder.path, rows, summary, verdicts)
     folder.write_lines(names.JOBS, lambda file: write_jobs_csv(rows, file))

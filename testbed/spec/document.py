@@ -385,9 +385,9 @@ def plain_scalar(text: str) -> bool | int | float | str:
         return _whole(text)
     if _FLOAT.fullmatch(text):
         return float(text)
-    for pattern, hint in _SURPRISES:
-        if pattern.fullmatch(text):
-            raise ScalarError(hint(text))
+    surprise = _surprise(text)
+    if surprise is not None:
+        raise ScalarError(surprise)
     return text
 
 
@@ -397,10 +397,19 @@ def plain_key(text: str) -> str:
         raise ScalarError("'<<' (YAML's merge) is not supported: write the keys out")
     if text in _BOOL or text in _NULL:
         raise ScalarError(f"the key {text} is not a word: write '{text}' if the word is meant")
-    for pattern, hint in _SURPRISES:
-        if pattern.fullmatch(text):
-            raise ScalarError(f"the key {text}: {hint(text)}")
+    surprise = _surprise(text)
+    if surprise is not None:
+        raise ScalarError(f"the key {text}: {surprise}")
     return text
+
+
+def _surprise(text: str) -> str | None:
+    """What to write instead of a text that YAML versions read differently."""
+    for pattern, hint, meant in _SURPRISES:
+        if re.fullmatch(pattern, text):
+            too_long = f"is too long for a number: {len(text)} characters"
+            return too_long if len(text) > _MAX_DIGITS else hint.format(text, meant(text))
+    return None
 
 
 def _whole(text: str) -> int:
@@ -410,63 +419,51 @@ def _whole(text: str) -> int:
     return number
 
 
-def _true_word(text: str) -> str:
-    return f"YAML 1.1 reads {text} as true: write true, or '{text}' if the word is meant"
-
-
-def _false_word(text: str) -> str:
-    return f"YAML 1.1 reads {text} as false: write false, or '{text}' if the word is meant"
-
-
-def _not_finite(text: str) -> str:
-    return f"{text} is not a finite number: write one"
-
-
-def _sexagesimal(text: str) -> str:
+def _seconds(text: str) -> str:
     total = Decimal(0)
     for part in text.lstrip("+-").split(":"):
         total = total * 60 + Decimal(part.rstrip(".") or "0")
-    return (
-        f"YAML 1.1 reads {text} as the number {total}:"
-        f" write a time with its unit, as {total} s, or '{text}' in quotes"
-    )
+    return f"{total}: write a time with its unit, as {total} s, or '{text}' in quotes"
 
 
 def _exponent(text: str) -> str:
-    number = Decimal(text)
-    if abs(number.adjusted()) > 15:
-        return f"{text} is read as a number or as a text: write the number without an exponent"
-    return f"{text} is read as a number or as a text: write {number:f}, or '{text}' in quotes"
-
-
-def _based(text: str) -> str:
-    number = int(text.replace("_", ""), 0)
-    return f"{text} is read as a number or as a text: write {number}, or '{text}' in quotes"
+    _, _, exponent = text.lower().partition("e")
+    # Beyond 18 digits of an exponent decimal arithmetic ends.
+    if len(exponent) > 9 or abs((number := Decimal(text)).adjusted()) > 15:
+        return "the number without an exponent"
+    return f"{number:f}, or '{text}' in quotes"
 
 
 def _octal(text: str) -> str:
     digits = text.replace("_", "").lstrip("+-")
-    decimal = digits.lstrip("0") or "0"
     also = "" if re.search("[89]", digits) else f" (YAML 1.1 reads it as octal {int(digits, 8)})"
-    return f"{text} begins with a 0{also}: write {decimal}, or '{text}' in quotes"
+    return f"{also}: write {digits.lstrip('0') or '0'}"
 
 
-def _underscored(text: str) -> str:
-    return f"{text} has an underscore: write {text.replace('_', '')}, or '{text}' in quotes"
-
-
-def _loose(text: str) -> str:
-    return f"{text} is not how a number is written here: write {Decimal(text):f}"
-
-
-_SURPRISES: Final[tuple[tuple[re.Pattern[str], Callable[[str], str]], ...]] = (
-    (re.compile(r"yes|on|true", re.IGNORECASE), _true_word),
-    (re.compile(r"no|off|false", re.IGNORECASE), _false_word),
-    (re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"), _not_finite),
-    (re.compile(r"[-+]?[0-9]+(:[0-5]?[0-9])+(\.[0-9]*)?"), _sexagesimal),
-    (re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+"), _exponent),
-    (re.compile(r"[-+]?0(x[0-9a-fA-F]+|o[0-7]+|b[01]+)", re.IGNORECASE), _based),
-    (re.compile(r"[-+]?0[0-9_]+"), _octal),
-    (re.compile(r"[-+]?[0-9][0-9_]*_[0-9_]*(\.[0-9_]*)?"), _underscored),
-    (re.compile(r"\+[0-9]+(\.[0-9]*)?|[-+]?\.[0-9]+|-?[0-9]+\.|-?0[0-9]+\.[0-9]+"), _loose),
+_EITHER = "{0} is read as a number or as a text: write {1}"
+_SURPRISES: Final[tuple[tuple[str, str, Callable[[str], object]], ...]] = (
+    (
+        r"(?i:yes|on|true|no|off|false)",
+        "YAML 1.1 reads {0} as {1}: write {1}, or '{0}' if the word is meant",
+        lambda text: "true" if text.lower() in ("yes", "on", "true") else "false",
+    ),
+    (r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "{0} is not a finite number: write one", str),
+    (r"[-+]?[0-9]+(:[0-5]?[0-9])+(\.[0-9]*)?", "YAML 1.1 reads {0} as the number {1}", _seconds),
+    (r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+", _EITHER, _exponent),
+    (
+        r"(?i:[-+]?0(x[0-9a-f]+|o[0-7]+|b[01]+))",
+        f"{_EITHER}, or '{{0}}' in quotes",
+        lambda text: int(text, 0),
+    ),
+    (r"[-+]?0[0-9_]+", "{0} begins with a 0{1}, or '{0}' in quotes", _octal),
+    (
+        r"[-+]?[0-9][0-9_]*_[0-9_]*(\.[0-9_]*)?",
+        "{0} has an underscore: write {1}, or '{0}' in quotes",
+        lambda text: text.replace("_", ""),
+    ),
+    (
+        r"\+[0-9]+(\.[0-9]*)?|[-+]?\.[0-9]+|-?[0-9]+\.|-?0[0-9]+\.[0-9]+",
+        "{0} is not how a number is written here: write {1}",
+        lambda text: f"{Decimal(text):f}",
+    ),
 )

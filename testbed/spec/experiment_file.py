@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field, TypeAdapter, WithJsonSchema
 
 from jobs.interference import Interference
 from testbed.embedding.base import embedder_names
@@ -25,13 +25,7 @@ from testbed.spec.document import (
     read_text,
     unknown_name,
 )
-from testbed.spec.experiment import (
-    ApplicationExpectation,
-    Band,
-    Expectation,
-    Experiment,
-    Scale,
-)
+from testbed.spec.experiment import Expectation, Experiment, Scale
 from testbed.spec.generated_sections import (
     BatchWorkload,
     PoissonWorkload,
@@ -40,8 +34,9 @@ from testbed.spec.generated_sections import (
 from testbed.spec.job_entries import JobListWorkload
 from testbed.spec.policy_section import read_policies
 from testbed.spec.sweep_section import SweepWorkload
+from testbed.spec.swim_section import SwimWorkload
 from testbed.spec.topology_section import LoadContext, Topology, with_topology
-from testbed.spec.trace_sections import LwfWorkload, SwfWorkload, SwimWorkload
+from testbed.spec.trace_sections import LwfWorkload, SwfWorkload
 from testbed.spec.unit_types import Duration, Name, Share
 from testbed.spec.validation import Section, kind_of, read_section
 from testbed.spec.workload_models import ExponentialWorkload, FeitelsonWorkload, JannWorkload
@@ -51,7 +46,7 @@ MAX_SEED = 2**63 - 1
 DEFAULT_SEED = 1
 DEFAULT_EMBEDDER = "oktopus"
 
-T = TypeVar("T")
+_EXPECTATION = TypeAdapter(Expectation)
 
 Factor = Annotated[float, Field(gt=0, le=1_000_000)]
 Ratio = Annotated[float, Field(ge=0)]
@@ -207,7 +202,8 @@ def _checked(
     if file is None:  # no mapping: is reported
         raise SpecErrors(document.problems)
     here = Location(document)
-    seed, embedder = _or(file["seed"], DEFAULT_SEED), _or(file["embedder"], DEFAULT_EMBEDDER)
+    known = file.with_defaults()
+    seed, embedder = known.seed, known.embedder
     if embedder not in embedder_names():
         here.report(unknown_name("embedder", embedder, embedder_names()), "embedder")
     unknown = LoadContext(seed, embedder)
@@ -233,7 +229,9 @@ def _checked(
         policies=policies,
         workload=kind,
         jobs=workload.jobs,
-        expect=_expectation(file.expect),
+        expect=_EXPECTATION.validate_python(
+            {} if file.expect is None else file.expect.model_dump(exclude_none=True)
+        ),
         interference=interference,
         overrides=tuple(overrides.items()),
         job_places=workload.places,
@@ -241,10 +239,6 @@ def _checked(
         workload_notes=workload.notes,
         sweep=workload.sweep,
     )
-
-
-def _or(value: T | None, default: T) -> T:
-    return default if value is None else value
 
 
 def _default_name(path: FilePath) -> str:
@@ -295,20 +289,6 @@ def _check_band(band: BandSection | None, here: Location) -> None:
         here.report("needs a min, a max, or both")
 
 
-def _expectation(section: ExpectSection | None) -> Expectation:
-    if section is None:
-        return Expectation()
-    applications = {
-        name: ApplicationExpectation(_band(each.estimate_ratio), each.scaled_down_below)
-        for name, each in (section.applications or {}).items()
-    }
-    return Expectation(_band(section.estimate_ratio), applications, section.fidelity)
-
-
-def _band(section: BandSection | None) -> Band | None:
-    return None if section is None else Band(section.min, section.max)
-
-
 # ------------------------------------------------------------------ values of the command line
 
 
@@ -336,7 +316,7 @@ def _override(document: Document, key: str, text: str) -> None:
 def _key_path(key: str) -> Path:
     """``workload.jobs[0].vms`` or ``workload.jobs.0.vms``."""
     parts = re.findall(r"[^.\[\]]+", key)
-    return tuple(int(part) if part.isdecimal() else part for part in parts)
+    return tuple(int(part) if re.fullmatch("[0-9]{1,9}", part) else part for part in parts)
 
 
 def _holder(document: Document, path: Path, source: Place) -> Any:

@@ -139,7 +139,7 @@ class TenantWorkload(WorkloadSection):
     )
     pattern: Pattern = Field(
         "permutation",
-        description="who sends to whom (default permutation, chosen at random for each job)",
+        description="communication pattern (default permutation, chosen at random for each job)",
     )
     services: Share = Field(0.0, description="the share of user-facing services (default 0)")
 
@@ -151,7 +151,7 @@ class TenantWorkload(WorkloadSection):
         """
         before = len(here.document.problems)
         given: dict[str, Any] = {name: self._distribution(here / name) for name in QUANTITIES}
-        error: ErrorSection | None = self["profiling_error"]
+        error = self.profiling_error
         low, high = (0.0, 0.0) if error is None else (error.low, error.high)
         if not -1.0 < low <= high:
             message = "a profiling error lies between above -100 % and a finite share"
@@ -162,16 +162,15 @@ class TenantWorkload(WorkloadSection):
             interpretation(),
             **given,
             profiling_error=(low, high),
-            pattern=self["pattern"] or "permutation",
-            service_share=self["services"] or 0.0,
+            pattern=self.pattern,
+            service_share=self.services,
         )
 
     def _distribution(self, here: Location) -> NormalDistribution | None:
         """The interpretation's distribution with the parameters that the file changes."""
         name = str(here.path[-1])
-        given = {} if self[name] is None else dict(self[name])
         try:
-            return distribution(self["reading"] or "G", name, **given)
+            return distribution(self.reading, name, **dict(self[name]))
         except ValueError as objection:
             here.report(str(objection))
             return None
@@ -181,7 +180,7 @@ class TenantWorkload(WorkloadSection):
         raise NotImplementedError
 
     def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
-        tenants = self.tenants(here)
+        tenants = self.with_defaults().tenants(here)
         if tenants is None or not here.is_sound():
             return NO_JOBS
         jobs = tenants.requests(self.arrivals_s(here, context.seed), context.seed)

@@ -60,7 +60,7 @@ class SweepApplication(Section):
         description="transfer: limited by the network (default); demand: limited by the curve"
         " in 'demand' too (default where there is one)",
     )
-    pattern: Pattern | None = Field(None, description="who sends to whom (default ring)")
+    pattern: Pattern | None = Field(None, description="communication pattern (default ring)")
     demand: Annotated[list[DemandStep], Field(min_length=1, max_length=1000)] | None = Field(
         None, description="the demand curve c(x): steps up to 100 % of the progress"
     )

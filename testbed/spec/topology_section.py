@@ -134,9 +134,7 @@ class FlatTopology(RegularTopology):
     )
 
     def build(self) -> DataCentre:
-        memory = self.memory_per_server
-        shared = memory is not None and len(memory) == 1
-        return flat(self.nodes, self.slots_per_server, memory[0] if memory and shared else memory)
+        return flat(self.nodes, self.slots_per_server, self.memory_per_server)
 
 
 class CustomServer(SpecModel):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -43,6 +43,11 @@ class Section(SpecModel):
     def is_readable(self, *names: str) -> bool:
         """True unless one of these fields is wrong in form, or is required and missing."""
         return self._unreadable.isdisjoint(names)
+
+    def with_defaults(self) -> Self:
+        """The section with defaults for the keys that could not be read."""
+        fields = type(self).model_fields
+        return self.model_copy(update={name: fields[name].default for name in self._unreadable})
 
 
 M = TypeVar("M", bound=SpecModel)

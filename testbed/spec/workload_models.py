@@ -23,7 +23,6 @@ from testbed.spec.unit_types import PositiveDuration, Share
 from testbed.spec.workload_section import (
     NO_JOBS,
     CpuRule,
-    JobPlaces,
     LoadedWorkload,
     ParallelWorkload,
     fitted,
@@ -95,17 +94,12 @@ class ModelWorkload(ParallelWorkload):
         calibration = self.calibration(jobs)
         if self.overestimate is not None:
             jobs = jobs.overestimated(self.overestimate, context.seed)
-        fit = fitted(self, here, jobs, context)
-        if fit is None:
-            return NO_JOBS
-        facts = {
+        known = {
             **self.model_dump(exclude=set(ParallelWorkload.model_fields) - {"kind"}),
             "calibration": [asdict(metric) for metric in calibration],
-            **fit.facts,
         }
-        notes = (f"{self.kind.capitalize()}-style jobs", *map(str, calibration), *fit.notes)
-        places = JobPlaces(fit.jobs, here.place.source, here.place)
-        return LoadedWorkload(fit.jobs, places, (), facts, notes)
+        notes = (f"{self.kind.capitalize()}-style jobs", *map(str, calibration))
+        return fitted(self, here, jobs, context, here.place, known, notes)
 
 
 class FeitelsonWorkload(ModelWorkload):

@@ -127,35 +127,28 @@ class ParallelWorkload(WorkloadSection):
     cpu: CpuRule | None = Field(
         None, description="the CPU use of processes (default: every process uses all of its node's)"
     )
-    pattern: Pattern = Field("ring", description="who sends to whom (default ring)")
-
-
-@dataclass(frozen=True)
-class FittedJobs:
-    """Parallel jobs as one data centre receives them, and what was changed for it."""
-
-    jobs: Requests
-    facts: Mapping[str, Any]
-    notes: tuple[str, ...]
+    pattern: Pattern = Field("ring", description="communication pattern (default ring)")
 
 
 def fitted(
-    section: ParallelWorkload, here: Location, jobs: ParallelJobs, context: LoadContext
-) -> FittedJobs | None:
-    """Jobs in VMs, at the load, with bandwidth and CPU use; None where that cannot be."""
+    section: ParallelWorkload,
+    here: Location,
+    jobs: ParallelJobs,
+    context: LoadContext,
+    place: Place,
+    known: Mapping[str, Any],
+    notes: Sequence[str],
+) -> LoadedWorkload:
+    """Jobs in VMs, at the load, with bandwidth and CPU use; none where that cannot be.
+
+    ``place`` is that of jobs which no line asks for, else their file; ``known`` and ``notes`` are
+    what is known of their origin.
+    """
     before = len(here.document.problems)
     datacentre = context.datacentre
-    if not len(jobs):
-        here.report("not one of its jobs can be scheduled")
-    if section.bandwidth is not None and datacentre is not None and not datacentre.n_links:
-        here.report("a flat data centre has no links: leave it out", "bandwidth", at_key=True)
-    if section.cpu is not None:
-        _check_cpu(here / "cpu", section.cpu)
-    rule = section.bandwidth
-    if rule is not None and rule.rule == "mean" and rule.mean is None:
-        here.report("the rule mean needs a mean", "bandwidth")
+    _check_parallel(section, here, jobs, datacentre)
     if len(here.document.problems) > before or datacentre is None:
-        return None
+        return NO_JOBS
     jobs = jobs.in_vms(section.processes_per_vm)
     slots = datacentre.total_slots
     try:
@@ -163,7 +156,7 @@ def fitted(
     except NoSpan as objection:
         if section.load is not None:
             here.report(f"{objection}, which nothing can stretch", "load")
-            return None
+            return NO_JOBS
         natural = None
     scaled = jobs.from_zero() if section.load is None else jobs.at_load(section.load, slots)
     demand = _demand(section, datacentre)
@@ -172,7 +165,23 @@ def fitted(
     if section.cpu is not None:
         scaled = _with_cpu(scaled, section.cpu, context.seed)
     facts = _facts(scaled, slots, natural, section, demand)
-    return FittedJobs(Requests(scaled, pattern=section.pattern), facts, tuple(_sentences(facts)))
+    requests = Requests(scaled, pattern=section.pattern)
+    notes = (*notes, *_sentences(facts))
+    return LoadedWorkload(requests, JobPlaces(requests, place), (), {**known, **facts}, notes)
+
+
+def _check_parallel(
+    section: ParallelWorkload, here: Location, jobs: ParallelJobs, datacentre: DataCentre | None
+) -> None:
+    if not len(jobs):
+        here.report("not one of its jobs can be scheduled")
+    rule = section.bandwidth
+    if rule is not None and datacentre is not None and not datacentre.n_links:
+        here.report("a flat data centre has no links: leave it out", "bandwidth", at_key=True)
+    if section.cpu is not None:
+        _check_cpu(here / "cpu", section.cpu)
+    if rule is not None and rule.rule == "mean" and rule.mean is None:
+        here.report("the rule mean needs a mean", "bandwidth")
 
 
 def _check_cpu(here: Location, rule: CpuRule) -> None:
@@ -252,16 +261,16 @@ class JobPlaces(Mapping[str, Place]):
     That is a line of a trace, or ``place`` for jobs that no line asks for.
     """
 
-    def __init__(self, jobs: Requests, source: str, place: Place | None = None) -> None:
+    def __init__(self, jobs: Requests, place: Place) -> None:
         self._jobs = jobs
-        self._source = source
         self._place = place
 
     def __getitem__(self, job_id: str) -> Place:
         row = self._jobs.row_of(job_id)
         if row is None:
             raise KeyError(job_id)
-        return self._place or Place(self._source, int(self._jobs.jobs.line[row]), 1)
+        line = int(self._jobs.jobs.line[row])
+        return Place(self._place.source, line, 1) if line else self._place
 
     def __iter__(self) -> Iterator[str]:
         return (self._jobs.id_of(row) for row in range(len(self._jobs)))

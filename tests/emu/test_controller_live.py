@@ -13,20 +13,22 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
-from controller.api_client import ControllerClient, SwitchesRefused
+from controller.api_client import SwitchesRefused
 from controller.flow_rules import COOKIE_TAG, desired_flows, tenant_flows
 from controller.process import ControllerProcess, start_controller
 from controller.values import DesiredState, Switch, Tenant, TenantVm, TreeEdge
 from tests.support.fake_datacentre import FakeDataCentre, Slot, mac_of
 from tests.support.fake_switch import Packet, tagged, text_of_dumped_flow
+from tests.support.watching_client import WatchingClient
 
 LIBRARIES = [
     pytest.param("ryu", marks=pytest.mark.needs("ryu")),
@@ -261,7 +263,7 @@ def tenants(fabric: Fabric) -> tuple[Tenant, Tenant]:
     )
 
 
-def bring_up(fabric: Fabric, client: ControllerClient) -> DesiredState:
+def bring_up(fabric: Fabric, client: WatchingClient) -> DesiredState:
     state = DesiredState().with_network(fabric.datacentre.switches)
     client.put_network(fabric.datacentre.switches)
     client.wait_connected(timeout_s=CONNECT_TIMEOUT_S)
@@ -272,7 +274,7 @@ def bring_up(fabric: Fabric, client: ControllerClient) -> DesiredState:
     return state
 
 
-def wait_disconnected(client: ControllerClient, dpid: int) -> None:
+def wait_disconnected(client: WatchingClient, dpid: int) -> None:
     """Until the controller has noticed that a switch is gone."""
     deadline = time.monotonic() + CONNECT_TIMEOUT_S
     while any(s.connected for s in client.state().switches if s.dpid == dpid):
@@ -280,13 +282,11 @@ def wait_disconnected(client: ControllerClient, dpid: int) -> None:
         time.sleep(0.01)
 
 
-def started(
-    fabric: Fabric, library: str, **more: object
-) -> tuple[ControllerProcess, ControllerClient]:
-    start: Callable[..., ControllerProcess] = start_controller
-    options = {"openflow_port": 0, "api_port": 0, "token": "a-token-for-tests-only", **more}
-    process = fabric.stack.enter_context(start(library=library, **options))
-    return process, fabric.stack.enter_context(process.client())
+def started(fabric: Fabric, library: str, *more: str) -> tuple[ControllerProcess, WatchingClient]:
+    options = ("--openflow-port", "0", "--api-port", "0", "--library", library, *more)
+    with tempfile.TemporaryFile() as log:
+        process = fabric.stack.enter_context(start_controller(log, *options))
+    return process, fabric.stack.enter_context(WatchingClient.of(process))
 
 
 @dataclass(frozen=True)
@@ -446,9 +446,9 @@ def assert_heard(fabric: Fabric, source: TenantVm, target: TenantVm) -> None:
 def test_traffic_does_not_notice_a_restart_of_the_controller(
     fabric: Fabric, library: str, tmp_path: Path
 ) -> None:
-    state_dir = tmp_path / "state"
-    process, client = started(fabric, library, state_dir=state_dir)
-    ports = {"openflow_port": process.openflow_port, "api_port": process.api_port}
+    kept = ("--state-dir", str(tmp_path / "state"))
+    process, client = started(fabric, library, *kept)
+    port = str(process.openflow_port)
     fabric.connect(process.openflow_port)
     state = bring_up(fabric, client)
     source, target = state.tenants[0].vms
@@ -462,7 +462,7 @@ def test_traffic_does_not_notice_a_restart_of_the_controller(
     ofctl("add-flow", victim, f"cookie={COOKIE_TAG | 77:#x},table=0,priority=9,arp,actions=normal")
     assert fabric.dumped(RACK) != sorted(f.text() for f in desired_flows(state)[RACK])
 
-    _, client = started(fabric, library, state_dir=state_dir, **ports)
+    _, client = started(fabric, library, *kept, "--openflow-port", port)
     client.wait_connected(timeout_s=CONNECT_TIMEOUT_S)
     fabric.assert_flows(state)
     sent, received, in_order = running.result()
@@ -501,7 +501,7 @@ def test_foreign_changes_are_repaired_on_reconnecting_and_on_request(
     assert (repaired.name, repaired.added, repaired.removed) == (victim, len(tenants_rules), 1)
     ofctl("del-flows", victim, "cookie=0x5/-1")
     fabric.assert_flows(state)
-    assert client.reconcile() == ()
+    assert client.reconcile() == []
 
 
 def test_a_bridge_whose_table_is_full_refuses_and_nothing_stays(

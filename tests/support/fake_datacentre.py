@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from controller.flow_rules import added, desired_flows
+from controller.flow_rules import AddFlow, desired_flows
 from controller.values import (
     DesiredState,
     InvalidValues,
@@ -92,7 +92,7 @@ class FakeDataCentre:
         """This datacentre's switches with the rules of `state` in them."""
         fakes = {s.dpid: FakeSwitch(s.dpid, s.ports) for s in self.switches}
         for dpid, flows in desired_flows(state).items():
-            fakes[dpid].apply(added(flows))
+            fakes[dpid].apply([AddFlow(flow) for flow in flows])
         wires: dict[Slot, Slot] = {}
         for link in self.links:
             lower, upper = (link.child_dpid, link.child_port), (link.parent_dpid, link.parent_port)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.workload.traces import PUBLISHED
+from jobs.workload.traces import published_traces
 from testbed.cli.main import run
 from tests.unit.workload.traces import KTH, trace
 
@@ -29,12 +29,12 @@ def test_list_says_origin_checksum_and_where_it_looked(
     assert run(["data", "list", "--json"]) == 0
     message = json.loads(capsys.readouterr().out)
     assert str(nowhere) in message["folders"]
-    assert [one["name"] for one in message["traces"]] == [one.name for one in PUBLISHED]
+    assert [one["name"] for one in message["traces"]] == [one.name for one in published_traces()]
     assert {one["path"] for one in message["traces"]} == {None}
     assert run(["data"]) == 0
     text = capsys.readouterr().out
     assert "Parallel Workloads Archive, log l_kth_sp2" in text
-    assert PUBLISHED[0].sha256 in text
+    assert published_traces()[0].sha256 in text
 
 
 def test_a_trace_that_is_not_here_is_the_machines_lack_and_says_its_origin(
@@ -44,7 +44,7 @@ def test_a_trace_that_is_not_here_is_the_machines_lack_and_says_its_origin(
         assert run(["data", verb, "KTH"]) == 3
         message = capsys.readouterr().err
         assert "log l_kth_sp2" in message
-        assert PUBLISHED[0].sha256 in message
+        assert published_traces()[0].sha256 in message
 
 
 def test_another_file_of_that_name_is_found_out(

@@ -96,7 +96,6 @@ def test_a_jobs_name_is_no_markup_in_a_bar(name: str) -> None:
     terminal = Console(file=io.StringIO(), force_terminal=True, width=120, emoji=False)
     with RunProgress(terminal, {name: 5.0}, label=name) as bar:
         bar(events.JobReserved(0.0, name, 0.0, None, 5, 5.0, 0, [[0, 1]], []))
-        assert bar._bars is not None
         terminal.print(bar._bars.get_renderable())
     shown = cast(io.StringIO, terminal.file).getvalue()
     assert shown.count(name) >= 3

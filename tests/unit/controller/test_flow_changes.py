@@ -15,10 +15,9 @@ from controller.flow_rules import (
     Output,
     RemoveByCookie,
     RemoveFlow,
-    added,
     difference,
     is_ours,
-    removed,
+    tenant_cookie,
 )
 
 FIRST = Flow(0, 100, Match(in_port=1), Goto(1), COOKIE_TAG | 1)
@@ -33,7 +32,7 @@ def test_nothing_to_do() -> None:
 
 
 def test_what_is_missing_is_added_in_the_wanted_order() -> None:
-    assert difference(WANTED, FlowReport((SECOND,))) == added((FIRST, OTHER))
+    assert difference(WANTED, FlowReport((SECOND,))) == (AddFlow(FIRST), AddFlow(OTHER))
 
 
 def test_what_is_ours_and_not_wanted_is_removed() -> None:
@@ -54,7 +53,11 @@ def test_a_foreign_rule_in_the_place_of_ours_is_replaced() -> None:
 
 def test_an_unreadable_rule_of_ours_takes_its_cookies_rules_with_it_and_they_come_back() -> None:
     report = FlowReport((*WANTED, FOREIGN), other_cookies=(COOKIE_TAG | 1, 5))
-    assert difference(WANTED, report) == (RemoveByCookie(COOKIE_TAG | 1), *added((FIRST, SECOND)))
+    assert difference(WANTED, report) == (
+        RemoveByCookie(COOKIE_TAG | 1),
+        AddFlow(FIRST),
+        AddFlow(SECOND),
+    )
 
 
 def test_an_unreadable_rule_of_a_tenant_that_is_gone() -> None:
@@ -64,7 +67,7 @@ def test_an_unreadable_rule_of_a_tenant_that_is_gone() -> None:
 
 
 def test_a_tenant_is_removed_by_its_cookie_and_all_of_it() -> None:
-    (change,) = removed(1)
+    change = RemoveByCookie(tenant_cookie(1))
     assert change == RemoveByCookie(COOKIE_TAG | 1, 0xFFFFFFFF_FFFFFFFF)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.flow_rules import added, desired_flows, difference, removed
+from controller.flow_rules import AddFlow, RemoveByCookie, desired_flows, difference, tenant_cookie
 from controller.values import DesiredState, Tenant, TenantVm
 from tests.support.fake_datacentre import FakeDataCentre, fat_tree_datacentre, tree_datacentre
 from tests.support.fake_switch import Packet, tagged
@@ -171,7 +171,7 @@ def test_removing_a_tenant_leaves_exactly_what_was_there_before(
     before = datacentre.network(state.without_tenant(gone.id))
     after = datacentre.network(state)
     for switch in after.switches.values():
-        switch.apply(removed(gone.id))
+        switch.apply((RemoveByCookie(tenant_cookie(gone.id)),))
     for dpid, switch in after.switches.items():
         assert switch.flows == before.switches[dpid].flows
 
@@ -187,7 +187,7 @@ def test_any_state_turns_into_any_other_by_the_difference(
         switch = network.switches[dpid]
         unchanged = switch.flows & set(wanted[dpid])
         changes = difference(wanted[dpid], switch.report())
-        assert not set(changes) & set(added(unchanged)), "what is right is left alone"
+        assert not set(changes) & set(map(AddFlow, unchanged)), "what is right is left alone"
         switch.apply(changes)
         assert switch.flows == set(wanted[dpid])
         assert difference(wanted[dpid], switch.report()) == ()

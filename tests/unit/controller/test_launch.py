@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -18,25 +19,22 @@ from pathlib import Path
 import pytest
 
 from controller import openflow13
-from controller.api_client import ControllerClient, ControllerUnreachable, SwitchesMissing
+from controller.api_client import ControllerUnreachable, SwitchesMissing
 from controller.flow_rules import COOKIE_TAG, AddFlow, Drop, Flow, Match, desired_flows
 from controller.launch import TOKEN_VARIABLE, User, unprivileged_user
 from controller.library import LIBRARY_VARIABLE, LibraryMissing, choose_library
-from controller.process import (
-    ControllerNotStarted,
-    ControllerProcess,
-    launch_arguments,
-    start_controller,
-)
+from controller.process import ControllerNotStarted, ControllerProcess, start_controller
 from controller.values import DesiredState, Network, to_json
 from tests.support.fake_datacentre import fat_tree_datacentre, tree_datacentre
 from tests.support.fake_openflow import FakeConnection
 from tests.support.fake_switch import FakeSwitch
+from tests.support.watching_client import WatchingClient
 
 # Each test starts processes; together they take half a minute.
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
+COMMAND = (sys.executable, "-m", "controller.launch")
 DATACENTRE = tree_datacentre([2, 2], slots_per_server=2)
 TOKEN = "a-token-for-tests-only"  # noqa: S105
 LIBRARIES = [
@@ -51,8 +49,18 @@ def library(request: pytest.FixtureRequest) -> str:
     return name
 
 
+def ports(openflow: int = 0, api: int = 0) -> list[str]:
+    return ["--openflow-port", str(openflow), "--api-port", str(api)]
+
+
+def controlled(library: str, *more: str) -> ControllerProcess:
+    """A controller at any free ports, or at those that `more` names."""
+    with tempfile.TemporaryFile() as log:
+        return start_controller(log, *ports(), "--library", library, *more)
+
+
 def _running(library: str) -> Iterator[ControllerProcess]:
-    with start_controller(openflow_port=0, api_port=0, library=library) as process:
+    with controlled(library) as process:
         yield process
 
 
@@ -71,7 +79,7 @@ def controller(library: str, request: pytest.FixtureRequest) -> Iterator[Control
     """A controller that several tests share, empty at the start of each."""
     process: ControllerProcess = request.getfixturevalue(f"running_{library.replace('-', '_')}")
     yield process
-    with process.client() as client:
+    with WatchingClient.of(process) as client:
         for tenant in client.state().tenants:
             with suppress(SwitchesMissing):
                 client.remove_tenant(tenant.id, timeout_s=0)
@@ -79,8 +87,8 @@ def controller(library: str, request: pytest.FixtureRequest) -> Iterator[Control
 
 
 @pytest.fixture
-def client(controller: ControllerProcess) -> Iterator[ControllerClient]:
-    with controller.client() as client:
+def client(controller: ControllerProcess) -> Iterator[WatchingClient]:
+    with WatchingClient.of(controller) as client:
         yield client
 
 
@@ -100,22 +108,14 @@ def any_library() -> str:
 
 
 def started(
-    stack: ExitStack,
-    library: str,
-    state_dir: Path | None = None,
-    openflow_port: int = 0,
-    api_port: int = 0,
-) -> tuple[ControllerProcess, ControllerClient]:
-    process = stack.enter_context(
-        start_controller(
-            openflow_port=openflow_port,
-            api_port=api_port,
-            library=library,
-            state_dir=state_dir,
-            token=TOKEN,
-        )
-    )
-    return process, stack.enter_context(process.client())
+    stack: ExitStack, library: str, folder: Path, *more: str
+) -> tuple[ControllerProcess, WatchingClient]:
+    """A controller with the token TOKEN, and a client of it."""
+    token = folder / "token"
+    token.write_text(TOKEN)
+    token.chmod(0o600)
+    process = stack.enter_context(controlled(library, "--token-file", str(token), *more))
+    return process, stack.enter_context(WatchingClient(process.api_port, TOKEN))
 
 
 def connect(stack: ExitStack, port: int, switches: dict[int, FakeSwitch]) -> list[FakeConnection]:
@@ -144,7 +144,7 @@ EMPTY = DesiredState().with_network(DATACENTRE.switches)
 
 
 def test_tenants_reach_the_switches(
-    stack: ExitStack, controller: ControllerProcess, client: ControllerClient
+    stack: ExitStack, controller: ControllerProcess, client: WatchingClient
 ) -> None:
     switches = fakes()
     connect(stack, controller.openflow_port, switches)
@@ -160,13 +160,13 @@ def test_tenants_reach_the_switches(
     state = client.state()
     assert (state.library, state.missing, state.pid) == (
         controller.library,
-        (),
+        [],
         controller.process.pid,
     )
 
 
 def test_our_transactions_are_not_taken_for_the_librarys(
-    stack: ExitStack, controller: ControllerProcess, client: ControllerClient
+    stack: ExitStack, controller: ControllerProcess, client: WatchingClient
 ) -> None:
     """The library counts from anywhere; were its numbers among ours, an error of one of its own
     messages could be taken for the refusal of a tenant.
@@ -185,7 +185,7 @@ def test_our_transactions_are_not_taken_for_the_librarys(
 
 
 def test_a_whole_fat_tree_connects_at_once(
-    stack: ExitStack, controller: ControllerProcess, client: ControllerClient
+    stack: ExitStack, controller: ControllerProcess, client: WatchingClient
 ) -> None:
     datacentre = fat_tree_datacentre(4, slots_per_server=2)
     client.put_network(datacentre.switches)
@@ -199,7 +199,7 @@ def test_a_whole_fat_tree_connects_at_once(
 
 
 def test_a_tables_worth_of_rules_is_reconciled(
-    stack: ExitStack, controller: ControllerProcess, client: ControllerClient
+    stack: ExitStack, controller: ControllerProcess, client: WatchingClient
 ) -> None:
     """More rules than fit into one message, ours and others'."""
     client.put_network(DATACENTRE.switches)
@@ -214,7 +214,7 @@ def test_a_tables_worth_of_rules_is_reconciled(
 
 
 def test_a_silent_switch_is_named_and_holds_up_nobody(
-    stack: ExitStack, controller: ControllerProcess, client: ControllerClient
+    stack: ExitStack, controller: ControllerProcess, client: WatchingClient
 ) -> None:
     client.put_network(DATACENTRE.switches)
     switches = fakes()
@@ -236,7 +236,7 @@ def test_a_silent_switch_is_named_and_holds_up_nobody(
 
 
 def test_a_full_switch_refuses_and_the_tenant_is_out(
-    stack: ExitStack, controller: ControllerProcess, client: ControllerClient
+    stack: ExitStack, controller: ControllerProcess, client: WatchingClient
 ) -> None:
     client.put_network(DATACENTRE.switches)
     switches = fakes()
@@ -246,11 +246,11 @@ def test_a_full_switch_refuses_and_the_tenant_is_out(
     with pytest.raises(Exception, match=r"refused the rules: .*type 5, code 1"):
         client.add_tenant(STATE.tenants[0])
     assert flows_of(switches) == wanted(EMPTY)
-    assert client.state().tenants == ()
+    assert client.state().tenants == []
 
 
 def test_a_switch_that_comes_back(
-    stack: ExitStack, controller: ControllerProcess, client: ControllerClient
+    stack: ExitStack, controller: ControllerProcess, client: WatchingClient
 ) -> None:
     """Also shows that a connection's end is noticed: it is missing in between."""
     client.put_network(DATACENTRE.switches)
@@ -270,7 +270,7 @@ def test_a_switch_that_comes_back(
 
 
 def test_connections_that_come_and_go_leave_no_threads(
-    stack: ExitStack, controller: ControllerProcess, client: ControllerClient
+    stack: ExitStack, controller: ControllerProcess, client: WatchingClient
 ) -> None:
     client.put_network(DATACENTRE.switches)
 
@@ -293,7 +293,7 @@ def test_the_controller_restarts_under_its_switches(
 ) -> None:
     state_dir = tmp_path / "state"
     with ExitStack() as life:
-        process, client = started(life, library, state_dir)
+        process, client = started(life, library, tmp_path, "--state-dir", str(state_dir))
         client.put_network(DATACENTRE.switches)
         switches = fakes()
         connect(life, process.openflow_port, switches)
@@ -306,7 +306,7 @@ def test_the_controller_restarts_under_its_switches(
     # As if it had been killed between telling the switches and forgetting.
     (state_dir / "tenant-3.json").unlink()
     state = STATE.without_tenant(3)
-    process, client = started(stack, library, state_dir)
+    process, client = started(stack, library, tmp_path, "--state-dir", str(state_dir))
     connections = connect(stack, process.openflow_port, switches)
     client.wait_connected()
     assert flows_of(switches) == wanted(state)
@@ -318,21 +318,21 @@ def test_the_controller_restarts_under_its_switches(
 
 
 def test_the_client_finds_the_restarted_controller_again(
-    stack: ExitStack, any_library: str
+    stack: ExitStack, any_library: str, tmp_path: Path
 ) -> None:
     with ExitStack() as life:
-        process, _ = started(life, any_library)
-        ports = (process.openflow_port, process.api_port)
-        client = stack.enter_context(ControllerClient(process.api_port, TOKEN))
+        process, _ = started(life, any_library, tmp_path)
+        same = ports(process.openflow_port, process.api_port)
+        client = stack.enter_context(WatchingClient(process.api_port, TOKEN))
         client.put_network(DATACENTRE.switches)
     with pytest.raises(ControllerUnreachable):
         client.state()
-    process, _ = started(stack, any_library, None, *ports)
-    assert client.state().switches == ()
+    process, _ = started(stack, any_library, tmp_path, *same)
+    assert client.state().switches == []
 
 
 def test_garbage_on_the_openflow_port_costs_only_its_connection(
-    stack: ExitStack, controller: ControllerProcess, client: ControllerClient
+    stack: ExitStack, controller: ControllerProcess, client: WatchingClient
 ) -> None:
     client.put_network(DATACENTRE.switches)
     for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\x04\x05\xff\xff" + b"x" * 5000, bytes(64)):
@@ -356,8 +356,10 @@ def until(condition: object, timeout_s: float = 20.0) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_well(stack: ExitStack, library: str, how: signal.Signals) -> None:
-    process, client = started(stack, library)
+def test_a_signal_ends_it_well(
+    stack: ExitStack, library: str, how: signal.Signals, tmp_path: Path
+) -> None:
+    process, client = started(stack, library, tmp_path)
     connect(stack, process.openflow_port, fakes())
     client.put_network(DATACENTRE.switches)
     client.wait_connected()
@@ -369,9 +371,9 @@ def test_a_signal_ends_it_well(stack: ExitStack, library: str, how: signal.Signa
 
 
 def test_it_may_have_as_many_connections_as_the_machine_allows(
-    stack: ExitStack, any_library: str
+    stack: ExitStack, any_library: str, tmp_path: Path
 ) -> None:
-    process, _ = started(stack, any_library)
+    process, _ = started(stack, any_library, tmp_path)
     limits = Path(f"/proc/{process.process.pid}/limits").read_text().splitlines()
     soft, hard = next(line for line in limits if line.startswith("Max open files")).split()[3:5]
     assert soft == hard
@@ -379,20 +381,19 @@ def test_it_may_have_as_many_connections_as_the_machine_allows(
 
 @pytest.mark.parametrize("which", ["OpenFlow", "API"])
 def test_a_taken_port_is_exit_3_and_named(any_library: str, which: str) -> None:
-    option = {"OpenFlow": "openflow_port", "API": "api_port"}[which]
+    option = {"OpenFlow": "--openflow-port", "API": "--api-port"}[which]
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
-        ports = {"openflow_port": 0, "api_port": 0, option: port}
         with pytest.raises(ControllerNotStarted) as caught:
-            start_controller(library=any_library, **ports)
+            controlled(any_library, option, str(port))
     error = caught.value
     assert (error.exit_code, error.error, error.port) == (3, "port-taken", port)
     assert f"port {port} on 127.0.0.1, wanted for {which}, is taken" in str(error)
-    assert f"--{option.replace('_', '-')} chooses another" in str(error)
+    assert f"{option} chooses another" in str(error)
 
 
-def test_it_listens_on_loopback_only(stack: ExitStack, any_library: str) -> None:
-    process, _ = started(stack, any_library)
+def test_it_listens_on_loopback_only(stack: ExitStack, any_library: str, tmp_path: Path) -> None:
+    process, _ = started(stack, any_library, tmp_path)
     listening = {
         line.split()[1]
         for table in ("tcp", "tcp6")
@@ -408,7 +409,7 @@ def launch(
     arguments: list[str], environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "controller.launch", *arguments],
+        [*COMMAND, *arguments],
         env={**os.environ, **({TOKEN_VARIABLE: TOKEN} if environment is None else environment)},
         cwd=ROOT,
         capture_output=True,
@@ -484,24 +485,23 @@ def test_a_token_file_serves_as_well(stack: ExitStack, any_library: str, tmp_pat
     path = tmp_path / "token"
     path.write_text(TOKEN + "\n")
     path.chmod(0o600)
-    arguments = launch_arguments(openflow_port=0, api_port=0, library=any_library)
-    process = subprocess.Popen(
-        [*arguments, "--token-file", str(path)], cwd=ROOT, stdout=subprocess.PIPE
-    )
+    arguments = [*ports(), "--library", any_library, "--token-file", str(path)]
+    process = subprocess.Popen([*COMMAND, *arguments], cwd=ROOT, stdout=subprocess.PIPE)
     stack.callback(process.wait, 10)
     stack.callback(process.terminate)
     assert process.stdout is not None
     stack.callback(process.stdout.close)
     output = json.loads(process.stdout.readline())
     assert output["ready"] is True
-    with ControllerClient(output["api_port"], TOKEN) as client:
+    with WatchingClient(output["api_port"], TOKEN) as client:
         assert client.state().pid == process.pid == output["pid"]
 
 
 PARENT = """
 import os, signal, sys
 from controller.process import start_controller
-child = start_controller(openflow_port=0, api_port=0, library=sys.argv[1])
+with open(os.devnull, "ab") as log:
+    child = start_controller(log, *sys.argv[1:])
 print(child.process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -509,7 +509,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_it_does_not_outlive_who_started_it(library: str) -> None:
     parent = subprocess.run(
-        [sys.executable, "-c", PARENT, library],
+        [sys.executable, "-c", PARENT, *ports(), "--library", library],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         timeout=30,
@@ -540,6 +540,11 @@ def test_the_caller_of_sudo_it_is_otherwise() -> None:
     assert unprivileged_user({"SUDO_UID": "1", "SUDO_GID": "2"}) == User("daemon", 1, 2)
 
 
+def without_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in ("SUDO_UID", "SUDO_GID"):
+        monkeypatch.delenv(key, raising=False)
+
+
 def status_of(pid: int) -> dict[str, str]:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
@@ -557,26 +562,21 @@ def test_root_is_given_up(
     stack: ExitStack,
     library: str,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     environment: dict[str, str],
     user: str,
     uid: int,
     gid: int,
 ) -> None:
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("SUDO_")}
+    without_sudo(monkeypatch)
+    for key, value in environment.items():
+        monkeypatch.setenv(key, value)
     state_dir = tmp_path / "state"
     state_dir.mkdir(mode=0o755)
     network = state_dir / "network.json"
     network.write_bytes(to_json(Network(DATACENTRE.switches)))
     network.chmod(0o600)
-    process = stack.enter_context(
-        start_controller(
-            openflow_port=0,
-            api_port=0,
-            library=library,
-            state_dir=state_dir,
-            environment={**clean, **environment},
-        )
-    )
+    process = stack.enter_context(controlled(library, "--state-dir", str(state_dir)))
     status = status_of(process.process.pid)
     assert process.user == user
     assert status["Uid"].split() == [str(uid)] * 4
@@ -585,7 +585,7 @@ def test_root_is_given_up(
     assert status["NoNewPrivs"] == "1"
     for capabilities in ("CapPrm", "CapEff", "CapAmb"):
         assert int(status[capabilities], 16) == 0
-    with process.client() as client:
+    with WatchingClient.of(process) as client:
         assert len(client.state().switches) == len(DATACENTRE.switches)
         assert network.stat().st_uid == uid
         client.put_network(DATACENTRE.switches)
@@ -606,7 +606,7 @@ def test_nothing_is_imported_after_root_is_given_up(
     reader, writer = os.pipe()
     stack.callback(os.close, reader)
     process = subprocess.Popen(
-        launch_arguments(openflow_port=0, api_port=0, library=library, ready_fd=writer),
+        [*COMMAND, *ports(), "--library", library, "--ready-fd", str(writer)],
         cwd=tmp_path / "hidden",
         env={**os.environ, TOKEN_VARIABLE: TOKEN},
         pass_fds=[writer],
@@ -619,7 +619,7 @@ def test_nothing_is_imported_after_root_is_given_up(
     assert status_of(process.pid)["Groups"] == ""
     switches = fakes()
     connect(stack, output["openflow_port"], switches)
-    with ControllerClient(output["api_port"], TOKEN) as client:
+    with WatchingClient(output["api_port"], TOKEN) as client:
         client.put_network(DATACENTRE.switches)
         client.wait_connected()
         client.add_tenant(STATE.tenants[0])
@@ -630,15 +630,12 @@ def test_nothing_is_imported_after_root_is_given_up(
 
 
 @pytest.mark.needs("root")
-def test_a_state_directory_of_somebody_else_is_refused(tmp_path: Path, any_library: str) -> None:
+def test_a_state_directory_of_somebody_else_is_refused(
+    tmp_path: Path, any_library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_sudo(monkeypatch)
     tmp_path.chmod(0o777)
     os.chown(tmp_path, 54321, 54321)
     with pytest.raises(ControllerNotStarted, match="belongs to neither root nor nobody") as caught:
-        start_controller(
-            openflow_port=0,
-            api_port=0,
-            library=any_library,
-            state_dir=tmp_path,
-            environment={k: v for k, v in os.environ.items() if not k.startswith("SUDO_")},
-        )
+        controlled(any_library, "--state-dir", str(tmp_path))
     assert caught.value.exit_code == 2

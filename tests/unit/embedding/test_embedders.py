@@ -169,9 +169,10 @@ def permuted(rng: random.Random, dc: DataCentre, fanout: list[int]) -> list[int]
     while level:
         below = []
         for new in level:
-            children = list(only.children[old_of[new]])
+            children = np.flatnonzero(only.parent == old_of[new]).tolist()
             rng.shuffle(children)
-            for new_child, old_child in zip(only.children[new], children, strict=True):
+            new_children = np.flatnonzero(only.parent == new).tolist()
+            for new_child, old_child in zip(new_children, children, strict=True):
                 old_of[new_child] = old_child
                 below.append(new_child)
         level = below

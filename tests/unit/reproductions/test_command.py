@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reproductions import catalogue, figure_runs
-from reproductions import command as verb
+from reproductions import reproduce as verb
 from reproductions.claim_checks import Claim, more
 from testbed.cli import main
 from testbed.errors import MachineCannot

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from reproductions import catalogue, command, configuration, figure_runs, paper_pages
+from reproductions import catalogue, configuration, figure_runs, paper_pages
+from reproductions import reproduce as command
 from reproductions.claim_checks import Claim, more
 from reproductions.configuration import Variant
 from reproductions.figure_runs import LiveReproduced, Request, reproduce_live, write_live

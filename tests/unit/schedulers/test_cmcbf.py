@@ -49,8 +49,8 @@ class Tiers:
     def __call__(self, engine: Engine) -> None:
         reservations = engine.reservations
         self.at[engine.now_s] = (
-            set(reservations.foreground.holdings()),
-            set(reservations.background.holdings()),
+            set(reservations.ledger().holdings()),
+            set(reservations.ledger("background").holdings()),
         )
 
 

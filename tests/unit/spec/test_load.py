@@ -226,6 +226,7 @@ def test_overrides_replace_add_and_are_recorded() -> None:
         ("scale.rate", "no", "--set scale.rate=no: scale.rate: YAML 1.1 reads no as false"),
         ("scale", "{rate: 0}", "--set scale={rate: 0}: scale.rate: must be above 0, not 0"),
         ("workload.jobs[7].vms", "1", "workload.jobs[7].vms: is not a place in this file"),
+        (f"workload.jobs[{'1' * 5000}]", "1", "is not a place in this file"),
         ("workload.kind.x", "1", "workload.kind.x: is not a place in this file"),
         ("", "1", "--set =1: is not a place in this file"),
         ("seed", "[", "--set seed=[: seed: not YAML: "),

@@ -68,6 +68,8 @@ def test_values(text: str, value: object) -> None:
         ("~", "has no value"),
         ("null", "has no value"),
         ("1" * 31, "too long for a number: 31 characters"),
+        ("0x" + "f" * 5000, "too long for a number: 5002 characters"),
+        ("1e" + "9" * 20, "write the number without an exponent"),
     ],
 )
 def test_surprises(text: str, hint: str) -> None:
@@ -76,7 +78,9 @@ def test_surprises(text: str, hint: str) -> None:
     assert hint in str(caught.value)
 
 
-@pytest.mark.parametrize("key", ["on", "no", "y: <<", "<<", "true", "null", "1e3"])
+@pytest.mark.parametrize(
+    "key", ["on", "no", "y: <<", "<<", "true", "null", "1e3", "1e9999999999999999999"]
+)
 def test_keys_are_words(key: str) -> None:
     key = key.removeprefix("y: ")
     with pytest.raises(ScalarError):

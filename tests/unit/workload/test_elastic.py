@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from jobs.workload.distributions import stratified
-from jobs.workload.elastic import ElasticJobs, bytes_per_vm
 from jobs.workload.swim import Swim, SwimJob
 from testbed.errors import BadInput
 from testbed.spec.experiment_file import load_experiment
+from testbed.spec.swim_section import SwimWorkload
 
-RECIPE = ElasticJobs(count=60, vms=20.0, largest=50, batches=5, spacing_s=40.0)
+RECIPE = SwimWorkload.model_validate(
+    {
+        "kind": "swim",
+        "path": "t.tsv",
+        "jobs": 60,
+        "vms": 20.0,
+        "largest": 50,
+        "batches": 5,
+        "spacing": "40 s",
+    }
+)
+LINK_BPS = 10**9
+
+
+def changed(**keys: Any) -> SwimWorkload:
+    return RECIPE.model_copy(update=keys)
 
 
 def trace(jobs: int = 200) -> Swim:
@@ -29,7 +44,7 @@ def trace(jobs: int = 200) -> Swim:
 
 
 def test_batches_arrive_together_and_are_equally_large() -> None:
-    jobs, _ = RECIPE.requests(trace(), 1)
+    jobs, _ = RECIPE.requests(trace(), 1, LINK_BPS)
     times = [job.submit_s for job in jobs]
     assert times == sorted(times)
     assert {at: times.count(at) for at in times} == {40.0 * k: 12 for k in range(5)}
@@ -37,13 +52,13 @@ def test_batches_arrive_together_and_are_equally_large() -> None:
 
 
 def test_every_distribution_is_kept() -> None:
-    recipe = replace(RECIPE, value=(5.0, 6.0), deadline=(2.0, 3.0), speedup=(0.1, 0.11))
+    recipe = changed(reward=[5.0, 6.0], deadline_factor=[2.0, 3.0], speedup=[0.1, 0.11])
     source = trace()
     by_name = {job.name: job for job in source.jobs}
-    for job in recipe.requests(source, 3)[0]:
+    for job in recipe.requests(source, 3, LINK_BPS)[0]:
         line = by_name[job.id]
-        assert job.n_vms == line.tasks()
-        assert job.duration_s == pytest.approx(20.0 + bytes_per_vm(line, job.n_vms) / 1e7)
+        assert job.n_vms == line.tasks
+        assert job.duration_s == pytest.approx(20.0 + line.bytes_per_vm / 1e7)
         assert 5.0 <= job.value <= 6.0
         assert job.deadline_s is not None
         assert 2.0 <= job.deadline_s / job.duration_s <= 3.0
@@ -54,8 +69,10 @@ def test_every_distribution_is_kept() -> None:
 
 
 def test_changing_one_distribution_leaves_the_others_draws_alone() -> None:
-    before, _ = RECIPE.requests(trace(), 7)
-    after, _ = replace(RECIPE, deadline=(2.0, 3.0), bandwidth_bps=50e6).requests(trace(), 7)
+    before, _ = RECIPE.requests(trace(), 7, LINK_BPS)
+    after, _ = changed(deadline_factor=[2.0, 3.0], bandwidth=50_000_000).requests(
+        trace(), 7, LINK_BPS
+    )
     assert [(j.id, j.value, j.submit_s) for j in before] == [
         (j.id, j.value, j.submit_s) for j in after
     ]
@@ -63,8 +80,8 @@ def test_changing_one_distribution_leaves_the_others_draws_alone() -> None:
 
 
 def test_a_job_keeps_its_reward_in_every_sample() -> None:
-    small, _ = replace(RECIPE, count=30).requests(trace(), 7)
-    large, _ = replace(RECIPE, count=90).requests(trace(), 7)
+    small, _ = changed(jobs=30).requests(trace(), 7, LINK_BPS)
+    large, _ = changed(jobs=90).requests(trace(), 7, LINK_BPS)
     values = {job.id: job.value for job in large}
     shared = [job for job in small if job.id in values]
     assert shared
@@ -80,20 +97,14 @@ def test_jobs_are_taken_again_only_when_their_class_has_run_out() -> None:
     counts = np.bincount(sample.chosen, minlength=55)
     assert counts[:50].max() == 1
     assert counts[50:].max() - counts[50:].min() <= 1
-    jobs, _ = replace(RECIPE, count=90, vms=35.0).requests(trace(120), 1)
+    jobs, _ = changed(jobs=90, vms=35.0).requests(trace(120), 1, LINK_BPS)
     assert len({job.id for job in jobs}) == 90
     assert any("-" in job.id for job in jobs)
 
 
 def test_the_same_seed_gives_the_same_jobs() -> None:
-    assert RECIPE.requests(trace(), 4) == RECIPE.requests(trace(), 4)
-    assert RECIPE.requests(trace(), 4) != RECIPE.requests(trace(), 5)
-
-
-def test_all_errors_in_the_distributions_are_reported_at_once() -> None:
-    recipe = ElasticJobs(count=3, batches=9, vms=200.0, speedup=(0.1, 0.3), deadline=(5.0, 2.0))
-    with pytest.raises(ValueError, match=r"batches.*vms.*deadline.*speedup"):
-        recipe.requests(trace(), 1)
+    assert RECIPE.requests(trace(), 4, LINK_BPS) == RECIPE.requests(trace(), 4, LINK_BPS)
+    assert RECIPE.requests(trace(), 4, LINK_BPS) != RECIPE.requests(trace(), 5, LINK_BPS)
 
 
 EXPERIMENT = """\
@@ -133,3 +144,9 @@ def test_errors_of_the_section_and_of_the_trace_are_reported_together(tmp_path: 
     assert "e.yaml:9:12: workload.batches: 4 jobs cannot come in 9 batches" in text
     assert "e.yaml:10:12: workload.spacing: 10 is a bare number" in text
     assert "t.tsv:1:" in text
+
+
+def test_all_errors_in_the_distributions_are_reported_at_once(tmp_path: Path) -> None:
+    keys = "  batches: 9\n  vms: 200\n  speedup: [0.1, 0.3]\n  deadline_factor: [5, 2]\n"
+    with pytest.raises(BadInput, match=r"(?s)batches.*vms.*speedup.*deadline_factor"):
+        load_experiment(written(tmp_path, keys, "job0\t1\t1\t5\t5\t5\n"))

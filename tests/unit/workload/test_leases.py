@@ -122,6 +122,6 @@ def test_a_sample_has_the_wanted_number_of_jobs_each_once_none_too_large(
 @pytest.mark.parametrize("mean", [15, 20, 25, 30, 35])
 def test_the_facebook_sample_holds_jobs_for_every_mean_of_the_evaluation(mean: int) -> None:
     jobs = read_swim(trace("FB-2009_samples_24_times_1hr_0.tsv.gz")).jobs
-    sizes = [job.tasks() for job in jobs]
+    sizes = [job.tasks for job in jobs]
     means = [stratified(sizes, 500, mean, 200, seed).mean for seed in range(5)]
     assert sum(means) / 5 == pytest.approx(mean, rel=0.1)

@@ -12,6 +12,9 @@ from jobs.workload.swim import SwimJob, read_swim
 from jobs.workload.traces import TraceErrors
 from tests.unit.workload.traces import trace
 
+OVERLONG = "1" * 5000  # more digits than Python turns into a number
+SHOWN = f"'{'1' * 37}...'"
+
 
 def written(folder: Path, text: str) -> Path:
     path = folder / "trace"
@@ -29,9 +32,9 @@ def problems(path: Path, read: object) -> list[str]:
 
 
 def test_tasks_are_blocks_of_input_and_a_reducer_where_anything_is_shuffled() -> None:
-    assert SwimJob("a", 0, 0, 0, 0, 1).tasks() == 1
-    assert SwimJob("a", 0, 64_000_000, 0, 9, 1).tasks() == 1
-    assert SwimJob("a", 0, 64_000_001, 1, 9, 1).tasks() == 3
+    assert SwimJob("a", 0, 0, 0, 0, 1).tasks == 1
+    assert SwimJob("a", 0, 64_000_000, 0, 9, 1).tasks == 1
+    assert SwimJob("a", 0, 64_000_001, 1, 9, 1).tasks == 3
 
 
 def test_wrong_lines_of_a_hadoop_trace_are_named(tmp_path: Path) -> None:
@@ -39,6 +42,10 @@ def test_wrong_lines_of_a_hadoop_trace_are_named(tmp_path: Path) -> None:
     bad = [
         ("b\t6\t1\t1\t2\n", "2:9: has 5 fields, not 6: the line is cut off"),
         ("b\t6\t1\t-1\t2\t3\n", "2:7: field 4 (map input): '-1' is negative"),
+        (
+            f"b\t6\t1\t{OVERLONG}\t2\t3\n",
+            f"2:7: field 4 (map input): {SHOWN} is beyond what can be meant",
+        ),
         ("b\tx\t1\t1\t2\t3\n", "2:3: field 2 (submit time): 'x' is not a whole number"),
         ("b\t4\t1\t1\t2\t3\n", "2:3: field 2 (submit time): 4 s is before line 1's 5 s"),
         (good, "2:1: field 1 (job): 'a' stands in line 1 too"),
@@ -52,7 +59,7 @@ def test_wrong_lines_of_a_hadoop_trace_are_named(tmp_path: Path) -> None:
 
 def test_the_facebook_sample_has_jobs_of_one_task_by_median_and_72_by_mean() -> None:
     jobs = read_swim(trace("FB-2009_samples_24_times_1hr_0.tsv.gz")).jobs
-    tasks = [job.tasks() for job in jobs]
+    tasks = [job.tasks for job in jobs]
     assert (len(jobs), median(tasks), round(mean(tasks))) == (5894, 1, 72)
 
 
@@ -131,6 +138,10 @@ def test_leases_of_one_line(tmp_path: Path) -> None:
         ("9 20 60 60 -2 1 512 0 x 1", "2:12: field 5 (nodes): -2 is negative"),
         ("9 8 60 60 2 1 512 0 x 1", "2:3: field 2 (start): 8 s is before the arrival at 9 s"),
         ("9 8.5 60 60 2 1 512 0 x 1", "2:3: field 2 (start): '8.5' is not a whole number"),
+        (
+            f"9 20 {OVERLONG} 60 2 1 512 0 x 1",
+            f"2:6: field 3 (duration): {SHOWN} is not a whole number",
+        ),
         ("4 20 60 60 2 1 512 0 x 1", "2:1: arrival: 4 s is before line 1's 5 s"),
         ("<lease/>", "2:1: '<lease/>' is no line of this format: 10 fields"),
     ],
@@ -148,6 +159,7 @@ def test_wrong_lines_of_leases_are_named(tmp_path: Path, line: str, said: str) -
         ('numnodes="3"', 'numnodes="0"', "7:12: node-set numnodes: '0' is no number above 0"),
         ('<duration time="01:00:00.00"/>', "", "4:3: duration time: is missing"),
         ('"26:00:00.00"', '"00:00:59.00"', "15:12: starts at 59 s, before it arrives at 60 s"),
+        ('id="2"', f'id="{OVERLONG}"', f"13:4: lease id: {SHOWN} is too long for a number"),
         ('id="2"', 'id="1"', "12:3: lease 'lease-00001' stands in line 4 too"),
         ('"00:02:00.00"', '"00:00:30.00"', "18:1: arrival: 30 s is before line 12's 60 s"),
         ("</lease-workload>\n", "", "25:1: not XML: the file is cut off here"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.workload.traces import PUBLISHED, published
+from jobs.workload.traces import published, published_traces
 from testbed.spec.document import find_file
 
 KTH = "KTH-SP2-1996-2.1-cln.swf.gz"
@@ -25,6 +25,6 @@ def trace(name: str) -> Path:
 
 def skip_without_traces_of(text: str) -> None:
     """Skip where an experiment file's text names a published trace that is not here."""
-    for known in PUBLISHED:
+    for known in published_traces():
         if known.name in text:
             trace(known.name)

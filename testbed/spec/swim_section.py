@@ -1,0 +1,238 @@
+"""``workload: {kind: swim}``: elastic jobs of a Hadoop trace, in batches: JSA's (Section V.A).
+
+The trace gives bytes, and tasks by them; JSA's authors measured running times and bandwidths on a
+cluster of their own. The section's keys stand in for those measurements.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from jobs.demand import Pattern, Transfer
+from jobs.job_profile import STEEPEST, linear_profile
+from jobs.request import JobRequest
+from jobs.workload.distributions import Floats, Sample, stratified, stream
+from jobs.workload.swim import BLOCK_BYTES, Swim, SwimJob, read_swim
+from testbed.spec.document import Location, Place
+from testbed.spec.topology_section import LoadContext
+from testbed.spec.trace_sections import TraceWorkload
+from testbed.spec.unit_types import Duration, PositiveBandwidth, PositiveDuration
+from testbed.spec.workload_section import NO_JOBS, LoadedWorkload
+from testbed.units import human_bandwidth, human_duration
+
+Number = Annotated[float, Field(ge=0, le=1e9)]
+Ends = Annotated[list[Number], Field(min_length=2, max_length=2)]
+
+
+class SwimWorkload(TraceWorkload):
+    """Jobs of a Hadoop trace with deadlines, rewards and a speed-up by bandwidth (JSA)."""
+
+    kind: Literal["swim"]
+    jobs: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        2500, description="how many jobs are taken (default 2500)"
+    )
+    vms: Annotated[float, Field(ge=1, le=1e6)] | Literal["as-is"] = Field(
+        25.0,
+        description="VMs per job on average, by stratified sampling (default 25); as-is: a plain"
+        " sample",
+    )
+    largest: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        100, description="jobs with more VMs are left out (default 100)"
+    )
+    batches: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        5, description="in how many batches they arrive (default 5)"
+    )
+    spacing: Duration = Field(30.0, description="between two batches (default 30 s)")
+    start_up: PositiveDuration = Field(
+        20.0, description="running time of a job whatever its bytes (default 20 s)"
+    )
+    vm_rate: PositiveBandwidth = Field(
+        80_000_000, description="how fast one VM works through its bytes (default 80 Mbit/s)"
+    )
+    bandwidth: PositiveBandwidth = Field(
+        200_000_000, description="B̄ on average, uniform from 0 (default 200 Mbit/s)"
+    )
+    least_bandwidth: PositiveBandwidth = Field(
+        1_000_000, description="B̄ is no less than that (default 1 Mbit/s)"
+    )
+    reward: Ends = Field([100.0, 1000.0], description="uniform (default [100, 1000])")
+    deadline_factor: Ends = Field(
+        [2.0, 7.0], description="deadline over running time at B̄, uniform (default [2, 7])"
+    )
+    speedup: Ends = Field([0.0, 0.14], description="α, uniform (default [0, 0.14])")
+    pattern: Pattern = Field("all-to-all", description="communication pattern (default all-to-all)")
+
+    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
+        self.with_defaults()._check(here)  # noqa: SLF001 - its own kind
+        read = self.read(here, read_swim)
+        if read is None or not here.is_sound():
+            return NO_JOBS
+        trace, found = read
+        centre = context.datacentre
+        known = centre is not None and context.links_known and centre.n_links
+        link_bps = int(centre.nic_bps.max()) if centre is not None and known else 10**9
+        try:
+            jobs, sample = self.requests(trace, context.seed, link_bps)
+        except ValueError as objection:
+            here.report(str(objection), "jobs")
+            return NO_JOBS
+        facts = {
+            **self.provenance(found),
+            "lines_left_out": trace.skipped,
+            "trace_jobs": len(trace.jobs),
+            "jobs": len(jobs),
+            "mean_vms": sample.mean,
+            "large_jobs": sample.large,
+            "taken_again": sample.again,
+            "mean_run_s": sum(job.duration_s for job in jobs) / len(jobs),
+            "mean_bandwidth_bps": sum(job.bandwidth_bps for job in jobs) / len(jobs),
+            "parameters": self._parameters(link_bps),
+        }
+        return LoadedWorkload(jobs, _places(jobs, trace), (), facts, tuple(_swim_notes(facts)))
+
+    def _check(self, here: Location) -> None:
+        if self.batches > self.jobs:
+            here.report(f"{self.jobs} jobs cannot come in {self.batches} batches", "batches")
+        if self.vms != "as-is" and self.vms > self.largest:
+            here.report(f"a mean of {self.vms:g} VMs with {self.largest} at most", "vms")
+        for key in ("reward", "deadline_factor"):
+            low, high = self[key]
+            if low > high:
+                here.report("a range rises from a number of at least 0", key)
+        if not self.speedup[0] <= self.speedup[1] < STEEPEST:
+            here.report(f"must rise, from at least 0 to below {STEEPEST}", "speedup")
+
+    def _parameters(self, link_bps: int) -> dict[str, Any]:
+        """The keys as provenance names them."""
+        return {
+            "count": self.jobs,
+            "vms": None if self.vms == "as-is" else self.vms,
+            "largest": self.largest,
+            "batches": self.batches,
+            "spacing_s": self.spacing,
+            "start_s": self.start_up,
+            "vm_bytes_per_s": self.vm_rate / 8,
+            "bandwidth_bps": float(self.bandwidth),
+            "least_bps": float(self.least_bandwidth),
+            "link_bps": link_bps,
+            "value": self.reward,
+            "deadline": self.deadline_factor,
+            "speedup": self.speedup,
+            "block_bytes": BLOCK_BYTES,
+            "pattern": self.pattern,
+        }
+
+    def requests(
+        self, trace: Swim, seed: int, link_bps: int
+    ) -> tuple[tuple[JobRequest, ...], Sample]:
+        """The jobs, batch by batch, and the sample they are. ValueError where that cannot be.
+
+        No job asks for more than half of ``link_bps``.
+        """
+        sample = self._sample(trace, seed)
+        draws = self._draws(len(trace.jobs), seed, link_bps)
+        names = _names([trace.jobs[row].name for row in sample.chosen])
+        order = stream(seed, "swim", "order").permutation(len(sample.chosen)).tolist()
+        bounds = np.linspace(0, len(order), self.batches + 1).round().astype(int).tolist()
+        jobs = []
+        for batch in range(self.batches):
+            for k in order[bounds[batch] : bounds[batch + 1]]:
+                row = sample.chosen[k]
+                drawn = {name: float(column[row]) for name, column in draws.items()}
+                jobs.append(self._request(names[k], trace.jobs[row], drawn, batch))
+        return tuple(jobs), sample
+
+    def _sample(self, trace: Swim, seed: int) -> Sample:
+        """Which jobs. Raises ValueError where the trace has not enough for the wanted mean."""
+        sizes = [job.tasks for job in trace.jobs]
+        if self.vms != "as-is":
+            return stratified(sizes, self.jobs, self.vms, self.largest, seed, repeat=True)
+        fit = np.flatnonzero(np.array(sizes) <= self.largest)
+        if len(fit) < self.jobs:
+            raise ValueError(f"{self.jobs} jobs asked, {len(fit)} have {self.largest} VMs or less")
+        order = stream(seed, "swim", "sample").permutation(len(fit))
+        chosen = np.sort(fit[order[: self.jobs]]).tolist()
+        return Sample(tuple(chosen), float(np.mean([sizes[k] for k in chosen])), 0)
+
+    def _draws(self, jobs: int, seed: int, link_bps: int) -> dict[str, Floats]:
+        """Draws for every job of the trace, chosen or not: a job keeps its draws in any sample.
+
+        Every quantity has a stream of its own, and draws quantiles: changing one distribution, or
+        its range, changes nothing else and keeps the jobs' order.
+        """
+        ends: dict[str, Sequence[float]] = {
+            "value": self.reward,
+            "deadline": self.deadline_factor,
+            "speedup": self.speedup,
+            "bandwidth": (0.0, 2.0 * self.bandwidth),
+        }
+        draws = {
+            name: low + (high - low) * stream(seed, "swim", name).random(jobs)
+            for name, (low, high) in ends.items()
+        }
+        most_bps = link_bps / 2
+        least_bps = min(self.least_bandwidth, most_bps)
+        draws["bandwidth"] = np.clip(np.rint(draws["bandwidth"]), least_bps, most_bps)
+        return draws
+
+    def _request(
+        self, name: str, job: SwimJob, drawn: Mapping[str, float], batch: int
+    ) -> JobRequest:
+        took_s = self.start_up + job.bytes_per_vm / (self.vm_rate / 8)
+        bandwidth_bps = int(drawn["bandwidth"])
+        profile = linear_profile(bandwidth_bps, took_s, drawn["speedup"])
+        return JobRequest(
+            id=name,
+            submit_s=batch * self.spacing,
+            n_vms=job.tasks,
+            bandwidth_bps=bandwidth_bps,
+            duration_s=took_s,
+            deadline_s=drawn["deadline"] * took_s,
+            value=drawn["value"],
+            tags=(("batch", str(batch + 1)),),
+            demand=Transfer(self.pattern, profile=profile),
+        )
+
+
+def _names(chosen: Sequence[str]) -> list[str]:
+    """Ids: a job's name, and with a number from its second time on."""
+    times: Counter[str] = Counter()
+    out = []
+    for name in chosen:
+        times[name] += 1
+        out.append(name if times[name] == 1 else f"{name}-{times[name]}")
+    return out
+
+
+def _places(jobs: tuple[JobRequest, ...], trace: Swim) -> Mapping[str, Place]:
+    line = {job.name: job.line for job in trace.jobs}
+    # A job taken again bears a number after its name.
+    return {
+        job.id: Place(str(trace.path), line.get(job.id) or line[job.id.rpartition("-")[0]], 1)
+        for job in jobs
+    }
+
+
+def _swim_notes(facts: Mapping[str, Any]) -> list[str]:
+    given = facts["parameters"]
+    out = [f"{facts['path']}: {facts['trace_jobs']:,} jobs from {facts['file']}"]
+    if facts["is_the_published_file"] is False:
+        out.append("its checksum is not that of the published trace of this name")
+    if facts["lines_left_out"]:
+        out.append(f"{facts['lines_left_out']:,} lines left out")
+    how = "a plain sample"
+    if given["vms"] is not None:
+        how = f"a stratified sample, {facts['large_jobs']:,} of them of {given['vms']:g} or more"
+    again = f", {facts['taken_again']:,} of them again" if facts["taken_again"] else ""
+    out.append(
+        f"{facts['jobs']:,} jobs of {facts['mean_vms']:.1f} VMs on average ({how}{again}) in"
+        f" {given['batches']} batches {human_duration(given['spacing_s'])} apart;"
+        f" {human_duration(facts['mean_run_s'])} at"
+        f" {human_bandwidth(facts['mean_bandwidth_bps'])} on average"
+    )
+    return out
