@@ -31,11 +31,10 @@ import psutil
 
 from bench.samples import Result
 from testbed import events
-from testbed.backends.emu import emulated_network
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
 from testbed.backends.emu.emulation import LiveOptions
+from testbed.plan import limits
 from testbed.plan.batch_lines import HtbClass, IpItem, Section, TcItem
-from testbed.plan.limits import LINK_MINOR, tenant_limits
 from testbed.plan.network_plan import NetworkPlan, TenantPlan
 from testbed.results.folder import RunFolder, Sink
 from testbed.runs.live_run import LiveRun, run_live
@@ -186,20 +185,21 @@ def _wrong_limits(links: float = 1.0, caps: float = 1.0) -> Iterator[None]:
     """The first tenant's classes on links, or its VMs' caps, get so many times their rate: its plan
     says otherwise.
     """
+    right = limits.tenant_limits
 
     def wrong(network: NetworkPlan, tenant: TenantPlan) -> tuple[Section, ...]:
         if tenant.tenant_id != 1:
-            return tenant_limits(network, tenant)
+            return right(network, tenant)
         return tuple(
             Section(section.netns, tuple(replace(x, item=of(x.item)) for x in section.lines))
-            for section in tenant_limits(network, tenant)
+            for section in right(network, tenant)
         )
 
     def of(item: TcItem | IpItem) -> TcItem | IpItem:
         if not isinstance(item, HtbClass):
             return item
-        wrong_bps = int(item.rate_bps * (links if item.parent_minor == LINK_MINOR else caps))
+        wrong_bps = int(item.rate_bps * (links if item.parent_minor == limits.LINK_MINOR else caps))
         return replace(item, rate_bps=wrong_bps, ceil_bps=wrong_bps)
 
-    with mock.patch.object(emulated_network, "tenant_limits", wrong):
+    with mock.patch.object(limits, "tenant_limits", wrong):
         yield

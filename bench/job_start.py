@@ -91,7 +91,7 @@ def _counted(emulation: Emulation) -> dict[str, float]:
     """Numbers and sizes of everything that a job makes."""
     own = psutil.Process()
     switch = [p for p in psutil.process_iter(["name"]) if p.info["name"] == "ovs-vswitchd"]
-    mark = f"**/hosenet/{emulation.cgroup_name}/**/"
+    mark = f"**/hosenet/{emulation.cgroup.paths[0].name}/**/"
     return {
         "testbed_mib": own.memory_info().rss / 2**20,
         "testbed_files": own.num_fds(),

@@ -19,7 +19,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from jobs.workload.distributions import Floats
 from jobs.workload.parallel_jobs import SHORTEST_S, ParallelJobs
 from jobs.workload.traces import Complaints, LineProblem, shown
 
@@ -45,6 +44,7 @@ FIELDS: tuple[tuple[str, str, type], ...] = (
 )
 """Name, the format's own name, and type of the 18 fields, in order."""
 
+RECORD = np.dtype([(name, kind) for name, _, kind in FIELDS])
 NAMES = tuple(name for name, _, _ in FIELDS)
 
 _WHOLE = np.array([np.issubdtype(kind, np.integer) for _, _, kind in FIELDS])
@@ -55,13 +55,11 @@ _CHUNK_LINES = 1 << 15
 _COMMENT = re.compile(r"\s*;+\s?(\s*)(?:([A-Za-z][A-Za-z ]*?)\s*:(?:\s+|$))?(.*)")
 
 Records = np.ndarray[tuple[int], np.dtype[np.void]]
-Lines = npt.NDArray[np.int32]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class Swf:
-    """The content of a file: ``records`` of the :data:`FIELDS` asked for, and each one's line.
+    """The content of a file: ``records`` of :data:`RECORD` or part of it, and each one's line.
 
     ``header`` has every ``; Key: value`` comment before the first record, in order of the file;
     ``skipped`` says how many lines were left out, and ``examples`` what was wrong with the first.
@@ -70,7 +68,7 @@ class Swf:
     path: Path
     header: Mapping[str, tuple[str, ...]]
     records: Records
-    lines: Lines
+    lines: npt.NDArray[np.int32]
     skipped: int = 0
     examples: tuple[LineProblem, ...] = ()
 
@@ -114,11 +112,11 @@ class _Log:
     complaints: Complaints
     header: dict[str, list[str]] = field(default_factory=dict)
     blocks: list[Records] = field(default_factory=list)
-    numbers: list[Lines] = field(default_factory=list)
+    numbers: list[npt.NDArray[np.int32]] = field(default_factory=list)
     kept: int = 0
     _key: str | None = None
     _latest: tuple[float, int] = (-np.inf, 0)
-    _greatest_number: int = -1
+    _greatest_number: float = -1.0
 
     def take(self, lines: Iterator[str]) -> None:
         """Read until the lines end or the wanted records are there."""
@@ -156,38 +154,36 @@ class _Log:
         else:
             self._key = None
 
-    def _take_records(self, texts: list[str], where: Lines) -> None:
+    def _take_records(self, texts: list[str], where: npt.NDArray[np.int32]) -> None:
         try:
             values = np.loadtxt(texts, dtype=np.float64, comments=None, ndmin=2)
-            sound = values.shape[1] == len(FIELDS)
         except ValueError:
-            sound = False
-            values = np.empty((0, len(FIELDS)))
-        if not sound:
+            values = np.empty((0, 0))
+        if values.shape[1] != len(FIELDS):
             texts, where, values = self._numbers_of(texts, where)
-        good = self._check_values(texts, where, values)
-        good &= self._check_order(texts, where, values[:, 1], good)
-        good &= self._check_repeats(texts, where, values[:, 0], good)
-        chosen = np.flatnonzero(good)
-        block = np.empty(len(chosen), self.record)
+        wrong = _wrong(values)
+        if wrong.any() or not self._in_order(values):
+            good = self._check_each(texts, where, values, wrong)
+            where, values = where[good], values[good]
+        block = np.empty(len(values), self.record)
         for k, name in enumerate(NAMES):
             if name in (self.record.names or ()):
-                block[name] = values[chosen, k]
+                block[name] = values[:, k]
+        if len(values):
+            self._greatest_number = max(self._greatest_number, values[:, 0].max())
+            self._latest = max(self._latest, (float(values[-1, 1]), int(where[-1])))
         self.blocks.append(block)
-        self.numbers.append(where[chosen])
-        self.kept += len(chosen)
+        self.numbers.append(where)
+        self.kept += len(values)
 
-    def _numbers_of(self, texts: list[str], where: Lines) -> tuple[list[str], Lines, Floats]:
+    def _numbers_of(
+        self, texts: list[str], where: npt.NDArray[np.int32]
+    ) -> tuple[list[str], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
         """Line by line, where not all lines are 18 numbers: those that are."""
-        kept: list[int] = []
-        rows: list[list[float]] = []
-        for k, text in enumerate(texts):
-            row = self._row(text, int(where[k]))
-            if row is not None:
-                kept.append(k)
-                rows.append(row)
-        values = np.array(rows, dtype=np.float64).reshape(len(rows), len(FIELDS))
-        return [texts[k] for k in kept], where[kept], values
+        rows = [self._row(text, int(line)) for text, line in zip(texts, where, strict=True)]
+        kept = [k for k, row in enumerate(rows) if row is not None]
+        values = np.array([rows[k] for k in kept], dtype=np.float64)
+        return [texts[k] for k in kept], where[kept], values.reshape(len(kept), len(FIELDS))
 
     def _row(self, text: str, line: int) -> list[float] | None:
         words = list(re.finditer(r"\S+", text))
@@ -199,7 +195,8 @@ class _Log:
                 what = f"{shown(word.group())} is not a number"
                 if k == 0 and not word.group()[:1].isdigit():
                     what = f"{shown(text.strip())} is no line of this format: 18 numbers"
-                self.complaints.add(line, word.start() + 1, _of_field(k, what) if k else what)
+                field_ = f"{_field(k)}: " if k else ""
+                self.complaints.add(line, word.start() + 1, field_ + what)
                 return None
         if len(words) != len(FIELDS):
             few = len(words) < len(FIELDS)
@@ -208,66 +205,51 @@ class _Log:
             return None
         return row
 
-    def _check_values(self, texts: list[str], where: Lines, values: Floats) -> Bools:
-        """Which lines hold only numbers that their fields can have."""
-        wrong = ~np.isfinite(values)
-        wrong |= (values < 0) & (values != -1)
-        wrong |= np.abs(values) > _GREATEST
-        wrong |= _WHOLE & (np.trunc(values) != values)
-        wrong[:, :2] |= values[:, :2] < 0
-        for k in np.flatnonzero(wrong.any(axis=1)).tolist():
-            field_ = int(np.argmax(wrong[k]))
-            self._complain(texts[k], where[k], field_, _objection(field_, float(values[k, field_])))
-        good: Bools = np.logical_not(wrong.any(axis=1))
+    def _in_order(self, values: npt.NDArray[np.float64]) -> bool:
+        """True where job numbers rise and submission times never fall, from the lines above on."""
+        numbers = np.concatenate(([self._greatest_number], values[:, 0]))
+        times = np.concatenate(([self._latest[0]], values[:, 1]))
+        return bool((numbers[1:] > numbers[:-1]).all() and (times[1:] >= times[:-1]).all())
+
+    def _check_each(
+        self,
+        texts: list[str],
+        where: npt.NDArray[np.int32],
+        values: npt.NDArray[np.float64],
+        wrong: npt.NDArray[np.bool_],
+    ) -> list[int]:
+        """Lines of which nothing is wrong with the numbers, the order, or the job number."""
+        good: list[int] = []
+        known: dict[float, int] = {}
+        for block, lines in zip(self.blocks, self.numbers, strict=True):
+            shared = np.isin(block["number"], values[:, 0])
+            known.update(zip(block["number"][shared].tolist(), lines[shared].tolist(), strict=True))
+        for k, line in enumerate(where.tolist()):
+            columns = [word.start() + 1 for word in re.finditer(r"\S+", texts[k])]
+            number, submit_s = values[k, :2].tolist()
+            if wrong[k].any():
+                at = int(np.argmax(wrong[k]))
+                message = f"{_field(at)}: {_objection(at, float(values[k, at]))}"
+                self.complaints.add(line, columns[at], message)
+            elif not self.complaints.is_early(line, columns[1], _field(1), submit_s, self._latest):
+                self._latest = (submit_s, line)
+                if number in known:
+                    message = f"{_field(0)}: {number:.0f} stands in line {known[number]} too"
+                    self.complaints.add(line, columns[0], message)
+                else:
+                    known[number] = line
+                    good.append(k)
         return good
 
-    def _complain(self, text: str, line: int, field_: int, message: str) -> None:
-        """Adds what is wrong with a field of a line."""
-        column = list(re.finditer(r"\S+", text))[field_].start() + 1
-        self.complaints.add(int(line), column, _of_field(field_, message))
 
-    def _check_order(self, texts: list[str], where: Lines, submit_s: Floats, good: Bools) -> Bools:
-        """Which lines are not submitted before a sound one above them."""
-        times = np.concatenate(([self._latest[0]], np.where(good, submit_s, -np.inf)))
-        lines = np.concatenate(([self._latest[1]], where))
-        latest = np.maximum.accumulate(times)
-        late = good & (submit_s < latest[:-1])
-        if late.any():
-            holder = np.maximum.accumulate(np.where(times == latest, np.arange(len(times)), 0))
-            for k in np.flatnonzero(late).tolist():
-                above = int(holder[k])
-                earlier = f"line {lines[above]}'s {times[above]:.15g} s"
-                self._complain(texts[k], where[k], 1, f"{submit_s[k]:.15g} s is before {earlier}")
-        if latest[-1] > self._latest[0]:
-            at = int(np.argmax(times))
-            self._latest = (float(times[at]), int(lines[at]))
-        return ~late
-
-    def _check_repeats(self, texts: list[str], where: Lines, values: Floats, good: Bools) -> Bools:
-        """Which lines bear a job number that no line above them has."""
-        fresh = np.ones(len(values), dtype=np.bool_)
-        numbers = np.where(good, values, -1).astype(np.int64)
-        mine = numbers[good]
-        if not len(mine):
-            return fresh
-        rising = bool((np.diff(mine) > 0).all()) and int(mine[0]) > self._greatest_number
-        if not rising:
-            known: dict[int, int] = {}
-            for block, lines in zip(self.blocks, self.numbers, strict=True):
-                shared = np.isin(block["number"], mine)
-                known.update(
-                    zip(block["number"][shared].tolist(), lines[shared].tolist(), strict=True)
-                )
-            for k in np.flatnonzero(good).tolist():
-                number = int(numbers[k])
-                if number in known:
-                    fresh[k] = False
-                    message = f"{number} stands in line {known[number]} too"
-                    self._complain(texts[k], where[k], 0, message)
-                else:
-                    known[number] = int(where[k])
-        self._greatest_number = max(self._greatest_number, int(mine.max()))
-        return fresh
+def _wrong(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Which numbers their fields cannot have."""
+    wrong = ~np.isfinite(values)
+    wrong |= (values < 0) & (values != -1)
+    wrong |= np.abs(values) > _GREATEST
+    wrong |= _WHOLE & (np.trunc(values) != values)
+    wrong[:, :2] |= values[:, :2] < 0
+    return wrong
 
 
 def _objection(field_: int, value: float) -> str:
@@ -281,8 +263,8 @@ def _objection(field_: int, value: float) -> str:
     return f"{value:.15g} is not a whole number"
 
 
-def _of_field(field_: int, message: str) -> str:
-    return f"field {field_ + 1} ({FIELDS[field_][1]}): {message}"
+def _field(field_: int) -> str:
+    return f"field {field_ + 1} ({FIELDS[field_][1]})"
 
 
 # ------------------------------------------------------------------ from records to jobs
@@ -350,8 +332,11 @@ def jobs_of(
 
 
 def _usable(
-    records: Records, zero_run: ZeroRun, shortest_s: float, longest_s: float
-) -> tuple[Bools, dict[str, int]]:
+    records: np.ndarray[tuple[int], np.dtype[np.void]],
+    zero_run: ZeroRun,
+    shortest_s: float,
+    longest_s: float,
+) -> tuple[npt.NDArray[np.bool_], dict[str, int]]:
     """Which records are jobs with a running time, and why the others are not: the first reason."""
     status, run_s = records["status"], records["run_s"]
     reasons = {
@@ -363,12 +348,12 @@ def _usable(
         f"ran for more than {longest_s:g} s": run_s > longest_s,
     }
     keep = np.ones(len(records), dtype=np.bool_)
-    first: dict[str, Bools] = {}
+    first: dict[str, npt.NDArray[np.bool_]] = {}
     for reason, holds in reasons.items():
         first[reason] = holds & keep
         keep &= ~holds
     return keep, _counts(first)
 
 
-def _counts(marked: Mapping[str, Bools]) -> dict[str, int]:
+def _counts(marked: Mapping[str, npt.NDArray[np.bool_]]) -> dict[str, int]:
     return {reason: int(marks.sum()) for reason, marks in marked.items() if marks.any()}

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from itertools import groupby
-from typing import Literal
+from typing import ClassVar, Literal
 
 from jobs.wire import FRAME_BYTES
 
@@ -37,32 +37,46 @@ def burst_bytes(rate_bps: int, burst_s: float = BURST_S) -> int:
     return max(MIN_BURST_BYTES, bytes_in(rate_bps, burst_s))
 
 
+class Item:
+    """A value of which a line is made: ``added`` and ``removed`` are the lines' templates."""
+
+    added: ClassVar[str]
+    removed: ClassVar[str] = ""
+
+    def text(self, verb: Verb) -> str:
+        template = self.removed if verb == "del" else self.added
+        return template.format(self, verb=verb)
+
+
 # ---------------------------------------------------------------------------------------- tc
 
 
 @dataclass(frozen=True)
-class HtbRoot:
+class HtbRoot(Item):
     """The root queueing discipline of a device; packets without a class go to ``default_minor``.
 
     A veth has none by default (``noqueue``): packets pass at once, and nothing is counted.
     """
 
+    added = "qdisc {verb} dev {0.dev} root handle 1: htb default {0.default_minor:#x}"
+    removed = "qdisc del dev {0.dev} root"
     dev: str
     default_minor: int
 
-    def text(self, verb: Verb) -> str:
-        if verb == "del":
-            return f"qdisc del dev {self.dev} root"
-        return f"qdisc {verb} dev {self.dev} root handle 1: htb default {self.default_minor:#x}"
-
 
 @dataclass(frozen=True)
-class HtbClass:
+class HtbClass(Item):
     """A class ``1:minor`` below ``1:parent_minor`` (0: the root), with both buckets explicit.
 
     tc would choose buckets for the kernel's timer tick; with TSO they must hold a whole packet.
     """
 
+    added = (
+        "class {verb} dev {0.dev} parent {0.parent} classid 1:{0.minor:x} htb"
+        " rate {0.rate_bps}bit ceil {0.ceil_bps}bit"
+        " burst {0.burst_bytes} cburst {0.cburst_bytes} quantum {0.quantum_bytes}"
+    )
+    removed = "class del dev {0.dev} classid 1:{0.minor:x}"
     dev: str
     parent_minor: int
     minor: int
@@ -72,6 +86,10 @@ class HtbClass:
     quantum_bytes: int = QUANTUM_BYTES
 
     @property
+    def parent(self) -> str:
+        return f"1:{self.parent_minor:x}" if self.parent_minor else "1:"
+
+    @property
     def burst_bytes(self) -> int:
         return burst_bytes(self.rate_bps, self.burst_s)
 
@@ -79,48 +97,35 @@ class HtbClass:
     def cburst_bytes(self) -> int:
         return burst_bytes(self.ceil_bps, self.burst_s)
 
-    def text(self, verb: Verb) -> str:
-        if verb == "del":
-            return f"class del dev {self.dev} classid 1:{self.minor:x}"
-        parent = f"1:{self.parent_minor:x}" if self.parent_minor else "1:"
-        return (
-            f"class {verb} dev {self.dev} parent {parent} classid 1:{self.minor:x} htb"
-            f" rate {self.rate_bps}bit ceil {self.ceil_bps}bit"
-            f" burst {self.burst_bytes} cburst {self.cburst_bytes} quantum {self.quantum_bytes}"
-        )
-
 
 @dataclass(frozen=True)
-class ByteFifo:
+class ByteFifo(Item):
     """The queue below class ``1:minor``; what does not fit into ``limit_bytes`` is dropped."""
 
+    added = "qdisc {verb} dev {0.dev} parent 1:{0.minor:x} bfifo limit {0.limit_bytes}"
+    removed = "qdisc del dev {0.dev} parent 1:{0.minor:x}"
     dev: str
     minor: int
     limit_bytes: int
 
-    def text(self, verb: Verb) -> str:
-        where = f"qdisc {verb} dev {self.dev} parent 1:{self.minor:x}"
-        return where if verb == "del" else f"{where} bfifo limit {self.limit_bytes}"
-
 
 @dataclass(frozen=True)
-class PrefixFilter:
+class PrefixFilter(Item):
     """Sends packets from a source prefix to class ``1:minor``.
 
     One preference per filter: a preference names the filter whole, so that it can be deleted
     without knowing the handle that the kernel gave it.
     """
 
+    removed = "filter del dev {0.dev} parent 1: protocol ip pref {0.preference}"
+    added = (
+        "filter {verb} dev {0.dev} parent 1: protocol ip pref {0.preference}"
+        " u32 match ip src {0.source} flowid 1:{0.minor:x}"
+    )
     dev: str
     preference: int
     source: IPv4Network
     minor: int
-
-    def text(self, verb: Verb) -> str:
-        where = f"filter {verb} dev {self.dev} parent 1: protocol ip pref {self.preference}"
-        if verb == "del":
-            return where
-        return f"{where} u32 match ip src {self.source} flowid 1:{self.minor:x}"
 
 
 TcItem = HtbRoot | HtbClass | ByteFifo | PrefixFilter
@@ -130,64 +135,54 @@ TcItem = HtbRoot | HtbClass | ByteFifo | PrefixFilter
 
 
 @dataclass(frozen=True)
-class LinkUp:
+class LinkUp(Item):
     """A device that is up."""
 
+    added = "link set {0.dev} up"
     dev: str
-
-    def text(self, _: Verb) -> str:
-        return f"link set {self.dev} up"
 
 
 @dataclass(frozen=True)
-class LargestPacket:
+class LargestPacket(Item):
     """The largest packet that a VM's TCP hands down."""
 
+    added = "link set dev {0.dev} gso_max_size {0.size_bytes}"
     size_bytes: int
     dev: str = VM_DEVICE
 
-    def text(self, _: Verb) -> str:
-        return f"link set dev {self.dev} gso_max_size {self.size_bytes}"
-
 
 @dataclass(frozen=True)
-class Address:
+class Address(Item):
     """A VM's address; its prefix brings the route to every VM of the tenant and to nobody else."""
 
+    added = "address {verb} {0.address} dev {0.dev}"
+    removed = "address delete {0.address} dev {0.dev}"
     address: IPv4Interface
     dev: str = VM_DEVICE
 
-    def text(self, verb: Verb) -> str:
-        return f"address {'delete' if verb == 'del' else verb} {self.address} dev {self.dev}"
-
 
 @dataclass(frozen=True)
-class PrefixRoute:
+class PrefixRoute(Item):
     """The route of an address's prefix, with the first window of the connections on it."""
 
+    added = (
+        "route {verb} {0.address.network} dev {0.dev} proto kernel scope link"
+        " src {0.address.ip} initcwnd {0.window_segments}"
+    )
     address: IPv4Interface
     window_segments: int
     dev: str = VM_DEVICE
 
-    def text(self, verb: Verb) -> str:
-        return (
-            f"route {verb} {self.address.network} dev {self.dev} proto kernel scope link"
-            f" src {self.address.ip} initcwnd {self.window_segments}"
-        )
-
 
 @dataclass(frozen=True)
-class Neighbour:
+class Neighbour(Item):
     """A permanent neighbour entry: no ARP ever leaves a VM."""
 
+    added = "neighbour {verb} {0.ip} lladdr {0.mac} dev {0.dev} nud permanent"
+    removed = "neighbour delete {0.ip} dev {0.dev}"
     ip: IPv4Address
     mac: str
     dev: str = VM_DEVICE
-
-    def text(self, verb: Verb) -> str:
-        if verb == "del":
-            return f"neighbour delete {self.ip} dev {self.dev}"
-        return f"neighbour {verb} {self.ip} lladdr {self.mac} dev {self.dev} nud permanent"
 
 
 IpItem = LinkUp | LargestPacket | Address | PrefixRoute | Neighbour

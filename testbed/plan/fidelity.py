@@ -6,7 +6,7 @@ the run's verdict is its worst finding.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Literal
@@ -138,7 +138,7 @@ class Starved:
     def take(self, sample: ClassSample) -> None:
         """Judge one sample more; of earlier ones only that or those sums are kept that count."""
         if not self.counts(sample):
-            self.forget([sample.name])
+            self._end(sample.name)
             return
         before = self._last.get(sample.name)
         streak = sample if before is None else before.followed_by(sample)
@@ -146,12 +146,14 @@ class Starved:
             self._judge(streak)
         self._last[sample.name] = streak if self.whole else sample
 
-    def forget(self, names: Iterable[str]) -> None:
-        """These had a queue for the last time, or will not be seen again."""
-        for name in names:
-            last = self._last.pop(name, None)
-            if last is not None:
-                self._judge(last)
+    def keep(self, names: Collection[str]) -> None:
+        """All others will not be seen again."""
+        for name in [name for name in self._last if name not in names]:
+            self._end(name)
+
+    def _end(self, name: str) -> None:
+        if name in self._last:
+            self._judge(self._last.pop(name))
 
     def _judge(self, streak: ClassSample) -> None:
         """One sample may be a bucket's."""
@@ -160,7 +162,7 @@ class Starved:
             self._worst = share, streak.name
 
     def finding(self) -> Finding:
-        self.forget(list(self._last))
+        self.keep(())
         if self._worst is None:
             return Finding("ok", self.check, self.nothing, {})
         share, name = self._worst

@@ -6,11 +6,12 @@ so flows and tc text can be written before anything exists.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network
-from typing import cast
+from itertools import count
 
 from controller import values
 from jobs.request import JobRequest
@@ -41,7 +42,7 @@ class Bridge:
     name: str
     node: int
     dpid: int
-    role: str
+    role: values.Role
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,13 @@ class Slot:
 
     server: int
     index: int
-    netns: str
     port: Port
     mac: str
+
+    @property
+    def netns(self) -> str:
+        """Named as the port."""
+        return self.port.name
 
 
 @dataclass(frozen=True)
@@ -119,15 +124,6 @@ class TenantVm:
 
 
 @dataclass(frozen=True)
-class PinnedEdge:
-    """A link of the tenant's pinned tree that carries its traffic."""
-
-    link: int
-    lower: Port
-    upper: Port
-
-
-@dataclass(frozen=True)
 class TenantPlan:
     """A placed tenant on the live network. Rates are on the emulated wire, in bit/s.
 
@@ -142,7 +138,7 @@ class TenantPlan:
     vms: tuple[TenantVm, ...]
     rate_bps: int
     link_bps: tuple[tuple[int, int], ...]
-    edges: tuple[PinnedEdge, ...]
+    edges: tuple[Link, ...]
     weights: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -152,14 +148,12 @@ class TenantPlan:
 
 
 def _letter(level: int, top: int) -> str:
-    if level == 0:
-        return "s"
     if level == top:
-        return "c"
-    return "r" if level == 1 else "a" if level == 2 else f"l{level}"
+        return "s" if top == 0 else "c"
+    return "sra"[level] if level < 3 else f"l{level}"
 
 
-_ROLES = {"s": "server", "r": "rack", "a": "aggregation", "c": "core"}
+_ROLES: dict[str, values.Role] = {"s": "server", "r": "rack", "c": "core"}
 
 
 def scaled_bps(rate_bps: int, scale_rate: float) -> int:
@@ -193,54 +187,37 @@ def network_plan(
     Nodes of a flat data centre stand alone: its one switch is notional (:func:`check_reachable`).
     Raises BadInput when a name would not fit.
     """
-    top = datacentre.n_levels - 1
-    counters: dict[str, int] = {}
+    serial: defaultdict[object, Iterator[int]] = defaultdict(count)
     bridges = []
     for node in range(datacentre.n_servers if datacentre.kind == "flat" else datacentre.n_nodes):
-        letter = _letter(int(datacentre.level[node]), top)
-        number = counters.get(letter, 0)
-        counters[letter] = number + 1
-        bridges.append(
-            Bridge(f"{prefix}-{letter}{number}", node, node + 1, _ROLES.get(letter, "aggregation"))
-        )
-    next_port = [1] * datacentre.n_nodes
-    ups = [0] * datacentre.n_nodes
-    downs = [0] * datacentre.n_nodes
+        letter = _letter(int(datacentre.level[node]), datacentre.n_levels - 1)
+        name = f"{prefix}-{letter}{next(serial[letter])}"
+        bridges.append(Bridge(name, node, node + 1, _ROLES.get(letter, "aggregation")))
 
-    def take(node: int, suffix: str) -> Port:
-        number = next_port[node]
-        next_port[node] += 1
-        return Port(bridges[node].name, f"{bridges[node].name}{suffix}", number)
+    def take(node: int, kind: str) -> Port:
+        name = bridges[node].name
+        return Port(name, f"{name}{kind}{next(serial[node, kind])}", next(serial[node]) + 1)
 
     slots: list[Slot] = []
-    for server in range(datacentre.n_servers):
-        for index in range(
-            int(datacentre.slots[server])
-            if namespaces_per_server is None
-            else namespaces_per_server[server]
-        ):
-            port = take(server, f"v{index}")
-            serial = len(slots) + 1
-            mac = "02:48:4e:" + ":".join(f"{(serial >> s) & 255:02x}" for s in (16, 8, 0))
-            slots.append(Slot(server, index, port.name, port, mac))
+    for server, n_slots in enumerate(namespaces_per_server or datacentre.slots.tolist()):
+        for index in range(n_slots):
+            mac = f"02:48:4e:{(len(slots) + 1).to_bytes(3).hex(':')}"
+            slots.append(Slot(server, index, take(server, "v"), mac))
     links = []
     for link in range(datacentre.n_links):
-        lower, upper = int(datacentre.link_lower[link]), int(datacentre.link_upper[link])
-        low = take(lower, f"-u{ups[lower]}")
-        high = take(upper, f"-d{downs[upper]}")
-        ups[lower] += 1
-        downs[upper] += 1
+        low = take(int(datacentre.link_lower[link]), "-u")
+        high = take(int(datacentre.link_upper[link]), "-d")
         capacity = scaled_bps(int(datacentre.link_capacity_bps[link]), scale_rate)
         links.append(Link(link, low, high, capacity))
-    names = [b.name for b in bridges] + [s.port.name for s in slots]
-    names += [p.name for k in links for p in (k.lower, k.upper)]
+    plan = NetworkPlan(prefix, tuple(bridges), tuple(links), tuple(slots))
+    names = [bridge.name for bridge in plan.bridges] + [port.name for port in plan.ports]
     too_long = next((name for name in names if len(name) > 15), None)
     if too_long is not None:
         raise BadInput(
             f"the topology is too large for interface names: {too_long!r} has over 15 characters",
             "use a shorter prefix or a smaller topology",
         )
-    return NetworkPlan(prefix, tuple(bridges), tuple(links), tuple(slots))
+    return plan
 
 
 def tenant_prefix(tenant_id: int) -> IPv4Network:
@@ -272,17 +249,16 @@ def tenant_plan(
         )
     prefix = tenant_prefix(tenant_id)
     vms = tuple(TenantVm(i, prefix[i + 1], slot) for i, slot in enumerate(slots))
+    edges = tuple(network.links[link] for link in _vms_below_links(datacentre, placement))
+    need = hose_bps(tree_of(datacentre, placement.root), placement, rate_bps)
+    return TenantPlan(tenant_id, job_id, prefix, vms, rate_bps, tuple(sorted(need.items())), edges)
+
+
+def _vms_below_links(datacentre: DataCentre, placement: Placement) -> dict[int, int]:
+    """Links of a placement's tree with VMs on both sides, from its leaves up -> VMs below."""
     tree = tree_of(datacentre, placement.root)
-    n = placement.n_vms
-    edges = []
-    for node, x in sorted(vms_below(tree, placement).items()):
-        link = int(tree.uplink[node])
-        if link >= 0 and 0 < x < n:
-            edges.append(PinnedEdge(link, network.links[link].lower, network.links[link].upper))
-    need = hose_bps(tree, placement, rate_bps)
-    return TenantPlan(
-        tenant_id, job_id, prefix, vms, rate_bps, tuple(sorted(need.items())), tuple(edges)
-    )
+    below = {int(tree.uplink[node]): x for node, x in sorted(vms_below(tree, placement).items())}
+    return {link: x for link, x in below.items() if link >= 0 and 0 < x < placement.n_vms}
 
 
 def proximate_weights(datacentre: DataCentre, placement: Placement) -> tuple[tuple[int, int], ...]:
@@ -291,30 +267,16 @@ def proximate_weights(datacentre: DataCentre, placement: Placement) -> tuple[tup
     W = α·W_X/N_X with X the side that is nearer, every VM's W being 1 and shared by all it talks to
     through the link (FairCloud; JSA, Section V.A).
     """
-    tree = tree_of(datacentre, placement.root)
-    below = vms_below(tree, placement)
-    n = placement.n_vms
-    weights: dict[int, int] = {}
-    for node, x in below.items():
-        link = int(tree.uplink[node])
-        if link >= 0 and 0 < x < n:
-            weights[2 * link] = weights[2 * link + 1] = x
-    return tuple(sorted(weights.items()))
+    below = _vms_below_links(datacentre, placement)
+    return tuple((2 * link + up, x) for link, x in sorted(below.items()) for up in (0, 1))
 
 
 def controller_switches(network: NetworkPlan) -> tuple[values.Switch, ...]:
     """Every bridge with its ports' numbers."""
-    ports: dict[str, list[int]] = {bridge.name: [] for bridge in network.bridges}
-    for slot in network.slots:
-        ports[slot.port.bridge].append(slot.port.number)
-    for link in network.links:
-        ports[link.lower.bridge].append(link.lower.number)
-        ports[link.upper.bridge].append(link.upper.number)
+    ports = network.ports_of_bridge
     return tuple(
-        values.Switch(
-            bridge.dpid, bridge.name, cast(values.Role, bridge.role), tuple(ports[bridge.name])
-        )
-        for bridge in network.bridges
+        values.Switch(b.dpid, b.name, b.role, tuple(port.number for port in ports[b.name]))
+        for b in network.bridges
     )
 
 

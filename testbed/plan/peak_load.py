@@ -26,11 +26,6 @@ _ROUNDING = 1e-6
 """A share that is whole but for the arithmetic, in bit/s."""
 
 
-def port_load_bps(job_rate_bps: int, n_vms: int, links: Iterable[tuple[int, int]]) -> int:
-    """Summed port load of a job's hose, in bit/s: every VM's own two ports, and its links."""
-    return 2 * n_vms * job_rate_bps + sum(bps for _, bps in links)
-
-
 def peak(history: Iterable[events.Event], datacentre: DataCentre) -> tuple[events.JobReserved, ...]:
     """The jobs that run together when the switches are asked for most, by id.
 
@@ -47,24 +42,21 @@ def peak(history: Iterable[events.Event], datacentre: DataCentre) -> tuple[event
                 if job["kind"] != "compute" and job["n_vms"] > 1:
                     wanted[job["id"]] = job["bandwidth_bps"]
                 continue
-            case events.JobReserved():
-                booked[event.job_id] = event
+            case events.JobReserved(job_id=job_id):
+                booked[job_id] = event
                 continue
-            case events.JobMigrated(job_id=job_id):
-                booked[job_id] = replace(
-                    booked[job_id], root=event.root, vms_on=event.vms_on, links=event.links
-                )
-                running[job_id] = booked[job_id]
-            case events.JobRescaled(job_id=job_id):
-                booked[job_id] = replace(booked[job_id], rate_bps=event.rate_bps, links=event.links)
-                running[job_id] = booked[job_id]
-            case events.JobStarted(job_id=job_id) | events.JobResumed(job_id=job_id):
-                running[job_id] = booked[job_id]
             case events.JobEnded(job_id=job_id) | events.JobPreempted(job_id=job_id):
                 running.pop(job_id, None)
                 continue
+            case events.JobMigrated(job_id=job_id, root=root, vms_on=vms_on, links=links):
+                booked[job_id] = replace(booked[job_id], root=root, vms_on=vms_on, links=links)
+            case events.JobRescaled(job_id=job_id, rate_bps=rate_bps, links=links):
+                booked[job_id] = replace(booked[job_id], rate_bps=rate_bps, links=links)
+            case events.JobStarted(job_id=job_id) | events.JobResumed(job_id=job_id):
+                pass
             case _:
                 continue
+        running[job_id] = booked[job_id]
         together = with_shares(datacentre, running, wanted)
         total = sum(map(reserved_port_load_bps, together))
         if total > most:
@@ -73,10 +65,9 @@ def peak(history: Iterable[events.Event], datacentre: DataCentre) -> tuple[event
 
 
 def reserved_port_load_bps(reserved: events.JobReserved) -> int:
-    """:func:`port_load_bps` of a reservation."""
+    """Summed port load of a job's hose, in bit/s: every VM's own two ports, and its links."""
     n_vms = sum(count for _, count in reserved.vms_on)
-    links = [(link, bps) for link, bps in reserved.links]
-    return port_load_bps(reserved.rate_bps, n_vms, links)
+    return 2 * n_vms * reserved.rate_bps + sum(bps for _, bps in reserved.links)
 
 
 def with_shares(
@@ -94,16 +85,15 @@ def with_shares(
         for link, bps in reserved.links:
             free_bps[link] -= bps
     shares = shares_bps(units, wanted, free_bps) if units else {}
-    return tuple(
-        replace(
+    shared = {
+        job_id: replace(
             running[job_id],
-            rate_bps=shares[job_id],
-            links=[[link, vms * shares[job_id]] for link, vms in units[job_id].items()],
+            rate_bps=share_bps,
+            links=[[link, vms * share_bps] for link, vms in units[job_id].items()],
         )
-        if job_id in shares
-        else running[job_id]
-        for job_id in sorted(running)
-    )
+        for job_id, share_bps in shares.items()
+    }
+    return tuple(shared.get(job_id, running[job_id]) for job_id in sorted(running))
 
 
 def shares_bps(
@@ -133,10 +123,9 @@ def namespaces_per_server(
     """VM namespaces per server that suffice for all of these runs; at least its slots."""
     most = list(slots)
     for history in histories:
-        peak, beyond = _peak(history, len(slots))
-        for server, count in enumerate(peak):
-            spare = slots[server] if beyond else 0
-            most[server] = max(most[server], max(count, slots[server]) + spare)
+        counts, beyond = _peak(history, len(slots))
+        for server, (count, own) in enumerate(zip(counts, slots, strict=True)):
+            most[server] = max(most[server], max(count, own) + own * beyond)
     return tuple(most)
 
 
@@ -152,24 +141,24 @@ def _peak(history: Iterable[events.Event], n_servers: int) -> tuple[list[int], b
     def move(job_id: str, vms_on: list[list[int]]) -> None:
         for server, count in there.pop(job_id, ()):
             now[server] -= count
+        there[job_id] = vms_on
         for server, count in vms_on:
             now[server] += count
             peak[server] = max(peak[server], now[server])
-        there[job_id] = vms_on
 
     for event in history:
         match event:
-            case events.JobReserved():
-                booked[event.job_id] = event.vms_on
-            case events.JobStarted():
-                move(event.job_id, booked[event.job_id])
-                beyond = beyond or event.tier == "background"
+            case events.JobReserved(job_id=job_id, vms_on=vms_on):
+                booked[job_id] = vms_on
+            case events.JobStarted(job_id=job_id, tier=tier):
+                move(job_id, booked[job_id])
+                beyond = beyond or tier == "background"
+            case events.JobMigrated(job_id=job_id, vms_on=vms_on):
+                move(job_id, vms_on)
+            case events.JobEnded(job_id=job_id):
+                move(job_id, [])
             case events.JobPreempted():
                 beyond = True
-            case events.JobMigrated():
-                move(event.job_id, event.vms_on)
-            case events.JobEnded():
-                move(event.job_id, [])
             case _:
                 pass
     return peak, beyond

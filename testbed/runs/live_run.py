@@ -13,8 +13,7 @@ from jobs.live.agent_pool import AgentPoolError
 from testbed import events
 from testbed.backends.emu.cleanup import uninterrupted
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
-from testbed.backends.emu.live_backend import LiveBackend
-from testbed.backends.emu.preflight import preflight_load_test
+from testbed.backends.emu.live_backend import LiveBackend, preflight_load_test
 from testbed.errors import BadInput, RunFailed
 from testbed.plan.fidelity import Finding
 from testbed.plan.network_plan import check_reachable

@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from jobs.demand import KINDS, Entry, JobKind, Pattern, demand_of
+from jobs.demand import KINDS, JobKind, Pattern, demand_of
 from jobs.job_profile import STEEPEST, Profile, linear_profile, objections
 from jobs.request import JobRequest
 from testbed.errors import BadInput
@@ -200,14 +200,12 @@ def requests(
     kind = _kind(entry)
     follows = [None if entry.after is None else last.get(entry.after, entry.after), *ids]
     demand = demand_of(
-        Entry(
-            kind=kind,
-            pattern=entry.pattern,
-            cpu=entry.cpu,
-            steps=tuple((step.until, step.at) for step in entry.demand or ()),
-            profile=profiles.of(entry),
-            command=_command(entry, beside),
-        )
+        kind,
+        entry.pattern,
+        entry.cpu,
+        tuple((step.until, step.at) for step in entry.demand or ()),
+        profiles.of(entry),
+        _command(entry, beside),
     )
     return [
         JobRequest(

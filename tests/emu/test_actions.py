@@ -208,12 +208,12 @@ def test_a_background_vm_gets_what_the_foreground_leaves_until_they_change_place
     ready, and to die: neither keeps everybody else waiting.
     """
     place = on(SWITCH, (0, 1))
-    emulation._cgroup.set_quota(0, 0.5)
+    emulation.cgroup.set_quota(0, 0.5)
     used: list[tuple[float, float]] = []
 
     def sample(*actions: Action) -> Does:
         def do(_: View) -> list[Action]:
-            used.append((cpu_s(emulation._cgroup, 0, 0), cpu_s(emulation._cgroup, 0, 1)))
+            used.append((cpu_s(emulation.cgroup, 0, 0), cpu_s(emulation.cgroup, 0, 1)))
             return list(actions)
 
         return do
@@ -256,7 +256,7 @@ def test_a_background_vm_gets_what_the_foreground_leaves_until_they_change_place
 
 def test_a_job_in_the_background_of_another_is_done_when_that_one_is(emulation: Emulation) -> None:
     place = on(SWITCH, (0, 1))
-    emulation._cgroup.set_quota(0, 0.5)
+    emulation.cgroup.set_quota(0, 0.5)
     scripted = ScriptedPolicy(
         {
             "ahead": lambda _: [Start("ahead", place, 0)],
@@ -308,7 +308,7 @@ def test_an_application_finds_its_peers_by_rank(emulation: Emulation) -> None:
     end = ended(histories["mpi"])
     assert end.outcome == "finished", end.reason
     assert end.detail["exit_codes"] == [0, 0, 0]
-    log = emulation._log_dir / "agent-mpi.1.log"
+    log = emulation.log_dir / "agent-mpi.1.log"
     assert "heard [0, 1, 2]" in log.read_text()
 
 
@@ -345,7 +345,7 @@ def test_an_application_that_ignores_sigterm_is_killed_with_all_its_children(
     end = ended(histories["stubborn"])
     assert (end.outcome, end.reason) == ("killed", "its time is over")
     # Its group is gone, so nothing is left in it; and the next job may have its place at once.
-    mark = emulation._cgroup.paths[0].name
+    mark = emulation.cgroup.paths[0].name
     assert not list(Path("/sys/fs/cgroup").glob(f"**/hosenet/{mark}/node0/vm*"))
     again = ScriptedPolicy(
         {"next": lambda _: [Start("next", on(SWITCH, (0, 1), (1, 1)), 500 * MBIT)]}

@@ -50,7 +50,7 @@ def agents_of(folder: Path, job_id: str) -> list[int]:
 
 def test_an_agent_that_dies_ends_its_job_alone(emulation: Emulation) -> None:
     def strike(_: View) -> list[Start]:
-        os.kill(agents_of(emulation._log_dir, "hit")[0], signal.SIGKILL)
+        os.kill(agents_of(emulation.log_dir, "hit")[0], signal.SIGKILL)
         return []
 
     left, right = on(SWITCH, (0, 1), (1, 1)), on(SWITCH, (2, 1), (3, 1))

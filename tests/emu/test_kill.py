@@ -20,8 +20,8 @@ import pytest
 
 from testbed.backends.emu.cleanup import clean, devices_in_group
 from testbed.backends.emu.cleanup_journal import STATE_VARIABLE, boot_id, journals
-from testbed.backends.emu.namespaces import NETNS_DIR
 from testbed.backends.emu.open_vswitch import RUN_KEY, rows
+from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.errors import MachineCannot
 from tests.support import killed_run
 

@@ -13,9 +13,8 @@ from ipaddress import IPv4Address, IPv4Interface
 import pytest
 
 from jobs.linux import inside_network_namespace
-from testbed.backends.emu.namespaces import NETNS_DIR, VmNamespace
 from testbed.backends.emu.netlink import RouteSocket
-from testbed.backends.emu.traffic_control import TrafficControl
+from testbed.backends.emu.traffic_control import NETNS_DIR, TrafficControl, VmNamespace
 from testbed.plan.batch_lines import (
     Address,
     BatchLine,

@@ -130,6 +130,7 @@ class FakeEmulation:
             host_counters=lambda: ({}, {}),
             vm_counters=lambda _: None,
             unshaped_packets=dict,
+            allow_borrowing=lambda: None,
             forbid_borrowing=lambda: None,
         )
 
@@ -157,15 +158,10 @@ class FakeEmulation:
 
     def raise_priority(self, *_: Any) -> None: ...
 
-    def allow_borrowing(self) -> None: ...
-
     def write_plans_to(self, *_: Any) -> None: ...
 
     def is_plugged(self, _: Slot) -> bool:
         return True
-
-    def nic_bps(self, _: int) -> int:
-        return 10**9
 
     def rerate(self, tenant: TenantPlan, _: int) -> TenantPlan:
         return tenant

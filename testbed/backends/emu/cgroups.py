@@ -140,21 +140,20 @@ class RunCgroup:
         for group in self._everywhere(server, vm):
             _remove_group(group)
 
-    def set_quota(self, server: int, cpus: float | None, vm: int | None = None) -> None:
-        """Limit the processors of a node, or of one VM on it; None: no limit."""
-        share = 1.0 if cpus is None else cpus
-        period = min(MAX_PERIOD_US, max(PERIOD_US, round(LEAST_QUOTA_US / share)))
-        quota = None if cpus is None else max(LEAST_QUOTA_US, round(cpus * period))
+    def set_quota(self, server: int, cpus: float, vm: int | None = None) -> None:
+        """Limit the processors of a node, or of one VM on it."""
+        period = min(MAX_PERIOD_US, max(PERIOD_US, round(LEAST_QUOTA_US / cpus)))
+        quota = max(LEAST_QUOTA_US, round(cpus * period))
         for path in self.paths:
             self._make(path / _node(server))
         group = self._path("cpu", server, vm)
         if self.layout.version == 2:
-            _write(group / "cpu.max", f"{'max' if quota is None else quota} {period}")
+            _write(group / "cpu.max", f"{quota} {period}")
         else:
             # One at a time, and a group may never have more than the one above it.
             _write(group / "cpu.cfs_quota_us", "-1")
             _write(group / "cpu.cfs_period_us", str(period))
-            _write(group / "cpu.cfs_quota_us", str(-1 if quota is None else quota))
+            _write(group / "cpu.cfs_quota_us", str(quota))
 
     def set_memory(self, server: int, size_bytes: int) -> bool:
         """Limit the memory of a node's VMs together; False where the machine has no such quotas.

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from testbed.backends.emu import open_vswitch
 from testbed.backends.emu.cgroups import lives, remove_groups
 from testbed.backends.emu.cleanup_journal import (
     CleanupJournal,
@@ -31,15 +32,7 @@ from testbed.backends.emu.cleanup_journal import (
     start_ticks,
 )
 from testbed.backends.emu.commands import ip_remove, run
-from testbed.backends.emu.namespaces import NETNS_DIR
-from testbed.backends.emu.open_vswitch import (
-    deletion_arguments,
-    ovsdb_for_a_while,
-    owned_by,
-    stop_if_idle,
-    switch_pid,
-    vsctl,
-)
+from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.errors import RunFailed
 
 PROCESS_TIMEOUT_S = 30.0
@@ -143,18 +136,18 @@ class _Removal:
             self._journal.remove(entries)
 
     def _bridges(self) -> list[str]:
-        with ovsdb_for_a_while() as there:
+        with open_vswitch.ovsdb_for_a_while() as there:
             if not there:
                 return []
-            bridges, qos_rows = owned_by(self._tag.run)
+            bridges, qos_rows = open_vswitch.owned_by(self._tag.run)
             ours = [name for name in bridges if name in self._names("bridge")]
             if not self._dry_run:
                 # QoS is waited for too: a run killed while the switch deleted the bridges has left
                 # just this row, and the switch may still be at it.
                 for command, names in ((["del-br"], ours), (["destroy", "QoS"], qos_rows)):
                     if names:
-                        arguments = deletion_arguments(command, names)
-                        vsctl(arguments, wait=switch_pid() is not None)
+                        arguments = open_vswitch.deletion_arguments(command, names)
+                        open_vswitch.vsctl(arguments, wait=open_vswitch.switch_pid() is not None)
         self._add("bridge", ours)
         return ours
 
@@ -219,7 +212,7 @@ class _Removal:
                 self._add("service", ["Open vSwitch, started by this run"])
 
     def _stops_switch(self) -> bool:
-        return not self._dry_run and stop_if_idle()
+        return not self._dry_run and open_vswitch.stop_if_idle()
 
     def _file(self, path: Path) -> None:
         if path.is_symlink() or path.is_file() or path.is_socket():

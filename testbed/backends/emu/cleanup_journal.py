@@ -15,7 +15,7 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -67,12 +67,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class OwnershipTag:
-    """The owner of a journal: the run's random name, its name for people, its process, its boot."""
+    """The owner of a journal: the run's random name, its name for people, its boot, its start."""
 
     run: str
     name: str
-    pid: int
-    start_ticks: int
     boot_id: str
     started_unix_s: float
 
@@ -108,15 +106,7 @@ class CleanupJournal:
     @classmethod
     def create(cls, name: str, state: Path | None = None) -> CleanupJournal:
         """A new journal for a run called ``name`` by people."""
-        pid = os.getpid()
-        tag = OwnershipTag(
-            run=f"{secrets.randbits(30):08x}",
-            name=name,
-            pid=pid,
-            start_ticks=start_ticks(pid) or 0,
-            boot_id=boot_id(),
-            started_unix_s=time.time(),
-        )
+        tag = OwnershipTag(f"{secrets.randbits(30):08x}", name, boot_id(), time.time())
         folder = (state or state_dir()) / "runs"
         folder.mkdir(mode=0o700, exist_ok=True)
         journal = cls(folder / f"{tag.run}.jsonl", tag)
@@ -135,7 +125,7 @@ class CleanupJournal:
             except json.JSONDecodeError:
                 continue
             if record.get("kind") == "run":
-                tag = OwnershipTag(**{k: v for k, v in record.items() if k != "kind"})
+                tag = OwnershipTag(*(record[field.name] for field in fields(OwnershipTag)))
             elif record.get("kind") == "gone":
                 for what, name in record["names"]:
                     entries.pop((what, name), None)

@@ -14,12 +14,7 @@ _GONE = re.compile(r"Command failed -:|Cannot find device|does not exist|No such
 
 
 class CommandFailed(RunFailed):
-    """A command ended with an error; ``line`` is the batch line it names, from 1."""
-
-    def __init__(self, what: str, stderr: str, line: int | None = None) -> None:
-        super().__init__(f"{what}: {stderr}")
-        self.stderr = stderr
-        self.line = line
+    """A command ended with an error."""
 
 
 def run(
@@ -41,9 +36,10 @@ def run(
         hint = "sudo ./provision.sh install"
         raise MachineCannot(f"there is no command {command[0]!r}", hint) from error
     except subprocess.TimeoutExpired as error:
-        raise CommandFailed(command[0], f"no answer within {timeout_s:.0f} s") from error
+        raise CommandFailed(f"{command[0]}: no answer within {timeout_s:.0f} s") from error
     if check and done.returncode != 0:
-        raise CommandFailed(command[0], done.stderr.strip() or f"exit code {done.returncode}")
+        reason = done.stderr.strip() or f"exit code {done.returncode}"
+        raise CommandFailed(f"{command[0]}: {reason}")
     return done
 
 
@@ -51,29 +47,27 @@ def ip_batch(lines: Sequence[str]) -> None:
     """``ip -batch``, which stops at the first line that fails.
 
     Earlier lines stay applied: taking them back is up to the caller. Raises CommandFailed with the
-    number and the text of the line.
+    text of the line.
     """
-    if not lines:
-        return
-    done = run(("ip", "-batch", "-"), text_in="".join(f"{x}\n" for x in lines), check=False)
+    done = _ip(lines)
     if done.returncode == 0:
         return
-    stderr = done.stderr.strip()
-    found = _FAILED_LINE.search(stderr)
-    number = int(found.group(1)) if found else None
-    text = f" at {lines[number - 1]!r}" if number and number <= len(lines) else ""
-    reason = " ".join(line for line in stderr.splitlines() if not _FAILED_LINE.match(line))
-    raise CommandFailed(f"ip -batch{text}", reason, number)
+    complaints = done.stderr.strip().splitlines()
+    found = next(filter(None, map(_FAILED_LINE.match, complaints)), None)
+    number = int(found.group(1)) if found else 0
+    text = f" at {lines[number - 1]!r}" if 0 < number <= len(lines) else ""
+    reason = " ".join(line for line in complaints if not _FAILED_LINE.match(line))
+    raise CommandFailed(f"ip -batch{text}: {reason}")
 
 
 def ip_remove(lines: Sequence[str]) -> None:
     """Removals by ``ip -batch``: every line is tried, and what is gone already is no failure."""
-    if not lines:
-        return
+    complaints = _ip(lines, "-force").stderr.splitlines()
+    left = [line for line in complaints if line.strip() and not _GONE.search(line)]
+    if left:
+        raise CommandFailed(f"ip -batch: {'; '.join(left)}")
+
+
+def _ip(lines: Sequence[str], *options: str) -> subprocess.CompletedProcess[str]:
     text_in = "".join(f"{line}\n" for line in lines)
-    done = run(("ip", "-force", "-batch", "-"), text_in=text_in, check=False)
-    complaints = [
-        line for line in done.stderr.splitlines() if line.strip() and not _GONE.search(line)
-    ]
-    if complaints:
-        raise CommandFailed("ip -batch", "; ".join(complaints))
+    return run(("ip", *options, "-batch", "-"), text_in=text_in, check=False)

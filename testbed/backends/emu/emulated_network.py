@@ -7,44 +7,32 @@ same way whether the run ends well, is interrupted, or is cleaned up after by an
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.live.connections import VM_SYSCTLS
 from jobs.wire import MTU_BYTES
+from testbed.backends.emu import open_vswitch
 from testbed.backends.emu.cleanup import remove_network, uninterrupted
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, expedited_rcu
 from testbed.backends.emu.commands import ip_batch
-from testbed.backends.emu.namespaces import NETNS_DIR, VmNamespace, open_namespaces
 from testbed.backends.emu.netlink import Counters, RouteSocket
-from testbed.backends.emu.open_vswitch import (
-    RECEIVE_BUFFER_BYTES,
-    RMEM_DEFAULT,
-    Datapath,
-    SwitchSockets,
-    at_least,
-    check_ports,
-    datapath_type,
-    ensure_running,
-    prime_send_socket,
-    rows,
-    up_arguments,
-    vsctl,
+from testbed.backends.emu.traffic_control import (
+    NETNS_DIR,
+    TrafficControl,
+    VmNamespace,
+    by_class,
+    by_device,
+    open_namespaces,
+    unshaped,
 )
-from testbed.backends.emu.traffic_control import TrafficControl, by_class, by_device, unshaped
 from testbed.errors import MachineCannot
+from testbed.plan import limits
 from testbed.plan.batch_lines import VM_DEVICE
 from testbed.plan.installation import packet_changes, tenant_hosts
-from testbed.plan.limits import (
-    borrowing_lines,
-    network_limits,
-    removal_lines,
-    rerate_lines,
-    tenant_limits,
-)
 from testbed.plan.network_plan import NetworkPlan, Slot, TenantPlan
 
 
@@ -52,9 +40,9 @@ from testbed.plan.network_plan import NetworkPlan, Slot, TenantPlan
 class SwitchConditions:
     """The switch, for provenance. The kernel's datapath has no sockets."""
 
-    datapath: Datapath
+    datapath: open_vswitch.Datapath
     version: str
-    sockets: SwitchSockets
+    sockets: open_vswitch.SwitchSockets
 
 
 class Network:
@@ -62,10 +50,10 @@ class Network:
 
     def __init__(self, plan: NetworkPlan, journal: CleanupJournal, controller_port: int) -> None:
         self.plan = plan
-        self.conditions: SwitchConditions | None = None
+        self.conditions: SwitchConditions
         self._journal = journal
         self._controller_port = controller_port
-        self._datapath = datapath_type()
+        self._datapath = open_vswitch.datapath_type()
         self._kernel: TrafficControl | None = None
         self._open = False
 
@@ -83,7 +71,7 @@ class Network:
 
         Raises MachineCannot if a name is taken (then nothing was made), RunFailed.
         """
-        ensure_running(self._journal)
+        open_vswitch.ensure_running(self._journal)
         self._refuse_taken_names()
         try:
             with expedited_rcu(self._journal):
@@ -111,17 +99,19 @@ class Network:
             kernel = TrafficControl(RouteSocket(), devices, vms)
             on_failure.callback(kernel.close)
             tag = self._journal.tag.run
-            arguments = up_arguments(plan, tag, self._datapath, self._controller_port)
+            arguments = open_vswitch.up_arguments(plan, tag, self._datapath, self._controller_port)
             # The switch takes longest, a packet socket a port: tc sets the link limits meanwhile.
             # Each port gets a receive socket with the buffer that is the default then: the kernel's
             # 208 kB hold a few milliseconds of a fast link; whatever comes while the switch's
             # thread waits for a processor is lost, and only the socket's own counter shows it.
-            buffers = at_least(RMEM_DEFAULT, RECEIVE_BUFFER_BYTES, self._journal)
+            buffers = open_vswitch.at_least(
+                open_vswitch.RMEM_DEFAULT, open_vswitch.RECEIVE_BUFFER_BYTES, self._journal
+            )
             with buffers, ThreadPoolExecutor(max_workers=1) as beside:
-                switching = beside.submit(vsctl, arguments)
-                kernel.apply(network_limits(plan))
+                switching = beside.submit(open_vswitch.vsctl, arguments)
+                kernel.apply(limits.network_limits(plan))
                 switching.result()
-            check_ports(plan)
+            open_vswitch.check_ports(plan)
             # The bridges' own devices outlive a switch that dies: they are marked as well.
             ip_batch([f"link set dev {bridge.name} group {group}" for bridge in plan.bridges])
             self.conditions = self._inspect_switch()
@@ -146,7 +136,7 @@ class Network:
         ip_batch([f"link set group {group} up"])
 
     def _refuse_taken_names(self) -> None:
-        bridges = {str(row[0]) for row in rows("Bridge", ["name"])}
+        bridges = {str(row[0]) for row in open_vswitch.rows("Bridge", ["name"])}
         devices = {name for _, name in socket.if_nameindex()}
         bridge_names = [bridge.name for bridge in self.plan.bridges]
         for name in (*bridge_names, *(port.name for port in self.plan.ports)):
@@ -159,44 +149,40 @@ class Network:
                 raise _taken("network namespace", slot.netns, "ip netns delete")
 
     def _inspect_switch(self) -> SwitchConditions:
-        version = str(rows("Open_vSwitch", ["ovs_version"])[0][0])
-        sockets = SwitchSockets(None, 0)
+        version = str(open_vswitch.rows("Open_vSwitch", ["ovs_version"])[0][0])
+        sockets = open_vswitch.SwitchSockets(None, 0)
         if self._datapath != "system" and self.plan.slots:
             port = self.plan.slots[0].port
-            found = prime_send_socket(port.bridge, port.number, self._journal)
-            sockets = SwitchSockets(bool(found.offload), found.send_buffer_bytes)
+            found = open_vswitch.prime_send_socket(port.bridge, port.number, self._journal)
+            sockets = open_vswitch.SwitchSockets(bool(found.offload), found.send_buffer_bytes)
         return SwitchConditions(self._datapath, version, sockets)
 
     # -- tenants --------------------------------------------------------------------------------
 
     def configure_tenant(self, tenant: TenantPlan) -> None:
         """Limits, then addresses and neighbours. All or nothing. Raises RunFailed."""
-        self._up().apply((*tenant_limits(self.plan, tenant), *tenant_hosts(tenant)))
+        self._up().apply((*limits.tenant_limits(self.plan, tenant), *tenant_hosts(tenant)))
 
     def remove_tenant(self, tenant: TenantPlan) -> None:
         """The inverse of :meth:`configure_tenant`; what is gone already is no failure."""
         hosts = [section.undo() for section in reversed(tenant_hosts(tenant))]
-        self._up().remove((*hosts, *removal_lines(self.plan, tenant)))
+        self._up().remove((*hosts, *limits.removal_lines(self.plan, tenant)))
 
     def rerate_tenant(self, old: TenantPlan, new: TenantPlan) -> None:
         """Change a placed tenant's rates in place. Raises RunFailed; then the old ones stand."""
-        self._up().apply((*rerate_lines(self.plan, old, new), *packet_changes(old, new)))
+        self._up().apply((*limits.rerate_lines(self.plan, old, new), *packet_changes(old, new)))
 
     def allow_borrowing(self) -> None:
         """Let traffic without a reservation borrow all of a link that is left. May be repeated."""
         if not self._open:
-            self._up().apply(borrowing_lines(self.plan))
+            self._up().apply(limits.borrowing_lines(self.plan))
             self._open = True
 
     def forbid_borrowing(self) -> None:
         """The inverse of :meth:`allow_borrowing`."""
         if self._open:
-            self._up().apply([section.undo() for section in borrowing_lines(self.plan)])
+            self._up().apply([section.undo() for section in limits.borrowing_lines(self.plan)])
             self._open = False
-
-    def netns_path(self, slot: Slot) -> Path:
-        """Where a process enters a slot's namespace."""
-        return NETNS_DIR / slot.netns
 
     # -- counters -------------------------------------------------------------------------------
 
@@ -210,12 +196,14 @@ class Network:
             kernel.devices[self.plan.sending_port(directed).name]: directed
             for directed in range(2 * len(self.plan.links))
         }
-        return by_class(qdiscs, directed_of), by_device(qdiscs, _inverse(kernel.devices))
+        devices, indices = by_device(qdiscs), kernel.devices.items()
+        sent = {name: devices[index] for name, index in indices if index in devices}
+        return by_class(qdiscs, directed_of), sent
 
     def vm_counters(self, slot: Slot) -> Counters | None:
         """Counters of a VM's send cap since its tenant came in; None where it has no cap."""
         inside = self._up().vms[slot.netns]
-        return by_device(inside.socket.qdiscs(), {inside.ifindex: 0}).get(0)
+        return by_device(inside.socket.qdiscs()).get(inside.ifindex)
 
     def vm_sent_bytes(self, tenant: TenantPlan) -> list[int]:
         """Bytes that each of a tenant's VMs has sent since its tenant came in."""
@@ -225,19 +213,15 @@ class Network:
     def unshaped_packets(self) -> dict[str, int]:
         """Device -> packets that left past every limit; empty, or the run is not valid."""
         kernel = self._up()
-        found = unshaped(kernel.host.qdiscs(), _inverse(kernel.devices))
+        found = unshaped(kernel.host.qdiscs(), kernel.devices)
         for name, vm in kernel.vms.items():
-            found |= unshaped(vm.socket.qdiscs(), {vm.ifindex: f"{VM_DEVICE} in {name}"})
+            found |= unshaped(vm.socket.qdiscs(), {f"{VM_DEVICE} in {name}": vm.ifindex})
         return found
 
     def _up(self) -> TrafficControl:
         if self._kernel is None:
             raise RuntimeError("the network is not up")
         return self._kernel
-
-
-def _inverse(devices: Mapping[str, int]) -> dict[int, str]:
-    return {index: name for name, index in devices.items()}
 
 
 def _taken(what: str, name: str, removal: str) -> MachineCannot:
@@ -250,11 +234,8 @@ def _taken(what: str, name: str, removal: str) -> MachineCannot:
 def _silence_ipv6(devices: Iterable[str]) -> None:
     """No neighbour discovery on switch ports: it would be traffic that no tenant sends."""
     for device in devices:
-        path = Path(f"/proc/sys/net/ipv6/conf/{device}/disable_ipv6")
-        try:
-            path.write_text("1", encoding="ascii")
-        except FileNotFoundError:
-            return
+        with suppress(FileNotFoundError):
+            Path(f"/proc/sys/net/ipv6/conf/{device}/disable_ipv6").write_text("1", "ascii")
 
 
 # --------------------------------------------------------------------------------------- links

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.cleanup import clean_leftovers, remove_run
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, machine_lock, start_ticks
 from testbed.backends.emu.emulated_network import Network
+from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.errors import MachineCannot, RunFailed
 from testbed.plan.installation import network_text, tenant_text
 from testbed.plan.network_plan import (
@@ -52,10 +53,6 @@ Narrate = Callable[[str], None]
 WriteText = Callable[[str, str], object]
 
 
-def _silent(_: str) -> None:
-    """Narration for callers that show none."""
-
-
 @dataclass(frozen=True)
 class LiveOptions:
     """Choices of the user: prefix of names, ports, controller library."""
@@ -66,30 +63,22 @@ class LiveOptions:
     library: str | None = None
 
 
+@dataclass
 class Emulation:
     """A live network with its controller and its agents. Made by :func:`emulate`."""
 
-    def __init__(
-        self,
-        datacentre: DataCentre,
-        network: Network,
-        controller: ControllerProcess,
-        agents: AgentPool,
-        cgroup: RunCgroup,
-        log_dir: Path,
-        quotas: dict[str, Any],
-    ) -> None:
-        self._quotas = quotas
-        self._cpus_per_vm = float(quotas["cpus_per_slot"])
-        self.datacentre = datacentre
-        self.network = network
-        self.plan: NetworkPlan = network.plan
-        self.controller = controller
-        self.agents = agents
-        self._cgroup = cgroup
-        self._log_dir = log_dir
+    datacentre: DataCentre
+    network: Network
+    controller: ControllerProcess
+    agents: AgentPool
+    cgroup: RunCgroup
+    log_dir: Path
+    quotas: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        self.plan: NetworkPlan = self.network.plan
         self._user = unprivileged_user(os.environ)
-        self._client = controller.client()
+        self._client = self.controller.client()
         # One thread, one connection: flows go in while this thread waits for tc.
         self._flows = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flows")
         self._write: WriteText | None = None
@@ -104,32 +93,32 @@ class Emulation:
 
     def admit(self, tenant: TenantPlan) -> None:
         """Install a tenant's limits, addresses and flows. All or nothing. Raises RunFailed."""
-        if tenant.unconnected:
+        flows = None
+        if not tenant.unconnected:
+            wanted = controller_tenant(self.plan, tenant)
+            flows = self._flows.submit(self._client.add_tenant, wanted)
+        try:
             self.network.configure_tenant(tenant)
-        else:
-            self._connect(tenant)
+        except BaseException:
+            self._withdraw(flows, tenant)
+            raise
+        try:
+            if flows is not None:
+                flows.result()
+        except ControllerError as error:
+            self.network.remove_tenant(tenant)
+            self._withdraw(flows, tenant)
+            raise RunFailed(f"job {tenant.job_id}: {error}") from error
         self._admitted += 1
         if self._write is not None:
             name = f"plan/{self._admitted:04}-{tenant.job_id}.txt"
             self._write(name, tenant_text(self.plan, tenant))
 
-    def _connect(self, tenant: TenantPlan) -> None:
-        wanted = controller_tenant(self.plan, tenant)
-        flows = self._flows.submit(self._client.add_tenant, wanted)
-        try:
-            self.network.configure_tenant(tenant)
-        except BaseException:
-            with suppress(ControllerError):
-                flows.result()
-                self._flows.submit(self._client.remove_tenant, tenant.tenant_id).result()
-            raise
-        try:
-            flows.result()
-        except ControllerError as error:
-            self.network.remove_tenant(tenant)
+    def _withdraw(self, flows: Future[Any] | None, tenant: TenantPlan) -> None:
+        if flows is not None:
+            flows.exception()
             with suppress(ControllerError):
                 self._flows.submit(self._client.remove_tenant, tenant.tenant_id).result()
-            raise RunFailed(f"job {tenant.job_id}: {error}") from error
 
     def dismiss(self, tenant: TenantPlan) -> None:
         """The inverse of :meth:`admit`; what is gone already is no failure. Raises RunFailed."""
@@ -138,15 +127,13 @@ class Emulation:
             flows = self._flows.submit(self._client.remove_tenant, tenant.tenant_id)
         self.network.remove_tenant(tenant)
         for vm in tenant.vms:
-            self._cgroup.remove_vm(vm.slot.server, vm.slot.index)
+            self.cgroup.remove_vm(vm.slot.server, vm.slot.index)
         try:
             if flows is not None:
                 flows.result()
-        except ControllerRefused as error:
-            if error.status != HTTP_NOT_FOUND:
-                raise RunFailed(f"job {tenant.job_id}: {error}") from error
         except ControllerError as error:
-            raise RunFailed(f"job {tenant.job_id}: {error}") from error
+            if not (isinstance(error, ControllerRefused) and error.status == HTTP_NOT_FOUND):
+                raise RunFailed(f"job {tenant.job_id}: {error}") from error
 
     def rerate(self, tenant: TenantPlan, rate_bps: int) -> TenantPlan:
         """Change a tenant's rate in place; returns the tenant at its new rate."""
@@ -161,18 +148,19 @@ class Emulation:
         In the foreground until it is ready: beside a busy foreground VM it would hardly start.
         ``cores``: its node's slots that the VM takes.
         """
-        joins = self._cgroup.add_vm(slot.server, slot.index)
-        self._cgroup.set_weight(slot.server, slot.index, WEIGHTS["foreground"])
-        if self._cpus_per_vm < 1.0:
-            self._cgroup.set_quota(slot.server, self._cpus_per_vm * cores, slot.index)
+        joins = self.cgroup.add_vm(slot.server, slot.index)
+        self.cgroup.set_weight(slot.server, slot.index, WEIGHTS["foreground"])
+        cpus_per_vm = self.quotas["cpus_per_slot"]
+        if cpus_per_vm < 1.0:
+            self.cgroup.set_quota(slot.server, cpus_per_vm * cores, slot.index)
         request = SpawnRequest(
             name,
             plan,
             self._user.uid,
             self._user.gid,
-            netns=str(self.network.netns_path(slot)),
+            netns=str(NETNS_DIR / slot.netns),
             cgroups=tuple(map(str, joins)),
-            log=str(self._log_dir.absolute() / f"agent-{name}.log"),
+            log=str(self.log_dir.absolute() / f"agent-{name}.log"),
             cpus=self._cores(slot) if plan.pinned else (),
         )
         self.agents.spawn(request)
@@ -185,42 +173,28 @@ class Emulation:
         """
         cores = sorted(os.sched_getaffinity(0))
         slots = int(self.datacentre.slots[slot.server])
-        own = 0 if slots * self._cpus_per_vm <= 1.0 else slot.index % slots
+        own = 0 if slots * self.quotas["cpus_per_slot"] <= 1.0 else slot.index % slots
         return (cores[(slot.server + own) % len(cores)],)
 
     def freeze(self, tenant: TenantPlan, *, frozen: bool) -> None:
         """Stop all of a tenant's processes where they are, or resume them. Raises OSError."""
         for vm in tenant.vms:
-            self._cgroup.freeze(vm.slot.server, vm.slot.index, frozen=frozen)
+            self.cgroup.freeze(vm.slot.server, vm.slot.index, frozen=frozen)
 
     def set_tier(self, tenant: TenantPlan, tier: Tier) -> None:
         """Give a tenant's VMs the CPU priority of a tier."""
         for vm in tenant.vms:
-            self._cgroup.set_weight(vm.slot.server, vm.slot.index, WEIGHTS[tier])
+            self.cgroup.set_weight(vm.slot.server, vm.slot.index, WEIGHTS[tier])
 
     def raise_priority(self, tenant: TenantPlan) -> None:
         """Let a tenant's processes end without waiting for others. Raises OSError."""
         for vm in tenant.vms:
-            self._cgroup.raise_priority(vm.slot.server, vm.slot.index)
+            self.cgroup.raise_priority(vm.slot.server, vm.slot.index)
 
     def end_processes(self, tenant: TenantPlan) -> None:
         """Kill whatever runs in a tenant's VMs, with all its children. Raises OSError."""
         for vm in tenant.vms:
-            self._cgroup.end_vm(vm.slot.server, vm.slot.index)
-
-    @property
-    def cgroup_name(self) -> str:
-        """The name of this run's control groups."""
-        return self._cgroup.paths[0].name
-
-    def allow_borrowing(self) -> None:
-        """From now on, traffic without a reservation may borrow all that is left of a link."""
-        self.network.allow_borrowing()
-
-    def nic_bps(self, server: int) -> int:
-        """Capacity of a server's links together, on the emulated wire."""
-        name = self.plan.bridge_of_node[server].name
-        return sum(link.capacity_bps for link in self.plan.links if link.lower.bridge == name)
+            self.cgroup.end_vm(vm.slot.server, vm.slot.index)
 
     @staticmethod
     def is_plugged(slot: Slot) -> bool:
@@ -238,27 +212,26 @@ class Emulation:
     def facts(self) -> dict[str, Any]:
         """Provenance of the live network."""
         found = self.network.conditions
+        sockets = found.sockets
         return {
             "controller": {
                 "library": self.controller.library,
                 "version": self.controller.library_version,
                 "user": self.controller.user,
             },
-            "datapath": None if found is None else found.datapath,
-            "open_vswitch": None if found is None else found.version,
-            "userspace_tso": None if found is None else found.sockets.offload,
-            "send_buffer_bytes": None if found is None else found.sockets.send_buffer_bytes,
+            "datapath": found.datapath,
+            "open_vswitch": found.version,
+            "userspace_tso": sockets.offload,
+            "send_buffer_bytes": sockets.send_buffer_bytes,
             "congestion_control": "cubic",
-            "offloads": {
-                "vm_checksum_and_segmentation": found is None or found.sockets.offload is not False
-            },
+            "offloads": {"vm_checksum_and_segmentation": sockets.offload is not False},
             "vm_sysctls": dict(VM_SYSCTLS),
             "agents_user": self._user.name,
             "bridges": len(self.plan.bridges),
             "links": len(self.plan.links),
             "vm_slots": len(self.plan.slots),
-            "cgroup_version": self._cgroup.layout.version,
-            "node_quotas": self._quotas,
+            "cgroup_version": self.cgroup.layout.version,
+            "node_quotas": self.quotas,
         }
 
 
@@ -269,7 +242,7 @@ def emulate(
     options: LiveOptions,
     log_dir: Path,
     name: str,
-    narrate: Narrate = _silent,
+    narrate: Narrate = lambda _: None,
     namespaces_per_server: Sequence[int] | None = None,
 ) -> Iterator[Emulation]:
     """The data centre live. Raises MachineCannot before anything is made, RunFailed later.

@@ -10,31 +10,26 @@ a migration does too: its agents report what they have done and end, and others 
 
 from __future__ import annotations
 
-import heapq
 import signal
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from jobs.live.agent_pool import AgentPoolError, Message
-from jobs.live.agent_protocol import AgentExited, AgentRefused, Plan, Progress
+from jobs.live.agent_protocol import AgentExited, AgentRefused, Progress
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.emu.emulation import Emulation
 from testbed.backends.emu.live_job import LiveJob
-from testbed.backends.emu.sampling import Watch
+from testbed.backends.emu.sampling import Processors, Watch
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
 from testbed.errors import RunFailed
 from testbed.plan.agent_plans import agent_plans, remaining, time_limit_s
-from testbed.plan.network_plan import (
-    Slot,
-    TenantPlan,
-    proximate_weights,
-    scaled_bps,
-    tenant_plan,
-)
+from testbed.plan.fidelity import Finding, preflight
+from testbed.plan.network_plan import Slot, TenantPlan, proximate_weights, scaled_bps, tenant_plan
+from testbed.plan.peak_load import reserved_port_load_bps
 from testbed.schedulers.actions import Tier
 from testbed.spec.experiment import Scale
 
@@ -75,9 +70,8 @@ class LiveBackend:
             server: list(slots) for server, slots in emulation.plan.slots_of_server.items()
         }
         self._jobs: dict[str, LiveJob] = {}
-        self._owner: dict[str, str] = {}
+        self._owner: dict[str, LiveJob] = {}
         self._alive: set[str] = set()
-        self._thaws: list[tuple[int, str, int]] = []
         self._next_tenant = 1
         self._zero_ns = time.monotonic_ns()
         self._next_check_ns = 0
@@ -114,11 +108,8 @@ class LiveBackend:
                 left_s = (until_s - self.now_s()) / self._scale.time
                 if left_s <= 0:
                     return []
-            self._emitting = True
-            try:
+            with self._emitting_events():
                 self._listen(min(left_s, self._patience_s()))
-            finally:
-                self._emitting = False
 
     def _completion_window(self) -> list[Completion]:
         """Completions of one completion window (``scale.instant_s``), all at the time of the last.
@@ -126,15 +117,12 @@ class LiveBackend:
         A job is waited for only if its agents' progress says that it ends within the window.
         """
         until_ns = time.monotonic_ns() + self._wall_ns(self._scale.instant_s)
-        self._emitting = True
-        try:
+        with self._emitting_events():
             while (left_ns := until_ns - time.monotonic_ns()) > 0:
                 if not any(job.ends_by(until_ns) for job in self._jobs.values()):
                     break
                 self._thaw_due()
                 self._listen(min(left_ns / 1e9, self._patience_s()))
-        finally:
-            self._emitting = False
         over = sorted(job_id for job_id, job in self._jobs.items() if job.over)
         done = [self._finish(job_id) for job_id in over]
         if self._scale.instant_s:
@@ -142,13 +130,21 @@ class LiveBackend:
             done = [each._replace(at_s=last_s) for each in done]
         return sorted(done, key=lambda each: (each.at_s, each.job_id))
 
+    @contextmanager
+    def _emitting_events(self) -> Iterator[None]:
+        self._emitting = True
+        try:
+            yield
+        finally:
+            self._emitting = False
+
     def _patience_s(self) -> float:
         """Time until the next thing to look after, in s."""
         if any(job.trouble is not None for job in self._jobs.values()):
             return 0.05
-        if not self._thaws:
-            return CHECK_EVERY_NS / 1e9
-        return max(0.0, min(CHECK_EVERY_NS, self._thaws[0][0] - time.monotonic_ns()) / 1e9)
+        now_ns = time.monotonic_ns()
+        thaws_in_ns = (job.thaw_ns - now_ns for job in self._jobs.values() if job.thaw_ns)
+        return max(0.0, min([CHECK_EVERY_NS, *thaws_in_ns]) / 1e9)
 
     def _listen(self, timeout_s: float) -> None:
         """Take in agents' messages for at most ``timeout_s``; take samples that are due."""
@@ -175,13 +171,11 @@ class LiveBackend:
     def _receive(self, agent: str, message: Message) -> None:
         if isinstance(message, AgentExited | AgentRefused):
             self._alive.discard(agent)
-        job_id = self._owner.get(agent)
-        job = self._jobs.get(job_id) if job_id is not None else None
-        if job is None or job_id is None:
-            return
-        job.receive(agent, message)
-        if isinstance(message, Progress):
-            self._show(job_id, job)
+        job = self._owner.get(agent)
+        if job is not None:
+            job.receive(agent, message)
+            if isinstance(message, Progress):
+                self._show(job)
 
     def _check_job(self, job: LiveJob) -> None:
         """Fail a running job that has lost a port, its time or its progress."""
@@ -201,17 +195,16 @@ class LiveBackend:
         self._emitted_ns = time.monotonic_ns()
         self._sink(event)
 
-    def _show(self, job_id: str, job: LiveJob) -> None:
+    def _show(self, job: LiveJob) -> None:
         now_ns = time.monotonic_ns()
         if job.since_ns is None:  # sent before it was frozen, received after
             return
-        early = now_ns - job.shown_ns < PROGRESS_EVERY_S * 1e9
-        if early or not self._emitting or not job.volume_bytes or not job.begun:
-            return
-        job.shown_ns = now_ns
-        received = job.received_bytes
-        share = min(1.0, received / job.volume_bytes)
-        self._emit(events.JobProgress(self.now_s(), job_id, received, share))
+        due = now_ns - job.shown_ns >= PROGRESS_EVERY_S * 1e9
+        if due and self._emitting and job.volume_bytes and job.begun:
+            job.shown_ns = now_ns
+            received = job.received_bytes
+            share = min(1.0, received / job.volume_bytes)
+            self._emit(events.JobProgress(self.now_s(), job.request.id, received, share))
 
     # -- starting ---------------------------------------------------------------------------
 
@@ -223,46 +216,42 @@ class LiveBackend:
         live = LiveJob(job, placement, rate_bps, tier, best_effort, limit_s)
         live.decided_ns = time.monotonic_ns()
         self._jobs[job.id] = live
-        self._emitting = True
         try:
-            if best_effort and not self._weighted:
-                self._emulation.allow_borrowing()
-            self._deploy(live, None, time.monotonic_ns())
+            with self._emitting_events():
+                if best_effort and not self._weighted:
+                    self._emulation.network.allow_borrowing()
+                self._deploy(live, time.monotonic_ns())
         except (OSError, RunFailed) as error:
-            self._remove(job.id)
+            self.kill(job.id)
             raise StartFailed(str(error)) from error
-        finally:
-            self._emitting = False
         live.volume_bytes = sum(plan.receives_bytes for plan in live.plans)
 
-    def _deploy(
-        self, live: LiveJob, rest: Iterable[Plan] | None, since_ns: int, cost_ns: int = 0
-    ) -> None:
+    def _deploy(self, live: LiveJob, since_ns: int, cost_ns: int = 0) -> None:
         """A tenant, its agents, and the instant at which they start. Raises RunFailed, OSError.
 
-        ``rest``: what is left to do, of a job that has been elsewhere before. It is on its new
-        nodes from ``since_ns`` on, works after ``cost_ns`` more at the earliest, and getting it
-        ready there is part of its time; a job's first agents start its time when they stand.
+        A job that has been elsewhere before is on its new nodes from ``since_ns`` on, works after
+        ``cost_ns`` more at the earliest, and getting it ready there is part of its time; a job's
+        first agents start its time when they stand.
         """
         tenant = live.tenant = self._tenant(live)
         self._emulation.admit(tenant)
-        if rest is None:
+        if live.generation:
+            ips = [str(vm.ip) for vm in tenant.vms]
+            live.plans = tuple(plan.readdressed(ips) for plan in live.plans)
+        else:
             granted_bps = 0 if live.best_effort else live.rate_bps
             live.plans = agent_plans(live.request, tenant, self._scale, self._seed, granted_bps)
-        else:
-            ips = [str(vm.ip) for vm in tenant.vms]
-            live.plans = tuple(plan.readdressed(ips) for plan in rest)
         suffix = f":{live.generation}" if live.generation else ""
         live.agents = tuple(f"{live.request.id}.{vm.index}{suffix}" for vm in tenant.vms)
         live.waiting_for = set(live.agents)
         for name, vm, plan in zip(live.agents, tenant.vms, live.plans, strict=True):
-            self._owner[name] = live.request.id
+            self._owner[name] = live
             self._alive.add(name)
             self._emulation.spawn(name, vm.slot, plan, live.request.demand.cores)
         self._until_ready(live)
         self._emulation.set_tier(tenant, live.tier)
         at_ns = max(time.monotonic_ns() + START_MARGIN_NS, since_ns + cost_ns)
-        live.begin(at_ns if rest is None else since_ns, at_ns)
+        live.begin(since_ns if live.generation else at_ns, at_ns)
         self._emulation.agents.begin(live.agents, at_ns)
 
     def _tenant(self, live: LiveJob) -> TenantPlan:
@@ -272,8 +261,9 @@ class LiveBackend:
         rate_bps = scaled_bps(live.rate_bps, self._scale.rate)
         if live.best_effort:
             # A best-effort job sends at most the bandwidth that it asks for.
-            nic_bps = max(self._emulation.nic_bps(server) for server, _ in placement.vms_on)
-            rate_bps = min(nic_bps, scaled_bps(job.bandwidth_bps, self._scale.rate))
+            nics_bps = self._emulation.datacentre.nic_bps
+            nic_bps = max(int(nics_bps[server]) for server, _ in placement.vms_on)
+            rate_bps = scaled_bps(min(nic_bps, job.bandwidth_bps), self._scale.rate)
         tenant = tenant_plan(
             self._emulation.datacentre,
             self._emulation.plan,
@@ -308,12 +298,9 @@ class LiveBackend:
     def _slot(self, server: int) -> Slot:
         """A free namespace on a server; where none is left, a frozen job is checkpointed."""
         if not self._free[server]:
-            for job_id in sorted(self._jobs):
-                job = self._jobs[job_id]
-                vms = () if job.tenant is None else job.tenant.vms
+            for _, job in sorted(self._jobs.items()):
                 # A job that is resumed already, and only pays the cost of that, keeps its place.
-                waits = job.frozen and job.since_ns is None
-                if waits and any(vm.slot.server == server for vm in vms):
+                if job.frozen and job.since_ns is None and server in dict(job.placement.vms_on):
                     self._checkpoint(job)
                     break
         if not self._free[server]:
@@ -341,18 +328,16 @@ class LiveBackend:
         # Later than anything recorded so far: the events' time never runs backwards.
         at_s = self._experiment_s(max(end_ns, self._emitted_ns))
         measured_s = live.ran_until_ns(end_ns) / 1e9 * self._scale.time
-        self._remove(job_id)
+        self.kill(job_id)
         if live.trouble is not None:
             return Completion(job_id, at_s, "killed", live.trouble, None, live.detail())
         return Completion(job_id, at_s, "finished", "", measured_s, live.detail())
 
-    def _remove(self, job_id: str) -> None:
+    def kill(self, job_id: str) -> None:
         """Agents gone, limits and flows removed, namespaces free again."""
         live = self._jobs[job_id]
         self._end_agents(live, by_force=True)
         self._vacate(live)
-        for name in live.agents:
-            self._owner.pop(name, None)
         del self._jobs[job_id]
 
     def _end_agents(self, live: LiveJob, *, by_force: bool) -> None:
@@ -392,13 +377,11 @@ class LiveBackend:
 
     def _vacate(self, live: LiveJob) -> None:
         """Remove a job's tenant from the network; its namespaces are free again."""
-        if live.tenant is None:
-            return
-        self._emulation.dismiss(live.tenant)
-        self._give_back(vm.slot for vm in live.tenant.vms)
-
-    def kill(self, job_id: str) -> None:
-        self._remove(job_id)
+        if live.tenant is not None:
+            self._emulation.dismiss(live.tenant)
+            self._give_back(vm.slot for vm in live.tenant.vms)
+        for name in live.agents:
+            self._owner.pop(name, None)
 
     # -- changing ---------------------------------------------------------------------------
 
@@ -418,20 +401,17 @@ class LiveBackend:
         live = self._jobs[job_id]
         if live.best_effort:
             raise RunFailed(f"job {job_id} has no reservation that preempting it would free")
-        live.thaw_number += 1
+        live.thaw_ns = None
         if live.tenant is not None:
-            self._freeze(live, live.tenant)
+            try:
+                if not live.frozen:
+                    self._emulation.freeze(live.tenant, frozen=True)
+            except OSError as error:
+                live.fail(f"it could not be frozen: {error}")
+            live.frozen = True
+            live.sent_when_frozen = self._emulation.network.vm_sent_bytes(live.tenant)
         # Only now: until the freezer has stopped them its processes worked on their nodes.
         live.pause(time.monotonic_ns())
-
-    def _freeze(self, live: LiveJob, tenant: TenantPlan) -> None:
-        try:
-            if not live.frozen:
-                self._emulation.freeze(tenant, frozen=True)
-        except OSError as error:
-            live.fail(f"it could not be frozen: {error}")
-        live.frozen = True
-        live.sent_when_frozen = self._emulation.network.vm_sent_bytes(tenant)
 
     def _count_drained(self, live: LiveJob) -> None:
         """Count the time in which a frozen job's VMs still sent what was queued."""
@@ -448,7 +428,7 @@ class LiveBackend:
         self._count_drained(live)
         self._set_tier(live, tier)
         live.begin(now_ns, now_ns + self._wall_ns(cost_s))
-        heapq.heappush(self._thaws, (live.begin_ns, job_id, live.thaw_number))
+        live.thaw_ns = live.begin_ns
         self._thaw_due()
 
     def migrate(self, job_id: str, placement: Placement, cost_s: float, tier: Tier) -> None:
@@ -470,16 +450,14 @@ class LiveBackend:
 
     def _thaw_due(self) -> None:
         """Thaw every job whose resume cost has passed."""
-        while self._thaws and self._thaws[0][0] <= time.monotonic_ns():
-            _, job_id, generation = heapq.heappop(self._thaws)
-            live = self._jobs.get(job_id)
-            if live is None or live.thaw_number != generation or live.tenant is None:
+        for live in self._jobs.values():
+            if live.tenant is None or not live.thaw_ns or live.thaw_ns > time.monotonic_ns():
                 continue
             try:
                 self._emulation.freeze(live.tenant, frozen=False)
             except OSError as error:
                 live.fail(f"it could not be thawed: {error}")
-            live.frozen = False
+            live.frozen, live.thaw_ns = False, None
 
     def _checkpoint(self, live: LiveJob) -> int:
         """Give up a preempted job's VMs and keep the rest of its work. Returns when it left them.
@@ -495,11 +473,9 @@ class LiveBackend:
         for index, name in enumerate(live.agents):
             if name not in live.reports:
                 live.fail(f"VM {index} did not report what it had done when it was to migrate")
-        live.checkpoint = remaining(live.plans, {r.index: r for r in live.reports.values()})
-        for name in live.agents:
-            self._owner.pop(name, None)
-        live.absorb_reports()
+        live.plans = remaining(live.plans, {r.index: r for r in live.reports.values()})
         self._vacate(live)
+        live.absorb_reports()
         live.tenant = None
         return left_ns
 
@@ -513,6 +489,50 @@ class LiveBackend:
         if live.trouble is not None:
             return
         try:
-            self._deploy(live, live.checkpoint, since_ns, self._wall_ns(cost_s))
+            self._deploy(live, since_ns, self._wall_ns(cost_s))
         except (OSError, RunFailed) as error:
             live.fail(f"it could not resume elsewhere: {error}")
+
+
+# ----------------------------------------------------------------------------------- preflight
+
+
+LOAD_TEST_WALL_S = 1.5
+"""The plan's busiest instant is played so long before the jobs."""
+
+
+def preflight_load_test(
+    emulation: Emulation, scale: Scale, seed: int, together: Sequence[events.JobReserved]
+) -> Finding:
+    """Run transfers in the places and at the rates of ``together``; judge what it took.
+
+    Jobs of one VM and jobs without bandwidth ask nothing of the switches and are left out; those
+    that send without a reservation come with their share (:func:`testbed.plan.peak_load.peak`).
+    """
+    asking = [r for r in together if sum(count for _, count in r.vms_on) > 1 and r.rate_bps > 0]
+    asked_bps = sum(map(reserved_port_load_bps, asking)) * scale.rate
+    if not asking:
+        return Finding("ok", "preflight", "the plan asks nothing of the switches", {})
+    backend = LiveBackend(emulation, scale, seed, lambda _: None)
+    ideal_s = LOAD_TEST_WALL_S * scale.time
+    started: list[str] = []
+    for reserved in asking:
+        vms_on = tuple((server, count) for server, count in reserved.vms_on)
+        n_vms = sum(count for _, count in vms_on)
+        name, rate_bps = f"preflight.{reserved.job_id}", reserved.rate_bps
+        job = JobRequest(name, 0.0, n_vms, rate_bps, ideal_s)
+        try:
+            backend.start(job, Placement(reserved.root, vms_on), rate_bps, "foreground")
+        except StartFailed as error:
+            for job_id in started:
+                backend.kill(job_id)
+            reason = f"the plan's busiest instant could not be load-tested: {error}"
+            return Finding("invalid", "preflight", reason, {})
+        started.append(job.id)
+    processors = Processors()
+    done: list[Completion] = []
+    while len(done) < len(asking):
+        done += backend.wait(None)
+    busy_share = processors.sample().busy
+    achieved = min((ideal_s / d.measured_s if d.measured_s else 0.0) for d in done)
+    return preflight(asked_bps, achieved, busy_share, scale.rate)

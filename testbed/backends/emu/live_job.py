@@ -22,11 +22,10 @@ TROUBLE_S = 0.2
 class LiveJob:
     """A job with the state of its agents.
 
-    ``tenant`` is None while it is checkpointed: preempted, and its VMs given up; ``checkpoint`` is
-    then the rest of its work. ``plans`` are the work of its present agents, ``delivered_bytes`` and
-    ``used_cpu_s`` that of earlier ones. It has been on nodes for ``ran_ns`` up to ``since_ns``, and
-    since then if that is not None. ``agents`` are this generation's names, by VM. ``thaw_number``
-    tells a thaw that is still due from an earlier one.
+    ``tenant`` is None while it is checkpointed: preempted, and its VMs given up. ``plans`` are the
+    work of its present agents, or the rest of it, ``delivered_bytes`` and ``used_cpu_s`` that of
+    earlier ones. It has been on nodes for ``ran_ns`` up to ``since_ns``, and since then if that is
+    not None. ``agents`` are this generation's names, by VM. A thaw is due at ``thaw_ns``.
     """
 
     request: JobRequest
@@ -58,8 +57,7 @@ class LiveJob:
     trouble: str | None = None
     trouble_ns: int = 0
     shown_ns: int = 0
-    thaw_number: int = 0
-    checkpoint: tuple[Plan, ...] = ()
+    thaw_ns: int | None = None
     sent_when_frozen: list[int] = field(default_factory=list)
     decided_ns: int = 0
 
@@ -142,9 +140,7 @@ class LiveJob:
 
     def pause(self, at_ns: int) -> None:
         """It has left its nodes, or is frozen on them."""
-        if self.since_ns is not None:
-            self.ran_ns += max(0, at_ns - self.since_ns)
-            self.since_ns = None
+        self.ran_ns, self.since_ns = self.ran_until_ns(at_ns), None
 
     def drained(self, sent_bytes: list[int], rate_bps: int) -> None:
         """Add the time in which its frozen VMs still sent: a second call counts from here on.
@@ -162,13 +158,10 @@ class LiveJob:
 
     def end_ns(self) -> int:
         """The receivers' last byte; where the application computes on or moves none, its end."""
-        return max(self._agent_end_ns(report) for report in self.reports.values())
-
-    def _agent_end_ns(self, report: AgentReport) -> int:
-        last_ns = report.last_byte_ns
-        if last_ns is None or self.request.demand.ends_computing:
-            return report.end_ns
-        return last_ns
+        reports = self.reports.values()
+        if self.request.demand.ends_computing:
+            return max(report.end_ns for report in reports)
+        return max(report.last_byte_ns or report.end_ns for report in reports)
 
     # -- volumes ----------------------------------------------------------------------------
 

@@ -22,17 +22,10 @@ import psutil
 
 from controller.launch import API_PORT, OPENFLOW_PORT
 from controller.library import PACKAGES, LibraryMissing, choose_library
+from testbed.backends.emu import open_vswitch
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
 from testbed.backends.emu.cleanup_journal import journals, machine_lock
 from testbed.backends.emu.commands import CommandFailed, run
-from testbed.backends.emu.open_vswitch import (
-    database_pid,
-    datapath_type,
-    rows,
-    running,
-    switch_pid,
-    switch_sockets,
-)
 from testbed.errors import MachineCannot
 
 Grade = Literal["ok", "warn", "fail"]
@@ -61,16 +54,29 @@ class Check:
     hint: str | None = None
 
 
+def _graded(
+    name: str, good: bool, found: str, hint: str | None = None, bad: Grade = "warn"
+) -> Check:
+    return Check(name, "ok", found) if good else Check(name, bad, found, hint)
+
+
 def examine() -> list[Check]:
     """Every check, in order of a person's interest. Needs root for most of them to say much."""
-    checks = [_root(), _kernel(), *_commands(), *_python(), _controller()]
-    if os.geteuid() == 0:
+    root = os.geteuid() == 0
+    found = "running as root" if root else "not root: most of what follows cannot be tried"
+    kernel = f"Linux {platform.release()} ({platform.machine()})"
+    checks = [
+        _graded("root", root, found, "sudo testbed doctor", "fail"),
+        Check("kernel", "ok", kernel),
+        *_commands(),
+        *_python(),
+        _controller(),
+    ]
+    if root:
         checks += [_namespaces_and_tc(), *_switch(), _cubic()]
     checks += [_cgroups(), _processors(), _clock(), _memory(), _disk()]
     checks += [_port(OPENFLOW_PORT, "--openflow-port"), _port(API_PORT, "--api-port")]
-    if os.geteuid() == 0:
-        checks.append(_leftovers())
-    return checks
+    return [*checks, _leftovers()] if root else checks
 
 
 def verdict(checks: list[Check]) -> tuple[bool, str]:
@@ -78,22 +84,10 @@ def verdict(checks: list[Check]) -> tuple[bool, str]:
     failed = [check.name for check in checks if check.grade == "fail"]
     if failed:
         return False, f"this machine cannot run the live network yet: {', '.join(failed)}"
-    kind = "the kernel's" if datapath_type() == "system" else "the userspace"
+    kind = "the kernel's" if open_vswitch.datapath_type() == "system" else "the userspace"
     doubts = [check.name for check in checks if check.grade == "warn"]
     but = f"; look at: {', '.join(doubts)}" if doubts else ""
     return True, f"this machine can run the live network, on {kind} datapath{but}"
-
-
-def _root() -> Check:
-    if os.geteuid() == 0:
-        return Check("root", "ok", "running as root")
-    return Check(
-        "root", "fail", "not root: most of what follows cannot be tried", "sudo testbed doctor"
-    )
-
-
-def _kernel() -> Check:
-    return Check("kernel", "ok", f"Linux {platform.release()} ({platform.machine()})")
 
 
 def _commands() -> Iterator[Check]:
@@ -114,7 +108,7 @@ def _commands() -> Iterator[Check]:
 
 
 def _python() -> Iterator[Check]:
-    wanted = (
+    wanted = [
         "numba",
         "numpy",
         "psutil",
@@ -124,22 +118,16 @@ def _python() -> Iterator[Check]:
         "typer",
         "jinja2",
         "matplotlib",
-    )
+    ]
     missing = [name for name in wanted if util.find_spec(name) is None]
-    if missing:
-        yield Check("Python packages", "fail", f"missing: {', '.join(missing)}", INSTALL)
-    else:
-        yield Check("Python packages", "ok", "all there")
+    found = f"missing: {', '.join(missing)}" if missing else "all there"
+    yield _graded("Python packages", not missing, found, INSTALL, "fail")
     if util.find_spec("mininet") is None:
         yield Check("Mininet", "warn", "not importable: only the teaching form needs it", INSTALL)
-    yield _loops()
-
-
-def _loops() -> Check:
-    """Machine code of the simulator's loops: without it the first long run compiles it, once."""
+    # Without machine code of the simulator's loops the first long run compiles it, once.
     kept = any(Path(__file__).parents[2].glob("*/__pycache__/*.nbi"))
     found = "compiled" if kept else f"compiled by the first long run, once ({INSTALL} does it now)"
-    return Check("simulator's inner loops", "ok", found)
+    yield Check("simulator's inner loops", "ok", found)
 
 
 def _controller() -> Check:
@@ -178,25 +166,21 @@ def _namespaces_and_tc() -> Check:
 
 
 def _switch() -> Iterator[Check]:
-    kernel = datapath_type() == "system"
-    if not running():
-        why = "not running" if not database_pid() else "its switch does not answer"
+    kernel = open_vswitch.datapath_type() == "system"
+    if not open_vswitch.running():
+        why = "not running" if not open_vswitch.database_pid() else "its switch does not answer"
         yield Check("Open vSwitch", "fail", why, INSTALL)
         return
-    version = str(rows("Open_vSwitch", ["ovs_version"])[0][0])
-    kind = (
-        "kernel datapath" if kernel else "userspace datapath: the kernel has no openvswitch module"
-    )
-    yield Check("Open vSwitch", "ok", f"{version}, {kind}")
+    version = str(open_vswitch.rows("Open_vSwitch", ["ovs_version"])[0][0])
+    lacking = "userspace datapath: the kernel has no openvswitch module"
+    yield Check("Open vSwitch", "ok", f"{version}, {'kernel datapath' if kernel else lacking}")
     if kernel:
         return
-    options = dict(rows("Open_vSwitch", ["other_config"])[0][0][1])
-    sockets = switch_sockets()
-    if options.get("userspace-tso-enable") != "true" or sockets.offload is False:
-        found = "off: TCP is slow over the userspace datapath, or dead"
-        yield Check("segmentation offload", "warn", found, INSTALL)
-    else:
-        yield Check("segmentation offload", "ok", "on")
+    options = dict(open_vswitch.rows("Open_vSwitch", ["other_config"])[0][0][1])
+    sockets = open_vswitch.switch_sockets()
+    on = options.get("userspace-tso-enable") == "true" and sockets.offload is not False
+    found = "on" if on else "off: TCP is slow over the userspace datapath, or dead"
+    yield _graded("segmentation offload", on, found, INSTALL)
     if 0 < sockets.send_buffer_bytes < 1 << 20:
         found = f"{sockets.send_buffer_bytes} bytes: a deep queue on one port starves the others"
         yield Check("switch's send buffer", "warn", found, INSTALL)
@@ -204,21 +188,21 @@ def _switch() -> Iterator[Check]:
 
 
 def _switch_memory() -> Check:
-    pid = switch_pid()
+    pid = open_vswitch.switch_pid()
     held = psutil.Process(pid).memory_info().rss if pid is not None else 0
     room = psutil.virtual_memory().available // PORT_MEMORY_BYTES
     found = f"{held >> 20} MiB; there is room for some {room} ports more"
-    if held > HEAVY_SWITCH_BYTES:
-        hint = "sudo /usr/share/openvswitch/scripts/ovs-ctl restart"
-        return Check("switch's memory", "warn", f"{found}; started again it holds less", hint)
-    return Check("switch's memory", "ok", found)
+    light = held <= HEAVY_SWITCH_BYTES
+    hint = "sudo /usr/share/openvswitch/scripts/ovs-ctl restart"
+    found = found if light else f"{found}; started again it holds less"
+    return _graded("switch's memory", light, found, hint)
 
 
 def _cubic() -> Check:
     available = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
-    if "cubic" in available.read_text(encoding="ascii").split():
-        return Check("TCP CUBIC", "ok", "available; jobs pin it")
-    return Check("TCP CUBIC", "fail", "not available", "sudo modprobe tcp_cubic")
+    there = "cubic" in available.read_text(encoding="ascii").split()
+    found = "available; jobs pin it" if there else "not available"
+    return _graded("TCP CUBIC", there, found, "sudo modprobe tcp_cubic", "fail")
 
 
 def _cgroups() -> Check:
@@ -244,10 +228,10 @@ def _processors() -> Check:
     load = os.getloadavg()[0]
     found = f"{count}, load {load:.1f}"
     if count < 2:
-        return Check("processors", "warn", f"{found}: two or more keep the network and jobs apart")
-    if load > count:
-        return Check("processors", "warn", f"{found}: busy; live results will be marked suspect")
-    return Check("processors", "ok", found)
+        found = f"{found}: two or more keep the network and jobs apart"
+    elif load > count:
+        found = f"{found}: busy; live results will be marked suspect"
+    return _graded("processors", 2 <= count >= load, found)
 
 
 def _clock() -> Check:
@@ -255,23 +239,20 @@ def _clock() -> Check:
     source = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
     name = source.read_text(encoding="ascii").strip() if source.exists() else "unknown"
     resolution_ns = time.clock_getres(time.CLOCK_MONOTONIC) * 1e9
+    fine = resolution_ns <= COARSE_CLOCK_NS
     found = f"{name}, resolution {resolution_ns:.0f} ns"
-    if resolution_ns > COARSE_CLOCK_NS:
-        hint = "boot without highres=off and nohz=off"
-        return Check("clock", "warn", f"{found}: too coarse for limits to be exact", hint)
-    return Check("clock", "ok", found)
+    found = found if fine else f"{found}: too coarse for limits to be exact"
+    return _graded("clock", fine, found, "boot without highres=off and nohz=off")
 
 
 def _memory() -> Check:
     free = psutil.virtual_memory().available
-    found = f"{free >> 20} MiB available"
-    return Check("memory", "ok" if free >= MIN_MEMORY_BYTES else "warn", found)
+    return _graded("memory", free >= MIN_MEMORY_BYTES, f"{free >> 20} MiB available")
 
 
 def _disk() -> Check:
     free = shutil.disk_usage(Path.cwd()).free
-    found = f"{free >> 20} MiB free here"
-    return Check("disk", "ok" if free >= MIN_DISK_BYTES else "warn", found)
+    return _graded("disk", free >= MIN_DISK_BYTES, f"{free >> 20} MiB free here")
 
 
 def _port(port: int, option: str) -> Check:
@@ -300,8 +281,5 @@ def _leftovers() -> Check:
             left = [journal.tag.name for journal in journals()]
     except MachineCannot as error:
         return Check("other runs", "warn", error.message)
-    if left:
-        return Check(
-            "other runs", "warn", f"left behind by {', '.join(left)}", "sudo testbed clean"
-        )
-    return Check("other runs", "ok", "none, and nothing left behind")
+    found = f"left behind by {', '.join(left)}" if left else "none, and nothing left behind"
+    return _graded("other runs", not left, found, "sudo testbed clean")

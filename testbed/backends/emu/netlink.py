@@ -19,20 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from testbed.plan.batch_lines import (
-    Address,
-    ByteFifo,
-    HtbClass,
-    HtbRoot,
-    IpItem,
-    LargestPacket,
-    LinkUp,
-    Neighbour,
-    PrefixFilter,
-    PrefixRoute,
-    TcItem,
-    Verb,
-)
+from testbed.plan import batch_lines as lines
 
 NLM_F_REQUEST, NLM_F_DUMP = 0x1, 0x300
 NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE = 0x100, 0x200, 0x400
@@ -62,7 +49,7 @@ _IFADDR = struct.Struct("=BBBBi")
 _NDMSG = struct.Struct("=BxxxiHBB")
 _RTMSG = struct.Struct("=BBBBBBBBI")
 _RATESPEC = struct.Struct("=BBHhHI")
-_FLAGS: dict[Verb, int] = {
+_FLAGS: dict[lines.Verb, int] = {
     "add": NLM_F_CREATE | NLM_F_EXCL,
     "replace": NLM_F_CREATE | NLM_F_REPLACE,
     "change": 0,
@@ -85,10 +72,10 @@ def ticks(rate_bytes: int, size_bytes: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def packed(verb: Verb, item: TcItem | IpItem, ifindex: int) -> bytes:
+def packed(verb: lines.Verb, item: lines.TcItem | lines.IpItem, ifindex: int) -> bytes:
     """A line of a batch as one request. A tenant's VMs get the same lines: packed but once."""
     removing = verb == "del"
-    if isinstance(item, TcItem):
+    if isinstance(item, lines.TcItem):
         kind, named, settings = _tc(item, ifindex, removing=removing)
     else:
         kind, named, settings = _ip(item, ifindex)
@@ -96,7 +83,7 @@ def packed(verb: Verb, item: TcItem | IpItem, ifindex: int) -> bytes:
     return _message(kind + removing, _FLAGS[verb], body)
 
 
-def _tc(item: TcItem, ifindex: int, *, removing: bool) -> tuple[int, bytes, bytes]:
+def _tc(item: lines.TcItem, ifindex: int, *, removing: bool) -> tuple[int, bytes, bytes]:
     """Kind of message, the name of what it is about, and its settings.
 
     What is removed is named by its parent alone, a class by its handle.
@@ -106,43 +93,43 @@ def _tc(item: TcItem, ifindex: int, *, removing: bool) -> tuple[int, bytes, byte
         return TCMSG.pack(socket.AF_UNSPEC, ifindex, handle, parent, info)
 
     match item:
-        case HtbRoot():
+        case lines.HtbRoot():
             glob = struct.pack("=IIIII", HTB_VERSION, HTB_RATE2QUANTUM, item.default_minor, 0, 0)
             settings = _options(b"htb", _attribute(TCA_HTB_INIT, glob))
             return RTM_NEWQDISC, named(0 if removing else ROOT_HANDLE, TC_H_ROOT), settings
-        case HtbClass():
+        case lines.HtbClass():
             parent = 0 if removing else ROOT_HANDLE | item.parent_minor
             settings = _options(b"htb", _htb_class_options(item))
             return RTM_NEWTCLASS, named(ROOT_HANDLE | item.minor, parent), settings
-        case ByteFifo():
+        case lines.ByteFifo():
             settings = _options(b"bfifo", struct.pack("=I", item.limit_bytes))
             return RTM_NEWQDISC, named(0, ROOT_HANDLE | item.minor), settings
-        case PrefixFilter():
+        case lines.PrefixFilter():
             info = item.preference << 16 | socket.htons(ETH_P_IP)
             return RTM_NEWTFILTER, named(0, ROOT_HANDLE, info), _options(b"u32", _u32_options(item))
 
 
-def _ip(item: IpItem, ifindex: int) -> tuple[int, bytes, bytes]:
+def _ip(item: lines.IpItem, ifindex: int) -> tuple[int, bytes, bytes]:
     """As :func:`_tc`; an address and a neighbour are named by attributes."""
     match item:
-        case LinkUp():
+        case lines.LinkUp():
             return RTM_NEWLINK, _IFINFO.pack(0, 0, ifindex, IFF_UP, IFF_UP), b""
-        case LargestPacket():
+        case lines.LargestPacket():
             size = _attribute(IFLA_GSO_MAX_SIZE, struct.pack("=I", item.size_bytes))
             return RTM_NEWLINK, _IFINFO.pack(0, 0, ifindex, 0, 0), size
-        case Address(address=address):
+        case lines.Address(address=address):
             body = _IFADDR.pack(socket.AF_INET, address.network.prefixlen, 0, 0, ifindex)
             ip = address.packed
             return RTM_NEWADDR, body + _attribute(2, ip) + _attribute(1, ip), b""
-        case PrefixRoute():
+        case lines.PrefixRoute():
             return RTM_NEWROUTE, _prefix_route(item, ifindex), b""
-        case Neighbour():
+        case lines.Neighbour():
             body = _NDMSG.pack(socket.AF_INET, ifindex, NUD_PERMANENT, 0, 0)
             mac = bytes.fromhex(item.mac.replace(":", ""))
             return RTM_NEWNEIGH, body + _attribute(1, item.ip.packed), _attribute(2, mac)
 
 
-def _prefix_route(item: PrefixRoute, ifindex: int) -> bytes:
+def _prefix_route(item: lines.PrefixRoute, ifindex: int) -> bytes:
     prefix = item.address.network
     body = _RTMSG.pack(
         socket.AF_INET, prefix.prefixlen, 0, 0, RT_TABLE_MAIN, RTPROT_KERNEL, RT_SCOPE_LINK,
@@ -163,7 +150,7 @@ def _options(kind: bytes, options: bytes) -> bytes:
     return _attribute(TCA_KIND, kind + b"\0") + _attribute(TCA_OPTIONS, options)
 
 
-def _u32_options(item: PrefixFilter) -> bytes:
+def _u32_options(item: lines.PrefixFilter) -> bytes:
     """One comparison of the IPv4 source address; a match ends the search."""
     target = _attribute(TCA_U32_CLASSID, struct.pack("=I", ROOT_HANDLE | item.minor))
     selector = struct.pack("=BBBxHHhhI", TC_U32_TERMINAL, 0, 1, 0, 0, 0, 0, 0)
@@ -172,7 +159,7 @@ def _u32_options(item: PrefixFilter) -> bytes:
     return target + _attribute(TCA_U32_SEL, selector + key)
 
 
-def _htb_class_options(item: HtbClass) -> bytes:
+def _htb_class_options(item: lines.HtbClass) -> bytes:
     rate, ceil = item.rate_bps // 8, item.ceil_bps // 8
     buffers = (ticks(rate, item.burst_bytes), ticks(ceil, item.cburst_bytes))
     parameters = _ratespec(rate) + _ratespec(ceil)

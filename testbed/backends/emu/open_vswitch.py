@@ -108,10 +108,10 @@ def _joined(commands: Sequence[Sequence[str]]) -> list[str]:
 # ------------------------------------------------------------------------------------- asking
 
 
-def vsctl(arguments: Sequence[str], *, wait: bool = True, timeout_s: int = OVS_TIMEOUT_S) -> str:
+def vsctl(arguments: Sequence[str], *, wait: bool = True) -> str:
     """One ``ovs-vsctl`` call; ``wait`` until the switch has done it, not only written it down."""
-    flags = [f"--timeout={timeout_s}"] + ([] if wait else ["--no-wait"])
-    return run(["ovs-vsctl", *flags, *arguments], timeout_s=timeout_s + 5).stdout
+    flags = [f"--timeout={OVS_TIMEOUT_S}"] + ([] if wait else ["--no-wait"])
+    return run(["ovs-vsctl", *flags, *arguments], timeout_s=OVS_TIMEOUT_S + 5).stdout
 
 
 def rows(table: str, columns: Sequence[str], *conditions: str) -> list[list[Any]]:

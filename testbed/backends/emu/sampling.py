@@ -10,7 +10,6 @@ import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,17 +20,7 @@ from testbed import events
 from testbed.backends.emu.cgroups import group_of
 from testbed.backends.emu.netlink import Counters
 from testbed.backends.emu.open_vswitch import switch_pid
-from testbed.plan.fidelity import (
-    CapLimited,
-    ClassSample,
-    Exceeding,
-    Finding,
-    Starved,
-    lateness,
-    leaks,
-    processor,
-    switch,
-)
+from testbed.plan import fidelity
 from testbed.plan.network_plan import TenantPlan
 from testbed.spec.experiment import Scale
 
@@ -72,10 +61,8 @@ class Watch:
         self._now_s = now_s
         self._next = 0.0
         self._last: tuple[float, dict[Limiter, LimiterSample]] | None = None
-        self._starved, self._cap_limited, self._exceeding = Starved(), CapLimited(), Exceeding()
-        self._seen: set[str] = set()
-        self._processors: Processors | None = None
-        self._switch: Waiting | None = None
+        self._starved, self._cap_limited = fidelity.Starved(), fidelity.CapLimited()
+        self._exceeding = fidelity.Exceeding()
         self._waited: list[float] = []
         self._idle: list[float] = []
         self._steal: list[float] = []
@@ -84,9 +71,7 @@ class Watch:
 
     def start(self) -> None:
         """Begin sampling: counters from here on count."""
-        self._processors = Processors()
-        pid = switch_pid()
-        self._switch = None if pid is None else Waiting(pid)
+        self._processors, self._switch = Processors(), Waiting(switch_pid() or 0)
         self._next = time.monotonic() + SAMPLE_EVERY_S
         self._last = None
 
@@ -116,14 +101,11 @@ class Watch:
 
     def _sample(self, tenants: Sequence[TenantPlan], cap_limited: Collection[int]) -> None:
         """Processors, then every tenant's limiters."""
-        if self._processors is not None:
-            use = self._processors.sample()
-            if tenants:
-                self._idle.append(use.idle)
-                self._steal.append(use.steal)
-        waited = None if self._switch is None else self._switch.sample()
-        if waited is not None and tenants:
-            self._waited.append(waited)
+        use, waited = self._processors.sample(), self._switch.sample()
+        if tenants:
+            self._idle.append(use.idle)
+            self._steal.append(use.steal)
+            self._waited += [] if waited is None else [waited]
         now_s, samples = time.monotonic(), self._read(tenants)
         if self._last is not None:
             self._compare(now_s, *self._last, samples, cap_limited)
@@ -179,9 +161,8 @@ class Watch:
                 self._cap_limited.take(sample)
             self._exceeding.take(sample)
         # A long run keeps nothing of tenants that have gone; a missing sample ends a streak.
-        gone, self._seen = self._seen - seen, seen
         for judge in (self._starved, self._cap_limited, self._exceeding):
-            judge.forget(gone)
+            judge.keep(seen)
         rate = self._scale.rate
         links = [[k, sent[k] / rate, bps / rate] for k, bps in sorted(reserved.items())]
         if links:
@@ -190,13 +171,13 @@ class Watch:
 
     def _class_sample(
         self, limiter: Limiter, was: LimiterSample, now: LimiterSample
-    ) -> ClassSample:
+    ) -> fidelity.ClassSample:
         what, tenant, where = limiter
         interval_s = now.at_s - was.at_s
         name = f"tenant {tenant}, VM {where}, {what}"
         if what == "link":
             name = f"{self._emulation.datacentre.link_name(where)}, tenant {tenant}"
-        return ClassSample(
+        return fidelity.ClassSample(
             name,
             min(was.rate_bps, now.rate_bps),
             (now.counters.sent_bytes - was.counters.sent_bytes) * 8 / interval_s,
@@ -206,16 +187,16 @@ class Watch:
             packet_bps=0.0 if what == "link" else PACKET_BITS / interval_s,
         )
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[fidelity.Finding]:
         """The judgement over everything sampled."""
         return [
             self._starved.finding(),
             self._cap_limited.finding(),
             self._exceeding.finding(),
-            *switch(self._waited),
-            *processor(self._idle, self._steal),
-            *lateness(self._late_s),
-            *leaks(self._emulation.network.unshaped_packets(), self._drops),
+            *fidelity.switch(self._waited),
+            *fidelity.processor(self._idle, self._steal),
+            *fidelity.lateness(self._late_s),
+            *fidelity.leaks(self._emulation.network.unshaped_packets(), self._drops),
         ]
 
 
@@ -226,8 +207,7 @@ PROC = Path("/proc")
 AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(NamedTuple):
     """Shares of all processors since the last sample: available, and stolen by a hypervisor."""
 
     idle: float
@@ -265,8 +245,7 @@ class Waiting:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._at = time.monotonic()
-        self._waited_s = waited_s(pid)
+        self._at, self._waited_s = time.monotonic(), waited_s(pid)
 
     def sample(self) -> float | None:
         """As a share of the time since the last one; None where the kernel does not tell."""
@@ -280,10 +259,9 @@ class Waiting:
 def waited_s(pid: int) -> float | None:
     """Wait since the start, in s (the second of the three numbers of ``/proc/PID/schedstat``)."""
     try:
-        _, waited_ns, _ = (PROC / str(pid) / "schedstat").read_text().split()
-    except (OSError, ValueError):
+        return int((PROC / str(pid) / "schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
         return None
-    return int(waited_ns) / 1e9
 
 
 def sched_idle_s() -> dict[int, float]:

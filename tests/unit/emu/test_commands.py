@@ -37,10 +37,8 @@ def test_an_interrupt_at_the_terminal_does_not_reach_it() -> None:
 
 def test_a_failing_batch_names_its_line() -> None:
     lines = ["link show dev lo", "link show dev nobody-has-it", "link show dev lo"]
-    with pytest.raises(CommandFailed, match="at 'link show dev nobody-has-it'") as caught:
+    with pytest.raises(CommandFailed, match=r"at 'link show dev nobody-has-it': .*does not exist"):
         ip_batch(lines)
-    assert caught.value.line == 2
-    assert "nobody-has-it" in caught.value.stderr
     ip_batch(lines[:1])
     ip_batch([])
 

@@ -27,7 +27,7 @@ def heard(live: LiveJob) -> list[events.Event]:
     emulation: Any = SimpleNamespace(plan=SimpleNamespace(slots_of_server={}))
     recorded: list[events.Event] = []
     backend = LiveBackend(emulation, Scale(), 1, recorded.append)
-    backend._jobs["job"], backend._owner["job.0"] = live, "job"
+    backend._jobs["job"] = backend._owner["job.0"] = live
     backend._emitting = True  # while others are brought in, too
     backend._receive("job.0", Progress(0, 1, 500, 500, 0.0))
     return recorded

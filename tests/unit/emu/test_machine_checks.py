@@ -22,7 +22,7 @@ def by_name(checks: list[Check]) -> dict[str, Check]:
 
 
 def test_one_failure_is_enough_to_say_no(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_checks, "datapath_type", lambda: "netdev")
+    monkeypatch.setattr(machine_checks.open_vswitch, "datapath_type", lambda: "netdev")
     checks = [Check("a", "ok", ""), Check("b", "fail", "broken"), Check("c", "warn", "")]
     able, sentence = verdict(checks)
     assert not able
@@ -33,7 +33,7 @@ def test_one_failure_is_enough_to_say_no(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_good_machine_gets_its_datapath_and_warnings(
     monkeypatch: pytest.MonkeyPatch, kind: str, message: str
 ) -> None:
-    monkeypatch.setattr(machine_checks, "datapath_type", lambda: kind)
+    monkeypatch.setattr(machine_checks.open_vswitch, "datapath_type", lambda: kind)
     able, sentence = verdict([Check("a", "ok", ""), Check("c", "warn", "hm")])
     assert able
     assert message in sentence
@@ -131,7 +131,7 @@ def test_a_taken_port_names_its_holder_and_the_option() -> None:
 
 def test_a_switch_that_grew_is_a_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     grown = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=3 << 30))
-    monkeypatch.setattr(machine_checks, "switch_pid", lambda: 1)
+    monkeypatch.setattr(machine_checks.open_vswitch, "switch_pid", lambda: 1)
     monkeypatch.setattr(machine_checks.psutil, "Process", lambda _: grown)
     check = machine_checks._switch_memory()
     assert check.grade == "warn"

@@ -91,14 +91,14 @@ DUMP = [
 
 def test_counters_are_sorted_out_by_device_and_by_tenant() -> None:
     directed_of = {7: 0, 8: 1}
-    links = by_device(DUMP, directed_of)
-    assert {d: c.sent_bytes for d, c in links.items()} == {0: 100, 1: 9}
-    counted = links[0]
+    links = by_device(DUMP)
+    assert {index: c.sent_bytes for index, c in links.items()} == {7: 100, 8: 9, 9: 1000}
+    counted = links[7]
     assert (counted.drops, counted.overlimits, counted.backlog_bytes) == (1, 2, 3)
     classes = by_class(DUMP, directed_of)
     assert {key: c.sent_bytes for key, c in classes.items()} == {(5, 0): 60}
 
 
 def test_unshaped_packets_are_those_of_the_networks_own_devices() -> None:
-    assert unshaped(DUMP, {7: "a", 8: "b"}) == {"b": 2}
+    assert unshaped(DUMP, {"a": 7, "b": 8}) == {"b": 2}
     assert unshaped(DUMP, {}) == {}

@@ -86,6 +86,7 @@ def judged(
     monkeypatch.setattr(watch_module, "time", SimpleNamespace(monotonic=lambda: kernel.dumps + 0.0))
     emulation = cast(Any, SimpleNamespace(network=kernel, datacentre=PAIR))
     watch = Watch(emulation, Scale(1.0, 1.0), lambda _: None, lambda: 0.0)
+    watch.start()
     for _ in range(6):
         watch._sample([TENANT], cap_limited)
     checks = ("starved class", "starved VM", "exceeded limit")

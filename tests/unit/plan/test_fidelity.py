@@ -157,10 +157,10 @@ def test_who_has_gone_is_judged_and_forgotten() -> None:
     back, over, short = CapLimited(), Exceeding(), Starved()
     for judge in (back, over, short):
         judge.take(sample(0.4))
-        judge.forget(["link", "never seen"])
+        judge.keep(["never seen"])
         judge.take(sample(0.4))
     assert [judge.finding().level for judge in (back, over, short)] == ["ok"] * 3
     back.take(sample(0.4))
     back.take(sample(0.4))
-    back.forget(["link"])
+    back.keep([])
     assert back.finding().level == "invalid"
