@@ -356,18 +356,17 @@ def capacity(problems: Problems, path: Path, value: object) -> bool:
     return True
 
 
-def capacities(
-    problems: Problems, link_bps: int | Sequence[int], levels: int, name: str = "link_bps"
-) -> list[int]:
+def capacities(problems: Problems, link_bps: int | Sequence[int], levels: int) -> list[int]:
     """Capacity per level from the top down; one number serves all levels."""
     if isinstance(link_bps, int | np.integer):
-        capacity(problems, (name,), link_bps)
+        capacity(problems, ("link_bps",), link_bps)
         return [int(link_bps)] * levels
     if len(link_bps) not in (1, levels):
         problems.report(
-            f"{len(link_bps)} capacities for {levels} levels of links: give {levels}, or one", name
+            f"{len(link_bps)} capacities for {levels} levels of links: give {levels}, or one",
+            "link_bps",
         )
-    good = [capacity(problems, (name, i), value) for i, value in enumerate(link_bps)]
+    good = [capacity(problems, ("link_bps", i), value) for i, value in enumerate(link_bps)]
     if not all(good) or not len(link_bps):
         return [1] * levels
     return [int(value) for value in (link_bps if len(link_bps) > 1 else [link_bps[0]] * levels)]

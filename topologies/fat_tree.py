@@ -69,7 +69,9 @@ def fat_tree(
     if network not in NETWORKS:
         problems.report(f"must be one of {', '.join(NETWORKS)}, not {network!r}", "network")
     elif network == "pooled" and not problems:
-        _check_pooled(problems, int(k) // 2, per_level)
+        most = max(_pooled_bps(k // 2, per_level))
+        if most > MAX_LINK_BPS:
+            problems.report(f"pooled links of {most} bit/s are above 1000 Tbit/s", "link_bps")
     if problems:
         raise TopologyError(problems)
     k = int(k)
@@ -106,12 +108,6 @@ def _pooled_bps(half: int, per_level: list[int]) -> list[int]:
     """The capacity of parallel links together, from the top down."""
     core_bps, aggregation_bps, server_bps = per_level
     return [half * half * core_bps, half * aggregation_bps, server_bps]
-
-
-def _check_pooled(problems: Problems, half: int, per_level: list[int]) -> None:
-    most = max(_pooled_bps(half, per_level))
-    if most > MAX_LINK_BPS:
-        problems.report(f"pooled links of {most} bit/s are above 1000 Tbit/s", "link_bps")
 
 
 def _pooled(

@@ -44,7 +44,6 @@ FIELDS: tuple[tuple[str, str, type], ...] = (
 )
 """Name, the format's own name, and type of the 18 fields, in order."""
 
-RECORD = np.dtype([(name, kind) for name, _, kind in FIELDS])
 NAMES = tuple(name for name, _, _ in FIELDS)
 
 _WHOLE = np.array([np.issubdtype(kind, np.integer) for _, _, kind in FIELDS])
@@ -59,7 +58,7 @@ Records = np.ndarray[tuple[int], np.dtype[np.void]]
 
 @dataclass(frozen=True, eq=False)
 class Swf:
-    """The content of a file: ``records`` of :data:`RECORD` or part of it, and each one's line.
+    """The content of a file: ``records`` of the :data:`FIELDS` asked for, and each one's line.
 
     ``header`` has every ``; Key: value`` comment before the first record, in order of the file;
     ``skipped`` says how many lines were left out, and ``examples`` what was wrong with the first.
