@@ -16,7 +16,7 @@ from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.results.tables import topology_record
-from testbed.schedulers.mbfcbs import GREEDY, Mbfcbs, Settings
+from testbed.schedulers.mbfcbs import Mbfcbs, Settings
 from testbed.schedulers.policy import Policy
 from testbed.schedulers.registry import build_policy
 from tests.support.ledger_use import in_use
@@ -59,7 +59,7 @@ def leases(draw: st.DrawFn) -> list[JobRequest]:
 
 POLICIES = {
     "mbfcbs": lambda: Mbfcbs(Settings(slot_s=10.0)),
-    "greedy": lambda: Mbfcbs(GREEDY),
+    "greedy": lambda: Mbfcbs(Settings(preemption=False, earliest=False, depth=1)),
     "v-mct": lambda: build_policy("v-mct", embedder("oktopus"), {}),
     "priority": lambda: build_policy("priority", embedder("oktopus"), {}),
 }
