@@ -7,7 +7,6 @@ answers written in one piece.
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import hmac
 import json
@@ -102,17 +101,12 @@ class Api:
 
     def _route(self, method: str, target: str, body: bytes) -> Answer:
         url = urlsplit(target)
-        known = False
         for pattern, verbs in _ROUTES:
-            match = pattern.fullmatch(url.path)
-            if match is None:
-                continue
-            known = True
-            if method in verbs:
-                path_id = int(match.group(1)) if match.groups() else 0
-                return verbs[method](self, Request(_query(url.query), body, path_id))
-        if known:
-            raise Refusal(405, f"{method} is not for {url.path}")
+            if match := pattern.fullmatch(url.path):
+                if method not in verbs:
+                    raise Refusal(405, f"{method} is not for {url.path}")
+                request = Request(_query(url.query), body, *map(int, match.groups()))
+                return verbs[method](self, request)
         raise Refusal(404, f"there is no {url.path}")
 
     def health(self, request: Request) -> Answer:
@@ -123,24 +117,7 @@ class Api:
     def state(self, request: Request) -> Answer:
         """Switches and tenants, and what is missing."""
         del request
-        view = self.plane.view()
-        switches = [dataclasses.asdict(switch) for switch in view.switches]
-        tenants = [
-            {"id": t.id, "name": t.name, "prefix": t.prefix, "vms": len(t.vms), "flows": count}
-            for t, count in view.tenants
-        ]
-        return Answer(
-            200,
-            {
-                **self.about,
-                "revision": view.revision,
-                "switches": switches,
-                "missing": [s.name for s in view.switches if not s.confirmed],
-                "unknown_dpids": list(view.unknown_dpids),
-                "tenants": tenants,
-                "flows": sum(switch.flows for switch in view.switches),
-            },
-        )
+        return Answer(200, {**self.about, **self.plane.view()})
 
     def put_network(self, request: Request) -> Answer:
         """Replace the network."""
@@ -193,8 +170,7 @@ class Api:
     def reconcile(self, request: Request) -> Answer:
         """Compare every switch with what it ought to have, and repair it."""
         outcome, repaired = self.plane.reconcile(_timeout(request))
-        listed = [dataclasses.asdict(switch) for switch in repaired]
-        return _confirmed(outcome, Answer(200, {"repaired": listed}))
+        return _confirmed(outcome, Answer(200, {"repaired": repaired}))
 
 
 _Endpoint = Callable[[Api, Request], Answer]

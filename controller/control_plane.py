@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from controller.flow_rules import (
     BASE_FLOWS,
@@ -34,7 +34,7 @@ from controller.flow_rules import (
     tenant_flows,
 )
 from controller.saved_state import StateStore
-from controller.values import Conflict, DesiredState, RepairedSwitch, Switch, SwitchStatus, Tenant
+from controller.values import Conflict, DesiredState, Switch, Tenant
 
 _BASE = 0
 """Stands for the base rules where a tenant's id would stand."""
@@ -67,16 +67,6 @@ class Outcome:
 
     missing: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True)
-class PlaneView:
-    """Everything the API shows, taken at one moment."""
-
-    revision: int
-    switches: tuple[SwitchStatus, ...]
-    tenants: tuple[tuple[Tenant, int], ...]
-    unknown_dpids: tuple[int, ...]
 
 
 @dataclass(eq=False)
@@ -266,7 +256,7 @@ class ControlPlane:
                     wait.refused[dpid] = session.error or "refused its rules"
         return self._outcome(wait, timeout_s)
 
-    def reconcile(self, timeout_s: float) -> tuple[Outcome, tuple[RepairedSwitch, ...]]:
+    def reconcile(self, timeout_s: float) -> tuple[Outcome, list[dict[str, Any]]]:
         """Ask every switch for its rules and repair what differs. Returns the repairs."""
         with self._lock:
             self._revision += 1
@@ -277,31 +267,34 @@ class ControlPlane:
                     self._ask(session)
         outcome = self._outcome(wait, timeout_s)
         with self._lock:
-            repaired = [
-                RepairedSwitch(switch.dpid, switch.name, *self._sessions[switch.dpid].repaired)
+            sessions = [
+                (switch, *self._sessions[switch.dpid].repaired)
                 for switch in self._state.switches
-                if switch.dpid in self._sessions and any(self._sessions[switch.dpid].repaired)
+                if switch.dpid in self._sessions
             ]
-        return outcome, tuple(repaired)
+        return outcome, [
+            {"dpid": switch.dpid, "name": switch.name, "added": added, "removed": removed}
+            for switch, added, removed in sessions
+            if added or removed
+        ]
 
     @property
     def state(self) -> DesiredState:
         """The desired state at this moment."""
         return self._state
 
-    def view(self) -> PlaneView:
-        """Everything there is to show."""
+    def view(self) -> dict[str, Any]:
+        """All that there is to show, as JSON: switches, tenants, what is missing, rules."""
         with self._lock:
-            counts: dict[int, int] = {}
-            for flows in self._flows.values():
-                for tenant_id, listed in flows.items():
-                    counts[tenant_id] = counts.get(tenant_id, 0) + len(listed)
-            return PlaneView(
-                self._revision,
-                tuple(self._switch_view(switch) for switch in self._state.switches),
-                tuple((tenant, counts[tenant.id]) for tenant in self._state.tenants),
-                tuple(sorted(self._sessions.keys() - self._flows.keys())),
-            )
+            switches = [self._switch_view(switch) for switch in self._state.switches]
+            return {
+                "revision": self._revision,
+                "switches": switches,
+                "missing": [switch["name"] for switch in switches if not switch["confirmed"]],
+                "unknown_dpids": sorted(self._sessions.keys() - self._flows.keys()),
+                "tenants": [self._tenant_view(tenant) for tenant in self._state.tenants],
+                "flows": sum(switch["flows"] for switch in switches),
+            }
 
     # --------------------------------------------------------------------------- the works
 
@@ -400,15 +393,21 @@ class ControlPlane:
         switch = self._state.switch_by_dpid.get(dpid)
         return switch.name if switch else f"dpid {dpid}"
 
-    def _switch_view(self, switch: Switch) -> SwitchStatus:
+    def _tenant_view(self, tenant: Tenant) -> dict[str, Any]:
+        flows = sum(len(self._flows[dpid][tenant.id]) for dpid in tenant.dpids)
+        named = {"id": tenant.id, "name": tenant.name, "prefix": tenant.prefix}
+        return {**named, "vms": len(tenant.vms), "flows": flows}
+
+    def _switch_view(self, switch: Switch) -> dict[str, Any]:
+        """`confirmed`: it has all the rules it ought to have."""
         session = self._sessions.get(switch.dpid)
-        return SwitchStatus(
-            dpid=switch.dpid,
-            name=switch.name,
-            role=switch.role,
-            connected=session is not None,
-            confirmed=self._stands(switch.dpid),
-            flows=sum(len(flows) for flows in self._flows[switch.dpid].values()),
-            foreign_flows=session.foreign_flows if session else 0,
-            error=session.error if session else None,
-        )
+        return {
+            "dpid": switch.dpid,
+            "name": switch.name,
+            "role": switch.role,
+            "connected": session is not None,
+            "confirmed": self._stands(switch.dpid),
+            "flows": sum(len(flows) for flows in self._flows[switch.dpid].values()),
+            "foreign_flows": session.foreign_flows if session else 0,
+            "error": session.error if session else None,
+        }

@@ -24,7 +24,7 @@ COMPUTING = ("topologies", "jobs", "testbed")
 SHOWING = ("testbed.cli", "testbed.report", "testbed.plan", "testbed.backends.emu",
            "testbed.results.audit")  # fmt: skip
 """Packages that no simulated run's measures depend on."""
-SHARED = ("reproductions.configuration", "reproductions.extractors")
+SHARED = ("reproductions.configuration", "reproductions.extractors", "reproductions.occupancy")
 
 
 @cache

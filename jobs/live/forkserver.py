@@ -23,7 +23,6 @@ import stat
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from fcntl import F_DUPFD, fcntl
 from typing import Any
 
@@ -57,19 +56,12 @@ AGENTS: dict[type[Plan], Callable[[Any, Channel], Agent]] = {
 _REAP_TIMEOUT_S = 5.0
 
 
-@dataclass(frozen=True)
-class _Child:
-    id: str
-    pid: int
-    pidfd: int
-
-
 class ForkServer:
     """Serves one caller on one SOCK_SEQPACKET socket until it closes."""
 
     def __init__(self, caller: socket.socket) -> None:
         self._caller = caller
-        self._children: dict[str, _Child] = {}
+        self._children: dict[str, int] = {}  # agents' names and process handles
         self._selector = selectors.DefaultSelector()
         self._open = True
 
@@ -79,10 +71,10 @@ class ForkServer:
         try:
             while self._open:
                 for key, _ in self._selector.select():
-                    if isinstance(key.data, _Child):
-                        self._reap(key.data)
-                    else:
+                    if key.data is None:
                         self._handle()
+                    else:
+                        self._reap(key.data)
         finally:
             self._end_children()
 
@@ -121,43 +113,41 @@ class ForkServer:
         if pid == 0:
             _become_agent(request, channel_fd, log_fd, os.getppid())
         os.close(log_fd)
-        child = _Child(request.id, pid, os.pidfd_open(pid))
-        self._children[child.id] = child
-        self._selector.register(child.pidfd, selectors.EVENT_READ, child)
-        self._answer(child.id, AgentStarted(pid))
+        pidfd = self._children[request.id] = os.pidfd_open(pid)
+        self._selector.register(pidfd, selectors.EVENT_READ, request.id)
+        self._answer(request.id, AgentStarted(pid))
 
     def _signal(self, request: SignalRequest) -> None:
-        child = self._children.get(request.id)
-        if child is None:
+        pidfd = self._children.get(request.id)
+        if pidfd is None:
             self._answer(request.id, AgentRefused("no agent of this name is running"))
             return
         # The handle stands for this very process, so a reused number cannot be hit.
         with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(child.pidfd, request.signum)
+            signal.pidfd_send_signal(pidfd, request.signum)
 
-    def _reap(self, child: _Child) -> None:
-        ended = os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED)
-        self._selector.unregister(child.pidfd)
-        os.close(child.pidfd)
-        del self._children[child.id]
+    def _reap(self, agent_id: str) -> None:
+        pidfd = self._children.pop(agent_id)
+        ended = os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
+        self._selector.unregister(pidfd)
+        os.close(pidfd)
         code, signum = None, None
         if ended is not None and ended.si_code == os.CLD_EXITED:
             code = ended.si_status
         elif ended is not None:
             signum = ended.si_status
-        self._answer(child.id, AgentExited(code, signum))
+        self._answer(agent_id, AgentExited(code, signum))
 
     def _end_children(self) -> None:
         """Kill what still runs; a frozen child dies when it is thawed, at the latest."""
-        for child in self._children.values():
+        for pidfd in self._children.values():
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         end_s = time.monotonic() + _REAP_TIMEOUT_S
         self._selector.unregister(self._caller)
         while self._children and time.monotonic() < end_s:
             for key, _ in self._selector.select(end_s - time.monotonic()):
-                if isinstance(key.data, _Child):
-                    self._reap(key.data)
+                self._reap(key.data)
 
     def _answer(self, agent_id: str, answer: Answer) -> None:
         # A caller that is gone shows as the end of its socket; there is nothing to tell it.

@@ -16,7 +16,7 @@ from xml.parsers import expat
 
 from jobs.demand import Lease, LeaseType
 from jobs.request import JobRequest
-from jobs.workload.traces import Complaints, LineProblem, shown, whole_number
+from jobs.workload.traces import Complaints, Trace, shown, whole_number
 
 LeaseKind = Literal["AR", "IM", "BE"]
 """Advance reservation, immediate, best effort (MBFCBS, Section 3)."""
@@ -51,17 +51,7 @@ class LeaseRecord:
     line: int = 0
 
 
-@dataclass(frozen=True)
-class Lwf:
-    """A file's leases; ``skipped`` were left out, ``examples`` says why of the first."""
-
-    path: Path
-    leases: tuple[LeaseRecord, ...]
-    skipped: int = 0
-    examples: tuple[LineProblem, ...] = ()
-
-
-def read_lwf(path: Path, *, lenient: bool = False) -> Lwf:
+def read_lwf(path: Path, *, lenient: bool = False) -> Trace[LeaseRecord]:
     """The leases of a file of either form. Raises :class:`TraceErrors`, and OSError."""
     complaints = Complaints()
     lines: list[str] = []
@@ -72,8 +62,7 @@ def read_lwf(path: Path, *, lenient: bool = False) -> Lwf:
     start = next((text.lstrip() for text in lines if text.strip()), "")
     read = _Xml(complaints).read if start.startswith("<") else _Lines(complaints).read
     leases = read(lines)
-    complaints.conclude(path, len(leases), lenient=lenient, noun="lease")
-    return Lwf(path, tuple(leases), complaints.found, tuple(complaints.first))
+    return complaints.trace(path, leases, lenient=lenient, noun="lease")
 
 
 def requests_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,20 +26,21 @@ SecondPath = Annotated[
 ]
 Jobs = Annotated[int, typer.Option(min=0, help="How many jobs to list, most different first.")]
 
-_METRICS = (
-    ("finished", "finished", None),
-    ("rejected", "rejected", None),
-    ("killed", "killed", None),
-    ("met their deadline", "met_deadline", None),
-    ("success", "success_rate", "share"),
-    ("VM use", "vm_utilisation", "share"),
-    ("links reserved", "link_utilisation", "share"),
-    ("mean wait", "wait_mean_s", "time"),
-    ("mean response", "response_mean_s", "time"),
-    ("mean slowdown", "bounded_slowdown_mean", "number"),
-    ("preemptions", "preemptions", None),
-    ("migrations", "migrations", None),
-    ("revenue", "revenue", "number"),
+_COUNT, _NUMBER = "{:,}".format, "{:,.2f}".format
+_METRICS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("finished", "finished", _COUNT),
+    ("rejected", "rejected", _COUNT),
+    ("killed", "killed", _COUNT),
+    ("met their deadline", "met_deadline", _COUNT),
+    ("success", "success_rate", human_share),
+    ("VM use", "vm_utilisation", human_share),
+    ("links reserved", "link_utilisation", human_share),
+    ("mean wait", "wait_mean_s", human_duration),
+    ("mean response", "response_mean_s", human_duration),
+    ("mean slowdown", "bounded_slowdown_mean", _NUMBER),
+    ("preemptions", "preemptions", _COUNT),
+    ("migrations", "migrations", _COUNT),
+    ("revenue", "revenue", _NUMBER),
 )
 
 
@@ -126,24 +128,14 @@ def _metrics(found: Comparison) -> Table:
     table.add_column("metric")
     for name in found.names:
         table.add_column(Text(name), justify="right")
-    for label, field, kind in _METRICS:
+    for label, field, shown in _METRICS:
         values = [getattr(summary, field) for summary in found.summaries]
-        table.add_row(label, *(_cell(value, kind) for value in values))
+        table.add_row(label, *("–" if value is None else shown(value) for value in values))
     ratios = [s.estimate_ratio for s in found.summaries]
     cells = ["–" if r is None else f"{r.median:.4f} (p95 {r.p95:.4f})" for r in ratios]
     table.add_row("measured/estimate", *cells)
     table.add_row("fidelity", *(Text(s.fidelity.verdict or "–") for s in found.summaries))
     return table
-
-
-def _cell(value: Any, kind: str | None) -> str:
-    if value is None:
-        return "–"
-    if kind == "share":
-        return human_share(value)
-    if kind == "time":
-        return human_duration(value)
-    return f"{value:,.2f}" if kind == "number" else f"{value:,}"
 
 
 def _worst(found: Comparison, n: int) -> list[JobPair]:

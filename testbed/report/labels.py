@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from testbed.results.audit.history import Audit
-from testbed.results.metrics import LIVE, Summary
+from testbed.results.metrics import LIVE, OUTCOMES, Summary
 from testbed.results.tables import Verdicts
 from testbed.units import human_bandwidth, human_duration
 
@@ -37,33 +38,22 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def ratio_text(ratio: float | None) -> str:
-    return "–" if ratio is None else f"{ratio:.4f}"
+def or_dash(text: Callable[[float], str]) -> Callable[[float | None], str]:
+    """Text of a number, a dash for none."""
+    return lambda value: "–" if value is None else text(value)
 
 
-def seconds_text(seconds: float | None) -> str:
-    """Seconds to the hundredth where a run is short; hours where it is long."""
-    if seconds is None:
-        return "–"
-    return f"{seconds:.2f} s" if abs(seconds) < 1000 else human_duration(seconds)
-
-
-def bandwidth_text(bps: float | None) -> str:
-    return "–" if bps is None else human_bandwidth(bps)
-
-
-def share_text(share: float | None) -> str:
-    return "–" if share is None else f"{share * 100:.1f} %"
+ratio_text = or_dash("{:.4f}".format)
+bandwidth_text = or_dash(human_bandwidth)
+share_text = or_dash(lambda share: f"{share * 100:.1f} %")
+# To the hundredth where a run is short; hours where it is long.
+seconds_text = or_dash(lambda s: f"{s:.2f} s" if abs(s) < 1000 else human_duration(s))
 
 
 def headline(summary: Summary, verdicts: Verdicts, audit: Audit) -> Headline:
     """The verdict of the whole run: as good as its worst part."""
-    badges = (
-        _run_badge(summary),
-        _expectation_badge(verdicts),
-        _fidelity_badge(summary),
-        _audit_badge(audit),
-    )
+    of_run = (_run_badge(summary), _expectation_badge(verdicts), _fidelity_badge(summary))
+    badges = (*of_run, _audit_badge(audit))
     bad = [badge for badge in badges if badge.mood == "bad"]
     if bad:
         # What only repeats the fidelity verdict is shown once.
@@ -85,16 +75,14 @@ def _only_fidelity(verdicts: Verdicts) -> bool:
 
 def _good_sentence(summary: Summary, verdicts: Verdicts, *, doubtful: bool) -> str:
     judged = sum(row.verdict == "ok" for row in verdicts.rows)
-    sentence = f"The estimates held: {_all(judged)} took the expected time."
+    who = "the one job judged" if judged == 1 else f"all {judged:,} jobs judged"
+    sentence = f"The estimates held: {who} took the expected time."
     if doubtful:
         return sentence
-    if summary.backend == LIVE:
-        return f"{sentence} The machine kept up with the emulation, and the audit found nothing."
-    return f"{sentence} The audit found nothing."
-
-
-def _all(count: int) -> str:
-    return "the one job judged" if count == 1 else f"all {count:,} jobs judged"
+    machine = (
+        "The machine kept up with the emulation, and the" if summary.backend == LIVE else "The"
+    )
+    return f"{sentence} {machine} audit found nothing."
 
 
 def _joined(sentences: list[str]) -> str:
@@ -102,19 +90,12 @@ def _joined(sentences: list[str]) -> str:
 
 
 def _run_badge(summary: Summary) -> Badge:
-    counts = [
-        f"{getattr(summary, outcome):,} {outcome}"
-        for outcome in ("finished", "rejected", "killed", "unfinished")
-        if getattr(summary, outcome)
-    ]
-    says = ", ".join(counts) or "no jobs"
+    count = {outcome: getattr(summary, outcome) for outcome in OUTCOMES}
+    says = ", ".join(f"{n:,} {outcome}" for outcome, n in count.items() if n) or "no jobs"
     if summary.status != "completed":
-        return Badge("Run", summary.status, "bad", f"the run was {_status(summary)}: {says}")
+        how = "not completed" if summary.status == "failed" else summary.status
+        return Badge("Run", summary.status, "bad", f"the run was {how}: {says}")
     return Badge("Run", "completed", "good", says)
-
-
-def _status(summary: Summary) -> str:
-    return "not completed" if summary.status == "failed" else summary.status
 
 
 def _expectation_badge(verdicts: Verdicts) -> Badge:
@@ -122,11 +103,9 @@ def _expectation_badge(verdicts: Verdicts) -> Badge:
     judged = [row for row in verdicts.rows if row.verdict != "open"]
     outside = sum(row.verdict == "outside" for row in judged)
     if not verdicts.met:
-        if outside:
-            says = f"{outside:,} of {plural(len(judged), 'job')} outside what was expected"
-        else:
-            says = f"not as expected: {verdicts.complaints[0].split(': ')[0]}"
-        return Badge(label, "not met", "bad", says)
+        says = f"{outside:,} of {plural(len(judged), 'job')} outside what was expected"
+        first = f"not as expected: {verdicts.complaints[0].split(': ')[0]}"
+        return Badge(label, "not met", "bad", says if outside else first)
     if not judged:
         return Badge(label, "none stated", "open", "the experiment file has no expect block")
     return Badge(label, "met", "good", f"{plural(len(judged), 'job')} judged, all within")

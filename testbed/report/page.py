@@ -87,7 +87,7 @@ def run_page(run: Run, checked: Audit | None = None) -> str:
     checked = audit(run.path) if checked is None else checked
     verdicts = stored_verdicts(run)
     notes = [event for event in run.file.events if isinstance(event, FidelityNoted)]
-    files = [(name, quote(name)) for name in run.files if name != names.REPORT]
+    files = [(name, quote(name)) for name in _files(run.path) if name != names.REPORT]
     return _page(
         "report",
         run=run,
@@ -109,6 +109,11 @@ def run_page(run: Run, checked: Audit | None = None) -> str:
             for folder in dict.fromkeys(name.split("/")[0] for name, _ in files if "/" in name)
         ],
     )
+
+
+def _files(path: Path) -> list[str]:
+    inside = [entry.relative_to(path) for entry in sorted(path.rglob("*")) if entry.is_file()]
+    return [one.as_posix() for one in inside if not any(part[0] == "." for part in one.parts)]
 
 
 def overview_page(path: Path, runs: Sequence[Run]) -> str:
@@ -249,8 +254,8 @@ def _flat(value: Any) -> str:
 
 def _packages(run: Run) -> list[tuple[str, str]]:
     found = known(run.provenance, "python.packages", dict[str, str]) or {}
-    first = [(name, found[name]) for name in SHOWN_PACKAGES if name in found]
-    return first + [pair for pair in found.items() if pair[0] not in SHOWN_PACKAGES]
+    first = {name: found[name] for name in SHOWN_PACKAGES if name in found}
+    return list((first | found).items())
 
 
 def _reproduce(run: Run) -> list[str]:

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from testbed.report.labels import bandwidth_text, ratio_text, seconds_text
+from testbed.report.labels import bandwidth_text, or_dash, ratio_text, seconds_text
 from testbed.results.bandwidth_sweep import MeasuredSweep
 from testbed.results.metrics import Summary
 from testbed.results.tables import Results, Verdict
@@ -24,8 +24,9 @@ def verdict_table(results: Results, max_rows: int = MAX_ROWS) -> Table:
 
     Of more than ``max_rows`` jobs those outside come first, and the caption counts the rest.
     """
-    rows = in_order(results.verdicts.rows, max_rows)
-    table = Table(title=Text(_title(results)), title_justify="left", caption_justify="left")
+    rows, summary = in_order(results.verdicts.rows, max_rows), results.summary
+    title = f"{summary.name}, {summary.policy}, {summary.backend}, seed {summary.seed}"
+    table = Table(title=Text(title), title_justify="left", caption_justify="left")
     table.add_column("application")
     for heading in ("b'", "estimate", "measured", "ratio"):
         table.add_column(heading, justify="right")
@@ -45,35 +46,17 @@ def in_order(rows: Sequence[Verdict], max_rows: int) -> list[Verdict]:
     return sorted(rows, key=lambda row: first[row.application])
 
 
-def _title(results: Results) -> str:
-    summary = results.summary
-    return f"{summary.name}, {summary.policy}, {summary.backend}, seed {summary.seed}"
-
-
 def _cells(row: Verdict) -> list[Text]:
     """Cells as rich texts, so that no name in a file is taken for markup."""
     verdict = Text(*_VERDICTS[row.verdict])
     if row.verdict == "outside" or row.ratio is None:
         verdict.append(f"  {row.why}", style="default")
-    return [
-        Text(row.application),
-        Text(bandwidth_text(row.granted_bps)),
-        Text(seconds_text(row.estimate_s)),
-        Text(seconds_text(row.measured_s)),
-        Text(ratio_text(row.ratio)),
-        verdict,
-    ]
+    times = (seconds_text(row.estimate_s), seconds_text(row.measured_s))
+    plain = (row.application, bandwidth_text(row.granted_bps), *times, ratio_text(row.ratio))
+    return [*map(Text, plain), verdict]
 
 
 # -- policies beside each other
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else human_share(value)
-
-
-def _time(value: float | None) -> str:
-    return "–" if value is None else human_duration(value)
 
 
 _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
@@ -82,12 +65,12 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "finished": ("finished", "{:,}".format),
     "rejected": ("rejected", "{:,}".format),
     "killed": ("killed", "{:,}".format),
-    "success": ("success_rate", _share),
-    "VM use": ("vm_utilisation", _share),
-    "reserved": ("link_utilisation", _share),
+    "success": ("success_rate", or_dash(human_share)),
+    "VM use": ("vm_utilisation", or_dash(human_share)),
+    "reserved": ("link_utilisation", or_dash(human_share)),
     "revenue": ("revenue", "{:,.2f} $".format),
-    "mean wait": ("wait_mean_s", _time),
-    "took": ("wall_s", _time),
+    "mean wait": ("wait_mean_s", or_dash(human_duration)),
+    "took": ("wall_s", or_dash(human_duration)),
 }
 """The key of a summary and its text, by heading."""
 
@@ -102,11 +85,11 @@ def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
     rows: list[Sequence[str]] = [list(_COLUMNS), *cells]
     if _width(rows) > width:
         rows = list(zip(*rows, strict=True))
-    table = Table(title=Text(_policies_title(summaries)), title_justify="left")
-    first, *others = rows[0]
-    table.add_column(Text(first), no_wrap=True)
-    for heading in others:
-        table.add_column(Text(heading), justify="right", no_wrap=True)
+    first = summaries[0] if summaries else None
+    title = f"{first.name}, {first.backend}, seed {first.seed}" if first else "no policies"
+    table = Table(title=Text(title), title_justify="left")
+    for place, heading in enumerate(rows[0]):
+        table.add_column(Text(heading), justify="right" if place else "left", no_wrap=True)
     for row in rows[1:]:
         table.add_row(*(Text(cell) for cell in row))
     return table
@@ -115,13 +98,6 @@ def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
 def _width(rows: Sequence[Sequence[str]]) -> int:
     """Characters that a table of these rows takes: three a column go to its border and padding."""
     return 1 + sum(3 + max(map(cell_len, column)) for column in zip(*rows, strict=True))
-
-
-def _policies_title(summaries: Sequence[Summary]) -> str:
-    if not summaries:
-        return "no policies"
-    first = summaries[0]
-    return f"{first.name}, {first.backend}, seed {first.seed}"
 
 
 def profile_table(measured: MeasuredSweep) -> Table:

@@ -9,7 +9,7 @@ order, and times job by job.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import Any
 
@@ -85,6 +85,9 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         found = self.difference
+        both = [summary.to_json() for summary in self.summaries]
+        metrics = {key: [own[key] for own in both] for key in both[0]}
+        apart = {key: metrics.pop(key) for key in ("estimate_ratio", "fidelity")}
         return {
             "runs": list(self.names),
             "decisions": list(self.n_decisions),
@@ -100,15 +103,8 @@ class Comparison:
             "success_points": self.success_points,
             "completion_difference": self.completion and asdict(self.completion),
             "jobs": [asdict(pair) for pair in self.jobs],
-            "metrics": {
-                field.name: [getattr(summary, field.name) for summary in self.summaries]
-                for field in fields(Summary)
-                if field.name not in ("estimate_ratio", "fidelity")
-            },
-            "estimate_ratio": [
-                s.estimate_ratio and asdict(s.estimate_ratio) for s in self.summaries
-            ],
-            "fidelity": [asdict(summary.fidelity) for summary in self.summaries],
+            "metrics": metrics,
+            **apart,
         }
 
 
@@ -184,10 +180,5 @@ def _pair(one: JobRow, two: JobRow) -> JobPair:
     difference = None
     if one.outcome == two.outcome == "finished" and one.measured_s and two.measured_s:
         difference = (two.measured_s - one.measured_s) / one.measured_s
-    return JobPair(
-        one.job_id,
-        (one.outcome, two.outcome),
-        (one.measured_s, two.measured_s),
-        (one.end_s, two.end_s),
-        difference,
-    )
+    measured_s, end_s = (one.measured_s, two.measured_s), (one.end_s, two.end_s)
+    return JobPair(one.job_id, (one.outcome, two.outcome), measured_s, end_s, difference)

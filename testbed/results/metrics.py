@@ -226,7 +226,7 @@ class _Job:
     n_slots: int = 0
     reserved_bps: int = 0
     tier: str = "foreground"
-    held: tuple[int, int] | None = None
+    held: tuple[int, int] = (0, 0)
 
 
 @dataclass
@@ -246,6 +246,12 @@ class _Use:
         self.now_s = t
 
 
+_PLACED = (events.JobReserved, events.JobRescaled, events.JobMigrated)
+_TIERED = (events.JobReserved, events.JobResumed, events.JobTierSwitched, events.JobMigrated)
+_RUNS = (events.JobStarted, events.JobRescaled, *_TIERED[1:])
+_NOT_STARTED = events.RunStarted(0.0, "", "", "", 0, {"slots": [], "links": {"capacity_bps": []}})
+
+
 @dataclass
 class Tally:
     """Takes events one by one; gives rows and a summary at any moment.
@@ -253,7 +259,7 @@ class Tally:
     Feed a run's events in order. Complexity: O(1) per event but for the lengths of its own lists.
     """
 
-    started: events.RunStarted | None = None
+    started: events.RunStarted = _NOT_STARTED
     ended: events.RunEnded | None = None
     notes: list[events.FidelityNoted] = field(default_factory=list)
     _jobs: dict[str, _Job] = field(default_factory=dict)
@@ -284,51 +290,37 @@ class Tally:
         job = self._jobs.get(getattr(event, "job_id", ""))
         if job is None:
             return
+        if isinstance(event, _PLACED):
+            job.reserved_bps = sum(bps for _, bps in event.links)
+        if isinstance(event, _TIERED):
+            job.tier = event.tier
         match event:
             case events.JobReserved():
                 job.granted_bps, job.estimate_s = event.rate_bps, event.estimate_s
                 n_vms = sum(count for _, count in event.vms_on)
                 job.n_slots = n_vms * int(job.request.get("cores", 1))
-                job.reserved_bps = _total(event.links)
-                job.tier = event.tier
             case events.JobStarted():
                 job.start_s = event.t if job.start_s is None else job.start_s
-                self._hold(job)
-            case events.JobRescaled():
-                job.reserved_bps = _total(event.links)
-                self._hold(job)
             case events.JobPreempted():
                 job.preemptions += 1
-                self._let_go(job)
-            case events.JobResumed() | events.JobTierSwitched():
-                job.tier = event.tier
-                self._hold(job)
             case events.JobMigrated():
                 job.migrations += 1
-                job.tier = event.tier
-                job.reserved_bps = _total(event.links)
-                self._hold(job)
             case events.JobEnded():
-                self._let_go(job)
                 job.end_s, job.outcome, job.reason = event.t, event.outcome, event.reason
                 job.measured_s = event.measured_s
                 job.price = float(event.detail.get("price", 0.0))
             case _:
                 pass
+        if isinstance(event, _RUNS):
+            # A background VM runs in what the foreground leaves: it takes no slot of its own.
+            self._hold(job, job.n_slots if job.tier == "foreground" else 0, job.reserved_bps)
+        elif isinstance(event, events.JobPreempted | events.JobEnded):
+            self._hold(job, 0, 0)
 
-    def _hold(self, job: _Job) -> None:
-        self._let_go(job)
-        # A background VM runs in what the foreground leaves: it takes no slot of its own.
-        n_slots = job.n_slots if job.tier == "foreground" else 0
-        job.held = (n_slots, job.reserved_bps)
-        self._use.vms += n_slots
-        self._use.reserved_bps += job.reserved_bps
-
-    def _let_go(self, job: _Job) -> None:
-        if job.held is not None:
-            self._use.vms -= job.held[0]
-            self._use.reserved_bps -= job.held[1]
-            job.held = None
+    def _hold(self, job: _Job, n_slots: int, reserved_bps: int) -> None:
+        self._use.vms += n_slots - job.held[0]
+        self._use.reserved_bps += reserved_bps - job.held[1]
+        job.held = (n_slots, reserved_bps)
 
     @property
     def records(self) -> dict[str, Mapping[str, Any]]:
@@ -337,13 +329,11 @@ class Tally:
 
     def rows(self) -> Iterator[JobRow]:
         """One row per submitted job, in order of submission."""
-        policy = "" if self.started is None else self.started.policy
-        for job in self._jobs.values():
-            yield _row(job, policy)
+        return (_row(job, self.started.policy) for job in self._jobs.values())
 
     def fidelity(self) -> Fidelity:
         """The worst note's level, and the reasons of all that are not ok, each once."""
-        if self.started is None or self.started.backend != LIVE:
+        if self.started.backend != LIVE:
             return Fidelity(None)
         if not self.notes:
             return Fidelity("suspect", ("nothing was checked about the machine during this run",))
@@ -357,10 +347,10 @@ class Tally:
         started = self.started
         vm_use, link_use, link_sent = self._utilisation()
         return Summary(
-            name=name if name is not None else started.run if started else "",
-            policy=started.policy if started else "",
-            backend=started.backend if started else "",
-            seed=started.seed if started else 0,
+            name=started.run if name is None else name,
+            policy=started.policy,
+            backend=started.backend,
+            seed=started.seed,
             status=self.ended.status if self.ended else "interrupted",
             **group(rows),
             vm_utilisation=vm_use,
@@ -376,7 +366,7 @@ class Tally:
 
     def _utilisation(self) -> tuple[float | None, float | None, float | None]:
         """Means over the run: VM slots, reserved capacity, sent capacity (where sampled)."""
-        if self.started is None or self._use.now_s <= 0:
+        if self._use.now_s <= 0:
             return None, None, None
         topology, span_s = self.started.topology, self._use.now_s
         slots = sum(topology["slots"])
@@ -387,10 +377,6 @@ class Tally:
             self._use.reserved_bits / (capacity * span_s) if capacity else None,
             self._sent_bits / sampled if sampled else None,
         )
-
-
-def _total(links: Iterable[Sequence[int]]) -> int:
-    return sum(pair[1] for pair in links)
 
 
 _OF_REQUEST = ("kind", "submit_s", "n_vms", "deadline_s", "value", "application", "duration_s")

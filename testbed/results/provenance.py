@@ -48,16 +48,14 @@ def provenance(
     command: Sequence[str],
     backend: str,
     extra: Mapping[str, Any] | None = None,
-    now: datetime | None = None,
 ) -> dict[str, Any]:
     """Everything that ``provenance.json`` holds. Never raises for want of a tool.
 
     ``command`` is the command line as typed. ``extra`` is what only the backend knows (datapath,
     offloads, congestion control in the VMs, controller library) and goes in as it is, as ``live``.
     """
-    started = datetime.now(UTC) if now is None else now
     return {
-        "written": started.astimezone(UTC).isoformat(timespec="seconds"),
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": list(command),
         "backend": backend,
         "seeds": dict(seeds),
@@ -87,10 +85,8 @@ def code(tree: Path) -> dict[str, Any]:
 
 def _git(tree: Path, *arguments: str) -> str | None:
     # Under sudo the tree belongs to another user than root, which git refuses without this setting.
-    guarded = (
-        *("git", "-c", f"safe.directory={tree}", "-c", "core.fsmonitor=false", "-C", str(tree)),
-        *arguments,
-    )
+    settings = ("-c", f"safe.directory={tree}", "-c", "core.fsmonitor=false")
+    guarded = ("git", *settings, "-C", str(tree), *arguments)
     owner = tree.stat()
     if os.geteuid() != 0 or owner.st_uid == 0:
         return _output(guarded)
@@ -126,36 +122,44 @@ def cpu_model(cpuinfo: str | None) -> str | None:
 def kernel() -> dict[str, Any]:
     """Kernel, distribution, and the settings that TCP depends on."""
     net = _PROC / "sys/net"
+    controls = _read(net / "ipv4/tcp_available_congestion_control")
+    sizes = {name: _read(net / "core" / name) for name in ("wmem_default", "wmem_max", "rmem_max")}
     return {
         "release": platform.release(),
         "version": platform.version(),
-        "distribution": distribution(_read(Path("/etc/os-release"))),
+        "distribution": distribution(),
         "congestion_control": _read(net / "ipv4/tcp_congestion_control"),
-        "congestion_controls": _words(_read(net / "ipv4/tcp_available_congestion_control")),
+        "congestion_controls": None if controls is None else controls.split(),
         "default_qdisc": _read(net / "core/default_qdisc"),
-        "wmem_default": _number(_read(net / "core/wmem_default")),
-        "wmem_max": _number(_read(net / "core/wmem_max")),
-        "rmem_max": _number(_read(net / "core/rmem_max")),
+        **{name: int(text) if text and text.isdecimal() else None for name, text in sizes.items()},
         "openvswitch_module": Path("/sys/module/openvswitch").exists(),
         "cgroup": "v2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "v1",
     }
 
 
-def distribution(os_release: str | None) -> str | None:
-    """``Debian GNU/Linux 12 (bookworm)`` from the text of ``/etc/os-release``."""
-    match = re.search(r'^PRETTY_NAME="?([^"\n]*)"?$', os_release or "", re.MULTILINE)
-    return match.group(1) if match else None
+def distribution() -> str | None:
+    """``Debian GNU/Linux 12 (bookworm)``; None where ``/etc/os-release`` is missing."""
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME")
+    except OSError:
+        return None
 
 
 def tools() -> dict[str, str | None]:
     """Versions of the programs that make and limit the network."""
-    return {
-        "ovs_vswitchd": first_version(_output(("ovs-vswitchd", "--version"))),
-        "ovs_running": first_version(_output(("ovs-appctl", "--timeout=3", "version"))),
-        "iproute2": _line(_output(("tc", "-V"))),
-        "iperf3": first_version(_output(("iperf3", "--version"))),
-        "ethtool": first_version(_output(("ethtool", "--version"))),
+    commands = {
+        "ovs_vswitchd": ("ovs-vswitchd", "--version"),
+        "ovs_running": ("ovs-appctl", "--timeout=3", "version"),
+        "iproute2": ("tc", "-V"),
+        "iperf3": ("iperf3", "--version"),
+        "ethtool": ("ethtool", "--version"),
     }
+    found: dict[str, str | None] = {}
+    for name, command in commands.items():
+        text = _output(command)
+        first_line = text.splitlines()[0] if text else None
+        found[name] = first_line if name == "iproute2" else first_version(text)
+    return found
 
 
 def first_version(text: str | None) -> str | None:
@@ -179,12 +183,9 @@ def python() -> dict[str, Any]:
 
 def packages() -> dict[str, str]:
     """Name to version of every installed distribution, the first found where there are several."""
-    found: dict[str, str] = {}
-    for distribution_ in metadata.distributions():
-        # A half-removed package has metadata without a name.
-        name = distribution_.metadata["Name"] if distribution_.metadata else None
-        if name:
-            found.setdefault(name.lower(), distribution_.version)
+    # A half-removed package has metadata without a name.
+    named = [(one.metadata["Name"], one) for one in metadata.distributions() if one.metadata]
+    found = {name.lower(): one.version for name, one in reversed(named) if name}
     return dict(sorted(found.items()))
 
 
@@ -232,15 +233,3 @@ def _read(path: Path) -> str | None:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return None
-
-
-def _line(text: str | None) -> str | None:
-    return text.splitlines()[0] if text else None
-
-
-def _words(text: str | None) -> list[str] | None:
-    return None if text is None else text.split()
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypeVar
 
@@ -42,10 +42,6 @@ class EventFile:
     events: list[Event]
     broken_line: int | None = None
 
-    @property
-    def first(self) -> Event | None:
-        return next(iter(self.events), None)
-
 
 @dataclass(frozen=True)
 class Run:
@@ -60,12 +56,6 @@ class Run:
     provenance: dict[str, Any] | None
     spec_text: str | None
     resolved: dict[str, Any] | None
-    files: tuple[str, ...] = field(default=())
-
-    @property
-    def claims(self) -> tuple[str, ...]:
-        """Invariants that the run's policy declared; none in a folder that does not hold them."""
-        return declared_claims(self.resolved)
 
 
 T = TypeVar("T")
@@ -253,17 +243,12 @@ def policy_folders(path: Path) -> list[Path]:
     try:
         if (path / names.EVENTS).is_file():
             return [path]
-        below = (
-            sorted(sub for sub in path.iterdir() if (sub / names.EVENTS).is_file())
-            if path.is_dir()
-            else None
-        )
+        below = sorted(sub for sub in path.iterdir() if (sub / names.EVENTS).is_file())
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise BadInput(f"{path} is not a folder", MADE) from error
     except OSError as error:
-        raise BadInput(
-            f"{error.filename or path}: {error.strerror}", f"see who may read it: ls -l {path}"
-        ) from error
-    if below is None:
-        raise BadInput(f"{path} is not a folder", MADE)
+        hint = f"see who may read it: ls -l {path}"
+        raise BadInput(f"{error.filename or path}: {error.strerror}", hint) from error
     if not below:
         raise BadInput(
             f"{path} is not a run folder: it has no {names.EVENTS}, nor has a folder in it", MADE
@@ -305,11 +290,12 @@ def policy_of(folder: Path) -> str | None:
     """
     file = folder / names.EVENTS
     first = next(stream_events(file), None)
-    return None if first is None else beginning(file, first).policy
+    return None if first is None else beginning(file, [first]).policy
 
 
-def beginning(file: Path, first: Event | None) -> RunStarted:
+def beginning(file: Path, events: list[Event]) -> RunStarted:
     """The first event of a run. Raises BadInput where it is another, or missing."""
+    first = events[0] if events else None
     if not isinstance(first, RunStarted):
         raise BadInput(f"{file}:1: damaged: a run begins with run_started")
     return first
@@ -318,7 +304,7 @@ def beginning(file: Path, first: Event | None) -> RunStarted:
 def load_run(path: Path) -> Run:
     """One policy's run folder. Raises BadInput where it is none, or damaged."""
     file = read_events(path / names.EVENTS)
-    started = beginning(file.path, file.first)
+    started = beginning(file.path, file.events)
     found = tally(file.events)
     stored = _stored_summary(path / names.SUMMARY)
     above = path.parent
@@ -333,7 +319,6 @@ def load_run(path: Path) -> Run:
         provenance=_first_object(path / names.PROVENANCE, above / names.PROVENANCE),
         spec_text=_first_text(path / names.SPEC, above / names.SPEC),
         resolved=_first_object(path / names.RESOLVED, above / names.RESOLVED),
-        files=tuple(_files(path)),
     )
 
 
@@ -369,33 +354,15 @@ def read_json(path: Path) -> Any:
 
 
 def _first_object(*paths: Path) -> dict[str, Any] | None:
-    for path in paths:
-        value = read_json(path)
-        if isinstance(value, dict):
-            return value
-    return None
+    return next((value for value in map(read_json, paths) if isinstance(value, dict)), None)
 
 
-def declared_claims(resolved: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """The ``claims`` of ``spec.resolved.json``."""
-    declared = (resolved or {}).get("claims")
+def claims_of(resolved: object) -> tuple[str, ...]:
+    """Invariants that the policy declared in ``spec.resolved.json``; none where it holds none."""
+    declared = resolved.get("claims") if isinstance(resolved, dict) else None
     return tuple(map(str, declared)) if isinstance(declared, list) else ()
 
 
-def stored_claims(path: Path) -> tuple[str, ...]:
-    """The claims that a run folder (one policy) holds."""
-    return declared_claims(_first_object(path / names.RESOLVED))
-
-
 def _first_text(*paths: Path) -> str | None:
-    for path in paths:
-        if path.is_file():
-            return path.read_text(encoding="utf-8", errors="replace")
-    return None
-
-
-def _files(path: Path) -> Iterator[str]:
-    for entry in sorted(path.rglob("*")):
-        relative = entry.relative_to(path)
-        if entry.is_file() and not any(part.startswith(".") for part in relative.parts):
-            yield relative.as_posix()
+    found = next((path for path in paths if path.is_file()), None)
+    return None if found is None else found.read_text(encoding="utf-8", errors="replace")

@@ -20,7 +20,7 @@ from testbed.events import Int, Number
 from testbed.results import folder as names
 from testbed.results.folder import RunFolder
 from testbed.results.metrics import Fidelity, JobRow, Summary, severity, tally
-from testbed.results.reading import Run, checked, read_events, stored_claims
+from testbed.results.reading import Run, checked, claims_of, read_events, read_json
 from testbed.spec.experiment import Band, Expectation
 from topologies.datacentre import DataCentre
 
@@ -284,7 +284,8 @@ def stored_verdicts(run: Run) -> Verdicts:
     """The verdicts of ``summary.json``; for an interrupted run, of its resolved experiment."""
     stored = (run.stored_summary or {}).get("expectations")
     if not isinstance(stored, dict):
-        return evaluate(stored_expectation(run), run.rows, run.summary.fidelity, run.claims)
+        claims = claims_of(run.resolved)
+        return evaluate(stored_expectation(run), run.rows, run.summary.fidelity, claims)
     return checked(_VERDICTS, stored, run.path / names.SUMMARY, "expectations")
 
 
@@ -421,7 +422,7 @@ def conclude(
     taken = tally(history)
     rows = tuple(taken.rows())
     summary = taken.summary(name, wall_s)
-    claims = stored_claims(folder.path)
+    claims = claims_of(read_json(folder.path / names.RESOLVED))
     verdicts = evaluate(expect or Expectation(), rows, summary.fidelity, claims)
     results = Results(folder.path, rows, summary, verdicts)
     folder.write_lines(names.JOBS, lambda file: write_jobs_csv(rows, file))

@@ -31,7 +31,7 @@ class WatchingClient(ControllerClient):
 
     def state(self) -> Any:
         """The controller, its switches and tenants."""
-        return _namespaces(self._call("GET", "/v1/state"))
+        return namespaces(self._call("GET", "/v1/state"))
 
     def flows(self) -> dict[str, tuple[str, ...]]:
         """The intended rules as `ovs-ofctl` reads them, by the switch's name."""
@@ -41,9 +41,10 @@ class WatchingClient(ControllerClient):
     def reconcile(self, timeout_s: float = 30.0) -> list[Any]:
         """Have every switch compared with what it ought to have; those that had to be repaired."""
         target = f"/v1/reconcile?timeout_s={float(timeout_s)}"
-        repaired: list[Any] = _namespaces(self._call("POST", target, wait_s=timeout_s)).repaired
+        repaired: list[Any] = namespaces(self._call("POST", target, wait_s=timeout_s)).repaired
         return repaired
 
 
-def _namespaces(body: dict[str, Any]) -> Any:
+def namespaces(body: dict[str, Any]) -> Any:
+    """JSON with its objects as namespaces."""
     return json.loads(json.dumps(body), object_hook=lambda found: SimpleNamespace(**found))

@@ -93,11 +93,6 @@ class SimulatedBackend:
         self._recomputed_s = 0.0
 
     @property
-    def shared(self) -> SharedNetwork | None:
-        """The best-effort jobs' network, for measurements."""
-        return self._shared
-
-    @property
     def cpu_s(self) -> float:
         """CPU seconds used so far; divided by CPUs times span they are the utilisation.
 
@@ -275,12 +270,8 @@ class SimulatedBackend:
             self._shared.hold(job.request.id, job.placement, int(job.rate_bps))
 
     def _disconnect(self, job: _SimJob) -> None:
-        if self._shared is None or not job.connected:
-            return
-        job.connected = False
-        if not job.best_effort:
-            self._shared.let_go(job.request.id)
-        else:
+        if self._shared is not None and job.connected:
+            job.connected = False
             self._shared.leave(job.request.id)
 
     def _bring_up_to_date(self, job: _SimJob) -> None:
@@ -346,7 +337,7 @@ class SimulatedBackend:
     def _next_recompute_s(self) -> float:
         if self._shared is None or not self._shared.independent:
             return math.inf
-        return self._recomputed_s + self._shared.next_recompute_s()
+        return self._recomputed_s + self._shared.model.recompute_s
 
     def _let_pass(self, until_s: float) -> None:
         if self._shared is not None and self._sharers and until_s > self._now_s:

@@ -256,9 +256,13 @@ def _over(
     changes: Iterable[Change],
     amounts: Callable[[Change], Pairs],
     has: Sequence[int],
-    say: Callable[[int, int, int], str],
+    name: Callable[[int], str],
+    say: str,
 ) -> Found:
-    """One finding each time a resource goes from fitting to not fitting."""
+    """One finding each time a resource goes from fitting to not fitting.
+
+    ``say`` has a place for the amount, the resource's name and what it has.
+    """
     taken: Counter[int] = Counter()
     holders: dict[int, set[str]] = defaultdict(set)
     over: set[int] = set()
@@ -275,7 +279,7 @@ def _over(
             elif resource not in over:
                 over.add(resource)
                 jobs = ", ".join(sorted(holders[resource]))
-                what = say(resource, taken[resource], room)
+                what = say.format(taken[resource], name(resource), room)
                 yield change.event, f"at {change.t:.6g} s {what} (jobs {jobs})"
 
 
@@ -299,39 +303,24 @@ def has_memory(history: History) -> str | None:
 def _on_servers(
     history: History, has: Sequence[int], each: Mapping[str, int], taken: str, unit: str
 ) -> Found:
-    topology = history.topology
-
     def amounts(change: Change) -> Pairs:
         return [(server, n * each[change.job_id]) for server, n in change.hold.vms_on]
-
-    def say(where: str) -> Callable[[int, int, int], str]:
-        return lambda server, amount, room: (
-            f"{amount} {taken} {where} "
-            f"{topology.node(server) if 0 <= server < topology.n_nodes else server}, "
-            f"which has {room} {unit}"
-        )
 
     ran, booked = list(occupied(history)), _booked(history)
     for tier in sorted({change.hold.tier for change in (*ran, *booked)}):
         where = "on" if tier == "foreground" else f"in the {tier} of"
         for changes, word in ((ran, "run"), (booked, "are booked")):
             mine = (change for change in changes if change.hold.tier == tier)
-            yield from _over(mine, amounts, has, say(f"{word} {where}"))
+            say = f"{{}} {taken} {word} {where} {{}}, which has {{}} {unit}"
+            yield from _over(mine, amounts, has, history.topology.node, say)
 
 
 def links(history: History) -> Found:
     topology = history.topology
     has = [capacity for capacity in topology.capacity_bps for _way in ("up", "down")]
-
-    def say(word: str) -> Callable[[int, int, int], str]:
-        return lambda directed, taken, room: (
-            f"{taken} bit/s are {word} on "
-            f"{topology.link(directed) if 0 <= directed < topology.n_directed else directed}, "
-            f"which carries {room} bit/s"
-        )
-
-    yield from _over(occupied(history), lambda c: c.hold.links, has, say("in use"))
-    yield from _over(_booked(history), lambda c: c.hold.links, has, say("booked"))
+    for changes, word in ((occupied(history), "in use"), (_booked(history), "booked")):
+        say = f"{{}} bit/s are {word} on {{}}, which carries {{}} bit/s"
+        yield from _over(changes, lambda change: change.hold.links, has, topology.link, say)
 
 
 def returned(history: History) -> Found:

@@ -83,7 +83,7 @@ CHECKS = (
 def audit(path: Path) -> Audit:
     """Audit one run folder (of one policy). Raises BadInput where it is none or damaged."""
     file = read_events(path / EVENTS)
-    history = History(path, file, beginning(file.path, file.first))
+    history = History(path, file, beginning(file.path, file.events))
     # Everything else looks nodes and links up in these arrays.
     usable = not history.topology.problems()
     results = tuple(

@@ -81,7 +81,7 @@ class History:
 
     @cached_property
     def topology(self) -> Topology:
-        return Topology.of(self.started.topology)
+        return Topology(self.started.topology)
 
     @cached_property
     def jobs(self) -> dict[str, JobHistory]:
@@ -178,34 +178,25 @@ def about(a: float, b: float, slack_s: float = 0.0) -> bool:
 # -- the data centre as the run declared it
 
 
-@dataclass(frozen=True)
 class Topology:
     """``topology`` of ``run_started``: slots per server, links, and the trees by their root.
 
     ``memory_mib`` is None where memory limits nothing.
     """
 
-    record: Mapping[str, Any]
-    slots: Sequence[int]
-    memory_mib: Sequence[int] | None
-    lower: Sequence[int]
-    upper: Sequence[int]
-    capacity_bps: Sequence[int]
-    trees: Mapping[int, Mapping[str, Any]]
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Topology:
-        return cls(
-            record,
-            record["slots"],
-            record.get("memory_mib"),
-            **{key: record["links"][key] for key in ("lower", "upper", "capacity_bps")},
-            trees={tree["root"]: tree for tree in record["trees"]},
+    def __init__(self, record: Mapping[str, Any]) -> None:
+        self.names: Sequence[str] = record["names"]
+        self.slots: Sequence[int] = record["slots"]
+        self.memory_mib: Sequence[int] | None = record.get("memory_mib")
+        self.lower, self.upper, self.capacity_bps = (
+            record["links"][key] for key in ("lower", "upper", "capacity_bps")
         )
+        self.all_trees: Sequence[Mapping[str, Any]] = record["trees"]
+        self.trees = {tree["root"]: tree for tree in self.all_trees}
 
     @property
     def n_nodes(self) -> int:
-        return len(self.record["names"])
+        return len(self.names)
 
     @property
     def n_directed(self) -> int:
@@ -213,17 +204,19 @@ class Topology:
         return 2 * len(self.capacity_bps)
 
     def node(self, number: int) -> str:
-        return str(self.record["names"][number])
+        return self.names[number] if 0 <= number < self.n_nodes else str(number)
 
     def link(self, directed: int) -> str:
         """A directed link's ends, in the direction of the traffic."""
+        if not 0 <= directed < self.n_directed:
+            return str(directed)
         ends = [self.lower[directed // 2], self.upper[directed // 2]]
         return " -> ".join(self.node(end) for end in (ends[::-1] if directed % 2 else ends))
 
     def problems(self) -> list[str]:
         """Faults that keep the arrays from being a data centre; other checks rely on none."""
-        n, links = self.n_nodes, self.record["links"]
-        if len({len(links[key]) for key in ("lower", "upper", "capacity_bps")}) != 1:
+        n = self.n_nodes
+        if not len(self.lower) == len(self.upper) == len(self.capacity_bps):
             return ["the links' arrays differ in length"]
         out = []
         if len(self.slots) > n or any(count < 0 for count in self.slots):
@@ -235,7 +228,7 @@ class Topology:
                 out.append(f"link {number} ends at a node that does not exist")
             if self.capacity_bps[number] < 0:
                 out.append(f"link {number} has a capacity below 0")
-        for tree in self.record["trees"]:
+        for tree in self.all_trees:
             out += self._tree_problems(tree)
         return out
 

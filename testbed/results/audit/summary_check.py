@@ -55,7 +55,6 @@ def _is_duration(value: Any) -> bool:
 
 
 def _expected(history: History, jobs: Sequence[Cells]) -> dict[str, Any]:
-    ratios = [float(job["ratio"]) for job in jobs if job["ratio"] is not None]
     started = history.started
     return {
         "name": started.run,
@@ -65,7 +64,7 @@ def _expected(history: History, jobs: Sequence[Cells]) -> dict[str, Any]:
         "link_utilisation_measured": _sent(history),
         "revenue": math.fsum(_numbers(jobs, "price")),
         "classes": _classes(jobs),
-        "estimate_ratio": _spread(ratios),
+        "estimate_ratio": _spread(_numbers(jobs, "ratio")),
         "fidelity": fidelity(history),
         "span_s": history.end_s,
         **_use(history),
@@ -82,18 +81,23 @@ def _group(jobs: Sequence[Cells]) -> dict[str, Any]:
         "met_deadline": sum(job["met_deadline"] is True for job in jobs),
         "success_rate": good / len(jobs) if jobs else None,
         "acceptance_rate": 1 - count["rejected"] / len(jobs) if jobs else None,
-        "wait_mean_s": _mean(jobs, "wait_s"),
-        "queued_mean_s": _mean(jobs, "queued_s"),
-        "response_mean_s": _mean(jobs, "response_s"),
-        "slowdown_mean": _mean(jobs, "slowdown"),
-        "bounded_slowdown_mean": _mean(jobs, "bounded_slowdown"),
-        "preemptions": sum(int(n) for n in _numbers(jobs, "preemptions")),
-        "migrations": sum(int(n) for n in _numbers(jobs, "migrations")),
+        **{key: _mean(jobs, key.replace("_mean", "")) for key in _MEANS},
+        "preemptions": sum(job["preemptions"] for job in jobs),
+        "migrations": sum(job["migrations"] for job in jobs),
     }
 
 
+_MEANS = (
+    "wait_mean_s",
+    "queued_mean_s",
+    "response_mean_s",
+    "slowdown_mean",
+    "bounded_slowdown_mean",
+)
+
+
 def _numbers(jobs: Sequence[Cells], column: str) -> list[float]:
-    return [float(job[column] or 0.0) for job in jobs if job[column] is not None]
+    return [job[column] for job in jobs if job[column] is not None]
 
 
 def _mean(jobs: Sequence[Cells], column: str) -> float | None:
@@ -136,15 +140,10 @@ def _sent(history: History) -> float | None:
 def _spread(ratios: list[float]) -> dict[str, float] | None:
     if not ratios:
         return None
-    p95 = max(ratios)
-    if len(ratios) > 1:
-        p95 = statistics.quantiles(ratios, n=100, method="inclusive")[94]
-    return {
-        "min": min(ratios),
-        "median": statistics.median(ratios),
-        "p95": p95,
-        "max": max(ratios),
-    }
+    many = len(ratios) > 1
+    p95 = statistics.quantiles(ratios, n=100, method="inclusive")[94] if many else ratios[0]
+    middle = statistics.median(ratios)
+    return {"min": min(ratios), "median": middle, "p95": p95, "max": max(ratios)}
 
 
 _USES = ("vm_utilisation", "link_utilisation")
@@ -341,29 +340,28 @@ def _best_effort(job: Cells) -> bool:
 
 def _due(history: History, expect: Mapping[str, Any], job: Cells) -> str:
     """The verdict that a job is due by its figures."""
-    named = (expect.get("applications") or {}).get(job["application"] or "")
+    named = expect["applications"].get(job["application"] or "")
     own = named or {}
-    band, below = own.get("estimate_ratio"), own.get("scaled_down_below")
+    band = own.get("estimate_ratio")
     band = expect.get("estimate_ratio") if band is None else band
     # A policy may reject, and may run a job without an estimate; a script is to run its jobs.
     free = named is None and "every-job-starts" not in history.claims
     if free and (job["outcome"] == "rejected" or _best_effort(job)):
         return "open"
-    got = job["granted_bps"]
-    less = got is None or float(got) < float(job["requested_bps"] or 0)
-    bound = below if less else None
-    if band is None and bound is None:
+    granted = job["granted_bps"]
+    less = granted is None or granted < job["requested_bps"]
+    below = own.get("scaled_down_below") if less else None
+    if band is None and below is None:
         return "open"
     if job["ratio"] is None:
         return "outside"
-    ratio = float(job["ratio"])
-    held = (bound is None or ratio < bound) and (band is None or _inside(ratio, band))
+    low, high = (None, None) if band is None else (band.get("min"), band.get("max"))
+    held = (
+        (below is None or job["ratio"] < below)
+        and (low is None or low <= job["ratio"])
+        and (high is None or job["ratio"] <= high)
+    )
     return "ok" if held else "outside"
-
-
-def _inside(ratio: float, band: Mapping[str, Any]) -> bool:
-    low, high = band.get("min"), band.get("max")
-    return (low is None or low <= ratio) and (high is None or ratio <= high)
 
 
 def _others(
@@ -374,9 +372,7 @@ def _others(
     if accepted is not None and verdict is not None and badness(verdict) > badness(accepted):
         yield f"fidelity is {verdict}"
     seen = {_label(job) for job in jobs.values()}
-    for name in expect.get("applications") or {}:
-        if name not in seen:
-            yield repr(name)
+    yield from (repr(name) for name in expect["applications"] if name not in seen)
     none_judged = all(verdict == "open" for verdict in due.values())
     estimated = not any(_best_effort(job) for job in jobs.values())
     if expect.get("estimate_ratio") is not None and none_judged and estimated:

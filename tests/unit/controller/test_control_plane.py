@@ -28,6 +28,7 @@ from controller.flow_rules import (
 from controller.values import Conflict, InvalidValues, Switch, Tenant, UnknownTenant
 from tests.support.fake_datacentre import FakeDataCentre, tree_datacentre
 from tests.support.fake_switch import FakeSwitch, TableFull
+from tests.support.watching_client import namespaces
 
 DATACENTRE = tree_datacentre([2, 2], slots_per_server=2)
 LONG_S = 30.0
@@ -163,11 +164,11 @@ def test_the_order_of_network_and_connection_does_not_matter() -> None:
     switch = DATACENTRE.switches[0]
     wire = Wire(FakeSwitch(switch.dpid, switch.ports), plane, immediate=True)
     plane.connected(wire)
-    assert plane.view().unknown_dpids == (switch.dpid,)
+    assert namespaces(plane.view()).unknown_dpids == [switch.dpid]
     assert wire.switch.flows == set()
     plane.put_network(DATACENTRE.switches)
     assert wire.switch.flows == set(BASE_FLOWS)
-    assert plane.view().unknown_dpids == ()
+    assert namespaces(plane.view()).unknown_dpids == []
     missing = plane.wait_connected(None, 0).missing
     assert missing == tuple(s.name for s in DATACENTRE.switches[1:])
 
@@ -256,7 +257,7 @@ def test_the_same_tenant_again_is_fine_long_after_others_came() -> None:
 def test_conflicts_change_nothing() -> None:
     fabric = Fabric()
     fabric.plane.add_tenant(fabric.tenant(3), LONG_S)
-    before, revision = fabric.flows(), fabric.plane.view().revision
+    before, revision = fabric.flows(), namespaces(fabric.plane.view()).revision
     with pytest.raises(Conflict):
         fabric.plane.add_tenant(fabric.tenant(3, 4), LONG_S)
     with pytest.raises(Conflict):
@@ -267,7 +268,7 @@ def test_conflicts_change_nothing() -> None:
     with pytest.raises(Conflict, match="switch 999 is not in the network"):
         fabric.plane.wait_connected([999], 0)
     assert fabric.flows() == before
-    assert fabric.plane.view().revision == revision
+    assert namespaces(fabric.plane.view()).revision == revision
 
 
 def test_a_refusal_takes_the_tenant_out_everywhere() -> None:
@@ -292,16 +293,16 @@ def test_a_switch_that_refuses_what_it_lacks_is_not_called_confirmed() -> None:
     dpid = tenant.dpids[0]
     fabric.disconnect(dpid)
     fabric.connect(FakeSwitch(dpid, DATACENTRE.switches[0].ports, capacity=2))
-    shown = next(s for s in fabric.plane.view().switches if s.dpid == dpid)
+    shown = next(s for s in namespaces(fabric.plane.view()).switches if s.dpid == dpid)
     assert (shown.connected, shown.confirmed, shown.error) == (True, False, "table full")
     assert fabric.plane.wait_connected(None, 0).refused == ((shown.name, "table full"),)
     fabric.wires[dpid].switch.capacity = 1000
     outcome, repaired = fabric.plane.reconcile(LONG_S)
     assert outcome == Outcome()
-    assert [m.dpid for m in repaired] == [dpid]
+    assert [m["dpid"] for m in repaired] == [dpid]
     assert fabric.plane.wait_connected(None, 0) == Outcome()
     assert fabric.synced()
-    assert all(s.confirmed for s in fabric.plane.view().switches)
+    assert all(s.confirmed for s in namespaces(fabric.plane.view()).switches)
 
 
 def test_a_switch_that_kept_its_rules_is_left_alone() -> None:
@@ -339,7 +340,10 @@ def test_reconnecting_gives_the_difference_and_leaves_foreign_rules() -> None:
     wire = fabric.connect(fresh)
     assert fresh.flows == {*wanted, foreign}
     assert [len(batch) for batch in wire.batches] == [2]
-    assert next(s for s in fabric.plane.view().switches if s.dpid == dpid).foreign_flows == 1
+    assert (
+        next(s for s in namespaces(fabric.plane.view()).switches if s.dpid == dpid).foreign_flows
+        == 1
+    )
 
 
 def test_what_changes_while_a_switch_is_asked_is_in_the_difference() -> None:
@@ -384,7 +388,7 @@ def test_late_answers_of_an_old_question_are_ignored() -> None:
     call = Call(lambda: fabric.plane.reconcile(LONG_S)[0])
     wait_until_sent(wire)
     first_question()
-    assert not next(s for s in fabric.plane.view().switches if s.dpid == dpid).confirmed
+    assert not next(s for s in namespaces(fabric.plane.view()).switches if s.dpid == dpid).confirmed
     wire.carry()
     assert call.result() == Outcome()
 
@@ -399,9 +403,9 @@ def test_reconciling_repairs_and_reports_the_changes() -> None:
     switch.apply([AddFlow(Flow(0, 1, Match(), Drop(), COOKIE_TAG | 9))])
     outcome, repaired = fabric.plane.reconcile(LONG_S)
     assert outcome == Outcome()
-    assert [(m.dpid, m.added, m.removed) for m in repaired] == [(switch.dpid, lost, 1)]
+    assert [(m["dpid"], m["added"], m["removed"]) for m in repaired] == [(switch.dpid, lost, 1)]
     assert fabric.synced()
-    assert fabric.plane.reconcile(LONG_S) == (Outcome(), ())
+    assert fabric.plane.reconcile(LONG_S) == (Outcome(), [])
 
 
 def test_a_switch_that_leaves_the_network_is_cleaned_and_may_come_back() -> None:
@@ -411,7 +415,7 @@ def test_a_switch_that_leaves_the_network_is_cleaned_and_may_come_back() -> None
     fabric.wires[leaver.dpid].switch.apply([AddFlow(foreign)])
     fabric.plane.put_network(DATACENTRE.switches[1:])
     assert fabric.wires[leaver.dpid].switch.flows == {foreign}
-    assert fabric.plane.view().unknown_dpids == (leaver.dpid,)
+    assert namespaces(fabric.plane.view()).unknown_dpids == [leaver.dpid]
     fabric.plane.put_network(DATACENTRE.switches)
     assert fabric.wires[leaver.dpid].switch.flows == {foreign, *BASE_FLOWS}
 
@@ -434,13 +438,15 @@ def test_the_view_counts() -> None:
     fabric = Fabric()
     tenant = fabric.tenant(3)
     fabric.plane.add_tenant(tenant, LONG_S)
-    view = fabric.plane.view()
+    view = namespaces(fabric.plane.view())
     wanted = desired_flows(fabric.plane.state)
     assert [(s.dpid, s.flows) for s in view.switches] == [
         (dpid, len(flows)) for dpid, flows in sorted(wanted.items())
     ]
     total = sum(len(flows) for flows in wanted.values())
-    assert view.tenants == ((tenant, total - 2 * len(DATACENTRE.switches)),)
+    (shown,) = view.tenants
+    assert (shown.id, shown.vms) == (3, len(tenant.vms))
+    assert shown.flows == total - 2 * len(DATACENTRE.switches)
 
 
 # ------------------------------------------------------------------------- any order of events
@@ -509,7 +515,7 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def confirmed_means_that_it_has_its_rules(self) -> None:
         wanted = self.fabric.wanted()
-        for shown in self.fabric.plane.view().switches:
+        for shown in namespaces(self.fabric.plane.view()).switches:
             if shown.confirmed:
                 assert self.fabric.wires[shown.dpid].switch.flows == wanted[shown.dpid]
 
@@ -532,4 +538,4 @@ TestAnyOrder.settings = settings(stateful_step_count=30)
 def test_a_switch_may_be_any_of_four_roles() -> None:
     plane = ControlPlane()
     plane.put_network([Switch(1, "a", "server", ()), Switch(2, "b", "core", (1,))])
-    assert [s.role for s in plane.view().switches] == ["server", "core"]
+    assert [s.role for s in namespaces(plane.view()).switches] == ["server", "core"]

@@ -31,7 +31,7 @@ def test_a_new_plane_stands_where_the_old_one_did(tmp_path: Path) -> None:
     again = ControlPlane(StateStore.at(tmp_path))
     assert again.state == plane.state
     assert [tenant.id for tenant in again.state.tenants] == [10]
-    assert again.view().tenants == plane.view().tenants
+    assert again.view()["tenants"] == plane.view()["tenants"]
 
 
 def test_files_are_for_the_owner_only_and_nothing_else_is_left(tmp_path: Path) -> None:

@@ -101,7 +101,6 @@ def test_two_processors_find_what_one_finds(tmp_path: Path) -> None:
 def test_the_sources_behind_a_run() -> None:
     behind = {name for name, _ in computing_modules()}
     for module in (
-        "reproductions.occupancy",
         "testbed.results.metrics",
         "testbed.engine.engine",
         "testbed.schedulers.dcloud",
@@ -112,6 +111,7 @@ def test_the_sources_behind_a_run() -> None:
     # What shows results does not compute them.
     assert not any(m.startswith(("testbed.cli", "testbed.report")) for m in behind)
     assert not any(m.startswith("reproductions") for m in behind)
+    assert "reproductions.occupancy" in result_cache.SHARED
     pricing, optimum = "reproductions.dcloud.dcloud_pricing", "reproductions.jsa.jsa_optimality"
     assert sources_digest(pricing) != sources_digest(optimum)
 

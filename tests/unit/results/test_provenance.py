@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from testbed.results import provenance as source
-from testbed.results.provenance import code, cpu_model, distribution, first_version, provenance
+from testbed.results.provenance import code, cpu_model, first_version, provenance
 
 
 def collect() -> dict[str, object]:
@@ -76,8 +76,6 @@ def test_texts_of_the_system() -> None:
     assert cpu_model("processor\t: 0\nmodel name\t: Fast CPU @ 3 GHz\n") == "Fast CPU @ 3 GHz"
     assert cpu_model("") is None
     assert cpu_model(None) is None
-    assert distribution('NAME="x"\nPRETTY_NAME="Debian 12"\n') == "Debian 12"
-    assert distribution(None) is None
 
 
 def git(tree: Path, *arguments: str) -> str:

@@ -9,7 +9,7 @@ from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
-from testbed.schedulers.cmcbf import Cmcbf
+from testbed.schedulers.cmbf import Cmbf
 from testbed.schedulers.policy import Policy
 from testbed.schedulers.queues import NodeQueue
 from topologies.flat import flat
@@ -37,7 +37,7 @@ def run(
         match policy:
             case NodeQueue(nodes=nodes):
                 nodes.check()
-            case Cmcbf(tiers=tiers):
+            case Cmbf(tiers=tiers):
                 for tier in tiers:
                     tier.check()
         if after_step is not None:
