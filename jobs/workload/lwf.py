@@ -47,7 +47,6 @@ class LeaseRecord:
     cores: int = 1
     memory_mb: int = 1024
     real_s: float | None = None
-    preemptible: bool = True
     line: int = 0
 
 
@@ -60,7 +59,8 @@ def read_lwf(path: Path, *, lenient: bool = False) -> Trace[LeaseRecord]:
             lines.append(text)
             complaints.line += 1
     start = next((text.lstrip() for text in lines if text.strip()), "")
-    leases = _Xml(complaints).read(lines) if start[:1] == "<" else _read_lines(complaints, lines)
+    xml = start.startswith("<")
+    leases = _Xml(complaints).read(lines) if xml else _read_lines(lines, complaints)
     return complaints.trace(path, leases, lenient=lenient, noun="lease")
 
 
@@ -95,17 +95,18 @@ def requests_of(
 # ------------------------------------------------------------------ one line a lease
 
 
-def _read_lines(complaints: Complaints, lines: list[str]) -> list[LeaseRecord]:
+def _read_lines(lines: list[str], complaints: Complaints) -> list[LeaseRecord]:
+    """Leases in the older form."""
     leases: list[LeaseRecord] = []
     for number, text in enumerate(lines, 1):
         if text.strip() and not text.lstrip().startswith("#"):
-            lease = _lease_of(complaints, text, number)
+            lease = _lease_of_line(text, number, complaints)
             if lease is not None and _in_order(lease, leases, complaints):
                 leases.append(lease)
     return leases
 
 
-def _lease_of(complaints: Complaints, text: str, line: int) -> LeaseRecord | None:
+def _lease_of_line(text: str, line: int, complaints: Complaints) -> LeaseRecord | None:
     words = list(re.finditer(r"\S+", text))
     if not words[0].group()[:1].isdigit() and words[0].group()[:1] != "-":
         message = f"{shown(text.strip())} is no line of this format: {len(LINE_FIELDS)} fields"
@@ -138,7 +139,6 @@ def _lease_of(complaints: Complaints, text: str, line: int) -> LeaseRecord | Non
         cores,
         memory,
         float(real) if real != duration else None,
-        kind == "BE",
         line,
     )
 
@@ -244,7 +244,6 @@ class _Xml:
         if self._complaints.found > found or arrival_s is None or duration_s is None:
             return None
         kind: LeaseKind = "IM" if "now" in given else "BE" if start_s is None else "AR"
-        preemptible = given.get("lease preemptible", ("true", 0, 0))[0] == "true"
         return LeaseRecord(
             name,
             kind,
@@ -255,7 +254,6 @@ class _Xml:
             max(1, cores // 100),
             memory_mb,
             real_s if real_s != duration_s else None,
-            preemptible,
             self._begun[0],
         )
 

@@ -72,10 +72,10 @@ class Refused:
 
 
 class HoseCapacity:
-    """Free slots and link bandwidth from now on, or in ``[now, end_s)``, for hoses ⟨n, b⟩.
+    """Free slots and link bandwidth from now on, for hoses ⟨n, b⟩.
 
     ``refused`` carries refusals from one transaction to the next. ``free`` stands for the residual
-    of that interval where the caller knows it (that of the empty data centre).
+    where the caller knows it (that of the empty data centre).
     """
 
     def __init__(
@@ -83,7 +83,6 @@ class HoseCapacity:
         view: ReservationView,
         embedder: Embedder,
         refused: Refused | None = None,
-        end_s: float | None = None,
         free: Residual | None = None,
     ) -> None:
         self._view = view
@@ -91,7 +90,7 @@ class HoseCapacity:
         self._refused = refused
         # Footprints taken here.
         self._taken: dict[str, Footprint] = {}
-        self._free = view.residual(view.now_s, end_s) if free is None else free
+        self._free = view.residual(view.now_s, None) if free is None else free
         self._free_slots = int(self._free.free_slots.sum())
         self._known = self._still_refused()
 
@@ -311,11 +310,7 @@ class TierCapacity:
         self.other = self
         self._limit = limit
         self._uses = uses
-        self._holder_of: dict[str, Holder] = {}
-
-    def holder(self, job_id: str) -> Holder:
-        """A job that has VMs here, as it took them."""
-        return self._holder_of[job_id]
+        self.holder_of: dict[str, Holder] = {}
 
     def open(self) -> list[int]:
         """Idle VMs that may run, those with the least load in the other tier first."""
@@ -324,12 +319,11 @@ class TierCapacity:
         idle.sort(key=load.__getitem__)
         return idle
 
-    def fit(self, holder: Holder) -> list[int] | Refusal:
-        """Finds VMs for a job: its busiest process on the least loaded node, and so on."""
-        return self.match(holder, self.open())
-
     def match(self, holder: Holder, room: Sequence[int]) -> list[int] | Refusal:
-        """:meth:`fit` among the VMs of :meth:`open`, or those of them that are left."""
+        """Finds VMs for a job: its busiest process on the least loaded node, and so on.
+
+        ``room``: the VMs of :meth:`open`, or those of them that are left.
+        """
         _, _, n, job_id = holder
         if n > len(room):
             return Refusal(f"{n} nodes asked, {len(room)} open")
@@ -349,7 +343,7 @@ class TierCapacity:
         for node, share in zip(at, self._uses[job_id], strict=True):
             self.who[node], self.use[node] = job_id, share
         self.idle -= len(at)
-        self.at[job_id], self._holder_of[job_id] = at, holder
+        self.at[job_id], self.holder_of[job_id] = at, holder
         insort(self.holders, holder)
 
     def give_back(self, job_id: str) -> list[int] | None:
@@ -360,5 +354,5 @@ class TierCapacity:
         for node in at:
             self.who[node], self.use[node] = None, 0.0
         self.idle += len(at)
-        del self.holders[bisect_left(self.holders, self._holder_of.pop(job_id))]
+        del self.holders[bisect_left(self.holders, self.holder_of.pop(job_id))]
         return at

@@ -263,9 +263,12 @@ class Ledger:
         worst = int(short[0])
         place, needs, has = int(wanted.objects[worst]), int(wanted.amounts[worst]), int(free[worst])
         when = f"from {start_s:g} s" + (f" to {until_s:g} s" if until_s < math.inf else " on")
-        raise OverCommit(
-            f"job {job_id}: {self._place(place)}: {self._asked(place, needs, has)} {when}"
-        )
+        asked = f"{human_bandwidth(needs)} asked, {human_bandwidth(has)} free"
+        if place < self.datacentre.n_servers:
+            asked = f"{needs} slots asked, {has} free"
+        elif place >= self.datacentre.n_servers + self.datacentre.n_links:
+            asked = f"{needs} MiB asked, {has} MiB free"
+        raise OverCommit(f"job {job_id}: {self._place(place)}: {asked} {when}")
 
     def _place(self, place: int) -> str:
         """An object as people read it."""
@@ -275,14 +278,6 @@ class Ledger:
         if place >= servers + self.datacentre.n_links:
             return self.datacentre.names[place - servers - self.datacentre.n_links]
         return self.datacentre.link_name(up(place - servers))
-
-    def _asked(self, place: int, needs: int, has: int) -> str:
-        servers = self.datacentre.n_servers
-        if place < servers:
-            return f"{needs} slots asked, {has} free"
-        if place >= servers + self.datacentre.n_links:
-            return f"{needs} MiB asked, {has} MiB free"
-        return f"{human_bandwidth(needs)} asked, {human_bandwidth(has)} free"
 
     def _residual(self, free: IntArray) -> Residual:
         """Slots, links and memory out of one number per object."""

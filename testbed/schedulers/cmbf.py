@@ -220,7 +220,7 @@ class Cmbf:
         if at is not None and self._foreground.fits_at(at):
             out.append(SwitchTier(job_id, "foreground"))
         else:
-            found = self._foreground.fit(entry)
+            found = self._foreground.match(entry, self._foreground.open())
             if isinstance(found, Refusal):
                 raise AssertionError(f"{job_id}: {found.reason}")
             at = found
@@ -236,7 +236,7 @@ class Cmbf:
         for node, share in zip(at, self._use[entry[3]], strict=True):
             loser = background.who[node]
             if loser is not None and share >= THRESHOLD:
-                insort(self._queue, background.holder(loser))
+                insort(self._queue, background.holder_of[loser])
                 background.give_back(loser)
                 self._background_left = True
                 out.append(

@@ -133,7 +133,9 @@ class SimulatedBackend:
         while True:
             self._recompute_rates()
             end_s = self._next_end_s()
-            recompute_s = self._next_recompute_s()
+            recompute_s = math.inf
+            if self._shared is not None and self._shared.independent:
+                recompute_s = self._recomputed_s + self._shared.model.recompute_s
             if recompute_s < min(end_s, limit_s):
                 self._let_pass(recompute_s)
             elif end_s <= late_s and end_s < math.inf:
@@ -333,11 +335,6 @@ class SimulatedBackend:
             ends_s = (self._jobs[job_id].end_s for job_id in self._sharers)
             end_s = min(end_s, min(ends_s, default=math.inf))
         return max(end_s, self._now_s)
-
-    def _next_recompute_s(self) -> float:
-        if self._shared is None or not self._shared.independent:
-            return math.inf
-        return self._recomputed_s + self._shared.model.recompute_s
 
     def _let_pass(self, until_s: float) -> None:
         if self._shared is not None and self._sharers and until_s > self._now_s:

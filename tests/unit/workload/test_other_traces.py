@@ -96,15 +96,9 @@ XML = """\
 
 def test_leases_in_xml(tmp_path: Path) -> None:
     assert read_lwf(written(tmp_path, XML)).jobs == (
-        LeaseRecord(
-            "lease-00001", "BE", 10.5, None, 3600.0, 3, 2, 512, 600.0, preemptible=True, line=4
-        ),
-        LeaseRecord(
-            "lease-00002", "AR", 60.0, 93600.0, 450.0, 1, 1, 1024, None, preemptible=False, line=12
-        ),
-        LeaseRecord(
-            "lease-00003", "IM", 120.0, 120.0, 450.0, 1, 1, 1024, None, preemptible=False, line=18
-        ),
+        LeaseRecord("lease-00001", "BE", 10.5, None, 3600.0, 3, 2, 512, 600.0, line=4),
+        LeaseRecord("lease-00002", "AR", 60.0, 93600.0, 450.0, 1, 1, 1024, None, line=12),
+        LeaseRecord("lease-00003", "IM", 120.0, 120.0, 450.0, 1, 1, 1024, None, line=18),
     )
 
 
@@ -121,12 +115,9 @@ def test_leases_of_one_line(tmp_path: Path) -> None:
             1,
             1024,
             1800.0,
-            preemptible=False,
             line=1,
         ),
-        LeaseRecord(
-            "lease-00002", "BE", 5.0, None, 60.0, 2, 4, 512, None, preemptible=True, line=2
-        ),
+        LeaseRecord("lease-00002", "BE", 5.0, None, 60.0, 2, 4, 512, None, line=2),
     )
 
 
