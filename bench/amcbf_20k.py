@@ -9,7 +9,7 @@ from jobs.workload.parallel_jobs import ParallelJobs, Requests
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
 from testbed.results.metrics import Tally
-from testbed.schedulers.cmcbf import Cmcbf
+from testbed.schedulers.cmbf import Cmbf
 from testbed.spec.workload_models import FeitelsonWorkload
 from topologies.flat import flat
 
@@ -40,7 +40,7 @@ def _row(name: str, load: float, jobs: ParallelJobs, repeats: int) -> Result:
         tally = Tally()
         began_s = time.process_time()
         backend = SimulatedBackend(machine, seed=1)
-        policy = Cmcbf(name.lower(), head_only=name == "AMCBF")
+        policy = Cmbf(name.lower(), background=True, head_only=name == "AMCBF")
         Engine(machine, Requests(jobs), policy, backend, tally).run()
         samples.append(time.process_time() - began_s)
     summary = tally.summary()

@@ -101,17 +101,12 @@ class Api:
 
     def _route(self, method: str, target: str, body: bytes) -> Answer:
         url = urlsplit(target)
-        known = False
         for pattern, verbs in _ROUTES:
-            match = pattern.fullmatch(url.path)
-            if match is None:
-                continue
-            known = True
-            if method in verbs:
-                path_id = int(match.group(1)) if match.groups() else 0
-                return verbs[method](self, Request(_query(url.query), body, path_id))
-        if known:
-            raise Refusal(405, f"{method} is not for {url.path}")
+            if match := pattern.fullmatch(url.path):
+                if method not in verbs:
+                    raise Refusal(405, f"{method} is not for {url.path}")
+                request = Request(_query(url.query), body, *map(int, match.groups()))
+                return verbs[method](self, request)
         raise Refusal(404, f"there is no {url.path}")
 
     def health(self, request: Request) -> Answer:

@@ -19,7 +19,7 @@ can be removed at once, and rules added by hand can be distinguished from ours.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from controller.values import DesiredState, Tenant
@@ -144,15 +144,18 @@ def tenant_flows(tenant: Tenant) -> dict[int, tuple[Flow, ...]]:
     trunk_ports = defaultdict(list)
     for dpid, port in sorted(tenant.tree_ports):
         trunk_ports[dpid].append(port)
-    out_ports = _ports_towards_vms(tenant)
-    flows: dict[int, tuple[Flow, ...]] = {}
-    for dpid in tenant.dpids:
-        flows[dpid] = (
-            *_admit_vms(tenant, dpid),
-            *_admit_trunks(tenant, trunk_ports[dpid]),
-            *_forward(tenant, out_ports[dpid], up_port.get(dpid)),
+    out_ports, cookie = _ports_towards_vms(tenant), tenant_cookie(tenant.id)
+    return {
+        dpid: tuple(
+            Flow(*rule, cookie)
+            for rules in (
+                _admitted(tenant, dpid, trunk_ports[dpid]),
+                _forwarded(tenant, out_ports[dpid], up_port.get(dpid)),
+            )
+            for rule in rules
         )
-    return flows
+        for dpid in tenant.dpids
+    }
 
 
 def desired_flows(state: DesiredState) -> dict[int, tuple[Flow, ...]]:
@@ -164,29 +167,27 @@ def desired_flows(state: DesiredState) -> dict[int, tuple[Flow, ...]]:
     return {dpid: tuple(listed) for dpid, listed in flows.items()}
 
 
-def _admit_vms(tenant: Tenant, dpid: int) -> Iterable[Flow]:
-    cookie = tenant_cookie(tenant.id)
+_Rule = tuple[int, int, Match, Action]
+"""A flow without its cookie."""
+
+
+def _admitted(tenant: Tenant, dpid: int, trunk_ports: Iterable[int]) -> Iterator[_Rule]:
     for vm in tenant.vms:
         if vm.dpid == dpid:
             match = Match(vm.port, untagged=True, ipv4=True, eth_src=vm.mac, nw_src=vm.ip)
-            yield Flow(ADMIT_TABLE, ADMIT_PRIORITY, match, Goto(FORWARD_TABLE), cookie)
-
-
-def _admit_trunks(tenant: Tenant, ports: Iterable[int]) -> Iterable[Flow]:
-    cookie = tenant_cookie(tenant.id)
-    for port in ports:
+            yield ADMIT_TABLE, ADMIT_PRIORITY, match, Goto(FORWARD_TABLE)
+    for port in trunk_ports:
         match = Match(port, untagged=True, ipv4=True, nw_src=tenant.prefix)
-        yield Flow(ADMIT_TABLE, ADMIT_PRIORITY, match, Goto(FORWARD_TABLE), cookie)
+        yield ADMIT_TABLE, ADMIT_PRIORITY, match, Goto(FORWARD_TABLE)
 
 
-def _forward(tenant: Tenant, out_ports: dict[str, int], up_port: int | None) -> Iterable[Flow]:
-    cookie = tenant_cookie(tenant.id)
+def _forwarded(tenant: Tenant, out_ports: dict[str, int], up_port: int | None) -> Iterator[_Rule]:
     for address, port in out_ports.items():
         match = Match(ipv4=True, nw_src=tenant.prefix, nw_dst=address)
-        yield Flow(FORWARD_TABLE, DOWN_PRIORITY, match, Output(port), cookie)
+        yield FORWARD_TABLE, DOWN_PRIORITY, match, Output(port)
     if up_port is not None:
         match = Match(ipv4=True, nw_src=tenant.prefix, nw_dst=tenant.prefix)
-        yield Flow(FORWARD_TABLE, UP_PRIORITY, match, Output(up_port), cookie)
+        yield FORWARD_TABLE, UP_PRIORITY, match, Output(up_port)
 
 
 def _ports_towards_vms(tenant: Tenant) -> dict[int, dict[str, int]]:

@@ -204,18 +204,12 @@ def _parser() -> argparse.ArgumentParser:
         description="Hosenet's controller. It listens on loopback only and needs no privileges: "
         "started by root, it becomes the user who called sudo, or nobody.",
     )
-    parser.add_argument(
-        "--openflow-port",
-        type=int,
-        default=OPENFLOW_PORT,
-        help="where switches connect (default %(default)s; 0: any free port)",
-    )
-    parser.add_argument(
-        "--api-port",
-        type=int,
-        default=API_PORT,
-        help="where the HTTP API listens (default %(default)s; 0: any free port)",
-    )
+    for name, default, what in (
+        ("--openflow-port", OPENFLOW_PORT, "switches connect"),
+        ("--api-port", API_PORT, "the HTTP API listens"),
+    ):
+        explained = f"where {what} (default %(default)s; 0: any free port)"
+        parser.add_argument(name, type=int, default=default, help=explained)
     parser.add_argument(
         "--library",
         default=None,

@@ -67,10 +67,6 @@ _IPV4 = 0x0800
 _GOTO_TABLE, _APPLY_ACTIONS = 1, 4
 
 
-class Unreadable(ValueError):
-    """Bytes that are well-formed, perhaps, but nothing this controller would have written."""
-
-
 # ------------------------------------------------------------------------------------ messages
 
 
@@ -190,10 +186,10 @@ def encode_match(match: Match) -> bytes:
 
 
 def decode_match(data: bytes) -> tuple[Match, bytes]:
-    """The match that `data` begins with, and what follows it. `Unreadable` if it is not ours."""
+    """The match that `data` begins with, and what follows it. ValueError if it is not ours."""
     kind, length = _MATCH_HEAD.unpack_from(data)
     if kind != _OFPMT_OXM or not _MATCH_HEAD.size <= length <= len(data):
-        raise Unreadable(f"match of type {kind}, {length} bytes")
+        raise ValueError(f"match of type {kind}, {length} bytes")
     match: dict[int, Any] = dict(_oxm_fields(data[_MATCH_HEAD.size : length]))
     decoded = Match(
         in_port=match.get(_IN_PORT),
@@ -223,7 +219,7 @@ def _oxm_fields(data: bytes) -> Iterator[tuple[int, str | int | bool]]:
         value = data[offset : offset + length]
         offset += length
         if oxm_class != _OXM_BASIC:
-            raise Unreadable(f"match class {oxm_class:#x}")
+            raise ValueError(f"match class {oxm_class:#x}")
         number, masked = number_and_mask >> 1, bool(number_and_mask & 1)
         yield number, _oxm_value(number, masked, value)
 
@@ -232,21 +228,21 @@ def _oxm_value(number: int, masked: bool, value: bytes) -> str | int | bool:
     if number in (_IPV4_SRC, _IPV4_DST):
         return _decode_prefix(value) if masked else str(IPv4Address(value))
     if masked:
-        raise Unreadable(f"masked match field {number}")
+        raise ValueError(f"masked match field {number}")
     if number == _IN_PORT:
         return int.from_bytes(value, "big")
     if number == _ETH_SRC:
         return value.hex(":")
     if (number, value) in ((_ETH_TYPE, b"\x08\x00"), (_VLAN_VID, b"\0\0")):
         return True
-    raise Unreadable(f"match field {number}")
+    raise ValueError(f"match field {number}")
 
 
 def _decode_prefix(value: bytes) -> str:
     try:
         return str(IPv4Network((value[:4], str(IPv4Address(value[4:])))))
     except ValueError:
-        raise Unreadable("an address mask with holes") from None
+        raise ValueError("an address mask with holes") from None
 
 
 # ------------------------------------------------------------------------------------- actions
@@ -265,16 +261,16 @@ def encode_action(action: Action) -> bytes:
 
 
 def decode_action(data: bytes) -> Action:
-    """The action of these instructions. `Unreadable` if it is nothing that `flow_rules` uses."""
+    """The action of these instructions. ValueError if it is nothing that `flow_rules` uses."""
     if not data:
         return Drop()
     kind, length = _MATCH_HEAD.unpack_from(data)
     if length != len(data):
-        raise Unreadable("several instructions")
+        raise ValueError("several instructions")
     if kind == _GOTO_TABLE and length == _INSTRUCTION_GOTO.size:
         return Goto(_INSTRUCTION_GOTO.unpack(data)[2])
     if kind == _APPLY_ACTIONS and length == _INSTRUCTION_APPLY.size + _ACTION_OUTPUT.size:
         action, size, port, _ = _ACTION_OUTPUT.unpack_from(data, _INSTRUCTION_APPLY.size)
         if (action, size) == (0, _ACTION_OUTPUT.size):
             return Output(port)
-    raise Unreadable(f"instruction {kind}")
+    raise ValueError(f"instruction {kind}")

@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from controller.values import (
     DesiredState,
@@ -22,11 +21,10 @@ from controller.values import (
     Network,
     Switch,
     Tenant,
+    Value,
     from_json,
     to_json,
 )
-
-Value = TypeVar("Value")
 
 _NETWORK = "network.json"
 _TENANT = re.compile(r"tenant-[0-9]+\.json")

@@ -31,13 +31,14 @@ DPID_MAX = (1 << 64) - 1
 _TENANT_SPACE = ipaddress.IPv4Network("10.0.0.0/8")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 
-Value = TypeVar("Value")
-
 
 class Strict:
     """A value that is read strictly: without keys it does not know, and without conversions."""
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+
+
+Value = TypeVar("Value", bound=Strict)
 
 
 class _Problems(ValueError):
@@ -292,7 +293,7 @@ def from_json(kind: type[Value], text: str | bytes) -> Value:
     return value
 
 
-def to_json(value: object) -> bytes:
+def to_json(value: Strict) -> bytes:
     """A value of this module as JSON; `from_json` gives back an equal one."""
     text: bytes = _adapter(type(value)).dump_json(value)
     return text

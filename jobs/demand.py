@@ -11,9 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from jobs.job_profile import Profile
+
+if TYPE_CHECKING:
+    from jobs.request import JobRequest
 
 Pattern = Literal["ring", "permutation", "all-to-all"]
 JobKind = Literal["transfer", "demand", "compute", "iperf3"]
@@ -21,22 +24,6 @@ LeaseType = Literal["advance", "immediate", "best-effort"]
 CpuUse = float | tuple[float, ...]
 """The share of a node's CPU that a process uses alone: one for all processes, or one each."""
 Steps = tuple[tuple[float, int], ...]
-
-
-class Profiled(Protocol):
-    """The figures of a request that its demand computes with."""
-
-    @property
-    def n_vms(self) -> int: ...
-    @property
-    def bandwidth_bps(self) -> int: ...
-    @property
-    def duration_s(self) -> float:
-        """The profiled running time p at ``bandwidth_bps``."""
-
-    @property
-    def true_s(self) -> float:
-        """The running time that the job really needs at ``bandwidth_bps``."""
 
 
 def scaled_duration_s(duration_s: float, bandwidth_bps: float, granted_bps: float) -> float:
@@ -82,11 +69,6 @@ class Demand:
     required: tuple[str, ...] = ("bandwidth",)
     refused: tuple[str, ...] = ()
 
-    @classmethod
-    def from_entry(cls, entry: Entry) -> Demand:
-        """The demand that a job's entry in a file describes."""
-        raise NotImplementedError
-
     @property
     def cap_limited(self) -> bool:
         return False
@@ -106,25 +88,25 @@ class Demand:
         """Fields of the flat record in ``events.jsonl`` that this kind alone has."""
         return {}
 
-    def estimate_s(self, job: Profiled, granted_bps: float) -> float:
+    def estimate_s(self, job: JobRequest, granted_bps: float) -> float:
         """The running time that a scheduler states at ``granted_bps``."""
         return scaled_duration_s(job.duration_s, job.bandwidth_bps, granted_bps)
 
-    def profiled_s(self, job: Profiled, bandwidth_bps: float) -> float:
+    def profiled_s(self, job: JobRequest, bandwidth_bps: float) -> float:
         """The running time p to state when the same work asks for ``bandwidth_bps`` instead."""
         return self.estimate_s(job, bandwidth_bps)
 
-    def duration_s(self, job: Profiled, granted_bps: float) -> float:
+    def duration_s(self, job: JobRequest, granted_bps: float) -> float:
         """The modelled running time at a constant ``granted_bps``."""
         if not self.network or job.bandwidth_bps == 0:
             return job.true_s
         return scaled_duration_s(job.true_s, job.bandwidth_bps, granted_bps)
 
-    def volume_bits(self, job: Profiled, granted_bps: float = 0.0) -> float:  # noqa: ARG002 - of an elastic job it matters
+    def volume_bits(self, job: JobRequest, granted_bps: float = 0.0) -> float:  # noqa: ARG002 - of an elastic job it matters
         """Bits that one VM sends, as reserved (on the wire); at 0 bit/s nothing is reserved."""
         return job.true_s * job.bandwidth_bps if self.network else 0.0
 
-    def remaining_s(self, job: Profiled, done: float, rate_bps: float) -> float:
+    def remaining_s(self, job: JobRequest, done: float, rate_bps: float) -> float:
         """Time from progress ``done`` (0 to 1) to the end at a constant ``rate_bps``."""
         if done >= 1.0:
             return 0.0
@@ -132,22 +114,10 @@ class Demand:
             return math.inf
         return (1.0 - done) * self.duration_s(job, rate_bps)
 
-    def advanced(self, job: Profiled, done: float, rate_bps: float, elapsed_s: float) -> float:
+    def advanced(self, job: JobRequest, done: float, rate_bps: float, elapsed_s: float) -> float:
         """The progress after ``elapsed_s`` more at a constant ``rate_bps``, at most 1."""
         whole_s = self.remaining_s(job, 0.0, rate_bps)
         return done if whole_s == math.inf else min(1.0, done + elapsed_s / whole_s)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A job's entry in a file, as far as it concerns the demand."""
-
-    kind: JobKind = "transfer"
-    pattern: Pattern | None = None
-    cpu: float | None = None
-    steps: Steps | None = None
-    profile: Profile | None = None
-    command: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +132,6 @@ class Transfer(Demand):
     cpu_use: CpuUse = 1.0
     cpu_estimate: CpuUse | None = None
 
-    @classmethod
-    def from_entry(cls, entry: Entry) -> Demand:
-        return cls(entry.pattern or "ring", entry.cpu or 0.0, entry.profile)
-
     @property
     def cap_limited(self) -> bool:
         # In a shuffle others' limits may hold a VM: a queue at its cap says nothing of its own.
@@ -174,21 +140,21 @@ class Transfer(Demand):
     def record(self) -> dict[str, Any]:
         return {} if self.profile is None else {"profile": asdict(self.profile)}
 
-    def estimate_s(self, job: Profiled, granted_bps: float) -> float:
+    def estimate_s(self, job: JobRequest, granted_bps: float) -> float:
         if self.profile is not None and granted_bps > 0:
             return self.profile.duration_s(granted_bps)
         return scaled_duration_s(job.duration_s, job.bandwidth_bps, granted_bps)
 
-    def profiled_s(self, job: Profiled, bandwidth_bps: float) -> float:
+    def profiled_s(self, job: JobRequest, bandwidth_bps: float) -> float:
         return job.duration_s * job.bandwidth_bps / bandwidth_bps
 
-    def duration_s(self, job: Profiled, granted_bps: float) -> float:
+    def duration_s(self, job: JobRequest, granted_bps: float) -> float:
         """An elastic job takes its profile's time, off by as much as its true duration is."""
         if self.profile is None or not self.network or job.bandwidth_bps == 0:
             return Demand.duration_s(self, job, granted_bps)
         return self.profile.duration_s(granted_bps) * (job.true_s / job.duration_s)
 
-    def volume_bits(self, job: Profiled, granted_bps: float = 0.0) -> float:
+    def volume_bits(self, job: JobRequest, granted_bps: float = 0.0) -> float:
         """An elastic job uses all of the option it was given, as long as its profile says: B·τ(B).
 
         Without a reservation it moves what it moves at its own bandwidth.
@@ -224,10 +190,6 @@ class DemandCurve(Demand):
         if any(c < 0 for _, c in self.steps) or not any(c > 0 for _, c in self.steps):
             raise ValueError("a demand curve needs demands of at least 0, one of them above 0")
 
-    @classmethod
-    def from_entry(cls, entry: Entry) -> Demand:
-        return cls(entry.steps or (), entry.pattern or "ring", entry.cpu or 0.0)
-
     @property
     def ends_computing(self) -> bool:
         return self.steps[-1][1] == 0
@@ -250,22 +212,22 @@ class DemandCurve(Demand):
             (end - start) * max(1.0, demand / bandwidth_bps) for start, end, demand in self.pieces()
         )
 
-    def unconstrained_s(self, job: Profiled) -> float:
+    def unconstrained_s(self, job: JobRequest) -> float:
         """τ: the running time at infinite bandwidth, from p = τ ∫ max(1, c(x)/b) dx."""
         return job.true_s / self.slowdown(job.bandwidth_bps)
 
-    def profiled_s(self, job: Profiled, bandwidth_bps: float) -> float:
+    def profiled_s(self, job: JobRequest, bandwidth_bps: float) -> float:
         return self.duration_s(job, bandwidth_bps)
 
-    def duration_s(self, job: Profiled, granted_bps: float) -> float:
+    def duration_s(self, job: JobRequest, granted_bps: float) -> float:
         if job.bandwidth_bps == 0:
             return job.true_s
         return self.unconstrained_s(job) * self.slowdown(granted_bps)
 
-    def volume_bits(self, job: Profiled, granted_bps: float = 0.0) -> float:  # noqa: ARG002 - see Demand
+    def volume_bits(self, job: JobRequest, granted_bps: float = 0.0) -> float:  # noqa: ARG002 - see Demand
         return self.unconstrained_s(job) * self.mean_bps()
 
-    def remaining_s(self, job: Profiled, done: float, rate_bps: float) -> float:
+    def remaining_s(self, job: JobRequest, done: float, rate_bps: float) -> float:
         if done >= 1.0:
             return 0.0
         if rate_bps <= 0 and job.bandwidth_bps > 0:
@@ -282,7 +244,7 @@ class DemandCurve(Demand):
             if end > done
         )
 
-    def advanced(self, job: Profiled, done: float, rate_bps: float, elapsed_s: float) -> float:
+    def advanced(self, job: JobRequest, done: float, rate_bps: float, elapsed_s: float) -> float:
         tau_s = self.unconstrained_s(job)
         left_s = elapsed_s
         for start, end, demand in self.pieces():
@@ -310,11 +272,7 @@ class Compute(Demand):
     required = ()
     refused = ("granted", "sweep", "pattern")
 
-    @classmethod
-    def from_entry(cls, entry: Entry) -> Demand:
-        return cls(entry.cpu or 1.0)
-
-    def remaining_s(self, job: Profiled, done: float, rate_bps: float) -> float:  # noqa: ARG002 - see Demand
+    def remaining_s(self, job: JobRequest, done: float, rate_bps: float) -> float:  # noqa: ARG002 - see Demand
         return max(0.0, 1.0 - done) * job.true_s
 
 
@@ -359,12 +317,6 @@ class Command(Transfer):
         if not self.network:
             object.__setattr__(self, "kind", Compute.kind)
 
-    @classmethod
-    def from_entry(cls, entry: Entry) -> Demand:
-        network = KINDS[entry.kind].network
-        share, use = (entry.cpu or 0.0, 1.0) if network else (Compute.cpu_share, entry.cpu or 1.0)
-        return cls("ring", share, entry.profile, use, words=entry.command or (), network=network)
-
     @property
     def cap_limited(self) -> bool:
         return False
@@ -372,7 +324,7 @@ class Command(Transfer):
     def record(self) -> dict[str, Any]:
         return {**Transfer.record(self), "command": self.words}
 
-    def profiled_s(self, job: Profiled, bandwidth_bps: float) -> float:
+    def profiled_s(self, job: JobRequest, bandwidth_bps: float) -> float:
         """Of a command nothing is known: the estimate, and p where there is more bandwidth."""
         return scaled_duration_s(job.duration_s, job.bandwidth_bps, bandwidth_bps)
 
@@ -390,24 +342,20 @@ class Iperf3(Demand):
     own_program = True
     refused = ("command", "cpu", "profile", "speedup")
 
-    @classmethod
-    def from_entry(cls, entry: Entry) -> Demand:
-        return cls(entry.pattern or "ring")
-
     @property
     def cap_limited(self) -> bool:
         return self.pattern != "all-to-all"
 
-    def profiled_s(self, job: Profiled, bandwidth_bps: float) -> float:  # noqa: ARG002 - see Demand
+    def profiled_s(self, job: JobRequest, bandwidth_bps: float) -> float:  # noqa: ARG002 - see Demand
         return job.duration_s
 
-    def duration_s(self, job: Profiled, granted_bps: float) -> float:  # noqa: ARG002 - see Demand
+    def duration_s(self, job: JobRequest, granted_bps: float) -> float:  # noqa: ARG002 - see Demand
         return job.true_s
 
-    def volume_bits(self, job: Profiled, granted_bps: float = 0.0) -> float:
+    def volume_bits(self, job: JobRequest, granted_bps: float = 0.0) -> float:
         return job.true_s * (granted_bps or job.bandwidth_bps)
 
-    def remaining_s(self, job: Profiled, done: float, rate_bps: float) -> float:  # noqa: ARG002 - see Demand
+    def remaining_s(self, job: JobRequest, done: float, rate_bps: float) -> float:  # noqa: ARG002 - see Demand
         return max(0.0, 1.0 - done) * job.true_s
 
 
@@ -420,7 +368,21 @@ KINDS: Mapping[JobKind, type[Demand]] = {
 """What an entry's ``kind`` in a file means."""
 
 
-def demand_of(entry: Entry) -> Demand:
+def demand_of(
+    kind: JobKind,
+    pattern: Pattern | None,
+    cpu: float | None,
+    steps: Steps | None,
+    profile: Profile | None,
+    command: tuple[str, ...] | None,
+) -> Demand:
     """The demand that a job's entry in a file describes."""
-    kind = KINDS[entry.kind] if entry.command is None else Command
-    return kind.from_entry(entry)
+    way, network = pattern or "ring", KINDS[kind].network
+    share, use = (cpu or 0.0, 1.0) if network else (Compute.cpu_share, cpu or 1.0)
+    if command is not None:
+        return Command("ring", share, profile, use, words=command, network=network)
+    if kind == "transfer":
+        return Transfer(way, share, profile)
+    if kind == "demand":
+        return DemandCurve(steps or (), way, share)
+    return Compute(use) if kind == "compute" else Iperf3(way)

@@ -156,13 +156,13 @@ class Extractor:
 def measured(experiment: Experiment, extractor: Extractor) -> Measures:
     """The measures of an experiment of one policy, played as ``testbed simulate`` does."""
     # Here, so that listing figures loads neither engine nor report.
-    from testbed.runs.playing import play, simulated, tee, unchanged
+    from testbed.runs.playing import play, simulated, tee
 
     (policy,) = experiment.policies
     tally, occupancy, watch = Tally(), Occupancy(), Stopwatch()
     backend = simulated(experiment, policy, occupancy.sent if extractor.occupancy else None)
     sink = tee(tally, occupancy) if extractor.occupancy else tally
-    play(experiment, policy, backend, sink, watch.around if extractor.decisions else unchanged)
+    play(experiment, policy, backend, sink, watch.around if extractor.decisions else None)
     run = PlayedRun(experiment, tally, occupancy, backend.cpu_s, tuple(watch.took_s))
     return extractor.measures(run)
 

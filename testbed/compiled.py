@@ -41,7 +41,17 @@ class LazyLoop:
             if self._steps <= self.patience and not _numba_is_there():
                 return self.python(*arguments)
             self._run = self.machine_code
+            return self._compile_and_run(*arguments)
         return self._run(*arguments)
+
+    def _compile_and_run(self, *arguments: Any) -> Any:
+        timer = Timer(SILENT_S, _announce)
+        timer.daemon = True
+        timer.start()
+        try:
+            return self.machine_code(*arguments)
+        finally:
+            timer.cancel()
 
     @cached_property
     def machine_code(self) -> Callable[..., Any]:
@@ -50,7 +60,6 @@ class LazyLoop:
         Inlined at the level of Numba's own code, so that handing on a named tuple of many arrays
         costs nothing.
         """
-        _announce()
         # Compiled parts stand under their names in a scope of its own: the module keeps Python.
         scope = dict(self.python.__globals__)
         for name, part in _called(self.python, {}).items():
@@ -87,33 +96,4 @@ def _compile(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
 
 @cache
 def _announce() -> None:
-    """Have a line written to standard error, once, when compiling takes its time."""
-    from numba.core import event
-
-    class Announcing(event.Listener):
-        """Starts a timer with each compilation but those inside another."""
-
-        def __init__(self) -> None:
-            self._depth = 0
-            self._announced = False
-            self._timer = Timer(SILENT_S, self._say)
-
-        def on_start(self, started: Any) -> None:
-            del started
-            if self._depth == 0 and not self._announced:
-                self._timer = Timer(SILENT_S, self._say)
-                self._timer.daemon = True
-                self._timer.start()
-            self._depth += 1
-
-        def on_end(self, ended: Any) -> None:
-            del ended
-            self._depth -= 1
-            if self._depth == 0:
-                self._timer.cancel()
-
-        def _say(self) -> None:
-            self._announced = True
-            sys.stderr.write("compiling inner loops, once for this installation ...\n")
-
-    event.register("numba:compile", Announcing())  # type: ignore[no-untyped-call]
+    sys.stderr.write("compiling inner loops, once for this installation ...\n")

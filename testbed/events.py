@@ -6,8 +6,11 @@ Rates and times are in experiment units; raw figures of the emulated wire end in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections import UserDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 from annotated_types import Len
@@ -33,12 +36,15 @@ Sample = Annotated[list[Number], Len(3, 3), AfterValidator(_of_a_link)]
 
 @dataclass(frozen=True)
 class Event:
-    """``t`` is experiment time in seconds."""
+    """``t`` is experiment time in seconds; ``name`` is the class's, in snake case."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     t: Number
-    name: ClassVar[str] = ""
+    name: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def to_json(self) -> dict[str, Any]:
         """The record as :func:`dataclasses.asdict` has it, in a tenth of the time. Its lists are
@@ -51,7 +57,6 @@ class Event:
 class RunStarted(Event):
     """``topology``: slots, links (lower, upper, capacity) and trees, as the audit needs them."""
 
-    name: ClassVar[str] = "run_started"
     run: str
     policy: str
     backend: str
@@ -59,50 +64,39 @@ class RunStarted(Event):
     topology: dict[str, Any]
 
 
-class JobRecord(Mapping[str, Any]):
+class JobRecord(UserDict[str, Any]):
     """The record of a job's request, made by ``make`` on first access."""
-
-    __slots__ = ("_made", "_make")
 
     def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
         self._make = make
-        self._made: dict[str, Any] | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        if self._made is None:
-            self._made = self._make()
-        return self._made
+    @cached_property
+    def data(self) -> dict[str, Any]:  # type: ignore[override]
+        return self._make()
 
-    def __getitem__(self, key: str) -> Any:
-        return self.to_json()[key]
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.to_json())
-
-    def __len__(self) -> int:
-        return len(self.to_json())
+@dataclass(frozen=True)
+class JobEvent(Event):
+    job_id: str
 
 
 @dataclass(frozen=True)
 class JobSubmitted(Event):
-    name: ClassVar[str] = "job_submitted"
     job: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        job = self.job.to_json() if isinstance(self.job, JobRecord) else dict(self.job)
+        job = self.job.data if isinstance(self.job, JobRecord) else dict(self.job)
         return {"t": self.t, "event": self.name, "job": job}
 
 
 @dataclass(frozen=True)
-class JobReserved(Event):
+class JobReserved(JobEvent):
     """A reservation for ``[start_s, end_s)``; ``end_s`` None until the job ends.
 
     ``estimate_s`` is None for best effort: a job at rate 0 that wants bandwidth.
     ``vms_on`` [[server, count]], ``links`` [[directed link, bps]].
     """
 
-    name: ClassVar[str] = "job_reserved"
-    job_id: str
     start_s: Number
     end_s: Number | None
     rate_bps: Int
@@ -114,53 +108,43 @@ class JobReserved(Event):
 
 
 @dataclass(frozen=True)
-class JobWaits(Event):
+class JobWaits(JobEvent):
     """The reason for which a job waits from now on; written when it changes.
 
     ``behind``: jobs that it waits for; ``until_s``: its earliest start by what the policy knows.
     """
 
-    name: ClassVar[str] = "job_waits"
-    job_id: str
     reason: str
     behind: list[str]
     until_s: Number | None
 
 
 @dataclass(frozen=True)
-class JobStarted(Event):
-    name: ClassVar[str] = "job_started"
-    job_id: str
+class JobStarted(JobEvent):
     rate_bps: Int
     tier: str = "foreground"
 
 
 @dataclass(frozen=True)
-class JobRescaled(Event):
+class JobRescaled(JobEvent):
     """The reservation's links from now on."""
 
-    name: ClassVar[str] = "job_rescaled"
-    job_id: str
     rate_bps: Int
     links: list[Pair]
 
 
 @dataclass(frozen=True)
-class JobProgress(Event):
+class JobProgress(JobEvent):
     """Bytes of payload received so far over all VMs, and the share of the job's volume."""
 
-    name: ClassVar[str] = "job_progress"
-    job_id: str
     received_bytes: Int
     share: Number
 
 
 @dataclass(frozen=True)
-class JobEnded(Event):
+class JobEnded(JobEvent):
     """``outcome``: finished, rejected, killed, unfinished. Its reservation is free from ``t``."""
 
-    name: ClassVar[str] = "job_ended"
-    job_id: str
     outcome: str
     reason: str
     measured_s: Number | None
@@ -168,42 +152,34 @@ class JobEnded(Event):
 
 
 @dataclass(frozen=True)
-class JobShortened(Event):
+class JobShortened(JobEvent):
     """Its reservation ends at ``until_s`` now: there it is preempted if it has not ended."""
 
-    name: ClassVar[str] = "job_shortened"
-    job_id: str
     until_s: Number
     reason: str
 
 
 @dataclass(frozen=True)
-class JobPreempted(Event):
-    name: ClassVar[str] = "job_preempted"
-    job_id: str
+class JobPreempted(JobEvent):
     reason: str
 
 
 @dataclass(frozen=True)
-class JobResumed(Event):
+class JobResumed(JobEvent):
     """It resumes where it was; its first ``cost_s`` there make no progress.
 
     ``end_s``: until when it is reserved there; None until the job ends.
     """
 
-    name: ClassVar[str] = "job_resumed"
-    job_id: str
     tier: str = "foreground"
     cost_s: Number = 0.0
     end_s: Number | None = None
 
 
 @dataclass(frozen=True)
-class JobMigrated(Event):
+class JobMigrated(JobEvent):
     """It resumes elsewhere; its first ``cost_s`` there make no progress. ``end_s`` as above."""
 
-    name: ClassVar[str] = "job_migrated"
-    job_id: str
     reason: str
     root: Int
     vms_on: list[Pair]
@@ -214,11 +190,9 @@ class JobMigrated(Event):
 
 
 @dataclass(frozen=True)
-class JobTierSwitched(Event):
+class JobTierSwitched(JobEvent):
     """The same nodes, from now on the other tier's CPU priority."""
 
-    name: ClassVar[str] = "job_tier_switched"
-    job_id: str
     tier: str
 
 
@@ -226,7 +200,6 @@ class JobTierSwitched(Event):
 class LinkSample(Event):
     """Rates on directed links: [[id, mean sent since the last sample, reserved now]]."""
 
-    name: ClassVar[str] = "link_sample"
     interval_s: Number
     links: list[Sample]
 
@@ -235,7 +208,6 @@ class LinkSample(Event):
 class FidelityNoted(Event):
     """An observation about fidelity: ``level`` ok, suspect or invalid, with its reason."""
 
-    name: ClassVar[str] = "fidelity_noted"
     level: str
     check: str
     reason: str
@@ -244,16 +216,12 @@ class FidelityNoted(Event):
 
 @dataclass(frozen=True)
 class RunEnded(Event):
-    name: ClassVar[str] = "run_ended"
     status: str
     reason: str
 
 
 EVENTS: dict[str, type[Event]] = {
     kind.name: kind
-    for kind in (
-        RunStarted, JobSubmitted, JobWaits, JobReserved, JobStarted, JobRescaled, JobProgress,
-        JobEnded, JobShortened, JobPreempted, JobResumed, JobMigrated, JobTierSwitched, LinkSample,
-        FidelityNoted, RunEnded,
-    )
-}  # fmt: skip
+    for kind in (*Event.__subclasses__(), *JobEvent.__subclasses__())
+    if kind is not JobEvent
+}

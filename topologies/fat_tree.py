@@ -29,7 +29,7 @@ from topologies.datacentre import (
     one_or_all,
     slot_array,
 )
-from topologies.tree import tree
+from topologies.tree import tree, tree_names
 
 Network = Literal["tree", "pooled"]
 NETWORKS: tuple[Network, ...] = get_args(Network)
@@ -89,11 +89,7 @@ def fat_tree(
     lower, upper = _links(half, counts, first)
     return DataCentre(
         kind="fat-tree",
-        names=tuple(
-            f"{noun} {i}"
-            for noun, n in zip(("server", "edge", "aggregation", "core"), counts, strict=True)
-            for i in range(n)
-        ),
+        names=_edges_for_racks(tree_names(counts)),
         level=level,
         slots=frozen_array(slots),
         link_lower=frozen_array(lower),
@@ -123,8 +119,13 @@ def _pooled(
 ) -> DataCentre:
     """All links between two layers of a pod, or of the data centre, as one."""
     regular = tree([2 * half, half, half], _pooled_bps(half, per_level), slots)
-    names = tuple(name.replace("rack ", "edge ") for name in regular.names)
-    return replace(regular, kind="fat-tree", names=names, parameters=parameters)
+    return replace(
+        regular, kind="fat-tree", names=_edges_for_racks(regular.names), parameters=parameters
+    )
+
+
+def _edges_for_racks(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name.replace("rack ", "edge ") for name in names)
 
 
 def _links(half: int, counts: list[int], first: IntArray) -> tuple[IntArray, IntArray]:

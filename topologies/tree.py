@@ -82,15 +82,10 @@ def tree(
     )
 
 
-def level_names(levels: int) -> list[str]:
-    """Names of the nodes of each level, servers first, in a tree of ``levels`` switches."""
-    between = ["rack", "aggregation", *(f"level-{i}" for i in range(3, levels))]
-    return ["server", *between[: levels - 1], "core"]
-
-
 def tree_names(counts: Sequence[int]) -> tuple[str, ...]:
     """``server 12``, ``rack 3``, ``aggregation 1``, ``core 0``; counts per level, servers first."""
-    nouns = level_names(len(counts) - 1)
+    between = ["rack", "aggregation", *(f"level-{i}" for i in range(3, len(counts)))]
+    nouns = ["server", *between[: len(counts) - 2], "core"]
     return tuple(f"{noun} {i}" for noun, n in zip(nouns, counts, strict=True) for i in range(n))
 
 

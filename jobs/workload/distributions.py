@@ -78,7 +78,7 @@ class NormalDistribution:
 class Sample:
     """The chosen jobs (rising indices), their mean size, and the number of large ones.
 
-    ``again`` of them stand there because jobs of their size ran out (0 unless that is allowed).
+    ``again`` of them stand there because jobs of their size ran out.
     """
 
     chosen: tuple[int, ...]
@@ -93,15 +93,13 @@ def stratified(
     mean: float,
     largest: int,
     seed: int,
-    *,
-    repeat: bool = False,
 ) -> Sample:
-    """``count`` jobs with about ``mean`` VMs on average, none above ``largest``; each once.
+    """``count`` jobs with about ``mean`` VMs on average, none above ``largest``.
 
     Stratified sampling of two groups, below the wanted mean and from it on: as many of each as
-    bring their means together to it, inside a group at random. With ``repeat`` a group whose jobs
-    run out is gone through again, none of its jobs more than once more than another. Raises
-    ValueError where there are not enough jobs for that. O(n).
+    bring their means together to it, inside a group at random. A group whose jobs run out is
+    gone through again, none of its jobs more than once more than another. Raises ValueError where
+    a group is empty. O(n).
     """
     size = np.asarray(sizes, dtype=np.float64)
     small = np.flatnonzero(size < mean)
@@ -111,11 +109,6 @@ def stratified(
     low, high = float(size[small].mean()), float(size[large].mean())
     many = round(count * (mean - low) / (high - low))
     again = max(0, many - len(large)) + max(0, count - many - len(small))
-    if again and not repeat:
-        raise ValueError(
-            f"{count} jobs of {mean:g} VMs on average need {many} of {mean:g} to {largest} VMs and"
-            f" {count - many} smaller ones: there are {len(large)} and {len(small)}"
-        )
     taken = np.sort(
         np.concatenate(
             (_some(small, count - many, seed, "small"), _some(large, many, seed, "large"))

@@ -16,7 +16,7 @@ from xml.parsers import expat
 
 from jobs.demand import Lease, LeaseType
 from jobs.request import JobRequest
-from jobs.workload.traces import Complaints, LineProblem, shown, whole_number
+from jobs.workload.traces import Complaints, Trace, shown, whole_number
 
 LeaseKind = Literal["AR", "IM", "BE"]
 """Advance reservation, immediate, best effort (MBFCBS, Section 3)."""
@@ -47,21 +47,10 @@ class LeaseRecord:
     cores: int = 1
     memory_mb: int = 1024
     real_s: float | None = None
-    preemptible: bool = True
     line: int = 0
 
 
-@dataclass(frozen=True)
-class Lwf:
-    """A file's leases; ``skipped`` were left out, ``examples`` says why of the first."""
-
-    path: Path
-    leases: tuple[LeaseRecord, ...]
-    skipped: int = 0
-    examples: tuple[LineProblem, ...] = ()
-
-
-def read_lwf(path: Path, *, lenient: bool = False) -> Lwf:
+def read_lwf(path: Path, *, lenient: bool = False) -> Trace[LeaseRecord]:
     """The leases of a file of either form. Raises :class:`TraceErrors`, and OSError."""
     complaints = Complaints()
     lines: list[str] = []
@@ -70,10 +59,9 @@ def read_lwf(path: Path, *, lenient: bool = False) -> Lwf:
             lines.append(text)
             complaints.line += 1
     start = next((text.lstrip() for text in lines if text.strip()), "")
-    read = _Xml(complaints).read if start.startswith("<") else _Lines(complaints).read
-    leases = read(lines)
-    complaints.conclude(path, len(leases), lenient=lenient, noun="lease")
-    return Lwf(path, tuple(leases), complaints.found, tuple(complaints.first))
+    xml = start.startswith("<")
+    leases = _Xml(complaints).read(lines) if xml else _read_lines(lines, complaints)
+    return complaints.trace(path, leases, lenient=lenient, noun="lease")
 
 
 def requests_of(
@@ -107,57 +95,52 @@ def requests_of(
 # ------------------------------------------------------------------ one line a lease
 
 
-class _Lines:
-    """The older form."""
+def _read_lines(lines: list[str], complaints: Complaints) -> list[LeaseRecord]:
+    """Leases in the older form."""
+    leases: list[LeaseRecord] = []
+    for number, text in enumerate(lines, 1):
+        if text.strip() and not text.lstrip().startswith("#"):
+            lease = _lease_of_line(text, number, complaints)
+            if lease is not None and _in_order(lease, leases, complaints):
+                leases.append(lease)
+    return leases
 
-    def __init__(self, complaints: Complaints) -> None:
-        self._complaints = complaints
 
-    def read(self, lines: list[str]) -> list[LeaseRecord]:
-        leases: list[LeaseRecord] = []
-        for number, text in enumerate(lines, 1):
-            if text.strip() and not text.lstrip().startswith("#"):
-                lease = self._lease(text, number)
-                if lease is not None and _in_order(lease, leases, self._complaints):
-                    leases.append(lease)
-        return leases
-
-    def _lease(self, text: str, line: int) -> LeaseRecord | None:
-        words = list(re.finditer(r"\S+", text))
-        if not words[0].group()[:1].isdigit() and words[0].group()[:1] != "-":
-            message = f"{shown(text.strip())} is no line of this format: {len(LINE_FIELDS)} fields"
-            self._complaints.add(line, words[0].start() + 1, message)
+def _lease_of_line(text: str, line: int, complaints: Complaints) -> LeaseRecord | None:
+    words = list(re.finditer(r"\S+", text))
+    if not words[0].group()[:1].isdigit() and words[0].group()[:1] != "-":
+        message = f"{shown(text.strip())} is no line of this format: {len(LINE_FIELDS)} fields"
+        complaints.add(line, words[0].start() + 1, message)
+        return None
+    if len(words) != len(LINE_FIELDS):
+        complaints.add_of_count(line, words[-1].end(), len(words), len(LINE_FIELDS))
+        return None
+    values: list[int] = []
+    for k, word in enumerate(words[:8]):
+        wrong = _objection(LINE_FIELDS[k], word.group())
+        if wrong is not None:
+            message = f"field {k + 1} ({LINE_FIELDS[k]}): {wrong}"
+            complaints.add(line, word.start() + 1, message)
             return None
-        if len(words) != len(LINE_FIELDS):
-            self._complaints.add_of_count(line, words[-1].end(), len(words), len(LINE_FIELDS))
-            return None
-        values: list[int] = []
-        for k, word in enumerate(words[:8]):
-            wrong = _objection(LINE_FIELDS[k], word.group())
-            if wrong is not None:
-                message = f"field {k + 1} ({LINE_FIELDS[k]}): {wrong}"
-                self._complaints.add(line, word.start() + 1, message)
-                return None
-            values.append(int(word.group()))
-        arrival, start, duration, real, nodes, cores, memory, _ = values
-        if 0 <= start < arrival:
-            message = f"field 2 (start): {start} s is before the arrival at {arrival} s"
-            self._complaints.add(line, words[1].start() + 1, message)
-            return None
-        kind: LeaseKind = "BE" if start < 0 else "IM" if start == arrival else "AR"
-        return LeaseRecord(
-            f"lease-{line:05}",
-            kind,
-            float(arrival),
-            None if kind == "BE" else float(start),
-            float(duration),
-            nodes,
-            cores,
-            memory,
-            float(real) if real != duration else None,
-            kind == "BE",
-            line,
-        )
+        values.append(int(word.group()))
+    arrival, start, duration, real, nodes, cores, memory, _ = values
+    if 0 <= start < arrival:
+        message = f"field 2 (start): {start} s is before the arrival at {arrival} s"
+        complaints.add(line, words[1].start() + 1, message)
+        return None
+    kind: LeaseKind = "BE" if start < 0 else "IM" if start == arrival else "AR"
+    return LeaseRecord(
+        f"lease-{line:05}",
+        kind,
+        float(arrival),
+        None if kind == "BE" else float(start),
+        float(duration),
+        nodes,
+        cores,
+        memory,
+        float(real) if real != duration else None,
+        line,
+    )
 
 
 def _objection(field: str, word: str) -> str | None:
@@ -261,7 +244,6 @@ class _Xml:
         if self._complaints.found > found or arrival_s is None or duration_s is None:
             return None
         kind: LeaseKind = "IM" if "now" in given else "BE" if start_s is None else "AR"
-        preemptible = given.get("lease preemptible", ("true", 0, 0))[0] == "true"
         return LeaseRecord(
             name,
             kind,
@@ -272,7 +254,6 @@ class _Xml:
             max(1, cores // 100),
             memory_mb,
             real_s if real_s != duration_s else None,
-            preemptible,
             self._begun[0],
         )
 

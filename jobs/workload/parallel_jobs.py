@@ -130,7 +130,6 @@ class Requests(JobStream):
     """The jobs as requests, made when they are asked for. Ids sort as the numbers do."""
 
     jobs: ParallelJobs
-    prefix: str = "job"
     pattern: Pattern = "ring"
 
     def __len__(self) -> int:
@@ -158,12 +157,12 @@ class Requests(JobStream):
 
     def row_of(self, job_id: str) -> int | None:
         """The row of a job by its name; None where there is none. O(n)."""
-        number = whole_number(job_id.removeprefix(f"{self.prefix}-"), 18)
+        number = whole_number(job_id.removeprefix("job-"), 18)
         rows = np.flatnonzero(self.jobs.number == number) if number is not None else ()
         return next((int(row) for row in rows if self.id_of(int(row)) == job_id), None)
 
     def _id(self, number: int) -> str:
-        return f"{self.prefix}-{number:0{self._digits}}"
+        return f"job-{number:0{self._digits}}"
 
     @property
     def _digits(self) -> int:
@@ -185,7 +184,7 @@ class Requests(JobStream):
             if use != 1.0 or estimate is not None:
                 demand = replace(demand, cpu_use=use, cpu_estimate=estimate)
             yield JobRequest(
-                id=f"{self.prefix}-{number:0{digits}}",
+                id=f"job-{number:0{digits}}",
                 submit_s=submit_s,
                 n_vms=n,
                 bandwidth_bps=bandwidth_bps,

@@ -116,7 +116,7 @@ class _Log:
     kept: int = 0
     _key: str | None = None
     _latest: tuple[float, int] = (-np.inf, 0)
-    _greatest_number: int = -1
+    _greatest_number: float = -1.0
 
     def take(self, lines: Iterator[str]) -> None:
         """Read until the lines end or the wanted records are there."""
@@ -157,37 +157,33 @@ class _Log:
     def _take_records(self, texts: list[str], where: npt.NDArray[np.int32]) -> None:
         try:
             values = np.loadtxt(texts, dtype=np.float64, comments=None, ndmin=2)
-            sound = values.shape[1] == len(FIELDS)
         except ValueError:
-            sound = False
-            values = np.empty((0, len(FIELDS)))
-        if not sound:
+            values = np.empty((0, 0))
+        if values.shape[1] != len(FIELDS):
             texts, where, values = self._numbers_of(texts, where)
-        good = self._check_values(texts, where, values)
-        good &= self._check_order(texts, where, values[:, 1], good)
-        good &= self._check_repeats(texts, where, values[:, 0], good)
-        chosen = np.flatnonzero(good)
-        block = np.empty(len(chosen), self.record)
+        wrong = _wrong(values)
+        if wrong.any() or not self._in_order(values):
+            good = self._check_each(texts, where, values, wrong)
+            where, values = where[good], values[good]
+        block = np.empty(len(values), self.record)
         for k, name in enumerate(NAMES):
             if name in (self.record.names or ()):
-                block[name] = values[chosen, k]
+                block[name] = values[:, k]
+        if len(values):
+            self._greatest_number = max(self._greatest_number, values[:, 0].max())
+            self._latest = max(self._latest, (float(values[-1, 1]), int(where[-1])))
         self.blocks.append(block)
-        self.numbers.append(where[chosen])
-        self.kept += len(chosen)
+        self.numbers.append(where)
+        self.kept += len(values)
 
     def _numbers_of(
         self, texts: list[str], where: npt.NDArray[np.int32]
     ) -> tuple[list[str], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
         """Line by line, where not all lines are 18 numbers: those that are."""
-        kept: list[int] = []
-        rows: list[list[float]] = []
-        for k, text in enumerate(texts):
-            row = self._row(text, int(where[k]))
-            if row is not None:
-                kept.append(k)
-                rows.append(row)
-        values = np.array(rows, dtype=np.float64).reshape(len(rows), len(FIELDS))
-        return [texts[k] for k in kept], where[kept], values
+        rows = [self._row(text, int(line)) for text, line in zip(texts, where, strict=True)]
+        kept = [k for k, row in enumerate(rows) if row is not None]
+        values = np.array([rows[k] for k in kept], dtype=np.float64)
+        return [texts[k] for k in kept], where[kept], values.reshape(len(kept), len(FIELDS))
 
     def _row(self, text: str, line: int) -> list[float] | None:
         words = list(re.finditer(r"\S+", text))
@@ -199,7 +195,8 @@ class _Log:
                 what = f"{shown(word.group())} is not a number"
                 if k == 0 and not word.group()[:1].isdigit():
                     what = f"{shown(text.strip())} is no line of this format: 18 numbers"
-                self.complaints.add(line, word.start() + 1, _of_field(k, what) if k else what)
+                field_ = f"{_field(k)}: " if k else ""
+                self.complaints.add(line, word.start() + 1, field_ + what)
                 return None
         if len(words) != len(FIELDS):
             few = len(words) < len(FIELDS)
@@ -208,82 +205,51 @@ class _Log:
             return None
         return row
 
-    def _check_values(
-        self, texts: list[str], where: npt.NDArray[np.int32], values: npt.NDArray[np.float64]
-    ) -> npt.NDArray[np.bool_]:
-        """Which lines hold only numbers that their fields can have."""
-        wrong = ~np.isfinite(values)
-        wrong |= (values < 0) & (values != -1)
-        wrong |= np.abs(values) > _GREATEST
-        wrong |= _WHOLE & (np.trunc(values) != values)
-        wrong[:, :2] |= values[:, :2] < 0
-        for k in np.flatnonzero(wrong.any(axis=1)).tolist():
-            field_ = int(np.argmax(wrong[k]))
-            column = list(re.finditer(r"\S+", texts[k]))[field_].start() + 1
-            message = _objection(field_, float(values[k, field_]))
-            self.complaints.add(int(where[k]), column, _of_field(field_, message))
-        good: npt.NDArray[np.bool_] = np.logical_not(wrong.any(axis=1))
-        return good
+    def _in_order(self, values: npt.NDArray[np.float64]) -> bool:
+        """True where job numbers rise and submission times never fall, from the lines above on."""
+        numbers = np.concatenate(([self._greatest_number], values[:, 0]))
+        times = np.concatenate(([self._latest[0]], values[:, 1]))
+        return bool((numbers[1:] > numbers[:-1]).all() and (times[1:] >= times[:-1]).all())
 
-    def _check_order(
-        self,
-        texts: list[str],
-        where: npt.NDArray[np.int32],
-        submit_s: npt.NDArray[np.float64],
-        good: npt.NDArray[np.bool_],
-    ) -> npt.NDArray[np.bool_]:
-        """Which lines are not submitted before a sound one above them."""
-        times = np.concatenate(([self._latest[0]], np.where(good, submit_s, -np.inf)))
-        lines = np.concatenate(([self._latest[1]], where))
-        latest = np.maximum.accumulate(times)
-        late = good & (submit_s < latest[:-1])
-        if late.any():
-            holder = np.maximum.accumulate(np.where(times == latest, np.arange(len(times)), 0))
-            for k in np.flatnonzero(late).tolist():
-                above = int(holder[k])
-                column = list(re.finditer(r"\S+", texts[k]))[1].start() + 1
-                message = (
-                    f"{submit_s[k]:.15g} s is before line {lines[above]}'s {times[above]:.15g} s"
-                )
-                self.complaints.add(int(where[k]), column, _of_field(1, message))
-        if latest[-1] > self._latest[0]:
-            at = int(np.argmax(times))
-            self._latest = (float(times[at]), int(lines[at]))
-        in_order: npt.NDArray[np.bool_] = ~late
-        return in_order
-
-    def _check_repeats(
+    def _check_each(
         self,
         texts: list[str],
         where: npt.NDArray[np.int32],
         values: npt.NDArray[np.float64],
-        good: npt.NDArray[np.bool_],
-    ) -> npt.NDArray[np.bool_]:
-        """Which lines bear a job number that no line above them has."""
-        fresh = np.ones(len(values), dtype=np.bool_)
-        numbers = np.where(good, values, -1).astype(np.int64)
-        mine = numbers[good]
-        if not len(mine):
-            return fresh
-        rising = bool((np.diff(mine) > 0).all()) and int(mine[0]) > self._greatest_number
-        if not rising:
-            known: dict[int, int] = {}
-            for block, lines in zip(self.blocks, self.numbers, strict=True):
-                shared = np.isin(block["number"], mine)
-                known.update(
-                    zip(block["number"][shared].tolist(), lines[shared].tolist(), strict=True)
-                )
-            for k in np.flatnonzero(good).tolist():
-                number = int(numbers[k])
+        wrong: npt.NDArray[np.bool_],
+    ) -> list[int]:
+        """Lines of which nothing is wrong with the numbers, the order, or the job number."""
+        good: list[int] = []
+        known: dict[float, int] = {}
+        for block, lines in zip(self.blocks, self.numbers, strict=True):
+            shared = np.isin(block["number"], values[:, 0])
+            known.update(zip(block["number"][shared].tolist(), lines[shared].tolist(), strict=True))
+        for k, line in enumerate(where.tolist()):
+            columns = [word.start() + 1 for word in re.finditer(r"\S+", texts[k])]
+            number, submit_s = values[k, :2].tolist()
+            if wrong[k].any():
+                at = int(np.argmax(wrong[k]))
+                message = f"{_field(at)}: {_objection(at, float(values[k, at]))}"
+                self.complaints.add(line, columns[at], message)
+            elif not self.complaints.is_early(line, columns[1], _field(1), submit_s, self._latest):
+                self._latest = (submit_s, line)
                 if number in known:
-                    fresh[k] = False
-                    column = texts[k].index(texts[k].split(maxsplit=1)[0]) + 1
-                    message = f"{number} stands in line {known[number]} too"
-                    self.complaints.add(int(where[k]), column, _of_field(0, message))
+                    message = f"{_field(0)}: {number:.0f} stands in line {known[number]} too"
+                    self.complaints.add(line, columns[0], message)
                 else:
-                    known[number] = int(where[k])
-        self._greatest_number = max(self._greatest_number, int(mine.max()))
-        return fresh
+                    known[number] = line
+                    good.append(k)
+        return good
+
+
+def _wrong(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Which numbers their fields cannot have."""
+    wrong = ~np.isfinite(values)
+    wrong |= (values < 0) & (values != -1)
+    wrong |= np.abs(values) > _GREATEST
+    wrong |= _WHOLE & (np.trunc(values) != values)
+    wrong[:, :2] |= values[:, :2] < 0
+    return wrong
 
 
 def _objection(field_: int, value: float) -> str:
@@ -297,8 +263,8 @@ def _objection(field_: int, value: float) -> str:
     return f"{value:.15g} is not a whole number"
 
 
-def _of_field(field_: int, message: str) -> str:
-    return f"field {field_ + 1} ({FIELDS[field_][1]}): {message}"
+def _field(field_: int) -> str:
+    return f"field {field_ + 1} ({FIELDS[field_][1]})"
 
 
 # ------------------------------------------------------------------ from records to jobs

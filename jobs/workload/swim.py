@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.workload.traces import Complaints, LineProblem, shown, whole_number
+from jobs.workload.traces import Complaints, Trace, shown, whole_number
 
 FIELDS = ("job", "submit time", "gap", "map input", "shuffle", "reduce output")
 BLOCK_BYTES = 64_000_000
@@ -38,17 +38,7 @@ class SwimJob:
         return (self.map_bytes + self.shuffle_bytes + self.output_bytes) / self.tasks
 
 
-@dataclass(frozen=True)
-class Swim:
-    """A file's jobs; ``skipped`` lines were left out, ``examples`` says why of the first."""
-
-    path: Path
-    jobs: tuple[SwimJob, ...]
-    skipped: int = 0
-    examples: tuple[LineProblem, ...] = ()
-
-
-def read_swim(path: Path, *, lenient: bool = False) -> Swim:
+def read_swim(path: Path, *, lenient: bool = False) -> Trace[SwimJob]:
     """The jobs of a file. Raises :class:`TraceErrors` with all that is wrong, and OSError."""
     complaints = Complaints()
     jobs: list[SwimJob] = []
@@ -60,8 +50,7 @@ def read_swim(path: Path, *, lenient: bool = False) -> Swim:
             if job is not None and _fits(job, jobs, known, complaints):
                 jobs.append(job)
                 known[job.name] = number
-    complaints.conclude(path, len(jobs), lenient=lenient)
-    return Swim(path, tuple(jobs), complaints.found, tuple(complaints.first))
+    return complaints.trace(path, jobs, lenient=lenient)
 
 
 def _job(text: str, line: int, complaints: Complaints) -> SwimJob | None:

@@ -11,15 +11,17 @@ import io
 import re
 import tomllib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePath
-from typing import BinaryIO, Literal, cast
+from typing import BinaryIO, Generic, Literal, TypeVar, cast
 
 GZIP_MAGIC = b"\x1f\x8b"
 PROBLEM_LIMIT = 20
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, order=True)
@@ -59,6 +61,16 @@ class CutOff(ValueError):
     """A compressed file that ends early or is damaged."""
 
 
+@dataclass(frozen=True)
+class Trace(Generic[T]):
+    """A file's jobs; ``skipped`` were left out, ``examples`` says why of the first."""
+
+    path: Path
+    jobs: tuple[T, ...]
+    skipped: int = 0
+    examples: tuple[LineProblem, ...] = ()
+
+
 class Complaints:
     """The errors of a file: the first of them whole, all of them counted.
 
@@ -66,16 +78,15 @@ class Complaints:
     lines that it has read.
     """
 
-    def __init__(self, limit: int = PROBLEM_LIMIT) -> None:
+    def __init__(self) -> None:
         self.first: list[LineProblem] = []
         self.found = 0
         self.of_lines = True
         self.line = 0
-        self._limit = limit
 
     def add(self, line: int, column: int, message: str) -> None:
         self.found += 1
-        if len(self.first) < self._limit:
+        if len(self.first) < PROBLEM_LIMIT:
             self.first.append(LineProblem(line, column, message))
 
     def add_of_file(self, line: int, column: int, message: str) -> None:
@@ -120,6 +131,11 @@ class Complaints:
         if self.found and (not lenient or kept == 0):
             alone = self.of_lines and kept > 0
             raise TraceErrors(path, tuple(self.first), self.found, lines_alone=alone)
+
+    def trace(self, path: Path, jobs: Sequence[T], *, lenient: bool, noun: str = "job") -> Trace[T]:
+        """The jobs that could be read. Raises as :meth:`conclude`."""
+        self.conclude(path, len(jobs), lenient=lenient, noun=noun)
+        return Trace(path, tuple(jobs), self.found, tuple(self.first))
 
 
 def shown(text: str) -> str:

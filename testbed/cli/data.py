@@ -70,8 +70,11 @@ def _folders(here: Path) -> str:
     return ", ".join(str(folder) for folder in search_path(here))
 
 
-def _missing(one: FoundTrace, here: Path) -> MachineCannot:
-    return MachineCannot(
+def _present(one: FoundTrace, here: Path) -> Path:
+    """Where a trace is. Raises MachineCannot, with its origin, where it is not here."""
+    if one.path is not None:
+        return one.path
+    raise MachineCannot(
         f"{one.trace.name} is in none of {_folders(here)}",
         f"get it from its origin, {one.trace.origin}, and put its folder into TESTBED_DATA;"
         f" unpacked its SHA-256 is {one.trace.sha256}",
@@ -81,14 +84,7 @@ def _missing(one: FoundTrace, here: Path) -> MachineCannot:
 def _path(known: list[FoundTrace], name: str | None, here: Path, *, as_json: bool) -> None:
     if name is None:
         raise BadInput("testbed data path needs a NAME", "testbed data list shows them")
-    other = find_file(name, here)
-    if other is not None:
-        found = other
-    else:
-        one = _named(known, name)
-        if one.path is None:
-            raise _missing(one, here)
-        found = one.path
+    found = find_file(name, here) or _present(_named(known, name), here)
     if as_json:
         console.print_json({"name": name, "path": str(found)})
     else:
@@ -111,8 +107,8 @@ def _list(known: list[FoundTrace], here: Path, *, as_json: bool) -> None:
 
 
 def _check(known: list[FoundTrace], name: str | None, here: Path, *, as_json: bool) -> None:
-    if name is not None and known[0].path is None:
-        raise _missing(known[0], here)
+    if name is not None:
+        _present(known[0], here)
     results = [checked(one) for one in known]
     if as_json:
         console.print_json([one.to_json() | one.result for one in results])

@@ -6,32 +6,13 @@ mistake there does not hide itself here.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
-from testbed.embedding.placement import ONE_SLOT, Placement, VmSize
+from testbed.embedding.placement import ONE_SLOT, Placement, Residual, VmSize
 from topologies.datacentre import DataCentre, Tree
-
-
-class Amounts(Protocol):
-    """Numbers by server, or by directed link."""
-
-    def __getitem__(self, at: int, /) -> Any: ...
-
-
-class Free(Protocol):
-    """Free amounts where the placement is: a residual, or the part of one that is looked at."""
-
-    @property
-    def free_slots(self) -> Amounts: ...
-    @property
-    def free_bps(self) -> Amounts: ...
-    @property
-    def free_memory_mib(self) -> Amounts | None: ...
 
 
 def check_placement(
     datacentre: DataCentre,
-    residual: Free,
+    residual: Residual,
     placement: Placement,
     n_vms: int,
     rate_bps: int,
@@ -68,7 +49,7 @@ def check_placement(
 
 
 def _check_servers(
-    datacentre: DataCentre, residual: Free, placement: Placement, n_vms: int, size: VmSize
+    datacentre: DataCentre, residual: Residual, placement: Placement, n_vms: int, size: VmSize
 ) -> list[str]:
     problems = []
     before = -1

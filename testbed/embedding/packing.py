@@ -113,7 +113,7 @@ class Packing:
             self.left -= count
 
     def carried_bps(self, link: int, count: int) -> int:
-        """What this hose needs on a link once ``count`` more VMs are below it."""
+        """Bandwidth that this hose needs on a link once ``count`` more VMs are below it."""
         x = self._below.get(link, 0) + count
         return min(x, self.n_vms - x) * self.rate_bps
 

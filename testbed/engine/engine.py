@@ -61,7 +61,7 @@ class Engine:
         self.running: dict[str, None] = {}
         self.now_s = 0.0
         self._sink = sink
-        self._charges = isinstance(policy, Charging)
+        self._charging = policy if isinstance(policy, Charging) else None
         self._after_step = after_step
         self._timeline: list[tuple[float, int, str, int]] = []
         self._coming = Arrivals(jobs)
@@ -70,7 +70,7 @@ class Engine:
         self._arrived = 0
         self.largest_bps = 0
         self._out_of_order = False
-        self._view = EngineView(self)
+        self._view = EngineView(self, listening=sink is not None)
         self._does: dict[type, Callable[[Any], None]] = {
             act.Start: self._start,
             act.Reserve: self._reserve,
@@ -87,14 +87,9 @@ class Engine:
         }
 
     @property
-    def listening(self) -> bool:
-        """True if events, and the reasons for waiting among them, are recorded."""
-        return self._sink is not None
-
-    @property
     def ledger(self) -> Ledger:
         """The foreground's ledger: the only one of policies without tiers."""
-        return self.reservations.foreground
+        return self.reservations.ledger()
 
     def waiting_by_arrival(self) -> tuple[str, ...]:
         """Waiting jobs, preempted ones at their old place."""
@@ -169,7 +164,7 @@ class Engine:
         if at_s > self.now_s:
             reservations = self.reservations
             self.now_s = self._view.now_s = reservations.now_s = at_s
-            if reservations.dated:
+            if reservations.ledgers:
                 reservations.forget_past()
 
     def _due(self, priority: EventPriority, key: str, epoch: int, at_s: float) -> None:
@@ -228,8 +223,8 @@ class Engine:
             if job is not None and job.phase in ("running", "preempted"):
                 self._advance(done.at_s)
                 detail = done.detail
-                if self._charges:
-                    detail = {**(detail or {}), **self._price(done)}
+                if self._charging is not None:
+                    detail = {**(detail or {}), **self._price(self._charging, done)}
                 self._end(job, done.outcome, done.reason, done.measured_s, detail)
                 gone.append(act.Ended(done.job_id, done.outcome))
         last = gone.pop() if gone else None
@@ -238,15 +233,15 @@ class Engine:
         if last is not None:
             self._ask(last)
 
-    def _price(self, done: Completion) -> dict[str, float]:
-        """The price of a job; nothing where the policy charges nothing or the job was late."""
+    def _price(self, policy: Charging, done: Completion) -> dict[str, float]:
+        """The price of a job; nothing where the job was late."""
         request = self.jobs[done.job_id].request
         due_s = request.deadline_at_s
         # Rounding of a sum of floats decides no deadline.
         late = due_s is not None and done.at_s > due_s + 1e-9 * max(1.0, abs(due_s))
-        if done.outcome != "finished" or late or not isinstance(self.policy, Charging):
+        if done.outcome != "finished" or late:
             return {}
-        return {"price": self.policy.price(request, done.measured_s or request.duration_s)}
+        return {"price": policy.price(request, done.measured_s or request.duration_s)}
 
     def _kill(self, job_id: str, reason: str) -> None:
         job = self.jobs[job_id]
@@ -373,7 +368,7 @@ class Engine:
         placement = job.placed()
         if job.tier == "background":
             raise RunFailed(f"policy {self.policy.name} rescales job {job_id} in the background")
-        self.reservations.foreground.rerate(job_id, self.now_s, rate_bps)
+        self.ledger.rerate(job_id, self.now_s, rate_bps)
         job.rate_bps = rate_bps
         self.backend.rescale(job_id, rate_bps)
         links = self._links(placement, rate_bps)
@@ -383,7 +378,7 @@ class Engine:
         """Gives a running job's reservation an earlier end, where the job is preempted."""
         job_id, until_s, reason = action.job_id, action.until_s, action.reason
         job = self._require(job_id, "running")
-        self.reservations.shorten(job_id, job.tier, until_s)
+        self.reservations.ledger(job.tier).shorten(job_id, until_s)
         job.epoch += 1
         job.yields_to = reason
         self._at(until_s, EventPriority.END, job_id, job.epoch)
@@ -403,23 +398,19 @@ class Engine:
     def _resume(self, action: act.Resume) -> None:
         """Resumes a preempted job where it was."""
         job = self._require(action.job_id, "preempted")
-        job_id, tier, cost_s, end_s = (
-            job.request.id,
-            action.tier,
-            action.cost_s,
-            action.reserve_until_s,
-        )
-        self._run_again(job, job.placed(), tier, end_s, kill_at_end=action.kill_at_end)
+        job_id, tier, cost_s = action.job_id, action.tier, action.cost_s
+        self._run_again(job, job.placed(), action)
         self.backend.resume(job_id, cost_s, tier)
-        self._emit(events.JobResumed(self.now_s, job_id, tier, cost_s, end_s))
+        until_s = action.reserve_until_s
+        self._emit(events.JobResumed(self.now_s, job_id, tier, cost_s, until_s))
 
     def _migrate(self, action: act.Migrate) -> None:
         """Resumes a preempted or running job on (other) nodes."""
-        job_id, placement, end_s = action.job_id, action.placement, action.reserve_until_s
+        job_id, placement = action.job_id, action.placement
         job = self._require(job_id, "preempted", "running")
         if job.phase == "running":
             self._give_back(job)
-        self._run_again(job, placement, action.tier, end_s, kill_at_end=action.kill_at_end)
+        self._run_again(job, placement, action)
         self.backend.migrate(job_id, placement, action.cost_s, action.tier)
         self._emit(
             events.JobMigrated(
@@ -431,7 +422,7 @@ class Engine:
                 self._links(placement, job.rate_bps),
                 action.tier,
                 action.cost_s,
-                end_s,
+                action.reserve_until_s,
             )
         )
 
@@ -466,22 +457,16 @@ class Engine:
         job.epoch += 1
 
     def _run_again(
-        self,
-        job: JobState,
-        placement: Placement,
-        tier: act.Tier,
-        end_s: float | None,
-        *,
-        kill_at_end: bool,
+        self, job: JobState, placement: Placement, action: act.Resume | act.Migrate
     ) -> None:
         """Reserves a placement for a job that has run before, from now on."""
-        job_id = job.request.id
-        job.tier = tier
+        job_id, end_s = action.job_id, action.reserve_until_s
+        job.tier = action.tier
         self._hold(job, placement, job.rate_bps, self.now_s, end_s)
         job.phase, job.left, job.last_wait = "running", None, None
         self.waiting.pop(job_id, None)
         self.running[job_id] = None
-        if end_s is not None and kill_at_end:
+        if end_s is not None and action.kill_at_end:
             self._at(end_s, EventPriority.END, job_id, job.epoch)
 
     def _require(self, job_id: str, *phases: Phase) -> JobState:

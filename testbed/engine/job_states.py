@@ -167,11 +167,11 @@ def _in_order(jobs: Iterable[JobRequest]) -> Iterator[JobRequest]:
 class EngineView:
     """See :class:`testbed.schedulers.policy.View`."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, listening: bool) -> None:
         self._engine = engine
         self._jobs = engine.jobs
         self.datacentre: DataCentre = engine.datacentre
-        self.listening = engine.listening
+        self.listening = listening
         # Kept by the engine: nothing is read as often.
         self.now_s = engine.now_s
 
@@ -207,4 +207,4 @@ class EngineView:
 
     @property
     def ledger(self) -> Ledger:
-        return self._engine.reservations.foreground
+        return self._engine.ledger

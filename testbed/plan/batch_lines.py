@@ -202,10 +202,6 @@ class BatchLine:
     def text(self) -> str:
         return self.item.text(self.verb)
 
-    @property
-    def tool(self) -> str:
-        return "tc" if isinstance(self.item, TcItem) else "ip"
-
     def undo(self) -> BatchLine | None:
         """The line that takes this one back, if one can: a VM without its address has no route."""
         if self.verb == "add":

@@ -49,7 +49,6 @@ class Bridge:
 class Link:
     """A cable: a veth pair whose ends are ports of two bridges. Capacity per direction."""
 
-    link: int
     lower: Port
     upper: Port
     capacity_bps: int
@@ -208,7 +207,7 @@ def network_plan(
         low = take(int(datacentre.link_lower[link]), "-u")
         high = take(int(datacentre.link_upper[link]), "-d")
         capacity = scaled_bps(int(datacentre.link_capacity_bps[link]), scale_rate)
-        links.append(Link(link, low, high, capacity))
+        links.append(Link(low, high, capacity))
     plan = NetworkPlan(prefix, tuple(bridges), tuple(links), tuple(slots))
     names = [bridge.name for bridge in plan.bridges] + [port.name for port in plan.ports]
     too_long = next((name for name in names if len(name) > 15), None)

@@ -1,8 +1,8 @@
-"""Free capacity as policies see it: fit, take, give back, and the same without some jobs.
+"""Free capacity as policies see it.
 
 A policy decides about several jobs before the engine books the first of them. It does so in a
-transaction of its own, a :class:`FreeCapacity`; the engine books the resulting actions in its
-ledger and checks every placement again.
+transaction of its own; the engine books the resulting actions in its ledger and checks every
+placement again.
 
 - :class:`HoseCapacity`: slots and links in an interval, places found by an embedder.
 - :class:`NodeCapacity`: whole nodes of a machine whose network limits nothing. Its counters live as
@@ -19,47 +19,20 @@ from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Protocol, Self, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from jobs.request import JobRequest
 from testbed.embedding.base import Embedder
 from testbed.embedding.placement import Placement, Refusal, Residual
-from testbed.reservation.ledger import Ledger, LedgerBroken, footprint
+from testbed.reservation.ledger import Ledger, footprint
 from testbed.reservation.timeline import Footprint
 from testbed.units import with_tolerance_s
 from topologies.datacentre import DataCentre, IntArray
 
-Asked_contra = TypeVar("Asked_contra", contravariant=True)
-Place = TypeVar("Place")
-
 Holder: TypeAlias = tuple[float, int, int, str]
 """A job and its nodes: sort key (planned end, order of arrival), tie break, nodes, identity."""
-
-
-class FreeCapacity(Protocol[Asked_contra, Place]):
-    """Questions of queue policies about free capacity, and steps of their transactions."""
-
-    def fit(self, asked: Asked_contra, /) -> Place | Refusal:
-        """Finds a place in what is free, or the reason why there is none."""
-        ...
-
-    def take(self, asked: Asked_contra, place: Place, /) -> None:
-        """Takes a place that is free."""
-        ...
-
-    def give_back(self, job_id: str, /) -> object:
-        """Gives back what a job has; None where it has nothing here."""
-        ...
-
-    def without(self, job_ids: Collection[str], /) -> Self:
-        """A copy in which these jobs have given back what they have: to ask, not to act."""
-        ...
-
-    def check(self) -> None:
-        """Recounts from the holdings; raises LedgerBroken on a difference."""
-        ...
 
 
 class ReservationView(Protocol):
@@ -99,10 +72,10 @@ class Refused:
 
 
 class HoseCapacity:
-    """Free slots and link bandwidth from now on, or in ``[now, end_s)``, for hoses ⟨n, b⟩.
+    """Free slots and link bandwidth from now on, for hoses ⟨n, b⟩.
 
     ``refused`` carries refusals from one transaction to the next. ``free`` stands for the residual
-    of that interval where the caller knows it (that of the empty data centre).
+    where the caller knows it (that of the empty data centre).
     """
 
     def __init__(
@@ -110,17 +83,14 @@ class HoseCapacity:
         view: ReservationView,
         embedder: Embedder,
         refused: Refused | None = None,
-        end_s: float | None = None,
         free: Residual | None = None,
     ) -> None:
         self._view = view
         self._embedder = embedder
         self._refused = refused
-        # Footprints taken here; jobs booked before that have given theirs back here.
+        # Footprints taken here.
         self._taken: dict[str, Footprint] = {}
-        self._given_back: dict[str, Footprint] = {}
-        self._start = view.residual(view.now_s, end_s) if free is None else free
-        self._free = self._start
+        self._free = view.residual(view.now_s, None) if free is None else free
         self._free_slots = int(self._free.free_slots.sum())
         self._known = self._still_refused()
 
@@ -160,34 +130,19 @@ class HoseCapacity:
         self._taken[job.id] = taken
         self._change(taken, -1)
 
-    def give_back(self, job_id: str) -> Footprint:
+    def give_back(self, job_id: str) -> None:
         """Gives back what a job took here, or had booked before (once)."""
-        held = self._taken.pop(job_id, None)
-        if held is None:
-            held = self._given_back[job_id] = self._view.ledger.held(job_id)
-        self._change(held, +1)
-        return held
+        here = self._taken
+        self._change(here.pop(job_id) if job_id in here else self._view.ledger.held(job_id), +1)
 
     def without(self, job_ids: Collection[str]) -> HoseCapacity:
         """A copy in which these jobs have given back what they have: to ask, not to act."""
         other: HoseCapacity = copy(self)
         other._refused = None
-        other._taken, other._given_back = dict(self._taken), dict(self._given_back)
+        other._taken = dict(self._taken)
         for job_id in job_ids:
             other.give_back(job_id)
         return other
-
-    def check(self) -> None:
-        """Counts again from the beginning of the transaction; LedgerBroken where that differs."""
-        slots, bps = self._start.free_slots.copy(), self._start.free_bps.copy()
-        for sign, changes in ((-1, self._taken), (+1, self._given_back)):
-            for change in changes.values():
-                _add(self._view.datacentre, slots, bps, change, sign)
-        same = np.array_equal(slots, self._free.free_slots) and np.array_equal(
-            bps, self._free.free_bps
-        )
-        if not same or slots.min(initial=0) < 0 or bps.min(initial=0) < 0:
-            raise LedgerBroken("what is free in a transaction is not what its jobs leave")
 
     def _change(self, change: Footprint, sign: int) -> None:
         slots, bps = self._free.free_slots.copy(), self._free.free_bps.copy()
@@ -262,19 +217,6 @@ class NodeCapacity:
             return "it asks for several cores or memory, which this policy does not count"
         return None
 
-    def fit(self, n: int) -> list[int] | Refusal:
-        """Finds the ``n`` lowest free nodes."""
-        if n > len(self.free):
-            return Refusal(f"{n} nodes asked, {len(self.free)} free")
-        return self.free[:n]
-
-    def take(self, holder: Holder, nodes: list[int]) -> None:
-        """Takes free nodes for a job."""
-        for node in nodes:
-            del self.free[bisect_left(self.free, node)]
-        self._held[holder[3]] = holder, nodes
-        insort(self.holders, holder)
-
     def place(self, job_id: str, n: int, key: float) -> Placement:
         """Takes the ``n`` lowest free nodes, a VM on each; the caller has checked that they exist.
 
@@ -300,15 +242,6 @@ class NodeCapacity:
         self.free.sort()
         del self.holders[bisect_left(self.holders, holder)]
         return holder
-
-    def without(self, job_ids: Collection[str]) -> NodeCapacity:
-        """A copy in which these jobs have given back their nodes."""
-        other: NodeCapacity = copy(self)
-        other.free, other.holders = self.free.copy(), self.holders.copy()
-        other._held, other._shadow = dict(self._held), copy(self._shadow)
-        for job_id in job_ids:
-            other.give_back(job_id)
-        return other
 
     def reserve(self, n: int, now_s: float) -> None:
         """Reserves ``n`` nodes at the earliest time, which is computed on first use."""
@@ -360,14 +293,6 @@ class NodeCapacity:
         processes = () if order == list(range(len(order))) else tuple(order)
         return Placement(self._root, tuple(counts.items()), processes)
 
-    def check(self) -> None:
-        """Recounts from the holdings; raises LedgerBroken on a difference."""
-        held = [node for _, nodes in self._held.values() for node in nodes]
-        if sorted(held + self.free) != list(range(self.total)) or self.free != sorted(self.free):
-            raise LedgerBroken("free nodes are not what the jobs leave")
-        if self.holders != sorted(holder for holder, _ in self._held.values()):
-            raise LedgerBroken("the list of holders is not of those that hold nodes")
-
 
 class TierCapacity:
     """One tier's VM of every node: its holder and the holder's share of the CPU.
@@ -385,11 +310,7 @@ class TierCapacity:
         self.other = self
         self._limit = limit
         self._uses = uses
-        self._holder_of: dict[str, Holder] = {}
-
-    def holder(self, job_id: str) -> Holder:
-        """A job that has VMs here, as it took them."""
-        return self._holder_of[job_id]
+        self.holder_of: dict[str, Holder] = {}
 
     def open(self) -> list[int]:
         """Idle VMs that may run, those with the least load in the other tier first."""
@@ -398,12 +319,11 @@ class TierCapacity:
         idle.sort(key=load.__getitem__)
         return idle
 
-    def fit(self, holder: Holder) -> list[int] | Refusal:
-        """Finds VMs for a job: its busiest process on the least loaded node, and so on."""
-        return self.match(holder, self.open())
-
     def match(self, holder: Holder, room: Sequence[int]) -> list[int] | Refusal:
-        """:meth:`fit` among the VMs of :meth:`open`, or those of them that are left."""
+        """Finds VMs for a job: its busiest process on the least loaded node, and so on.
+
+        ``room``: the VMs of :meth:`open`, or those of them that are left.
+        """
         _, _, n, job_id = holder
         if n > len(room):
             return Refusal(f"{n} nodes asked, {len(room)} open")
@@ -423,7 +343,7 @@ class TierCapacity:
         for node, share in zip(at, self._uses[job_id], strict=True):
             self.who[node], self.use[node] = job_id, share
         self.idle -= len(at)
-        self.at[job_id], self._holder_of[job_id] = at, holder
+        self.at[job_id], self.holder_of[job_id] = at, holder
         insort(self.holders, holder)
 
     def give_back(self, job_id: str) -> list[int] | None:
@@ -434,25 +354,5 @@ class TierCapacity:
         for node in at:
             self.who[node], self.use[node] = None, 0.0
         self.idle += len(at)
-        del self.holders[bisect_left(self.holders, self._holder_of.pop(job_id))]
+        del self.holders[bisect_left(self.holders, self.holder_of.pop(job_id))]
         return at
-
-    def without(self, job_ids: Collection[str]) -> TierCapacity:
-        """A copy in which these jobs have given back their VMs."""
-        other: TierCapacity = copy(self)
-        other.who, other.use, other.holders = self.who.copy(), self.use.copy(), self.holders.copy()
-        other.at, other._holder_of = dict(self.at), dict(self._holder_of)
-        for job_id in job_ids:
-            other.give_back(job_id)
-        return other
-
-    def check(self) -> None:
-        """Recounts from the holdings; raises LedgerBroken on a difference."""
-        who: list[str | None] = [None] * len(self.who)
-        for job_id, at in self.at.items():
-            for node in at:
-                who[node] = job_id
-        if who != self.who or who.count(None) != self.idle:
-            raise LedgerBroken("idle VMs are not what the jobs leave")
-        if self.holders != sorted(self._holder_of.values()) or len(self.holders) != len(self.at):
-            raise LedgerBroken("the list of holders is not of those that hold VMs")

@@ -20,10 +20,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from testbed.embedding.placement import ONE_SLOT, Placement, Residual, VmSize, tree_of
+from testbed.embedding.placement import ONE_SLOT, Placement, Residual, VmSize, hose_bps, tree_of
 from testbed.reservation.timeline import FEW, Footprint, Timeline
 from testbed.units import human_bandwidth
-from topologies.datacentre import DataCentre, IntArray, Tree, down, up
+from topologies.datacentre import DataCentre, IntArray, up
 
 
 class OverCommit(ValueError):
@@ -55,50 +55,16 @@ class Holding:
         return math.inf if self.end_s is None else self.end_s
 
 
-@dataclass(frozen=True, eq=False)
-class Usage:
-    """In use at an instant: slots ``(n_servers,)``, bit/s per directed link ``(2 n_links,)``.
+class Ledger:
+    """Slots and directed link bandwidth of one data centre over time.
 
-    ``memory_mib`` is per server; None where memory limits nothing.
+    ``timeline`` is the record itself, to read: for policies that search it (DCloud's RUR).
     """
 
-    slots: IntArray
-    bps: IntArray
-    memory_mib: IntArray | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class FreeThere:
-    """Free capacity of some servers and directed links, by number."""
-
-    free_slots: Mapping[int, int]
-    free_bps: Mapping[int, int]
-    free_memory_mib: Mapping[int, int] | None = None
-
-    @classmethod
-    def over(cls, datacentre: DataCentre, objects: IntArray, free: IntArray) -> FreeThere:
-        """By server and link out of one number per object."""
-        slots: dict[int, int] = {}
-        bps: dict[int, int] = {}
-        memory: dict[int, int] = {}
-        servers, last = datacentre.n_servers, datacentre.n_servers + datacentre.n_links
-        for place, amount in zip(objects.tolist(), free.tolist(), strict=True):
-            if place < servers:
-                slots[place] = amount
-            elif place < last:
-                bps[up(place - servers)] = bps[down(place - servers)] = amount
-            else:
-                memory[place - last] = amount
-        return cls(slots, bps, None if datacentre.memory_mib is None else memory)
-
-
-class Ledger:
-    """Slots and directed link bandwidth of one data centre over time."""
-
     def __init__(self, datacentre: DataCentre) -> None:
-        self._datacentre = datacentre
+        self.datacentre = datacentre
         self._capacity = capacities(datacentre)
-        self._timeline = Timeline(self._capacity)
+        self.timeline = Timeline(self._capacity)
         self._holdings: dict[str, Holding] = {}
         # Intervals that no job holds any more (cut short, or over) and their job, for check().
         self._former: dict[int, Holding] = {}
@@ -106,15 +72,6 @@ class Ledger:
         # Jobs whose reservation ran out and was forgotten before they were released.
         self._ran_out: set[str] = set()
         self._forgotten_s = -math.inf
-
-    @property
-    def datacentre(self) -> DataCentre:
-        return self._datacentre
-
-    @property
-    def timeline(self) -> Timeline:
-        """The record itself, to read: for policies that search it (DCloud's RUR)."""
-        return self._timeline
 
     # -- booking ----------------------------------------------------------------------------
 
@@ -126,10 +83,10 @@ class Ledger:
         start_s: float,
         end_s: float | None,
         size: VmSize = ONE_SLOT,
-    ) -> dict[int, int]:
+    ) -> None:
         """Reserve the hose in ``[start_s, end_s)``; None holds it until it is released.
 
-        Returns directed link -> bit/s. Raises OverCommit, changing nothing, when it does not fit
+        Raises OverCommit, changing nothing, when it does not fit
         at some instant; ValueError when the job holds something or the interval is none.
         """
         holding = self._holdings.get(job_id)
@@ -137,12 +94,11 @@ class Ledger:
             raise ValueError(f"job {job_id} holds a reservation from {holding.start_s:g} s already")
         self._ran_out.discard(job_id)
         until_s = self._interval(start_s, end_s)
-        print_ = footprint(self._datacentre, placement, rate_bps, size)
+        print_ = footprint(self.datacentre, placement, rate_bps, size)
         self._require_room(job_id, print_, start_s, until_s)
-        number = self._timeline.add(print_, start_s, until_s)
+        number = self.timeline.add(print_, start_s, until_s)
         self._holdings[job_id] = Holding(job_id, placement, rate_bps, start_s, end_s, number, size)
         self._job_of[number] = job_id
-        return self._links(print_)
 
     def release(self, job_id: str, at_s: float) -> None:
         """Free what is left of a job's reservation from ``at_s`` on (early release).
@@ -155,22 +111,21 @@ class Ledger:
             return
         self._cut(self._holdings.pop(job_id), at_s)
 
-    def rerate(self, job_id: str, at_s: float, rate_bps: int) -> dict[int, int]:
+    def rerate(self, job_id: str, at_s: float, rate_bps: int) -> None:
         """From ``at_s`` on the job holds ``rate_bps`` per VM. Raises as :meth:`reserve` does."""
         old = self._holdings[job_id]
         self._not_forgotten(at_s)
         if at_s >= old.until_s:
             raise ValueError(f"job {job_id}: its reservation ended at {old.until_s:g} s")
-        print_ = footprint(self._datacentre, old.placement, rate_bps, old.size)
+        print_ = footprint(self.datacentre, old.placement, rate_bps, old.size)
         begin_s = max(at_s, old.start_s)
         # What the job itself gives back in that interval is there for it to take.
         own = self.held(job_id)
         self._require_room(job_id, print_, begin_s, old.until_s, own)
         self._cut(old, at_s)
-        number = self._timeline.add(print_, begin_s, old.until_s)
+        number = self.timeline.add(print_, begin_s, old.until_s)
         self._holdings[job_id] = replace(old, rate_bps=rate_bps, start_s=begin_s, number=number)
         self._job_of[number] = job_id
-        return self._links(print_)
 
     def shorten(self, job_id: str, end_s: float) -> None:
         """A job's reservation ends at ``end_s``; ValueError unless that is inside of it."""
@@ -181,14 +136,14 @@ class Ledger:
                 f"job {job_id} holds [{old.start_s:g} s, {old.until_s:g} s):"
                 f" {end_s:g} s is not inside"
             )
-        self._timeline.cut(old.number, old.until_s, end_s)
+        self.timeline.cut(old.number, old.until_s, end_s)
         self._holdings[job_id] = replace(old, end_s=end_s)
 
     def forget_before(self, now_s: float) -> None:
         """Drops what lies before ``now_s``, which is not read or changed again."""
         if now_s <= self._forgotten_s:
             return
-        for number in self._timeline.forget_before(now_s):
+        for number in self.timeline.forget_before(now_s):
             if self._former.pop(number, None) is None:
                 job_id = self._job_of.pop(number)
                 del self._holdings[job_id]
@@ -200,22 +155,29 @@ class Ledger:
     def residual(self, start_s: float, end_s: float | None) -> Residual:
         """The least that is free at any instant of ``[start_s, end_s)``; None: for ever."""
         until_s = self._interval(start_s, end_s)
-        free = self._timeline.least_free(start_s, until_s)
-        slots, links, memory = self._by_kind(free)
-        return Residual(slots, np.repeat(links, 2), memory)
+        return self._residual(self.timeline.least_free(start_s, until_s))
 
     def free_at(
-        self, placement: Placement, start_s: float, end_s: float | None
-    ) -> Residual | FreeThere:
-        """:meth:`residual`, of which nobody looks at more than this placement's servers and the
-        links above them: where those are few they alone are looked up.
+        self,
+        placement: Placement,
+        rate_bps: int,
+        start_s: float,
+        end_s: float | None,
+        size: VmSize = ONE_SLOT,
+    ) -> Residual:
+        """:meth:`residual`, of which nobody looks at more than what a placement takes: where those
+        are few servers and links they alone are looked up, and 0 stands for all others.
         """
         until_s = self._interval(start_s, end_s)
-        objects = concerned(self._datacentre, placement)
+        try:
+            objects = footprint(self.datacentre, placement, rate_bps, size).objects
+        except (LookupError, ValueError):
+            return self.residual(start_s, end_s)  # What is wrong with it is for others to say.
         if len(objects) > FEW:
             return self.residual(start_s, end_s)
-        free = self._timeline.least_free_of(objects, start_s, until_s)
-        return FreeThere.over(self._datacentre, objects, free)
+        free = np.zeros_like(self._capacity)
+        free[objects] = self.timeline.least_free_of(objects, start_s, until_s)
+        return self._residual(free)
 
     def residuals(self, start_s: float, ends_s: Sequence[float]) -> Iterator[Residual]:
         """:meth:`residual` of windows with the same start and rising ends, by one sweep.
@@ -224,17 +186,8 @@ class Ledger:
         """
         for end_s in ends_s:
             self._interval(start_s, end_s)
-        n = self._datacentre.n_servers
-        for free in self._timeline.least_free_by_end(start_s, ends_s):
-            yield Residual(free[:n].copy(), np.repeat(free[n:], 2))
-
-    def usage(self, at_s: float) -> Usage:
-        """Capacity in use at ``at_s``."""
-        self._not_forgotten(at_s)
-        self._timeline.seek(at_s)
-        used = self._capacity - self._timeline.free
-        slots, links, memory = self._by_kind(used)
-        return Usage(slots, np.repeat(links, 2), memory)
+        for free in self.timeline.least_free_by_end(start_s, ends_s):
+            yield self._residual(free.copy())
 
     def holdings(self) -> Mapping[str, Holding]:
         """Reservations of all jobs, now or later, in order of booking."""
@@ -242,47 +195,43 @@ class Ledger:
 
     def held(self, job_id: str) -> Footprint:
         """Footprint of a job's reservation: views, not to be written. KeyError without one."""
-        return Footprint(*self._timeline.pool.footprint(self._holdings[job_id].number))
+        return self.timeline.pool.footprint(self._holdings[job_id].number)
 
     def check(self) -> None:
         """Derive everything anew from the list of reservations; LedgerBroken where it differs."""
         booked = [*self._holdings.values(), *self._former.values()]
-        prints = [self._timeline.pool.footprint(h.number) for h in booked]
-        for holding, (objects, amounts) in zip(booked, prints, strict=True):
-            afresh = footprint(self._datacentre, holding.placement, holding.rate_bps, holding.size)
+        prints = [self.timeline.pool.footprint(h.number) for h in booked]
+        for holding, found in zip(booked, prints, strict=True):
+            afresh = footprint(self.datacentre, holding.placement, holding.rate_bps, holding.size)
             if not (
-                np.array_equal(objects, afresh.objects) and np.array_equal(amounts, afresh.amounts)
+                np.array_equal(found.objects, afresh.objects)
+                and np.array_equal(found.amounts, afresh.amounts)
             ):
                 raise LedgerBroken(f"job {holding.job_id}: its footprint is not its placement's")
-        self._check_by_object(booked, prints)
         times = {h.start_s for h in booked} | {h.until_s for h in booked if h.end_s is not None}
-        asked = self._timeline.cursor_s
+        asked = self.timeline.cursor_s
         for at_s in sorted(t for t in times | {asked} if t >= self._forgotten_s):
             free = self._capacity.copy()
-            for holding, (objects, amounts) in zip(booked, prints, strict=True):
+            for holding, found in zip(booked, prints, strict=True):
                 if holding.start_s <= at_s < holding.until_s:
-                    free[objects] -= amounts
-            self._timeline.seek(at_s)
-            if not np.array_equal(free, self._timeline.free):
-                raise LedgerBroken(f"at {at_s:g} s the timeline is not the sum of the reservations")
-            if free.min(initial=0) < 0:
-                place = self._place(int(np.argmin(free)))
-                raise LedgerBroken(f"at {at_s:g} s {place} is over-committed by {-int(free.min())}")
-        self._timeline.seek(asked)
+                    free[found.objects] -= found.amounts
+            self._check_instant(at_s, free)
+        self.timeline.seek(asked)
+        free = self.timeline.least_free(asked, math.inf)
+        for found in prints:
+            few = found.objects[:FEW]
+            if not np.array_equal(self.timeline.least_free_of(few, asked, math.inf), free[few]):
+                place = self._place(int(few[0]))
+                raise LedgerBroken(f"{place}, or near it, knows other reservations than there are")
 
-    def _check_by_object(
-        self, booked: Sequence[Holding], prints: Sequence[tuple[IntArray, IntArray]]
-    ) -> None:
-        """Every server and link lists exactly the reservations on it."""
-        known: dict[int, list[tuple[float, float, int]]] = {
-            place: [] for place in self._timeline.pool.places()
-        }
-        for holding, (objects, amounts) in zip(booked, prints, strict=True):
-            for place, amount in zip(objects.tolist(), amounts.tolist(), strict=True):
-                known.setdefault(place, []).append((holding.start_s, holding.until_s, amount))
-        for place, own in known.items():
-            if sorted(own) != sorted(self._timeline.pool.taking_of(place)):
-                raise LedgerBroken(f"{self._place(place)} knows other reservations than there are")
+    def _check_instant(self, at_s: float, free: IntArray) -> None:
+        """Raises LedgerBroken unless this is free at an instant."""
+        self.timeline.seek(at_s)
+        if not np.array_equal(free, self.timeline.free):
+            raise LedgerBroken(f"at {at_s:g} s the timeline is not the sum of the reservations")
+        if free.min(initial=0) < 0:
+            place = self._place(int(np.argmin(free)))
+            raise LedgerBroken(f"at {at_s:g} s {place} is over-committed by {-int(free.min())}")
 
     # -- inside -----------------------------------------------------------------------------
 
@@ -292,9 +241,9 @@ class Ledger:
         if at_s >= holding.until_s:
             self._former[holding.number] = holding
         elif at_s <= holding.start_s and holding.start_s > self._forgotten_s:
-            self._timeline.drop(holding.number, holding.start_s, holding.until_s)
+            self.timeline.drop(holding.number, holding.start_s, holding.until_s)
         else:
-            self._timeline.cut(holding.number, holding.until_s, at_s)
+            self.timeline.cut(holding.number, holding.until_s, at_s)
             self._former[holding.number] = replace(holding, end_s=at_s)
 
     def _require_room(
@@ -305,7 +254,7 @@ class Ledger:
         until_s: float,
         own: Footprint | None = None,
     ) -> None:
-        free = self._timeline.least_free_of(wanted.objects, start_s, until_s)
+        free = self.timeline.least_free_of(wanted.objects, start_s, until_s)
         if own is not None:
             free = free + _amounts_of(own, wanted.objects)
         short = np.flatnonzero(wanted.amounts > free)
@@ -314,41 +263,27 @@ class Ledger:
         worst = int(short[0])
         place, needs, has = int(wanted.objects[worst]), int(wanted.amounts[worst]), int(free[worst])
         when = f"from {start_s:g} s" + (f" to {until_s:g} s" if until_s < math.inf else " on")
-        raise OverCommit(
-            f"job {job_id}: {self._place(place)}: {self._asked(place, needs, has)} {when}"
-        )
+        asked = f"{human_bandwidth(needs)} asked, {human_bandwidth(has)} free"
+        if place < self.datacentre.n_servers:
+            asked = f"{needs} slots asked, {has} free"
+        elif place >= self.datacentre.n_servers + self.datacentre.n_links:
+            asked = f"{needs} MiB asked, {has} MiB free"
+        raise OverCommit(f"job {job_id}: {self._place(place)}: {asked} {when}")
 
     def _place(self, place: int) -> str:
         """An object as people read it."""
-        servers = self._datacentre.n_servers
+        servers = self.datacentre.n_servers
         if place < servers:
-            return self._datacentre.names[place]
-        if place >= servers + self._datacentre.n_links:
-            return self._datacentre.names[place - servers - self._datacentre.n_links]
-        return self._datacentre.link_name(up(place - servers))
+            return self.datacentre.names[place]
+        if place >= servers + self.datacentre.n_links:
+            return self.datacentre.names[place - servers - self.datacentre.n_links]
+        return self.datacentre.link_name(up(place - servers))
 
-    def _asked(self, place: int, needs: int, has: int) -> str:
-        servers = self._datacentre.n_servers
-        if place < servers:
-            return f"{needs} slots asked, {has} free"
-        if place >= servers + self._datacentre.n_links:
-            return f"{needs} MiB asked, {has} MiB free"
-        return f"{human_bandwidth(needs)} asked, {human_bandwidth(has)} free"
-
-    def _by_kind(self, amounts: IntArray) -> tuple[IntArray, IntArray, IntArray | None]:
+    def _residual(self, free: IntArray) -> Residual:
         """Slots, links and memory out of one number per object."""
-        n, last = self._datacentre.n_servers, self._datacentre.n_servers + self._datacentre.n_links
-        memory = None if self._datacentre.memory_mib is None else amounts[last:]
-        return amounts[:n], amounts[n:last], memory
-
-    def _links(self, print_: Footprint) -> dict[int, int]:
-        servers = self._datacentre.n_servers
-        need: dict[int, int] = {}
-        for place, amount in zip(print_.objects.tolist(), print_.amounts.tolist(), strict=True):
-            if servers <= place < servers + self._datacentre.n_links:
-                need[up(place - servers)] = amount
-                need[down(place - servers)] = amount
-        return need
+        n, last = self.datacentre.n_servers, self.datacentre.n_servers + self.datacentre.n_links
+        memory = None if self.datacentre.memory_mib is None else free[last:]
+        return Residual(free[:n], np.repeat(free[n:last], 2), memory)
 
     def _interval(self, start_s: float, end_s: float | None) -> float:
         self._not_forgotten(start_s)
@@ -384,71 +319,13 @@ def footprint(
 
     Raises KeyError when no tree has the placement's root, ValueError when a server is not in it.
     """
-    tree = tree_of(datacentre, placement.root)
-    pairs = np.array(placement.vms_on, dtype=np.int64).reshape(-1, 2)
-    servers, counts = pairs[:, 0], pairs[:, 1]
-    total = int(counts.sum())
-    objects, amounts = [servers], [counts * size.slots]
+    servers, links = datacentre.n_servers, datacentre.n_links
+    taken = {server: count * size.slots for server, count in placement.vms_on}
+    need = hose_bps(tree_of(datacentre, placement.root), placement, rate_bps)
+    taken |= {servers + link // 2: bps for link, bps in need.items()}
     if datacentre.memory_mib is not None and size.memory_mib:
-        objects.append(servers + datacentre.n_servers + datacentre.n_links)
-        amounts.append(counts * size.memory_mib)
-    if not datacentre.n_links:
-        _require_below(datacentre, tree, servers)
-        return Footprint(np.concatenate(objects), np.concatenate(amounts))
-    nodes, below = servers, counts
-    for level in range(datacentre.n_levels):
-        # A switch stands above all its children: at its level all counts below it are in.
-        here = tree.level[nodes] == level
-        low, at_low = nodes[here], below[here]
-        links, need = tree.uplink[low], np.minimum(at_low, total - at_low) * rate_bps
-        used = (links >= 0) & (need > 0)
-        objects.append(links[used] + datacentre.n_servers)
-        amounts.append(need[used])
-        parents = tree.parent[low]
-        _require_below(datacentre, tree, low)
-        rising = parents >= 0
-        nodes, below = _together(
-            np.concatenate((nodes[~here], parents[rising])),
-            np.concatenate((below[~here], at_low[rising])),
-        )
-    everything = np.concatenate(objects)
-    order = np.argsort(everything, kind="stable")
-    return Footprint(everything[order], np.concatenate(amounts)[order])
-
-
-def concerned(datacentre: DataCentre, placement: Placement) -> IntArray:
-    """Every object that a placement could take of: its servers, and all links above them.
-
-    Of one that is wrong those that there are: what is wrong with it is for others to say.
-    """
-    named = [server for server, _ in placement.vms_on if 0 <= server < datacentre.n_servers]
-    servers = np.array(named, dtype=np.int64)
-    objects = [servers]
-    if datacentre.memory_mib is not None:
-        objects.append(servers + datacentre.n_servers + datacentre.n_links)
-    tree = datacentre.tree_by_root.get(placement.root)
-    if datacentre.n_links and tree is not None:
-        nodes = servers
-        while len(nodes := np.unique(nodes[nodes != tree.root])):
-            links = tree.uplink[nodes]
-            objects.append(links[links >= 0] + datacentre.n_servers)
-            nodes = tree.parent[nodes]
-            nodes = nodes[nodes >= 0]
-    return np.concatenate(objects)
-
-
-def _require_below(datacentre: DataCentre, tree: Tree, nodes: IntArray) -> None:
-    stray = nodes[(tree.parent[nodes] < 0) & (nodes != tree.root)]
-    if len(stray):
-        names = datacentre.names
-        raise ValueError(f"{names[int(stray[0])]} is not below {names[tree.root]}")
-
-
-def _together(nodes: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
-    """Counts summed by node, nodes by number."""
-    if not len(nodes):
-        return nodes, counts
-    order = np.argsort(nodes, kind="stable")
-    nodes, counts = nodes[order], counts[order]
-    first = np.flatnonzero(np.concatenate(([True], nodes[1:] != nodes[:-1])))
-    return nodes[first], np.add.reduceat(counts, first)
+        for server, count in placement.vms_on:
+            taken[servers + links + server] = count * size.memory_mib
+    objects = sorted(taken)
+    amounts = [taken[place] for place in objects]
+    return Footprint(np.array(objects, dtype=np.int64), np.array(amounts, dtype=np.int64))

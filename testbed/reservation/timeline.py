@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,6 @@ from testbed.compiled import LazyLoop
 from topologies.datacentre import IntArray
 
 FloatArray = npt.NDArray[np.float64]
-Number = TypeVar("Number", np.float64, np.int64)
 
 _ROOM = 64
 # Of more objects than these a sweep over time is as quick.
@@ -48,7 +47,9 @@ class Record(NamedTuple):
 
     Per change, in time order: ``time``, the interval ``what`` and its ``sign`` (+1 begins, -1
     ends). Per interval: its footprint is ``objects`` and ``amounts`` from ``start`` on, ``length``
-    of them.
+    of them; when it begins and ends. Per object the first entry that takes of it (``head``, -1:
+    none), per entry its interval (``owner``) and the next entry of the same object. An entry
+    outside its interval's place is of one that is gone.
     """
 
     time: FloatArray
@@ -58,6 +59,11 @@ class Record(NamedTuple):
     length: IntArray
     objects: IntArray
     amounts: IntArray
+    begin_s: FloatArray
+    until_s: FloatArray
+    head: IntArray
+    owner: IntArray
+    following: IntArray
 
 
 class Timeline:
@@ -98,7 +104,7 @@ class Timeline:
         if end_s < math.inf:
             self._remove(end_s, number, -1)
         self._insert(at_s, number, -1)
-        self.pool.end_at(number, at_s)
+        self.pool.until_s[number] = at_s
 
     def drop(self, number: int, start_s: float, end_s: float) -> None:
         """Take an interval out as if it had never been."""
@@ -109,15 +115,20 @@ class Timeline:
 
     def record(self) -> Record:
         """Everything as arrays: views, to be read before the next change and not to be written."""
-        n = self._n
+        n, pool = self._n, self.pool
         return Record(
             self._time[:n],
             self._what[:n],
             self._sign[:n],
-            self.pool.start,
-            self.pool.length,
-            self.pool.objects,
-            self.pool.amounts,
+            pool.start,
+            pool.length,
+            pool.objects,
+            pool.amounts,
+            pool.begin_s,
+            pool.until_s,
+            pool.head,
+            pool.owner,
+            pool.following,
         )
 
     def upcoming(self, end_s: float = math.inf) -> tuple[int, int]:
@@ -171,10 +182,10 @@ class Timeline:
         """:meth:`least_free` of these objects alone: of a few, by their own intervals."""
         if start_s >= self.cursor_s and self._before(end_s) <= self._past:
             return self.free[objects]  # nothing changes from the cursor to the window's end
-        if len(objects) <= FEW:
-            low = self.pool.least_free(self._capacity, objects, start_s, end_s)
-            if low is not None:
-                return low
+        low = self._capacity[objects]
+        few = len(objects) <= FEW
+        if few and LEAST(LONGEST * len(objects), self.record(), objects, start_s, end_s, low):
+            return low
         return self.least_free(start_s, end_s)[objects]
 
     def sweep(self, state: IntArray, low: IntArray, first: int, last: int) -> None:
@@ -211,11 +222,8 @@ class Timeline:
         )
 
     def _apply(self, k: int, direction: int) -> None:
-        objects, amounts = self.pool.footprint(int(self._what[k]))
-        if int(self._sign[k]) * direction > 0:
-            self.free[objects] -= amounts
-        else:
-            self.free[objects] += amounts
+        print_ = self.pool.footprint(int(self._what[k]))
+        self.free[print_.objects] -= int(self._sign[k]) * direction * print_.amounts
 
     def _insert(self, time_s: float, number: int, sign: int) -> None:
         if self._n == len(self._time):
@@ -261,18 +269,18 @@ class Timeline:
     def _move_up(self) -> None:
         """Room behind the last change: what was forgotten makes way, or the arrays grow."""
         n = self._n - self._first
-        self._time = _moved(self._time, self._first, n)
-        self._what = _moved(self._what, self._first, n)
-        self._sign = _moved(self._sign, self._first, n)
+        _replace(self, ("_time", "_what", "_sign"), slice(self._first, self._n), max(_ROOM, 2 * n))
         self._past -= self._first
         self._first, self._n = 0, n
 
 
-def _moved(array: npt.NDArray[Number], first: int, n: int) -> npt.NDArray[Number]:
-    """``n`` numbers from ``first`` on, with as much room again behind them."""
-    out = np.empty(max(_ROOM, 2 * n), dtype=array.dtype)
-    out[:n] = array[first : first + n]
-    return out
+def _replace(of: object, names: Sequence[str], kept: slice | IntArray, size: int) -> None:
+    """Replaces arrays by others of ``size``, which begin with what is kept of them."""
+    for name in names:
+        old = getattr(of, name)[kept]
+        new = np.zeros(size, dtype=old.dtype)
+        new[: len(old)] = old
+        setattr(of, name, new)
 
 
 def sweep_loop(record: Record, state: IntArray, low: IntArray, first: int, last: int) -> None:
@@ -291,161 +299,90 @@ def sweep_loop(record: Record, state: IntArray, low: IntArray, first: int, last:
                 low[here] = min(low[here], left)
 
 
-class Chains(NamedTuple):
-    """The pool as arrays (compiled loops take it whole).
-
-    Per object the first entry that takes of it, -1: none. Per entry its amount, its interval and
-    the next entry of the same object. Per interval the place and number of its entries and when it
-    begins and ends. An entry outside its interval's place is of one that is gone.
-    """
-
-    head: IntArray
-    amount: IntArray
-    owner: IntArray
-    following: IntArray
-    start: IntArray
-    length: IntArray
-    begin_s: FloatArray
-    until_s: FloatArray
-
-
 class Pool:
-    """Intervals by number, with their footprints.
+    """Intervals by number, with their footprints: see :class:`Record`.
 
     ``store`` moves as many numbers as the footprint has objects (amortised: gaps are closed when
-    the pool is full); ``least_free`` compares the k intervals on each object asked about (k²).
+    the pool is full).
     """
 
     def __init__(self, n_objects: int) -> None:
         self.start: IntArray = np.zeros(_ROOM, dtype=np.int64)
         self.length: IntArray = np.zeros(_ROOM, dtype=np.int64)
+        self.begin_s: FloatArray = np.zeros(_ROOM)
+        self.until_s: FloatArray = np.zeros(_ROOM)
         self.objects: IntArray = np.empty(16 * _ROOM, dtype=np.int64)
         self.amounts: IntArray = np.empty(16 * _ROOM, dtype=np.int64)
-        self._owner: IntArray = np.empty(16 * _ROOM, dtype=np.int64)
-        self._following: IntArray = np.empty(16 * _ROOM, dtype=np.int64)
-        self._head: IntArray = np.full(n_objects, -1, dtype=np.int64)
-        self._begin_s: FloatArray = np.zeros(_ROOM)
-        self._until_s: FloatArray = np.zeros(_ROOM)
+        self.owner: IntArray = np.empty(16 * _ROOM, dtype=np.int64)
+        self.following: IntArray = np.empty(16 * _ROOM, dtype=np.int64)
+        self.head: IntArray = np.full(n_objects, -1, dtype=np.int64)
         self._unused = list(range(_ROOM - 1, -1, -1))
         self._end = 0
-        self._used = 0
 
     def store(self, footprint: Footprint, begin_s: float, until_s: float) -> int:
         """Keep a footprint in ``[begin_s, until_s)``; the interval's number."""
         if not self._unused:
             self._more_numbers()
         number, size = self._unused.pop(), len(footprint.objects)
-        self._make_room(size)
+        if self._end + size > len(self.objects):
+            self._make_room(size)
         lo, hi = self._end, self._end + size
         self.objects[lo:hi] = footprint.objects
         self.amounts[lo:hi] = footprint.amounts
-        self._owner[lo:hi] = number
-        self._following[lo:hi] = self._head[footprint.objects]
-        self._head[footprint.objects] = np.arange(lo, hi)
+        self.owner[lo:hi] = number
+        self.following[lo:hi] = self.head[footprint.objects]
+        self.head[footprint.objects] = np.arange(lo, hi)
         self.start[number], self.length[number] = lo, size
-        self._begin_s[number], self._until_s[number] = begin_s, until_s
+        self.begin_s[number], self.until_s[number] = begin_s, until_s
         self._end = hi
-        self._used += size
         return number
-
-    def end_at(self, number: int, until_s: float) -> None:
-        """The interval ends at ``until_s`` instead."""
-        self._until_s[number] = until_s
 
     def discard(self, number: int) -> None:
         """Forget an interval; its number is free for another."""
-        self._used -= int(self.length[number])
         self.length[number] = 0
         self._unused.append(number)
 
-    def footprint(self, number: int) -> tuple[IntArray, IntArray]:
+    def footprint(self, number: int) -> Footprint:
         """Objects and amounts of an interval: views, not to be written."""
         lo = int(self.start[number])
         hi = lo + int(self.length[number])
-        return self.objects[lo:hi], self.amounts[lo:hi]
-
-    def places(self) -> list[int]:
-        """The objects that have a chain."""
-        found: list[int] = np.flatnonzero(self._head >= 0).tolist()
-        return found
-
-    def taking_of(self, place: int) -> list[tuple[float, float, int]]:
-        """Begin, end and amount of every interval on an object, along its chain."""
-        out = []
-        entry = int(self._head[place])
-        while entry >= 0:
-            number = int(self._owner[entry])
-            if 0 <= entry - self.start[number] < self.length[number]:
-                taken = int(self.amounts[entry])
-                out.append((float(self._begin_s[number]), float(self._until_s[number]), taken))
-            entry = int(self._following[entry])
-        return out
-
-    def least_free(
-        self, capacity: IntArray, objects: IntArray, start_s: float, end_s: float
-    ) -> IntArray | None:
-        """The least that is free of each of ``objects`` in ``[start_s, end_s)``.
-
-        None where one of them has so many intervals that a sweep over time is the better way.
-        """
-        low = capacity[objects]
-        steps = LONGEST * len(objects)
-        return low if LEAST(steps, self._chains(), objects, start_s, end_s, low) else None
-
-    def _chains(self) -> Chains:
-        return Chains(
-            self._head,
-            self.amounts,
-            self._owner,
-            self._following,
-            self.start,
-            self.length,
-            self._begin_s,
-            self._until_s,
-        )
+        return Footprint(self.objects[lo:hi], self.amounts[lo:hi])
 
     def _more_numbers(self) -> None:
         size = len(self.start)
         self._unused = list(range(2 * size - 1, size - 1, -1))
-        self.start = np.concatenate((self.start, np.zeros_like(self.start)))
-        self.length = np.concatenate((self.length, np.zeros_like(self.length)))
-        self._begin_s = np.concatenate((self._begin_s, np.zeros_like(self._begin_s)))
-        self._until_s = np.concatenate((self._until_s, np.zeros_like(self._until_s)))
+        _replace(self, ("start", "length", "begin_s", "until_s"), slice(None), 2 * size)
 
     def _make_room(self, size: int) -> None:
-        """Room for ``size`` more entries: first by closing gaps, then by growing."""
-        if self._end + size <= len(self.objects):
-            return
-        room = max(2 * (self._used + size), 16 * _ROOM)
-        objects, amounts = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int64)
-        owner = np.empty(room, dtype=np.int64)
-        end = 0
-        for number in np.flatnonzero(self.length):
-            lo, length = int(self.start[number]), int(self.length[number])
-            objects[end : end + length] = self.objects[lo : lo + length]
-            amounts[end : end + length] = self.amounts[lo : lo + length]
-            owner[end : end + length] = number
-            self.start[number] = end
-            end += length
-        self.objects, self.amounts, self._owner, self._end = objects, amounts, owner, end
+        """Closes gaps, and makes room for ``size`` more entries."""
+        owner = self.owner[: self._end]
+        place = np.arange(self._end) - self.start[owner]
+        live = np.flatnonzero((place >= 0) & (place < self.length[owner]))
+        room = max(2 * (len(live) + size), 16 * _ROOM)
+        _replace(self, ("objects", "amounts", "owner"), live, room)
+        self._end = len(live)
+        numbers, first = np.unique(self.owner[: self._end], return_index=True)
+        self.start[numbers] = first
         self._link_anew(room)
 
     def _link_anew(self, room: int) -> None:
         """All chains from the entries that are left."""
-        self._following = np.full(room, -1, dtype=np.int64)
-        self._head.fill(-1)
+        self.following = np.full(room, -1, dtype=np.int64)
+        self.head.fill(-1)
         order = np.argsort(self.objects[: self._end], kind="stable")
         sorted_objects = self.objects[order]
         same = sorted_objects[1:] == sorted_objects[:-1]
-        self._following[order[1:][same]] = order[:-1][same]
+        self.following[order[1:][same]] = order[:-1][same]
         last = np.concatenate((~same, np.ones(min(1, len(order)), dtype=bool)))
-        self._head[sorted_objects[last]] = order[last]
+        self.head[sorted_objects[last]] = order[last]
 
 
 def least_loop(
-    chains: Chains, objects: IntArray, start_s: float, end_s: float, low: IntArray
+    record: Record, objects: IntArray, start_s: float, end_s: float, low: IntArray
 ) -> bool:
-    """:meth:`Pool.least_free`: ``low`` holds capacities and gets what is free. False: too many.
+    """:meth:`Timeline.least_free_of`: ``low`` holds capacities, and gets what is free.
+
+    False where an object has so many intervals that a sweep over time is the better way.
 
     Use is greatest at the window's start or where an interval begins inside it. Entries of
     intervals that are gone are taken out on the way.
@@ -454,22 +391,22 @@ def least_loop(
     taken = np.empty(LONGEST, dtype=np.int64)
     for k in range(len(objects)):
         here = objects[k]
-        n, before, entry = 0, -1, chains.head[here]
+        n, before, entry = 0, -1, record.head[here]
         while entry >= 0:
-            number, next_entry = chains.owner[entry], chains.following[entry]
-            place = entry - chains.start[number]
-            if place < 0 or place >= chains.length[number]:
+            number, next_entry = record.owner[entry], record.following[entry]
+            place = entry - record.start[number]
+            if place < 0 or place >= record.length[number]:
                 if before < 0:
-                    chains.head[here] = next_entry
+                    record.head[here] = next_entry
                 else:
-                    chains.following[before] = next_entry
+                    record.following[before] = next_entry
                 entry = next_entry
                 continue
-            if chains.begin_s[number] < end_s and chains.until_s[number] > start_s:
+            if record.begin_s[number] < end_s and record.until_s[number] > start_s:
                 if n == LONGEST:
                     return False
-                begins[n], untils[n] = chains.begin_s[number], chains.until_s[number]
-                taken[n] = chains.amount[entry]
+                begins[n], untils[n] = record.begin_s[number], record.until_s[number]
+                taken[n] = record.amounts[entry]
                 n += 1
             before, entry = entry, next_entry
         most = 0

@@ -36,7 +36,26 @@ def writer(file: IO[str], reserve: DiskReserve) -> Write:
     return write
 
 
-class TracingBackend:
+def _about(call: str) -> Callable[..., None]:
+    """The method of a call about a job that has been started."""
+
+    def method(self: _JobCalls, job_id: str, *arguments: object) -> None:
+        self.about(call, job_id, *arguments)
+
+    return method
+
+
+class _JobCalls:
+    """A backend's calls about a job that has been started, all of which are handled alike."""
+
+    def about(self, call: str, job_id: str, *arguments: object) -> None:
+        raise NotImplementedError
+
+    rescale, preempt, resume = _about("rescale"), _about("preempt"), _about("resume")
+    migrate, switch_tier, kill = _about("migrate"), _about("switch_tier"), _about("kill")
+
+
+class TracingBackend(_JobCalls):
     """A backend whose return values are recorded. See :class:`testbed.engine.backend.Backend`."""
 
     def __init__(self, backend: Backend, write: Write) -> None:
@@ -62,35 +81,16 @@ class TracingBackend:
             raise
         self._write({"start": job.id})
 
-    def rescale(self, job_id: str, rate_bps: int) -> None:
-        self._write({"rescale": job_id})
-        self._backend.rescale(job_id, rate_bps)
-
-    def preempt(self, job_id: str) -> None:
-        self._write({"preempt": job_id})
-        self._backend.preempt(job_id)
-
-    def resume(self, job_id: str, cost_s: float, tier: Tier) -> None:
-        self._write({"resume": job_id})
-        self._backend.resume(job_id, cost_s, tier)
-
-    def migrate(self, job_id: str, placement: Placement, cost_s: float, tier: Tier) -> None:
-        self._write({"migrate": job_id})
-        self._backend.migrate(job_id, placement, cost_s, tier)
-
-    def switch_tier(self, job_id: str, tier: Tier) -> None:
-        self._write({"switch_tier": job_id})
-        self._backend.switch_tier(job_id, tier)
-
-    def kill(self, job_id: str) -> None:
-        self._write({"kill": job_id})
-        self._backend.kill(job_id)
+    def about(self, call: str, job_id: str, *arguments: object) -> None:
+        self._write({call: job_id})
+        getattr(self._backend, call)(job_id, *arguments)
 
 
-class ReplayBackend:
+class ReplayBackend(_JobCalls):
     """Answers each call as the trace does; calls must come in the trace's order.
 
     RunFailed names the first call that the trace does not hold: a decision differs from there on.
+    The arguments of a call beside its job are decisions, too: they are compared by the events.
     """
 
     name = "replay"
@@ -115,30 +115,13 @@ class ReplayBackend:
     def wait(self, until_s: float | None) -> list[Completion]:
         return [Completion(**done) for done in self._next("wait", until_s)["done"]]
 
-    # The arguments of a call beside its job are decisions: they are compared by the events.
-
     def start(self, job: JobRequest, *_: object) -> None:
         failed = self._next("start", job.id).get("failed")
         if failed is not None:
             raise StartFailed(str(failed))
 
-    def rescale(self, job_id: str, *_: object) -> None:
-        self._next("rescale", job_id)
-
-    def preempt(self, job_id: str) -> None:
-        self._next("preempt", job_id)
-
-    def resume(self, job_id: str, *_: object) -> None:
-        self._next("resume", job_id)
-
-    def migrate(self, job_id: str, *_: object) -> None:
-        self._next("migrate", job_id)
-
-    def switch_tier(self, job_id: str, *_: object) -> None:
-        self._next("switch_tier", job_id)
-
-    def kill(self, job_id: str) -> None:
-        self._next("kill", job_id)
+    def about(self, call: str, job_id: str, *_: object) -> None:
+        self._next(call, job_id)
 
 
 _NOTHING = object()

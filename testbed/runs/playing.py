@@ -52,17 +52,12 @@ def tee(*sinks: Sink) -> Sink:
     return to_all
 
 
-def unchanged(policy: Policy) -> Policy:
-    """The policy as it is built."""
-    return policy
-
-
 def play(
     experiment: Experiment,
     policy: PolicySpec,
     backend: Backend,
     sink: Sink,
-    around: Callable[[Policy], Policy] = unchanged,
+    around: Callable[[Policy], Policy] | None = None,
 ) -> None:
     """Run one policy to its end. Whatever stops it, the stream ends in ``run_ended`` saying so.
 
@@ -79,7 +74,8 @@ def play(
         )
     )
     built = build_policy(policy.name, embedder(experiment.embedder), dict(policy.parameters))
-    engine = Engine(experiment.datacentre, experiment.jobs, around(built), backend, sink)
+    observed = built if around is None else around(built)
+    engine = Engine(experiment.datacentre, experiment.jobs, observed, backend, sink)
     try:
         engine.run()
     except KeyboardInterrupt:

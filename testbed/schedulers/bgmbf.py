@@ -9,7 +9,6 @@ first. A suspended job keeps its progress and its place by arrival.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from jobs.request import JobRequest
 from testbed.embedding.base import Embedder
@@ -17,10 +16,8 @@ from testbed.embedding.placement import Placement, Refusal
 from testbed.schedulers.policy import PolicyKind, parameter
 from testbed.schedulers.queues import HoseQueue, Pass
 
-Evict = Literal["all", "needed"]
+EVICT = ("all", "needed")
 """Jobs that a head evicts: every backfilled one, as printed, or as few as it takes."""
-
-EVICT: tuple[Evict, ...] = get_args(Evict)
 
 
 class BgMBF(HoseQueue):
@@ -31,7 +28,7 @@ class BgMBF(HoseQueue):
         embedder: Embedder,
         *,
         shortest_first: bool = False,
-        evict: Evict = "all",
+        evict: str = EVICT[0],
         cost_s: float = 0.0,
     ) -> None:
         super().__init__("bgmbf-sdf" if shortest_first else "bgmbf", embedder, cost_s=cost_s)
@@ -108,7 +105,7 @@ class BgMBF(HoseQueue):
 
 @dataclass(frozen=True)
 class BgMBFParameters:
-    evict: Evict = parameter(EVICT[0], "jobs that the head of the queue evicts", choices=EVICT)
+    evict: str = parameter(EVICT[0], "jobs that the head of the queue evicts", choices=EVICT)
     migration_cost_s: float = parameter(
         0.0, "time that a suspended job takes to be restored", unit="s"
     )

@@ -1,9 +1,15 @@
-"""CMBF and AMBF: backfilling without running times, repaired by preemption (CMBF, Section 4.1).
+"""CMBF, AMBF, CMCBF and AMCBF: backfilling without running times, repaired by preemption.
 
 Nobody knows how long a job will run, so every job that fits runs. A job that arrived earlier takes
 the nodes back: it starts whenever the idle nodes and those of jobs that arrived later are enough
-for it, and preempts as few of those as it needs. In AMBF the head of the queue alone may do so. A
-preempted job keeps its progress; resuming costs ``cost_s``.
+for it, and preempts as few of those as it needs (CMBF, Section 4.1). In AMBF and AMCBF the first of
+all that wait alone may do so. A preempted job keeps its progress; resuming costs ``cost_s``.
+
+In CMCBF and AMCBF (Section 4.2) every node has a foreground and a background VM, and all this
+happens in the foreground. A job without a place there runs in the background, where the foreground
+uses less than 96 % of the CPU, and moves to the foreground when it can. A job that must leave the
+foreground stays on the same nodes where their background VMs are all idle (a change of priority,
+which costs nothing), and goes back into the queue otherwise.
 
 The printed algorithm stops when the idle nodes are *more* than the job needs (line 14); enough
 is as many as it needs. "Backfilling jobs" of a job are the running ones that arrived later: a
@@ -12,98 +18,273 @@ stored list would be out of date as soon as the head starts.
 
 from __future__ import annotations
 
-from bisect import insort
+import math
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jobs.request import JobRequest
-from testbed.reservation.capacity import Holder
-from testbed.schedulers.actions import Action, Migrate, Preempt, Start, Wait
+from testbed.embedding.placement import Refusal
+from testbed.reservation.capacity import Holder, NodeCapacity, TierCapacity
+from testbed.schedulers.actions import (
+    Action,
+    Arrived,
+    Ended,
+    Migrate,
+    PolicyEvent,
+    Preempt,
+    Reject,
+    Start,
+    SwitchTier,
+    Tier,
+    Wait,
+)
 from testbed.schedulers.policy import PolicyKind, View, parameter
-from testbed.schedulers.queues import NodeQueue
 
 MIGRATION_COST_S = 20.0
+THRESHOLD = 0.96
+"""A foreground VM that uses as much leaves nothing for a background VM (Section 3)."""
+
+CPU = ("known", "unknown")
 
 
-class Cmbf(NodeQueue[Holder]):
-    """``head_only``: AMBF. ``cost_s``: what resuming costs a preempted job, 20 s as published.
+class Cmbf:
+    """``background``: CMCBF. ``head_only``: AMBF and AMCBF.
 
-    ``queue`` and the holders of nodes stand in order of arrival. A decision costs O(waiting +
-    running); an arrival O(1), because after a decision no waiting job can start, and a newcomer has
-    nobody to preempt.
+    ``cpu``: ``unknown`` places background VMs as if every VM were idle. ``cost_s``: what resuming
+    elsewhere costs a job, 20 s as published. The end of a foreground job costs O(waiting +
+    running) and O(nodes) per job that moves; other events O(waiting + nodes).
     """
 
     def __init__(
-        self, name: str = "cmbf", *, head_only: bool = False, cost_s: float = MIGRATION_COST_S
+        self,
+        name: str = "cmbf",
+        *,
+        background: bool = False,
+        head_only: bool = False,
+        cpu: str = CPU[0],
+        cost_s: float = MIGRATION_COST_S,
     ) -> None:
-        super().__init__(name)
+        if cpu not in CPU:
+            raise ValueError(f"cpu is one of {', '.join(CPU)}, not {cpu!r}")
+        self.name = name
+        self._has_background = background
         self._head_only = head_only
+        self._blind = cpu == "unknown" or not background
         self._cost_s = cost_s
-        self._preempted: set[str] = set()
+        self._nodes: NodeCapacity | None = None
+        self._use: dict[str, tuple[float, ...]] = {}
+        self._rate_bps: dict[str, int] = {}
+        self._foreground = self._background = TierCapacity(0, self._use, math.inf)
+        # Waiting jobs by order of arrival, as the holders of both tiers are.
+        self._queue: list[Holder] = []
+        self._began: set[str] = set()
+        self._recorded: str | None = None
+        # True where a job of that tier ended at this instant: decided about when all of them have.
+        self._foreground_left = self._background_left = False
 
-    def arrive(self, view: View, job: JobRequest) -> list[Action]:
+    @property
+    def tiers(self) -> tuple[TierCapacity, TierCapacity]:
+        return self._foreground, self._background
+
+    def decide(self, view: View, event: PolicyEvent) -> list[Action]:
+        nodes = self._nodes or self._meet(view)
+        if isinstance(event, Arrived):
+            return self._arrive(view, nodes, view.job(event.job_id))
+        if isinstance(event, Ended):
+            self._leave(event.job_id)
+            if not event.more_at_this_time:
+                return self._after_ends(nodes)
+        return []
+
+    def _meet(self, view: View) -> NodeCapacity:
+        self._nodes = nodes = NodeCapacity(view.datacentre)
+        self._foreground = TierCapacity(nodes.total, self._use, math.inf)
+        # Without background VMs none of them may ever run.
+        limit = THRESHOLD if self._has_background else -math.inf
+        self._background = TierCapacity(nodes.total, self._use, limit)
+        self._foreground.other, self._background.other = self._background, self._foreground
+        return nodes
+
+    # -- events -------------------------------------------------------------------------------
+
+    def _arrive(self, view: View, nodes: NodeCapacity, job: JobRequest) -> list[Action]:
+        """Algorithm 4."""
+        never = nodes.never(job, any_bandwidth=self._has_background)
+        if never is not None:
+            return [Reject(job.id, never)]
         entry = (view.order(job.id), 0, job.n_vms, job.id)
-        if job.n_vms <= len(self.nodes.free):
-            return [self._start(view, entry)]
-        self.queue.append(entry)
-        return [self._waits(entry)]
-
-    def schedule(self, view: View) -> list[Action]:
-        """Algorithm 1: every job of the queue in order of arrival starts if it can."""
+        self._use[job.id] = (0.0,) * job.n_vms if self._blind else job.cpu_uses
+        self._rate_bps[job.id] = 0 if self._has_background else job.bandwidth_bps
         out: list[Action] = []
-        queue, nodes = self.queue, self.nodes
-        place, ahead = 0, 0
-        later = sum(n for _, _, n, _ in nodes.holders)
-        while place < len(queue):
-            entry = queue[place]
-            order, _, n, _ = entry
-            while ahead < len(nodes.holders) and nodes.holders[ahead][0] < order:
-                later -= nodes.holders[ahead][2]
-                ahead += 1
-            may_preempt = not (self._head_only and place)
-            idle = len(nodes.free)
-            if idle + (later if may_preempt else 0) == 0:
-                break
-            # Lines 9-17: preempt backfilled jobs where that makes enough room.
-            if may_preempt and idle < n <= idle + later:
-                for victim in victims(nodes.holders[ahead:], n - idle):
-                    out.append(self._preempt(victim, entry))
-                    later -= victim[2]
-            if n <= len(nodes.free):
-                del queue[place]
-                out.append(self._start(view, entry))
-                # It arrived before all jobs that are looked at from here on.
-                ahead += 1
-            else:
-                place += 1
-        if queue and self.is_news(queue[0]):
-            out.append(self._waits(queue[0]))
+        insort(self._queue, entry)
+        if job.n_vms <= self._foreground.idle:
+            self._to_foreground(nodes, entry, out)
+        if self._background_left:
+            self._fill_background(nodes, out, self._queue)
+        elif job.id not in self._foreground.at:
+            self._fill_background(nodes, out, [entry])
+        if job.id not in self._foreground.at and job.id not in self._background.at:
+            out.append(self._waits(entry))
         return out
 
-    def _preempt(self, victim: Holder, winner: Holder) -> Action:
-        order, _, n, job_id = victim
-        self.nodes.give_back(job_id)
-        self._preempted.add(job_id)
-        insort(self.queue, (order, 0, n, job_id))
-        return Preempt(job_id, f"{winner[3]} arrived earlier and needs {winner[2]} nodes")
+    def _leave(self, job_id: str) -> None:
+        if self._use.pop(job_id, None) is None:
+            return
+        self._began.discard(job_id)
+        if self._foreground.give_back(job_id) is not None:
+            self._foreground_left = True
+        elif self._background.give_back(job_id) is not None:
+            self._background_left = True
+        else:
+            self._queue = [entry for entry in self._queue if entry[3] != job_id]
+            self._foreground_left |= not self._has_background
 
-    def _start(self, view: View, entry: Holder) -> Action:
-        order, _, n, job_id = entry
-        placement = self.nodes.place(job_id, n, order)
-        if job_id in self._preempted:
-            self._preempted.remove(job_id)
-            return Migrate(job_id, placement, "nodes are free for it again", self._cost_s)
-        return Start(job_id, placement, view.job(job_id).bandwidth_bps)
+    def _after_ends(self, nodes: NodeCapacity) -> list[Action]:
+        out: list[Action] = []
+        if self._foreground_left:
+            self._foreground_left = False
+            self._fill_foreground(nodes, out)
+            # Jobs that moved to the foreground or were preempted have left room behind.
+            self._background_left = True
+        if self._background_left:
+            self._fill_background(nodes, out, self._queue)
+        if self._queue and self._queue[0][3] != self._recorded:
+            self._recorded = self._queue[0][3]
+            out.append(self._waits(self._queue[0]))
+        return out
+
+    # -- Algorithm 2 --------------------------------------------------------------------------
+
+    def _fill_foreground(self, nodes: NodeCapacity, out: list[Action]) -> None:
+        """Moves every job to the foreground that can, in order of arrival (CMBF: Algorithm 1).
+
+        The order is looked up afresh at each step, as jobs go into the background and the queue
+        meanwhile; they all arrived later than the one that sends them.
+        """
+        order, ahead, later, moved = 0.0, 0, 0, True
+        foreground = self._foreground
+        holders = foreground.holders
+        while (entry := self._next(order)) is not None:
+            order, _, n, _ = entry
+            if moved:
+                ahead, moved = bisect_right(holders, entry), False
+                later = sum(held for _, _, held, _ in holders[ahead:])
+            while ahead < len(holders) and holders[ahead][0] < order:
+                later -= holders[ahead][2]
+                ahead += 1
+            may_preempt = not self._head_only or self._next(0) == entry
+            idle = foreground.idle
+            if idle + (later if may_preempt else 0) == 0:
+                return
+            # Lines 9-17: preempt backfilled jobs where that makes enough room.
+            if may_preempt and 0 < n - idle <= later:
+                for victim in victims(holders[ahead:], n - idle):
+                    self._from_foreground(victim, entry, out)
+            if n <= foreground.idle:
+                self._to_foreground(nodes, entry, out)
+                moved = True
+
+    def _next(self, order: float) -> Holder | None:
+        """The first of the jobs outside the foreground that arrived after number ``order``."""
+        key: Holder = (order + 1, 0, 0, "")
+        outside = (self._queue, self._background.holders)
+        return min(
+            (jobs[at] for jobs in outside if (at := bisect_left(jobs, key)) < len(jobs)),
+            default=None,
+        )
+
+    def _from_foreground(self, entry: Holder, winner: Holder, out: list[Action]) -> None:
+        """Gives a job's nodes to one that arrived earlier: to the background or into the queue."""
+        job_id = entry[3]
+        at = self._foreground.give_back(job_id)
+        if at is not None and self._has_background and self._background.fits_at(at):
+            self._background.take(entry, at)
+            out.append(SwitchTier(job_id, "background"))
+        else:
+            insort(self._queue, entry)
+            nodes = "foreground nodes" if self._has_background else "nodes"
+            reason = f"{winner[3]} arrived earlier and needs {winner[2]} {nodes}"
+            out.append(Preempt(job_id, reason))
+
+    # -- dispatching --------------------------------------------------------------------------
+
+    def _to_foreground(self, nodes: NodeCapacity, entry: Holder, out: list[Action]) -> None:
+        """``dispatch(FG, j)``, from the queue or from the background."""
+        job_id = entry[3]
+        at = self._background.give_back(job_id)
+        if at is None:
+            del self._queue[bisect_left(self._queue, entry)]
+        else:
+            self._background_left = True
+        if at is not None and self._foreground.fits_at(at):
+            out.append(SwitchTier(job_id, "foreground"))
+        else:
+            found = self._foreground.match(entry, self._foreground.open())
+            if isinstance(found, Refusal):
+                raise AssertionError(f"{job_id}: {found.reason}")
+            at = found
+            self._clear_background(entry, at, out)
+            moves = "moves to the foreground"
+            why = moves if self._has_background else "nodes are free for it again"
+            out.append(self._dispatch(nodes, job_id, at, "foreground", why))
+        self._foreground.take(entry, at)
+
+    def _clear_background(self, entry: Holder, at: list[int], out: list[Action]) -> None:
+        """Preempts the background jobs to which the new foreground process leaves no CPU."""
+        background = self._background
+        for node, share in zip(at, self._use[entry[3]], strict=True):
+            loser = background.who[node]
+            if loser is not None and share >= THRESHOLD:
+                insort(self._queue, background.holder_of[loser])
+                background.give_back(loser)
+                self._background_left = True
+                out.append(
+                    Preempt(loser, f"{entry[3]} in the foreground uses {share:.0%} of a CPU")
+                )
+
+    def _fill_background(
+        self, nodes: NodeCapacity, out: list[Action], waiting: list[Holder]
+    ) -> None:
+        """Algorithm 3: starts or resumes waiting jobs in the background, in order of arrival."""
+        self._background_left = False
+        room = self._background.open() if waiting and self._has_background else []
+        for entry in list(waiting):
+            if not room:
+                return
+            at = self._background.match(entry, room)
+            if isinstance(at, Refusal):
+                continue
+            del self._queue[bisect_left(self._queue, entry)]
+            out.append(self._dispatch(nodes, entry[3], at, "background", "fits in the background"))
+            self._background.take(entry, at)
+            del room[: entry[2]]
+
+    def _dispatch(
+        self, nodes: NodeCapacity, job_id: str, at: list[int], tier: Tier, why: str
+    ) -> Action:
+        placement = nodes.placement(at)
+        if job_id in self._began:
+            return Migrate(job_id, placement, why, self._cost_s, tier)
+        self._began.add(job_id)
+        return Start(job_id, placement, self._rate_bps[job_id], tier=tier)
+
+    # -- why others wait ----------------------------------------------------------------------
 
     def _waits(self, entry: Holder) -> Wait:
         order, _, n, job_id = entry
-        later = sum(held for at, _, held, _ in self.nodes.holders if at > order)
-        free, head = len(self.nodes.free), self.queue[0]
-        reason = f"{n} nodes asked, {free} idle, {later} held by jobs that came later"
+        holders, idle, head = self._foreground.holders, self._foreground.idle, self._queue[0]
+        later = sum(held for at, _, held, _ in holders if at > order)
+        reason = f"{idle} idle, {later} held by jobs that came later"
+        if self._has_background:
+            open_ = len(self._background.open())
+            reason = f"{n} nodes asked; in the foreground {reason}; in the background {open_} open"
+        else:
+            reason = f"{n} nodes asked, {reason}"
         if entry == head:
-            behind = tuple(holder for at, _, _, holder in self.nodes.holders if at < order)
-            return Wait(job_id, f"first in the queue: {reason}", behind)
-        if self._head_only and n <= free + later:
+            earlier = tuple(holder for at, _, _, holder in holders if at < order)
+            return Wait(job_id, f"first in the queue: {reason}", earlier)
+        if self._head_only and not self._has_background and n <= idle + later:
             reason += "; the head of the queue alone may preempt"
         return Wait(job_id, reason, (head[3],))
 
@@ -135,16 +316,31 @@ class CmbfParameters:
     )
 
 
-def _kind(name: str, summary: str, *, head_only: bool) -> PolicyKind:
-    return PolicyKind(
-        name,
-        summary,
-        lambda _, given: Cmbf(name, head_only=head_only, cost_s=given.migration_cost_s),
-        CmbfParameters,
-    )
+@dataclass(frozen=True)
+class CmcbfParameters(CmbfParameters):
+    cpu: str = parameter(CPU[0], "CPU use of the VMs, to match by", choices=CPU)
+
+
+def _kind(name: str, summary: str, *, background: bool, head_only: bool) -> PolicyKind:
+    def build(_: object, given: CmbfParameters) -> Cmbf:
+        cpu = given.cpu if isinstance(given, CmcbfParameters) else CPU[0]
+        cost_s = given.migration_cost_s
+        return Cmbf(name, background=background, head_only=head_only, cpu=cpu, cost_s=cost_s)
+
+    return PolicyKind(name, summary, build, CmcbfParameters if background else CmbfParameters)
 
 
 POLICIES = (
-    _kind("cmbf", "CMBF: backfills all, earlier jobs preempt later", head_only=False),
-    _kind("ambf", "AMBF: CMBF where the head of the queue preempts", head_only=True),
+    _kind(
+        "cmbf", "CMBF: backfills all, earlier jobs preempt later", background=False, head_only=False
+    ),
+    _kind(
+        "ambf", "AMBF: CMBF where the head of the queue preempts", background=False, head_only=True
+    ),
+    _kind(
+        "cmcbf", "CMCBF: CMBF with background VMs on every node", background=True, head_only=False
+    ),
+    _kind(
+        "amcbf", "AMCBF: AMBF with background VMs on every node", background=True, head_only=True
+    ),
 )

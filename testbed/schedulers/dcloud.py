@@ -18,7 +18,7 @@ from testbed.embedding.base import Embedder
 from testbed.embedding.placement import Refusal
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent, Reject, Reserve, Start
 from testbed.schedulers.charging import is_service, job_price
-from testbed.schedulers.dcloud_search import Choice, Search, Shape, place
+from testbed.schedulers.dcloud_search import Choice, Search, Shape, place, search_of
 from testbed.schedulers.policy import PolicyKind, View, parameter
 from topologies.datacentre import DataCentre
 
@@ -32,11 +32,10 @@ STEPS = 10
 
 @dataclass(frozen=True)
 class Reshaping:
-    """Which of the two means are allowed, and how finely the room is searched."""
+    """Which of the two means are allowed."""
 
     slides: bool = True
     scales: bool = True
-    steps: int = STEPS
 
 
 def relaxed_s(duration_s: float, deadline_s: float, gamma: float) -> float:
@@ -49,7 +48,7 @@ def shapes(
 ) -> list[list[Shape]]:
     """The grid of Algorithm 1, one list per t' in rising order, b' falling within it.
 
-    t' goes from 0 to d - p̃, b' from b down to b·p̃/(d - t'), each in ``steps`` equal steps; a range
+    t' goes from 0 to d - p̃, b' from b down to b·p̃/(d - t'), each in ten equal steps; a range
     without extent has one point (the printed loop would never end). b' is rounded up to whole
     bit/s, so that t' + p' ≤ d. Reckoned in exact fractions: a bandwidth of exactly one half is
     one half.
@@ -62,7 +61,7 @@ def shapes(
     # Over the common denominator everything is an integer, and integers are fast.
     scale = math.lcm(p.denominator, d.denominator)
     p_ticks, d_ticks = int(p * scale), int(d * scale)
-    room, n = d_ticks - p_ticks, reshaping.steps
+    room, n = d_ticks - p_ticks, STEPS
     delays = range(n + 1) if room > 0 and reshaping.slides else range(1)
     return [
         [
@@ -79,7 +78,7 @@ def shapes(
 
 def _rates(bandwidth_bps: int, need: int, time: int, reshaping: Reshaping) -> list[int]:
     """Falling bandwidths for a job that needs ``need`` ticks at b and has ``time`` ticks."""
-    spare, n = time - need, reshaping.steps
+    spare, n = time - need, STEPS
     if spare <= 0 or not reshaping.scales or bandwidth_bps == 0:
         return [bandwidth_bps]
     # b' = b - k·b(d - t' - p̃) / (10(d - t')), rounded up.
@@ -158,7 +157,7 @@ class DCloud:
 
     def _search_in(self, datacentre: DataCentre) -> Search:
         if self._search is None or self._search.datacentre is not datacentre:
-            self._search = Search(datacentre, self._embedder)
+            self._search = search_of(datacentre, self._embedder)
         return self._search
 
 

@@ -69,19 +69,12 @@ class Search:
     """Finds the best point; one for a data centre and an embedder."""
 
     def __init__(self, datacentre: DataCentre, embedder: Embedder) -> None:
+        self.datacentre = datacentre
         self._utilisation = Utilisation(datacentre)
         self._embedder = embedder
-        fast = len(datacentre.trees) == 1 and isinstance(embedder, Oktopus)
-        self._loops = _Loops(self._utilisation) if fast else None
-
-    @property
-    def datacentre(self) -> DataCentre:
-        return self._utilisation.datacentre
 
     def best(self, ledger: Ledger, now_s: float, n_vms: int, grid: Rows) -> Choice | None:
         """The point that raises U least; the first of equals in the grid's order; None: none."""
-        if self._loops is not None:
-            return self._loops.best(ledger, self._embedder, now_s, n_vms, grid)
         placed: list[tuple[Shape, Placement]] = []
         for row in grid:
             # A row's points start together and end one after another.
@@ -116,19 +109,20 @@ def _least(raised: FloatArray) -> int | None:
     return best
 
 
-class _Loops:
-    """The compiled search on a single tree with Oktopus."""
+def search_of(datacentre: DataCentre, embedder: Embedder) -> Search:
+    """The compiled search where there is one."""
+    fast = len(datacentre.trees) == 1 and isinstance(embedder, Oktopus)
+    return (TreeSearch if fast else Search)(datacentre, embedder)
 
-    def __init__(self, utilisation: Utilisation) -> None:
-        self._utilisation = utilisation
+
+class TreeSearch(Search):
+    """The compiled search on a single tree with Oktopus."""
 
     @cached_property
     def _tree(self) -> TreeArrays:
-        return tree_arrays(self._utilisation.datacentre)
+        return tree_arrays(self.datacentre)
 
-    def best(
-        self, ledger: Ledger, embedder: Embedder, now_s: float, n_vms: int, grid: Rows
-    ) -> Choice | None:
+    def best(self, ledger: Ledger, now_s: float, n_vms: int, grid: Rows) -> Choice | None:
         shapes = [shape for row in grid for shape in row]
         points = _grid(now_s, grid, shapes)
         timeline = ledger.timeline
@@ -143,7 +137,7 @@ class _Loops:
         offset = np.arange(len(shapes), dtype=np.int64) * room
         repaired: dict[int, Placement] = {}
         for k in np.flatnonzero(status == UNSOUND).tolist():
-            answer = place(ledger, embedder, now_s, n_vms, shapes[k])
+            answer = place(ledger, self._embedder, now_s, n_vms, shapes[k])
             if isinstance(answer, Placement):
                 repaired[k] = answer
                 width[k] = len(answer.vms_on)
@@ -174,7 +168,7 @@ class _Loops:
     def _placement(self, servers: IntArray, counts: IntArray) -> Placement:
         order = np.argsort(servers, kind="stable")
         pairs = zip(servers[order].tolist(), counts[order].tolist(), strict=True)
-        return Placement(self._utilisation.datacentre.trees[0].root, tuple(pairs))
+        return Placement(self.datacentre.trees[0].root, tuple(pairs))
 
 
 def _grid(now_s: float, rows: Rows, shapes: Sequence[Shape]) -> Grid:
@@ -285,7 +279,12 @@ def place_loop(
     servers = np.empty(n_points * room, dtype=np.int64)
     amounts = np.empty(n_points * room, dtype=np.int64)
     queue = np.empty((2, len(tree.parent)), dtype=np.int64)
-    counts = _no_counts(tree)
+    n_nodes, n_servers = len(tree.parent), tree.n_servers
+    counts = Counts(
+        np.empty(n_nodes, dtype=np.int64), np.empty(n_nodes, dtype=np.int64),
+        np.empty(n_servers + 1, dtype=np.int64), np.zeros(n_servers + 1, dtype=np.int64),
+        np.full(n_servers, -1, dtype=np.int64),
+    )  # fmt: skip
     base = free.copy()
     k = changes[0]
     for i in range(len(grid.begin)):
@@ -302,26 +301,17 @@ def place_loop(
                 _apply(tree, record, j, (state, low), counts, mark)
                 j += 1
             if first:
-                _count_all(tree, low, n_vms, rate, counts)
-            else:
-                _count_again(tree, low, n_vms, rate, counts)
+                # As if every server had been held down to nothing.
+                counts.most[:], counts.servers_sum[:] = 0, 0
+                counts.held_down[:] = np.arange(-1, tree.n_servers)
+                counts.held_down[0] = tree.n_servers
+            _count(tree, low, n_vms, rate, counts)
             at = point * room
             status[point], width[point] = _place(
                 tree, low, n_vms, rate, counts.most, counts.servers_sum,
                 queue, servers[at:], amounts[at:],
             )  # fmt: skip
     return status, width, servers, amounts
-
-
-def _no_counts(tree: TreeArrays) -> Counts:
-    n_nodes = len(tree.parent)
-    return Counts(
-        np.zeros(n_nodes, dtype=np.int64),
-        np.zeros(n_nodes, dtype=np.int64),
-        np.zeros(tree.n_servers + 1, dtype=np.int64),
-        np.zeros(tree.n_servers + 1, dtype=np.int64),
-        np.full(tree.n_servers, -1, dtype=np.int64),
-    )
 
 
 def _apply(
@@ -357,25 +347,7 @@ def _apply(
     shrunk[0] = listed
 
 
-def _count_all(tree: TreeArrays, low: IntArray, n_vms: int, rate: int, counts: Counts) -> None:
-    """Every server's count, from scratch."""
-    most, servers_sum, held_down = counts.most, counts.servers_sum, counts.held_down
-    parent, uplink = tree.parent, tree.uplink
-    servers_sum[:] = 0
-    held = 0
-    for server in range(tree.n_servers):
-        slots = min(low[server], n_vms)
-        count = _fitting(slots, low[uplink[server]] if uplink[server] >= 0 else ANY, n_vms, rate)
-        most[server] = count
-        if parent[server] >= 0:
-            servers_sum[parent[server]] += count
-        if count < slots:
-            held += 1
-            held_down[held] = server
-    held_down[0] = held
-
-
-def _count_again(tree: TreeArrays, low: IntArray, n_vms: int, rate: int, counts: Counts) -> None:
+def _count(tree: TreeArrays, low: IntArray, n_vms: int, rate: int, counts: Counts) -> None:
     """The counts that may have changed: at servers held down before, and at shrunk ones."""
     most, servers_sum = counts.most, counts.servers_sum
     held_down, shrunk = counts.held_down, counts.shrunk

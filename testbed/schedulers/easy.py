@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from jobs.request import JobRequest
 from testbed.schedulers.actions import Action, Start, Wait
 from testbed.schedulers.policy import Claim, PolicyKind, View, parameter
-from testbed.schedulers.queues import NodeQueue
+from testbed.schedulers.queues import Entry, NodeQueue
 
 CLAIM_WITH: dict[str, Claim] = {
     "accurate": "head-not-delayed",
     "user": "head-not-delayed-by-user-estimates",
 }
-Entry = tuple[int, float, int, str]  # of a waiting job: nodes, planned time, bit/s, identity
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class EasyParameters:
     estimates: str = parameter("accurate", "running times to plan with", choices=tuple(CLAIM_WITH))
 
 
-class Easy(NodeQueue[Entry]):
+class Easy(NodeQueue):
     """``estimates``: what is planned with, ``accurate`` running times or what a ``user`` stated."""
 
     def __init__(self, estimates: str = "accurate") -> None:

@@ -134,7 +134,7 @@ def never_fits(capacity: LeaseCapacity, lease: Lease, n_links: int) -> str | Non
 
 
 def no_room(capacity: LeaseCapacity, lease: Lease, start_s: float) -> str:
-    """What leases that cannot be preempted leave on the emptiest host, as a reason to reject."""
+    """The reason for rejecting a firm lease: what such leave on the emptiest host."""
     end_s = start_s + lease.remaining_s
     calendar = capacity.calendar
     host = calendar.emptiest(start_s, end_s, firm=True)

@@ -169,10 +169,6 @@ class Mbfcbs(LeasePolicy):
                 failed[size] = min(failed.get(size, math.inf), lease.remaining_s)
 
 
-GREEDY = Settings(preemption=False, earliest=False, depth=1)
-"""The default of Haizea as Section 5.1 describes it: greedy, without preemption and EAT."""
-
-
 POLICIES = (
     PolicyKind(
         "mbfcbs",

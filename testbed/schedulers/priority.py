@@ -21,7 +21,6 @@ from testbed.schedulers.policy import PolicyKind, parameter
 from topologies.datacentre import IntArray
 
 SLOT_S = 3600.0
-DEPTH = 100
 _WHOLE = (1.0, 1_000_000.0)
 
 
@@ -38,11 +37,12 @@ def priority_vector(priorities: Sequence[float]) -> npt.NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Priorities:
-    """The predetermined priorities of the three types, on any scale."""
+    """The predetermined priorities of the three types, on any scale; how many are looked at."""
 
     advance: int = parameter(3, "priority of advance reservations", limits=_WHOLE)
     immediate: int = parameter(2, "priority of immediate leases", limits=_WHOLE)
     best_effort: int = parameter(1, "priority of best-effort leases", limits=_WHOLE)
+    depth: int = parameter(100, "waiting leases that are looked at", limits=_WHOLE)
 
     def of(self, lease: Lease) -> int:
         if lease.type == "advance":
@@ -55,10 +55,9 @@ class Priority(LeasePolicy):
 
     name = "priority"
 
-    def __init__(self, priorities: Priorities, depth: int) -> None:
+    def __init__(self, priorities: Priorities) -> None:
         super().__init__(SLOT_S)
         self.priorities = priorities
-        self._depth = depth
         self._waiting: dict[str, Lease] = {}
 
     def arrive(self, lease: Lease) -> None:
@@ -71,7 +70,7 @@ class Priority(LeasePolicy):
     def _serve(self, new: list[Lease]) -> None:
         """Serves waiting leases by priority vector: the largest element first, then by arrival."""
         waiting = self._waiting.values() if self.capacity.freed or new else ()
-        everyone = new + sorted(waiting, key=lambda lease: lease.order)[: self._depth]
+        everyone = new + sorted(waiting, key=lambda lease: lease.order)[: self.priorities.depth]
         self.capacity.freed.clear()
         if not everyone:
             return
@@ -134,17 +133,12 @@ class Priority(LeasePolicy):
         self.wake_now()
 
 
-@dataclass(frozen=True)
-class PriorityParameters(Priorities):
-    depth: int = parameter(DEPTH, "waiting leases that are looked at", limits=(1.0, 1_000_000.0))
-
-
 POLICIES = (
     PolicyKind(
         "priority",
         "leases: the highest priority first, lower ones preempted as often as it takes",
-        lambda _, given: Priority(given, given.depth),
-        PriorityParameters,
+        lambda _, given: Priority(given),
+        Priorities,
         leases=True,
     ),
 )

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from operator import attrgetter
+from typing import TypeAlias
 
 from jobs.request import JobRequest
 from testbed.embedding.base import Embedder
@@ -154,16 +155,6 @@ def by_arrival(_: JobRequest) -> float:
     return 0.0
 
 
-def by_bandwidth(job: JobRequest) -> float:
-    """SBF: the smallest bandwidth demand first."""
-    return job.bandwidth_bps
-
-
-def by_duration(job: JobRequest) -> float:
-    """SDF: the shortest running time at the bandwidth asked for first (es of the paper)."""
-    return job.duration_s
-
-
 class OrderedQueue(HoseQueue):
     """FCFS, SBF, SDF: starts jobs with all they ask for, in the order of ``key``."""
 
@@ -217,20 +208,21 @@ POLICIES = (
         embeds=True,
         claims=("in-order-of-arrival", "no-preemption"),
     ),
-    _sorted("sbf", "as fcfs, the smallest bandwidth first", by_bandwidth),
-    _sorted("sdf", "as fcfs, the shortest first", by_duration),
+    _sorted("sbf", "as fcfs, the smallest bandwidth first", attrgetter("bandwidth_bps")),
+    _sorted("sdf", "as fcfs, the shortest first", attrgetter("duration_s")),
 )
 
 
 # -- whole nodes ----------------------------------------------------------------------------------
 
-Entry = TypeVar("Entry", bound=tuple[Any, ...])
+Entry: TypeAlias = tuple[int, float, int, str]
+"""A waiting job: nodes, planned time, bit/s, identity."""
 
 
-class NodeQueue(Generic[Entry]):
+class NodeQueue:
     """Rejects what can never run, and hands events on: :meth:`arrive`, :meth:`schedule`.
 
-    ``queue`` holds the waiting jobs, each with its identity last; ``nodes`` is free capacity.
+    ``queue`` holds the waiting jobs; ``nodes`` is free capacity.
     """
 
     nodes: NodeCapacity
@@ -247,13 +239,8 @@ class NodeQueue(Generic[Entry]):
         nodes = self.nodes
         if isinstance(event, Arrived):
             job = view.job(event.job_id)
-            demand = job.demand
-            if (
-                job.n_vms > nodes.total
-                or job.bandwidth_bps
-                or demand.cores != 1
-                or demand.memory_mib
-            ):
+            n, demand = job.n_vms, job.demand
+            if n > nodes.total or job.bandwidth_bps or demand.cores != 1 or demand.memory_mib:
                 # Something to look at more closely.
                 never = nodes.never(job)
                 if never is not None:

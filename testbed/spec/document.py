@@ -126,32 +126,6 @@ class Document:
         """The folder of the file; the files that it names are looked for there first."""
         return FilePath(self.places[()].source).parent
 
-    def at(self, path: Path) -> Any:
-        """The value at a path."""
-        value = self.data
-        for part in path:
-            value = value[part]
-        return value
-
-    def nearest(self, path: Path) -> Path:
-        """The path itself, or the nearest one above it that is in the file."""
-        while path not in self.places and path:
-            path = path[:-1]
-        return path
-
-    def place(self, path: Path) -> Place:
-        """The place of the value, or of the nearest one above it that is in the file."""
-        return self.places[self.nearest(path)]
-
-    def is_unreadable(self, path: Path) -> bool:
-        """True if this value, or one that it is part of, could not be read."""
-        return any(path[:length] in self.unreadable for length in range(len(path) + 1))
-
-    def report(self, path: Path, message: str, *, at_key: bool = False) -> None:
-        """Adds a problem with the value at a path, or with its key."""
-        place = (self.key_places.get(path) if at_key else None) or self.place(path)
-        self.problems.append(Problem(place, dotted(path), message))
-
 
 @dataclass(frozen=True)
 class Location:
@@ -166,15 +140,29 @@ class Location:
     @property
     def value(self) -> Any:
         """The plain value at this place."""
-        return self.document.at(self.path)
+        value = self.document.data
+        for part in self.path:
+            value = value[part]
+        return value
+
+    @property
+    def nearest(self) -> Location:
+        """This location, or the nearest one above it that is in the file."""
+        path = self.path
+        while path not in self.document.places and path:
+            path = path[:-1]
+        return Location(self.document, path)
 
     @property
     def place(self) -> Place:
-        return self.document.place(self.path)
+        """The place of the value, or of the nearest one above it that is in the file."""
+        return self.document.places[self.nearest.path]
 
     @property
     def is_readable(self) -> bool:
-        return not self.document.is_unreadable(self.path)
+        """True unless this value, or one that it is part of, could not be read."""
+        unreadable = self.document.unreadable
+        return not any(self.path[:length] in unreadable for length in range(len(self.path) + 1))
 
     def is_sound(self) -> bool:
         """True while no problem is reported here or below."""
@@ -183,8 +171,15 @@ class Location:
         return not any(p.path == name or p.path.startswith(below) for p in self.document.problems)
 
     def report(self, message: str, *keys: str | int, at_key: bool = False) -> None:
-        """Adds a problem with the value here, or with the one at ``keys`` below it."""
-        self.document.report((*self.path, *keys), message, at_key=at_key)
+        """Adds a problem with the value here, or with the one at ``keys`` below it, or its key."""
+        there = Location(self.document, (*self.path, *keys))
+        place = (self.document.key_places.get(there.path) if at_key else None) or there.place
+        self.document.problems.append(Problem(place, dotted(there.path), message))
+
+
+def _refused(place: Place, message: str) -> SpecErrors:
+    """The error of a file that cannot be read any further."""
+    return SpecErrors([Problem(place, "", message)])
 
 
 def read_text(path: FilePath) -> str:
@@ -194,23 +189,21 @@ def read_text(path: FilePath) -> str:
         with path.open("rb") as file:
             raw = file.read(MAX_FILE_BYTES + 1)
     except IsADirectoryError:
-        raise SpecErrors([Problem(source, "", "is a directory, not a file")]) from None
+        raise _refused(source, "is a directory, not a file") from None
     except FileNotFoundError:
-        raise SpecErrors([Problem(source, "", "there is no such file")]) from None
+        raise _refused(source, "there is no such file") from None
     except OSError as error:
-        raise SpecErrors([Problem(source, "", f"cannot be read: {error.strerror}")]) from None
+        raise _refused(source, f"cannot be read: {error.strerror}") from None
     if len(raw) > MAX_FILE_BYTES:
         limit = f"{MAX_FILE_BYTES >> 20} MiB"
-        raise SpecErrors(
-            [Problem(source, "", f"is larger than an experiment file may be ({limit})")]
-        )
+        raise _refused(source, f"is larger than an experiment file may be ({limit})")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = raw[: error.start].decode("utf-8-sig", errors="replace")
         place = _place_after(str(path), before)
         message = f"byte 0x{raw[error.start]:02x} is not UTF-8: save the file as UTF-8"
-        raise SpecErrors([Problem(place, "", message)]) from None
+        raise _refused(place, message) from None
 
 
 def search_path(beside: FilePath) -> tuple[FilePath, ...]:
@@ -218,6 +211,15 @@ def search_path(beside: FilePath) -> tuple[FilePath, ...]:
     data = os.environ.get("TESTBED_DATA", "").split(os.pathsep)
     cache = FilePath(os.environ.get("XDG_CACHE_HOME") or FilePath.home() / ".cache") / "testbed"
     return (beside, *(FilePath(part) for part in data if part), cache)
+
+
+def file_at(here: Location, name: str, origin: str = "") -> FilePath | None:
+    """The file that a key names; None, and reported, where there is none."""
+    found = find_file(name, here.document.folder)
+    if found is None:
+        missing = f"there is no file {name!r} beside this one, along TESTBED_DATA or in the cache"
+        here.report(f"{missing}{origin}")
+    return found
 
 
 def find_file(name: str, beside: FilePath) -> FilePath | None:
@@ -247,13 +249,13 @@ def _compose(text: str, source: str) -> yaml.Node:
         place = _place_after(source, text[: error.position])
         code = error.character if isinstance(error.character, int) else ord(error.character)
         message = f"the character U+{code:04X} cannot stand in YAML"
-        raise SpecErrors([Problem(place, "", message)]) from None
+        raise _refused(place, message) from None
     except yaml.MarkedYAMLError as error:
         raise SpecErrors([_syntax_problem(error, source)]) from None
     except RecursionError:
-        raise SpecErrors([Problem(Place(source, 1, 1), "", "is nested too deeply")]) from None
+        raise _refused(Place(source, 1, 1), "is nested too deeply") from None
     if root is None or (isinstance(root, yaml.ScalarNode) and root.value == "" and not root.style):
-        raise SpecErrors([Problem(Place(source, 1, 1), "", "is empty")])
+        raise _refused(Place(source, 1, 1), "is empty")
     return root
 
 
@@ -291,10 +293,10 @@ class _Reader:
         self._values += 1
         self.document.places[path] = place
         if len(path) > MAX_DEPTH:
-            raise SpecErrors([Problem(place, "", f"is nested more than {MAX_DEPTH} deep")])
+            raise _refused(place, f"is nested more than {MAX_DEPTH} deep")
         if self._values > MAX_VALUES:
             message = f"holds more than {MAX_VALUES:,} values, aliases expanded"
-            raise SpecErrors([Problem(place, "", message)])
+            raise _refused(place, message)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
@@ -305,7 +307,7 @@ class _Reader:
 
     def _refuse(self, path: Path, message: str) -> None:
         self.document.unreadable.add(path)
-        self.document.report(path, message)
+        Location(self.document, path).report(message)
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> Any:
         if node.tag != "tag:yaml.org,2002:map":

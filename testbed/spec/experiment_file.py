@@ -193,15 +193,15 @@ def _checked(
     document: Document, text: str, path: FilePath, overrides: Mapping[str, str]
 ) -> Experiment:
     """The experiment of a document; raises with all errors of form and of meaning together."""
+    here = Location(document)
     if not isinstance(document.data, dict):
         if not document.problems:
             shown = kind_of(document.data)
-            document.report((), f"must be a mapping with topology and workload, not {shown}")
+            here.report(f"must be a mapping with topology and workload, not {shown}")
         raise SpecErrors(document.problems)
-    file = read_section(ExperimentFile, document)
+    file = read_section(ExperimentFile, here)
     if file is None:  # no mapping: is reported
         raise SpecErrors(document.problems)
-    here = Location(document)
     known = file.with_defaults()
     seed, embedder = known.seed, known.embedder
     if embedder not in embedder_names():

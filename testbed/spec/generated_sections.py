@@ -326,7 +326,6 @@ class SyntheticLeases(LeaseWorkload):
                 1,
                 cores=sizes[which][0],
                 memory_mb=sizes[which][1],
-                preemptible=LEASE_KINDS[of] == "BE",
             )
             for k, (at_s, long_s, ahead_s, which, of) in enumerate(zip(*columns, strict=True), 1)
         )

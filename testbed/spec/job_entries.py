@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from jobs.demand import KINDS, Entry, JobKind, Pattern, demand_of
+from jobs.demand import KINDS, JobKind, Pattern, demand_of
 from jobs.job_profile import STEEPEST, Profile, linear_profile, objections
 from jobs.request import JobRequest
 from testbed.errors import BadInput
@@ -25,7 +25,7 @@ from testbed.spec.document import (
     Document,
     Location,
     did_you_mean,
-    find_file,
+    file_at,
     near,
     read_document,
     read_text,
@@ -124,7 +124,7 @@ class JobListWorkload(WorkloadSection):
     def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
         """The listed jobs, sweeps expanded."""
         document = here.document
-        profiles = Profiles(document.folder)
+        profiles = Profiles()
         entries: list[JobEntry] = self["jobs"] or []
         for index, entry in enumerate(entries):
             where = here / "jobs" / index
@@ -200,14 +200,12 @@ def requests(
     kind = _kind(entry)
     follows = [None if entry.after is None else last.get(entry.after, entry.after), *ids]
     demand = demand_of(
-        Entry(
-            kind=kind,
-            pattern=entry.pattern,
-            cpu=entry.cpu,
-            steps=tuple((step.until, step.at) for step in entry.demand or ()),
-            profile=profiles.of(entry),
-            command=_command(entry, beside),
-        )
+        kind,
+        entry.pattern,
+        entry.cpu,
+        tuple((step.until, step.at) for step in entry.demand or ()),
+        profiles.of(entry),
+        _command(entry, beside),
     )
     return [
         JobRequest(
@@ -392,12 +390,13 @@ def read_profile(path: FilePath) -> tuple[Profile | None, Document]:
     Raises BadInput where the file cannot be read at all.
     """
     document = read_document(read_text(path), str(path))
-    section = read_section(ProfileFile, document)
+    here = Location(document)
+    section = read_section(ProfileFile, here)
     if section is None:
         return None, document
     options = tuple((one.bandwidth, one.time) for one in section.options)
     for at, message in objections(options):
-        document.report(("options", at), message)
+        here.report(message, "options", at)
     return (None if document.problems else Profile(options)), document
 
 
@@ -415,8 +414,7 @@ def profile_text(profile: Profile, application: str | None = None) -> str:
 class Profiles:
     """The profiles that the jobs of a file have; every file is read, and complained of, once."""
 
-    def __init__(self, beside: FilePath) -> None:
-        self._beside = beside
+    def __init__(self) -> None:
         self._read: dict[str, Profile | None] = {}
 
     def check(self, here: Location, entry: JobEntry) -> None:
@@ -443,10 +441,8 @@ class Profiles:
         return linear_profile(entry.bandwidth or 0, entry.duration, entry.speedup)
 
     def _load(self, here: Location, name: str) -> Profile | None:
-        found = find_file(name, self._beside)
+        found = file_at(here, name)
         if found is None:
-            missing = f"there is no file {name!r} beside this one, along TESTBED_DATA or in the"
-            here.report(f"{missing} cache")
             return None
         try:
             profile, inside = read_profile(found)

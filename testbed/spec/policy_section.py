@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from testbed.schedulers.policy import Parameter
 from testbed.schedulers.registry import known_policies
@@ -62,14 +61,10 @@ def _read_policy(here: Location) -> PolicySpec | None:
     entry = here.value
     if isinstance(entry, str):
         return PolicySpec(entry) if _is_known(here, entry) else None
-    if isinstance(entry, dict):
-        return _read_mapping(here, entry)
-    if here.is_readable:
-        here.report(f"must be a name, or a mapping with a name, not {kind_of(entry)}")
-    return None
-
-
-def _read_mapping(here: Location, entry: Mapping[str, Any]) -> PolicySpec | None:
+    if not isinstance(entry, dict):
+        if here.is_readable:
+            here.report(f"must be a name, or a mapping with a name, not {kind_of(entry)}")
+        return None
     name = entry.get("name")
     if not isinstance(name, str):
         message = "is required" if "name" not in entry else f"must be a text, not {kind_of(name)}"

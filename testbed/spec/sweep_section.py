@@ -106,7 +106,7 @@ class SweepWorkload(WorkloadSection):
         entry = JobEntry.model_construct(
             **{name: application[name] for name in SweepApplication.model_fields}
         )
-        (request,) = requests(entry, {}, document.folder, Profiles(document.folder))
+        (request,) = requests(entry, {}, document.folder, Profiles())
         request = replace(request, application=request.id)
         points_bps, notes = _points(here, self.bandwidths, request, context)
         if not here.is_sound():

@@ -17,7 +17,8 @@ from jobs.demand import Pattern, Transfer
 from jobs.job_profile import STEEPEST, linear_profile
 from jobs.request import JobRequest
 from jobs.workload.distributions import Floats, Sample, stratified, stream
-from jobs.workload.swim import BLOCK_BYTES, Swim, SwimJob, read_swim
+from jobs.workload.swim import BLOCK_BYTES, SwimJob, read_swim
+from jobs.workload.traces import Trace
 from testbed.spec.document import Location, Place
 from testbed.spec.topology_section import LoadContext
 from testbed.spec.trace_sections import TraceWorkload
@@ -128,7 +129,7 @@ class SwimWorkload(TraceWorkload):
         }
 
     def requests(
-        self, trace: Swim, seed: int, link_bps: int
+        self, trace: Trace[SwimJob], seed: int, link_bps: int
     ) -> tuple[tuple[JobRequest, ...], Sample]:
         """The jobs, batch by batch, and the sample they are. ValueError where that cannot be.
 
@@ -147,11 +148,11 @@ class SwimWorkload(TraceWorkload):
                 jobs.append(self._request(names[k], trace.jobs[row], drawn, batch))
         return tuple(jobs), sample
 
-    def _sample(self, trace: Swim, seed: int) -> Sample:
+    def _sample(self, trace: Trace[SwimJob], seed: int) -> Sample:
         """Which jobs. Raises ValueError where the trace has not enough for the wanted mean."""
         sizes = [job.tasks for job in trace.jobs]
         if self.vms != "as-is":
-            return stratified(sizes, self.jobs, self.vms, self.largest, seed, repeat=True)
+            return stratified(sizes, self.jobs, self.vms, self.largest, seed)
         fit = np.flatnonzero(np.array(sizes) <= self.largest)
         if len(fit) < self.jobs:
             raise ValueError(f"{self.jobs} jobs asked, {len(fit)} have {self.largest} VMs or less")
@@ -209,7 +210,7 @@ def _names(chosen: Sequence[str]) -> list[str]:
     return out
 
 
-def _places(jobs: tuple[JobRequest, ...], trace: Swim) -> Mapping[str, Place]:
+def _places(jobs: tuple[JobRequest, ...], trace: Trace[SwimJob]) -> Mapping[str, Place]:
     line = {job.name: job.line for job in trace.jobs}
     # A job taken again bears a number after its name.
     return {

@@ -59,11 +59,9 @@ Memories = Annotated[
 class RegularTopology(Section):
     """A topology that a few numbers describe.
 
-    ``defaults`` stand in for keys that could not be read, so that the others are checked all the
-    same; ``builder_names`` are the builder's names of keys, in its problems.
+    ``builder_names`` are the builder's names of keys, in its problems.
     """
 
-    defaults: ClassVar[Mapping[str, Any]] = {}
     builder_names: ClassVar[Mapping[str, str]] = {}
     kind: str
 
@@ -76,7 +74,6 @@ class TreeTopology(RegularTopology):
     """A regular tree below one core switch."""
 
     builder_names: ClassVar = {"link_bps": "links"}
-    defaults: ClassVar = {"links": [10**9], "slots_per_server": 1, "oversubscription": None}
 
     kind: Literal["tree"]
     fanout: Counts = Field(
@@ -102,7 +99,6 @@ class FatTreeTopology(RegularTopology):
     """A fat-tree of k-port switches: k³/4 servers."""
 
     builder_names: ClassVar = {"link_bps": "links"}
-    defaults: ClassVar = {"links": [10**9], "slots_per_server": 1, "network": "tree"}
 
     kind: Literal["fat-tree"]
     k: Annotated[Any, WithJsonSchema({"type": "integer", "minimum": 2, "multipleOf": 2})] = Field(
@@ -124,7 +120,6 @@ class FlatTopology(RegularTopology):
     """Nodes without a network, for the policies that know none."""
 
     builder_names: ClassVar = {"slots": "slots_per_server", "memory_mib": "memory_per_server"}
-    defaults: ClassVar = {"slots_per_server": 1, "memory_per_server": None}
 
     kind: Literal["flat"]
     nodes: Count = Field(description="how many nodes")
@@ -182,6 +177,9 @@ def _tag(value: Any) -> Any:
     return "custom file" if kind == "custom" and "path" in value else kind
 
 
+# In place of keys that could not be read, so that the others are checked all the same.
+_STAND_INS: Mapping[str, Any] = {"links": [10**9], "slots_per_server": 1}
+
 Topology = Annotated[
     Annotated[TreeTopology, Tag("tree")]
     | Annotated[FatTreeTopology, Tag("fat-tree")]
@@ -217,7 +215,7 @@ def with_topology(context: LoadContext, section: Topology | None, here: Location
     if isinstance(section, CustomFileTopology):
         source = _other_document(here / "path", section["path"])
         if source is not None:
-            read_section(CustomContent, source.document)
+            read_section(CustomContent, source)
     built = None
     if source is not None and isinstance(source.value, dict):
         built = _built(source, lambda: custom(_plain_content(source.value)), {})
@@ -230,10 +228,12 @@ def with_topology(context: LoadContext, section: Topology | None, here: Location
 
 
 def _regular(context: LoadContext, section: RegularTopology, here: Location) -> LoadContext:
-    unreadable = [name for name in type(section).model_fields if not section.is_readable(name)]
-    if not section.defaults.keys() >= set(unreadable):
+    fields = type(section).model_fields
+    lost = [name for name, field in fields.items() if not section.is_readable(name)]
+    if any(fields[name].is_required() and name not in _STAND_INS for name in lost):
         return context
-    whole = section.model_copy(update={name: section.defaults[name] for name in unreadable})
+    stand_ins = {name: _STAND_INS[name] for name in lost if name in _STAND_INS}
+    whole = section.with_defaults().model_copy(update=stand_ins)
     datacentre = _built(here, whole.build, section.builder_names)
     if datacentre is None:
         return context
@@ -255,9 +255,9 @@ def _built(
     except TopologyError as error:
         reported = {problem.path for problem in document.problems}
         for (key, *rest), message in error.problems:
-            path = (*here.path, names.get(str(key), key), *rest)
-            if not document.is_unreadable(path) and dotted(path) not in reported:
-                document.report(document.nearest(path), message)
+            where = Location(document, (*here.path, names.get(str(key), key), *rest))
+            if where.is_readable and dotted(where.path) not in reported:
+                where.nearest.report(message)
         return None
     return datacentre if _countable(here, datacentre) else None
 
@@ -265,12 +265,9 @@ def _built(
 def _countable(here: Location, datacentre: DataCentre) -> bool:
     """True if slots can be added up: a number beyond reason would overflow the sum."""
     for server in (datacentre.slots > MAX_SLOTS).nonzero()[0].tolist():
-        custom_path = (*here.path, "servers", server, "slots")
-        path = (*here.path, "slots_per_server", server)
-        here.document.report(
-            here.document.nearest(custom_path if datacentre.kind == "custom" else path),
-            f"{datacentre.slots[server]} is above {MAX_SLOTS:,} slots a server",
-        )
+        custom_path = here / "servers" / server / "slots"
+        where = custom_path if datacentre.kind == "custom" else here / "slots_per_server" / server
+        where.nearest.report(f"{datacentre.slots[server]} is above {MAX_SLOTS:,} slots a server")
         return False
     return True
 

@@ -26,7 +26,7 @@ from jobs.workload.traces import (
     published,
     published_traces,
 )
-from testbed.spec.document import Location, Place, Problem, find_file
+from testbed.spec.document import Location, Place, Problem, file_at, find_file
 from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import Duration, PositiveDuration
 from testbed.spec.workload_section import (
@@ -59,13 +59,11 @@ class TraceWorkload(WorkloadSection):
 
     def read(self, here: Location, reader: Callable[..., T]) -> tuple[T, FilePath] | None:
         """The trace and its file; where there is none, or it has errors, they are reported."""
-        name: str | None = self["path"]
-        found = None if name is None else find_file(name, here.document.folder)
-        if name is not None and found is None:
-            trace = published(name)
-            origin = f"; its origin: {trace.origin}" if trace is not None else ""
-            missing = f"there is no file {name!r} beside this one, along TESTBED_DATA or in the"
-            here.report(f"{missing} cache{origin}", "path")
+        if self["path"] is None:
+            return None
+        trace = published(self.path)
+        origin = f"; its origin: {trace.origin}" if trace is not None else ""
+        found = file_at(here / "path", self.path, origin)
         if found is None:
             return None
         try:
@@ -190,7 +188,7 @@ class LwfWorkload(TraceWorkload, LeaseWorkload):
         if read is None or not here.is_sound():
             return NO_JOBS
         file, found = read
-        leases = file.leases[: self.first]
+        leases = file.jobs[: self.first]
         facts = {
             **self.model_dump(),
             **self.provenance(found),
@@ -259,4 +257,4 @@ def checked(found: FoundTrace) -> FoundTrace:
 def _count(path: FilePath, format_: str) -> int:
     if format_ == "swf":
         return len(read_swf(path).records)
-    return len(read_swim(path).jobs) if format_ == "swim" else len(read_lwf(path).leases)
+    return len((read_swim(path) if format_ == "swim" else read_lwf(path)).jobs)

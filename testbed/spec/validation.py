@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from testbed.spec.document import Document, Path, did_you_mean, near, unknown_name
+from testbed.spec.document import Location, did_you_mean, near, unknown_name
 
 _Location = tuple[int | str, ...]
 
@@ -53,41 +53,39 @@ class Section(SpecModel):
 M = TypeVar("M", bound=SpecModel)
 
 
-def read_section(model: type[M], document: Document, path: Path = ()) -> M | None:
-    """The mapping at ``path`` as a model; what is wrong with it is reported to the document.
+def read_section(model: type[M], here: Location) -> M | None:
+    """The mapping here as a model; what is wrong with it is reported to the document.
 
     A :class:`Section` of which some keys cannot be read comes without them; any other model, and
     what is no mapping, is None then.
     """
-    value = document.at(path)
-    if document.is_unreadable(path):
+    if not here.is_readable:
         return None
-    if not isinstance(value, dict):
-        document.report(path, _no_mapping(model, value))
+    if not isinstance(here.value, dict):
+        here.report(_no_mapping(model, here.value))
         return None
     try:
-        whole = model.model_validate(value)
+        whole = model.model_validate(here.value)
     except ValidationError as error:
-        _report(model, document, path, error)
+        _report(model, here, error)
     else:
-        if not document.unreadable:
+        if not here.document.unreadable:
             return whole
-    return _partly(model, document, path) if issubclass(model, Section) else None  # type: ignore[return-value]
+    return _partly(model, here) if issubclass(model, Section) else None  # type: ignore[return-value]
 
 
 # ------------------------------------------------------------------ what can be read
 
 
-def _partly(model: type[Section], document: Document, path: Path) -> Section:
+def _partly(model: type[Section], here: Location) -> Section:
     """The model with the fields that can be read; the others are None and noted as unreadable."""
-    value = document.at(path)
-    known = isinstance(value, dict) and not document.is_unreadable(path)
-    mapping = value if known else {}
+    known = isinstance(here.value, dict) and here.is_readable
+    mapping = here.value if known else {}
     fields: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         if name in mapping:
             with suppress(_UnreadableError, ValidationError):
-                fields[name] = _field(model, name, document, (*path, name))
+                fields[name] = _field(model, name, here / name)
         elif known and not field.is_required():
             fields[name] = field.get_default(call_default_factory=True)
     unreadable = frozenset(model.model_fields) - frozenset(fields)
@@ -101,23 +99,23 @@ class _UnreadableError(Exception):
     """A field without a readable value."""
 
 
-def _field(model: type[Section], name: str, document: Document, path: Path) -> Any:
+def _field(model: type[Section], name: str, here: Location) -> Any:
     """One field's value by itself; ValidationError or :class:`_UnreadableError` without one."""
-    value = document.at(path)
-    if path in document.unreadable:
+    value = here.value
+    if here.path in here.document.unreadable:
         raise _UnreadableError
     sections = _sections(model, name)
     if not sections:
         return _adapters(model)[name].validate_python(value)
     origin = _origin(model.model_fields[name].annotation)
     if origin is list and isinstance(value, list):
-        return [_partly(sections[0], document, (*path, index)) for index in range(len(value))]
+        return [_partly(sections[0], here / index) for index in range(len(value))]
     if origin is dict and isinstance(value, dict):
-        return {key: _partly(sections[0], document, (*path, key)) for key in value}
+        return {key: _partly(sections[0], here / key) for key in value}
     chosen = _of_kind(sections, value) if origin is None and isinstance(value, dict) else None
     if chosen is None:
         raise _UnreadableError
-    return _partly(chosen, document, path)
+    return _partly(chosen, here)
 
 
 @cache
@@ -176,7 +174,7 @@ def _of_kind(models: Sequence[type[M]], value: Mapping[str, Any]) -> type[M] | N
 # ------------------------------------------------------------------ pydantic's errors
 
 
-def _report(model: type[SpecModel], document: Document, path: Path, error: ValidationError) -> None:
+def _report(model: type[SpecModel], section: Location, error: ValidationError) -> None:
     """Adds pydantic's errors to the document, each at its place."""
     details = error.errors(include_url=False, include_context=True)
     unknown: dict[_Location, list[str]] = {}
@@ -185,39 +183,38 @@ def _report(model: type[SpecModel], document: Document, path: Path, error: Valid
             *holder, key = detail["loc"]
             unknown.setdefault(tuple(holder), []).append(str(key))
     for detail in details:
-        here, owner = _resolved(model, document, path, detail["loc"])
+        here, owner = _resolved(model, section, detail["loc"])
         kind, key = detail["type"], str(detail["loc"][-1])
-        if document.is_unreadable(here):
+        if not here.is_readable:
             continue
         if kind == "missing":
             meant = (near(name, [key]) for name in unknown.get(detail["loc"][:-1], ()))
             if not any(meant):  # a misspelt key has been reported already
-                document.report(here, f"is required{_described(owner, key)}")
+                here.report(f"is required{_described(owner, key)}")
         elif kind == "extra_forbidden":
             known = [] if owner is None else list(owner.model_fields)
             hint = did_you_mean(key, known) or f"; known keys: {', '.join(known)}"
-            document.report(here, f"is an unknown key{hint}", at_key=True)
+            here.report(f"is an unknown key{hint}", at_key=True)
         elif kind in _UNION:
-            _report_kind(model.model_fields[key], document, here)
+            _report_kind(model.model_fields[key], here)
         elif kind == "model_type" and len(detail["loc"]) == 1:
-            document.report(here, _no_mapping(next(_models_of(owner, key)), detail["input"]))
+            here.report(_no_mapping(next(_models_of(owner, key)), detail["input"]))
         else:
-            document.report(document.nearest(here), _message(detail))
+            here.nearest.report(_message(detail))
 
 
 def _resolved(
-    model: type[SpecModel], document: Document, path: Path, location: _Location
-) -> tuple[Path, type[SpecModel] | None]:
-    """The path of an error's location, and the model that its last key belongs to.
+    model: type[SpecModel], here: Location, location: _Location
+) -> tuple[Location, type[SpecModel] | None]:
+    """The place of an error's location, and the model that its last key belongs to.
 
     The location names the chosen member of a union after the union's key; a path does not.
     """
-    here = path
     owner: type[SpecModel] | None = model
     current: type[SpecModel] | None = model
     parts = iter(location)
     for part in parts:
-        here, owner = (*here, part), current
+        here, owner = here / part, current
         field = current.model_fields.get(part) if current and isinstance(part, str) else None
         if field is None:
             continue
@@ -225,7 +222,7 @@ def _resolved(
         current = inner[0] if inner else None
         if len(inner) > 1:
             chosen = next(parts, None) is not None
-            current = _of_kind(inner, document.at(here)) if chosen else None
+            current = _of_kind(inner, here.value) if chosen else None
     return here, owner
 
 
@@ -243,21 +240,21 @@ def _no_mapping(model: type[SpecModel], value: object) -> str:
     return f"must be a mapping with the keys {keys}, not {kind_of(value)}"
 
 
-def _report_kind(field: FieldInfo, document: Document, path: Path) -> None:
+def _report_kind(field: FieldInfo, here: Location) -> None:
     """Reports a union that is no mapping, or whose ``kind`` is missing or unknown."""
-    value, known = document.at(path), kinds_of(tuple(_models(field.annotation)))
+    value, known = here.value, kinds_of(tuple(_models(field.annotation)))
     one = f"one of {', '.join(known)}"
     if not isinstance(value, dict):
-        document.report(path, f"must be a mapping with a kind, not {kind_of(value)}")
+        here.report(f"must be a mapping with a kind, not {kind_of(value)}")
         return
-    here, kind = (*path, "kind"), value.get("kind")
+    kind = value.get("kind")
     if "kind" not in value:
-        document.report(here, f"is required: {one}")
-    elif not document.is_unreadable(here):
+        here.report(f"is required: {one}", "kind")
+    elif (here / "kind").is_readable:
         wrong = f"must be {one}, not {kind_of(kind)}"
         if isinstance(kind, str):
-            wrong = unknown_name(f"kind of {path[-1]}", kind, known)
-        document.report(here, wrong)
+            wrong = unknown_name(f"kind of {here.path[-1]}", kind, known)
+        here.report(wrong, "kind")
 
 
 def kind_of(value: object) -> str:

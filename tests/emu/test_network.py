@@ -14,7 +14,7 @@ import pytest
 
 from jobs.live.connections import VM_SYSCTLS
 from testbed.backends.emu import emulated_network as network_module
-from testbed.backends.emu import open_vswitch
+from testbed.backends.emu import open_vswitch, traffic_control
 from testbed.backends.emu.cleanup import Removed, clean_leftovers, devices_in_group, remove_run
 from testbed.backends.emu.cleanup_journal import STATE_VARIABLE, CleanupJournal, journals
 from testbed.backends.emu.emulated_network import Network
@@ -212,8 +212,8 @@ def test_a_failure_on_the_way_up_leaves_nothing(
     def fail(*_: object, **__: object) -> None:
         raise RunFailed(f"{stage} failed")
 
-    owner = open_vswitch if stage == "check_ports" else network_module
-    monkeypatch.setattr(owner, stage, fail)
+    owners = {"check_ports": open_vswitch, "open_namespaces": traffic_control}
+    monkeypatch.setattr(owners.get(stage, network_module), stage, fail)
     with pytest.raises(RunFailed, match=f"{stage} failed"):
         Network(plan, journal, CONTROLLER_PORT).up()
     assert devices(prefix) == []

@@ -153,14 +153,14 @@ def decode_change(flow_mod: bytes) -> Change:
     )
     if command == openflow13.OFPFC_DELETE:
         if match != Match() or table != openflow13.OFPTT_ALL:
-            raise openflow13.Unreadable("a delete by match")
+            raise ValueError("a delete by match")
         return RemoveByCookie(cookie, mask)
     flow = Flow(table, priority, match, openflow13.decode_action(rest), cookie)
     if command == openflow13.OFPFC_ADD:
         return AddFlow(flow)
     if command == openflow13.OFPFC_DELETE_STRICT:
         return RemoveFlow(flow)
-    raise openflow13.Unreadable(f"flow-mod command {command}")
+    raise ValueError(f"flow-mod command {command}")
 
 
 def encode_flow_stats_reply(flows: Iterable[Flow], xid: int) -> Iterator[bytes]:

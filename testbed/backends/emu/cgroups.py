@@ -144,8 +144,7 @@ class RunCgroup:
         """Limit the processors of a node, or of one VM on it."""
         period = min(MAX_PERIOD_US, max(PERIOD_US, round(LEAST_QUOTA_US / cpus)))
         quota = max(LEAST_QUOTA_US, round(cpus * period))
-        for path in self.paths:
-            self._make(path / _node(server))
+        self._make(self._path("cpu", server))
         group = self._path("cpu", server, vm)
         if self.layout.version == 2:
             _write(group / "cpu.max", f"{quota} {period}")
@@ -220,12 +219,12 @@ class RunCgroup:
     def _path(self, controller: str, server: int | None = None, vm: int | None = None) -> Path:
         """The run's group, a node's or a VM's."""
         path = self.layout.mounts[controller] / self._run
-        path = path if server is None else path / _node(server)
+        path = path if server is None else path / f"node{server}"
         return path if vm is None else path / f"vm{vm}"
 
     def _everywhere(self, server: int, vm: int) -> list[Path]:
         """A VM's group in every hierarchy."""
-        return [path / _node(server) / f"vm{vm}" for path in self.paths]
+        return [path / f"node{server}" / f"vm{vm}" for path in self.paths]
 
     def _make(self, path: Path, *, leaf: bool = False) -> None:
         path.mkdir(exist_ok=True)
@@ -236,11 +235,6 @@ class RunCgroup:
         """Write to a group's control file, by the version of the groups: its name, its value."""
         name, value = controls[self.layout.version]
         _write(group / name, str(value))
-
-
-def _node(server: int) -> str:
-    """A node's folder below its run's, the same in every hierarchy."""
-    return f"node{server}"
 
 
 def _delegate(group: Path) -> None:

@@ -15,20 +15,11 @@ from pathlib import Path
 
 from jobs.live.connections import VM_SYSCTLS
 from jobs.wire import MTU_BYTES
-from testbed.backends.emu import open_vswitch
+from testbed.backends.emu import open_vswitch, traffic_control
 from testbed.backends.emu.cleanup import remove_network, uninterrupted
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, expedited_rcu
 from testbed.backends.emu.commands import ip_batch
 from testbed.backends.emu.netlink import Counters, RouteSocket
-from testbed.backends.emu.traffic_control import (
-    NETNS_DIR,
-    TrafficControl,
-    VmNamespace,
-    by_class,
-    by_device,
-    open_namespaces,
-    unshaped,
-)
 from testbed.errors import MachineCannot
 from testbed.plan import limits
 from testbed.plan.batch_lines import VM_DEVICE
@@ -54,7 +45,7 @@ class Network:
         self._journal = journal
         self._controller_port = controller_port
         self._datapath = open_vswitch.datapath_type()
-        self._kernel: TrafficControl | None = None
+        self._kernel: traffic_control.TrafficControl | None = None
         self._open = False
 
     def __enter__(self) -> Network:
@@ -94,9 +85,9 @@ class Network:
         self._make_devices(group)
         index_of = {name: index for index, name in socket.if_nameindex()}
         devices = {port.name: index_of[port.name] for port in plan.ports}
-        vms: dict[str, VmNamespace] = {}
+        vms: dict[str, traffic_control.VmNamespace] = {}
         with ExitStack() as on_failure:
-            kernel = TrafficControl(RouteSocket(), devices, vms)
+            kernel = traffic_control.TrafficControl(RouteSocket(), devices, vms)
             on_failure.callback(kernel.close)
             tag = self._journal.tag.run
             arguments = open_vswitch.up_arguments(plan, tag, self._datapath, self._controller_port)
@@ -117,7 +108,7 @@ class Network:
             self.conditions = self._inspect_switch()
             offload = self.conditions.sockets.offload is not False
             names = [slot.netns for slot in plan.slots]
-            vms |= open_namespaces(names, VM_SYSCTLS, checksum_offload=offload)
+            vms |= traffic_control.open_namespaces(names, VM_SYSCTLS, checksum_offload=offload)
             on_failure.pop_all()
         self._kernel = kernel
 
@@ -130,7 +121,10 @@ class Network:
             *(Entry("bridge", bridge.name) for bridge in plan.bridges),
         ])  # fmt: skip
         ip_batch(up_lines(plan, group))
-        inodes = {slot.netns: (NETNS_DIR / slot.netns).stat().st_ino for slot in plan.slots}
+        inodes = {
+            slot.netns: (traffic_control.NETNS_DIR / slot.netns).stat().st_ino
+            for slot in plan.slots
+        }
         self._journal.add([Entry("netns", name, inode) for name, inode in inodes.items()])
         _silence_ipv6(port.name for port in plan.ports)
         ip_batch([f"link set group {group} up"])
@@ -145,7 +139,7 @@ class Network:
             if name in devices:
                 raise _taken("network device", name, "ip link delete")
         for slot in self.plan.slots:
-            if (NETNS_DIR / slot.netns).exists():
+            if (traffic_control.NETNS_DIR / slot.netns).exists():
                 raise _taken("network namespace", slot.netns, "ip netns delete")
 
     def _inspect_switch(self) -> SwitchConditions:
@@ -196,14 +190,14 @@ class Network:
             kernel.devices[self.plan.sending_port(directed).name]: directed
             for directed in range(2 * len(self.plan.links))
         }
-        devices, indices = by_device(qdiscs), kernel.devices.items()
+        devices, indices = traffic_control.by_device(qdiscs), kernel.devices.items()
         sent = {name: devices[index] for name, index in indices if index in devices}
-        return by_class(qdiscs, directed_of), sent
+        return traffic_control.by_class(qdiscs, directed_of), sent
 
     def vm_counters(self, slot: Slot) -> Counters | None:
         """Counters of a VM's send cap since its tenant came in; None where it has no cap."""
         inside = self._up().vms[slot.netns]
-        return by_device(inside.socket.qdiscs()).get(inside.ifindex)
+        return traffic_control.by_device(inside.socket.qdiscs()).get(inside.ifindex)
 
     def vm_sent_bytes(self, tenant: TenantPlan) -> list[int]:
         """Bytes that each of a tenant's VMs has sent since its tenant came in."""
@@ -213,12 +207,14 @@ class Network:
     def unshaped_packets(self) -> dict[str, int]:
         """Device -> packets that left past every limit; empty, or the run is not valid."""
         kernel = self._up()
-        found = unshaped(kernel.host.qdiscs(), kernel.devices)
+        found = traffic_control.unshaped(kernel.host.qdiscs(), kernel.devices)
         for name, vm in kernel.vms.items():
-            found |= unshaped(vm.socket.qdiscs(), {f"{VM_DEVICE} in {name}": vm.ifindex})
+            found |= traffic_control.unshaped(
+                vm.socket.qdiscs(), {f"{VM_DEVICE} in {name}": vm.ifindex}
+            )
         return found
 
-    def _up(self) -> TrafficControl:
+    def _up(self) -> traffic_control.TrafficControl:
         if self._kernel is None:
             raise RuntimeError("the network is not up")
         return self._kernel

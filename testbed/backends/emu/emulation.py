@@ -49,7 +49,6 @@ LEAST_MEMORY_BYTES = 64 << 20
 PORT_TAKEN = "port-taken"
 HTTP_NOT_FOUND = 404
 
-Narrate = Callable[[str], None]
 WriteText = Callable[[str, str], object]
 
 
@@ -242,7 +241,7 @@ def emulate(
     options: LiveOptions,
     log_dir: Path,
     name: str,
-    narrate: Narrate = lambda _: None,
+    narrate: Callable[[str], None] = lambda _: None,
     namespaces_per_server: Sequence[int] | None = None,
 ) -> Iterator[Emulation]:
     """The data centre live. Raises MachineCannot before anything is made, RunFailed later.

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import count
 
 from jobs.live.agent_pool import AgentPoolError, Message
 from jobs.live.agent_protocol import AgentExited, AgentRefused, Progress
@@ -72,7 +73,7 @@ class LiveBackend:
         self._jobs: dict[str, LiveJob] = {}
         self._owner: dict[str, LiveJob] = {}
         self._alive: set[str] = set()
-        self._next_tenant = 1
+        self._tenant_ids = count(1)
         self._zero_ns = time.monotonic_ns()
         self._next_check_ns = 0
         self._emitting = False
@@ -257,7 +258,6 @@ class LiveBackend:
     def _tenant(self, live: LiveJob) -> TenantPlan:
         job, placement = live.request, live.placement
         slots = self._slots(placement)
-        tenant_id, self._next_tenant = self._next_tenant, self._next_tenant + 1
         rate_bps = scaled_bps(live.rate_bps, self._scale.rate)
         if live.best_effort:
             # A best-effort job sends at most the bandwidth that it asks for.
@@ -269,7 +269,7 @@ class LiveBackend:
             self._emulation.plan,
             placement,
             tuple(slots),
-            tenant_id,
+            next(self._tenant_ids),
             job.id,
             rate_bps,
         )

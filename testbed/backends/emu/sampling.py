@@ -10,6 +10,7 @@ import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -271,8 +272,9 @@ def sched_idle_s() -> dict[int, float]:
     above it, where they meet the group that it is in. Other groups get their share whatever is in
     them; with the kernel's autogroup (Debian's default) every session is one.
     """
-    if _sessions_compete():
-        return {}
+    with suppress(FileNotFoundError):
+        if AUTOGROUP.read_text().strip() != "0":
+            return {}
     ours = group_of(PROC / "self", "cpu")
     found = {}
     for folder in PROC.iterdir():
@@ -292,13 +294,6 @@ def competes(theirs: str, ours: str) -> bool:
     the same one, or one below.
     """
     return ours == theirs or ours.startswith(theirs.rstrip("/") + "/")
-
-
-def _sessions_compete() -> bool:
-    try:
-        return AUTOGROUP.read_text().strip() != "0"
-    except FileNotFoundError:
-        return False
 
 
 def gained_s(before: Mapping[int, float], after: Mapping[int, float]) -> float:

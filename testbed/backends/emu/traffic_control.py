@@ -18,7 +18,7 @@ from pathlib import Path
 from jobs.linux import inside_network_namespace
 from testbed.backends.emu.netlink import TC_H_ROOT, Counters, Refusal, RouteSocket, packed
 from testbed.errors import RunFailed
-from testbed.plan.batch_lines import VM_DEVICE, BatchLine, LinkUp, Section
+from testbed.plan.batch_lines import VM_DEVICE, BatchLine, LinkUp, Section, TcItem
 from testbed.plan.limits import DEFAULT_CLASS_MINOR
 
 GONE = frozenset({errno.ENOENT, errno.EADDRNOTAVAIL, errno.ENODEV})
@@ -86,7 +86,8 @@ def _raise_first(section: Section, refused: Sequence[Refusal]) -> None:
     for refusal in refused:
         line = section.lines[refusal.position]
         where = f" in {section.netns}" if section.netns else ""
-        raise RunFailed(f"{line.tool} refused {line.text()!r}{where}: {refusal.reason}")
+        refused_by = "tc refused" if isinstance(line.item, TcItem) else "ip refused"
+        raise RunFailed(f"{refused_by} {line.text()!r}{where}: {refusal.reason}")
 
 
 # ---------------------------------------------------------------------------------- namespaces

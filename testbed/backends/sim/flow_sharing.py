@@ -25,7 +25,6 @@ from functools import cached_property
 from random import Random
 
 import numpy as np
-import numpy.typing as npt
 
 from jobs.live.patterns import receivers
 from jobs.request import JobRequest
@@ -144,6 +143,11 @@ def paths(
 # -------------------------------------------------------------------------------------- rates
 
 
+Units = tuple[IntArray, IntArray, FloatArray, FloatArray, FloatArray]
+"""Units of :func:`max_min_rates`: number of links of each, these links, weights on them, caps of
+the units, and priorities on the links."""
+
+
 @dataclass(eq=False)
 class _BestEffortJob:
     """A best-effort job and its flows.
@@ -160,7 +164,6 @@ class _BestEffortJob:
     flow_bps: FloatArray
     priority: FloatArray
     vm_bps: float = 0.0
-    up: FloatArray | None = None
 
     @cached_property
     def width(self) -> IntArray:
@@ -187,13 +190,28 @@ class _BestEffortJob:
         shares: FloatArray = total / load
         return shares
 
-    def uplink_flows(self, at_server: npt.NDArray[np.bool_]) -> FloatArray:
-        """Flows up a server's own link, by bundle."""
-        if self.up is None:
-            bundle = np.repeat(np.arange(self.flows.n_bundles), self.width)
-            times = np.bincount(bundle, at_server[self.flows.links], self.flows.n_bundles)
-            self.up = (times * self.flows.count).astype(np.float64)
-        return self.up
+    @cached_property
+    def sending(self) -> IntArray:
+        """Flows that leave their server, by bundle: each goes up the server's own link once."""
+        return np.where(self.width > 0, self.flows.count, 0)
+
+    def as_unit(self) -> Units:
+        """The whole job: its rate per VM."""
+        links, load = self.load
+        cap = np.array([float(self.request.bandwidth_bps)])
+        return np.array([len(links)]), links, load, cap, self.job_priority
+
+    def bundles(self) -> Units:
+        """A flow of each bundle; finished ones ask for nothing."""
+        active = self.left_bits > 0
+        keep = np.repeat(active, self.width)
+        return (
+            np.where(active, self.width, 0),
+            self.flows.links[keep],
+            self.weight[keep],
+            np.where(active, self.request.bandwidth_bps / self.flows.per_vm, 0.0),
+            self.priority[keep],
+        )
 
 
 class SharedNetwork:
@@ -201,13 +219,12 @@ class SharedNetwork:
 
     def __init__(self, datacentre: DataCentre, model: SharingModel, seed: int) -> None:
         self._datacentre = datacentre
-        self._model = model
+        self.model = model
         self._seed = seed
         self._left: FloatArray = datacentre.directed_capacity_bps.astype(np.float64)
         self._held: dict[str, dict[int, int]] = {}
         self._jobs: dict[str, _BestEffortJob] = {}
         self._stale = False
-        self._at_server: npt.NDArray[np.bool_] | None = None
 
     @property
     def jobs(self) -> KeysView[str]:
@@ -222,7 +239,7 @@ class SharedNetwork:
         bits = math.inf if job.demand.timed else job.demand.volume_bits(job) / flows.per_vm
         priority = (
             proximate_priority(self._datacentre, job, placement, flows)
-            if self._model.weights == "proximate"
+            if self.model.weights == "proximate"
             else np.ones(len(flows.links))
         )
         self._jobs[job.id] = _BestEffortJob(
@@ -231,84 +248,53 @@ class SharedNetwork:
         self._stale = True
 
     def leave(self, job_id: str) -> None:
-        """Removes a best-effort job that has ended."""
-        del self._jobs[job_id]
+        """Removes a best-effort job, or a reserved job's hose; no error where it has none."""
+        self._jobs.pop(job_id, None)
+        for link, bps in self._held.pop(job_id, {}).items():
+            self._left[link] += bps
         self._stale = True
 
     def hold(self, job_id: str, placement: Placement, rate_bps: int) -> None:
         """Takes a reserved job's hose out of what is shared (again: at another rate)."""
-        self.let_go(job_id)
+        self.leave(job_id)
         tree = tree_of(self._datacentre, placement.root)
         self._held[job_id] = hose_bps(tree, placement, rate_bps)
         for link, bps in self._held[job_id].items():
             self._left[link] -= bps
         self._stale = True
 
-    def let_go(self, job_id: str) -> None:
-        """Gives a reserved job's hose back; no error where it has none."""
-        for link, bps in self._held.pop(job_id, {}).items():
-            self._left[link] += bps
-            self._stale = True
-
     # -- rates ------------------------------------------------------------------------------
 
     def recompute(self) -> dict[str, float]:
         """Rates in bit/s per VM of every best-effort job, new ones where anything has changed."""
-        if self._stale:
-            if self._model.flow_dependency == "lockstep":
-                self._recompute_jobs()
-            else:
-                self._recompute_flows()
+        if self._stale and self._jobs:
+            self._recompute()
             self._stale = False
         return {job_id: job.vm_bps for job_id, job in self._jobs.items()}
 
-    def _recompute_jobs(self) -> None:
-        """One unit a job: its rate per VM."""
-        jobs = list(self._jobs.values())
-        loads = [job.load for job in jobs]
-        rates = max_min_rates(
-            self._left,
-            np.concatenate(([0], np.cumsum([len(links) for links, _ in loads]))).astype(np.int64),
-            _integers([links for links, _ in loads]),
-            np.concatenate([np.empty(0), *(weight for _, weight in loads)]),
-            np.array([float(job.request.bandwidth_bps) for job in jobs]),
-            np.concatenate([np.empty(0), *(job.job_priority for job in jobs)])
-            if self._model.weights == "proximate"
-            else None,
-        )
-        for job, rate in zip(jobs, rates.tolist(), strict=True):
-            job.vm_bps = rate
-
-    def _recompute_flows(self) -> None:
-        """One unit a bundle: the rate of each of its flows. Finished flows ask for nothing."""
-        jobs = list(self._jobs.values())
-        if not jobs:
-            return
-        sizes = [job.flows.n_bundles for job in jobs]
-        first = np.concatenate(([0], np.cumsum(sizes)))
-        cap = np.repeat([job.request.bandwidth_bps / job.flows.per_vm for job in jobs], sizes)
-        width = _integers([job.width for job in jobs])
-        link = _integers([job.flows.links for job in jobs])
-        weight = np.concatenate([job.weight for job in jobs])
-        priority = np.concatenate([job.priority for job in jobs])
-        if self.independent:
-            active = np.concatenate([job.left_bits for job in jobs]) > 0
-            keep = np.repeat(active, width)
-            width, link, weight = np.where(active, width, 0), link[keep], weight[keep]
-            priority = priority[keep]
-            cap = np.where(active, cap, 0.0)
+    def _recompute(self) -> None:
+        """One unit a bundle: the rate of each of its flows; ``lockstep``: a job's rate per VM."""
+        coupled = self.model.flow_dependency == "lockstep"
+        jobs = self._jobs.values()
+        units = [job.as_unit() if coupled else job.bundles() for job in jobs]
+        width, link, weight, cap, priority = map(np.concatenate, zip(*units, strict=True))
         start = np.concatenate(([0], np.cumsum(width))).astype(np.int64)
-        rates = max_min_rates(self._left, start, link, weight, cap, priority)
-        for k, job in enumerate(jobs):
-            job.flow_bps = rates[first[k] : first[k + 1]]
-            slowest = float(job.flow_bps.min(initial=math.inf)) * job.flows.per_vm
-            job.vm_bps = min(slowest, float(job.request.bandwidth_bps))
+        given = priority if self.model.weights == "proximate" else None
+        rates = max_min_rates(self._left, start, link, weight, cap, given)
+        sizes = [len(each[0]) for each in units]
+        for job, own in zip(jobs, np.split(rates, np.cumsum(sizes)[:-1]), strict=True):
+            if coupled:
+                job.vm_bps = float(own[0])
+            else:
+                job.flow_bps = own
+                slowest = float(own.min(initial=math.inf)) * job.flows.per_vm
+                job.vm_bps = min(slowest, float(job.request.bandwidth_bps))
 
     # -- independent flows -----------------------------------------------------
 
     @property
     def independent(self) -> bool:
-        return self._model.flow_dependency == "independent"
+        return self.model.flow_dependency == "independent"
 
     def advance(self, elapsed_s: float) -> None:
         """Lets all flows send for ``elapsed_s`` (``independent``)."""
@@ -329,27 +315,16 @@ class SharedNetwork:
         rate = job.flow_bps[active]
         return math.inf if np.any(rate <= 0) else float(np.max(job.left_bits[active] / rate))
 
-    def next_recompute_s(self) -> float:
-        """Time that the present rates may stand although flows end (``independent``)."""
-        return self._model.recompute_s if self._jobs else math.inf
-
     # -- load -----------------------------------------------------------
 
     def server_uplink_bps(self) -> float:
         """Sum of the best-effort jobs' present rates up the servers' own links."""
-        if self._at_server is None:
-            self._at_server = np.zeros(2 * self._datacentre.n_links, dtype=np.bool_)
-            self._at_server[0::2] = self._datacentre.link_lower < self._datacentre.n_servers
         total = 0.0
         for job in self._jobs.values():
             carried = job.flow_bps
-            if self._model.flow_dependency == "lockstep":
+            if self.model.flow_dependency == "lockstep":
                 carried = np.full(job.flows.n_bundles, job.vm_bps / job.flows.per_vm)
-            elif self._model.flow_dependency == "slowest":
+            elif self.model.flow_dependency == "slowest":
                 carried = np.minimum(carried, job.vm_bps / job.flows.per_vm)
-            total += float(np.dot(job.uplink_flows(self._at_server), carried))
+            total += float(np.dot(job.sending, carried))
         return total
-
-
-def _integers(arrays: list[IntArray]) -> IntArray:
-    return np.concatenate([np.empty(0, dtype=np.int64), *arrays])

@@ -68,33 +68,32 @@ class TwoTiers:
 
     def enter(self, job: JobRequest, placement: Placement, tier: Tier) -> set[str]:
         """Adds a job; the others whose speed that may change."""
-        at = servers_of_processes(placement)
         use = job.cpu_uses
-        self._residents[job.id] = _Resident(job, tier, at, use, sum(use))
-        touched: set[str] = set()
-        for server, share in zip(at, use, strict=True):
-            node = self._nodes[server]
-            mine, others = self._sides(node, tier)
-            mine[job.id] = mine.get(job.id, 0.0) + share
-            node.share_out(self._interference.idle_min)
-            touched.update(others)
-            if tier == "background":
-                touched.update(mine)
-        touched.discard(job.id)
-        return touched
+        resident = _Resident(job, tier, servers_of_processes(placement), use, sum(use))
+        self._residents[job.id] = resident
+        return self._change(resident, comes=True)
 
     def leave(self, job_id: str) -> set[str]:
         """Removes a job; the others whose speed that may change."""
-        resident = self._residents.pop(job_id)
+        return self._change(self._residents.pop(job_id), comes=False)
+
+    def _change(self, resident: _Resident, *, comes: bool) -> set[str]:
+        job_id, background = resident.job.id, resident.tier == "background"
         touched: set[str] = set()
-        for server in resident.at:
+        for server, share in zip(resident.at, resident.use, strict=True):
             node = self._nodes[server]
-            mine, others = self._sides(node, resident.tier)
-            mine.pop(job_id, None)
+            mine, others = node.foreground, node.background
+            if background:
+                mine, others = others, mine
+            if comes:
+                mine[job_id] = mine.get(job_id, 0.0) + share
+            else:
+                mine.pop(job_id, None)
             node.share_out(self._interference.idle_min)
             touched.update(others)
-            if resident.tier == "background":
+            if background:
                 touched.update(mine)
+        touched.discard(job_id)
         return touched
 
     def pace(self, job_id: str) -> tuple[float, float]:
@@ -118,12 +117,6 @@ class TwoTiers:
             slowest = min(slowest, speed)
             cpus += use * node.share
         return slowest, cpus
-
-    @staticmethod
-    def _sides(node: _Node, tier: Tier) -> tuple[dict[str, float], dict[str, float]]:
-        if tier == "foreground":
-            return node.foreground, node.background
-        return node.background, node.foreground
 
 
 def servers_of_processes(placement: Placement) -> list[int]:

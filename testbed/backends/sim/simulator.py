@@ -93,11 +93,6 @@ class SimulatedBackend:
         self._recomputed_s = 0.0
 
     @property
-    def shared(self) -> SharedNetwork | None:
-        """The best-effort jobs' network, for measurements."""
-        return self._shared
-
-    @property
     def cpu_s(self) -> float:
         """CPU seconds used so far; divided by CPUs times span they are the utilisation.
 
@@ -138,7 +133,9 @@ class SimulatedBackend:
         while True:
             self._recompute_rates()
             end_s = self._next_end_s()
-            recompute_s = self._next_recompute_s()
+            recompute_s = math.inf
+            if self._shared is not None and self._shared.independent:
+                recompute_s = self._recomputed_s + self._shared.model.recompute_s
             if recompute_s < min(end_s, limit_s):
                 self._let_pass(recompute_s)
             elif end_s <= late_s and end_s < math.inf:
@@ -275,12 +272,8 @@ class SimulatedBackend:
             self._shared.hold(job.request.id, job.placement, int(job.rate_bps))
 
     def _disconnect(self, job: _SimJob) -> None:
-        if self._shared is None or not job.connected:
-            return
-        job.connected = False
-        if not job.best_effort:
-            self._shared.let_go(job.request.id)
-        else:
+        if self._shared is not None and job.connected:
+            job.connected = False
             self._shared.leave(job.request.id)
 
     def _bring_up_to_date(self, job: _SimJob) -> None:
@@ -342,11 +335,6 @@ class SimulatedBackend:
             ends_s = (self._jobs[job_id].end_s for job_id in self._sharers)
             end_s = min(end_s, min(ends_s, default=math.inf))
         return max(end_s, self._now_s)
-
-    def _next_recompute_s(self) -> float:
-        if self._shared is None or not self._shared.independent:
-            return math.inf
-        return self._recomputed_s + self._shared.next_recompute_s()
 
     def _let_pass(self, until_s: float) -> None:
         if self._shared is not None and self._sharers and until_s > self._now_s:

@@ -132,8 +132,8 @@ def test_the_background_is_a_second_set_of_slots() -> None:
         engine.reservations.check()
         seen.append(
             {
-                "foreground": len(engine.reservations.foreground.holdings()),
-                "background": len(engine.reservations.background.holdings()),
+                "foreground": len(engine.reservations.ledger().holdings()),
+                "background": len(engine.reservations.ledger("background").holdings()),
             }
         )
 

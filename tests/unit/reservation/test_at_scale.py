@@ -88,7 +88,7 @@ def reserves_and_releases(large: DataCentre) -> None:
             with pytest.raises(OverCommit):
                 ledger.reserve(f"j{k}", placement, rate, start_s, end_s)
             continue
-        assert ledger.reserve(f"j{k}", placement, rate, start_s, end_s) == need
+        ledger.reserve(f"j{k}", placement, rate, start_s, end_s)
         pieces[f"j{k}"] = (start_s, end_s, dict(placement.vms_on), need)
     assert refused > 3
     assert len(pieces) > 20

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from testbed.embedding.check import check_placement
 from testbed.embedding.placement import Placement, VmSize, empty_residual
 from testbed.reservation.ledger import Ledger, OverCommit
+from tests.support.ledger_use import in_use
 from topologies.datacentre import TopologyError
 from topologies.flat import flat
 
@@ -33,10 +34,10 @@ def test_memory_and_cores_are_checked_independently_of_the_ledger() -> None:
 def test_what_is_booked_is_gone_and_comes_back() -> None:
     ledger = Ledger(DC)
     ledger.reserve("a", on(2, 2), 0, 10.0, 20.0, VmSize(2, 1400))
-    usage = ledger.usage(10.0)
-    assert usage.slots.tolist() == [0, 0, 4]
-    assert usage.memory_mib is not None
-    assert usage.memory_mib.tolist() == [0, 0, 2800]
+    usage = in_use(ledger, 10.0)
+    assert usage.free_slots.tolist() == [0, 0, 4]
+    assert usage.free_memory_mib is not None
+    assert usage.free_memory_mib.tolist() == [0, 0, 2800]
     free = ledger.residual(0.0, None)
     assert free.free_memory_mib is not None
     assert (free.free_slots.tolist(), free.free_memory_mib.tolist()) == (

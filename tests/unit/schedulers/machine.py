@@ -9,7 +9,8 @@ from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
-from testbed.schedulers.cmcbf import Cmcbf
+from testbed.reservation.capacity import NodeCapacity, TierCapacity
+from testbed.schedulers.cmbf import Cmbf
 from testbed.schedulers.policy import Policy
 from testbed.schedulers.queues import NodeQueue
 from topologies.flat import flat
@@ -19,6 +20,26 @@ def job(name: str, nodes: int, runs_s: float, at: float = 0.0, **more: object) -
     uses = {key: more.pop(key) for key in ("cpu_use", "cpu_estimate") if key in more}
     demand = Compute(**uses)  # type: ignore[arg-type]
     return JobRequest(name, at, nodes, 0, runs_s, demand=demand, **more)  # type: ignore[arg-type]
+
+
+def check_nodes(nodes: NodeCapacity) -> None:
+    """Free nodes and holders are what the jobs with nodes leave."""
+    held = [node for _, own in nodes._held.values() for node in own]
+    assert sorted(held + nodes.free) == list(range(nodes.total))
+    assert nodes.free == sorted(nodes.free)
+    assert nodes.holders == sorted(holder for holder, _ in nodes._held.values())
+
+
+def check_tier(tier: TierCapacity) -> None:
+    """Idle VMs and holders are what the jobs with VMs leave."""
+    who: list[str | None] = [None] * len(tier.who)
+    for job_id, at in tier.at.items():
+        for node in at:
+            who[node] = job_id
+    assert who == tier.who
+    assert who.count(None) == tier.idle
+    assert tier.holders == sorted(tier.holder_of.values())
+    assert len(tier.holders) == len(tier.at)
 
 
 def run(
@@ -36,10 +57,10 @@ def run(
         engine.reservations.check()
         match policy:
             case NodeQueue(nodes=nodes):
-                nodes.check()
-            case Cmcbf(tiers=tiers):
+                check_nodes(nodes)
+            case Cmbf(tiers=tiers):
                 for tier in tiers:
-                    tier.check()
+                    check_tier(tier)
         if after_step is not None:
             after_step(engine)
 

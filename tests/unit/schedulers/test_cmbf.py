@@ -12,11 +12,16 @@ from testbed import events
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
 from testbed.schedulers.cmbf import Cmbf, victims
-from testbed.schedulers.cmcbf import Cmcbf
 from testbed.schedulers.easy import Easy
 from testbed.schedulers.policy import Policy
 from tests.unit.schedulers.machine import evictions, finishes, job, run, starts
 from topologies.tree import tree
+
+
+def every_policy() -> pytest.MarkDecorator:
+    fresh = [Easy(), Cmbf(), Cmbf("cmcbf", background=True)]
+    return pytest.mark.parametrize("policy", fresh, ids=lambda policy: policy.name)
+
 
 FIG1 = [
     job("J1", 1, 20.0),
@@ -104,7 +109,7 @@ def test_a_job_larger_than_the_machine_is_rejected_with_its_reason() -> None:
     assert reasons == {"huge": "4 nodes asked, the machine has 3", "ok": ""}
 
 
-@pytest.mark.parametrize("policy", [Easy(), Cmbf(), Cmcbf()], ids=lambda policy: policy.name)
+@every_policy()
 def test_what_a_policy_does_not_count_it_does_not_run(policy: Policy) -> None:
     wide = JobRequest("wide", 0.0, 1, 0, 5.0, demand=Lease(cores=2))
     history = run(policy, [wide, job("ok", 1, 1.0)], 3)
@@ -115,7 +120,7 @@ def test_what_a_policy_does_not_count_it_does_not_run(policy: Policy) -> None:
     assert reasons["ok"] == ""
 
 
-@pytest.mark.parametrize("policy", [Easy(), Cmbf(), Cmcbf()], ids=lambda policy: policy.name)
+@every_policy()
 def test_bandwidth_is_refused_where_links_would_have_to_be_reserved(policy: Policy) -> None:
     dc = tree([2, 2], [1000, 1000], 1)
     history: list[events.Event] = []

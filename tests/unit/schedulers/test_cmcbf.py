@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.engine.engine import Engine
-from testbed.schedulers.cmcbf import Cmcbf
+from testbed.schedulers.cmbf import Cmbf
 from tests.unit.schedulers.machine import evictions, finishes, job, run
 from topologies.flat import flat
 
@@ -28,6 +30,7 @@ SIZES = {
     "J10": 1,
 }
 
+cmcbf = partial(Cmbf, "cmcbf", background=True)
 IDEAL = Interference(loss_max=0.0, eff_single=(1.0, 1.0), eff_mean=0.5, eff_sigma=0.0)
 """No loss in the foreground; in the background several processes run at half speed, one at full."""
 
@@ -46,12 +49,12 @@ class Tiers:
     def __call__(self, engine: Engine) -> None:
         reservations = engine.reservations
         self.at[engine.now_s] = (
-            set(reservations.foreground.holdings()),
-            set(reservations.background.holdings()),
+            set(reservations.ledger().holdings()),
+            set(reservations.ledger("background").holdings()),
         )
 
 
-def play(policy: Cmcbf, runs_s: dict[str, float]) -> tuple[Tiers, list[events.Event]]:
+def play(policy: Cmbf, runs_s: dict[str, float]) -> tuple[Tiers, list[events.Event]]:
     seen = Tiers()
     backend = SimulatedBackend(flat(5, 1), interference=IDEAL)
     return seen, run(policy, fig2(runs_s), 5, backend, seen)
@@ -78,7 +81,7 @@ before t = 15.
 
 
 def test_cmcbf_fig_2() -> None:
-    seen, history = play(Cmcbf(cost_s=0.0), RUNS_S)
+    seen, history = play(cmcbf(cost_s=0.0), RUNS_S)
     assert {t: seen.at[t] for t in (0.0, 5.0, 10.0, 15.0, 20.0, 25.0)} == {
         0.0: ({"J01", "J02", "J03"}, {"J04", "J05"}),
         5.0: ({"J01", "J03", "J05", "J06"}, {"J07"}),
@@ -95,7 +98,7 @@ def test_cmcbf_fig_2() -> None:
 
 
 def test_in_amcbf_j9_cannot_preempt_j10_while_j8_is_the_head() -> None:
-    seen, history = play(Cmcbf("amcbf", head_only=True, cost_s=0.0), RUNS_S)
+    seen, history = play(Cmbf("amcbf", background=True, head_only=True, cost_s=0.0), RUNS_S)
     assert seen.at[15.0] == ({"J05", "J06", "J10"}, set())
     assert seen.at[20.0] == ({"J05", "J10"}, set())
     # J10 ends by itself, and J9 has its turn before J5 is over and J8 can start.
@@ -105,9 +108,9 @@ def test_in_amcbf_j9_cannot_preempt_j10_while_j8_is_the_head() -> None:
 
 def test_no_vm_goes_into_the_background_of_96_percent() -> None:
     jobs = [job("a", 1, 10.0, cpu_use=0.96), job("b", 1, 10.0, cpu_use=0.5)]
-    assert finishes(run(Cmcbf(), jobs, 1)) == {"a": 10.0, "b": 20.0}
+    assert finishes(run(cmcbf(), jobs, 1)) == {"a": 10.0, "b": 20.0}
     jobs = [job("a", 1, 10.0, cpu_use=0.95), job("b", 1, 10.0, cpu_use=0.5)]
-    history = run(Cmcbf(), jobs, 1, SimulatedBackend(flat(1, 1), interference=IDEAL))
+    history = run(cmcbf(), jobs, 1, SimulatedBackend(flat(1, 1), interference=IDEAL))
     assert [(e.job_id, e.tier) for e in history if isinstance(e, events.JobStarted)] == [
         ("a", "foreground"),
         ("b", "background"),
@@ -117,14 +120,14 @@ def test_no_vm_goes_into_the_background_of_96_percent() -> None:
 def test_without_a_known_cpu_use_any_node_takes_a_background_vm() -> None:
     jobs = [job("a", 1, 10.0, cpu_use=1.0), job("b", 1, 10.0, cpu_use=1.0)]
     backend = SimulatedBackend(flat(1, 1), interference=IDEAL)
-    history = run(Cmcbf(cpu="unknown"), jobs, 1, backend)
+    history = run(cmcbf(cpu="unknown"), jobs, 1, backend)
     assert [e.tier for e in history if isinstance(e, events.JobStarted)][1] == "background"
     assert finishes(history) == {"a": 10.0, "b": pytest.approx(10.0 + 10.0 - 0.4)}
 
 
 def test_an_estimate_decides_where_the_truth_is_hidden() -> None:
     jobs = [job("a", 1, 10.0, cpu_use=1.0, cpu_estimate=0.5), job("b", 1, 10.0, cpu_use=1.0)]
-    history = run(Cmcbf(), jobs, 1, SimulatedBackend(flat(1, 1), interference=IDEAL))
+    history = run(cmcbf(), jobs, 1, SimulatedBackend(flat(1, 1), interference=IDEAL))
     assert [e.tier for e in history if isinstance(e, events.JobStarted)][1] == "background"
 
 
@@ -138,7 +141,13 @@ def test_the_busiest_process_goes_onto_the_least_loaded_node() -> None:
     def look(engine: Engine) -> None:
         placed.update({k: s.placement for k, s in engine.jobs.items() if s.placement is not None})
 
-    run(Cmcbf(), jobs, 3, SimulatedBackend(flat(3, 1), interference=IDEAL), look)
+    run(
+        cmcbf(),
+        jobs,
+        3,
+        SimulatedBackend(flat(3, 1), interference=IDEAL),
+        look,
+    )
     # a: its processes 0, 2, 1 on nodes 0, 1, 2; b: the busiest in the background of the idlest.
     assert placed["a"].processes == (0, 2, 1)
     assert placed["b"].processes == (0, 2, 1)
@@ -166,7 +175,7 @@ JOBS = st.lists(
 def test_every_job_ends_no_sooner_than_alone_and_both_tiers_hold(
     jobs: list[JobRequest], head_only: bool, cost_s: float
 ) -> None:
-    history = run(Cmcbf(head_only=head_only, cost_s=cost_s), jobs, 4)
+    history = run(cmcbf(head_only=head_only, cost_s=cost_s), jobs, 4)
     ends = finishes(history)
     assert len(ends) == len(jobs)
     measured = {e.job_id: e.measured_s for e in history if isinstance(e, events.JobEnded)}
@@ -192,4 +201,4 @@ def test_every_job_that_could_be_in_the_foreground_is(jobs: list[JobRequest]) ->
             )
             assert state[one].request.n_vms > idle + later
 
-    run(Cmcbf(cost_s=0.0), jobs, 4, after_step=check)
+    run(cmcbf(cost_s=0.0), jobs, 4, after_step=check)

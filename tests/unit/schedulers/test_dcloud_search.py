@@ -16,7 +16,7 @@ from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
 from testbed.schedulers.dcloud import DCloud
-from testbed.schedulers.dcloud_search import Search
+from testbed.schedulers.dcloud_search import Search, TreeSearch
 from testbed.schedulers.policy import View
 from tests.support.loops import BOTH_FORMS, loops
 from topologies.custom import custom
@@ -68,9 +68,8 @@ class Compared:
 
     def _compare(self, view: View, job: JobRequest) -> None:
         grid = self._dcloud.grid(job)
-        fast = Search(view.datacentre, embedder("oktopus"))
+        fast = TreeSearch(view.datacentre, embedder("oktopus"))
         slow = Search(view.datacentre, embedder("oktopus"))
-        slow._loops = None
         found = fast.best(view.ledger, view.now_s, job.n_vms, grid)
         expected = slow.best(view.ledger, view.now_s, job.n_vms, grid)
         if expected is None or found is None:

@@ -16,9 +16,10 @@ from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.results.tables import topology_record
-from testbed.schedulers.mbfcbs import GREEDY, Mbfcbs, Settings
+from testbed.schedulers.mbfcbs import Mbfcbs, Settings
 from testbed.schedulers.policy import Policy
 from testbed.schedulers.registry import build_policy
+from tests.support.ledger_use import in_use
 from tests.unit.results.test_with_the_engine import check, failures
 from topologies.flat import flat
 
@@ -58,7 +59,7 @@ def leases(draw: st.DrawFn) -> list[JobRequest]:
 
 POLICIES = {
     "mbfcbs": lambda: Mbfcbs(Settings(slot_s=10.0)),
-    "greedy": lambda: Mbfcbs(GREEDY),
+    "greedy": lambda: Mbfcbs(Settings(preemption=False, earliest=False, depth=1)),
     "v-mct": lambda: build_policy("v-mct", embedder("oktopus"), {}),
     "priority": lambda: build_policy("priority", embedder("oktopus"), {}),
 }
@@ -82,11 +83,11 @@ def play(jobs: list[JobRequest], policy: Policy) -> list[events.Event]:
 
 def agrees_with_the_ledger(engine: Engine, policy: Mbfcbs) -> None:
     """Now the calendar holds at least what the ledger does: plans that are due come on top."""
-    usage = engine.ledger.usage(engine.now_s)
+    usage = in_use(engine.ledger, engine.now_s)
     calendar = policy.capacity.calendar
     now_s = engine.now_s
     for host in range(DC.n_servers):
-        assert calendar.used(host, now_s, now_s + 1e-9).cores >= usage.slots[host]
+        assert calendar.used(host, now_s, now_s + 1e-9).cores >= usage.free_slots[host]
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -13,7 +13,7 @@ from testbed import events
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
-from testbed.schedulers.mbfcbs import GREEDY, Mbfcbs, Settings
+from testbed.schedulers.mbfcbs import Mbfcbs, Settings
 from testbed.schedulers.policy import Policy
 from testbed.schedulers.priority import priority_vector
 from testbed.schedulers.registry import build_policy
@@ -203,7 +203,7 @@ def test_leases_ask_for_no_bandwidth_where_there_is_a_network() -> None:
 def test_the_default_of_haizea_preempts_nobody_and_keeps_its_queue_in_order() -> None:
     dc = flat(1, 4)
     jobs = [be("a", 0, 20, 3), be("b", 1, 10, 4), be("c", 2, 3, 1), im("i", 3, 5, 2)]
-    stream = play(jobs, Mbfcbs(GREEDY), dc)
+    stream = play(jobs, Mbfcbs(Settings(preemption=False, earliest=False, depth=1)), dc)
     assert fate(stream) == {
         "i": ("rejected", 3.0), "a": ("finished", 20.0), "b": ("finished", 30.0),
         "c": ("finished", 33.0),

@@ -56,11 +56,14 @@ def play(
 
 
 def checking(change: Callable[..., None]) -> Callable[..., None]:
-    """Every step of a transaction of free capacity, and then its ``check()``."""
+    """Every step of a transaction of free capacity, and then that nothing is over-committed."""
 
     def step(free: HoseCapacity, footprint: Footprint, sign: int) -> None:
         change(free, footprint, sign)
-        free.check()
+        residual = free.residual
+        assert residual.free_slots.min() >= 0
+        assert residual.free_bps.min(initial=0) >= 0
+        assert free.idle == bool((residual.free_slots == free._view.datacentre.slots).all())
 
     return step
 

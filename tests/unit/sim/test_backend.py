@@ -290,16 +290,7 @@ def test_what_the_servers_send_is_metered() -> None:
     backend.start(transfer("b"), on((0, 1), (1, 1)), 0, "foreground")
     backend.start(transfer("c"), on((3, 2)), 0, "foreground")
     backend.wait(1.0)
-    assert backend.shared is not None
-    # a and b send 50 bit/s up from either server; c stays inside its own.
-    assert backend.shared.server_uplink_bps() == pytest.approx(200.0)
     backend.kill("b")
     backend.wait(None)
+    # a and b send 50 bit/s up from either server; c stays inside its own.
     assert metered == [(0.0, 1.0, pytest.approx(200.0)), (1.0, 10.0, pytest.approx(200.0))]
-
-
-def test_settings_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ValueError, match="unknown flow_dependency"):
-        SharingModel("loose")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="recompute_s"):
-        SharingModel("independent", recompute_s=0.0)

@@ -106,14 +106,15 @@ def test_mistakes_are_named(
 
 @settings(max_examples=40)
 @given(st.lists(st.integers(1, 60), min_size=4, max_size=60), st.integers(1, 9), st.integers(0, 3))
-def test_a_sample_has_the_wanted_number_of_jobs_each_once_none_too_large(
+def test_a_sample_has_the_wanted_number_of_jobs_none_too_large(
     sizes: list[int], count: int, seed: int
 ) -> None:
     try:
         sample = stratified(sizes, count, 20.0, 50, seed)
     except ValueError:
         return
-    assert len(set(sample.chosen)) == len(sample.chosen) == count
+    assert len(sample.chosen) == count
+    assert sample.again or len(set(sample.chosen)) == count
     assert all(sizes[k] <= 50 for k in sample.chosen)
     assert sum(sizes[k] >= 20 for k in sample.chosen) == sample.large
     assert sample.mean == pytest.approx(sum(sizes[k] for k in sample.chosen) / count)

@@ -95,22 +95,16 @@ XML = """\
 
 
 def test_leases_in_xml(tmp_path: Path) -> None:
-    assert read_lwf(written(tmp_path, XML)).leases == (
-        LeaseRecord(
-            "lease-00001", "BE", 10.5, None, 3600.0, 3, 2, 512, 600.0, preemptible=True, line=4
-        ),
-        LeaseRecord(
-            "lease-00002", "AR", 60.0, 93600.0, 450.0, 1, 1, 1024, None, preemptible=False, line=12
-        ),
-        LeaseRecord(
-            "lease-00003", "IM", 120.0, 120.0, 450.0, 1, 1, 1024, None, preemptible=False, line=18
-        ),
+    assert read_lwf(written(tmp_path, XML)).jobs == (
+        LeaseRecord("lease-00001", "BE", 10.5, None, 3600.0, 3, 2, 512, 600.0, line=4),
+        LeaseRecord("lease-00002", "AR", 60.0, 93600.0, 450.0, 1, 1, 1024, None, line=12),
+        LeaseRecord("lease-00003", "IM", 120.0, 120.0, 450.0, 1, 1, 1024, None, line=18),
     )
 
 
 def test_leases_of_one_line(tmp_path: Path) -> None:
     text = "0 86400 1886 1800 22 1 1024 0 'NONE.img' 600\n5 -1 60 60 2 4 512 0 x 600\n"
-    assert read_lwf(written(tmp_path, text)).leases == (
+    assert read_lwf(written(tmp_path, text)).jobs == (
         LeaseRecord(
             "lease-00001",
             "AR",
@@ -121,12 +115,9 @@ def test_leases_of_one_line(tmp_path: Path) -> None:
             1,
             1024,
             1800.0,
-            preemptible=False,
             line=1,
         ),
-        LeaseRecord(
-            "lease-00002", "BE", 5.0, None, 60.0, 2, 4, 512, None, preemptible=True, line=2
-        ),
+        LeaseRecord("lease-00002", "BE", 5.0, None, 60.0, 2, 4, 512, None, line=2),
     )
 
 
@@ -149,7 +140,7 @@ def test_leases_of_one_line(tmp_path: Path) -> None:
 def test_wrong_lines_of_leases_are_named(tmp_path: Path, line: str, said: str) -> None:
     path = written(tmp_path, f"5 20 60 60 2 1 512 0 x 600\n{line}\n")
     assert problems(path, read_lwf) == [said]
-    assert len(read_lwf(path, lenient=True).leases) == 1
+    assert len(read_lwf(path, lenient=True).jobs) == 1
 
 
 @pytest.mark.parametrize(
@@ -181,5 +172,5 @@ def test_wrong_leases_in_xml_are_named(tmp_path: Path, old: str, new: str, said:
     ],
 )
 def test_published_leases(name: str, leases: int, kind: str) -> None:
-    read = read_lwf(trace(f"haizea/{name}")).leases
+    read = read_lwf(trace(f"haizea/{name}")).jobs
     assert (len(read), {lease.kind for lease in read}) == (leases, {kind})
