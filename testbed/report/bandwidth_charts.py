@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from testbed.report.labels import bandwidth_text, seconds_text
@@ -21,7 +21,7 @@ from testbed.report.plot_style import (
 from testbed.results.bandwidth_sweep import MeasuredSweep, SweepPoint
 from testbed.results.metrics import JobRow
 from testbed.results.tables import Verdict
-from testbed.spec.experiment import ApplicationExpectation, Band
+from testbed.spec.experiment import ApplicationExpectation, Band, Expectation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,9 +59,7 @@ class Application:
 
 
 def applications(
-    rows: Sequence[JobRow],
-    verdicts: Sequence[Verdict],
-    expected: Mapping[str, ApplicationExpectation],
+    rows: Sequence[JobRow], verdicts: Sequence[Verdict], expect: Expectation
 ) -> list[Application]:
     """Applications with one demand throughout, measured at two bandwidths or more."""
     by_name: dict[str, list[JobRow]] = {}
@@ -74,8 +72,10 @@ def applications(
         asked = {(row.duration_s, row.requested_bps) for row in own}
         if len(asked) == 1 and len({row.granted_bps for row in own}) > 1:
             found = tuple(sorted(own, key=lambda row: (row.granted_bps or 0, row.job_id)))
-            expects = expected.get(name, ApplicationExpectation())
-            out.append(Application(name, *asked.pop(), found, expects, outside))
+            stated = expect.applications.get(name, ApplicationExpectation())
+            band = stated.estimate_ratio or expect.estimate_ratio
+            stated = replace(stated, estimate_ratio=band)
+            out.append(Application(name, *asked.pop(), found, stated, outside))
     return out if len(out) <= MAX_APPLICATIONS else []
 
 

@@ -44,6 +44,14 @@ class Span:
     end_s: float
 
 
+_PHASES: dict[type[events.Event], str | None] = {
+    events.JobReserved: "reserved",
+    **dict.fromkeys((events.JobStarted, events.JobResumed, events.JobMigrated), "running"),
+    events.JobPreempted: "waiting",
+    events.JobEnded: None,
+}
+
+
 def spans(stream: Iterable[events.Event]) -> list[Span]:
     """All stretches of all jobs, in order of their ends; what is open ends with the stream."""
     since: dict[str, tuple[str, float]] = {}
@@ -59,19 +67,10 @@ def spans(stream: Iterable[events.Event]) -> list[Span]:
 
     for event in stream:
         now_s = event.t
-        match event:
-            case events.JobSubmitted():
-                turn(str(event.job["id"]), "waiting")
-            case events.JobReserved():
-                turn(event.job_id, "reserved")
-            case events.JobStarted() | events.JobResumed() | events.JobMigrated():
-                turn(event.job_id, "running")
-            case events.JobPreempted():
-                turn(event.job_id, "waiting")
-            case events.JobEnded():
-                turn(event.job_id, None)
-            case _:
-                pass
+        if isinstance(event, events.JobSubmitted):
+            turn(str(event.job["id"]), "waiting")
+        elif type(event) in _PHASES:
+            turn(getattr(event, "job_id", ""), _PHASES[type(event)])
     for job_id in list(since):
         turn(job_id, None)
     return out

@@ -37,17 +37,13 @@ class Series:
         return max(*self.reserved_bps, *(self.sent_bps or ()), 0.0)
 
 
-@dataclass(frozen=True)
-class Alike:
-    """Links that had exactly the same reservation all the time."""
+Alike = list[Series]
+"""Links that had exactly the same reservation all the time."""
 
-    members: tuple[Series, ...]
 
-    @property
-    def title(self) -> str:
-        more = len(self.members) - 1
-        also = f" and {more} more alike" if more else ""
-        return f"{self.members[0].link.replace(' -> ', ' → ')}{also}"
+def title(group: Alike) -> str:
+    also = f" and {len(group) - 1} more alike" if len(group) > 1 else ""
+    return f"{group[0].link.replace(' -> ', ' → ')}{also}"
 
 
 def link_series(rows: Iterable[LinkRow]) -> list[Series]:
@@ -78,7 +74,7 @@ def alike(series: Sequence[Series]) -> list[Alike]:
     groups: dict[tuple[int, tuple[float, ...]], list[Series]] = {}
     for one in series:
         groups.setdefault((one.capacity_bps, one.reserved_bps), []).append(one)
-    return [Alike(tuple(members)) for members in groups.values()]
+    return list(groups.values())
 
 
 def panels_svg(groups: Sequence[Alike], span_s: float) -> str:
@@ -107,22 +103,22 @@ def panels_svg(groups: Sequence[Alike], span_s: float) -> str:
 
 
 def _panel(axes: Axes, group: Alike, unit_s: float) -> None:
-    first = group.members[0]
+    first = group[0]
     # A row speaks of the interval that it ends: the first one begins with the run.
     xs = [0.0, *(t / unit_s for t in first.times_s)]
     reserved = _steps(first.reserved_bps)
     axes.fill_between(xs, reserved, step="pre", color=SERIES[5], alpha=0.35, linewidth=0)
     axes.step(xs, reserved, where="pre", color=SERIES[0], linewidth=1.3, label="reserved")
-    sent = [one.sent_bps for one in group.members if one.sent_bps is not None]
+    sent = [one.sent_bps for one in group if one.sent_bps is not None]
     if sent:
         together = list(zip(*sent, strict=True))
         middle = _steps([sum(at) / len(at) for at in together])
         low, high = _steps([min(at) for at in together]), _steps([max(at) for at in together])
         axes.fill_between(xs, low, high, step="pre", color=SERIES[1], alpha=0.3, linewidth=0)
         axes.step(xs, middle, where="pre", color=SERIES[1], linewidth=1.3, label="sent (measured)")
-    _capacity(axes, first, max(one.peak_bps for one in group.members))
+    _capacity(axes, first, max(one.peak_bps for one in group))
     axes.set_ylabel("Mbit/s")
-    axes.set_title(f"{group.title} ({human_bandwidth(first.capacity_bps)})", fontsize=9.5)
+    axes.set_title(f"{title(group)} ({human_bandwidth(first.capacity_bps)})", fontsize=9.5)
 
 
 def _capacity(axes: Axes, series: Series, peak_bps: float) -> None:
@@ -173,12 +169,12 @@ def links_alt(groups: Sequence[Alike]) -> str:
     """The picture in sentence: a sentence a panel."""
     message = []
     for group in groups[:MAX_PANELS]:
-        first = group.members[0]
+        first = group[0]
         peak = max(first.reserved_bps) / 1e6
         sentence = (
-            f"{group.title}: at most {peak:.0f} of {first.capacity_bps / 1e6:.0f} Mbit/s reserved"
+            f"{title(group)}: at most {peak:.0f} of {first.capacity_bps / 1e6:.0f} Mbit/s reserved"
         )
-        sent = [max(one.sent_bps) for one in group.members if one.sent_bps]
+        sent = [max(one.sent_bps) for one in group if one.sent_bps]
         sentence += f", at most {max(sent) / 1e6:.0f} Mbit/s sent." if sent else "."
         message.append(sentence)
     return " ".join(message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,6 @@ from testbed.results.metrics import LIVE
 from testbed.results.provenance import known
 from testbed.results.reading import Run, load_run, policy_folders, read_json
 from testbed.results.tables import Verdicts, link_rows, stored_expectation, stored_verdicts
-from testbed.spec.experiment import ApplicationExpectation, Expectation
 
 MAX_TABLE_ROWS = 200
 MAX_SHORT_TABLE = 24
@@ -131,8 +130,7 @@ def overview_page(path: Path, runs: Sequence[Run]) -> str:
 
 def _pictures(run: Run, verdicts: Verdicts) -> list[Picture]:
     out = _profile_pictures(run)
-    expected = _expected(stored_expectation(run), verdicts)
-    found = applications(run.rows, verdicts.rows, expected)
+    found = applications(run.rows, verdicts.rows, stored_expectation(run))
     if found:
         out.append(Picture("scaling", scaling_svg(found), scaling_alt(found)))
     if run.rows:
@@ -149,15 +147,6 @@ def _profile_pictures(run: Run) -> list[Picture]:
     measured = stored_sweep(record, path)
     facts = {"sentence": measured.sentence(), "model": measured.model_sentence()}
     return [Picture("profile", profile_svg(measured), profile_alt(measured), facts)]
-
-
-def _expected(expect: Expectation, verdicts: Verdicts) -> dict[str, ApplicationExpectation]:
-    """Expected ratio of each application: its own band, or the one for all."""
-    out = {}
-    for name in dict.fromkeys(row.application for row in verdicts.rows):
-        own = expect.applications.get(name, ApplicationExpectation())
-        out[name] = replace(own, estimate_ratio=own.estimate_ratio or expect.estimate_ratio)
-    return out
 
 
 def _jobs_picture(run: Run) -> Picture:

@@ -36,9 +36,9 @@ _VARIABLES = {
 }
 # Any: the type stubs' list of known keys differs between versions of matplotlib.
 STYLE: Any = {
+    **{f"{part}.facecolor": "none" for part in ("axes", "figure", "legend", "savefig")},
     "axes.axisbelow": True,
     "axes.edgecolor": MUTED,
-    "axes.facecolor": "none",
     "axes.grid": True,
     "axes.labelcolor": TEXT,
     "axes.labelsize": 10,
@@ -47,30 +47,24 @@ STYLE: Any = {
     "axes.titlecolor": TEXT,
     "axes.titlelocation": "left",
     "axes.titlesize": 10.5,
-    "figure.facecolor": "none",
     "font.family": "sans-serif",
     "font.size": 10,
     "grid.color": GRID,
     "grid.linewidth": 0.8,
     "hatch.color": MUTED,
     "hatch.linewidth": 0.7,
-    "legend.facecolor": "none",
     "legend.fontsize": 9.5,
     "legend.frameon": False,
     "legend.labelcolor": TEXT,
     "patch.linewidth": 0,
-    "savefig.facecolor": "none",
     "svg.fonttype": "none",
     "svg.hashsalt": "hosenet",
     "text.color": TEXT,
     # A job may be called $x$.
     "text.parse_math": False,
-    "xtick.color": MUTED,
-    "xtick.labelcolor": TEXT,
-    "xtick.labelsize": 9,
-    "ytick.color": MUTED,
-    "ytick.labelcolor": TEXT,
-    "ytick.labelsize": 9,
+    **{f"{axis}tick.color": MUTED for axis in "xy"},
+    **{f"{axis}tick.labelcolor": TEXT for axis in "xy"},
+    **{f"{axis}tick.labelsize": 9 for axis in "xy"},
 }
 
 

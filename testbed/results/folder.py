@@ -88,6 +88,9 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} does not go into a run folder")
 
 
+_LINE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+
+
 class EventLog:
     """Appends events to ``events.jsonl``, one flushed line each; an event sink for the engine.
 
@@ -100,13 +103,7 @@ class EventLog:
         self._lock = threading.Lock()
 
     def __call__(self, event: Event) -> None:
-        line = json.dumps(
-            event.to_json(),
-            ensure_ascii=False,
-            allow_nan=False,
-            separators=(",", ":"),
-            default=_plain,
-        )
+        line = _LINE.encode(event.to_json())
         with self._lock:
             self._file.write(line + "\n")
             self._file.flush()
@@ -137,21 +134,12 @@ class RunFolder:
     owner: Owner | None = None
 
     @classmethod
-    def create(
-        cls,
-        base: Path,
-        name: str,
-        seed: int,
-        *,
-        now: datetime | None = None,
-        owner: Owner | None = None,
-    ) -> RunFolder:
+    def create(cls, base: Path, name: str, seed: int, *, now: datetime | None = None) -> RunFolder:
         """A new, empty ``BASE/20261120T141500Z-NAME-sSEED/``, with ``-2``, ``-3`` … where taken.
 
-        ``base`` is made if it is missing. ``owner`` defaults to the person behind sudo.
-        Raises BadInput where the folder cannot be made.
+        ``base`` is made if it is missing. Raises BadInput where the folder cannot be made.
         """
-        owner = caller() if owner is None else owner
+        owner = caller()
         stem = folder_name(name, seed, datetime.now(UTC) if now is None else now)
         try:
             _make_folders(base, owner)

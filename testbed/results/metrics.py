@@ -107,11 +107,8 @@ def _mean_of(column: str) -> str:
 
 def by_class(rows: Sequence[JobRow]) -> dict[str, dict[str, Any]]:
     """The jobs of each class that is named, classes by name; jobs without one are in none."""
-    members: dict[str, list[JobRow]] = {}
-    for row in rows:
-        if row.job_class is not None:
-            members.setdefault(row.job_class, []).append(row)
-    return {name: group(own) for name, own in sorted(members.items())}
+    named = sorted({row.job_class for row in rows if row.job_class is not None})
+    return {name: group([row for row in rows if row.job_class == name]) for name in named}
 
 
 def mean(values: Iterable[float | None]) -> float | None:

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import psutil
@@ -73,14 +72,11 @@ def provenance(
 
 def code(tree: Path) -> dict[str, Any]:
     """Version of this package, and the commit of its work tree where it is one."""
-    found: dict[str, Any] = {"hosenet": _version("hosenet"), "commit": None, "dirty": None}
-    if not (tree / ".git").exists():
-        return found
-    found["commit"] = _git(tree, "rev-parse", "HEAD")
-    if found["commit"] is not None:
-        changes = _git(tree, "status", "--porcelain", "--untracked-files=no")
-        found["dirty"] = None if changes is None else changes != ""
-    return found
+    commit = _git(tree, "rev-parse", "HEAD") if (tree / ".git").exists() else None
+    status = ("status", "--porcelain", "--untracked-files=no")
+    changes = None if commit is None else _git(tree, *status)
+    dirty = None if changes is None else changes != ""
+    return {"hosenet": _version("hosenet"), "commit": commit, "dirty": dirty}
 
 
 def _git(tree: Path, *arguments: str) -> str | None:
@@ -91,8 +87,8 @@ def _git(tree: Path, *arguments: str) -> str | None:
     if os.geteuid() != 0 or owner.st_uid == 0:
         return _output(guarded)
     # As the owner, so that root runs nothing that a user could put into the tree.
-    account = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []}
-    return _output(guarded, account) or _output(guarded)
+    as_owner = _output(guarded, user=owner.st_uid, group=owner.st_gid, extra_groups=[])
+    return as_owner or _output(guarded)
 
 
 # --------------------------------------------------------------------------------- the machine
@@ -201,8 +197,8 @@ def _version(name: str) -> str | None:
 
 def _output(
     command: Sequence[str],
-    run_as: Mapping[str, Any] = MappingProxyType({}),
     codes: Sequence[int] = (0,),
+    **run_as: Any,
 ) -> str | None:
     """Output of a command; None where it is missing, fails or does not end in time."""
     environment = {

@@ -332,10 +332,9 @@ _STORED = TypeAdapter(_Stored)
 
 
 def _stored_summary(path: Path) -> dict[str, Any] | None:
-    stored = read_json(path)
-    if not isinstance(stored, dict):
-        return None
-    checked(_STORED, stored, path, "summary")
+    stored = _first_object(path)
+    if stored is not None:
+        checked(_STORED, stored, path, "summary")
     return stored
 
 

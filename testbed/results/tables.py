@@ -73,11 +73,7 @@ def topology_record(datacentre: DataCentre) -> dict[str, Any]:
             "capacity_bps": datacentre.link_capacity_bps.tolist(),
         },
         "trees": [
-            {
-                "root": int(tree.root),
-                "parent": tree.parent.tolist(),
-                "uplink": tree.uplink.tolist(),
-            }
+            {"root": int(tree.root), "parent": tree.parent.tolist(), "uplink": tree.uplink.tolist()}
             for tree in datacentre.trees
         ],
         **({} if datacentre.memory_mib is None else {"memory_mib": datacentre.memory_mib.tolist()}),
@@ -269,11 +265,8 @@ class Verdicts:
 
     def to_json(self) -> dict[str, Any]:
         """The ``expectations`` of ``summary.json``."""
-        return {
-            "met": self.met,
-            "complaints": list(self.complaints),
-            "rows": [asdict(row) for row in self.rows],
-        }
+        rows = [asdict(row) for row in self.rows]
+        return {"met": self.met, "complaints": list(self.complaints), "rows": rows}
 
 
 _VERDICTS = TypeAdapter(Verdicts)
@@ -316,7 +309,9 @@ def evaluate(
     judged = tuple(_judge(expect, row, all_start) for row in rows)
     complaints = [f"{v.job_id}: {v.why}" for v in judged if v.verdict == "outside"]
     complaints += _fidelity_complaints(expect, fidelity)
-    complaints += _unmatched(expect, judged)
+    # An expectation about an application that never ran must not pass in silence.
+    ran, no_job = {v.application for v in judged}, "is expected, but no job has that name"
+    complaints += [f"application {n!r} {no_job}" for n in expect.applications if n not in ran]
     estimated = not any(_best_effort(row) for row in rows)
     if estimated and expect.estimate_ratio and all(v.verdict == "open" for v in judged):
         complaints.append(
@@ -377,16 +372,6 @@ def _fidelity_complaints(expect: Expectation, fidelity: Fidelity) -> list[str]:
         return []
     reasons = "; ".join(fidelity.reasons) or "no reason given"
     return [f"fidelity is {found}, expected {accepted}: {reasons}"]
-
-
-def _unmatched(expect: Expectation, judged: Sequence[Verdict]) -> list[str]:
-    """An expectation about an application that never ran must not pass in silence."""
-    seen = {v.application for v in judged}
-    return [
-        f"application {name!r} is expected, but no job has that name"
-        for name in expect.applications
-        if name not in seen
-    ]
 
 
 # -- all files at the end of a run

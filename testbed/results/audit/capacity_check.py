@@ -145,7 +145,6 @@ def placements(history: History) -> Found:
 
 
 def hoses(history: History) -> Found:
-    """On every link exactly min(X, N-X)·B is reserved: no less, no more, nowhere else."""
     for job in history.jobs.values():
         yield from _hose_findings(history, job)
 
@@ -324,7 +323,6 @@ def links(history: History) -> Found:
 
 
 def returned(history: History) -> Found:
-    """At the end every server and every link is as empty as at the beginning."""
     running: dict[str, events.Event] = {}
     n_slots, on_links, on_servers = 0, Counter[int](), Counter[tuple[str, int]]()
     for change in occupied(history):

@@ -9,7 +9,8 @@ from pathlib import Path
 from testbed import events
 from testbed.results.audit import capacity_check as capacity
 from testbed.results.audit import event_order as order
-from testbed.results.audit import summary_check, tables_check
+from testbed.results.audit import summary_check as stored
+from testbed.results.audit import tables_check as tables
 from testbed.results.audit.history import (
     Audit,
     Check,
@@ -37,9 +38,7 @@ CHECKS = (
     Check("stream", "one beginning, one end, time never runs backwards", order.stream),
     Check("ending", "the run's status is a known one and fits its jobs", order.ending),
     Check("notes", "every note on fidelity is of a known level", order.notes),
-    Check(
-        "experiment", "the resolved experiment is the one that was run", summary_check.experiment
-    ),
+    Check("experiment", "the resolved experiment is the one that was run", stored.experiment),
     Check("topology", "the arrays describe a data centre", order.topology),
     Check("lives", "each job's events are in order and end in one outcome", order.lives),
     Check("outcomes", "each outcome is a known one and fits what came before", order.outcomes),
@@ -57,21 +56,16 @@ CHECKS = (
     Check("estimates", "every estimate is p·b/b', or the profile's", capacity.estimates),
     Check("measured", "measured times fit into the jobs' stays", order.measured),
     Check("samples", "no sample above its link's capacity", capacity.samples, _is_sampled),
-    Check("jobs.csv", "the table says what the events say", tables_check.jobs_csv, has_file(JOBS)),
+    Check("jobs.csv", "the table says what the events say", tables.jobs_csv, has_file(JOBS)),
     Check(
         "links.csv",
         "rates over time are what was sampled or reserved",
-        tables_check.links_csv,
+        tables.links_csv,
         has_file(LINKS),
     ),
+    Check("summary", "the summary says what the events say", stored.summary, has_file(SUMMARY)),
     Check(
-        "summary", "the summary says what the events say", summary_check.summary, has_file(SUMMARY)
-    ),
-    Check(
-        "expectations",
-        "every verdict is the one that is due",
-        summary_check.verdicts,
-        has_file(SUMMARY),
+        "expectations", "every verdict is the one that is due", stored.verdicts, has_file(SUMMARY)
     ),
     Check(
         "lease-starts", "timed leases start at their time or are rejected", lease_starts, has_leases

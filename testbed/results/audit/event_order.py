@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from testbed import events
-from testbed.results.audit.history import LEVELS, Found, History, JobHistory, about
+from testbed.results.audit.history import LEVELS, OUTCOMES, Found, History, JobHistory, about
 from testbed.results.folder import EVENTS
 
 _NEXT: dict[str, dict[str, str]] = {
@@ -29,7 +29,6 @@ _NEXT: dict[str, dict[str, str]] = {
 }
 """What may happen to a job in each phase, and the phase it is in afterwards."""
 
-_OUTCOMES = ("finished", "rejected", "killed", "unfinished")
 _STATUSES = ("completed", "interrupted", "failed")
 _BACKENDS = ("live", "sim", "replay")
 
@@ -112,7 +111,7 @@ def outcomes(history: History) -> Found:
 def _unfit(ended: events.JobEnded, *, started: bool) -> str:
     """What is wrong with an outcome; empty where nothing is."""
     finished = ended.outcome == "finished"
-    if ended.outcome not in _OUTCOMES:
+    if ended.outcome not in OUTCOMES:
         return f"the outcome is {ended.outcome!r}"
     if finished and not started:
         return "it finished without having started"
@@ -125,7 +124,7 @@ def _unfit(ended: events.JobEnded, *, started: bool) -> str:
 
 def accounts(history: History) -> Found:
     submitted = len(history.each(events.JobSubmitted))
-    count = dict.fromkeys(_OUTCOMES, 0)
+    count = dict.fromkeys(OUTCOMES, 0)
     for ended in history.each(events.JobEnded):
         count[ended.outcome] = count.get(ended.outcome, 0) + 1
     if submitted != sum(count.values()):

@@ -18,6 +18,7 @@ Kind = TypeVar("Kind", bound=Event)
 
 LEVELS = ("ok", "suspect", "invalid")
 """Levels of a note on fidelity, from good to bad."""
+OUTCOMES = ("finished", "rejected", "killed", "unfinished")
 
 _CLAIMS_OF_EARLIER_FOLDERS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("dcloud", "dcloud-ts", "dcloud-bs"), ("within-deadline",)),
@@ -242,12 +243,10 @@ class Topology:
             # Only a flat cluster's nodes stand below their root without links.
             if above >= 0 and link < 0 and self.lower:
                 return [f"the tree below {root}: no link leads from {node} to {above}"]
-            if link >= 0 and (link >= len(self.lower) or self._ends(link) != (node, above)):
+            ends = (self.lower[link], self.upper[link]) if link in range(len(self.lower)) else ()
+            if link >= 0 and ends != (node, above):
                 return [f"the tree below {root}: link {link} does not lead from {node} to {above}"]
         return [] if 0 <= root < self.n_nodes else [f"the tree's root {root} does not exist"]
-
-    def _ends(self, link: int) -> tuple[int, int]:
-        return self.lower[link], self.upper[link]
 
     def misplaced(self, root: int, vms_on: Sequence[Sequence[int]], n_vms: int) -> list[str]:
         """Faults of a placement, its bandwidth apart."""

@@ -58,7 +58,6 @@ def in_order_of_arrival(history: History) -> Found:
 
 
 def no_preemption(history: History) -> Found:
-    """A running job stays as and where it is until it ends."""
     moved = (events.JobPreempted, events.JobMigrated, events.JobTierSwitched)
     for job in history.jobs.values():
         for event in job.events:
@@ -119,7 +118,6 @@ def best_effort_preempted_once(history: History) -> Found:
 
 
 def head_not_delayed(history: History) -> Found:
-    """Nobody at the head of the queue starts later than was due when it came there."""
     by_user = "head-not-delayed-by-user-estimates" in history.claims
     queue = _Queue(sum(history.topology.slots), by_user)
     instant_s = 0.0

@@ -14,14 +14,13 @@ from typing import Any
 
 from testbed import events
 from testbed.results.audit.capacity_check import stays
-from testbed.results.audit.history import LEVELS, Found, History, Place, about, parsed
+from testbed.results.audit.history import LEVELS, OUTCOMES, Found, History, Place, about, parsed
 from testbed.results.audit.tables_check import Cells, facts, is_number
 from testbed.results.folder import RESOLVED, SUMMARY
 
 UNWATCHED = "nothing was checked about the machine during this run"
 """The reason in a live run's summary if none was recorded."""
 
-_COUNTED = ("finished", "rejected", "killed", "unfinished")
 _SUMMARY: Place = (SUMMARY, None)
 _RESOLVED: Place = (RESOLVED, None)
 _SHOWN_CHARS = 160
@@ -41,17 +40,14 @@ def _summary_faults(history: History, stored: Mapping[str, Any]) -> Iterator[str
             yield f"lacks {key}"
         elif not same(stored[key], value):
             yield f"{key} is {_short(stored[key])}, by the events {_short(value)}"
+    wall_s = stored.get("wall_s")
     if "wall_s" not in stored:
         yield "lacks wall_s"
-    elif not _is_duration(stored["wall_s"]):
-        yield f"wall_s is {_short(stored['wall_s'])}, which is no duration"
+    elif wall_s is not None and not (is_number(wall_s) and 0 <= wall_s < math.inf):
+        yield f"wall_s is {_short(wall_s)}, which is no duration"
     for key in stored:
         if key not in (*expected, *_USES, "wall_s", "expectations"):
             yield f"{key!r} is none of the summary's keys"
-
-
-def _is_duration(value: Any) -> bool:
-    return value is None or (is_number(value) and 0 <= value < math.inf)
 
 
 def _expected(history: History, jobs: Sequence[Cells]) -> dict[str, Any]:
@@ -73,7 +69,7 @@ def _expected(history: History, jobs: Sequence[Cells]) -> dict[str, Any]:
 
 def _group(jobs: Sequence[Cells]) -> dict[str, Any]:
     """Metrics of some jobs: all of a run, or those of a class."""
-    count = {o: sum(job["outcome"] == o for job in jobs) for o in _COUNTED}
+    count = {o: sum(job["outcome"] == o for job in jobs) for o in OUTCOMES}
     good = sum(job["outcome"] == "finished" and job["met_deadline"] is not False for job in jobs)
     return {
         "jobs": len(jobs),

@@ -12,7 +12,7 @@ import numpy as np
 
 from testbed import events
 from testbed.results.audit.capacity_check import stays
-from testbed.results.audit.history import Found, History, JobHistory, Topology, about
+from testbed.results.audit.history import Found, History, JobHistory, about
 from testbed.results.folder import JOBS, LINKS
 
 Cells = dict[str, Any]
@@ -190,8 +190,14 @@ _Row = tuple[float, int, float | None, float]
 
 def links_csv(history: History) -> Found:
     """Row for row what was sampled; without samples the means of what was reserved."""
-    named = _named(history.topology)
-    due = _sampled(history) if history.each(events.LinkSample) else _means(history)
+    topology = history.topology
+    named = [
+        (topology.link(directed), str(directed), str(topology.capacity_bps[directed // 2]))
+        for directed in range(topology.n_directed)
+    ]
+    samples = history.each(events.LinkSample)
+    sampled = ((one.t, int(link), *rates) for one in samples for link, *rates in one.links)
+    due: Iterator[Any] = sampled if samples else _means(history)
     try:
         with (history.folder / LINKS).open(encoding="utf-8", newline="") as file:
             reader = csv.reader(file)
@@ -208,14 +214,6 @@ def links_csv(history: History) -> Found:
                     yield (LINKS, reader.line_num), wrong
     except (csv.Error, UnicodeDecodeError) as error:
         yield (LINKS, None), f"damaged: {error}"
-
-
-def _named(topology: Topology) -> list[tuple[str, str, str]]:
-    """The cells that tell which directed link it is, and what it carries."""
-    return [
-        (topology.link(directed), str(directed), str(topology.capacity_bps[directed // 2]))
-        for directed in range(topology.n_directed)
-    ]
 
 
 def _wrong(named: Sequence[tuple[str, str, str]], cells: Sequence[str], row: _Row) -> str:
@@ -242,12 +240,6 @@ def _about(cell: str, value: float, rounding: float) -> bool:
     except ValueError:
         return False
     return math.isfinite(found) and abs(found - value) <= rounding + 1e-9 * max(1.0, abs(value))
-
-
-def _sampled(history: History) -> Iterator[_Row]:
-    for sample in history.each(events.LinkSample):
-        for directed, sent, reserved in sample.links:
-            yield sample.t, int(directed), sent, reserved
 
 
 def _means(history: History) -> Iterator[_Row]:

@@ -4,10 +4,11 @@ import pytest
 
 from testbed.report.bandwidth_charts import applications
 from testbed.report.gantt import spans
-from testbed.report.link_timelines import alike, link_series
+from testbed.report.link_timelines import alike, link_series, title
 from testbed.report.plot_style import figure, svg, time_axis
 from testbed.results.metrics import tally
 from testbed.results.tables import link_rows
+from testbed.spec.experiment import Expectation
 from tests.unit.results import sample
 
 
@@ -36,24 +37,24 @@ def test_what_is_open_ends_with_the_stream() -> None:
 
 def test_only_applications_that_were_scaled_are_figure_ten() -> None:
     rows = tuple(tally(sample.main_example()).rows())
-    found = applications(rows, (), {})
+    found = applications(rows, (), Expectation())
     assert [(a.name, len(a.rows), a.least_bps) for a in found] == [
         ("sort", 5, 150_000_000),
         ("index", 5, 150_000_000),
     ]
     assert found[0].estimate_s(375e6) == 8.0
     assert found[0].estimate_s(900e6) == 4.0
-    assert applications(rows[:2], (), {}) == []
-    assert applications(tuple(tally(sample.simulated(60)).rows()), (), {}) == []
+    assert applications(rows[:2], (), Expectation()) == []
+    assert applications(tuple(tally(sample.simulated(60)).rows()), (), Expectation()) == []
 
 
 def test_links_alike_share_a_panel() -> None:
     groups = alike(link_series(link_rows(sample.main_example())))
     # Three servers, racks and aggregation switches, both directions; two servers, both directions.
     # Index's two servers hold 1 and 2 of 3 VMs: min(X, N-X) is 1 on either's link.
-    assert [len(group.members) for group in groups] == [18, 8]
-    assert groups[0].title == "server 0 → rack 0 and 17 more alike"
-    assert all(series.sent_bps for group in groups for series in group.members)
+    assert [len(group) for group in groups] == [18, 8]
+    assert title(groups[0]) == "server 0 → rack 0 and 17 more alike"
+    assert all(series.sent_bps for group in groups for series in group)
 
 
 def test_a_link_left_out_of_a_sample_was_empty() -> None:

@@ -118,9 +118,10 @@ def test_the_caller_is_the_person_behind_sudo() -> None:
 
 
 @pytest.mark.needs("root")
-def test_everything_belongs_to_the_caller(tmp_path: Path) -> None:
-    who = Owner(4321, 4322)
-    folder = RunFolder.create(tmp_path / "runs", "a", 1, now=NOW, owner=who)
+def test_everything_belongs_to_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUDO_UID", "4321")
+    monkeypatch.setenv("SUDO_GID", "4322")
+    folder = RunFolder.create(tmp_path / "runs", "a", 1, now=NOW)
     with folder.open_events():
         folder.write_text("plan/tc.txt", "x")
         folder.write_text("logs/agent.log", "")
