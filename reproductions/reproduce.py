@@ -138,7 +138,9 @@ def _wanted(
 
 def _check_out(out: Path) -> None:
     """Raises BadInput where nothing can be written, before anything is computed."""
-    there = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
+    there = out.absolute()
+    while not there.exists():
+        there = there.parent
     if not there.is_dir():
         why = f"{there} is not a folder"
     elif not os.access(there, os.W_OK | os.X_OK):

@@ -231,7 +231,7 @@ def _roots(problems: Problems, graph: _Graph, named: list[str] | None) -> list[s
 
 
 def _edges(problems: Problems, graph: _Graph, root: str) -> Edges:
-    """What hangs below ``root``; a second way to a node is a problem."""
+    """The tree below ``root``; a second way to a node is a problem."""
     edges: Edges = {root: ("", -1)}
     frontier = [root]
     for upper in frontier:

@@ -26,11 +26,11 @@ def receivers(pattern: str, n_vms: int, rng: Random) -> list[int]:
     """
     if pattern == "ring":
         return [*range(1, n_vms), 0]
-    drawn = list(range(n_vms))
+    receivers = list(range(n_vms))
     # A shuffle has no fixed point with probability 1/e: three draws on average, unbiased.
-    while any(i == receiver for i, receiver in enumerate(drawn)):
-        rng.shuffle(drawn)
-    return drawn
+    while any(i == receiver for i, receiver in enumerate(receivers)):
+        rng.shuffle(receivers)
+    return receivers
 
 
 def all_to_all(n_vms: int, volume_bytes: int) -> tuple[Transfer, ...]:

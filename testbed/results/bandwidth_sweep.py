@@ -103,12 +103,14 @@ class MeasuredSweep:
         within = format_share(self.tolerance)
         if self.found:
             most = " at most" if self.threshold_bps == least.bandwidth_bps else ""
-            said = f"{at}{most}; up to {top} nothing was faster by more than {within}"
+            threshold = f"{at}{most}; up to {top} nothing was faster by more than {within}"
         elif len(self.points) > 1:
-            said = f"not reached, {top} is the highest tried and still faster than what is below it"
+            threshold = (
+                f"not reached, {top} is the highest tried and still faster than what is below it"
+            )
         else:
-            said = f"one bandwidth, {top}, tells nothing of it"
-        return f"No-elongation threshold: {said}"
+            threshold = f"one bandwidth, {top}, tells nothing of it"
+        return f"No-elongation threshold: {threshold}"
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -134,9 +134,9 @@ def _decision(event: events.Event) -> Decision | None:
     kept = _KEPT.get(type(event))
     if kept is None:
         return None
-    said = event.to_json()
-    what = tuple((key, _plain(said[key])) for key in kept)
-    return Decision(event.t, said["job_id"], event.name.removeprefix("job_"), what)
+    record = event.to_json()
+    what = tuple((key, _plain(record[key])) for key in kept)
+    return Decision(event.t, record["job_id"], event.name.removeprefix("job_"), what)
 
 
 def _plain(value: Any) -> Any:

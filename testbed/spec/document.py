@@ -406,7 +406,7 @@ def plain_key(text: str) -> str:
 
 
 def _surprise(text: str) -> str | None:
-    """What to write instead of a text that YAML versions read differently."""
+    """A clear form for a text that YAML versions read differently."""
     for pattern, hint, meant in _SURPRISES:
         if re.fullmatch(pattern, text):
             too_long = f"is too long for a number: {len(text)} characters"

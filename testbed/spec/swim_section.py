@@ -144,8 +144,8 @@ class SwimWorkload(TraceWorkload):
         for batch in range(self.batches):
             for k in order[bounds[batch] : bounds[batch + 1]]:
                 row = sample.chosen[k]
-                drawn = {name: float(column[row]) for name, column in draws.items()}
-                jobs.append(self._request(names[k], trace.jobs[row], drawn, batch))
+                values = {name: float(column[row]) for name, column in draws.items()}
+                jobs.append(self._request(names[k], trace.jobs[row], values, batch))
         return tuple(jobs), sample
 
     def _sample(self, trace: Trace[SwimJob], seed: int) -> Sample:
@@ -182,19 +182,19 @@ class SwimWorkload(TraceWorkload):
         return draws
 
     def _request(
-        self, name: str, job: SwimJob, drawn: Mapping[str, float], batch: int
+        self, name: str, job: SwimJob, values: Mapping[str, float], batch: int
     ) -> JobRequest:
         took_s = self.start_up + job.bytes_per_vm / (self.vm_rate / 8)
-        bandwidth_bps = int(drawn["bandwidth"])
-        profile = linear_profile(bandwidth_bps, took_s, drawn["speedup"])
+        bandwidth_bps = int(values["bandwidth"])
+        profile = linear_profile(bandwidth_bps, took_s, values["speedup"])
         return JobRequest(
             id=name,
             submit_s=batch * self.spacing,
             n_vms=job.tasks,
             bandwidth_bps=bandwidth_bps,
             duration_s=took_s,
-            deadline_s=drawn["deadline"] * took_s,
-            value=drawn["value"],
+            deadline_s=values["deadline"] * took_s,
+            value=values["value"],
             tags=(("batch", str(batch + 1)),),
             demand=Transfer(self.pattern, profile=profile),
         )

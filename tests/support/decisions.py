@@ -188,6 +188,8 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
     found = collect(given.only, given.processes)
+    if not found:
+        parser.error(f"no entry begins with {given.only!r}; they do with examples/, figure:, live:")
     if given.what == "record":
         rows = [f" {json.dumps(key)}: {json.dumps(found[key], sort_keys=True)}" for key in found]
         given.file.write_text("{\n" + ",\n".join(rows) + "\n}\n", "utf-8")

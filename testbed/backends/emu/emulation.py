@@ -310,9 +310,9 @@ def _start_controller(
 ) -> ControllerProcess:
     log_dir.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(
-        log_dir / "controller.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+        log_dir / "controller.log", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
     )
-    log = stack.enter_context(os.fdopen(descriptor, "ab"))
+    log = stack.enter_context(os.fdopen(descriptor, "a+b"))
     try:
         ports = ("--openflow-port", str(options.openflow_port), "--api-port", str(options.api_port))
         library = ("--library", options.library) if options.library else ()

@@ -109,7 +109,7 @@ def outcomes(history: History) -> Found:
 
 
 def _unfit(ended: events.JobEnded, *, started: bool) -> str:
-    """What is wrong with an outcome; empty where nothing is."""
+    """The fault of an outcome; empty where it has none."""
     finished = ended.outcome == "finished"
     if ended.outcome not in OUTCOMES:
         return f"the outcome is {ended.outcome!r}"
