@@ -70,7 +70,7 @@ TRAVELS = frozenset(
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure, the most that it may be (None: no budget), and what it is to come down to."""
+    """A figure, the most that it may be (None: no budget)."""
 
     name: str
     value: int | float
