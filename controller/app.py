@@ -125,23 +125,23 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
 
 
 class Listener(_Handshake):  # type: ignore[misc]
-    """The library's handshake, on a socket that is bound already.
+    """The library's handshake, on sockets that are bound already.
 
     The library would bind one itself, to all addresses and with a backlog of 50; a network of two
     hundred switches comes all at once.
     """
 
-    def __init__(self, listener: socket.socket) -> None:
+    def __init__(self, listeners: Sequence[socket.socket]) -> None:
         super().__init__()
-        self._listener = listener
+        self._listeners = listeners
 
     def start(self) -> Any:
         """Start accepting switches."""
         super(_Handshake, self).start()
-        return hub.spawn(self._accept_all)
+        return [hub.spawn(self._accept_all, listener) for listener in self._listeners]
 
-    def _accept_all(self) -> None:
-        for connection, address in connections(self._listener):
+    def _accept_all(self, listener: socket.socket) -> None:
+        for connection, address in connections(listener):
             hub.spawn(self._serve, connection, address)
 
     def _serve(self, connection: socket.socket, address: tuple[str, int]) -> None:
@@ -202,11 +202,11 @@ class HosenetApplication(Application):  # type: ignore[misc]
         self._plane.refused(message.datapath, message.xid, reason)
 
 
-def start(plane: ControlPlane, listener: socket.socket) -> None:
-    """Start serving switches on `listener`; returns at once."""
+def start(plane: ControlPlane, listeners: Sequence[socket.socket]) -> None:
+    """Start serving switches on `listeners`; returns at once."""
     configuration([], project="hosenet", default_config_files=[], default_config_dirs=[])
     library = app_manager.AppManager.get_instance()
-    accepting = library.instantiate(Listener, listener)
+    accepting = library.instantiate(Listener, listeners)
     application = library.instantiate(HosenetApplication, plane)
     application.start()
     accepting.start()

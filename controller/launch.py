@@ -97,7 +97,8 @@ def _serve(options: argparse.Namespace) -> None:
         "openflow_port": openflow_socket.getsockname()[1],
         "api_port": api_socket.getsockname()[1],
     }
-    app.start(plane, openflow_socket)
+    elsewhere = [socket.socket(fileno=descriptor) for descriptor in options.openflow_fd]
+    app.start(plane, [openflow_socket, *elsewhere])
     serving = threading.Thread(
         target=api.serve, args=(api_socket, api.Api(plane, about), options.token), daemon=True
     )
@@ -210,6 +211,14 @@ def _parser() -> argparse.ArgumentParser:
     ):
         explained = f"where {what} (default %(default)s; 0: any free port)"
         parser.add_argument(name, type=int, default=default, help=explained)
+    parser.add_argument(
+        "--openflow-fd",
+        type=int,
+        action="append",
+        default=[],
+        metavar="FD",
+        help="an inherited socket that listens for switches too, as in another network namespace",
+    )
     parser.add_argument(
         "--library",
         default=None,

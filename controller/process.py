@@ -8,7 +8,9 @@ import secrets
 import select
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -69,10 +71,13 @@ class ControllerProcess:
         self.stop()
 
 
-def start_controller(log: IO[bytes], *options: str) -> ControllerProcess:
+def start_controller(
+    log: IO[bytes], *options: str, listeners: Sequence[int] = ()
+) -> ControllerProcess:
     """Start a controller that ends with this process, and wait until it is ready.
 
-    ``options`` are those of `controller.launch`. `log` gets its standard error; the last of that,
+    ``options`` are those of `controller.launch`, ``listeners`` descriptors of sockets that listen
+    for switches elsewhere. `log` gets its standard error; the last of that,
     where it can be read back, appears in the exception. Call it from a thread that stays (the main
     one): the kernel ends the child with the thread. Raises `ControllerNotStarted`.
     """
@@ -83,6 +88,7 @@ def start_controller(log: IO[bytes], *options: str) -> ControllerProcess:
             process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "controller.launch", *options),
+                    *chain.from_iterable(("--openflow-fd", str(each)) for each in listeners),
                     *("--ready-fd", str(writer), "--exit-with-parent", str(os.getpid())),
                 ],
                 env={**os.environ, TOKEN_VARIABLE: token},
@@ -90,7 +96,7 @@ def start_controller(log: IO[bytes], *options: str) -> ControllerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
-                pass_fds=[writer],
+                pass_fds=[writer, *listeners],
                 start_new_session=True,
             )
         finally:

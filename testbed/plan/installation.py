@@ -25,6 +25,7 @@ from testbed.plan.network_plan import (
     controller_switches,
     controller_tenant,
 )
+from testbed.plan.switch_parts import parts_text
 
 MAX_GSO_BYTES = 65_536
 LOW_RATE_GSO_BYTES = 16_384
@@ -98,9 +99,10 @@ def tenant_text(network: NetworkPlan, tenant: TenantPlan) -> str:
 
 
 def network_text(network: NetworkPlan) -> str:
-    """Text of the network before any tenant: link limits and base flows."""
+    """Text of the network before any tenant: the switch's parts, link limits, base flows."""
     flows = {switch.dpid: BASE_FLOWS for switch in controller_switches(network)}
     return (
+        f"{parts_text(network)}"
         f"# limits (tc -batch)\n{batch_text(network_limits(network))}"
         f"# flows (ovs-ofctl add-flow)\n{flows_text(network, flows)}"
     )

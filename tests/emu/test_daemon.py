@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.backends.emu.open_vswitch import SEND_BUFFER_BYTES, datapath_type, switch_pid
+from testbed.backends.emu.open_vswitch import MACHINE, SEND_BUFFER_BYTES, datapath_type
 from tests.support import own_switch
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +23,7 @@ SETTINGS = ("/proc/sys/net/core/wmem_default", "/proc/sys/net/core/rmem_default"
     Path("/run/systemd/system").exists(), reason="systemd starts Open vSwitch on this machine"
 )
 def test_a_switch_of_the_runs_own(prefix: str, tmp_path: Path) -> None:
-    machines_own = switch_pid()
+    machines_own = MACHINE.pid
     before = [Path(name).read_text() for name in SETTINGS]
     done = subprocess.run(
         ["unshare", "--mount", "--propagation", "private",
@@ -49,4 +49,4 @@ def test_a_switch_of_the_runs_own(prefix: str, tmp_path: Path) -> None:
     assert output["removed"] == ["service"]
     assert output["after"] is False
     assert [Path(name).read_text() for name in SETTINGS] == before
-    assert switch_pid() == machines_own
+    assert MACHINE.pid == machines_own

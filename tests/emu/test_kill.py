@@ -20,9 +20,11 @@ import pytest
 
 from testbed.backends.emu.cleanup import clean, devices_in_group
 from testbed.backends.emu.cleanup_journal import STATE_VARIABLE, boot_id, journals
-from testbed.backends.emu.open_vswitch import RUN_KEY, rows
+from testbed.backends.emu.open_vswitch import MACHINE, RUN_KEY
+from testbed.backends.emu.part_switches import RUN_ROOT
 from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.errors import MachineCannot
+from testbed.plan.switch_parts import MOST_WEIGHT
 from tests.support import killed_run
 
 KILLS = int(os.environ.get("HOSENET_KILLS", "8"))
@@ -36,6 +38,9 @@ SETTINGS = (
     "/proc/sys/net/core/rmem_default",
     "/sys/kernel/rcu_expedited",
 )
+
+# Its network as a whole, and in parts of a few bridges each.
+IN_PARTS = pytest.mark.parametrize("most_weight", [MOST_WEIGHT, 20], ids=["whole", "in parts"])
 
 pytestmark = pytest.mark.timeout(120 + 10 * KILLS)
 
@@ -56,12 +61,12 @@ def environment() -> dict[str, str]:
 class Run:
     """The program of killed_run.py, started and known by its mark."""
 
-    def __init__(self, prefix: str, folder: Path) -> None:
+    def __init__(self, prefix: str, folder: Path, most_weight: int = MOST_WEIGHT) -> None:
         # A file, not a pipe: its children outlive it and would keep a pipe open.
         self._log = folder / f"run-{time.monotonic_ns()}.log"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(PROGRAM), prefix],
+                [sys.executable, str(PROGRAM), prefix, str(most_weight)],
                 stdout=log,
                 stderr=log,
                 env=environment(),
@@ -91,13 +96,17 @@ def traces(prefix: str, mark: str) -> list[str]:
     found += [f"device {n}" for _, n in socket.if_nameindex() if n.startswith(f"{prefix}-")]
     found += [f"device {name} in group" for name in devices_in_group(0x4000_0000 | int(mark, 16))]
     for table in ("Bridge", "Port"):
-        names = [str(row[0]) for row in rows(table, ["name"])]
+        names = [str(row[0]) for row in MACHINE.rows(table, ["name"])]
         found += [f"{table} {name}" for name in names if name.startswith(f"{prefix}-")]
-    found += [f"QoS {row}" for row in rows("QoS", ["_uuid"], f"external_ids:{RUN_KEY}={mark}")]
+    condition = f"external_ids:{RUN_KEY}={mark}"
+    found += [f"QoS {row}" for row in MACHINE.rows("QoS", ["_uuid"], condition)]
+    found += [f"folder {folder}" for folder in RUN_ROOT.glob(mark)]
     groups = Path("/sys/fs/cgroup")
     found += [f"group {p}" for depth in ("*", "*/*") for p in groups.glob(f"{depth}/{mark}")]
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"] or []
+        if any(argument.startswith(f"unix:{RUN_ROOT}/{mark}/") for argument in command):
+            found.append(f"switch part {process.pid}")
         if f"{prefix}-child" in command or (prefix in command and str(PROGRAM) in command):
             found.append(f"process {process.pid}: {' '.join(command)}")
     return sorted(set(found))
@@ -163,12 +172,13 @@ def moments(seed: str) -> list[float]:
     return [(i + random_stream.random()) * LONGEST_S / KILLS for i in range(KILLS)]
 
 
+@IN_PARTS
 def test_killed_at_any_moment_everything_is_cleaned_and_nothing_else(
-    prefix: str, state: Path, tmp_path: Path, foreign: list[str]
+    prefix: str, state: Path, tmp_path: Path, foreign: list[str], most_weight: int
 ) -> None:
     before = settings()
     for after_s in moments("kill"):
-        run = Run(prefix, tmp_path)
+        run = Run(prefix, tmp_path, most_weight)
         run.end(signal.SIGKILL, after_s)
         removed = clean()
         left = [trace for trace in traces(prefix, run.tag) if trace not in foreign]
@@ -178,12 +188,13 @@ def test_killed_at_any_moment_everything_is_cleaned_and_nothing_else(
         assert clean() == []
 
 
+@IN_PARTS
 def test_interrupted_at_any_moment_a_run_cleans_up_itself(
-    prefix: str, state: Path, tmp_path: Path, foreign: list[str]
+    prefix: str, state: Path, tmp_path: Path, foreign: list[str], most_weight: int
 ) -> None:
     before = settings()
     for after_s in moments("interrupt"):
-        run = Run(prefix, tmp_path)
+        run = Run(prefix, tmp_path, most_weight)
         run.end(signal.SIGINT, after_s)
         assert run.process.returncode == 130, f"after {after_s:.3f} s: {run.output}"
         left = [trace for trace in traces(prefix, run.tag) if trace not in foreign]
@@ -239,7 +250,7 @@ def test_while_a_run_is_alive_nothing_is_cleaned_and_no_other_begins(
         ):
             clean()
         second = subprocess.run(
-            [sys.executable, str(Path(killed_run.__file__)), prefix],
+            [sys.executable, str(PROGRAM), prefix, str(MOST_WEIGHT)],
             capture_output=True, text=True, timeout=60, check=False,
             env=environment(),
         )  # fmt: skip
@@ -263,7 +274,8 @@ def test_after_a_reboot_the_switchs_memory_is_cleaned_and_names_are_left(
     while True:
         run.process.send_signal(signal.SIGSTOP)
         devices = devices_in_group(journal.tag.group)
-        if devices and list(NETNS_DIR.glob(f"{prefix}-*")) and rows("Bridge", ["name"], condition):
+        spaces = list(NETNS_DIR.glob(f"{prefix}-*"))
+        if devices and spaces and MACHINE.rows("Bridge", ["name"], condition):
             break
         run.process.send_signal(signal.SIGCONT)
         assert time.monotonic() < deadline
@@ -275,7 +287,7 @@ def test_after_a_reboot_the_switchs_memory_is_cleaned_and_names_are_left(
     devices, spaces = devices_in_group(journal.tag.group), sorted(NETNS_DIR.glob(f"{prefix}-*"))
     assert devices
     bridges = {thing.name for thing in clean()}
-    assert not rows("Bridge", ["name"], condition)
+    assert not MACHINE.rows("Bridge", ["name"], condition)
     assert devices_in_group(journal.tag.group) == devices - bridges != set()
     assert sorted(NETNS_DIR.glob(f"{prefix}-*")) == spaces
     # This boot's again, what was left is ours.

@@ -14,11 +14,11 @@ import pytest
 
 from jobs.live.connections import VM_SYSCTLS
 from testbed.backends.emu import emulated_network as network_module
-from testbed.backends.emu import open_vswitch, traffic_control
+from testbed.backends.emu import traffic_control
 from testbed.backends.emu.cleanup import Removed, clean_leftovers, devices_in_group, remove_run
 from testbed.backends.emu.cleanup_journal import STATE_VARIABLE, CleanupJournal, journals
 from testbed.backends.emu.emulated_network import Network
-from testbed.backends.emu.open_vswitch import RUN_KEY, rows
+from testbed.backends.emu.open_vswitch import MACHINE, RUN_KEY, Switch
 from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.embedding.placement import Placement
 from testbed.errors import MachineCannot, RunFailed
@@ -110,7 +110,7 @@ def test_what_is_up_is_what_was_planned(
 ) -> None:
     bridges = {
         str(name): (fail_mode, dict(other[1])["datapath-id"], dict(ids[1])[RUN_KEY], datapath)
-        for name, fail_mode, other, ids, datapath in rows(
+        for name, fail_mode, other, ids, datapath in MACHINE.rows(
             "Bridge", ["name", "fail_mode", "other_config", "external_ids", "datapath_type"]
         )
         if str(name).startswith(f"{prefix}-")
@@ -123,7 +123,8 @@ def test_what_is_up_is_what_was_planned(
         assert command("ovs-vsctl", "get-controller", bridge.name) == (
             f"tcp:127.0.0.1:{CONTROLLER_PORT}\n"
         )
-    number_of = {str(name): number for name, number in rows("Interface", ["name", "ofport"])}
+    interfaces = MACHINE.rows("Interface", ["name", "ofport"])
+    number_of = {str(name): number for name, number in interfaces}
     ports = [s.port for s in plan.slots] + [p for k in plan.links for p in (k.lower, k.upper)]
     assert {p.name: number_of[p.name] for p in ports} == {p.name: p.number for p in ports}
     for port in ports:
@@ -189,8 +190,8 @@ def test_down_leaves_nothing_and_may_be_said_twice(
     assert devices(prefix) == []
     assert namespaces(prefix) == []
     assert devices_in_group(journal.tag.group) == set()
-    assert not [r for r in rows("Port", ["name"]) if str(r[0]).startswith(f"{prefix}-")]
-    assert not rows("QoS", ["_uuid"], f"external_ids:{RUN_KEY}={journal.tag.run}")
+    assert not [r for r in MACHINE.rows("Port", ["name"]) if str(r[0]).startswith(f"{prefix}-")]
+    assert not MACHINE.rows("QoS", ["_uuid"], f"external_ids:{RUN_KEY}={journal.tag.run}")
     assert journal.entries == ()
     assert settings() == before
 
@@ -212,7 +213,7 @@ def test_a_failure_on_the_way_up_leaves_nothing(
     def fail(*_: object, **__: object) -> None:
         raise RunFailed(f"{stage} failed")
 
-    owners = {"check_ports": open_vswitch, "open_namespaces": traffic_control}
+    owners = {"check_ports": Switch, "open_namespaces": traffic_control}
     monkeypatch.setattr(owners.get(stage, network_module), stage, fail)
     with pytest.raises(RunFailed, match=f"{stage} failed"):
         Network(plan, journal, CONTROLLER_PORT).up()

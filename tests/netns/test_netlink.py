@@ -16,7 +16,7 @@ import pytest
 
 from jobs.linux import inside_network_namespace
 from testbed.backends.emu.netlink import RouteSocket
-from testbed.backends.emu.traffic_control import NETNS_DIR, TrafficControl, VmNamespace
+from testbed.backends.emu.traffic_control import NETNS_DIR, Side, TrafficControl, unshaped
 from testbed.errors import RunFailed
 from testbed.plan.batch_lines import (
     Address,
@@ -42,13 +42,13 @@ class Bench:
     """A namespace with a veth pair ``eth0``-``peer``, both up, and a routing socket in it."""
 
     name: str
-    vm: VmNamespace
+    vm: Side
     devices: dict[str, int]
 
     @property
     def control(self) -> TrafficControl:
         """The namespace in both roles: as the host's, by device name, and as a VM's."""
-        return TrafficControl(self.vm.socket, self.devices, {self.name: self.vm})
+        return TrafficControl([Side(self.vm.route, self.devices)], {self.name: self.vm})
 
     def run(self, *command: str, text_in: str = "") -> str:
         done = subprocess.run(
@@ -108,13 +108,13 @@ def make_bench(prefix: str) -> Iterator[Callable[[str], Bench]]:
             subprocess.run(command.split(), check=True, timeout=60)
         with inside_network_namespace(NETNS_DIR / name):
             devices = {dev: socket.if_nametoindex(dev) for dev in ("eth0", "peer")}
-            bench = Bench(name, VmNamespace(name, RouteSocket(), devices["eth0"]), devices)
+            bench = Bench(name, Side(RouteSocket(), {"eth0": devices["eth0"]}), devices)
         made.append(bench)
         return bench
 
     yield make
     for bench in made:
-        bench.vm.socket.close()
+        bench.vm.route.close()
         subprocess.run(["ip", "netns", "delete", bench.name], check=False, timeout=60)
 
 
@@ -235,7 +235,7 @@ def test_a_failure_in_one_namespace_undoes_the_others(
     empty, occupied = first.state(), second.state()
     lines = adding((HtbRoot("eth0", 1), HtbClass("eth0", 0, 1, 10**7, 10**7)))
     vms = {bench.name: bench.vm for bench in (first, second)}
-    control = TrafficControl(first.vm.socket, {}, vms)
+    control = TrafficControl([], vms)
     with pytest.raises(RunFailed, match=f"in {second.name}"):
         control.apply([Section(first.name, lines), Section(second.name, lines)])
     assert (first.state(), second.state()) == (empty, occupied)
@@ -272,7 +272,7 @@ def test_counters_are_those_that_tc_shows(make_bench: Callable[[str], Bench]) ->
         for _ in range(60):
             sender.sendto(bytes(1000), ("10.9.9.2", 9))
     for _ in range(500):
-        ours = [q for q in bench.vm.socket.qdiscs() if q.ifindex == bench.vm.ifindex]
+        ours = [q for _, q in bench.vm.qdiscs()]
         if not any(q.backlog_bytes for q in ours):
             break
         time.sleep(0.02)
@@ -309,8 +309,7 @@ def test_what_finds_no_class_is_counted_as_unshaped(make_bench: Callable[[str], 
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with sender:
         sender.sendto(b"x", ("10.9.9.2", 9))
-    direct = {q.ifindex: q.direct_packets for q in bench.vm.socket.qdiscs() if q.kind == "htb"}
-    assert direct[bench.vm.ifindex] >= 1
+    assert unshaped(bench.vm.qdiscs())["eth0"] >= 1
 
 
 # ---------------------------------------------------------------------------------------- hosts
@@ -391,7 +390,7 @@ def test_a_refused_neighbour_is_named_and_no_host_is_left(
     taken = "ip neighbour add 10.0.12.3 lladdr 02:00:00:00:00:09 dev eth0 nud permanent"
     second.run(*taken.split())
     vms = {bench.name: bench.vm for bench in (first, second)}
-    control = TrafficControl(first.vm.socket, {}, vms)
+    control = TrafficControl([], vms)
     with pytest.raises(RunFailed, match=r"'neighbour add 10\.0\.12\.3 .*' in " + second.name):
         control.apply((*host(first.name), *host(second.name)))
     for bench in (first, second):

@@ -130,6 +130,9 @@ class FakeEmulation:
             host_counters=lambda: ({}, {}),
             vm_counters=lambda _: None,
             unshaped_packets=dict,
+            switch_pids=[],
+            check_switch=lambda: None,
+            has_port=lambda _: True,
             allow_borrowing=lambda: None,
             forbid_borrowing=lambda: None,
         )
@@ -159,9 +162,6 @@ class FakeEmulation:
     def raise_priority(self, *_: Any) -> None: ...
 
     def write_plans_to(self, *_: Any) -> None: ...
-
-    def is_plugged(self, _: Slot) -> bool:
-        return True
 
     def rerate(self, tenant: TenantPlan, _: int) -> TenantPlan:
         return tenant

@@ -1,7 +1,7 @@
 """A run to be killed: builds a network, takes tenants in and out, takes it down, again and again.
 
-Usage: ``killed_run.py PREFIX``. Says ``going`` when it begins. Not a test by itself: test_kill.py
-starts it and ends it, at any moment.
+Usage: ``killed_run.py PREFIX MOST_WEIGHT``, the most that a part of the switch may weigh. Says
+``going`` when it begins. Not a test by itself: test_kill.py starts it and ends it, at any moment.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from testbed.backends.emu.cleanup_journal import (
     start_ticks,
 )
 from testbed.backends.emu.emulated_network import Network
+from testbed.backends.emu.part_switches import switch_in_parts
 from testbed.embedding.placement import Placement
 from testbed.plan.network_plan import network_plan, tenant_plan
 from topologies.tree import tree
@@ -28,7 +29,7 @@ CONTROLLER_PORT = 6699
 CHILD = [sys.executable, "-c", "import time; time.sleep(3000)"]
 
 
-def main(prefix: str) -> None:
+def main(prefix: str, most_weight: int) -> None:
     datacentre = tree([2, 2], 1_000_000_000, 2)
     plan = network_plan(datacentre, prefix, 0.1)
     vms_on = ((0, 2), (1, 2), (3, 1))
@@ -65,13 +66,15 @@ def main(prefix: str) -> None:
                                 )
                             ]
                         )
-                network = round_stack.enter_context(Network(plan, journal, CONTROLLER_PORT))
+                parts = round_stack.enter_context(switch_in_parts(plan, journal, most_weight))
+                network = Network(plan, journal, CONTROLLER_PORT, parts)
+                round_stack.enter_context(network)
                 network.configure_tenant(tenant)
                 network.remove_tenant(tenant)
 
 
 if __name__ == "__main__":
     try:
-        main(sys.argv[1])
+        main(sys.argv[1], int(sys.argv[2]))
     except KeyboardInterrupt:
         sys.exit(130)

@@ -21,15 +21,7 @@ from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
 from testbed.backends.emu.cleanup import remove_run
 from testbed.backends.emu.cleanup_journal import CleanupJournal
 from testbed.backends.emu.emulated_network import Network
-from testbed.backends.emu.open_vswitch import (
-    ensure_running,
-    rows,
-    running,
-    start,
-    stop_if_idle,
-    switch_pid,
-    vsctl,
-)
+from testbed.backends.emu.open_vswitch import MACHINE, ensure_running, start, stop_if_idle
 from testbed.plan.network_plan import network_plan
 from topologies.tree import tree
 
@@ -39,14 +31,14 @@ FOLDERS = ("/run/openvswitch", "/etc/openvswitch", "/var/log/openvswitch")
 def dead_switch(network: Network, prefix: str) -> list[str]:
     """Leftovers on the machine when the network goes after its switch has been killed."""
     network.up()
-    pid = switch_pid() or 0
+    pid = MACHINE.pid or 0
     for victim in (psutil.Process(pid).ppid(), pid):
         os.kill(victim, signal.SIGKILL)
     while Path(f"/proc/{pid}").exists():
         time.sleep(0.01)
     network.down()
     left = [name for _, name in socket.if_nameindex() if name.startswith(f"{prefix}-")]
-    left += [str(row[0]) for row in rows("Bridge", ["name"])]
+    left += [str(row[0]) for row in MACHINE.rows("Bridge", ["name"])]
     start()
     return left
 
@@ -54,16 +46,16 @@ def dead_switch(network: Network, prefix: str) -> list[str]:
 def main(prefix: str, state: str) -> dict[str, object]:
     for folder in FOLDERS:
         subprocess.run(["mount", "-t", "tmpfs", "own", folder], check=True)
-    found: dict[str, object] = {"before": running()}
+    found: dict[str, object] = {"before": MACHINE.running}
     journal = CleanupJournal.create("own switch", Path(state))
     group = RunCgroup(probe_layout(), journal.tag.run)
     group.create()
     group.enter()
     try:
         ensure_running(journal)
-        found["running"] = running()
+        found["running"] = MACHINE.running
         found["listed"] = any(entry.kind == "daemon" for entry in journal.entries)
-        pid = switch_pid() or 0
+        pid = MACHINE.pid or 0
         found["in_group"] = journal.tag.run in Path(f"/proc/{pid}/cgroup").read_text()
         limits = Path(f"/proc/{pid}/limits").read_text()
         found["files"] = next(x for x in limits.splitlines() if "open files" in x).split()[3]
@@ -75,19 +67,19 @@ def main(prefix: str, state: str) -> dict[str, object]:
             found["offload"] = conditions.sockets.offload
             found["send_buffer_bytes"] = conditions.sockets.send_buffer_bytes
             found["allocator"] = "libjemalloc" in Path(f"/proc/{pid}/maps").read_text()
-            found["settings"] = dict(rows("Open_vSwitch", ["other_config"])[0][0][1])
+            found["settings"] = dict(MACHINE.rows("Open_vSwitch", ["other_config"])[0][0][1])
         found["after_a_dead_switch"] = dead_switch(Network(plan, journal, 6699), prefix)
     finally:
         group.leave()
         remove_groups(group.paths)
-        found["survives_group"] = running()
-        vsctl(
+        found["survives_group"] = MACHINE.running
+        MACHINE.vsctl(
             ["add-br", f"{prefix}-x", "--", "set", "Bridge", f"{prefix}-x", "datapath_type=netdev"]
         )
-        found["spared"] = not stop_if_idle() and running()
-        vsctl(["del-br", f"{prefix}-x"])
+        found["spared"] = not stop_if_idle() and MACHINE.running
+        MACHINE.vsctl(["del-br", f"{prefix}-x"])
         found["removed"] = [thing.what for thing in remove_run(journal)]
-        found["after"] = running()
+        found["after"] = MACHINE.running
     return found
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import time
@@ -18,6 +19,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+
+import psutil
 
 from testbed.backends.emu import open_vswitch
 from testbed.backends.emu.cgroups import lives, remove_groups
@@ -32,6 +35,7 @@ from testbed.backends.emu.cleanup_journal import (
     start_ticks,
 )
 from testbed.backends.emu.commands import ip_remove, run
+from testbed.backends.emu.open_vswitch import MACHINE
 from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.errors import RunFailed
 
@@ -123,10 +127,11 @@ class _Removal:
 
     def network(self) -> None:
         """After a reboot only the switch's database remembers; names elsewhere are another's."""
-        entries = self._entries("bridge", "veth", "netns")
+        entries = self._entries("part", "bridge", "veth", "netns")
         if not entries:
             return
         with nullcontext() if self._dry_run else expedited_rcu(self._journal):
+            self._parts()
             gone = self._bridges() if self._names("bridge") else []
             if self._same_boot:
                 # In a dry run: a bridge's own device goes with it.
@@ -134,6 +139,19 @@ class _Removal:
                 self._namespaces()
         if not self._dry_run:
             self._journal.remove(entries)
+
+    def _parts(self) -> None:
+        """The daemons of the switch's parts, by their command lines, and their folders."""
+        folders = [Path(name) for name in sorted(self._names("part"))]
+        there = [x for x in folders if x.is_dir() and x.parent.name == self._tag.run]
+        self._add("switch part", (folder.name for folder in there))
+        if self._dry_run or not there:
+            return
+        ours = [process for process in psutil.process_iter() if _folder_of(process) in there]
+        for process in ours:
+            process.kill()
+        psutil.wait_procs(ours, PROCESS_TIMEOUT_S)
+        shutil.rmtree(there[0].parent)
 
     def _bridges(self) -> list[str]:
         with open_vswitch.ovsdb_for_a_while() as there:
@@ -147,7 +165,7 @@ class _Removal:
                 for command, names in ((["del-br"], ours), (["destroy", "QoS"], qos_rows)):
                     if names:
                         arguments = open_vswitch.deletion_arguments(command, names)
-                        open_vswitch.vsctl(arguments, wait=open_vswitch.switch_pid() is not None)
+                        MACHINE.vsctl(arguments, wait=MACHINE.pid is not None)
         self._add("bridge", ours)
         return ours
 
@@ -227,6 +245,16 @@ class _Removal:
                 if not self._dry_run:
                     path.write_text(entry.old, encoding="ascii")
                 self._add("setting", [f"{entry.name} (back to {entry.old})"])
+
+
+def _folder_of(process: psutil.Process) -> Path | None:
+    """The folder of a switch part's daemon: that of its socket to or from the database."""
+    with suppress(psutil.Error):
+        if process.name() in ("ovsdb-server", "ovs-vswitchd"):
+            for argument in process.cmdline():
+                if argument.endswith("/db.sock"):
+                    return Path(argument.rpartition(":")[2]).parent
+    return None
 
 
 def devices_in_group(group: int) -> set[str]:

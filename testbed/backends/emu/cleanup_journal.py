@@ -37,7 +37,7 @@ def state_dir() -> Path:
     )
 
 
-Kind = Literal["netns", "veth", "bridge", "cgroup", "process", "file", "sysctl", "daemon"]
+Kind = Literal["netns", "veth", "bridge", "cgroup", "process", "file", "sysctl", "daemon", "part"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class Entry:
     ``external_ids:hosenet-run`` is the run. ``cgroup``: a folder and all below it. ``process``: by
     number and start (clock ticks since boot), as numbers are used again. ``file``: one outside the
     run folder. ``sysctl``: a kernel setting, put back to ``old`` if it still is ``new``.
-    ``daemon``: Open vSwitch, started by the run, stopped when no bridge is left.
+    ``daemon``: Open vSwitch, started by the run, stopped when no bridge is left. ``part``: the run
+    folder of one part of the switch, whose daemons have it on their command lines.
     """
 
     kind: Kind

@@ -43,13 +43,13 @@ def run(
     return done
 
 
-def ip_batch(lines: Sequence[str]) -> None:
-    """``ip -batch``, which stops at the first line that fails.
+def ip_batch(lines: Sequence[str], netns: str | None = None) -> None:
+    """``ip -batch``, on the host or in a namespace; it stops at the first line that fails.
 
     Earlier lines stay applied: taking them back is up to the caller. Raises CommandFailed with the
     text of the line.
     """
-    done = _ip(lines)
+    done = _ip(lines, *(("-netns", netns) if netns else ()))
     if done.returncode == 0:
         return
     complaints = done.stderr.strip().splitlines()

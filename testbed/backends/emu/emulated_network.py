@@ -7,10 +7,11 @@ same way whether the run ends well, is interrupted, or is cleaned up after by an
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from jobs.live.connections import VM_SYSCTLS
@@ -20,11 +21,13 @@ from testbed.backends.emu.cleanup import remove_network, uninterrupted
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, expedited_rcu
 from testbed.backends.emu.commands import ip_batch
 from testbed.backends.emu.netlink import Counters, RouteSocket
-from testbed.errors import MachineCannot
+from testbed.backends.emu.open_vswitch import MACHINE, Switch
+from testbed.backends.emu.part_switches import Part, start_daemons
+from testbed.errors import MachineCannot, RunFailed
 from testbed.plan import limits
 from testbed.plan.batch_lines import VM_DEVICE
 from testbed.plan.installation import packet_changes, tenant_hosts
-from testbed.plan.network_plan import NetworkPlan, Slot, TenantPlan
+from testbed.plan.network_plan import Bridge, NetworkPlan, Port, Slot, TenantPlan
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,19 @@ class SwitchConditions:
 class Network:
     """The live network of a plan. A context manager: up on entry, down on exit."""
 
-    def __init__(self, plan: NetworkPlan, journal: CleanupJournal, controller_port: int) -> None:
+    def __init__(
+        self,
+        plan: NetworkPlan,
+        journal: CleanupJournal,
+        controller_port: int,
+        parts: Sequence[Part] = (),
+    ) -> None:
+        """``parts``: the namespaces of the switch's parts; without any the machine's does it all.
+
+        ``controller_port``: where the controller listens on the host; a part has a socket for it.
+        """
         self.plan = plan
+        self._parts = parts
         self.conditions: SwitchConditions
         self._journal = journal
         self._controller_port = controller_port
@@ -62,7 +76,8 @@ class Network:
 
         Raises MachineCannot if a name is taken (then nothing was made), RunFailed.
         """
-        open_vswitch.ensure_running(self._journal)
+        if not self._parts:
+            open_vswitch.ensure_running(self._journal)
         self._refuse_taken_names()
         try:
             with expedited_rcu(self._journal):
@@ -81,16 +96,12 @@ class Network:
 
     def _make(self) -> None:
         """Devices, then the switch and the link limits side by side, then the VMs' insides."""
-        plan, group = self.plan, self._journal.tag.group
-        self._make_devices(group)
-        index_of = {name: index for index, name in socket.if_nameindex()}
-        devices = {port.name: index_of[port.name] for port in plan.ports}
-        vms: dict[str, traffic_control.VmNamespace] = {}
+        start_daemons(self._parts)
+        self._make_devices(self._journal.tag.group)
+        vms: dict[str, traffic_control.Side] = {}
         with ExitStack() as on_failure:
-            kernel = traffic_control.TrafficControl(RouteSocket(), devices, vms)
+            kernel = traffic_control.TrafficControl(self._sides(), vms)
             on_failure.callback(kernel.close)
-            tag = self._journal.tag.run
-            arguments = open_vswitch.up_arguments(plan, tag, self._datapath, self._controller_port)
             # The switch takes longest, a packet socket a port: tc sets the link limits meanwhile.
             # Each port gets a receive socket with the buffer that is the default then: the kernel's
             # 208 kB hold a few milliseconds of a fast link; whatever comes while the switch's
@@ -98,39 +109,75 @@ class Network:
             buffers = open_vswitch.at_least(
                 open_vswitch.RMEM_DEFAULT, open_vswitch.RECEIVE_BUFFER_BYTES, self._journal
             )
-            with buffers, ThreadPoolExecutor(max_workers=1) as beside:
-                switching = beside.submit(open_vswitch.vsctl, arguments)
-                kernel.apply(limits.network_limits(plan))
-                switching.result()
-            open_vswitch.check_ports(plan)
-            # The bridges' own devices outlive a switch that dies: they are marked as well.
-            ip_batch([f"link set dev {bridge.name} group {group}" for bridge in plan.bridges])
+            switches = self._switches()
+            with buffers, ThreadPoolExecutor(max_workers=len(switches)) as beside:
+                switching = [beside.submit(self._make_bridges, *each) for each in switches]
+                kernel.apply(limits.network_limits(self.plan))
+                for each in switching:
+                    each.result()
             self.conditions = self._inspect_switch()
             offload = self.conditions.sockets.offload is not False
-            names = [slot.netns for slot in plan.slots]
+            names = [slot.netns for slot in self.plan.slots]
             vms |= traffic_control.open_namespaces(names, VM_SYSCTLS, checksum_offload=offload)
             on_failure.pop_all()
         self._kernel = kernel
 
+    def _switches(self) -> list[tuple[Switch, Sequence[Bridge], int]]:
+        """Every switch with its bridges and where the controller listens for them."""
+        if not self._parts:
+            return [(MACHINE, self.plan.bridges, self._controller_port)]
+        return [(x.switch, x.bridges, x.listener.getsockname()[1]) for x in self._parts]
+
+    def _make_bridges(self, switch: Switch, bridges: Sequence[Bridge], port: int) -> None:
+        tag = self._journal.tag
+        switch.vsctl(open_vswitch.up_arguments(self.plan, bridges, tag.run, self._datapath, port))
+        of_bridge = self.plan.ports_of_bridge
+        switch.check_ports([port for bridge in bridges for port in of_bridge[bridge.name]])
+        # The bridges' own devices outlive a switch that dies: they are marked as well.
+        marking = [f"link set dev {bridge.name} group {tag.group}" for bridge in bridges]
+        ip_batch(marking, switch.netns)
+
+    def _sides(self) -> list[traffic_control.Side]:
+        """Each switch's devices; a part's namespace has no others but loopback."""
+        sides = []
+        for switch, bridges, _ in self._switches():
+            with switch.inside():
+                index_of = {name: index for index, name in socket.if_nameindex()}
+                route = RouteSocket()
+            ports = chain.from_iterable(self.plan.ports_of_bridge[each.name] for each in bridges)
+            sides.append(traffic_control.Side(route, {p.name: index_of[p.name] for p in ports}))
+        return sides
+
     def _make_devices(self, group: int) -> None:
         """Namespaces and veth pairs, recorded before they are made, and up."""
         plan = self.plan
-        self._journal.add([
-            *(Entry("netns", slot.netns) for slot in plan.slots),
+        # What is in a part's namespace goes with it.
+        on_host = [] if self._parts else [
             *(Entry("veth", port.name) for port in plan.ports),
             *(Entry("bridge", bridge.name) for bridge in plan.bridges),
-        ])  # fmt: skip
-        ip_batch(up_lines(plan, group))
+        ]  # fmt: skip
+        self._journal.add([*(Entry("netns", slot.netns) for slot in plan.slots), *on_host])
+        netns_of = {bridge.name: part.netns for part in self._parts for bridge in part.bridges}
+        ip_batch(up_lines(plan, group, netns_of))
         inodes = {
             slot.netns: (traffic_control.NETNS_DIR / slot.netns).stat().st_ino
             for slot in plan.slots
         }
         self._journal.add([Entry("netns", name, inode) for name, inode in inodes.items()])
-        _silence_ipv6(port.name for port in plan.ports)
-        ip_batch([f"link set group {group} up"])
+        if not self._parts:
+            _silence_ipv6(port.name for port in plan.ports)
+        for switch, *_ in self._switches():
+            ip_batch([f"link set group {group} up"], switch.netns)
 
     def _refuse_taken_names(self) -> None:
-        bridges = {str(row[0]) for row in open_vswitch.rows("Bridge", ["name"])}
+        if not self._parts:
+            self._refuse_taken_devices()
+        for slot in self.plan.slots:
+            if (traffic_control.NETNS_DIR / slot.netns).exists():
+                raise _taken("network namespace", slot.netns, "ip netns delete")
+
+    def _refuse_taken_devices(self) -> None:
+        bridges = {str(row[0]) for row in MACHINE.rows("Bridge", ["name"])}
         devices = {name for _, name in socket.if_nameindex()}
         bridge_names = [bridge.name for bridge in self.plan.bridges]
         for name in (*bridge_names, *(port.name for port in self.plan.ports)):
@@ -138,17 +185,19 @@ class Network:
                 raise _taken("bridge", name, "ovs-vsctl del-br")
             if name in devices:
                 raise _taken("network device", name, "ip link delete")
-        for slot in self.plan.slots:
-            if (traffic_control.NETNS_DIR / slot.netns).exists():
-                raise _taken("network namespace", slot.netns, "ip netns delete")
 
     def _inspect_switch(self) -> SwitchConditions:
-        version = str(open_vswitch.rows("Open_vSwitch", ["ovs_version"])[0][0])
+        """Of several parts, the worst of all."""
+        version = open_vswitch.switch_version()
         sockets = open_vswitch.SwitchSockets(None, 0)
         if self._datapath != "system" and self.plan.slots:
-            port = self.plan.slots[0].port
-            found = open_vswitch.prime_send_socket(port.bridge, port.number, self._journal)
-            sockets = open_vswitch.SwitchSockets(bool(found.offload), found.send_buffer_bytes)
+            found = [
+                switch.prime_send_socket(self.plan.ports_of_bridge[first.name][0], self._journal)
+                for switch, (first, *_), _ in self._switches()
+            ]
+            sockets = open_vswitch.SwitchSockets(
+                all(each.offload for each in found), min(each.send_buffer_bytes for each in found)
+            )
         return SwitchConditions(self._datapath, version, sockets)
 
     # -- tenants --------------------------------------------------------------------------------
@@ -178,26 +227,41 @@ class Network:
             self._up().apply([section.undo() for section in limits.borrowing_lines(self.plan)])
             self._open = False
 
+    # -- the switch while it is up ---------------------------------------------------------------
+
+    def has_port(self, port: Port) -> bool:
+        """True while a port's device is there."""
+        return any(side.has(port.name) for side in self._up().sides)
+
+    def check_switch(self) -> None:
+        """Raises RunFailed naming a part that has died; the machine's own is started again."""
+        for part in self._parts:
+            if not part.switch.running:
+                raise RunFailed(f"switch part {part.netns} has died")
+
+    @property
+    def switch_pids(self) -> list[int | None]:
+        """The process that forwards packets, of each part; None where it does not run."""
+        return [switch.pid for switch, *_ in self._switches()]
+
     # -- counters -------------------------------------------------------------------------------
 
     def host_counters(self) -> tuple[dict[tuple[int, int], Counters], dict[str, Counters]]:
         """(tenant, directed link) -> what that tenant has sent there, and everything that has left
         each host device: of one instant.
         """
-        kernel = self._up()
-        qdiscs = kernel.host.qdiscs()
+        qdiscs = list(self._up().qdiscs())
         directed_of = {
-            kernel.devices[self.plan.sending_port(directed).name]: directed
+            self.plan.sending_port(directed).name: directed
             for directed in range(2 * len(self.plan.links))
         }
-        devices, indices = traffic_control.by_device(qdiscs), kernel.devices.items()
-        sent = {name: devices[index] for name, index in indices if index in devices}
-        return traffic_control.by_class(qdiscs, directed_of), sent
+        devices = traffic_control.by_device(qdiscs)
+        return traffic_control.by_class(qdiscs, directed_of), devices
 
     def vm_counters(self, slot: Slot) -> Counters | None:
         """Counters of a VM's send cap since its tenant came in; None where it has no cap."""
         inside = self._up().vms[slot.netns]
-        return traffic_control.by_device(inside.socket.qdiscs()).get(inside.ifindex)
+        return traffic_control.by_device(inside.qdiscs()).get(VM_DEVICE)
 
     def vm_sent_bytes(self, tenant: TenantPlan) -> list[int]:
         """Bytes that each of a tenant's VMs has sent since its tenant came in."""
@@ -207,11 +271,10 @@ class Network:
     def unshaped_packets(self) -> dict[str, int]:
         """Device -> packets that left past every limit; empty, or the run is not valid."""
         kernel = self._up()
-        found = traffic_control.unshaped(kernel.host.qdiscs(), kernel.devices)
+        found = traffic_control.unshaped(kernel.qdiscs())
         for name, vm in kernel.vms.items():
-            found |= traffic_control.unshaped(
-                vm.socket.qdiscs(), {f"{VM_DEVICE} in {name}": vm.ifindex}
-            )
+            inside = traffic_control.unshaped(vm.qdiscs())
+            found |= {f"{device} in {name}": packets for device, packets in inside.items()}
         return found
 
     def _up(self) -> traffic_control.TrafficControl:
@@ -243,18 +306,22 @@ def _silence_ipv6(devices: Iterable[str]) -> None:
 SWITCH_MTU_BYTES = MTU_BYTES + 2
 
 
-def up_lines(network: NetworkPlan, group: int) -> list[str]:
-    """Make every namespace and veth pair, still down."""
+def up_lines(network: NetworkPlan, group: int, netns_of: Mapping[str, str]) -> list[str]:
+    """Make every namespace and veth pair, still down.
+
+    ``netns_of``: bridge -> the namespace of its ports, for those that are not on the host.
+    """
+
+    def end(port: Port) -> str:
+        inside = f" netns {netns_of[port.bridge]}" if port.bridge in netns_of else ""
+        return f"name {port.name} mtu {SWITCH_MTU_BYTES} group {group}{inside}"
+
     lines = [f"netns add {slot.netns}" for slot in network.slots]
     lines += [
-        f"link add name {slot.port.name} mtu {SWITCH_MTU_BYTES} group {group} type veth"
+        f"link add {end(slot.port)} type veth"
         f" peer name {VM_DEVICE} address {slot.mac} mtu {MTU_BYTES} group {group}"
         f" netns {slot.netns}"
         for slot in network.slots
     ]
-    lines += [
-        f"link add name {link.lower.name} mtu {SWITCH_MTU_BYTES} group {group} type veth"
-        f" peer name {link.upper.name} mtu {SWITCH_MTU_BYTES} group {group}"
-        for link in network.links
-    ]
+    lines += [f"link add {end(k.lower)} type veth peer {end(k.upper)}" for k in network.links]
     return lines

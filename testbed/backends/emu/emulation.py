@@ -25,6 +25,7 @@ from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.cleanup import clean_leftovers, remove_run
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, machine_lock, start_ticks
 from testbed.backends.emu.emulated_network import Network
+from testbed.backends.emu.part_switches import listeners, switch_in_parts
 from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.errors import MachineCannot, RunFailed
 from testbed.plan.installation import network_text, tenant_text
@@ -195,11 +196,6 @@ class Emulation:
         for vm in tenant.vms:
             self.cgroup.end_vm(vm.slot.server, vm.slot.index)
 
-    @staticmethod
-    def is_plugged(slot: Slot) -> bool:
-        """True while a VM slot has its port on the switch."""
-        return (Path("/sys/class/net") / slot.port.name).exists()
-
     # -- records -------------------------------------------------------------------------------
 
     def write_plans_to(self, write: WriteText) -> None:
@@ -226,6 +222,7 @@ class Emulation:
             "offloads": {"vm_checksum_and_segmentation": sockets.offload is not False},
             "vm_sysctls": dict(VM_SYSCTLS),
             "agents_user": self._user.name,
+            "switch_parts": len(self.network.switch_pids),
             "bridges": len(self.plan.bridges),
             "links": len(self.plan.links),
             "vm_slots": len(self.plan.slots),
@@ -258,12 +255,13 @@ def emulate(
         stack.callback(remove_run, journal)
         cgroup = _enter_cgroup(stack, journal)
         quotas = _set_quotas(cgroup, datacentre, scale.cpu)
+        parts = stack.enter_context(switch_in_parts(plan, journal))
         narrate(
             f"network up: {len(plan.bridges)} bridges, {len(plan.links)} links, "
-            f"{len(plan.slots)} VM slots"
+            f"{len(plan.slots)} VM slots" + (f", {len(parts)} switch parts" if parts else "")
         )
-        controller = _start_controller(stack, journal, options, log_dir)
-        network = Network(plan, journal, controller.openflow_port)
+        controller = _start_controller(stack, journal, options, log_dir, listeners(parts))
+        network = Network(plan, journal, controller.openflow_port, parts)
         client = stack.enter_context(controller.client())
         try:
             client.put_network(controller_switches(plan))
@@ -275,7 +273,11 @@ def emulate(
         _record_process(journal, "agents", agents.pid)
         emulation = Emulation(datacentre, network, controller, agents, cgroup, log_dir, quotas)
         stack.callback(emulation.close)
-        yield emulation
+        try:
+            yield emulation
+        except RunFailed:
+            network.check_switch()  # it is the reason of whatever else failed
+            raise
 
 
 def _enter_cgroup(stack: ExitStack, journal: CleanupJournal) -> RunCgroup:
@@ -306,7 +308,11 @@ def _set_quotas(cgroup: RunCgroup, datacentre: DataCentre, cpu: float) -> dict[s
 
 
 def _start_controller(
-    stack: ExitStack, journal: CleanupJournal, options: LiveOptions, log_dir: Path
+    stack: ExitStack,
+    journal: CleanupJournal,
+    options: LiveOptions,
+    log_dir: Path,
+    elsewhere: Sequence[int],
 ) -> ControllerProcess:
     log_dir.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(
@@ -316,7 +322,7 @@ def _start_controller(
     try:
         ports = ("--openflow-port", str(options.openflow_port), "--api-port", str(options.api_port))
         library = ("--library", options.library) if options.library else ()
-        controller = start_controller(log, *ports, *library)
+        controller = start_controller(log, *ports, *library, listeners=elsewhere)
     except ControllerNotStarted as error:
         if error.error == PORT_TAKEN:
             option = "openflow" if error.port == options.openflow_port else "api"

@@ -166,6 +166,7 @@ class LiveBackend:
             self._receive(agent, message)
         if time.monotonic_ns() >= self._next_check_ns:
             self._next_check_ns = time.monotonic_ns() + CHECK_EVERY_NS
+            self._emulation.network.check_switch()
             for job in self._jobs.values():
                 self._check_job(job)
 
@@ -184,7 +185,7 @@ class LiveBackend:
             return
         now_ns = time.monotonic_ns()
         for vm in job.tenant.vms:
-            if not self._emulation.is_plugged(vm.slot):
+            if not self._emulation.network.has_port(vm.slot.port):
                 job.fail(f"VM {vm.index}: its port {vm.slot.port.name} is gone", cause=True)
         if job.limit_s is not None and job.ran_until_ns(now_ns) > job.limit_s * 1e9:
             job.fail(f"not done after {job.limit_s:g} s of wall time, several times its estimate")

@@ -26,6 +26,7 @@ from testbed.backends.emu import open_vswitch
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
 from testbed.backends.emu.cleanup_journal import journals, machine_lock
 from testbed.backends.emu.commands import CommandFailed, run
+from testbed.backends.emu.open_vswitch import MACHINE
 from testbed.errors import MachineCannot
 
 Grade = Literal["ok", "warn", "fail"]
@@ -167,17 +168,17 @@ def _namespaces_and_tc() -> Check:
 
 def _switch() -> Iterator[Check]:
     kernel = open_vswitch.datapath_type() == "system"
-    if not open_vswitch.running():
-        why = "not running" if not open_vswitch.database_pid() else "its switch does not answer"
+    if not MACHINE.running:
+        why = "not running" if not MACHINE.database_pid else "its switch does not answer"
         yield Check("Open vSwitch", "fail", why, INSTALL)
         return
-    version = str(open_vswitch.rows("Open_vSwitch", ["ovs_version"])[0][0])
+    version = str(MACHINE.rows("Open_vSwitch", ["ovs_version"])[0][0])
     lacking = "userspace datapath: the kernel has no openvswitch module"
     yield Check("Open vSwitch", "ok", f"{version}, {'kernel datapath' if kernel else lacking}")
     if kernel:
         return
-    options = dict(open_vswitch.rows("Open_vSwitch", ["other_config"])[0][0][1])
-    sockets = open_vswitch.switch_sockets()
+    options = dict(MACHINE.rows("Open_vSwitch", ["other_config"])[0][0][1])
+    sockets = MACHINE.sockets()
     on = options.get("userspace-tso-enable") == "true" and sockets.offload is not False
     found = "on" if on else "off: TCP is slow over the userspace datapath, or dead"
     yield _graded("segmentation offload", on, found, INSTALL)
@@ -188,7 +189,7 @@ def _switch() -> Iterator[Check]:
 
 
 def _switch_memory() -> Check:
-    pid = open_vswitch.switch_pid()
+    pid = MACHINE.pid
     held = psutil.Process(pid).memory_info().rss if pid is not None else 0
     room = psutil.virtual_memory().available // PORT_MEMORY_BYTES
     found = f"{held >> 20} MiB; there is room for some {room} ports more"

@@ -11,10 +11,12 @@ addresses.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import socket
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -189,6 +191,7 @@ TCA_STATS_BASIC, TCA_STATS_QUEUE = 1, 3
 _BASIC = struct.Struct("=QI")
 _QUEUE = struct.Struct("=IIIII")
 _FLAGS_AT, _SEQUENCE_AT = 6, 8
+SIOCGIFINDEX = 0x8933
 _AT_ONCE = 200  # requests in one datagram, of 60 to 160 bytes each
 _RECEIVE_BYTES = 1 << 20
 
@@ -229,6 +232,14 @@ class RouteSocket:
 
     def close(self) -> None:
         self._socket.close()
+
+    def index_of(self, device: str) -> int:
+        """A device's number in the socket's namespace, 0 if there is none of that name."""
+        with suppress(OSError):
+            request = struct.pack("16si20x", device.encode(), 0)
+            answer = fcntl.ioctl(self._socket, SIOCGIFINDEX, request)
+            return int(struct.unpack_from("=i", answer, 16)[0])
+        return 0
 
     def request(self, messages: Sequence[bytes]) -> list[Refusal]:
         """Have the kernel do all of it, in order; returns what it refused.

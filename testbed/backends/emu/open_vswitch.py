@@ -19,19 +19,21 @@ import re
 import resource
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 
+from jobs.linux import inside_network_namespace
 from testbed.backends.emu.cgroups import release
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, setting
 from testbed.backends.emu.commands import run
+from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.errors import MachineCannot, RunFailed
-from testbed.plan.network_plan import Bridge, NetworkPlan
+from testbed.plan.network_plan import Bridge, NetworkPlan, Port
 
 Datapath = Literal["netdev", "system"]
 RUN_KEY = "hosenet-run"
@@ -47,9 +49,13 @@ def datapath_type(module: Path = Path("/sys/module/openvswitch")) -> Datapath:
 
 
 def up_arguments(
-    network: NetworkPlan, run_tag: str, datapath: Datapath, controller_port: int
+    network: NetworkPlan,
+    bridges: Sequence[Bridge],
+    run_tag: str,
+    datapath: Datapath,
+    controller_port: int,
 ) -> list[str]:
-    """One transaction that makes every bridge with its ports, numbers and controller.
+    """One transaction that makes bridges with their ports, numbers and controller.
 
     Ports get the ``linux-noop`` discipline: with any other, or none, ovs-vswitchd deletes the
     root qdisc, and so the limits that tc has set on the port. Everything carries the run's tag.
@@ -57,7 +63,7 @@ def up_arguments(
     tag = f"external_ids:{RUN_KEY}={run_tag}"
     # Rows, not add-br and add-port: those look the whole database through every time.
     commands = [["--id=@noop", "create", "QoS", "type=linux-noop", tag]]
-    for bridge in network.bridges:
+    for bridge in bridges:
         commands += _port_rows(f"{bridge.node}.local", bridge.name, "type=internal")
         ids = [f"@p{bridge.node}.local"]
         for port in network.ports_of_bridge[bridge.name]:
@@ -65,8 +71,8 @@ def up_arguments(
             request = f"ofport_request={port.number}"
             commands += _port_rows(ids[-1][2:], port.name, request, "qos=@noop", tag)
         commands += _bridge_rows(bridge, ids, datapath, controller_port, tag)
-    bridges = [f"@b{bridge.node}" for bridge in network.bridges]
-    commands.append(["add", "Open_vSwitch", ".", "bridges", *bridges])
+    made = [f"@b{bridge.node}" for bridge in bridges]
+    commands.append(["add", "Open_vSwitch", ".", "bridges", *made])
     return _joined(commands)
 
 
@@ -108,56 +114,150 @@ def _joined(commands: Sequence[Sequence[str]]) -> list[str]:
 # ------------------------------------------------------------------------------------- asking
 
 
-def vsctl(arguments: Sequence[str], *, wait: bool = True) -> str:
-    """One ``ovs-vsctl`` call; ``wait`` until the switch has done it, not only written it down."""
-    flags = [f"--timeout={OVS_TIMEOUT_S}"] + ([] if wait else ["--no-wait"])
-    return run(["ovs-vsctl", *flags, *arguments], timeout_s=OVS_TIMEOUT_S + 5).stdout
+@dataclass(frozen=True)
+class SwitchSockets:
+    """Packet sockets of the userspace datapath.
+
+    ``offload``: frames carry their checksum and segmentation state (userspace TSO in effect);
+    None while it has no port to tell by. ``send_buffer_bytes`` is 0 until a first packet is sent.
+    """
+
+    offload: bool | None
+    send_buffer_bytes: int
 
 
-def rows(table: str, columns: Sequence[str], *conditions: str) -> list[list[Any]]:
-    """Rows of a table of the switch's database; sets and maps come as OVSDB's JSON has them."""
-    verb = "find" if conditions else "list"
-    out = vsctl(
-        ["--format=json", f"--columns={','.join(columns)}", verb, table, *conditions], wait=False
-    )
-    return list(json.loads(out)["data"]) if out.strip() else []
+def read_sockets(text: str, pid: int) -> SwitchSockets:
+    """The switch's sockets from ``ss -0anpme``: the one bound to no device is what it sends by.
+
+    Its own only: there may be another switch on the machine, in a place of its own.
+    """
+    offload: bool | None = None
+    buffer_bytes = 0
+    for entry in re.split(r"\n(?=\S)", text):
+        if f"pid={pid}," not in entry:
+            continue
+        offload = bool(offload) or "vnethdr" in entry
+        found = re.search(r"\btb(\d+)", entry)
+        if re.search(r"\[0\]:\*|\*:\*", entry) and found:
+            buffer_bytes = max(buffer_bytes, int(found.group(1)))
+    return SwitchSockets(offload, buffer_bytes)
+
+
+class Switch:
+    """One Open vSwitch: the machine's own, or a part of a network with daemons of its own.
+
+    ``netns``: the name of the network namespace that it is in, None for the host's.
+    """
+
+    def __init__(self, run_dir: Path, netns: str | None = None) -> None:
+        self.run_dir = run_dir
+        self.netns = netns
+
+    def inside(self) -> AbstractContextManager[None]:
+        """This thread in the switch's network namespace, for the block."""
+        return inside_network_namespace(NETNS_DIR / self.netns) if self.netns else nullcontext()
+
+    def vsctl(self, arguments: Sequence[str], *, wait: bool = True) -> str:
+        """One ``ovs-vsctl`` call; ``wait`` until the switch has done it, not only written it."""
+        flags = [f"--db=unix:{self.run_dir}/db.sock", f"--timeout={OVS_TIMEOUT_S}"]
+        flags += [] if wait else ["--no-wait"]
+        return run(["ovs-vsctl", *flags, *arguments], timeout_s=OVS_TIMEOUT_S + 5).stdout
+
+    def rows(self, table: str, columns: Sequence[str], *conditions: str) -> list[list[Any]]:
+        """Rows of a table of its database; sets and maps come as OVSDB's JSON has them."""
+        verb = "find" if conditions else "list"
+        shown = ["--format=json", f"--columns={','.join(columns)}", verb, table, *conditions]
+        out = self.vsctl(shown, wait=False)
+        return list(json.loads(out)["data"]) if out.strip() else []
+
+    @property
+    def database_pid(self) -> int | None:
+        """The process of its database, by its pid file: it may be slow, but it is there."""
+        return self._pid_of("ovsdb-server")
+
+    @property
+    def pid(self) -> int | None:
+        """The process that forwards packets, None if it does not run."""
+        return self._pid_of("ovs-vswitchd")
+
+    @property
+    def running(self) -> bool:
+        """Both daemons are there."""
+        return self.database_pid is not None and self.pid is not None
+
+    def _pid_of(self, name: str) -> int | None:
+        try:
+            pid = int((self.run_dir / f"{name}.pid").read_text(encoding="ascii"))
+            command = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+        except (OSError, ValueError):
+            return None
+        return pid if command == name else None
+
+    def sockets(self) -> SwitchSockets:
+        """Its packet sockets, as the kernel has them."""
+        flags = ["--packet", "--all", "--numeric", "--processes", "--memory", "--extended"]
+        with self.inside():
+            return read_sockets(run(["ss", *flags]).stdout, self.pid or 0)
+
+    def prime_send_socket(self, port: Port, journal: CleanupJournal) -> SwitchSockets:
+        """Have the switch make its send socket with a large buffer, by sending one frame.
+
+        Does nothing if it sent before: then the socket is as it is until the switch restarts.
+        """
+        sockets = self.sockets()
+        if sockets.send_buffer_bytes:
+            return sockets
+        with at_least(WMEM_DEFAULT, SEND_BUFFER_BYTES, journal):
+            bridge = f"unix:{self.run_dir}/{port.bridge}.mgmt"
+            action = f"in_port=local,packet={PROBE_FRAME},actions=output:{port.number}"
+            run(["ovs-ofctl", "--timeout=60", "-O", "OpenFlow13", "packet-out", bridge, action])
+            return self.sockets()
+
+    def check_ports(self, ports: Sequence[Port]) -> None:
+        """Every port is there under its number. Raises RunFailed naming the first that is not.
+
+        ``ovs-vsctl`` succeeds even if the switch could not open a device. A switch that has only
+        just started may record its numbers a moment after it has reported success.
+        """
+        give_up_s = time.monotonic() + NUMBERS_TIMEOUT_S
+        missing = (NO_VALUE, "it is not in the switch's database")
+        while True:
+            rows = self.rows("Interface", ["name", "ofport", "error"])
+            found = {name: rest for name, *rest in rows}
+            wrong = [port for port in ports if found.get(port.name, missing)[0] != port.number]
+            if not wrong:
+                return
+            port = wrong[0]
+            number, error = found.get(port.name, missing)
+            if isinstance(error, str) or number != NO_VALUE or time.monotonic() > give_up_s:
+                reason = error if isinstance(error, str) else f"it has number {number}"
+                raise RunFailed(
+                    f"port {port.name} of {port.bridge} should be number {port.number}: {reason}"
+                )
+            time.sleep(0.05)
+
+
+MACHINE = Switch(Path("/run/openvswitch"))
+"""The switch of the machine's service, or that of a run which found none."""
+
+
+def switch_version() -> str:
+    """Open vSwitch's version as installed, such as ``3.1.0``."""
+    return run(["ovs-vswitchd", "--version"]).stdout.split("\n")[0].rpartition(" ")[2]
 
 
 def owned_by(run_tag: str) -> tuple[list[str], list[str]]:
     """A run's bridges, by name, and its rows of the QoS table, by number."""
     condition = f"external_ids:{RUN_KEY}={run_tag}"
-    bridges = [str(row[0]) for row in rows("Bridge", ["name"], condition)]
-    return sorted(bridges), sorted(str(row[0][1]) for row in rows("QoS", ["_uuid"], condition))
-
-
-def check_ports(network: NetworkPlan) -> None:
-    """Every port is there under its number. Raises RunFailed naming the first that is not.
-
-    ``ovs-vsctl`` succeeds even if the switch could not open a device. A switch that has only just
-    started may record its numbers a moment after it has reported success.
-    """
-    give_up_s = time.monotonic() + NUMBERS_TIMEOUT_S
-    missing = (NO_VALUE, "it is not in the switch's database")
-    while True:
-        found = {name: rest for name, *rest in rows("Interface", ["name", "ofport", "error"])}
-        wrong = [p for p in network.ports if found.get(p.name, missing)[0] != p.number]
-        if not wrong:
-            return
-        port = wrong[0]
-        number, error = found.get(port.name, missing)
-        if isinstance(error, str) or number != NO_VALUE or time.monotonic() > give_up_s:
-            reason = error if isinstance(error, str) else f"it has number {number}"
-            raise RunFailed(
-                f"port {port.name} of {port.bridge} should be number {port.number}: {reason}"
-            )
-        time.sleep(0.05)
+    bridges = [str(row[0]) for row in MACHINE.rows("Bridge", ["name"], condition)]
+    qos_rows = [str(row[0][1]) for row in MACHINE.rows("QoS", ["_uuid"], condition)]
+    return sorted(bridges), sorted(qos_rows)
 
 
 # -------------------------------------------------------------------------------------- daemons
 
 
 OVS_CTL = Path("/usr/share/openvswitch/scripts/ovs-ctl")
-RUN_DIR = Path("/run/openvswitch")
 DATABASE = Path("/etc/openvswitch/conf.db")
 WMEM_DEFAULT = Path("/proc/sys/net/core/wmem_default")
 SEND_BUFFER_BYTES = 32 << 20
@@ -178,70 +278,12 @@ SETTINGS = {"userspace-tso-enable": "true", "emc-insert-inv-prob": "0"}
 PROBE_FRAME = "02484e00000002484e00000188b5" + "00" * 46
 
 
-@dataclass(frozen=True)
-class SwitchSockets:
-    """Packet sockets of the userspace datapath.
-
-    ``offload``: frames carry their checksum and segmentation state (userspace TSO in effect);
-    None while it has no port to tell by. ``send_buffer_bytes`` is 0 until a first packet is sent.
-    """
-
-    offload: bool | None
-    send_buffer_bytes: int
-
-
-def database_pid() -> int | None:
-    """The process of the switch's database, by its pid file: it may be slow, but it is there."""
-    return _pid_of("ovsdb-server")
-
-
-def switch_pid() -> int | None:
-    """The switch's process, None if it does not run."""
-    return _pid_of("ovs-vswitchd")
-
-
-def running() -> bool:
-    return database_pid() is not None and switch_pid() is not None
-
-
-def _pid_of(name: str) -> int | None:
-    try:
-        pid = int((RUN_DIR / f"{name}.pid").read_text(encoding="ascii"))
-        command = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
-        return None
-    return pid if command == name else None
-
-
-def switch_sockets() -> SwitchSockets:
-    """Read the switch's packet sockets from the kernel."""
-    shown = run(["ss", "--packet", "--all", "--numeric", "--processes", "--memory", "--extended"])
-    return read_sockets(shown.stdout, switch_pid() or 0)
-
-
-def read_sockets(text: str, pid: int) -> SwitchSockets:
-    """The switch's sockets from ``ss -0anpme``: the one bound to no device is what it sends by.
-
-    Its own only: there may be another switch on the machine, in a place of its own.
-    """
-    offload: bool | None = None
-    buffer_bytes = 0
-    for entry in re.split(r"\n(?=\S)", text):
-        if f"pid={pid}," not in entry:
-            continue
-        offload = bool(offload) or "vnethdr" in entry
-        found = re.search(r"\btb(\d+)", entry)
-        if re.search(r"\[0\]:\*|\*:\*", entry) and found:
-            buffer_bytes = max(buffer_bytes, int(found.group(1)))
-    return SwitchSockets(offload, buffer_bytes)
-
-
 def ensure_running(journal: CleanupJournal) -> None:
     """Start the daemons if they do not run. Raises MachineCannot with the command that helps.
 
     A run stops what it has started (``Daemon`` in its journal); daemons that run are left alone.
     """
-    if running():
+    if MACHINE.running:
         return
     if Path("/run/systemd/system").exists():
         hint = "sudo systemctl start openvswitch-switch"
@@ -256,20 +298,20 @@ def start() -> None:
         raise MachineCannot("Open vSwitch is not installed", "sudo ./provision.sh install")
     ctl = [str(OVS_CTL), "--system-id=random", "--no-mlockall"]
     if datapath_type() == "system":
-        _detached([*ctl, "start"])
+        detached([*ctl, "start"])
     else:
-        _detached([*ctl, "--no-ovs-vswitchd", "start"])
+        detached([*ctl, "--no-ovs-vswitchd", "start"])
         settings = [f"other_config:{key}={value}" for key, value in SETTINGS.items()]
-        vsctl(["set", "Open_vSwitch", ".", *settings], wait=False)
-        _detached(_switch_command())
-    if not running():
+        MACHINE.vsctl(["set", "Open_vSwitch", ".", *settings], wait=False)
+        detached([*switch_command(MACHINE.run_dir), "--monitor"])
+    if not MACHINE.running:
         raise MachineCannot("Open vSwitch does not start", f"sudo {OVS_CTL} start")
-    for name in ("ovsdb-server", "ovs-vswitchd"):
-        _release(name)
+    for pid in (MACHINE.database_pid, MACHINE.pid):
+        _release(pid)
 
 
-def _switch_command() -> list[str]:
-    """ovs-vswitchd itself: ovs-ctl insists on the kernel's module.
+def switch_command(run_dir: Path) -> list[str]:
+    """ovs-vswitchd itself, with its allocator: ovs-ctl insists on the kernel's module.
 
     Three files a bridge and one or more a port; in a container root may not pass the hard limit.
     """
@@ -278,29 +320,29 @@ def _switch_command() -> list[str]:
     return [
         "prlimit", f"--nofile={files}:",
         "env", *(f"{key}={value}" for key, value in ALLOCATOR.items()),
-        "ovs-vswitchd", f"unix:{RUN_DIR}/db.sock",
+        "ovs-vswitchd", f"unix:{run_dir}/db.sock",
         "-vconsole:emer", "-vsyslog:err", "-vfile:info",
-        "--no-chdir", "--log-file", "--pidfile", "--detach", "--monitor",
+        "--no-chdir", "--log-file", "--pidfile", "--detach",
     ]  # fmt: skip
 
 
-def _release(name: str) -> None:
+def _release(pid: int | None) -> None:
     """A service is not part of the run that happens to start it: neither daemon nor its monitor."""
-    pid = _pid_of(name)
     if pid is None:
         return
     release(pid)
-    parent = psutil.Process(pid).ppid()
-    if parent > 1 and psutil.Process(parent).name() == name:
-        release(parent)
+    daemon = psutil.Process(pid)
+    monitor = daemon.parent()
+    if monitor is not None and monitor.pid > 1 and monitor.name() == daemon.name():
+        release(monitor.pid)
 
 
 def stop_if_idle() -> bool:
     """Stop both daemons unless a bridge exists; returns True if they are stopped."""
-    if database_pid() and rows("Bridge", ["name"]):
+    if MACHINE.database_pid and MACHINE.rows("Bridge", ["name"]):
         return False
     if OVS_CTL.exists():
-        _detached([str(OVS_CTL), "stop"])
+        detached([str(OVS_CTL), "stop"])
     return True
 
 
@@ -310,25 +352,26 @@ def ovsdb_for_a_while() -> Iterator[bool]:
 
     After a reboot the database may hold a dead run's bridges while no daemon has been started.
     """
-    if database_pid():
+    if MACHINE.database_pid:
         yield True
     elif not OVS_CTL.exists() or not DATABASE.exists():
         yield False
     else:
-        _detached([str(OVS_CTL), "--no-ovs-vswitchd", "--system-id=random", "start"])
+        detached([str(OVS_CTL), "--no-ovs-vswitchd", "--system-id=random", "start"])
         try:
             yield True
         finally:
-            _detached([str(OVS_CTL), "--no-ovs-vswitchd", "stop"])
+            detached([str(OVS_CTL), "--no-ovs-vswitchd", "stop"])
 
 
-def _detached(command: list[str]) -> None:
+def detached(command: list[str], environment: Mapping[str, str] | None = None) -> None:
     """Run a command that leaves a daemon behind, which keeps what it is given: nothing."""
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        env=environment,
         timeout=60,
         check=False,
         start_new_session=True,
@@ -338,20 +381,6 @@ def _detached(command: list[str]) -> None:
             f"{' '.join(command)} ended with {done.returncode}",
             "see /var/log/openvswitch/ovs-vswitchd.log",
         )
-
-
-def prime_send_socket(bridge: str, port_number: int, journal: CleanupJournal) -> SwitchSockets:
-    """Have the switch make its send socket with a large buffer, by sending one frame.
-
-    Does nothing if it sent before: then the socket is as it is until the switch restarts.
-    """
-    sockets = switch_sockets()
-    if sockets.send_buffer_bytes:
-        return sockets
-    with at_least(WMEM_DEFAULT, SEND_BUFFER_BYTES, journal):
-        action = f"in_port=local,packet={PROBE_FRAME},actions=output:{port_number}"
-        run(["ovs-ofctl", "--timeout=60", "-O", "OpenFlow13", "packet-out", bridge, action])
-        return switch_sockets()
 
 
 def at_least(path: Path, size_bytes: int, journal: CleanupJournal) -> AbstractContextManager[None]:

@@ -20,7 +20,6 @@ from jobs.wire import FRAME_BYTES
 from testbed import events
 from testbed.backends.emu.cgroups import group_of
 from testbed.backends.emu.netlink import Counters
-from testbed.backends.emu.open_vswitch import switch_pid
 from testbed.plan import fidelity
 from testbed.plan.network_plan import TenantPlan
 from testbed.spec.experiment import Scale
@@ -72,7 +71,8 @@ class Watch:
 
     def start(self) -> None:
         """Begin sampling: counters from here on count."""
-        self._processors, self._switch = Processors(), Waiting(switch_pid() or 0)
+        self._processors = Processors()
+        self._switches = [Waiting(pid or 0) for pid in self._emulation.network.switch_pids]
         self._next = time.monotonic() + SAMPLE_EVERY_S
         self._last = None
 
@@ -102,11 +102,13 @@ class Watch:
 
     def _sample(self, tenants: Sequence[TenantPlan], cap_limited: Collection[int]) -> None:
         """Processors, then every tenant's limiters."""
-        use, waited = self._processors.sample(), self._switch.sample()
+        use = self._processors.sample()
+        waited = [share for each in self._switches if (share := each.sample()) is not None]
         if tenants:
             self._idle.append(use.idle)
             self._steal.append(use.steal)
-            self._waited += [] if waited is None else [waited]
+            # The switch's part that waited longest: packets of most jobs pass several.
+            self._waited += [max(waited)] if waited else []
         now_s, samples = time.monotonic(), self._read(tenants)
         if self._last is not None:
             self._compare(now_s, *self._last, samples, cap_limited)

@@ -11,8 +11,10 @@ import errno
 import fcntl
 import socket
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from jobs.linux import inside_network_namespace
@@ -25,26 +27,40 @@ GONE = frozenset({errno.ENOENT, errno.EADDRNOTAVAIL, errno.ENODEV})
 
 
 @dataclass(frozen=True)
-class VmNamespace:
-    """A VM slot's namespace, held open by its routing socket."""
+class Side:
+    """Devices in one network namespace, by name, and a routing socket there."""
 
-    name: str
-    socket: RouteSocket
-    ifindex: int
+    route: RouteSocket
+    index_of: Mapping[str, int]
+
+    def has(self, device: str) -> bool:
+        """True while one of these devices is there."""
+        return device in self.index_of and self.route.index_of(device) == self.index_of[device]
+
+    def qdiscs(self) -> Iterator[tuple[str, Counters]]:
+        """Every queueing discipline of these devices, with its device's name."""
+        name_of = {index: name for name, index in self.index_of.items()}
+        for counters in self.route.qdiscs():
+            if counters.ifindex in name_of:
+                yield name_of[counters.ifindex], counters
+
+    def request(self, lines: Sequence[BatchLine]) -> list[Refusal]:
+        """Have the kernel do all of it, in order; returns what it refused."""
+        return self.route.request(
+            [packed(x.verb, x.item, self.index_of.get(x.item.dev, 0)) for x in lines]
+        )
 
 
 @dataclass(frozen=True)
 class TrafficControl:
-    """One network in the kernel: the host's socket and devices (name -> index), the VMs'."""
+    """One network in the kernel: the switches' sides of it, and the VMs' by their namespaces."""
 
-    host: RouteSocket
-    devices: Mapping[str, int]
-    vms: Mapping[str, VmNamespace]
+    sides: Sequence[Side]
+    vms: Mapping[str, Side]
 
     def close(self) -> None:
-        self.host.close()
-        for vm in self.vms.values():
-            vm.socket.close()
+        for side in (*self.sides, *self.vms.values()):
+            side.route.close()
 
     def apply(self, sections: Sequence[Section]) -> None:
         """Add or change. Raises RunFailed naming the first refused line; then nothing has changed.
@@ -71,14 +87,25 @@ class TrafficControl:
             _raise_first(section, [refusal for refusal in refused if refusal.number not in GONE])
 
     def _send(self, section: Section) -> list[Refusal]:
-        if section.netns is None:
-            at, indices = self.host, self.devices
-        else:
-            vm = self.vms[section.netns]
-            at, indices = vm.socket, {VM_DEVICE: vm.ifindex}
-        return at.request([
-            packed(line.verb, line.item, indices.get(line.item.dev, 0)) for line in section.lines
-        ])  # fmt: skip
+        """The refusals, each with its place in the section."""
+        if section.netns is not None:
+            return self.vms[section.netns].request(section.lines)
+        places_of: dict[int, list[int]] = defaultdict(list)
+        for place, line in enumerate(section.lines):
+            places_of[self._side(line.item.dev)].append(place)
+        return [
+            replace(refusal, position=places[refusal.position])
+            for side, places in places_of.items()
+            for refusal in self.sides[side].request([section.lines[place] for place in places])
+        ]
+
+    def _side(self, device: str) -> int:
+        """The side that has a device; of one unknown, the first, where it will be refused."""
+        return next((i for i, side in enumerate(self.sides) if device in side.index_of), 0)
+
+    def qdiscs(self) -> Iterator[tuple[str, Counters]]:
+        """Every queueing discipline on the switches' sides, with its device's name."""
+        return chain.from_iterable(side.qdiscs() for side in self.sides)
 
 
 def _raise_first(section: Section, refused: Sequence[Refusal]) -> None:
@@ -105,38 +132,38 @@ ETHTOOL_STXCSUM = 0x17
 
 def open_namespaces(
     names: Iterable[str], sysctls: Sequence[tuple[str, str]], *, checksum_offload: bool
-) -> dict[str, VmNamespace]:
+) -> dict[str, Side]:
     """Set up each namespace and open a socket in it. On failure all sockets are closed again.
 
     ``checksum_offload`` False: VMs fill in checksums themselves, for a switch that cannot.
     """
-    opened: dict[str, VmNamespace] = {}
+    opened: dict[str, Side] = {}
     try:
         for name in names:
             with inside_network_namespace(NETNS_DIR / name):
-                for key, value in (*BASE_SYSCTLS, *sysctls):
-                    _set_sysctl(key, value)
+                set_sysctls(*sysctls)
                 if not checksum_offload:
                     _checksum_offload_off(VM_DEVICE)
                 index_of = {device: index for index, device in socket.if_nameindex()}
-                opened[name] = vm = VmNamespace(name, RouteSocket(), index_of[VM_DEVICE])
+                opened[name] = vm = Side(RouteSocket(), index_of)
             up = Section(name, tuple(BatchLine("change", LinkUp(d)) for d in ("lo", VM_DEVICE)))
-            messages = [packed(x.verb, x.item, index_of[x.item.dev]) for x in up.lines]
-            _raise_first(up, vm.socket.request(messages))
+            _raise_first(up, vm.request(up.lines))
     except BaseException:
         for vm in opened.values():
-            vm.socket.close()
+            vm.route.close()
         raise
     return opened
 
 
-def _set_sysctl(key: str, value: str) -> None:
-    path = Path("/proc/sys") / key.replace(".", "/")
-    try:
-        path.write_text(value, encoding="ascii")
-    except FileNotFoundError:
-        if not key.startswith("net.ipv6."):
-            raise
+def set_sysctls(*sysctls: tuple[str, str]) -> None:
+    """Settings of the namespace this thread is in: IPv6 off, and ``sysctls``."""
+    for key, value in (*BASE_SYSCTLS, *sysctls):
+        path = Path("/proc/sys") / key.replace(".", "/")
+        try:
+            path.write_text(value, encoding="ascii")
+        except FileNotFoundError:
+            if not key.startswith("net.ipv6."):
+                raise
 
 
 def _checksum_offload_off(device: str) -> None:
@@ -150,32 +177,29 @@ def _checksum_offload_off(device: str) -> None:
 # ------------------------------------------------------------------------------------ counters
 
 
-def by_device(qdiscs: Iterable[Counters]) -> dict[int, Counters]:
-    """All that leaves a device, by its index."""
-    return {qdisc.ifindex: qdisc for qdisc in qdiscs if qdisc.parent == TC_H_ROOT}
+def by_device(qdiscs: Iterable[tuple[str, Counters]]) -> dict[str, Counters]:
+    """All that leaves a device, by its name."""
+    return {name: qdisc for name, qdisc in qdiscs if qdisc.parent == TC_H_ROOT}
 
 
 def by_class(
-    qdiscs: Iterable[Counters], directed_of: Mapping[int, int]
+    qdiscs: Iterable[tuple[str, Counters]], directed_of: Mapping[str, int]
 ) -> dict[tuple[int, int], Counters]:
-    """(tenant, directed link) -> what that tenant has sent there: its class's queue."""
+    """(tenant, directed link) -> what that tenant has sent there: its class's queue.
+
+    ``directed_of``: device -> the directed link that leaves by it.
+    """
     return {
-        (q.parent & 0xFFFF, directed_of[q.ifindex]): q
-        for q in qdiscs
-        if q.kind == "bfifo"
-        and q.ifindex in directed_of
-        and q.parent & 0xFFFF != DEFAULT_CLASS_MINOR
+        (q.parent & 0xFFFF, directed_of[name]): q
+        for name, q in qdiscs
+        if q.kind == "bfifo" and name in directed_of and q.parent & 0xFFFF != DEFAULT_CLASS_MINOR
     }
 
 
-def unshaped(qdiscs: Iterable[Counters], devices: Mapping[str, int]) -> dict[str, int]:
-    """Device -> packets that left past every limit, for devices (name -> index) of ours alone.
+def unshaped(qdiscs: Iterable[tuple[str, Counters]]) -> dict[str, int]:
+    """Device -> packets that left past every limit.
 
     HTB sends at once what finds no class (``direct_packets_stat``).
     """
-    found = by_device(qdiscs)
-    return {
-        name: found[index].direct_packets
-        for name, index in devices.items()
-        if index in found and found[index].direct_packets
-    }
+    sent = by_device(qdiscs)
+    return {name: q.direct_packets for name, q in sent.items() if q.direct_packets}

@@ -131,7 +131,7 @@ def test_a_taken_port_names_its_holder_and_the_option() -> None:
 
 def test_a_switch_that_grew_is_a_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     grown = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=3 << 30))
-    monkeypatch.setattr(machine_checks.open_vswitch, "switch_pid", lambda: 1)
+    monkeypatch.setattr(machine_checks, "MACHINE", SimpleNamespace(pid=1))
     monkeypatch.setattr(machine_checks.psutil, "Process", lambda _: grown)
     check = machine_checks._switch_memory()
     assert check.grade == "warn"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from types import SimpleNamespace
+from typing import cast
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,12 +15,21 @@ from testbed.backends.emu.netlink import (
     TC_H_ROOT,
     TICKS_PER_S,
     Counters,
+    Refusal,
+    RouteSocket,
     packed,
     ticks,
 )
-from testbed.backends.emu.traffic_control import by_class, by_device, unshaped
+from testbed.backends.emu.traffic_control import (
+    Side,
+    TrafficControl,
+    by_class,
+    by_device,
+    unshaped,
+)
 from testbed.plan.batch_lines import (
     Address,
+    BatchLine,
     ByteFifo,
     HtbClass,
     HtbRoot,
@@ -28,6 +39,7 @@ from testbed.plan.batch_lines import (
     Neighbour,
     PrefixFilter,
     PrefixRoute,
+    Section,
     TcItem,
     Verb,
 )
@@ -89,16 +101,40 @@ DUMP = [
 ]
 
 
+def side(index_of: dict[str, int]) -> Side:
+    """A switch's devices in a namespace where :data:`DUMP` is all that there is."""
+    return Side(cast(RouteSocket, SimpleNamespace(qdiscs=lambda: DUMP)), index_of)
+
+
 def test_counters_are_sorted_out_by_device_and_by_tenant() -> None:
-    directed_of = {7: 0, 8: 1}
-    links = by_device(DUMP)
-    assert {index: c.sent_bytes for index, c in links.items()} == {7: 100, 8: 9, 9: 1000}
-    counted = links[7]
+    qdiscs = list(side({"a": 7, "b": 8}).qdiscs())
+    devices = by_device(qdiscs)
+    assert {name: c.sent_bytes for name, c in devices.items()} == {"a": 100, "b": 9}
+    counted = devices["a"]
     assert (counted.drops, counted.overlimits, counted.backlog_bytes) == (1, 2, 3)
-    classes = by_class(DUMP, directed_of)
+    classes = by_class(qdiscs, {"a": 0, "b": 1})
     assert {key: c.sent_bytes for key, c in classes.items()} == {(5, 0): 60}
 
 
 def test_unshaped_packets_are_those_of_the_networks_own_devices() -> None:
-    assert unshaped(DUMP, {"a": 7, "b": 8}) == {"b": 2}
-    assert unshaped(DUMP, {}) == {}
+    assert unshaped(side({"a": 7, "b": 8}).qdiscs()) == {"b": 2}
+    assert unshaped(side({}).qdiscs()) == {}
+
+
+class Refusing:
+    """A routing socket that takes ``n`` requests and refuses the last one."""
+
+    n = 0
+
+    def request(self, messages: list[bytes]) -> list[Refusal]:
+        self.n = len(messages)
+        return [Refusal(self.n - 1, 22, "no")]
+
+
+def test_a_line_goes_to_the_side_that_has_its_device_and_a_refusal_keeps_its_place() -> None:
+    routes = Refusing(), Refusing()
+    sides = [Side(cast(RouteSocket, r), {d: 1}) for r, d in zip(routes, "ab", strict=True)]
+    lines = tuple(BatchLine("add", HtbRoot(device, 1)) for device in "ababa")
+    refused = TrafficControl(sides, {})._send(Section(None, lines))
+    assert [route.n for route in routes] == [3, 2]
+    assert sorted(refusal.position for refusal in refused) == [3, 4]

@@ -28,7 +28,7 @@ def interface_rows(plan: NetworkPlan, **other: Any) -> list[list[Any]]:
 
 def given(monkeypatch: pytest.MonkeyPatch, output: list[list[list[Any]]]) -> Iterator[list[Any]]:
     script = iter(output)
-    monkeypatch.setattr(open_vswitch, "rows", lambda *_: next(script))
+    monkeypatch.setattr(open_vswitch.Switch, "rows", lambda *_: next(script))
     monkeypatch.setattr(open_vswitch.time, "sleep", lambda _: None)
     return script
 
@@ -36,7 +36,7 @@ def given(monkeypatch: pytest.MonkeyPatch, output: list[list[list[Any]]]) -> Ite
 def test_a_number_that_comes_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     late = interface_rows(PLAN, number=NONE, error=NONE)
     left = given(monkeypatch, [late, late, interface_rows(PLAN)])
-    open_vswitch.check_ports(PLAN)
+    open_vswitch.MACHINE.check_ports(PLAN.ports)
     assert list(left) == []
 
 
@@ -54,7 +54,7 @@ def test_a_wrong_port_is_named_at_once(
         monkeypatch, [interface_rows(PLAN, number=number, error=error), interface_rows(PLAN)]
     )
     with pytest.raises(RunFailed, match=message) as failure:
-        open_vswitch.check_ports(PLAN)
+        open_vswitch.MACHINE.check_ports(PLAN.ports)
     assert PLAN.slots[0].port.name in str(failure.value)
     assert len(list(left)) == 1
 
@@ -64,4 +64,4 @@ def test_a_number_that_never_comes_is_an_error(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(open_vswitch.time, "monotonic", lambda: float(next(clock)))
     given(monkeypatch, [interface_rows(PLAN, number=NONE, error=NONE)] * 50)
     with pytest.raises(RunFailed, match="should be number"):
-        open_vswitch.check_ports(PLAN)
+        open_vswitch.MACHINE.check_ports(PLAN.ports)

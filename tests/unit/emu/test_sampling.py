@@ -16,7 +16,7 @@ from topologies.tree import tree
 
 
 def watching() -> Watch:
-    network = SimpleNamespace(unshaped_packets=dict, host_counters=lambda: ({}, {}))
+    network = SimpleNamespace(unshaped_packets=dict, host_counters=lambda: ({}, {}), switch_pids=[])
     emulation = cast(Any, SimpleNamespace(network=network))
     watch = Watch(emulation, Scale(1.0, 1.0), lambda _: None, lambda: 0.0)
     watch.start()
@@ -65,6 +65,7 @@ class Kernel:
     def __init__(self, queue_at: str, shares: dict[str, float]) -> None:
         self.queue_at, self.shares, self.dumps = queue_at, shares, 0
         self.unshaped_packets = dict
+        self.switch_pids: list[int] = []
 
     def _of(self, limiter: str) -> Counters:
         sent = round(RATE_BPS / 8 * self.shares.get(limiter, 0.5) * self.dumps)

@@ -47,7 +47,7 @@ def rows_of(table: str, arguments: list[str]) -> dict[str, dict[str, str]]:
 
 def test_every_port_has_its_number_and_survives_the_limits() -> None:
     network = plan()
-    arguments = up_arguments(network, "0000beef", "netdev", 6653)
+    arguments = up_arguments(network, network.bridges, "0000beef", "netdev", 6653)
     interfaces = rows_of("Interface", arguments)
     ports = rows_of("Port", arguments)
     bridges = rows_of("Bridge", arguments)
@@ -75,7 +75,7 @@ def test_every_port_has_its_number_and_survives_the_limits() -> None:
 
 def test_bridges_are_secure_marked_and_connected() -> None:
     network = plan()
-    arguments = up_arguments(network, "0000beef", "system", 7001)
+    arguments = up_arguments(network, network.bridges, "0000beef", "system", 7001)
     bridges = rows_of("Bridge", arguments)
     controllers = rows_of("Controller", arguments)
     assert sorted(b["name"] for b in bridges.values()) == sorted(
@@ -96,7 +96,7 @@ def test_bridges_are_secure_marked_and_connected() -> None:
 
 
 def test_all_that_outlives_a_bridge_is_marked() -> None:
-    arguments = up_arguments(plan(), "0000beef", "netdev", 6653)
+    arguments = up_arguments(plan(), plan().bridges, "0000beef", "netdev", 6653)
     for command in commands(arguments):
         if command[1:3] in (["create", "QoS"], ["create", "Bridge"]):
             assert MARK in command
@@ -104,7 +104,7 @@ def test_all_that_outlives_a_bridge_is_marked() -> None:
 
 def test_no_argument_is_longer_than_the_kernel_takes() -> None:
     network = network_plan(tree([1, 400], 10**9, 30), "hn")
-    arguments = up_arguments(network, "0000beef", "netdev", 6653)
+    arguments = up_arguments(network, network.bridges, "0000beef", "netdev", 6653)
     assert max(len(argument) for argument in arguments) < 128 * 1024
 
 
@@ -119,7 +119,7 @@ def test_deletion_forgives_what_is_gone() -> None:
 
 def test_devices_are_made_in_the_runs_group_and_in_their_namespaces() -> None:
     network = plan()
-    lines = up_lines(network, 77)
+    lines = up_lines(network, 77, {})
     assert lines[: len(network.slots)] == [f"netns add {s.netns}" for s in network.slots]
     links = [line for line in lines if line.startswith("link add")]
     assert len(links) == len(network.slots) + len(network.links)

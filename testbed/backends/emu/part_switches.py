@@ -1,0 +1,130 @@
+"""Parts of a network's switch: daemons of their own, each in a network namespace of its own.
+
+Two userspace datapaths cannot share a namespace: both would make the device ``ovs-netdev``. The
+controller stays on the host: in every part it is given a socket that listens on the part's own
+loopback.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs.linux import inside_network_namespace
+from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry
+from testbed.backends.emu.commands import ip_batch, run
+from testbed.backends.emu.open_vswitch import (
+    SETTINGS,
+    Switch,
+    datapath_type,
+    detached,
+    switch_command,
+)
+from testbed.backends.emu.traffic_control import NETNS_DIR, set_sysctls
+from testbed.errors import MachineCannot
+from testbed.plan.network_plan import Bridge, NetworkPlan
+from testbed.plan.switch_parts import MOST_WEIGHT, switch_parts
+
+RUN_ROOT = Path("/run/hosenet")
+SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+BACKLOG = 1024
+STARTED_AT_ONCE = os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part: its switch, its bridges, and where the controller is to listen for them."""
+
+    switch: Switch
+    bridges: tuple[Bridge, ...]
+    listener: socket.socket
+
+    @property
+    def netns(self) -> str:
+        """The name of its network namespace."""
+        return str(self.switch.netns)
+
+
+@contextmanager
+def switch_in_parts(
+    network: NetworkPlan, journal: CleanupJournal, most_weight: int = MOST_WEIGHT
+) -> Iterator[tuple[Part, ...]]:
+    """The parts' namespaces, without their daemons; none where one switch does for all.
+
+    Removal is the journal's; the sockets are closed here. Raises MachineCannot if a name is taken.
+    """
+    planned = switch_parts(network, most_weight)
+    if datapath_type() == "system" or len(planned) == 1:
+        yield ()
+        return
+    folder = RUN_ROOT / journal.tag.run
+    for part in planned:
+        if (NETNS_DIR / part.netns).exists():
+            raise MachineCannot(
+                f"network namespace {part.netns} exists and is not of this testbed's making",
+                f"if nobody needs it: sudo ip netns delete {part.netns}; "
+                "or give the experiment another prefix",
+            )
+    journal.add([Entry("part", str(folder / part.netns)) for part in planned])
+    journal.add([Entry("netns", part.netns) for part in planned])
+    ip_batch([f"netns add {part.netns}" for part in planned])
+    inodes = {part.netns: (NETNS_DIR / part.netns).stat().st_ino for part in planned}
+    journal.add([Entry("netns", name, inode) for name, inode in inodes.items()])
+    with ExitStack() as stack:
+        parts = []
+        for part in planned:
+            bridges = tuple(network.bridge_of_node[node] for node in part.nodes)
+            with inside_network_namespace(NETNS_DIR / part.netns):
+                # No neighbour discovery on switch ports: it would be traffic that no tenant sends.
+                set_sysctls()
+                run(["ip", "link", "set", "lo", "up"])
+                listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
+            stack.callback(listener.close)
+            parts.append(Part(Switch(folder / part.netns, part.netns), bridges, listener))
+        yield tuple(parts)
+
+
+def listeners(parts: Sequence[Part]) -> list[int]:
+    """Descriptors of the sockets on which the controller is to listen, beside its own."""
+    return [part.listener.fileno() for part in parts]
+
+
+def start_daemons(parts: Sequence[Part]) -> None:
+    """Both daemons of every part, side by side. Raises MachineCannot."""
+    if not parts:
+        return
+    folder = parts[0].switch.run_dir.parent
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    database = folder / "empty.db"
+    row = {"other_config": ["map", [[key, value] for key, value in SETTINGS.items()]]}
+    insert = {"op": "insert", "table": "Open_vSwitch", "row": row}
+    run(["ovsdb-tool", "create", str(database), str(SCHEMA)])
+    run(["ovsdb-tool", "transact", str(database), json.dumps(["Open_vSwitch", insert])])
+    with ThreadPoolExecutor(STARTED_AT_ONCE) as pool:
+        list(pool.map(lambda part: _start(part, database), parts))
+
+
+def _start(part: Part, database: Path) -> None:
+    folder = part.switch.run_dir
+    folder.mkdir(mode=0o700)
+    shutil.copyfile(database, folder / "conf.db")
+    environment = {**os.environ, "OVS_RUNDIR": str(folder), "OVS_LOGDIR": str(folder)}
+    with part.switch.inside():
+        detached(
+            [
+                "ovsdb-server", str(folder / "conf.db"), f"--remote=punix:{folder}/db.sock",
+                "-vconsole:emer", "-vsyslog:err", "-vfile:info",
+                "--no-chdir", "--log-file", "--pidfile", "--detach",
+            ],
+            environment,
+        )  # fmt: skip
+        detached(switch_command(folder), environment)
+    if not part.switch.running:
+        raise MachineCannot(f"switch part {part.netns} does not start", f"see {folder}")

@@ -1,0 +1,100 @@
+"""The switch in parts: jobs between parts, what is left afterwards, a part that dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+
+from testbed.backends.emu.cgroups import lives
+from testbed.backends.emu.part_switches import RUN_ROOT
+from testbed.backends.emu.traffic_control import NETNS_DIR
+from tests.emu.test_run import Testbed, testbed  # noqa: F401 - a fixture
+
+pytestmark = pytest.mark.needs("userspace-datapath")
+
+# Too heavy for one part; each job has VMs in two pods.
+LARGE = """
+name: large
+topology: {kind: fat-tree, k: 4, links: 1 Gbit/s, slots_per_server: 8}
+scale: {rate: 0.01}
+policies: [scripted]
+workload:
+  kind: jobs
+  jobs:
+    - {id: a, vms: 40, bandwidth: 50 Mbit/s, duration: DURATION s, pattern: ring}
+    - {id: b, vms: 40, bandwidth: 50 Mbit/s, duration: DURATION s, pattern: ring}
+"""
+
+
+def parts_of(testbed: Testbed, prefix: str) -> dict[str, set[str]]:  # noqa: F811
+    """Part -> its bridges, as the run's plan has them."""
+    text = (testbed.folder / "plan/0000-network.txt").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line.startswith(f"{prefix}-part")]
+    return {name: set(bridges.split()) for name, bridges in (x.split(": ") for x in lines)}
+
+
+def daemons(mark: str) -> dict[str, int]:
+    """Part -> the process that forwards its packets, of a run."""
+    found = {}
+    for file in (RUN_ROOT / mark).glob("*/ovs-vswitchd.pid"):
+        found[file.parent.name] = int(file.read_text())
+    return found
+
+
+def left(prefix: str) -> list[str]:
+    folders = [str(path) for path in RUN_ROOT.glob("*")] if RUN_ROOT.exists() else []
+    return [*folders, *(path.name for path in NETNS_DIR.glob(f"{prefix}-*"))]
+
+
+def test_jobs_between_parts_finish_in_time_and_nothing_is_left(
+    testbed: Testbed,  # noqa: F811
+    prefix: str,
+) -> None:
+    testbed.file.write_text(LARGE.replace("DURATION", "2"))
+    done = testbed.live("--json")
+    assert done.returncode == 0, done.stderr
+    (summary,) = json.loads(done.stdout)
+    assert summary["finished"] == 2
+    parts = parts_of(testbed, prefix)
+    assert len(parts) > 1
+    assert all(parts.values())
+    assert left(prefix) == []
+
+
+def test_a_part_that_dies_is_a_failed_run_with_its_name(
+    testbed: Testbed,  # noqa: F811
+    prefix: str,
+) -> None:
+    testbed.file.write_text(LARGE.replace("DURATION", "300"))
+    process = testbed.start()
+    testbed.until("job_started", process)
+    (mark,) = testbed.marks
+    victim, pid = sorted(daemons(mark).items())[-1]
+    os.kill(pid, signal.SIGKILL)
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 4
+    assert f"switch part {victim} has died" in stderr
+    assert left(prefix) == []
+
+
+def test_a_killed_run_in_parts_is_cleaned_up_after(
+    testbed: Testbed,  # noqa: F811
+    prefix: str,
+) -> None:
+    testbed.file.write_text(LARGE.replace("DURATION", "300"))
+    process = testbed.start()
+    testbed.until("job_started", process)
+    (mark,) = testbed.marks
+    pids = daemons(mark)
+    process.kill()
+    process.communicate(timeout=60)
+    assert len(pids) > 1
+    assert all(map(lives, pids.values()))
+    shown = testbed.run("clean", "--dry-run")
+    assert all(name in shown.stdout for name in pids), shown.stdout
+    assert testbed.run("clean").returncode == 0
+    assert left(prefix) == []
+    assert not [pid for pid in pids.values() if lives(pid)]
