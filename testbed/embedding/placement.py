@@ -6,8 +6,9 @@ each direction (Oktopus; DCloud, Section II).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -92,7 +93,9 @@ def vms_below(tree: Tree, placement: Placement) -> dict[int, int]:
     return below
 
 
-def hose_bps(tree: Tree, placement: Placement, rate_bps: int) -> dict[int, int]:
+# A placement is checked, reserved and noted one after the other.
+@lru_cache(maxsize=4)
+def hose_bps(tree: Tree, placement: Placement, rate_bps: int) -> Mapping[int, int]:
     """Directed link -> bit/s that the hose reserves there; links that carry 0 are absent."""
     n = placement.n_vms
     need: dict[int, int] = {}

@@ -75,7 +75,7 @@ def with_shares(
 ) -> tuple[events.JobReserved, ...]:
     """Running jobs by id; those without a reservation have a share, ``wanted`` at most."""
     free_bps = [int(bps) for bps in datacentre.directed_capacity_bps]
-    units: dict[str, dict[int, int]] = {}
+    units: dict[str, Mapping[int, int]] = {}
     for job_id in sorted(running):
         reserved = running[job_id]
         if reserved.rate_bps == 0 and wanted.get(job_id, 0) > 0:

@@ -301,11 +301,9 @@ def place_loop(
                 _apply(tree, record, j, (state, low), counts, mark)
                 j += 1
             if first:
-                # As if every server had been held down to nothing.
-                counts.most[:], counts.servers_sum[:] = 0, 0
-                counts.held_down[:] = np.arange(-1, tree.n_servers)
-                counts.held_down[0] = tree.n_servers
-            _count(tree, low, n_vms, rate, counts)
+                _count_all(tree, low, n_vms, rate, counts)
+            else:
+                _count_again(tree, low, n_vms, rate, counts)
             at = point * room
             status[point], width[point] = _place(
                 tree, low, n_vms, rate, counts.most, counts.servers_sum,
@@ -347,7 +345,25 @@ def _apply(
     shrunk[0] = listed
 
 
-def _count(tree: TreeArrays, low: IntArray, n_vms: int, rate: int, counts: Counts) -> None:
+def _count_all(tree: TreeArrays, low: IntArray, n_vms: int, rate: int, counts: Counts) -> None:
+    """Every server's count, from scratch."""
+    most, servers_sum, held_down = counts.most, counts.servers_sum, counts.held_down
+    parent, uplink = tree.parent, tree.uplink
+    servers_sum[:] = 0
+    held = 0
+    for server in range(tree.n_servers):
+        slots = min(low[server], n_vms)
+        count = _fitting(slots, low[uplink[server]] if uplink[server] >= 0 else ANY, n_vms, rate)
+        most[server] = count
+        if parent[server] >= 0:
+            servers_sum[parent[server]] += count
+        if count < slots:
+            held += 1
+            held_down[held] = server
+    held_down[0] = held
+
+
+def _count_again(tree: TreeArrays, low: IntArray, n_vms: int, rate: int, counts: Counts) -> None:
     """The counts that may have changed: at servers held down before, and at shrunk ones."""
     most, servers_sum = counts.most, counts.servers_sum
     held_down, shrunk = counts.held_down, counts.shrunk

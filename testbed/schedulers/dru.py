@@ -187,35 +187,16 @@ def increases_of(utilisation: Utilisation, timeline: Timeline, points: Points) -
     """:func:`increases` of candidates that are arrays already."""
     changes = timeline.upcoming(float(points.end.max()))
     steps = STEPS_PER_NODE * (utilisation.datacentre.n_nodes + len(points.servers))
-    nodes, record = utilisation.nodes, timeline.record()
-    ends = np.cumsum(points.width)
-    used = np.repeat(points.offset - ends + points.width, points.width) + np.arange(ends[-1])
-    needed, matters = touched(utilisation, points.servers[used])
-    # A change notes a node and, at most, all above it.
-    entries = int(record.length[record.what[slice(*changes)]].sum())
-    room = int(needed.sum()) + entries * sum(nodes.most_above**k for k in range(nodes.n_levels))
-    now_s = timeline.cursor_s
     raised: FloatArray = INCREASES(
-        steps, nodes, record, timeline.free, changes, now_s, points, (needed, matters), room
+        steps,
+        utilisation.nodes,
+        timeline.record(),
+        timeline.free,
+        changes,
+        timeline.cursor_s,
+        points,
     )
     return raised
-
-
-def touched(utilisation: Utilisation, servers: IntArray) -> tuple[IntArray, IntArray]:
-    """1 for these servers and all nodes above them, roots left out; then for all below those too.
-
-    Only the latter can matter to what is touched.
-    """
-    layers = utilisation.datacentre.layers
-    needed = np.zeros(utilisation.datacentre.n_nodes, dtype=np.int64)
-    needed[servers] = 1
-    for layer in layers:
-        needed[layer.switch_index] = np.maximum.reduceat(needed[layer.child_index], layer.segments)
-    needed[utilisation.component < 0] = 0
-    matters = needed.copy()
-    for layer in reversed(layers):
-        np.maximum.at(matters, layer.child, matters[layer.switches][layer.owner])
-    return needed, matters
 
 
 # -- the loop, number by number ------------------------------------------------------------------
@@ -274,13 +255,11 @@ class Points(NamedTuple):
 
 def increases_loop(
     nodes: Nodes, record: Record, free: IntArray, changes: tuple[int, int], now_s: float,
-    points: Points, flags: tuple[IntArray, IntArray], room: int,
+    points: Points,
 ) -> FloatArray:  # fmt: skip
-    """By how much every point would raise U: shape (points, components).
-
-    ``flags`` are those of :func:`touched`; ``room`` is for as many pieces as there can be.
-    """
-    pieces = _pieces(nodes, record, free, changes, now_s, flags, room)
+    """By how much every point would raise U: shape (points, components)."""
+    needed = _touched(nodes, points)
+    pieces = _pieces(nodes, record, free, changes, now_s, needed)
     out = np.zeros((len(points.offset), nodes.n_components))
     n_nodes = len(nodes.level)
     reach = _Reach(
@@ -294,20 +273,38 @@ def increases_loop(
     return out
 
 
+def _touched(nodes: Nodes, points: Points) -> IntArray:
+    """1 for the servers that any point uses and for all above them, roots left out."""
+    needed = np.zeros(len(nodes.level), dtype=np.int64)
+    for point in range(len(points.offset)):
+        lo = points.offset[point]
+        for k in range(lo, lo + points.width[point]):
+            server = points.servers[k]
+            if needed[server] == 0 and nodes.component[server] >= 0:
+                needed[server] = 1
+                for e in range(nodes.above_start[server], nodes.above_start[server + 1]):
+                    needed[nodes.above[e]] = 1
+    for switch in nodes.switches:
+        if needed[switch]:
+            for e in range(nodes.above_start[switch], nodes.above_start[switch + 1]):
+                needed[nodes.above[e]] = 1
+    for node in range(len(needed)):
+        if nodes.component[node] < 0:
+            needed[node] = 0
+    return needed
+
+
 def _pieces(
     nodes: Nodes, record: Record, free: IntArray, changes: tuple[int, int], now_s: float,
-    flags: tuple[IntArray, IntArray], room: int,
+    needed: IntArray,
 ) -> Pieces:  # fmt: skip
     """One sweep over the changes, noting the new state of every needed node that changes."""
     n_nodes = len(nodes.level)
     above_start, parents = nodes.above_start, nodes.above
     per_inner, per_uplink = nodes.per_inner, nodes.per_uplink
     inner, carried, dru = _state(nodes, free)
-    needed, matters = flags
-    log = _Log(
-        np.zeros(1, dtype=np.int64), np.empty(room), np.empty(room, dtype=np.int64),
-        np.empty(room), np.empty(room),
-    )  # fmt: skip
+    matters = _mattering(nodes, needed)
+    log = _log(nodes, record, changes, needed)
     for node in range(n_nodes):
         if needed[node]:
             _note(log, now_s, node, inner[node], carried[node])
@@ -341,6 +338,34 @@ def _pieces(
                 dru[node] = new
             length[level] = 0
     return _by_node(n_nodes, log)
+
+
+def _mattering(nodes: Nodes, needed: IntArray) -> IntArray:
+    """1 for touched nodes and all below them: only these can matter to what is touched."""
+    matters, switches = needed.copy(), nodes.switches
+    above_start, above = nodes.above_start, nodes.above
+    for k in range(len(switches) - 1, -1, -1):
+        node = switches[k]
+        for e in range(above_start[node], above_start[node + 1]):
+            matters[node] |= matters[above[e]]
+    for node in range(nodes.n_servers):
+        for e in range(above_start[node], above_start[node + 1]):
+            matters[node] |= matters[above[e]]
+    return matters
+
+
+def _log(nodes: Nodes, record: Record, changes: tuple[int, int], needed: IntArray) -> _Log:
+    """Room for as many notes as there can be."""
+    most, widest, step = int(needed.sum()), 1, 1
+    for _ in range(nodes.n_levels - 1):
+        step *= nodes.most_above
+        widest += step
+    for k in range(changes[0], changes[1]):
+        most += record.length[record.what[k]] * widest
+    return _Log(
+        np.zeros(1, dtype=np.int64), np.empty(most), np.empty(most, dtype=np.int64),
+        np.empty(most), np.empty(most),
+    )  # fmt: skip
 
 
 def _note(log: _Log, time: float, node: int, inner: float, carried: float) -> None:

@@ -19,7 +19,7 @@ Flows between VMs of one server load no link.
 from __future__ import annotations
 
 import math
-from collections.abc import KeysView
+from collections.abc import KeysView, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
@@ -222,7 +222,7 @@ class SharedNetwork:
         self.model = model
         self._seed = seed
         self._left: FloatArray = datacentre.directed_capacity_bps.astype(np.float64)
-        self._held: dict[str, dict[int, int]] = {}
+        self._held: dict[str, Mapping[int, int]] = {}
         self._jobs: dict[str, _BestEffortJob] = {}
         self._stale = False
 
