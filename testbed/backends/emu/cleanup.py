@@ -143,15 +143,17 @@ class _Removal:
     def _parts(self) -> None:
         """The daemons of the switch's parts, by their command lines, and their folders."""
         folders = [Path(name) for name in sorted(self._names("part"))]
-        there = [x for x in folders if x.is_dir() and x.parent.name == self._tag.run]
-        self._add("switch part", (folder.name for folder in there))
-        if self._dry_run or not there:
+        self._add("switch part", (folder.name for folder in folders if folder.is_dir()))
+        # All of a run's parts are in one folder, which is there a moment before theirs.
+        of_run = {x.parent for x in folders if x.parent.is_dir() and x.parent.name == self._tag.run}
+        if self._dry_run or not of_run:
             return
-        ours = [process for process in psutil.process_iter() if _folder_of(process) in there]
+        ours = [process for process in psutil.process_iter() if _folder_of(process) in folders]
         for process in ours:
             process.kill()
         psutil.wait_procs(ours, PROCESS_TIMEOUT_S)
-        shutil.rmtree(there[0].parent)
+        for folder in of_run:
+            shutil.rmtree(folder)
 
     def _bridges(self) -> list[str]:
         with open_vswitch.ovsdb_for_a_while() as there:
