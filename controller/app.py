@@ -50,7 +50,7 @@ _Handshake: Any = _module("controller.ofp_handler").OFPHandler
 ofproto = _module("ofproto.ofproto_v1_3")
 
 Application: Any = app_manager.RyuApp if LIBRARY == "ryu" else app_manager.OSKenApp
-"""What an OpenFlow application derives from."""
+"""The base class of an OpenFlow application."""
 
 
 class SwitchConnection(_Datapath):  # type: ignore[misc]

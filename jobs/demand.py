@@ -365,7 +365,7 @@ KINDS: Mapping[JobKind, type[Demand]] = {
     "compute": Compute,
     "iperf3": Iperf3,
 }
-"""What an entry's ``kind`` in a file means."""
+"""The demand of each ``kind`` of entry in a file."""
 
 
 def demand_of(

@@ -31,7 +31,7 @@ from jobs.live.agent_protocol import Plan
 
 OUTPUT_LIMIT_BYTES = 4 << 20
 GRACE_S = 2.0
-"""How long programs may continue after SIGTERM before they are killed."""
+"""The time from a program's SIGTERM to its SIGKILL."""
 _LAST_LINE_BYTES = 300
 _READ_BYTES = 65536
 _CUT = b"\n[the rest of the output is not kept]\n"

@@ -269,7 +269,7 @@ def _field(field_: int) -> str:
 # ------------------------------------------------------------------ from records to jobs
 
 ZeroRun = Literal["raise", "skip"]
-"""What becomes of records with a running time of 0 s: raised to 1 s, or left out."""
+"""Treatments of records with a running time of 0 s: raised to 1 s, or left out."""
 
 NEEDED = (
     "number", "submit_s", "run_s", "allocated", "requested", "requested_s", "status", "user",

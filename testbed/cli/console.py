@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 STANDARD_OUTPUT = "standard output"
 PIPED_WIDTH = 200
-"""How wide a table may be where no terminal sets a limit."""
+"""The widest table where no terminal sets a limit."""
 
 
 def out() -> Console:

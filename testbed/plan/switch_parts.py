@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from testbed.plan.network_plan import NetworkPlan
 
 BRIDGE_WEIGHT = 4
-"""What a bridge costs a pass, in ports (``python -m bench switch-pass``)."""
+"""The cost of a bridge in a pass, in ports (docs/decisions/40)."""
 MOST_WEIGHT = 300
-"""What one daemon gets, in ports."""
+"""The most that one daemon gets, in ports."""
 
 
 @dataclass(frozen=True)

@@ -192,10 +192,10 @@ def _grid(now_s: float, rows: Rows, shapes: Sequence[Shape]) -> Grid:
 # free there has shrunk, or if its uplink held the count down before.
 
 NOWHERE, PLACED, UNSOUND = 0, 1, 2
-"""What a point came to. UNSOUND: the greedy over-commits a link, and needs Oktopus' repair."""
+"""The states of a point. UNSOUND: the greedy over-commits a link, and needs Oktopus' repair."""
 
 ANY = 1 << 62
-"""What is free on a link that is not there."""
+"""The free rate of a link that is not there."""
 
 
 class TreeArrays(NamedTuple):

@@ -36,7 +36,7 @@ from testbed.schedulers.policy import PolicyKind, View, parameter
 from topologies.datacentre import DataCentre
 
 SortKey: TypeAlias = Callable[[JobRequest], float]
-"""What a queue is sorted by, smallest first; equal ones by arrival."""
+"""The sort key of a queue, smallest first; equal ones by arrival."""
 
 
 # -- jobs with bandwidth --------------------------------------------------------------------------

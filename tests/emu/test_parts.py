@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 
 import pytest
 
@@ -44,6 +45,15 @@ def daemons(mark: str) -> dict[str, int]:
     return found
 
 
+def running(testbed: Testbed) -> tuple[subprocess.Popen[str], dict[str, int]]:  # noqa: F811
+    """A run whose jobs have started and do not end, and its parts' processes."""
+    testbed.file.write_text(LARGE.replace("DURATION", "300"))
+    process = testbed.start()
+    testbed.until("job_started", process)
+    (mark,) = testbed.marks
+    return process, daemons(mark)
+
+
 def left(prefix: str) -> list[str]:
     folders = [str(path) for path in RUN_ROOT.glob("*")] if RUN_ROOT.exists() else []
     return [*folders, *(path.name for path in NETNS_DIR.glob(f"{prefix}-*"))]
@@ -68,11 +78,8 @@ def test_a_part_that_dies_is_a_failed_run_with_its_name(
     testbed: Testbed,  # noqa: F811
     prefix: str,
 ) -> None:
-    testbed.file.write_text(LARGE.replace("DURATION", "300"))
-    process = testbed.start()
-    testbed.until("job_started", process)
-    (mark,) = testbed.marks
-    victim, pid = sorted(daemons(mark).items())[-1]
+    process, pids = running(testbed)
+    victim, pid = sorted(pids.items())[-1]
     os.kill(pid, signal.SIGKILL)
     _, stderr = process.communicate(timeout=120)
     assert process.returncode == 4
@@ -84,11 +91,7 @@ def test_a_killed_run_in_parts_is_cleaned_up_after(
     testbed: Testbed,  # noqa: F811
     prefix: str,
 ) -> None:
-    testbed.file.write_text(LARGE.replace("DURATION", "300"))
-    process = testbed.start()
-    testbed.until("job_started", process)
-    (mark,) = testbed.marks
-    pids = daemons(mark)
+    process, pids = running(testbed)
     process.kill()
     process.communicate(timeout=60)
     assert len(pids) > 1

@@ -365,7 +365,10 @@ def ovsdb_for_a_while() -> Iterator[bool]:
 
 
 def detached(command: list[str], environment: Mapping[str, str] | None = None) -> None:
-    """Run a command that leaves a daemon behind, which keeps what it is given: nothing."""
+    """Run a command that leaves a daemon behind, which keeps what it is given: nothing.
+
+    Raises MachineCannot where it fails.
+    """
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,

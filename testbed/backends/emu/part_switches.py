@@ -127,4 +127,4 @@ def _start(part: Part, database: Path) -> None:
         )  # fmt: skip
         detached(switch_command(folder), environment)
     if not part.switch.running:
-        raise MachineCannot(f"switch part {part.netns} does not start", f"see {folder}")
+        raise MachineCannot(f"switch part {part.netns} does not start", "sudo testbed doctor")

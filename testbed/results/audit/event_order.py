@@ -27,7 +27,7 @@ _NEXT: dict[str, dict[str, str]] = {
     },
     "ended": {},
 }
-"""What may happen to a job in each phase, and the phase it is in afterwards."""
+"""Events that a job may have in each phase, and its phase afterwards."""
 
 _STATUSES = ("completed", "interrupted", "failed")
 _BACKENDS = ("live", "sim", "replay")

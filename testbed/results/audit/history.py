@@ -35,7 +35,7 @@ _CLAIMS_OF_EARLIER_FOLDERS: Mapping[str, tuple[str, ...]] = {
 Place = Event | tuple[str, int | None]
 """An event, or a file and its line (None: the file as a whole)."""
 Found = Iterator[tuple[Place, str]]
-"""What a check finds: where something is wrong, and what."""
+"""A check's finding: the place of a fault, and a sentence on it."""
 
 
 @dataclass

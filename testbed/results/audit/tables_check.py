@@ -182,7 +182,7 @@ def _cell_is(cell: str, value: Any) -> bool:
 
 COLUMNS = ["time_s", "link", "directed_link", "sent_bps", "reserved_bps", "capacity_bps"]
 MOST_ROWS, MOST_INTERVALS = 200_000, 200
-"""How finely the means of a run without samples are cut (docs/runs-and-fidelity.md)."""
+"""The grain of the means of a run without samples (docs/runs-and-fidelity.md)."""
 
 _Row = tuple[float, int, float | None, float]
 """Time, directed link, sent (None: not measured), reserved; rates are written as whole numbers."""
