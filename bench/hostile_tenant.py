@@ -11,6 +11,7 @@ from dataclasses import replace
 from bench.live_network import network, pair, transfer
 from bench.samples import Result
 from testbed.backends.emu.emulation import Emulation
+from testbed.backends.emu.limiter_counters import Limiter
 from testbed.embedding.placement import Placement
 from testbed.errors import RunFailed
 from testbed.plan.network_plan import TenantPlan, TenantVm, tenant_plan
@@ -107,7 +108,8 @@ def _kept(emulation: Emulation, victim: TenantPlan, repeats: int) -> list[float]
 def _sent_bytes(emulation: Emulation, tenant: TenantPlan) -> int:
     """Bytes through the tenant's class on the shared link, the first server's uplink."""
     shared = up(int(emulation.datacentre.trees[0].uplink[0]))
-    return emulation.network.host_counters()[0][tenant.tenant_id, shared].sent_bytes
+    at = Limiter(None, emulation.plan.sending_port(shared).name, tenant.tenant_id)
+    return int(emulation.network.counter_reader([at]).read()["sent_bytes"][0])
 
 
 def _row(name: str, kept: list[float]) -> Result:
