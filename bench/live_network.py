@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 from jobs.wire import ideal_transfer_s, payload_bytes
 from testbed.backends.emu import emulation as emulation_module
 from testbed.backends.emu.cleanup_journal import CleanupJournal
+from testbed.backends.emu.commands import run as run_command
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.part_switches import Part, switch_in_parts
 from testbed.embedding.placement import Placement
@@ -26,6 +28,7 @@ from topologies.datacentre import DataCentre
 from topologies.tree import tree
 
 PORT = 5001
+PINGS, PING_EVERY_S = 60, 0.1
 
 
 def five_switches(link_bps: int, slots: int) -> DataCentre:
@@ -87,6 +90,13 @@ def pair(
         f"pair{tenant_id}",
         rate_bps,
     )
+
+
+def ping_ms(netns: str, address: str, n: int = PINGS) -> tuple[float, ...]:
+    """Round trips from a namespace, in ms, after three that find their way."""
+    pings = ("-i", str(PING_EVERY_S), "-c", str(n + 3))
+    done = run_command(["ip", "netns", "exec", netns, "ping", *pings, address])
+    return tuple(map(float, re.findall(r"time=([\d.]+) ms", done.stdout)))[3:]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,10 +28,9 @@ import psutil
 
 from bench import aggregate_load
 from bench.live_cost import MACHINE, Cost, CostSampler, cpu_s, named
-from bench.live_network import five_switches, network, pair, switch_of
+from bench.live_network import PING_EVERY_S, PINGS, five_switches, network, pair, ping_ms, switch_of
 from bench.progress import Progress, Step
 from bench.samples import Result, quantile
-from testbed.backends.emu.commands import run as run_command
 from testbed.backends.emu.emulation import LiveOptions
 from testbed.errors import RunFailed
 from testbed.plan.network_plan import NetworkPlan, network_plan
@@ -63,7 +61,7 @@ LINK_BPS = 1_000_000_000
 KINDS = ("rtt", "exact", "cost", "sweep")
 PLANNED = "planned"
 
-PINGS, PING_EVERY_S, PROBE_BPS = 60, 0.1, 10_000_000
+PROBE_BPS = 10_000_000
 WAY = 7
 """Bridges between two servers in different pods, with their own."""
 GROWTH_TARGET = 2.0
@@ -206,13 +204,6 @@ def _round_trip(size: Size, n_parts: int | None) -> Task:
         return [Result(name, "ms", times, extra=extra)]
 
     return Task(Step(name, size.up_down_s + PINGS * PING_EVERY_S), work)
-
-
-def ping_ms(netns: str, address: str, n: int = PINGS) -> tuple[float, ...]:
-    """Round trips from a namespace, in ms, after three that find their way."""
-    pings = ("-i", str(PING_EVERY_S), "-c", str(n + 3))
-    done = run_command(["ip", "netns", "exec", netns, "ping", *pings, address])
-    return tuple(map(float, re.findall(r"time=([\d.]+) ms", done.stdout)))[3:]
 
 
 def _growth(results: Sequence[Result]) -> Iterator[Result]:

@@ -24,7 +24,7 @@ import numpy as np
 import psutil
 
 from bench.live_cost import cpu_s
-from bench.live_scale import ping_ms
+from bench.live_network import ping_ms
 from bench.progress import Progress, Step
 from bench.samples import Result
 from testbed.backends.emu import open_vswitch, part_switches
