@@ -528,7 +528,7 @@ def preflight_load_test(
     asked_bps = sum(map(reserved_port_load_bps, asking)) * scale.rate
     if not asking:
         return Finding("ok", "preflight", "the plan asks nothing of the switches", {})
-    lasts_s = min(reserved.estimate_s for reserved in asking) / scale.time
+    lasts_s = min((r.estimate_s for r in asking if r.estimate_s), default=0.0) / scale.time
     backend = LiveBackend(emulation, scale, seed, lambda _: None, played_for_s=lasts_s)
     ideal_s = LOAD_TEST_WALL_S * scale.time
     started: list[str] = []
