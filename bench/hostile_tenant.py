@@ -175,12 +175,13 @@ def _attacked(
 ) -> Result:
     """A row counts only if the attacker meanwhile sent all that it may, in bytes or in packets."""
     row = _row(name, kept)
-    allowed = packets_per_s(tenant.rate_bps, link_bps) * attack.senders
-    in_bytes = sent.n_bytes * 8 >= ATTACKS_WITH * ATTACKER_SHARE * link_bps
-    filled = in_bytes or sent.packets >= ATTACKS_WITH * allowed
+    filled = sent.n_bytes * 8 >= ATTACKS_WITH * ATTACKER_SHARE * link_bps
     extra = {
         "held": f"{sum(share >= KEEPS for share in kept)} of {len(kept)}",
         "attacker_mbps": round(sent.n_bytes * 8 / 1e6, 1),
-        "attacker_packets_per_s": sent.packets,
     }
+    if "-u" in attack.options:  # tc counts the segments of TCP's packets
+        allowed = packets_per_s(tenant.rate_bps, link_bps) * attack.senders
+        filled |= sent.packets >= ATTACKS_WITH * allowed
+        extra["attacker_packets_per_s"] = sent.packets
     return replace(row, meets=bool(row.meets) and filled, extra=extra)

@@ -47,8 +47,7 @@ RESERVED_CATCH_UP_S = 0.060
 LINK_PACKETS_PER_S = 10_000
 MIN_PACKETS_PER_S = 1_000
 LEAST_PACKET_BYTES = 16_384
-# What each packet counts in the class that limits them: the most that tc takes, whatever its size.
-PACKET_MPU_BYTES = 65_535
+PACKET_MPU_BYTES = 65_535  # each counts as the most that tc takes: its own size is nothing
 VM_QUEUE_S = 0.040
 MIN_VM_QUEUE_BYTES = 150_000
 PORT_QUEUE_S = 0.030
@@ -120,16 +119,14 @@ def tenant_limits(network: NetworkPlan, tenant: TenantPlan) -> tuple[Section, ..
         host.append(PrefixFilter(dev, minor, tenant.prefix, minor))
     rate_bps = tenant.rate_bps
     catch_up_s = RESERVED_CATCH_UP_S if tenant.link_bps else CATCH_UP_S
-    uplinks_bps = {link.lower.bridge: link.capacity_bps for link in network.links}
-    inside = []
-    for vm in tenant.vms:
-        dev = vm.slot.port.name
+    for dev in (vm.slot.port.name for vm in tenant.vms):
         host.append(HtbRoot(dev, VM_MINOR))
         host.append(HtbClass(dev, 0, VM_MINOR, rate_bps, rate_bps, catch_up_s))
         host.append(ByteFifo(dev, VM_MINOR, port_queue_bytes(rate_bps)))
-        uplink_bps = uplinks_bps.get(vm.slot.port.bridge, rate_bps)
-        inside.append(_added(vm.slot.netns, _send_cap(rate_bps, uplink_bps)))
-    return (_added(None, host), *inside)
+    uplinks_bps = {link.lower.bridge: link.capacity_bps for link in network.links}
+    uplink_bps = max(uplinks_bps.get(vm.slot.port.bridge, rate_bps) for vm in tenant.vms)
+    inside = _send_cap(rate_bps, uplink_bps)
+    return (_added(None, host), *(_added(vm.slot.netns, inside) for vm in tenant.vms))
 
 
 def _tenant_classes(network: NetworkPlan, tenant: TenantPlan) -> list[HtbClass]:
@@ -152,7 +149,7 @@ def _tenant_classes(network: NetworkPlan, tenant: TenantPlan) -> list[HtbClass]:
 
 
 def packets_per_s(rate_bps: int, uplink_bps: int) -> int:
-    """Packets that a VM may send: its share of those of its server's link, or what TCP needs."""
+    """Packets that a VM may send: its share of those of a server's link, or what TCP needs."""
     share = LINK_PACKETS_PER_S * min(rate_bps, uplink_bps) // uplink_bps
     return max(MIN_PACKETS_PER_S, share, rate_bps // (8 * LEAST_PACKET_BYTES))
 
