@@ -303,7 +303,9 @@ def needed(network: NetworkPlan, n_agents: int) -> tuple[int, ...]:
     size_bytes = BASE_BYTES + n_parts * PART_BYTES + len(network.ports) * PORT_BYTES
     size_bytes += n_agents * AGENT_BYTES
     processes = n_agents + n_parts * PART_THREADS + OTHERS
-    return size_bytes >> 20, n_slots + n_parts, processes, n_slots + n_agents + OTHERS
+    # Most at once has ``ip -batch``: every namespace that a line names stays open to its end.
+    files = len(network.ports) + n_slots + OTHERS
+    return size_bytes >> 20, n_slots + n_parts, processes, files
 
 
 def room(layout: CgroupLayout, proc_sys: Path = Path("/proc/sys")) -> tuple[int, ...]:
