@@ -44,7 +44,7 @@ CATCH_UP_S = 0.020
 RESERVED_CATCH_UP_S = 0.060
 # A packet costs the userspace switch the same whatever its size; over three bridges it carries some
 # 16,000 a second. So a link has packets as it has bytes, and a VM the same share of both.
-LINK_PACKETS_PER_S = 10_000
+LINK_PACKETS_PER_S = 8_000
 MIN_PACKETS_PER_S = 1_000
 LEAST_PACKET_BYTES = 16_384
 PACKET_MPU_BYTES = 65_535  # each counts as the most that tc takes: its own size is nothing
