@@ -341,9 +341,9 @@ def _verdict(expect: Expectation, row: JobRow, all_start: bool) -> Verdict:
         or _stated(expect, own or ApplicationExpectation(), row)
         or _reserved(expect.late_above, row)
     )
-    cells = {f.name: getattr(row, f.name, None) for f in fields(Verdict)}
-    label = row.application or row.job_id
-    return Verdict(**{**cells, "application": label, "verdict": answer, "why": why})
+    cells: dict[str, Any] = {f.name: getattr(row, f.name, None) for f in fields(Verdict)}
+    cells |= {"application": row.application or row.job_id, "verdict": answer, "why": why}
+    return Verdict(**cells)
 
 
 def _best_effort(row: JobRow) -> bool:
@@ -352,7 +352,7 @@ def _best_effort(row: JobRow) -> bool:
 
 
 def _free(row: JobRow) -> Judgement | None:
-    """What a policy may do with a job: nothing was to be kept."""
+    """By the policy's own decision: a job that it need not start, or reserve for; else None."""
     if row.outcome == "rejected":
         return "open", _outcome(row)
     return ("open", "best effort: no estimate") if _best_effort(row) else None

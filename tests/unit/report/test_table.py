@@ -58,6 +58,6 @@ def test_of_many_jobs_those_outside_come_first(tmp_path: Path) -> None:
 
 def test_a_late_job_says_so_without_an_expectation(tmp_path: Path) -> None:
     _, results = write_run(tmp_path, sample.main_example(worst_ratio=3.2))
-    answers = [cells(line)[5] for line in shown(results) if line.startswith("│")]
-    (late,) = [answer for answer in answers if answer != "held"]
+    verdicts = [cells(line)[5] for line in shown(results) if line.startswith("│")]
+    (late,) = [verdict for verdict in verdicts if verdict != "held"]
     assert late == "LATE  measured/estimate 3.2000, held is at most 1.05"
