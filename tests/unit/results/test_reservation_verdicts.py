@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from testbed import events
 from testbed.results.audit import audit
-from testbed.results.metrics import Fidelity, tally
+from testbed.results.metrics import tally
 from testbed.results.tables import Results, Verdicts, evaluate
 from testbed.runs.playing import RunRecord
 from testbed.spec.experiment import ApplicationExpectation, Band, Expectation
@@ -51,6 +51,7 @@ class Life:
             "preempted": events.JobPreempted(2.0, job_id, "for another"),
             "resumed": events.JobResumed(3.0, job_id),
             "migrated": events.JobMigrated(4.0, job_id, "room", ROOT, THERE, elsewhere),
+            "same": events.JobRescaled(5.0, job_id, self.rate_bps, []),
             "slower": events.JobRescaled(5.0, job_id, self.rate_bps // 2, []),
             "faster": events.JobRescaled(6.0, job_id, self.rate_bps * 2, []),
         }
@@ -99,6 +100,7 @@ CASES = {
     "best effort": (Life(4.0, rate_bps=0, estimated=False), "open"),
     "best effort that failed": (replace(FAILED, rate_bps=0, estimated=False), "open"),
     "compute": (Life(4.0, {"kind": "compute", "bandwidth_bps": 0}, 0), "open"),
+    "compute with bandwidth": (Life(4.0, {"kind": "compute"}), "open"),
     "compute whose agent failed": (
         replace(FAILED, asked={"kind": "compute", "bandwidth_bps": 0}, rate_bps=0),
         "killed",
@@ -119,6 +121,7 @@ CASES = {
     "preempted, then failed": (replace(FAILED, happened=("preempted", "resumed")), "killed"),
     "rescaled down": (Life(2.0, happened=("slower",)), "open"),
     "rescaled down and up": (Life(2.0, happened=("slower", "faster")), "open"),
+    "rescaled to what it has": (Life(2.0, happened=("same",)), "late"),
     "rescaled up": (Life(2.0, happened=("faster",)), "late"),
 }
 
@@ -184,12 +187,16 @@ def test_an_invalid_run_is_not_good_unless_the_file_accepts_it(
 
 
 @pytest.mark.parametrize("level", ["ok", "suspect", "invalid"])
-def test_accepting_invalid_accepts_broken_reservations_and_shows_them(level: str) -> None:
+def test_accepting_invalid_accepts_broken_reservations_and_shows_them(
+    tmp_path: Path, level: str
+) -> None:
     accepting = Expectation(fidelity="invalid")
     found = judged(run_of(Life(4.0), FAILED, Life(1.0), level=level), accepting)
     assert [row.verdict for row in found.rows] == ["late", "killed", "held"]
     assert found.met
     assert [row.job_id for row in found.bad] == ["j", "j1"]
+    folder, _ = write_run(tmp_path, run_of(Life(4.0), FAILED, level=level), accepting)
+    assert findings(folder.path) == []
     own = replace(accepting, estimate_ratio=Band(max=1.1))
     assert not judged(run_of(Life(4.0), level=level), own).met
 
@@ -269,12 +276,7 @@ class _Folder:
 )
 def test_the_sentences_of_a_run(tmp_path: Path, expect: Expectation, good: bool, says: str) -> None:
     _, results = write_run(tmp_path, run_of(Life(4.0), FAILED, Life(1.0)), expect)
-    found = record(results)
-    good_reservations = found.results.verdicts.met
-    assert good_reservations is good
-    assert any(line.startswith(says) for line in found.sentences())
-    assert "every job is within what was expected" not in found.sentences()
-
-
-def test_fidelity_of_a_simulated_run_is_none() -> None:
-    assert tally(run_of(Life(1.0), backend="sim")).fidelity() == Fidelity(None)
+    sentences = record(results).sentences()
+    assert results.verdicts.met is good
+    assert any(line.startswith(says) for line in sentences)
+    assert "every job is within what was expected" not in sentences
