@@ -404,14 +404,13 @@ def _row(job: _Job, started: events.RunStarted) -> JobRow:
 def _exempt(job: _Job) -> str | None:
     """Why a job's time shows nothing about its reservation. A failure always does."""
     request, killed = job.request, job.outcome == "killed"
-    true_s = request.get("true_duration_s") or 0.0
     cases = (
         (job.by_policy, f"killed by its policy: {job.reason}"),
         (killed and job.reason != events.OUTLASTED, None),
         (request["kind"] == "compute" or not job.granted_bps, "no bandwidth reserved"),
         (request["kind"] == "iperf3", "iperf3 takes its duration at any rate"),
         (request.get("command"), "a command: nothing is known of what it sends"),
-        (true_s > request["duration_s"], "needs longer than its estimate says"),
+        ((request.get("true_duration_s") or 0) > request["duration_s"], "needs longer than stated"),
         (job.preemptions or job.migrations, "preempted or migrated: its time includes that"),
         (job.slowed, "rescaled below the bandwidth of its estimate"),
     )
