@@ -27,7 +27,13 @@ from testbed.backends.emu.sampling import Processors, Watch
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
 from testbed.errors import RunFailed
-from testbed.plan.agent_plans import agent_plans, remaining, time_limit_s
+from testbed.plan.agent_plans import (
+    agent_plans,
+    remaining,
+    time_limit_s,
+    volume_payload_bytes,
+)
+from testbed.plan.batch_lines import bytes_in
 from testbed.plan.fidelity import Finding, preflight
 from testbed.plan.network_plan import Slot, TenantPlan, proximate_weights, scaled_bps, tenant_plan
 from testbed.plan.peak_load import reserved_port_load_bps
@@ -62,11 +68,14 @@ class LiveBackend:
         sink: Callable[[events.Event], None],
         *,
         weighted: bool = False,
+        played_for_s: float = 0.0,
     ) -> None:
         """``weighted``: jobs without guarantees share a link by their VMs, as under PS-P; else they
-        share the link's default class, as their TCP does.
+        share the link's default class, as their TCP does. ``played_for_s``: jobs send the packets
+        of one that lasts so long, in wall time, where they are a piece of it.
         """
         self._weighted = weighted
+        self._played_for_s = played_for_s
         self._emulation = emulation
         self._scale = scale
         self._seed = seed
@@ -176,7 +185,7 @@ class LiveBackend:
             self._show(job)
         if time.monotonic_ns() >= self._next_check_ns:
             self._next_check_ns = time.monotonic_ns() + CHECK_EVERY_NS
-            self._emulation.network.check_switch()
+            self._emulation.network.check_switch(self._emulation.log_dir)
             for job in self._jobs.values():
                 self._check_job(job)
 
@@ -284,6 +293,11 @@ class LiveBackend:
             job.id,
             rate_bps,
         )
+        volume_bytes = volume_payload_bytes(
+            job, self._scale, 0 if live.best_effort else live.rate_bps
+        )
+        volume_bytes = max(volume_bytes, bytes_in(rate_bps, self._played_for_s))
+        tenant = replace(tenant, volume_bytes=volume_bytes)
         if not live.best_effort:
             return tenant
         weights = proximate_weights(self._emulation.datacentre, placement) if self._weighted else ()
@@ -524,7 +538,8 @@ def preflight_load_test(
     asked_bps = sum(map(reserved_port_load_bps, asking)) * scale.rate
     if not asking:
         return Finding("ok", "preflight", "the plan asks nothing of the switches", {})
-    backend = LiveBackend(emulation, scale, seed, lambda _: None)
+    lasts_s = min((r.estimate_s for r in asking if r.estimate_s), default=0.0) / scale.time
+    backend = LiveBackend(emulation, scale, seed, lambda _: None, played_for_s=lasts_s)
     ideal_s = LOAD_TEST_WALL_S * scale.time
     started: list[str] = []
     for reserved in asking:
