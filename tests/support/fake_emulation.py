@@ -14,7 +14,7 @@ import numpy as np
 
 from jobs.live.agent_pool import Message
 from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentReport, Plan, Ready, Received
-from testbed.backends.emu.limiter_counters import COUNTERS, UNREAD, Limiter
+from testbed.backends.emu.limiter_counters import COUNTERS, Limiter
 from testbed.plan.network_plan import Slot, TenantPlan, network_plan
 from topologies.datacentre import DataCentre
 
@@ -119,8 +119,8 @@ class FakeAgents:
 
 
 def unread(limiters: list[Limiter]) -> np.ndarray:
-    """Counters that could not be read."""
-    return np.array([UNREAD] * len(limiters), COUNTERS)
+    """Counters of which nobody knows when they were read."""
+    return np.array([(np.nan, 0, 0, 0)] * len(limiters), COUNTERS)
 
 
 class FakeEmulation:
@@ -140,7 +140,6 @@ class FakeEmulation:
             unshaped_packets=dict,
             switch_pids=[],
             check_switch=lambda _: None,
-            has_port=lambda _: True,
             allow_borrowing=lambda: None,
             forbid_borrowing=lambda: None,
         )

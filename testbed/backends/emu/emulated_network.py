@@ -230,10 +230,6 @@ class Network:
 
     # -- the switch while it is up ---------------------------------------------------------------
 
-    def has_port(self, port: Port) -> bool:
-        """True while a port's device is there."""
-        return any(side.has(port.name) for side in self._up().sides)
-
     def check_switch(self, log_dir: Path) -> None:
         """Raises RunFailed naming a part that has died, with its logs kept in ``log_dir``; the
         machine's own is started again.
@@ -258,7 +254,7 @@ class Network:
     def vm_sent_bytes(self, tenant: TenantPlan) -> list[int]:
         """Bytes that each of a tenant's VMs has sent since its tenant came in."""
         caps = [Limiter(vm.slot.netns, VM_DEVICE) for vm in tenant.vms]
-        return [int(sent) for sent in self.counter_reader(caps).read()["sent_bytes"]]
+        return [max(0, int(sent)) for sent in self.counter_reader(caps).read()["sent_bytes"]]
 
     def unshaped_packets(self) -> dict[str, int]:
         """Device -> packets that left past every limit; empty, or the run is not valid."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.backends.emu import netlink
-from testbed.backends.emu.netlink import HEADER, QDISC_DUMP, ROOT_HANDLE, TC_H_ROOT, TCMSG, Datagram
+from testbed.backends.emu.netlink import HEADER, QDISC_DUMP, ROOT_HANDLE, TC_H_ROOT, TCMSG
 
 if TYPE_CHECKING:
     from testbed.backends.emu.traffic_control import Side
@@ -24,7 +24,8 @@ COUNTERS = np.dtype(
     [("at_s", "f8"), ("sent_bytes", "i8"), ("drops", "i8"), ("backlog_bytes", "i8")]
 )
 """Counters of a limiter and the time of their reading, in s; NaN where that is not known."""
-UNREAD: Counted = (np.nan, 0, 0, 0)
+GONE: Counted = (np.nan, -1, 0, 0)
+"""Of a limiter that is not there."""
 # The most that the kernel may take for a datagram: many times what it does. Preempted in
 # between, this process does not know when the counters were read.
 READ_S = 0.005
@@ -66,18 +67,17 @@ class CounterReader:
 
     def read(self) -> NDArray[Any]:
         """A row of :data:`COUNTERS` for each limiter. Raises OSError."""
-        found = [UNREAD] * self._n
+        found = [GONE] * self._n
         for side, request, row_of in self._asked:
-            for datagram in side.route.ask(request):
-                self._unpack(datagram, row_of, found)
+            for earliest_s, latest_s, data in side.route.ask(request):
+                at_s = earliest_s if latest_s - earliest_s < READ_S else np.nan
+                self._unpack(data, at_s, row_of, found)
         return np.array(found, COUNTERS)
 
     def _unpack(
-        self, datagram: Datagram, row_of: Mapping[tuple[int, int], int], found: list[Counted]
+        self, data: bytes, at_s: float, row_of: dict[tuple[int, int], int], found: list[Counted]
     ) -> None:
         """Puts the counters that are wanted into their rows."""
-        earliest_s, latest_s, data = datagram
-        at_s = earliest_s if latest_s - earliest_s < READ_S else np.nan
         at, end = 0, len(data)
         data += bytes(_QDISC.size)
         while at < end:

@@ -201,9 +201,10 @@ class LiveBackend:
         if job.since_ns is None or not job.begun or job.tenant is None or job.over:
             return
         now_ns = time.monotonic_ns()
-        for vm in job.tenant.vms:
-            if not self._emulation.network.has_port(vm.slot.port):
-                job.fail(f"VM {vm.index}: its port {vm.slot.port.name} is gone", cause=True)
+        for tenant, vm in self.watch.lost_ports:
+            if tenant == job.tenant.tenant_id:
+                port = job.tenant.vms[vm].slot.port.name
+                job.fail(f"VM {vm}: its port {port} is gone", cause=True)
         if job.limit_s is not None and job.ran_until_ns(now_ns) > job.limit_s * 1e9:
             job.fail(f"not done after {job.limit_s:g} s of wall time, several times its estimate")
         stalled_s = (now_ns - max(job.moved_ns, job.begin_ns)) / 1e9

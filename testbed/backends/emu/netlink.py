@@ -11,7 +11,6 @@ addresses.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import socket
 import struct
@@ -20,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 from testbed.plan import batch_lines as lines
 
@@ -187,19 +185,10 @@ TCA_STATS2 = 7
 TCA_STATS_BASIC, TCA_STATS_QUEUE = 1, 3
 
 _SEQUENCE_AT = 8
-SIOCGIFINDEX = 0x8933
 _AT_ONCE = 200  # requests in one datagram, of 60 to 160 bytes each
 GONE = frozenset({errno.ENOENT, errno.EADDRNOTAVAIL, errno.ENODEV})
 _BUFFER_BYTES = 1 << 20
 _RECEIVE_BYTES = 1 << 16  # the kernel's own datagrams have 32 KiB at most
-
-
-class Datagram(NamedTuple):
-    """Messages of the kernel, and the two instants between which it took its counters for them."""
-
-    earliest_s: float
-    latest_s: float
-    data: bytes
 
 
 @dataclass(frozen=True)
@@ -233,14 +222,6 @@ class RouteSocket:
     def close(self) -> None:
         self._socket.close()
 
-    def index_of(self, device: str) -> int:
-        """A device's number in the socket's namespace, 0 if there is none of that name."""
-        with suppress(OSError):
-            request = struct.pack("16si20x", device.encode(), 0)
-            answer = fcntl.ioctl(self._socket, SIOCGIFINDEX, request)
-            return int(struct.unpack_from("=i", answer, 16)[0])
-        return 0
-
     def request(self, messages: Sequence[bytes]) -> list[Refusal]:
         """Have the kernel do all of it, in order; returns what it refused.
 
@@ -252,26 +233,27 @@ class RouteSocket:
             for position, message in enumerate(messages[first : first + _AT_ONCE], first):
                 data += message
                 struct.pack_into("=I", data, len(data) - len(message) + _SEQUENCE_AT, position)
-            for datagram in self.ask(data):
-                refused += refusals(datagram.data)
+            for *_, datagram in self.ask(data):
+                refused += refusals(datagram)
         return refused
 
     def unshaped(self) -> dict[int, int]:
         """Interface -> packets that HTB sent at once, as they found no class. Raises OSError."""
         found = {}
-        for datagram in self.ask(QDISC_DUMP):
-            raise_unless_gone(datagram.data)
-            for kind, *_, qdisc in _read(datagram.data):
+        for *_, datagram in self.ask(QDISC_DUMP):
+            raise_unless_gone(datagram)
+            for kind, _flags, _sequence, qdisc in _read(datagram):
                 if kind == RTM_NEWQDISC and (packets := _direct_packets(qdisc)):
                     found[TCMSG.unpack_from(qdisc)[1]] = packets
         return found
 
-    def ask(self, request: bytes | bytearray) -> list[Datagram]:
-        """Everything that the kernel answers to requests. Raises OSError.
+    def ask(self, request: bytes | bytearray) -> list[tuple[float, float, bytes]]:
+        """All datagrams with which the kernel answers requests, each after the two instants, in s,
+        between which it was made. Raises OSError.
 
-        It answers while it is called: the first datagram is made in the sending, each other one
-        in the reading of the one before. So the time of its counters is known, although this
-        process may lose its processor between any two calls.
+        The kernel answers while it is called: the first is made in the sending, each other one in
+        the reading of the one before. So the time of its counters is known, although this process
+        may lose its processor between any two calls.
         """
         number = self._socket.fileno()
         found = []
@@ -281,7 +263,7 @@ class RouteSocket:
             while True:
                 latest_s = time.monotonic()
                 data = os.read(number, _RECEIVE_BYTES)
-                found.append(Datagram(earliest_s, latest_s, data))
+                found.append((earliest_s, latest_s, data))
                 earliest_s = latest_s
         return found
 

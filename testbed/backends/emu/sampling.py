@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from jobs.wire import FRAME_BYTES
 from testbed import events
 from testbed.backends.emu.cgroups import group_of
-from testbed.backends.emu.limiter_counters import COUNTERS, UNREAD, Limiter
+from testbed.backends.emu.limiter_counters import COUNTERS, GONE, Limiter
 from testbed.plan import fidelity
 from testbed.plan.batch_lines import VM_DEVICE
 from testbed.plan.network_plan import NetworkPlan, TenantPlan
@@ -85,6 +85,8 @@ class Watch:
         self._steal: list[float] = []
         self._late_s: list[float] = []
         self._drops: Counter[str] = Counter()
+        self.lost_ports: list[tuple[int, int]] = []
+        """Tenants and VMs whose ports were not there at the last sample."""
 
     def start(self) -> None:
         """Begin sampling: counters from here on count."""
@@ -132,6 +134,8 @@ class Watch:
         if tenants != self._tenants:
             self._follow(tenants)
         now_s, now = time.monotonic(), self._reader.read()
+        lost = self._rows[(self._rows["what"] == RECEIVE_CAP) & (now["sent_bytes"] < 0)]
+        self.lost_ports = [(tenant, vm) for _, tenant, vm, _ in lost.tolist()]
         if self._last_s is not None:
             self._compare(now_s - self._last_s, now, cap_limited)
         self._last_s, self._last, self._last_bps = now_s, now, self._rows["rate_bps"]
@@ -143,7 +147,7 @@ class Watch:
         was = np.array([row_of.get(row[:3], -1) for row in there.values()], dtype=np.int64)
         for judge in (self._starved, self._cap_limited, self._exceeding):
             judge.renumber(was)
-        self._last = np.append(self._last, np.array([UNREAD], COUNTERS))[was]
+        self._last = np.append(self._last, np.array([GONE], COUNTERS))[was]
         self._last_bps = np.append(self._last_bps, 0)[was]
         self._rows = np.array(list(there.values()), LIMITER)
         self._reader = self._emulation.network.counter_reader(list(there))
@@ -166,11 +170,12 @@ class Watch:
         self._starved.take(samples, on_link)
         self._cap_limited.take(samples, ~on_link & np.isin(rows["tenant"], list(cap_limited)))
         self._exceeding.take(samples)
-        known = on_link & samples.known
-        # A VM's cap limits its own TCP by drops too; between VMs none should occur.
-        drops = np.where(known, now["drops"] - was["drops"], 0)
+        # A VM's cap limits its own TCP by drops too; between VMs none should occur, at any time.
+        there = on_link & (was["sent_bytes"] >= 0) & (now["sent_bytes"] >= 0)
+        drops = np.where(there, now["drops"] - was["drops"], 0)
         for row in np.flatnonzero(drops > 0).tolist():
             self._drops[samples.names(row)] += int(drops[row])
+        known = on_link & samples.known
         self._record(length_s, rows[known], sent_bps[known])
 
     def _record(self, length_s: float, rows: NDArray[Any], sent_bps: NDArray[Any]) -> None:

@@ -28,10 +28,6 @@ class Side:
     route: RouteSocket
     index_of: Mapping[str, int]
 
-    def has(self, device: str) -> bool:
-        """True while one of these devices is there."""
-        return device in self.index_of and self.route.index_of(device) == self.index_of[device]
-
     def unshaped(self) -> dict[str, int]:
         """Device -> packets that left past every limit."""
         found = self.route.unshaped()

@@ -18,7 +18,6 @@ from testbed.backends.emu.netlink import (
     ROOT_HANDLE,
     TC_H_ROOT,
     TICKS_PER_S,
-    Datagram,
     Refusal,
     RouteSocket,
     packed,
@@ -118,7 +117,7 @@ DONE = struct.pack("=IHHIIi", 20, 3, 0, 0, 0, 0)
 
 def side(index_of: dict[str, int], *datagrams: bytes, s: float = 0.0) -> Side:
     """Devices in a namespace where these datagrams are all answers, read within ``s`` seconds."""
-    answers = [Datagram(float(at), at + s, each) for at, each in enumerate(datagrams, 10)]
+    answers = [(float(at), at + s, each) for at, each in enumerate(datagrams, 10)]
     route = RouteSocket()
     route.ask = lambda _: answers  # type: ignore[method-assign]
     route.close()
@@ -160,6 +159,7 @@ def test_of_a_dump_each_limiters_counters_are_found(dump: list[list[Qdisc]]) -> 
                 assert found == expected[limiter]
             else:
                 assert np.isnan(found[0])
+                assert found[1:] == (-1, 0, 0)
 
 
 def test_a_vm_is_asked_in_its_namespace_and_a_device_that_is_gone_is_unread() -> None:

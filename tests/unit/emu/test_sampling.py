@@ -9,7 +9,7 @@ import pytest
 
 from testbed import events
 from testbed.backends.emu import sampling as watch_module
-from testbed.backends.emu.limiter_counters import COUNTERS, Limiter
+from testbed.backends.emu.limiter_counters import COUNTERS, GONE, Limiter
 from testbed.backends.emu.sampling import SAMPLE_EVERY_AT_MOST_S, SAMPLES_SHARE, Watch
 from testbed.embedding.placement import Placement
 from testbed.plan.fidelity import Finding
@@ -69,12 +69,15 @@ TENANT = tenant_plan(
 class Kernel:
     """Counters that each limiter moves at its own share of the rate; a queue where it is held.
 
-    What is in ``unread`` is read too slowly to know when.
+    What is in ``unread`` is read too slowly to know when, what is in ``gone`` not at all. A class
+    on a link drops as many packets at each dump as ``drops`` says.
     """
 
     def __init__(self, queue_at: str, shares: dict[str, float]) -> None:
         self.queue_at, self.shares, self.dumps = queue_at, shares, 0
         self.unread: set[str] = set()
+        self.gone: set[str] = set()
+        self.drops = 0
         self.unshaped_packets = dict
         self.switch_pids: list[int] = []
 
@@ -89,10 +92,12 @@ class Kernel:
         rows = [(self.dumps, *self._of(name), 100_000 * (name == self.queue_at)) for name in names]
         found = np.array(rows, COUNTERS)
         found["at_s"][[name in self.unread for name in names]] = np.nan
+        found[[name in self.gone for name in names]] = np.array([GONE], COUNTERS)
         return found
 
     def _of(self, limiter: str) -> tuple[int, int]:
-        return round(RATE_BPS / 8 * self.shares.get(limiter, 0.5) * self.dumps), 0
+        sent = round(RATE_BPS / 8 * self.shares.get(limiter, 0.5) * self.dumps)
+        return sent, self.drops * self.dumps * (limiter == "link")
 
 
 def judged(
@@ -160,6 +165,28 @@ def test_a_sample_has_what_was_sent_and_reserved_on_each_link(
     assert [each for each in recorded if isinstance(each, events.LinkSample)] == [
         events.LinkSample(0.0, 1.0, links)
     ] * 5
+
+
+@pytest.mark.parametrize("unread", [set(), {"link"}])
+def test_drops_on_links_count_whenever_they_were_read(
+    unread: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = Kernel("", {})
+    kernel.drops, kernel.unread = 3, unread
+    found = sampled(monkeypatch, kernel)[0].findings()
+    (lost,) = [each for each in found if each.check == "drops"]
+    assert (lost.level, lost.metrics["packets"]) == ("suspect", 3 * 5 * len(TENANT.link_bps))
+    assert "tenant 1" in lost.reason
+
+
+def test_a_port_that_is_gone_is_told_of_and_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Kernel("", {"link": 0.4})
+    kernel.gone = {"receive cap"}
+    watch, _ = sampled(monkeypatch, kernel)
+    assert watch.lost_ports == [(1, 0), (1, 1)]
+    assert "receive cap" not in "".join(found.reason for found in watch.findings())
+    kernel.gone = {"send cap", "link"}
+    assert sampled(monkeypatch, kernel)[0].lost_ports == []
 
 
 def test_a_link_that_could_not_be_read_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
