@@ -74,26 +74,17 @@ def objections(options: Sequence[tuple[float, float]]) -> list[tuple[int, str]]:
     return out
 
 
-def linear_profile(
-    bandwidth_bps: int,
-    duration_s: float,
-    speedup: float,
-    ratios: Sequence[float] = RATIOS,
-    threshold_bps: int | None = None,
-) -> Profile:
+def linear_profile(bandwidth_bps: int, duration_s: float, speedup: float) -> Profile:
     """The published speed-up model: τ(B) = τ̄·(1 - α·(B - B̄)/(0.2·B̄)) (JSA, Section V.A).
 
     ``bandwidth_bps`` is B̄, ``duration_s`` the time τ̄ at B̄ (printed τ₁) and ``speedup`` α, at least
-    0 and below 0.2. At α = 0 bandwidth buys nothing: one option is left, the least. Options above
-    ``threshold_bps`` are never offered.
+    0 and below 0.2. At α = 0 bandwidth buys nothing: one option is left, the least.
     """
     if not 0.0 <= speedup < STEEPEST:
         raise ValueError(f"a speed-up ratio is at least 0 and below {STEEPEST}, not {speedup:g}")
     found: list[tuple[int, float]] = []
-    for ratio in ratios:
+    for ratio in RATIOS:
         option_bps = max(1, round(ratio * bandwidth_bps))
-        if threshold_bps is not None and option_bps > threshold_bps:
-            break
         time_s = duration_s * (1.0 - speedup * (option_bps / bandwidth_bps - 1.0) / STEP)
         if not found or (option_bps > found[-1][0] and time_s < found[-1][1]):
             found.append((option_bps, time_s))

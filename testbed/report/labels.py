@@ -57,7 +57,8 @@ def headline(summary: Summary, verdicts: Verdicts, audit: Audit) -> Headline:
     bad = [badge for badge in badges if badge.mood == "bad"]
     if bad:
         # What only repeats the fidelity verdict is shown once.
-        message = [b.says for b in bad if b.label != "Expectation" or not _only_fidelity(verdicts)]
+        repeats = all(text.startswith("fidelity is ") for text in verdicts.complaints)
+        message = [b.says for b in bad if b.label != "Expectation" or not repeats]
         return Headline("bad", _joined(message or [b.says for b in bad]), badges)
     doubts = [badge for badge in badges if badge.mood == "doubt"]
     if verdicts.judged:
@@ -67,10 +68,6 @@ def headline(summary: Summary, verdicts: Verdicts, audit: Audit) -> Headline:
     if doubts:
         return Headline("doubt", f"{sentence} {_joined([b.says for b in doubts])}", badges)
     return Headline("good" if verdicts.judged else "open", sentence, badges)
-
-
-def _only_fidelity(verdicts: Verdicts) -> bool:
-    return all(text.startswith("fidelity is ") for text in verdicts.complaints)
 
 
 def _good_sentence(summary: Summary, verdicts: Verdicts, *, doubtful: bool) -> str:

@@ -37,11 +37,6 @@ def test_without_speed_up_one_option_is_left_the_least() -> None:
     assert linear_profile(100 * MBIT, 60.0, 0.0).options == ((20 * MBIT, 60.0),)
 
 
-def test_options_above_the_threshold_are_not_offered() -> None:
-    profile = linear_profile(100 * MBIT, 60.0, 0.1, threshold_bps=130 * MBIT)
-    assert profile.threshold_bps == 120 * MBIT
-
-
 @pytest.mark.parametrize("speedup", [-0.01, 0.2, 1.0])
 def test_a_speed_up_that_makes_times_vanish_is_refused(speedup: float) -> None:
     with pytest.raises(ValueError, match="speed-up ratio"):
