@@ -91,12 +91,10 @@ def linear_profile(bandwidth_bps: int, duration_s: float, speedup: float) -> Pro
     return Profile(tuple(found))
 
 
-def measured_profile(
-    measured: Sequence[tuple[int, float]], tolerance: float = 0.02
-) -> tuple[Profile, int]:
-    """A profile from times measured in a bandwidth sweep, and its no-elongation threshold.
+def measured_profile(measured: Sequence[tuple[int, float]], tolerance: float = 0.02) -> Profile:
+    """A profile from times measured in a bandwidth sweep.
 
-    The threshold is the least bandwidth from which on no measured time is longer by more than
+    Its threshold is the least bandwidth from which on no measured time is longer by more than
     ``tolerance`` than the shortest of all (docs/decisions/32). Below it, an option that is not
     slower than a larger one is noise, and left out.
     """
@@ -111,4 +109,4 @@ def measured_profile(
     for bandwidth_bps, time_s in reversed(points[:top]):
         if time_s > kept[-1][1] and bandwidth_bps < kept[-1][0]:
             kept.append((bandwidth_bps, time_s))
-    return Profile(tuple(reversed(kept))), points[top][0]
+    return Profile(tuple(reversed(kept)))

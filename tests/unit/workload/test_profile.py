@@ -74,13 +74,13 @@ def test_a_profile_is_made_exactly_when_nothing_is_objected(
 
 def test_a_measured_profile_ends_where_more_bandwidth_gains_nothing() -> None:
     points = [(100, 50.0), (200, 30.0), (300, 20.1), (400, 20.0), (500, 20.2)]
-    profile, threshold_bps = measured_profile(points)
-    assert threshold_bps == 300
+    profile = measured_profile(points)
+    assert profile.threshold_bps == 300
     assert profile.options == ((100, 50.0), (200, 30.0), (300, 20.1))
 
 
 def test_noise_among_slow_options_is_left_out() -> None:
-    profile, _ = measured_profile([(100, 50.0), (200, 51.0), (300, 20.0)])
+    profile = measured_profile([(100, 50.0), (200, 51.0), (300, 20.0)])
     assert profile.options == ((200, 51.0), (300, 20.0))
 
 
