@@ -81,6 +81,7 @@ def _run_policies(
     """Adds to ``recorded`` policy by policy: whatever stops the run, those are there."""
     check_reachable(experiment.datacentre, experiment.jobs)
     plans = [dry_run(experiment, policy) for policy in experiment.policies]
+    peaks = [peak(plan, experiment.datacentre) for plan in plans]
     several = len(experiment.policies) > 1
     slots = [int(count) for count in experiment.datacentre.slots]
     with (
@@ -93,15 +94,14 @@ def _run_policies(
             experiment.name,
             show.narrate,
             namespaces_per_server(plans, slots),
+            max(sum(n for job in busiest for _, n in job.vms_on) for busiest in peaks),
         ) as emulation,
     ):
-        for policy, plan in zip(experiment.policies, plans, strict=True):
+        for policy, plan, busiest in zip(experiment.policies, plans, peaks, strict=True):
             folder = top.policy(policy.label) if several else top
             emulation.network.forbid_borrowing()
             show.narrate("preflight: load test at the plan's busiest instant")
-            found = preflight_load_test(
-                emulation, experiment.scale, experiment.seed, peak(plan, experiment.datacentre)
-            )
+            found = preflight_load_test(emulation, experiment.scale, experiment.seed, busiest)
             show.narrate(f"preflight: {found.level}: {found.reason}")
             _one_policy(experiment, policy, plan, found, emulation, folder, show, command, recorded)
         show.narrate("taking the network down")
