@@ -21,13 +21,13 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class AvailabilityList:
-    """RAL: ⟨free cores, earliest core available, earliest available time⟩ by host.
+    """RAL: ⟨free cores, free memory, earliest core available, earliest available time⟩ by host.
 
-    The paper's rows hold the free memory too; here the calendar says it. ``free_cores`` are those
-    of now. ``until_s[k - 1]``: how long k cores stay free (infinite where nothing is booked that
-    would take one; -inf where they are not free). ``available_s[k - 1]``: from when on k cores are
-    free for good, Eqs. 1 and 3 (-inf: they are already; infinite: never), also where the host has
-    an advance reservation, whose queue best-effort leases do not join (Algorithm 1, line 4).
+    ``free_cores`` and ``free_memory_mib`` are those of now. ``until_s[k - 1]``: how long k cores
+    stay free (infinite where nothing is booked that would take one; -inf where they are not free).
+    ``available_s[k - 1]``: from when on k cores are free for good, Eqs. 1 and 3 (-inf: they are
+    already; infinite: never), also where the host has an advance reservation, whose queue
+    best-effort leases do not join (Algorithm 1, line 4).
     """
 
     def __init__(self, calendar: Calendar, *, most_used_first: bool = True) -> None:
@@ -35,6 +35,7 @@ class AvailabilityList:
         self._calendar = calendar
         self._most_used_first = most_used_first
         self.free_cores = np.zeros(hosts, dtype=np.int64)
+        self.free_memory_mib = np.zeros(hosts, dtype=np.int64)
         self.until_s = np.full((most, hosts), -math.inf)
         self.available_s = np.full((most, hosts), math.inf)
         # When a row is out of date by itself, because a booking begins.
@@ -103,6 +104,9 @@ class AvailabilityList:
         if any(b.advance for b in bookings):
             available_s = [math.inf] * cores
         self.free_cores[host] = free
+        self.free_memory_mib[host] = self._calendar.memory_mib[host] - sum(
+            b.memory_mib for b in running
+        )
         self.until_s[:cores, host], self.available_s[:cores, host] = until_s, available_s
         if coming:
             heapq.heappush(self._changes, (min(b.start_s for b in coming), host))

@@ -91,6 +91,8 @@ def check_rows(ral: AvailabilityList, booked: list[dict[str, Booking]], now: int
         mine, cores, most = list(booked[host].values()), int(CORES[host]), int(CORES.max())
         free = free_at(mine, cores, now)
         assert ral.free_cores[host] == free
+        memory = sum(b.memory_mib for b in mine if b.start_s <= now < b.end_s)
+        assert ral.free_memory_mib[host] == MEMORY[host] - memory
         expected = [slow_until(mine, cores, k, now) for k in range(1, free + 1)]
         assert ral.until_s[:, host].tolist() == expected + [-math.inf] * (most - free)
         everywhere = [slow_available(mine, cores, k, now) for k in range(1, cores + 1)]
@@ -143,8 +145,8 @@ def test_a_row_says_when_it_is_out_of_date_by_itself() -> None:
         calendar.add(0, booking)
     ral = AvailabilityList(calendar)
     ral.update(2.0)
-    assert ral.free_cores.tolist() == [3]
+    assert (ral.free_cores.tolist(), ral.free_memory_mib.tolist()) == ([3], [9])
     assert ral.until_s[:, 0].tolist() == [math.inf, 5.0, 5.0, -math.inf]
     assert ral.available_s[:, 0].tolist() == [-math.inf, 7.0, 9.0, 9.0]
     ral.update(5.0)
-    assert ral.free_cores.tolist() == [1]
+    assert (ral.free_cores.tolist(), ral.free_memory_mib.tolist()) == ([1], [6])
