@@ -180,7 +180,7 @@ class Engine:
                 self._preempt(key, job.yields_to)
                 self._ask(act.Preempted(key))
             elif priority is EventPriority.END:
-                self._kill(key, "its reservation ended before it did")
+                self._kill(key, events.OUTLASTED)
                 self._ask(act.Ended(key, "killed"))
 
     def _at(self, at_s: float, priority: EventPriority, key: str, epoch: int = 0) -> None:
@@ -350,7 +350,7 @@ class Engine:
             self.backend.start(request, placement, job.rate_bps, job.tier)
         except StartFailed as error:
             self._advance(self.backend.now_s())
-            self._end(job, "killed", f"it could not be started: {error}")
+            self._end(job, "killed", f"{events.NOT_STARTED}: {error}")
             self._unstarted.append(job_id)
             return
         now_s = self.backend.now_s()
