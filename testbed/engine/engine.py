@@ -174,7 +174,8 @@ class Engine:
         job = self.jobs.get(key)
         if job is not None and job.epoch == epoch:
             if priority is EventPriority.START and job.pending is not None:
-                self._start_reserved(job)
+                job.pending = None
+                self._launch(job, job.placed())
             elif priority is EventPriority.END and job.yields_to is not None:
                 self._preempt(key, job.yields_to)
                 self._ask(act.Preempted(key))
@@ -310,10 +311,6 @@ class Engine:
         self._at(action.start_s, EventPriority.START, action.job_id, job.epoch)
         if action.kill_at_end:
             self._at(action.end_s, EventPriority.END, action.job_id, job.epoch)
-
-    def _start_reserved(self, job: JobState) -> None:
-        job.pending = None
-        self._launch(job, job.placed())
 
     def _reserved(self, job: JobState, start_s: float, end_s: float | None) -> events.JobReserved:
         """The event of a job's reservation."""
