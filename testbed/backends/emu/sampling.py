@@ -19,12 +19,12 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from jobs.wire import FRAME_BYTES
 from testbed import events
 from testbed.backends.emu.cgroups import group_of
 from testbed.backends.emu.limiter_counters import COUNTERS, GONE, Limiter
 from testbed.plan import fidelity
 from testbed.plan.batch_lines import VM_DEVICE
+from testbed.plan.installation import largest_packet_bytes
 from testbed.plan.network_plan import NetworkPlan, TenantPlan
 from testbed.spec.experiment import Scale
 
@@ -35,12 +35,12 @@ SAMPLE_EVERY_S = 1.0
 SAMPLE_EVERY_AT_MOST_S = 5.0
 # Of a processor, for the samples: where they cost more there are fewer.
 SAMPLES_SHARE = 0.025
-# A slow VM's TSO packet leaves at once and counts whole in one sample: six segments at most.
-PACKET_BITS = 6 * FRAME_BYTES * 8
 
 LINK, SEND_CAP, RECEIVE_CAP = range(3)
-LIMITER = np.dtype([("what", "i8"), ("tenant", "i8"), ("where", "i8"), ("rate_bps", "i8")])
-"""A limiter of a tenant; ``where``: the directed link, or the VM by its index."""
+COLUMNS = ("what", "tenant", "where", "rate_bps", "packet_bits")
+LIMITER = np.dtype([(column, "i8") for column in COLUMNS])
+"""A limiter of a tenant; ``where``: the directed link, or the VM by its index. ``packet_bits``: its
+largest packet, which leaves at once and counts whole in one sample."""
 
 
 def limiters(tenants: Iterable[TenantPlan], plan: NetworkPlan) -> dict[Limiter, tuple[int, ...]]:
@@ -49,13 +49,13 @@ def limiters(tenants: Iterable[TenantPlan], plan: NetworkPlan) -> dict[Limiter, 
     """
     found: dict[Limiter, tuple[int, ...]] = {}
     for tenant in tenants:
-        key, bps = tenant.tenant_id, tenant.rate_bps
+        key, bps, packet = tenant.tenant_id, tenant.rate_bps, 8 * largest_packet_bytes(tenant)
         for link, link_bps in tenant.link_bps:
             port = plan.sending_port(link)
-            found[Limiter(None, port.name, key)] = (LINK, key, link, link_bps)
+            found[Limiter(None, port.name, key)] = (LINK, key, link, link_bps, packet)
         for vm in tenant.vms:
-            found[Limiter(None, vm.slot.port.name)] = (RECEIVE_CAP, key, vm.index, bps)
-            found[Limiter(vm.slot.netns, VM_DEVICE)] = (SEND_CAP, key, vm.index, bps)
+            found[Limiter(None, vm.slot.port.name)] = (RECEIVE_CAP, key, vm.index, bps, packet)
+            found[Limiter(vm.slot.netns, VM_DEVICE)] = (SEND_CAP, key, vm.index, bps, packet)
     return found
 
 
@@ -135,7 +135,7 @@ class Watch:
             self._follow(tenants)
         now_s, now = time.monotonic(), self._reader.read()
         lost = self._rows[(self._rows["what"] == RECEIVE_CAP) & (now["sent_bytes"] < 0)]
-        self.lost_ports = [(tenant, vm) for _, tenant, vm, _ in lost.tolist()]
+        self.lost_ports = [(tenant, vm) for _, tenant, vm, *_ in lost.tolist()]
         if self._last_s is not None:
             self._compare(now_s - self._last_s, now, cap_limited)
         self._last_s, self._last, self._last_bps = now_s, now, self._rows["rate_bps"]
@@ -165,7 +165,7 @@ class Watch:
             sent_bps,
             np.minimum(was["backlog_bytes"], now["backlog_bytes"]),
             np.maximum(was_bps, rows["rate_bps"]),
-            np.where(on_link, 0.0, PACKET_BITS / interval_s),
+            rows["packet_bits"] / interval_s,
         )
         self._starved.take(samples, on_link)
         self._cap_limited.take(samples, ~on_link & np.isin(rows["tenant"], list(cap_limited)))
@@ -187,7 +187,7 @@ class Watch:
             self._sink(events.LinkSample(self._now_s(), length_s * self._scale.time, found))
 
     def _name(self, rows: NDArray[Any], row: int) -> str:
-        what, tenant, where, _ = rows[row].tolist()
+        what, tenant, where, *_ = rows[row].tolist()
         if what == LINK:
             return f"{self._emulation.datacentre.link_name(where)}, tenant {tenant}"
         return f"tenant {tenant}, VM {where}, {'send' if what == SEND_CAP else 'receive'} cap"

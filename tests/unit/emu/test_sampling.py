@@ -1,6 +1,7 @@
 """Samples while jobs run: lateness, and every limiter of a tenant."""
 
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,9 +11,16 @@ import pytest
 from testbed import events
 from testbed.backends.emu import sampling as watch_module
 from testbed.backends.emu.limiter_counters import COUNTERS, GONE, Limiter
-from testbed.backends.emu.sampling import SAMPLE_EVERY_AT_MOST_S, SAMPLES_SHARE, Watch
+from testbed.backends.emu.sampling import (
+    LIMITER,
+    SAMPLE_EVERY_AT_MOST_S,
+    SAMPLES_SHARE,
+    Watch,
+    limiters,
+)
 from testbed.embedding.placement import Placement
 from testbed.plan.fidelity import Finding
+from testbed.plan.installation import largest_packet_bytes
 from testbed.plan.network_plan import network_plan, tenant_plan
 from testbed.spec.experiment import Scale
 from topologies.tree import tree
@@ -236,3 +244,10 @@ def test_a_late_sample_moves_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> N
         now[0] = round(now[0] + step, 1)
         watch.tick(1.0, [], ())
     assert looked == [101.1, 103.4, 104.5, 109.5, 110.6]
+
+
+def test_a_limiter_is_judged_by_the_packets_that_its_vms_send() -> None:
+    much = replace(TENANT, volume_bytes=1 << 30)
+    rows = np.array(list(limiters([much], PLAN).values()), LIMITER)
+    assert set(rows["packet_bits"]) == {8 * largest_packet_bytes(much)}
+    assert largest_packet_bytes(much) > largest_packet_bytes(TENANT)
