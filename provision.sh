@@ -15,7 +15,7 @@ COMMAND_MARK='# Hosenet: written by provision.sh, removed by its uninstall.'
 PYTHON=/usr/bin/python3              # Debian's: the one its Mininet belongs to, not pyenv's or conda's
 EXAMPLE=examples/bandwidth-scaling.yaml
 
-PACKAGES=(mininet openvswitch-switch iperf3 iproute2 iputils-ping ethtool tcpdump kmod procps
+PACKAGES=(mininet openvswitch-switch iperf3 iproute2 iputils-ping ethtool tcpdump kmod procps tcc
           ca-certificates libjemalloc2 python3 python3-venv)
 TEST_PACKAGES=(git shellcheck)
 

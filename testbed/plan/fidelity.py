@@ -57,9 +57,9 @@ class ClassSamples:
     """Classes over one sampling interval, by row: what each sent and the queue it always had.
 
     ``rate_bps`` is the least that it should have been able to send meanwhile, ``most_bps`` the
-    most, where its rate was changed in between (else they are the same). ``packet_bps``: what one
-    packet more or less is worth over the interval, where that counts. ``sent_bps`` is NaN where
-    nothing is known of it. ``names`` gives a row's name.
+    most, where its rate was changed in between (else they are the same). ``packet_bits``: the
+    largest packet, ``packet_bps``: what one more or less is worth over the interval. ``sent_bps``
+    is NaN where nothing is known of it. ``names`` gives a row's name.
     """
 
     names: Callable[[int], str]
@@ -68,11 +68,16 @@ class ClassSamples:
     queue_bytes: Floats
     most_bps: Floats
     packet_bps: Floats
+    packet_bits: Floats
 
     @property
     def backlogged(self) -> NDArray[np.bool_]:
-        """A queue at both ends of the interval worth over 5 ms of the rate: it wanted to send."""
-        return self.known & (self.queue_bytes > self.rate_bps / 8 * 0.005)
+        """A queue at both ends of the interval worth over 5 ms of the rate: it wanted to send.
+
+        More than a packet too: one is often there of a slow VM that keeps to its rate.
+        """
+        least_bits = np.maximum(self.rate_bps * 0.005, self.packet_bits)
+        return self.known & (8 * self.queue_bytes > least_bits)
 
     @property
     def known(self) -> NDArray[np.bool_]:

@@ -17,6 +17,10 @@ BRIDGE_WEIGHT = 4
 """The cost of a bridge in a pass, in ports (docs/decisions/40)."""
 MOST_WEIGHT = 300
 """The most that one daemon gets, in ports."""
+PASS_S = 9e-6
+"""Processor time of a pass for each port, in a daemon that is busy (one that wakes up: 17 µs)."""
+PASSES_SHARE = 0.40
+"""Of all processors, for passes over ports that may have nothing to receive."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,15 @@ def switch_parts(network: NetworkPlan, most_weight: int = MOST_WEIGHT) -> tuple[
         taken += weights[node]
         own += weights[node]
     return (*parts, SwitchPart(f"{network.prefix}-part{len(parts)}", tuple(nodes), own))
+
+
+def pass_interval_s(network: NetworkPlan, processors: int) -> float:
+    """The least time between two passes of a daemon, on average, where the network has parts.
+
+    A packet ends a daemon's wait, so that many slow senders would have all daemons look at idle
+    ports all the time: packets then wait as long, and whatever else runs waits for a processor.
+    """
+    return sum(bridge_weights(network).values()) * PASS_S / (PASSES_SHARE * processors)
 
 
 def bridge_weights(network: NetworkPlan) -> dict[int, int]:

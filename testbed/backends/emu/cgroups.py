@@ -28,7 +28,14 @@ MAX_PERIOD_US = 1_000_000
 MAX_WEIGHT = 10_000
 # Version 1 counts shares from 2; twice the weight keeps all ratios up to 10,000 : 1.
 SHARES_PER_WEIGHT = 2
-MAX_SHARES = 262_144
+# What a process outside all groups weighs, and so does a group by default.
+USUAL_SHARES, USUAL_WEIGHT = 1024, 100
+# The run as a whole, in processes: its VMs are all in one group beside every other process of the
+# machine. No more: the kernel's own threads are among those, and TCP and RCU wait for them.
+RUN_PROCESSES = 16
+# The run's own processes, with the daemons of the switch: each VM in use is in a group beside
+# theirs, and packets of all of them wait for the switch.
+MAIN_PROCESSES = 10
 WANTED_V1 = ("cpu", "cpuacct", "freezer")
 # For the kernel to freeze, thaw or kill: long, as the machine may be busy.
 TIMEOUT_S = 30.0
@@ -102,11 +109,13 @@ class RunCgroup:
             self._make(path.parent)
             self._make(path)
             self._make(path / "main", leaf=True)
-        # The greatest weight for the run as a whole: its VMs are all in one group beside every
-        # other process of the machine, and would together get what one of those gets.
         top = self._path("cpu")
-        for group in (top.parent, top):
-            self._set(group, {1: ("cpu.shares", MAX_SHARES), 2: ("cpu.weight", MAX_WEIGHT)})
+        for group, n in ((top.parent, RUN_PROCESSES), (top / "main", MAIN_PROCESSES)):
+            weights: dict[int, tuple[str, object]] = {
+                1: ("cpu.shares", n * USUAL_SHARES),
+                2: ("cpu.weight", n * USUAL_WEIGHT),
+            }
+            self._set(group, weights)
 
     def enter(self) -> None:
         """Move this process, and so all its children to come, into the run's group."""

@@ -97,7 +97,7 @@ class Network:
 
     def _make(self) -> None:
         """Devices, then the switch and the link limits side by side, then the VMs' insides."""
-        start_daemons(self._parts)
+        start_daemons(self.plan, self._parts)
         self._make_devices(self._journal.tag.group)
         vms: dict[str, traffic_control.Side] = {}
         with ExitStack() as on_failure:

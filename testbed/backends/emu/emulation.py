@@ -26,6 +26,7 @@ from testbed.backends.emu.cleanup import clean_leftovers, remove_run
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, machine_lock, start_ticks
 from testbed.backends.emu.emulated_network import Network
 from testbed.backends.emu.machine_checks import require_room
+from testbed.backends.emu.paced_poll import is_paced
 from testbed.backends.emu.part_switches import listeners, switch_in_parts
 from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.errors import MachineCannot, RunFailed
@@ -224,6 +225,7 @@ class Emulation:
             "vm_sysctls": dict(VM_SYSCTLS),
             "agents_user": self._user.name,
             "switch_parts": len(self.network.switch_pids),
+            "switch_paced": all(is_paced(pid or 0) for pid in self.network.switch_pids),
             "bridges": len(self.plan.bridges),
             "links": len(self.plan.links),
             "vm_slots": len(self.plan.slots),

@@ -99,7 +99,7 @@ def _commands() -> Iterator[Check]:
     wanted = {
         "ip": "iproute2", "tc": "iproute2", "ss": "iproute2", "ovs-vsctl": "openvswitch-switch",
         "ovs-ofctl": "openvswitch-common", "ethtool": "ethtool", "iperf3": "iperf3",
-        "tcpdump": "tcpdump", "mnexec": "mininet",
+        "tcpdump": "tcpdump", "mnexec": "mininet", "tcc": "tcc",
     }  # fmt: skip
     needed = {"ip", "tc", "ss", "ovs-vsctl", "ovs-ofctl"}
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"

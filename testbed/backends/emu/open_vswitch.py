@@ -311,16 +311,20 @@ def start() -> None:
         _release(pid)
 
 
-def switch_command(run_dir: Path) -> list[str]:
+def switch_command(run_dir: Path, pace: Mapping[str, str] | None = None) -> list[str]:
     """ovs-vswitchd itself, with its allocator: ovs-ctl insists on the kernel's module.
 
     Three files a bridge and one or more a port; in a container root may not pass the hard limit.
+    ``pace``: more of its environment, that of :mod:`~testbed.backends.emu.paced_poll`.
     """
+    environment = dict(ALLOCATOR)
+    for key, value in (pace or {}).items():
+        environment[key] = ":".join(filter(None, (value, environment.get(key))))
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     files = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
     return [
         "prlimit", f"--nofile={files}:",
-        "env", *(f"{key}={value}" for key, value in ALLOCATOR.items()),
+        "env", *(f"{key}={value}" for key, value in environment.items()),
         "ovs-vswitchd", f"unix:{run_dir}/db.sock",
         "-vconsole:emer", "-vsyslog:err", "-vfile:info",
         "--no-chdir", "--log-file", "--pidfile", "--detach",
@@ -365,8 +369,10 @@ def ovsdb_for_a_while() -> Iterator[bool]:
             detached([str(OVS_CTL), "--no-ovs-vswitchd", "stop"])
 
 
-def detached(command: list[str], environment: Mapping[str, str] | None = None) -> None:
-    """Run a command that leaves a daemon behind, which keeps what it is given: nothing.
+def detached(
+    command: list[str], environment: Mapping[str, str] | None = None, files: Sequence[int] = ()
+) -> None:
+    """Run a command that leaves a daemon behind, which keeps what it is given: nothing, or files.
 
     Raises MachineCannot where it fails.
     """
@@ -376,6 +382,7 @@ def detached(command: list[str], environment: Mapping[str, str] | None = None) -
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env=environment,
+        pass_fds=files,
         timeout=60,
         check=False,
         start_new_session=True,

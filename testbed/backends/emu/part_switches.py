@@ -27,10 +27,11 @@ from testbed.backends.emu.open_vswitch import (
     detached,
     switch_command,
 )
+from testbed.backends.emu.paced_poll import Pace, pace
 from testbed.backends.emu.traffic_control import NETNS_DIR, set_sysctls
 from testbed.errors import MachineCannot
 from testbed.plan.network_plan import Bridge, NetworkPlan
-from testbed.plan.switch_parts import MOST_WEIGHT, switch_parts
+from testbed.plan.switch_parts import MOST_WEIGHT, pass_interval_s, switch_parts
 
 RUN_ROOT = Path("/run/hosenet")
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -107,7 +108,7 @@ def listeners(parts: Sequence[Part]) -> list[int]:
     return [part.listener.fileno() for part in parts]
 
 
-def start_daemons(parts: Sequence[Part]) -> None:
+def start_daemons(network: NetworkPlan, parts: Sequence[Part]) -> None:
     """Both daemons of every part, side by side. Raises MachineCannot."""
     if not parts:
         return
@@ -118,11 +119,12 @@ def start_daemons(parts: Sequence[Part]) -> None:
     insert = {"op": "insert", "table": "Open_vSwitch", "row": row}
     run(["ovsdb-tool", "create", str(database), str(SCHEMA)])
     run(["ovsdb-tool", "transact", str(database), json.dumps(["Open_vSwitch", insert])])
-    with ThreadPoolExecutor(STARTED_AT_ONCE) as pool:
-        list(pool.map(lambda part: _start(part, database), parts))
+    interval_s = pass_interval_s(network, os.cpu_count() or 1)
+    with pace(interval_s) as paced, ThreadPoolExecutor(STARTED_AT_ONCE) as pool:
+        list(pool.map(lambda part: _start(part, database, paced), parts))
 
 
-def _start(part: Part, database: Path) -> None:
+def _start(part: Part, database: Path, paced: Pace) -> None:
     folder = part.switch.run_dir
     folder.mkdir(mode=0o700)
     shutil.copyfile(database, folder / "conf.db")
@@ -136,6 +138,6 @@ def _start(part: Part, database: Path) -> None:
             ],
             environment,
         )  # fmt: skip
-        detached(switch_command(folder), environment)
+        detached(switch_command(folder, paced.environment), environment, paced.files)
     if not part.switch.running:
         raise MachineCannot(f"switch part {part.netns} does not start", "sudo testbed doctor")

@@ -166,6 +166,7 @@ class Watch:
             np.minimum(was["backlog_bytes"], now["backlog_bytes"]),
             np.maximum(was_bps, rows["rate_bps"]),
             rows["packet_bits"] / interval_s,
+            rows["packet_bits"],
         )
         self._starved.take(samples, on_link)
         self._cap_limited.take(samples, ~on_link & np.isin(rows["tenant"], list(cap_limited)))

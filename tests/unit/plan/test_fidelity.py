@@ -34,6 +34,7 @@ class Sample:
     queue_bytes: float
     most_bps: float
     packet_bps: float = 0.0
+    packet_bits: float = 0.0
 
 
 def sample(sent_share: float, backlog: int = 200_000, name: str = "link") -> Sample:
@@ -47,7 +48,7 @@ def together(samples: Sequence[Sample]) -> ClassSamples:
     def column(field: str) -> np.ndarray:
         return np.array([getattr(each, field) for each in samples], dtype=float)
 
-    fields = ("rate_bps", "sent_bps", "queue_bytes", "most_bps", "packet_bps")
+    fields = ("rate_bps", "sent_bps", "queue_bytes", "most_bps", "packet_bps", "packet_bits")
     return ClassSamples(names.__getitem__, *map(column, fields))
 
 
@@ -161,6 +162,12 @@ def test_a_packet_more_or_less_is_not_held_against_a_slow_class() -> None:
     fast = replace(slow, sent_bps=1_075_000.0)
     assert exceeding([fast, fast]).level == "ok"
     assert exceeding([replace(fast, packet_bps=0.0)] * 2).level == "suspect"
+
+
+def test_a_single_packet_is_no_queue() -> None:
+    slow = Sample("slow", 1_000_000, 500_000.0, 30_000, 1_000_000, packet_bits=8 * 32_768)
+    assert held_back([slow, slow]).reason == "no class stayed backlogged"
+    assert held_back([replace(slow, queue_bytes=40_000)] * 2).level == "invalid"
 
 
 def test_what_a_class_sends_over_its_rate() -> None:

@@ -13,6 +13,7 @@ from testbed.plan.switch_parts import (
     MOST_WEIGHT,
     bridge_weights,
     by_subtree,
+    pass_interval_s,
     switch_parts,
 )
 from topologies.datacentre import DataCentre
@@ -66,6 +67,14 @@ def test_pods_stay_together(k: int) -> None:
     assert "".join(names[:pod_size]) == ("s" * (k // 2) + "r") * (k // 2) + "a" * (k // 2)
     assert names[:pod_size] * k == names[: pod_size * k]
     assert set(names[pod_size * k :]) == {"c"}
+
+
+def test_passes_over_a_larger_network_are_fewer_and_cost_as_much() -> None:
+    small, large = plan(fat_tree(4, 10**9, 8)), plan(fat_tree(8, 10**9, 4))
+    weights = [sum(bridge_weights(network).values()) for network in (small, large)]
+    intervals_s = [pass_interval_s(network, 2) for network in (small, large)]
+    assert intervals_s[1] / intervals_s[0] == pytest.approx(weights[1] / weights[0])
+    assert pass_interval_s(large, 8) == pytest.approx(intervals_s[1] / 4)
 
 
 def test_parts_are_text_in_the_plan_and_one_part_is_none() -> None:

@@ -1,0 +1,80 @@
+"""The pace of a switch's passes: how often a main loop may poll, and what is left alone."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbed.backends.emu.open_vswitch import ALLOCATOR, switch_command
+from testbed.backends.emu.paced_poll import COMPILERS, is_paced, pace
+
+pytestmark = pytest.mark.skipif(
+    not any(map(shutil.which, COMPILERS)), reason="no C compiler (Debian: tcc)"
+)
+
+LOOP = """
+import os, select, sys, time
+n_fds, n_polls = map(int, sys.argv[1:])
+poll = select.poll()
+for _ in range(n_fds):
+    poll.register(os.eventfd(1), select.POLLIN)
+began_s = time.monotonic()
+for _ in range(n_polls):
+    assert len(poll.poll()) == n_fds
+print(time.monotonic() - began_s)
+"""
+AT_ONCE = 32
+MANY_FDS, FEW_FDS = 64, 63
+
+
+def looped_s(interval_s: float, n_fds: int, n_polls: int) -> float:
+    """Seconds that a process with so many ready descriptors takes for its polls."""
+    with pace(interval_s) as paced:
+        done = subprocess.run(
+            [sys.executable, "-c", LOOP, str(n_fds), str(n_polls)],
+            env={**os.environ, **paced.environment},
+            pass_fds=paced.files,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+    assert not done.stderr
+    return float(done.stdout)
+
+
+def test_a_main_loop_that_has_much_to_do_keeps_to_the_pace() -> None:
+    assert looped_s(0.01, MANY_FDS, AT_ONCE + 20) >= 19 * 0.01
+
+
+def test_some_passes_may_begin_at_once() -> None:
+    # One more would wait for a quarter of an hour.
+    assert looped_s(1000.0, MANY_FDS, AT_ONCE) >= 0
+
+
+def test_threads_that_wait_for_little_are_left_alone() -> None:
+    assert looped_s(1000.0, FEW_FDS, 1000) >= 0
+
+
+def test_the_daemon_keeps_its_allocator() -> None:
+    with pace(0.01) as paced:
+        command = switch_command(Path("/run/x"), paced.environment)
+    loaded = next(each for each in command if each.startswith("LD_PRELOAD="))
+    assert loaded.split("=")[1].split(":")[1] == ALLOCATOR["LD_PRELOAD"]
+    assert "HOSENET_PASS_US=10000" in command
+    assert f"MALLOC_CONF={ALLOCATOR['MALLOC_CONF']}" in command
+
+
+def test_without_a_compiler_a_daemon_goes_at_its_own_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("testbed.backends.emu.paced_poll.COMPILERS", ("no-such-compiler",))
+    with pace(0.01) as paced:
+        assert paced.environment == {}
+        assert paced.files == ()
+
+
+def test_a_process_without_the_library_is_not_paced() -> None:
+    assert not is_paced(os.getpid())
+    assert not is_paced(0)
