@@ -69,6 +69,9 @@ Prefix = Annotated[
 Library = Annotated[
     str | None, typer.Option("--controller", help="ryu or os-ken (default: ryu if installed).")
 ]
+Force = Annotated[
+    bool, typer.Option("--force", help="Run though this machine cannot do it by the preflight.")
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 unless the run's fidelity is ok.")]
 
 

@@ -38,6 +38,8 @@ def plan(
     experiment = load_experiment(file, options.overrides_of(settings, seed, lenient=lenient))
     if job is not None:
         _require(job, experiment)
+    if experiment.scale.auto:
+        console.say("scale.rate: auto: a live run finds it; this is the text at scale.rate: 1")
     network = not tenants_only and job is None
     plans = [planned(experiment, p).only(job, network=network) for p in experiment.policies]
     _announce(plans)

@@ -85,37 +85,30 @@ class ClassSample:
 
 
 def preflight(
-    asked_bps: float,
-    achieved_share: float,
-    busy_share: float,
-    scale_rate: float,
+    asked_bps: float, achieved_share: float, busy_share: float, scale_rate: float
 ) -> Finding:
     """Load of the plan's busiest instant, from the load test before the jobs.
 
     ``asked_bps``: summed port load, bit/s over every port that a bit leaves from (a transfer over
     five switches leaves six ports). ``achieved_share``: the slowest test transfer's estimate over
-    its time. ``busy_share``: the share of all processors that the test kept busy. The capacity is
-    what was forwarded over that share. (The CPU use of the switch's own thread tells nothing: it
-    polls, and reads 97 % at a third of what it can forward.)
+    its time. ``busy_share``: the share of all processors that the test kept busy. The load is that
+    share over what was delivered, and no measure of another rate's (``plan/rate_search.py``). (The
+    CPU use of the switch's own thread tells nothing: it polls, and reads 97 % at a third of what it
+    can forward.)
     """
     delivered = min(1.0, max(achieved_share, 0.001))
     load = max(busy_share, 0.001) / delivered
     if delivered < DELIVERED:
         # Too little was delivered although the processors were not busy: this is the measure then.
         load = max(load, 1 / delivered)
-    capable_bps = asked_bps / load
-    advice = ""
-    suspect = THRESHOLDS["preflight"][0]
-    if load > suspect:
-        fitting = scale_rate * suspect / load
-        advice = f"; scale.rate: {fitting:.2g} would fit"
     reason = (
         f"the plan asks the switches for {asked_bps / 1e6:.0f} Mbit/s of summed port load at its "
-        f"peak, {load:.0%} of the {capable_bps / 1e6:.0f} Mbit/s that this machine can do{advice}"
+        f"peak; at scale.rate: {scale_rate:g} that is {load:.0%} of what this machine can do"
     )
     metrics = {
+        "scale_rate": scale_rate,
         "asked_bps": asked_bps,
-        "capable_bps": capable_bps,
+        "capable_bps": asked_bps / load,
         "load": load,
         "achieved_share": achieved_share,
         "busy_share": busy_share,

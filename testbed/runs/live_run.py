@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from types import FrameType
 
 from jobs.live.agent_pool import AgentPoolError
 from testbed import events
 from testbed.backends.emu.cleanup import uninterrupted
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
-from testbed.backends.emu.live_backend import LiveBackend, preflight_load_test
-from testbed.errors import BadInput, RunFailed
+from testbed.backends.emu.live_backend import LiveBackend
+from testbed.backends.emu.preflight import LoadTests, Preflight, check
+from testbed.errors import BadInput, MachineCannot, RunFailed
 from testbed.plan.fidelity import Finding
 from testbed.plan.network_plan import check_reachable
 from testbed.plan.peak_load import namespaces_per_server, peak
@@ -43,13 +44,17 @@ def run_live(
 ) -> list[RunRecord]:
     """Every policy of the experiment on the live network, one after another.
 
-    Raises BadInput and MachineCannot before anything is made, RunFailed when the run could not go
-    on; the folder is complete in either case once jobs had begun.
+    Raises BadInput and MachineCannot before anything is made, MachineCannot after the preflight
+    too, RunFailed when the run could not go on; the folder is complete in these cases.
     """
     recorded: list[RunRecord] = []
     try:
         try:
-            _run_policies(experiment, top, options, show, command, recorded)
+            check_reachable(experiment.datacentre, experiment.jobs)
+            plans = [dry_run(experiment, policy) for policy in experiment.policies]
+            run = _Run(experiment, plans, top, options, show, command, recorded)
+            with terminated_as_interrupt():
+                run.play()
         except BaseException:
             # What stopped the run is what the caller must hear.
             with suppress(OSError):
@@ -70,80 +75,108 @@ def _conclude_several(experiment: Experiment, top: RunFolder, recorded: list[Run
             conclude_all(top, [one.results for one in recorded])
 
 
-def _run_policies(
-    experiment: Experiment,
-    top: RunFolder,
-    options: LiveOptions,
-    show: LiveRun,
-    command: list[str],
-    recorded: list[RunRecord],
-) -> None:
-    """Adds to ``recorded`` policy by policy: whatever stops the run, those are there."""
-    check_reachable(experiment.datacentre, experiment.jobs)
-    plans = [dry_run(experiment, policy) for policy in experiment.policies]
-    several = len(experiment.policies) > 1
-    slots = [int(count) for count in experiment.datacentre.slots]
-    with (
-        terminated_as_interrupt(),
-        emulate(
-            experiment.datacentre,
-            experiment.scale,
-            options,
-            top.path / names.LOGS,
-            experiment.name,
-            show.narrate,
-            namespaces_per_server(plans, slots),
-        ) as emulation,
-    ):
-        for policy, plan in zip(experiment.policies, plans, strict=True):
-            folder = top.policy(policy.label) if several else top
+@dataclass(frozen=True)
+class _Run:
+    """A run and its plans, by policy.
+
+    Adds to ``recorded`` policy by policy: whatever stops the run, those are there.
+    """
+
+    experiment: Experiment
+    plans: Sequence[list[events.Event]]
+    top: RunFolder
+    options: LiveOptions
+    show: LiveRun
+    command: list[str]
+    recorded: list[RunRecord]
+
+    def play(self) -> None:
+        """The preflight, then every policy; on a network built anew if the preflight chose the
+        rate.
+        """
+        experiment, built_at = self.experiment, self.experiment.scale.rate
+        with self._network() as emulation:
+            found = self._preflight(emulation)
+            if found.rate == built_at or found.refusal is not None:
+                self._play_all(emulation, found)
+                return
+        scaled = replace(experiment, scale=replace(experiment.scale, rate=found.rate))
+        again = replace(self, experiment=scaled)
+        with again._network() as emulation:  # noqa: SLF001 - its own kind
+            again._play_all(emulation, found)  # noqa: SLF001
+
+    def _network(self) -> AbstractContextManager[Emulation]:
+        datacentre = self.experiment.datacentre
+        return emulate(
+            datacentre,
+            self.experiment.scale,
+            self.options,
+            self.top.path / names.LOGS,
+            self.experiment.name,
+            self.show.narrate,
+            namespaces_per_server(self.plans, [int(count) for count in datacentre.slots]),
+        )
+
+    def _preflight(self, emulation: Emulation) -> Preflight:
+        experiment, narrate = self.experiment, self.show.narrate
+        emulation.network.forbid_borrowing()
+        peaks = [peak(plan, experiment.datacentre) for plan in self.plans]
+        tests = LoadTests(emulation, experiment.scale, experiment.seed, peaks, narrate)
+        accepted = self.options.force or experiment.expect.fidelity == "invalid"
+        found = check(tests, force=accepted)
+        if experiment.scale.auto:
+            load = f"{found.load:.0%} of what this machine can do"
+            narrate(f"scale.rate: auto -> {found.rate:g}, tested: {load}")
+        return found
+
+    def _play_all(self, emulation: Emulation, found: Preflight) -> None:
+        """Every policy; of a run that is refused, the folder of the one that asks for most."""
+        todo = list(zip(self.experiment.policies, self.plans, found.findings, strict=True))
+        for policy, plan, finding in todo if found.refusal is None else [todo[found.worst]]:
             emulation.network.forbid_borrowing()
-            show.narrate("preflight: load test at the plan's busiest instant")
-            found = preflight_load_test(
-                emulation, experiment.scale, experiment.seed, peak(plan, experiment.datacentre)
-            )
-            show.narrate(f"preflight: {found.level}: {found.reason}")
-            _one_policy(experiment, policy, plan, found, emulation, folder, show, command, recorded)
-        show.narrate("taking the network down")
+            self._one_policy(policy, plan, finding, found.refusal, emulation)
+        self.show.narrate("taking the network down")
 
-
-def _one_policy(
-    experiment: Experiment,
-    policy: PolicySpec,
-    plan: list[events.Event],
-    preflight_finding: Finding,
-    emulation: Emulation,
-    folder: RunFolder,
-    show: LiveRun,
-    command: list[str],
-    recorded: list[RunRecord],
-) -> None:
-    """Raises RunFailed, OSError; what there is of the run is concluded and ``recorded`` anyway."""
-    began = time.monotonic()
-    expected = {e.job_id: e.t for e in plan if isinstance(e, events.JobEnded)}
-    try:
-        with (
-            DiskReserve(folder.path) as reserve,
-            _begun(folder, experiment, policy, command, emulation, reserve) as log,
-            (folder.path / TRACE).open("x", encoding="utf-8") as trace,
-            show.progress(expected, experiment.scale.time, policy.label) as bar,
-        ):
-            sink = tee(reserve.guarded(log), bar)
-            weighted = policy_kind(policy.name).sharing_of({}).weights == "proximate"
-            backend = LiveBackend(
-                emulation, experiment.scale, experiment.seed, sink, weighted=weighted
-            )
-            traced = TracingBackend(backend, writer(trace, reserve))
-            backend.begin()
-            play(experiment, policy, traced, _before_the_end(sink, backend, preflight_finding))
-    except BaseException:
-        # What stopped the run is what the caller must hear, whatever the folder still allows.
-        with uninterrupted(), suppress(BadInput, OSError):
-            recorded.append(conclude_run(folder, experiment, policy, time.monotonic() - began))
-        raise
-    # Whoever asks the run to end now is heard when it is written down.
-    with uninterrupted():
-        recorded.append(conclude_run(folder, experiment, policy, time.monotonic() - began))
+    def _one_policy(
+        self,
+        policy: PolicySpec,
+        plan: list[events.Event],
+        preflight_finding: Finding,
+        refusal: MachineCannot | None,
+        emulation: Emulation,
+    ) -> None:
+        """Raises RunFailed, OSError, ``refusal``; what there is of the run is concluded and
+        ``recorded`` anyway.
+        """
+        began, experiment = time.monotonic(), self.experiment
+        folder = self.top.policy(policy.label) if len(experiment.policies) > 1 else self.top
+        expected = {e.job_id: e.t for e in plan if isinstance(e, events.JobEnded)}
+        try:
+            with (
+                DiskReserve(folder.path) as reserve,
+                _begun(folder, experiment, policy, self.command, emulation, reserve) as log,
+                (folder.path / TRACE).open("x", encoding="utf-8") as trace,
+                self.show.progress(expected, experiment.scale.time, policy.label) as bar,
+            ):
+                sink = tee(reserve.guarded(log), bar)
+                weighted = policy_kind(policy.name).sharing_of({}).weights == "proximate"
+                backend = LiveBackend(
+                    emulation, experiment.scale, experiment.seed, sink, weighted=weighted
+                )
+                traced = TracingBackend(backend, writer(trace, reserve))
+                noting = _before_the_end(sink, backend, preflight_finding)
+                backend.begin()
+                play(experiment, policy, traced, noting, refusal=refusal)
+        except BaseException:
+            # What stopped the run is what the caller must hear, whatever the folder still allows.
+            with uninterrupted(), suppress(BadInput, OSError):
+                self.recorded.append(
+                    conclude_run(folder, experiment, policy, time.monotonic() - began)
+                )
+            raise
+        # Whoever asks the run to end now is heard when it is written down.
+        with uninterrupted():
+            self.recorded.append(conclude_run(folder, experiment, policy, time.monotonic() - began))
 
 
 def _begun(
@@ -156,7 +189,8 @@ def _begun(
 ) -> EventLog:
     """The folder with all that is known before the first event. Raises RunFailed, OSError."""
     with reserve.guarding():
-        begin_folder(folder, experiment, policy, "live", command, emulation.facts())
+        facts = {**emulation.facts(), "scale": asdict(experiment.scale)}
+        begin_folder(folder, experiment, policy, "live", command, facts)
         emulation.write_plans_to(folder.write_text)
         return folder.open_events()
 

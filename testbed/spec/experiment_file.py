@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, WithJsonSchema
+from pydantic import Field, TypeAdapter, WithJsonSchema, WrapValidator
 
 from jobs.interference import Interference
 from testbed.embedding.base import embedder_names
@@ -37,7 +37,7 @@ from testbed.spec.sweep_section import SweepWorkload
 from testbed.spec.swim_section import SwimWorkload
 from testbed.spec.topology_section import LoadContext, Topology, with_topology
 from testbed.spec.trace_sections import LwfWorkload, SwfWorkload
-from testbed.spec.unit_types import Duration, Name, Share
+from testbed.spec.unit_types import Duration, Name, Share, refusal
 from testbed.spec.validation import Section, kind_of, read_section
 from testbed.spec.workload_models import ExponentialWorkload, FeitelsonWorkload, JannWorkload
 from testbed.spec.workload_section import LoadedWorkload
@@ -48,14 +48,38 @@ DEFAULT_EMBEDDER = "oktopus"
 
 _EXPECTATION = TypeAdapter(Expectation)
 
+
+def _rate_or_auto(value: object, read: Callable[[object], float]) -> float | None:
+    if isinstance(value, str) and value != "auto" and not value.replace(".", "", 1).isdecimal():
+        raise refusal(f"must be a number or auto, not {kind_of(value)}")
+    return None if value == "auto" else read(value)
+
+
 Factor = Annotated[float, Field(gt=0, le=1_000_000)]
+FactorOrAuto = Annotated[
+    Factor | None,
+    WrapValidator(_rate_or_auto),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0, "maximum": 1_000_000},
+                {"const": "auto"},
+            ]
+        }
+    ),
+]
+"""None from ``auto``."""
 Ratio = Annotated[float, Field(ge=0)]
 
 
 class ScaleSection(Section):
     """Factors by which the live network is smaller than the experiment."""
 
-    rate: Factor = Field(1.0, description="0.1 makes 1 Gbit/s 100 Mbit/s on the wire (default 1)")
+    rate: FactorOrAuto = Field(
+        1.0,
+        description="0.1 makes 1 Gbit/s 100 Mbit/s on the wire; auto: the largest rate, 1 at most,"
+        " that this machine can do (default 1)",
+    )
     time: Factor = Field(1.0, description="60 makes an hour take a minute (default 1)")
     cpu: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0,
@@ -250,7 +274,8 @@ def _default_name(path: FilePath) -> str:
 def _scale(section: ScaleSection | None) -> Scale:
     if section is None:
         return Scale()
-    return Scale(section.rate, section.time, section.cpu, section.instant or 0.0)
+    rate, instant_s = section.rate, section.instant or 0.0
+    return Scale(1.0 if rate is None else rate, section.time, section.cpu, instant_s, rate is None)
 
 
 def _interference(section: InterferenceSection | None, here: Location) -> Interference:

@@ -55,12 +55,16 @@ WriteText = Callable[[str, str], object]
 
 @dataclass(frozen=True)
 class LiveOptions:
-    """Choices of the user: prefix of names, ports, controller library."""
+    """Choices of the user: prefix of names, ports, controller library.
+
+    ``force``: a run that the machine cannot do by its preflight is played all the same.
+    """
 
     prefix: str = "hn"
     openflow_port: int = OPENFLOW_PORT
     api_port: int = API_PORT
     library: str | None = None
+    force: bool = False
 
 
 @dataclass
