@@ -268,9 +268,10 @@ start_userspace_ovs() {
     [ "$files" != unlimited ] && [ "$files" -le 65535 ] || files=65535
     ulimit -S -n "$files"
     # Not locked into memory (ovs-ctl would): thread stacks and packet pools cost gigabytes. With an
-    # allocator that gives back at once, and no exact-match cache: it would keep what jobs long over
-    # have used.
-    LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0,narenas:1 \
+    # allocator that gives back within a second, and no exact-match cache: it would keep what jobs
+    # long over have used. (The same setting as in testbed/backends/emu/open_vswitch.py.)
+    LD_PRELOAD=libjemalloc.so.2 \
+        MALLOC_CONF=dirty_decay_ms:1000,muzzy_decay_ms:0,narenas:1,tcache_nslots_small_min:128 \
         ovs-vswitchd "unix:$OVS_RUN/db.sock" -vconsole:emer -vsyslog:err -vfile:info \
         --no-chdir --log-file --pidfile --detach --monitor
 }

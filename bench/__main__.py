@@ -1,4 +1,7 @@
-"""``python -m bench --list`` and ``python -m bench NAME [--quick] [--json]``."""
+"""``python -m bench --list`` and ``python -m bench NAME [--quick] [--json]``.
+
+Some benchmarks have options of their own: ``python -m bench NAME --help``.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import argparse
 import importlib
 import json
 import sys
-from collections.abc import Callable
+from types import ModuleType
 
 from bench.samples import Result, machine
 
@@ -17,6 +20,8 @@ BENCHMARKS = {
     "transfer-accuracy": ("bench.transfer_accuracy", "measured over ideal time, five switches"),
     "aggregate-load": ("bench.aggregate_load", "the largest reserved load that stays exact"),
     "hostile-tenant": ("bench.hostile_tenant", "a guarantee beside 16 TCP flows and a UDP flood"),
+    "live-scale": ("bench.live_scale", "live networks of 96 to 448 VMs: exactness, cost, limits"),
+    "switch-pass": ("bench.switch_pass", "a pass of ovs-vswitchd, by its bridges and ports"),
     "network-up": ("bench.network_up", "fat-tree k=4 and k=8 up and down, beside plain Mininet"),
     "tenant-in": ("bench.tenant_in", "a 32-VM tenant in, and re-rated"),
     "job-start": ("bench.job_start", "a live job of 8 VMs from its placement to its first byte"),
@@ -43,19 +48,24 @@ FIGURES = ("median", "mean", "p99", "min", "max")
 
 def main(argv: list[str] | None = None) -> int:
     """Run one benchmark; exit 1 where a stated target was missed."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("name", nargs="?", choices=sorted(BENCHMARKS), metavar="NAME")
-    parser.add_argument("--list", action="store_true", help="the benchmarks' names")
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("name", nargs="?", choices=sorted(BENCHMARKS), metavar="NAME")
+    common.add_argument("--list", action="store_true", help="the benchmarks' names")
+    common.add_argument("--quick", action="store_true", help="fewer repetitions")
+    common.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    name = common.parse_known_args(argv)[0].name
+    module = importlib.import_module(BENCHMARKS[name][0]) if name else None
+    about = __doc__ if module is None else module.__doc__
+    parser = argparse.ArgumentParser(prog="python -m bench", description=about, parents=[common])
+    if module is not None and hasattr(module, "add_options"):
+        module.add_options(parser)
     args = parser.parse_args(argv)
-    if args.list or args.name is None:
-        for name, (_, what) in BENCHMARKS.items():
-            sys.stdout.write(f"{name:20} {what}\n")
+    if args.list or module is None:
+        for each, (_, what) in BENCHMARKS.items():
+            sys.stdout.write(f"{each:20} {what}\n")
         return 0
-    run: Callable[[bool], list[Result]] = importlib.import_module(BENCHMARKS[args.name][0]).run
     where = machine()
-    results = run(args.quick)
+    results = _results(module, args)
     if args.json:
         head = results[0].to_json() if results else {}
         rows = [result.to_json() for result in results]
@@ -64,6 +74,13 @@ def main(argv: list[str] | None = None) -> int:
     else:
         _show(args.name, where, results)
     return 1 if any(result.meets is False for result in results) else 0
+
+
+def _results(module: ModuleType, args: argparse.Namespace) -> list[Result]:
+    """A benchmark that has options of its own gets them beside ``quick``."""
+    own = (args,) if hasattr(module, "add_options") else ()
+    results: list[Result] = module.run(args.quick, *own)
+    return results
 
 
 def _show(name: str, where: dict[str, object], results: list[Result]) -> None:

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest import mock
 
 from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentReport, Ready
 from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 from jobs.wire import ideal_transfer_s, payload_bytes
+from testbed.backends.emu import emulation as emulation_module
+from testbed.backends.emu.cleanup_journal import CleanupJournal
+from testbed.backends.emu.commands import run as run_command
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
+from testbed.backends.emu.part_switches import Part, switch_in_parts
 from testbed.embedding.placement import Placement
 from testbed.errors import RunFailed
-from testbed.plan.network_plan import TenantPlan, tenant_plan
+from testbed.plan.network_plan import NetworkPlan, TenantPlan, tenant_plan
+from testbed.plan.switch_parts import bridge_weights, switch_parts
 from testbed.spec.experiment import Scale
 from topologies.datacentre import DataCentre
 from topologies.tree import tree
 
 PORT = 5001
+PINGS, PING_EVERY_S = 60, 0.1
 
 
 def five_switches(link_bps: int, slots: int) -> DataCentre:
@@ -37,11 +45,42 @@ def network(datacentre: DataCentre, prefix: str = "hb") -> Iterator[Emulation]:
             yield emulation
 
 
-def pair(emulation: Emulation, tenant_id: int, slot: int, rate_bps: int) -> TenantPlan:
-    """A tenant of two VMs, one on each server, in the given slot of both."""
+@contextmanager
+def switch_of(n_parts: int | None) -> Iterator[None]:
+    """Networks that come up in the block have their switch in ``n_parts``; None: as planned."""
+
+    @contextmanager
+    def in_parts(network: NetworkPlan, journal: CleanupJournal) -> Iterator[tuple[Part, ...]]:
+        with switch_in_parts(network, journal, weight_for(network, n_parts or 1)) as parts:
+            yield parts
+
+    if n_parts is None:
+        yield
+        return
+    with mock.patch.object(emulation_module, "switch_in_parts", in_parts):
+        yield
+
+
+def weight_for(network: NetworkPlan, n_parts: int) -> int:
+    """The least weight of a part with which a network has ``n_parts``, or fewer if none has."""
+    weight = -(-sum(bridge_weights(network).values()) // n_parts)
+    while len(switch_parts(network, weight)) > n_parts:
+        weight += 1
+    return weight
+
+
+def pair(
+    emulation: Emulation,
+    tenant_id: int,
+    slot: int,
+    rate_bps: int,
+    servers: tuple[int, int] = (0, 1),
+) -> TenantPlan:
+    """A tenant of two VMs, one on each of two servers, in the given slot of both."""
     by_server = emulation.plan.slots_of_server
-    slots = (by_server[0][slot], by_server[1][slot])
-    placement = Placement(emulation.datacentre.trees[0].root, ((0, 1), (1, 1)))
+    slots = tuple(by_server[server][slot] for server in servers)
+    vms_on = tuple((server, 1) for server in servers)
+    placement = Placement(emulation.datacentre.trees[0].root, vms_on)
     return tenant_plan(
         emulation.datacentre,
         emulation.plan,
@@ -51,6 +90,13 @@ def pair(emulation: Emulation, tenant_id: int, slot: int, rate_bps: int) -> Tena
         f"pair{tenant_id}",
         rate_bps,
     )
+
+
+def ping_ms(netns: str, address: str, n: int = PINGS) -> tuple[float, ...]:
+    """Round trips from a namespace, in ms, after three that find their way."""
+    pings = ("-i", str(PING_EVERY_S), "-c", str(n + 3))
+    done = run_command(["ip", "netns", "exec", netns, "ping", *pings, address])
+    return tuple(map(float, re.findall(r"time=([\d.]+) ms", done.stdout)))[3:]
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,7 @@ class TenantPlan:
     ``link_bps``: directed link -> the hose's reservation min(X, N-X)·B. ``edges``: the links of
     the pinned tree with VMs on both sides, by link number. ``weights``: directed link -> what a
     tenant without a reservation counts for there, where tenants count by weight (PS-P).
+    ``volume_bytes``: payload that each VM is going to send; 0 where it is not known.
     """
 
     tenant_id: int
@@ -139,6 +140,7 @@ class TenantPlan:
     link_bps: tuple[tuple[int, int], ...]
     edges: tuple[Link, ...]
     weights: tuple[tuple[int, int], ...] = ()
+    volume_bytes: int = 0
 
     @property
     def unconnected(self) -> bool:

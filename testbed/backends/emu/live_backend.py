@@ -27,7 +27,13 @@ from testbed.backends.emu.sampling import Watch
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
 from testbed.errors import RunFailed
-from testbed.plan.agent_plans import agent_plans, remaining, time_limit_s
+from testbed.plan.agent_plans import (
+    agent_plans,
+    remaining,
+    time_limit_s,
+    volume_payload_bytes,
+)
+from testbed.plan.batch_lines import bytes_in
 from testbed.plan.network_plan import Slot, TenantPlan, proximate_weights, scaled_bps, tenant_plan
 from testbed.schedulers.actions import Tier
 from testbed.spec.experiment import Scale
@@ -56,11 +62,14 @@ class LiveBackend:
         sink: Callable[[events.Event], None],
         *,
         weighted: bool = False,
+        played_for_s: float = 0.0,
     ) -> None:
         """``weighted``: jobs without guarantees share a link by their VMs, as under PS-P; else they
-        share the link's default class, as their TCP does.
+        share the link's default class, as their TCP does. ``played_for_s``: jobs send the packets
+        of one that lasts so long, in wall time, where they are a piece of it.
         """
         self._weighted = weighted
+        self._played_for_s = played_for_s
         self._emulation = emulation
         self._scale = scale
         self._seed = seed
@@ -285,6 +294,11 @@ class LiveBackend:
             job.id,
             rate_bps,
         )
+        volume_bytes = volume_payload_bytes(
+            job, self._scale, 0 if live.best_effort else live.rate_bps
+        )
+        volume_bytes = max(volume_bytes, bytes_in(rate_bps, self._played_for_s))
+        tenant = replace(tenant, volume_bytes=volume_bytes)
         if not live.best_effort:
             return tenant
         weights = proximate_weights(self._emulation.datacentre, placement) if self._weighted else ()

@@ -145,7 +145,8 @@ def load_test(emulation: Emulation, scale: Scale, seed: int, together: Peak) -> 
     ideal_s = LOAD_TEST_WALL_S * scale.time
     # Jobs that end one after another are cleaned up after together.
     scale = replace(scale, instant_s=GIVE_UP * ideal_s)
-    backend = LiveBackend(emulation, scale, seed, lambda _: None)
+    lasts_s = min((r.estimate_s for r in asking if r.estimate_s), default=0.0) / scale.time
+    backend = LiveBackend(emulation, scale, seed, lambda _: None, played_for_s=lasts_s)
     started: list[str] = []
     for reserved in asking:
         vms_on = tuple((server, count) for server, count in reserved.vms_on)

@@ -379,7 +379,7 @@ def test_the_server_inherits_only_its_socket(pool: AgentPool, tmp_path: Path) ->
 
 
 def _open_files(pid: int) -> Iterator[str]:
-    """What a process has open; it may close some of it meanwhile, as while it imports."""
+    """Open files of a process; it may close some of it meanwhile, as while it imports."""
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):
             yield str(entry.readlink())

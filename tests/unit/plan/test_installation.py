@@ -96,12 +96,26 @@ def test_every_vm_knows_all_others_by_their_slots_macs(counts: dict[int, int]) -
         assert known == {ip: mac for ip, mac in mac_of.items() if ip != vm.ip}
 
 
-@given(rate=st.integers(1, 10**11))
+@given(rate=st.integers(1, 10**11), volume=st.integers(0, 10**12))
 def test_a_packet_is_never_longer_than_the_kernel_takes_nor_shorter_than_two_segments(
-    rate: int,
+    rate: int, volume: int
 ) -> None:
-    assert MIN_GSO_BYTES <= gso_bytes(rate) <= MAX_GSO_BYTES
-    assert gso_bytes(rate + 1_000_000) >= gso_bytes(rate)
+    assert MIN_GSO_BYTES <= gso_bytes(rate, volume) <= MAX_GSO_BYTES
+    assert gso_bytes(rate + 1_000_000, volume) >= gso_bytes(rate, volume)
+    assert gso_bytes(rate, volume + 1_000_000) >= gso_bytes(rate, volume)
+
+
+@given(rate=st.integers(1, 10**11), volume=st.integers(MIN_GSO_BYTES * 200, 10**12))
+def test_a_volume_makes_packets_longer_by_half_a_per_cent_of_it_at_most(
+    rate: int, volume: int
+) -> None:
+    assert gso_bytes(rate, volume) <= max(gso_bytes(rate), volume / 200)
+
+
+def test_a_slow_vm_that_sends_much_sends_large_packets() -> None:
+    slow = tenant({0: 1}, 3_000_000)
+    assert gso_bytes(3_000_000) < 9_000
+    assert of(LargestPacket, replace(slow, volume_bytes=6_000_000))[0].size_bytes == 30_000
 
 
 def test_the_frame_size_follows_the_tenants_rate() -> None:

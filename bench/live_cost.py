@@ -1,0 +1,163 @@
+"""Processor time and memory of a live run's processes, sampled by a process of its own.
+
+``python -m bench.live_cost PID`` watches the testbed whose process is PID: two seconds later it
+takes the processor time of each kind of its processes, in pieces, then the agents' memory, and
+prints both as JSON. Being a process of its own, it adds nothing to what it reports.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from testbed import events
+
+KINDS = (
+    "testbed", "switches", "switch databases", "controller", "agents", "fork server",
+)  # fmt: skip
+BUSIEST = "busiest switch"
+MACHINE = "whole machine"
+AFTER_S = 2.0
+PIECE_S = 2.0
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Processors and memory of a live run while all its jobs ran.
+
+    ``cores``: by kind of process, the share of one processor in each piece of the time; of the
+    switches together, and of the busiest of them. ``agents_pss_bytes``: each agent's proportional
+    set size. ``jobs_ended``: jobs that were over before the last piece was.
+    """
+
+    cores: dict[str, list[float]] = field(default_factory=dict)
+    processes: dict[str, int] = field(default_factory=dict)
+    agents_pss_bytes: list[int] = field(default_factory=list)
+    jobs_ended: int = 0
+
+
+class CostSampler:
+    """Events' listener that has this process's run sampled once all of ``n_jobs`` jobs run.
+
+    ``pieces``: how many times :data:`PIECE_S` there is before the first job is to end.
+    """
+
+    def __init__(self, n_jobs: int, pieces: int) -> None:
+        self._argv = [sys.executable, "-m", __name__, str(os.getpid()), str(pieces)]
+        self._waiting_for, self._ended = n_jobs, 0
+        self._process: subprocess.Popen[str] | None = None
+        self.cost = Cost()
+
+    def __enter__(self) -> CostSampler:
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        process = self._process
+        if process is None:
+            return
+        if failed is not None:
+            process.kill()
+        printed, _unread = process.communicate()
+        if failed is None and process.returncode == 0:
+            self.cost = Cost(**json.loads(printed), jobs_ended=self._ended)
+
+    def __call__(self, event: events.Event) -> None:
+        match event:
+            case events.JobStarted():
+                self._waiting_for -= 1
+                if self._waiting_for == 0:
+                    self._process = subprocess.Popen(self._argv, stdout=subprocess.PIPE, text=True)
+            case events.JobEnded() if self._process is not None and self._process.poll() is None:
+                self._ended += 1
+            case _:
+                pass
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time of all threads of a process that live, in s; 0 where it has ended.
+
+    From the scheduler's nanoseconds: hundreds of agents would each round to ticks of 10 ms.
+    """
+    total = 0
+    with suppress(OSError):
+        for thread in (PROC / str(pid) / "task").iterdir():
+            with suppress(OSError):
+                total += int((thread / "schedstat").read_text(encoding="ascii").split()[0])
+    return total / 1e9
+
+
+def pss_bytes(pid: int) -> int:
+    """Proportional set size: a page that n processes share counts an nth. 0 where it has ended."""
+    with suppress(OSError):
+        for line in (PROC / str(pid) / "smaps_rollup").read_text(encoding="ascii").splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) << 10
+    return 0
+
+
+def named(name: str) -> list[int]:
+    """Processes of a name."""
+    found = psutil.process_iter(["name"])
+    return [process.pid for process in found if process.info["name"] == name]
+
+
+def processes_of(testbed_pid: int) -> dict[str, list[int]]:
+    """Kind -> the processes of a live run. Only one runs on a machine at a time."""
+    found: dict[str, list[int]] = {kind: [] for kind in KINDS}
+    found["testbed"] = [testbed_pid]
+    found["switches"] = named("ovs-vswitchd")
+    found["switch databases"] = named("ovsdb-server")
+    for child in psutil.Process(testbed_pid).children():
+        with suppress(psutil.Error):
+            arguments = child.cmdline()
+            if "controller.launch" in arguments:
+                found["controller"].append(child.pid)
+            elif "jobs.live.forkserver" in arguments:
+                found["fork server"].append(child.pid)
+                found["agents"] += [agent.pid for agent in child.children()]
+    return found
+
+
+def shares(pids: Iterable[int], before: dict[int, float], after: dict[int, float]) -> list[float]:
+    """Processor time between two samples of each process that was in both, in s."""
+    return [max(0.0, after[pid] - before[pid]) for pid in pids if pid in before and pid in after]
+
+
+def main(testbed_pid: int, pieces: int) -> None:
+    """Sample, and print a :class:`Cost` as JSON."""
+    time.sleep(AFTER_S)
+    of_kind = processes_of(testbed_pid)
+    everybody = [pid for pids in of_kind.values() for pid in pids]
+    cores: dict[str, list[float]] = defaultdict(list)
+    psutil.cpu_times_percent(interval=None)
+    at, before = time.monotonic(), {pid: cpu_s(pid) for pid in everybody}
+    for _ in range(pieces):
+        time.sleep(PIECE_S)
+        now, after = time.monotonic(), {pid: cpu_s(pid) for pid in everybody}
+        for kind, pids in of_kind.items():
+            used = shares(pids, before, after)
+            cores[kind].append(sum(used) / (now - at))
+            if kind == "switches":
+                cores[BUSIEST].append(max(used, default=0.0) / (now - at))
+        idle = psutil.cpu_times_percent(interval=None).idle
+        cores[MACHINE].append((1 - idle / 100) * (os.cpu_count() or 1))
+        at, before = now, after
+    pss = [pss_bytes(pid) for pid in of_kind["agents"]]
+    counts = {kind: len(pids) for kind, pids in of_kind.items()}
+    cost = {"cores": cores, "processes": counts, "agents_pss_bytes": [each for each in pss if each]}
+    sys.stdout.write(json.dumps(cost) + "\n")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
