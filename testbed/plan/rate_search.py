@@ -1,88 +1,62 @@
 """Search for the largest ``scale.rate`` at which a load test fits. Pure.
 
-The load is not proportional to the rate (a pass of the switch costs what it costs, packets cost
+The load is not proportional to the rate (a pass of the switch has a fixed cost, packets cost
 instead of bytes, losses follow an overload), so only a rate that was tested itself is an answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import floor, inf, log10
+from collections.abc import Callable, Mapping
+from math import inf
 
 MOST_TESTS = 8
 CLOSE = 1.15
-"""The answer is sought until the largest rate that fits is less than so many times as large."""
+"""The answer is less than so many times below the largest rate that fits, if tests suffice."""
 NEARLY = 0.97
-"""Share of the limit from which on a load is near enough to it, whatever the rates' line says."""
-CALM = 1.2
-"""Times the limit: above it, losses say nothing of how the load rises with the rate."""
-COLLAPSED = 1.4
-AIM = 0.93
-FARTHEST = 8.0
-
-Tested = tuple[float, float]
-"""A rate and its load."""
+"""Share of the limit from which on a load is near enough to it."""
+CALM, RISING = 1.2, 1.05
+"""Times the limit, above which losses distort the load; times a load, what noise is not."""
 
 
 def fitting_rate(
     test: Callable[[float], float], start: float, most: float, least: float, limit: float
 ) -> float | None:
-    """The largest rate found, ``most`` at most, whose tested load is within ``limit``.
+    """The largest rate found from ``least`` to ``most`` whose tested load is within ``limit``.
 
-    ``start`` is tested first, and at most :data:`MOST_TESTS` rates in all, each but ``start``,
-    ``most`` and ``least`` of two figures. None where no tested rate fits.
+    None where no tested rate fits. ``start`` is tested first, then rates of two figures.
     """
-    tested: list[Tested] = []
-    rate: float | None = start
-    while rate is not None and len(tested) < MOST_TESTS:
-        tested.append((rate, test(rate)))
-        rate = _next(tested, most, least, limit)
-    return max((rate for rate, load in tested if load <= limit), default=None)
+    loads: dict[float, float] = {}
+    fit, rate = 0.0, start
+    while rate not in loads and len(loads) < MOST_TESTS:
+        loads[rate] = test(rate)
+        fit = max((r for r, load in loads.items() if load <= limit), default=0.0)
+        over = min((r for r, load in loads.items() if load > limit and r > fit), default=inf)
+        crossing, sure = _crossing(loads, fit, limit)
+        if fit and (loads[fit] >= NEARLY * limit or (crossing if sure else over) <= CLOSE * fit):
+            break
+        if not fit:  # far down where the load did not fall with the rate
+            low, high = over / 8, over * (0.8 if sure or len(loads) == 1 else 0.4)
+        elif over == inf:
+            low, high = 1.5 * fit, 8 * fit
+        else:  # not at the ends, or the bracket would shrink by nearly nothing
+            low, high = fit * (over / fit) ** 0.2, fit * (over / fit) ** 0.8
+        # At two figures the next rate may be a tenth away.
+        rate = max(float(f"{min(max(0.93 * crossing, low), high):.2g}"), float(f"{1.06 * fit:.2g}"))
+        rate = min(most, max(least, rate))
+    return fit or None
 
 
-def _next(tested: Sequence[Tested], most: float, least: float, limit: float) -> float | None:
-    """The rate to be tested next; None where the search is over."""
-    fit, fit_load = max((t for t in tested if t[1] <= limit), default=(0.0, 0.0))
-    over, over_load = min((t for t in tested if t[1] > limit and t[0] > fit), default=(inf, inf))
-    crossing, on_a_line = _crossing(tested, limit)
-    if fit and (fit >= most or fit_load >= NEARLY * limit or over <= CLOSE * fit):
-        return None
-    if fit and on_a_line and crossing <= CLOSE * fit:
-        return None
-    if fit and over < inf:
-        # Not at the bracket's ends, or it would shrink by nearly nothing.
-        low, high = fit * (over / fit) ** 0.2, fit * (over / fit) ** 0.8
-    elif fit:
-        low, high = fit, min(FARTHEST * fit, most)
-    else:
-        low, high = over / FARTHEST, over * (0.5 if over_load > COLLAPSED * limit else 0.8)
-    guess = two_figures(min(max(AIM * crossing, low), high))
-    if fit and guess <= fit:
-        guess = two_figures(fit + 1.001 * _figure(fit))
-    guess = min(most, max(guess, least)) if fit or over > least else 0.0
-    return guess if guess and guess not in (rate for rate, _ in tested) else None
-
-
-def _crossing(tested: Sequence[Tested], limit: float) -> tuple[float, bool]:
+def _crossing(loads: Mapping[float, float], fit: float, limit: float) -> tuple[float, bool]:
     """The rate at which the load would reach the limit.
 
-    By the line through the two loads next to it (True), or in proportion, where losses or noise
-    leave no such line.
+    By the line through the two rates next to it (True), or in proportion to the load nearest to
+    it, where losses or noise leave no such line.
     """
-    near = sorted(tested, key=lambda t: abs(t[1] - limit))[:2]
-    (rate, load), (higher, its_load) = min(near), max(near)
-    if rate < higher and load < its_load <= CALM * limit:
-        return rate + (limit - load) * (higher - rate) / (its_load - load), True
-    rate, load = near[0]
+    rates = [rate for rate in sorted(loads) if rate >= fit][:2]
+    if len(rates) < 2:
+        rates = sorted(loads)[-2:]
+    low, high = rates[0], rates[-1]
+    if RISING * loads[low] < loads[high] <= CALM * limit:
+        return low + (limit - loads[low]) * (high - low) / (loads[high] - loads[low]), True
+    rate, load = min(loads.items(), key=lambda one: abs(one[1] - limit))
     return rate * limit / max(load, 0.01), False
-
-
-def _figure(rate: float) -> float:
-    """The worth of the second figure."""
-    return 10.0 ** (floor(log10(rate)) - 1)
-
-
-def two_figures(rate: float) -> float:
-    """A positive rate rounded down to two figures."""
-    figure = _figure(rate)
-    return float(f"{floor(rate / figure + 1e-9) * figure:.2g}")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from types import FrameType
 
 from jobs.live.agent_pool import AgentPoolError
@@ -14,8 +15,8 @@ from testbed import events
 from testbed.backends.emu.cleanup import uninterrupted
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.live_backend import LiveBackend
-from testbed.backends.emu.preflight import LoadTests, Preflight, check
-from testbed.errors import BadInput, MachineCannot, RunFailed
+from testbed.backends.emu.preflight import Preflight, checked, load_tests
+from testbed.errors import BadInput, RunFailed
 from testbed.plan.fidelity import Finding
 from testbed.plan.network_plan import check_reachable
 from testbed.plan.peak_load import namespaces_per_server, peak
@@ -45,16 +46,12 @@ def run_live(
     """Every policy of the experiment on the live network, one after another.
 
     Raises BadInput and MachineCannot before anything is made, MachineCannot after the preflight
-    too, RunFailed when the run could not go on; the folder is complete in these cases.
+    too, RunFailed when the run could not go on; the folder is complete in these two cases.
     """
     recorded: list[RunRecord] = []
     try:
         try:
-            check_reachable(experiment.datacentre, experiment.jobs)
-            plans = [dry_run(experiment, policy) for policy in experiment.policies]
-            run = _Run(experiment, plans, top, options, show, command, recorded)
-            with terminated_as_interrupt():
-                run.play()
+            _run_policies(experiment, top, options, show, command, recorded)
         except BaseException:
             # What stopped the run is what the caller must hear.
             with suppress(OSError):
@@ -75,108 +72,106 @@ def _conclude_several(experiment: Experiment, top: RunFolder, recorded: list[Run
             conclude_all(top, [one.results for one in recorded])
 
 
-@dataclass(frozen=True)
-class _Run:
-    """A run and its plans, by policy.
+def _run_policies(
+    experiment: Experiment,
+    top: RunFolder,
+    options: LiveOptions,
+    show: LiveRun,
+    command: list[str],
+    recorded: list[RunRecord],
+) -> None:
+    """Adds to ``recorded`` policy by policy: whatever stops the run, those are there."""
+    check_reachable(experiment.datacentre, experiment.jobs)
+    plans = [dry_run(experiment, policy) for policy in experiment.policies]
+    slots = [int(count) for count in experiment.datacentre.slots]
+    network = partial(
+        emulate,
+        experiment.datacentre,
+        options=options,
+        log_dir=top.path / names.LOGS,
+        name=experiment.name,
+        narrate=show.narrate,
+        namespaces_per_server=namespaces_per_server(plans, slots),
+    )
+    with terminated_as_interrupt(), ExitStack() as stack:
+        emulation = stack.enter_context(network(scale=experiment.scale))
+        found = _preflight(experiment, plans, emulation, options, show.narrate)
+        if found.rate != experiment.scale.rate and found.refusal is None:
+            show.narrate(f"scale.rate: auto -> {found.rate:g}, tested: {max(found.loads):.0%} load")
+            stack.close()
+            experiment = replace(experiment, scale=replace(experiment.scale, rate=found.rate))
+            emulation = stack.enter_context(network(scale=experiment.scale))
+        todo = list(zip(experiment.policies, plans, found.findings, strict=True))
+        if found.refusal is not None:
+            todo = [todo[found.loads.index(max(found.loads))]]
+        for policy, plan, finding in todo:
+            folder = top.policy(policy.label) if len(experiment.policies) > 1 else top
+            emulation.network.forbid_borrowing()
+            one = replace(found, findings=[finding])
+            _one_policy(experiment, policy, plan, one, emulation, folder, show, command, recorded)
+        show.narrate("taking the network down")
 
-    Adds to ``recorded`` policy by policy: whatever stops the run, those are there.
-    """
 
-    experiment: Experiment
-    plans: Sequence[list[events.Event]]
-    top: RunFolder
-    options: LiveOptions
-    show: LiveRun
-    command: list[str]
-    recorded: list[RunRecord]
+def _preflight(
+    experiment: Experiment,
+    plans: Iterable[list[events.Event]],
+    emulation: Emulation,
+    options: LiveOptions,
+    narrate: Narrate,
+) -> Preflight:
+    """All plans are tested before the first is played."""
+    peaks = [peak(plan, experiment.datacentre) for plan in plans]
 
-    def play(self) -> None:
-        """The preflight, then every policy; on a network built anew if the preflight chose the
-        rate.
-        """
-        experiment, built_at = self.experiment, self.experiment.scale.rate
-        with self._network() as emulation:
-            found = self._preflight(emulation)
-            if found.rate == built_at or found.refusal is not None:
-                self._play_all(emulation, found)
-                return
-        scaled = replace(experiment, scale=replace(experiment.scale, rate=found.rate))
-        again = replace(self, experiment=scaled)
-        with again._network() as emulation:  # noqa: SLF001 - its own kind
-            again._play_all(emulation, found)  # noqa: SLF001
-
-    def _network(self) -> AbstractContextManager[Emulation]:
-        datacentre = self.experiment.datacentre
-        return emulate(
-            datacentre,
-            self.experiment.scale,
-            self.options,
-            self.top.path / names.LOGS,
-            self.experiment.name,
-            self.show.narrate,
-            namespaces_per_server(self.plans, [int(count) for count in datacentre.slots]),
-        )
-
-    def _preflight(self, emulation: Emulation) -> Preflight:
-        experiment, narrate = self.experiment, self.show.narrate
-        emulation.network.forbid_borrowing()
-        peaks = [peak(plan, experiment.datacentre) for plan in self.plans]
-        tests = LoadTests(emulation, experiment.scale, experiment.seed, peaks, narrate)
-        accepted = self.options.force or experiment.expect.fidelity == "invalid"
-        found = check(tests, force=accepted)
-        if experiment.scale.auto:
-            load = f"{found.load:.0%} of what this machine can do"
-            narrate(f"scale.rate: auto -> {found.rate:g}, tested: {load}")
+    def test(rate: float) -> Preflight:
+        narrate(f"preflight: load test at the plan's busiest instant, scale.rate: {rate:g}")
+        found = load_tests(emulation, peaks, experiment.scale, experiment.seed, rate)
+        for level, reason in dict.fromkeys((one.level, one.reason) for one in found.findings):
+            narrate(f"preflight: {level}: {reason}")
         return found
 
-    def _play_all(self, emulation: Emulation, found: Preflight) -> None:
-        """Every policy; of a run that is refused, the folder of the one that asks for most."""
-        todo = list(zip(self.experiment.policies, self.plans, found.findings, strict=True))
-        for policy, plan, finding in todo if found.refusal is None else [todo[found.worst]]:
-            emulation.network.forbid_borrowing()
-            self._one_policy(policy, plan, finding, found.refusal, emulation)
-        self.show.narrate("taking the network down")
+    emulation.network.forbid_borrowing()
+    accepted = options.force or experiment.expect.fidelity == "invalid"
+    return checked(test, peaks, experiment.scale, force=accepted)
 
-    def _one_policy(
-        self,
-        policy: PolicySpec,
-        plan: list[events.Event],
-        preflight_finding: Finding,
-        refusal: MachineCannot | None,
-        emulation: Emulation,
-    ) -> None:
-        """Raises RunFailed, OSError, ``refusal``; what there is of the run is concluded and
-        ``recorded`` anyway.
-        """
-        began, experiment = time.monotonic(), self.experiment
-        folder = self.top.policy(policy.label) if len(experiment.policies) > 1 else self.top
-        expected = {e.job_id: e.t for e in plan if isinstance(e, events.JobEnded)}
-        try:
-            with (
-                DiskReserve(folder.path) as reserve,
-                _begun(folder, experiment, policy, self.command, emulation, reserve) as log,
-                (folder.path / TRACE).open("x", encoding="utf-8") as trace,
-                self.show.progress(expected, experiment.scale.time, policy.label) as bar,
-            ):
-                sink = tee(reserve.guarded(log), bar)
-                weighted = policy_kind(policy.name).sharing_of({}).weights == "proximate"
-                backend = LiveBackend(
-                    emulation, experiment.scale, experiment.seed, sink, weighted=weighted
-                )
-                traced = TracingBackend(backend, writer(trace, reserve))
-                noting = _before_the_end(sink, backend, preflight_finding)
-                backend.begin()
-                play(experiment, policy, traced, noting, refusal=refusal)
-        except BaseException:
-            # What stopped the run is what the caller must hear, whatever the folder still allows.
-            with uninterrupted(), suppress(BadInput, OSError):
-                self.recorded.append(
-                    conclude_run(folder, experiment, policy, time.monotonic() - began)
-                )
-            raise
-        # Whoever asks the run to end now is heard when it is written down.
-        with uninterrupted():
-            self.recorded.append(conclude_run(folder, experiment, policy, time.monotonic() - began))
+
+def _one_policy(
+    experiment: Experiment,
+    policy: PolicySpec,
+    plan: list[events.Event],
+    found: Preflight,
+    emulation: Emulation,
+    folder: RunFolder,
+    show: LiveRun,
+    command: list[str],
+    recorded: list[RunRecord],
+) -> None:
+    """Raises RunFailed, OSError, a refusal; what there is of the run is ``recorded`` anyway."""
+    began = time.monotonic()
+    expected = {e.job_id: e.t for e in plan if isinstance(e, events.JobEnded)}
+    try:
+        with (
+            DiskReserve(folder.path) as reserve,
+            _begun(folder, experiment, policy, command, emulation, reserve) as log,
+            (folder.path / TRACE).open("x", encoding="utf-8") as trace,
+            show.progress(expected, experiment.scale.time, policy.label) as bar,
+        ):
+            sink = tee(reserve.guarded(log), bar)
+            weighted = policy_kind(policy.name).sharing_of({}).weights == "proximate"
+            backend = LiveBackend(
+                emulation, experiment.scale, experiment.seed, sink, weighted=weighted
+            )
+            traced = TracingBackend(backend, writer(trace, reserve))
+            backend.begin()
+            noting = _before_the_end(sink, backend, found.findings[0])
+            play(experiment, policy, traced, noting, refusal=found.refusal)
+    except BaseException:
+        # What stopped the run is what the caller must hear, whatever the folder still allows.
+        with uninterrupted(), suppress(BadInput, OSError):
+            recorded.append(conclude_run(folder, experiment, policy, time.monotonic() - began))
+        raise
+    # Whoever asks the run to end now is heard when it is written down.
+    with uninterrupted():
+        recorded.append(conclude_run(folder, experiment, policy, time.monotonic() - began))
 
 
 def _begun(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
@@ -37,7 +37,7 @@ from testbed.spec.sweep_section import SweepWorkload
 from testbed.spec.swim_section import SwimWorkload
 from testbed.spec.topology_section import LoadContext, Topology, with_topology
 from testbed.spec.trace_sections import LwfWorkload, SwfWorkload
-from testbed.spec.unit_types import Duration, Name, Share, refusal
+from testbed.spec.unit_types import Duration, Name, Share
 from testbed.spec.validation import Section, kind_of, read_section
 from testbed.spec.workload_models import ExponentialWorkload, FeitelsonWorkload, JannWorkload
 from testbed.spec.workload_section import LoadedWorkload
@@ -47,26 +47,13 @@ DEFAULT_SEED = 1
 DEFAULT_EMBEDDER = "oktopus"
 
 _EXPECTATION = TypeAdapter(Expectation)
-
-
-def _rate_or_auto(value: object, read: Callable[[object], float]) -> float | None:
-    if isinstance(value, str) and value != "auto" and not value.replace(".", "", 1).isdecimal():
-        raise refusal(f"must be a number or auto, not {kind_of(value)}")
-    return None if value == "auto" else read(value)
-
+_ABOVE_ZERO = {"type": "number", "exclusiveMinimum": 0, "maximum": 1_000_000}
 
 Factor = Annotated[float, Field(gt=0, le=1_000_000)]
 FactorOrAuto = Annotated[
     Factor | None,
-    WrapValidator(_rate_or_auto),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number", "exclusiveMinimum": 0, "maximum": 1_000_000},
-                {"const": "auto"},
-            ]
-        }
-    ),
+    WrapValidator(lambda value, read: None if value == "auto" else read(value)),
+    WithJsonSchema({"anyOf": [_ABOVE_ZERO, {"const": "auto"}]}),
 ]
 """None from ``auto``."""
 Ratio = Annotated[float, Field(ge=0)]

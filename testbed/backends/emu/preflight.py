@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import inf
 
 from jobs.request import JobRequest
@@ -20,135 +20,96 @@ from testbed.plan.rate_search import fitting_rate
 from testbed.spec.experiment import Scale
 
 LOAD_TEST_WALL_S = 1.5
-"""A plan's busiest instant is played so long."""
+"""A plan's busiest instant is played so long, and until :data:`GIVE_UP` times that at most."""
 GIVE_UP = 2.0
-"""Times the above: a test ends then, and what has arrived is what was delivered."""
 SETTLED = 0.95
 """Share of a test after which the processors are read: before jobs end and are cleaned up after."""
-TWO_CORES_BPS = 3e9
+LIKELY_BPS = 3e9
 """Summed port load that two processors can do, about: where ``auto`` begins to search."""
 LEAST_VM_BPS = 500_000
-"""Below it a VM's few large packets are no stream at a rate any more (docs/decisions/16)."""
+"""Of the fastest VM: below, its few large packets are no stream at a rate (docs/decisions/16)."""
 
 Peak = Sequence[events.JobReserved]
 
 
 @dataclass(frozen=True)
 class Preflight:
-    """The rate, each plan's finding at it, and why a run at it does not start (None: it does)."""
+    """Each plan's finding at a rate, and why a run at it does not start (None: it does)."""
 
     rate: float
-    findings: tuple[Finding, ...]
+    findings: Sequence[Finding]
     refusal: MachineCannot | None = None
 
     @property
-    def load(self) -> float:
-        """The greatest of the plans' loads."""
-        return max(map(_load, self.findings))
-
-    @property
-    def worst(self) -> int:
-        """Index of the plan with that load."""
-        return max(range(len(self.findings)), key=lambda i: _load(self.findings[i]))
+    def loads(self) -> list[float]:
+        """Shares of what the machine can do; infinite where that could not be tested."""
+        return [f.metrics.get("load", 0.0 if f.level == "ok" else inf) for f in self.findings]
 
 
-def _load(finding: Finding) -> float:
-    """Share of what the machine can do; infinite where that could not be tested."""
-    return finding.metrics.get("load", 0.0 if finding.level == "ok" else inf)
-
-
-@dataclass
-class LoadTests:
-    """The busiest instants of several plans, played at any rate on one network.
-
-    Link limits stay those of the network's rate. Equal instants are played once.
-    """
-
-    emulation: Emulation
-    scale: Scale
-    seed: int
-    peaks: Sequence[Peak]
-    narrate: Callable[[str], None]
-    tested: list[Preflight] = field(default_factory=list)
-
-    def test(self, rate: float) -> float:
-        """The greatest load of all plans at a rate; their findings are added to ``tested``."""
-        self.narrate(f"preflight: load test at the plan's busiest instant, scale.rate: {rate:g}")
-        scale = replace(self.scale, rate=rate)
-        findings: list[Finding] = []
-        for i, together in enumerate(self.peaks):
-            first = self.peaks.index(together)
-            known = findings[first] if first < i else None
-            findings.append(known or load_test(self.emulation, scale, self.seed, together))
-        self.tested.append(latest := Preflight(rate, tuple(findings)))
-        worst = findings[latest.worst]
-        self.narrate(f"preflight: {worst.level}: {worst.reason}")
-        return latest.load
-
-    def least_rate(self) -> float:
-        """The rate at which the fastest VM of all has :data:`LEAST_VM_BPS`."""
-        rates_bps = [reserved.rate_bps for peak in self.peaks for reserved in _asking(peak)]
-        return min(1.0, LEAST_VM_BPS / max(rates_bps, default=LEAST_VM_BPS))
-
-    def likely_rate(self) -> float:
-        """A rate to begin with where none is given, 1 at most."""
-        asked_bps = (sum(map(reserved_port_load_bps, _asking(peak))) for peak in self.peaks)
-        return min(1.0, max(self.least_rate(), TWO_CORES_BPS / max(1.0, *asked_bps)))
-
-
-def check(tests: LoadTests, *, force: bool) -> Preflight:
-    """Tests the scale's rate, and searches for one that fits if it does not, or is ``auto``.
+def checked(
+    test: Callable[[float], Preflight], peaks: Sequence[Peak], scale: Scale, *, force: bool
+) -> Preflight:
+    """Tests the scale's rate; searches for one that fits if it does not, or is ``auto``.
 
     The search tests a given rate once more, and the better of both tests counts: what another
     program does meanwhile only ever adds load. ``force``: a given rate runs without a search.
     """
+    fastest_bps = max((one.rate_bps for peak in peaks for one in peak), default=1)
+    asked_bps = max(sum(map(reserved_port_load_bps, peak)) for peak in peaks)
+    start = min(1.0, LIKELY_BPS / max(1, asked_bps)) if scale.auto else scale.rate
+    least = min(start, LEAST_VM_BPS / fastest_bps)
+    tested: list[Preflight] = []
+
+    def load(rate: float) -> float:
+        tested.append(test(rate))
+        return max(tested[-1].loads)
+
     suspect, invalid = THRESHOLDS["preflight"]
-    auto, start, most = tests.scale.auto, tests.scale.rate, tests.scale.rate
-    if auto:
-        start, most = tests.likely_rate(), 1.0
-    elif (load := tests.test(start)) <= suspect or force or load == inf:
-        return tests.tested[-1]
-    fitting = fitting_rate(tests.test, start, most, min(start, tests.least_rate()), suspect)
-    lowest = min(test.rate for test in tests.tested)
-    rate = start if not auto else lowest if fitting is None else fitting
-    found = min((test for test in tests.tested if test.rate == rate), key=lambda test: test.load)
-    if found.load <= suspect:
+    if not scale.auto and (load(start) <= suspect or force or inf in tested[0].loads):
+        return tested[0]
+    fitting = fitting_rate(load, start, scale.rate, least, suspect)
+    lowest = min(one.rate for one in tested)
+    rate = (fitting or lowest) if scale.auto else start
+    found = min((one for one in tested if one.rate == rate), key=lambda one: max(one.loads))
+    if (worst := max(found.loads)) <= suspect:
         return found
-    advice, mend = f"no scale.rate down to {lowest:g} was found to fit", "have fewer jobs at once"
-    if fitting is not None:
-        advice, mend = f"{fitting:g} was tested and fits", f"set scale.rate: {fitting:g} (tested)"
-    refusal = None
-    if auto or found.load > invalid:
-        refusal = MachineCannot(
-            f"this machine can do {1 / found.load:.0%} of what the plan asks of the switches at its"
-            f" peak, at scale.rate: {rate:g}",
-            mend if auto else f"{mend}, or run all the same: --force",
-        )
-    findings = (
-        one if one.level == "ok" else replace(one, reason=f"{one.reason}; {advice}")
-        for one in found.findings
+    advice = f"scale.rate: {fitting} was tested and fits"
+    hint = f"set scale.rate: {fitting} (tested)"
+    if fitting is None:
+        advice, hint = f"no scale.rate down to {lowest:g} fits", "have fewer jobs at once"
+    refusal = MachineCannot(
+        f"this machine can do {1 / worst:.0%} of what the plan asks of the switches at its peak, at"
+        f" scale.rate: {rate:g}",
+        hint if scale.auto else f"{hint}, or run all the same: --force",
     )
-    return Preflight(rate, tuple(findings), refusal)
+    findings = [replace(one, reason=f"{one.reason}; {advice}") for one in found.findings]
+    return Preflight(rate, findings, refusal if scale.auto or worst > invalid else None)
+
+
+def load_tests(
+    emulation: Emulation, peaks: Sequence[Peak], scale: Scale, seed: int, rate: float
+) -> Preflight:
+    """Each plan's finding at a rate on a network that stands, whose link limits stay as they are.
+
+    Plans with the same busiest instant are tested once.
+    """
+    scale = replace(scale, rate=rate)
+    different = [peak for i, peak in enumerate(peaks) if peak not in peaks[:i]]
+    found = [load_test(emulation, scale, seed, peak) for peak in different]
+    return Preflight(rate, [found[different.index(peak)] for peak in peaks])
 
 
 def load_test(emulation: Emulation, scale: Scale, seed: int, together: Peak) -> Finding:
-    """Run transfers in the places and at the rates of ``together``; judge what it took.
-
-    Jobs of one VM and jobs without bandwidth ask nothing of the switches and are left out; those
-    that send without a reservation come with their share (:func:`testbed.plan.peak_load.peak`).
-    The sampling that goes on beside jobs is part of the load.
-    """
-    asking = _asking(together)
-    asked_bps = sum(map(reserved_port_load_bps, asking)) * scale.rate
-    if not asking:
+    """Run transfers in the places and at the rates of ``together``; judge what it took."""
+    if not together:
         return Finding("ok", "preflight", "the plan asks nothing of the switches", {})
     ideal_s = LOAD_TEST_WALL_S * scale.time
-    # Jobs that end one after another are cleaned up after together.
+    lasts_s = min((r.estimate_s for r in together if r.estimate_s), default=0.0) / scale.time
+    # Those that end one after another are cleaned up after together.
     scale = replace(scale, instant_s=GIVE_UP * ideal_s)
-    lasts_s = min((r.estimate_s for r in asking if r.estimate_s), default=0.0) / scale.time
     backend = LiveBackend(emulation, scale, seed, lambda _: None, played_for_s=lasts_s)
     started: list[str] = []
-    for reserved in asking:
+    for reserved in together:
         vms_on = tuple((server, count) for server, count in reserved.vms_on)
         n_vms = sum(count for _, count in vms_on)
         name, rate_bps = f"preflight.{reserved.job_id}", reserved.rate_bps
@@ -161,17 +122,14 @@ def load_test(emulation: Emulation, scale: Scale, seed: int, together: Peak) -> 
             reason = f"the plan's busiest instant could not be load-tested: {error}"
             return Finding("invalid", "preflight", reason, {})
         started.append(name)
-    achieved, busy_share = _played(backend, started, ideal_s)
-    return preflight(asked_bps, achieved, busy_share, scale.rate)
-
-
-def _asking(together: Peak) -> list[events.JobReserved]:
-    return [r for r in together if sum(count for _, count in r.vms_on) > 1 and r.rate_bps > 0]
+    asked_bps = sum(map(reserved_port_load_bps, together)) * scale.rate
+    return preflight(asked_bps, *_played(backend, started, ideal_s), scale.rate)
 
 
 def _played(backend: LiveBackend, started: list[str], ideal_s: float) -> tuple[float, float]:
-    """The share of their volume that the slowest jobs achieved in their time, and the busy share
-    of the processors. Every job has ended.
+    """The share of its volume that the slowest job had in its time, and the processors' busy share.
+
+    All begin together, and have ended. The sampling that goes on beside jobs is part of the load.
     """
     processors = Processors()
     backend.begin()
