@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 
 MOST_TESTS = 8
-CLOSE = 1.15
+CLOSE = 1.12
 """The answer is less than so many times below the largest rate that fits, if tests suffice."""
 NEARLY = 0.97
 """Share of the limit from which on a load is near enough to it."""
