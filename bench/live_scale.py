@@ -347,13 +347,16 @@ def highest(
 ) -> tuple[float, float | None]:
     """The largest rate tried that passes (0: none), and the least that does not (None: none).
 
-    Doubling from ``first`` up to ``most``, then one between the last two.
+    Doubling from ``first`` up to ``most``, or halving three times at most; then one between the
+    last two.
     """
     good, bad = 0.0, first
     while passes(bad):
         if 2 * bad > most:
             return bad, None
         good, bad = bad, 2 * bad
+    while not good and bad > first / 8:
+        good, bad = (bad / 2, bad) if passes(bad / 2) else (0.0, bad / 2)
     if good:
         between = (good + bad) / 2
         good, bad = (between, bad) if passes(between) else (good, between)

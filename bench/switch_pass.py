@@ -47,6 +47,7 @@ CASES = ((0, 0), (10, 6), (25, 6), (25, 12), (50, 2), (50, 6), (10, 30))
 QUICK_CASES = ((0, 0), (10, 6), (50, 2), (10, 30))
 ALLOCATOR_CASE = (25, 12)
 ALLOCATORS: dict[str, dict[str, str]] = {
+    "as a run has it": dict(open_vswitch.ALLOCATOR),
     "the C library's": {},
     "jemalloc, memory kept for 1 s": {
         "LD_PRELOAD": "libjemalloc.so.2",

@@ -29,8 +29,7 @@ _ROUNDING = 1e-6
 def peak(history: Iterable[events.Event], datacentre: DataCentre) -> tuple[events.JobReserved, ...]:
     """The jobs that run together when the switches are asked for most, by id.
 
-    Those without a reservation are given as if they had one of their share; those of one VM or
-    without bandwidth are left out.
+    Those without a reservation are given as if they had one of their share.
     """
     wanted: dict[str, int] = {}
     booked: dict[str, events.JobReserved] = {}
@@ -58,8 +57,7 @@ def peak(history: Iterable[events.Event], datacentre: DataCentre) -> tuple[event
             case _:
                 continue
         running[job_id] = booked[job_id]
-        shared = with_shares(datacentre, running, wanted)
-        together = tuple(r for r in shared if r.rate_bps and sum(n for _, n in r.vms_on) > 1)
+        together = with_shares(datacentre, running, wanted)
         total = sum(map(reserved_port_load_bps, together))
         if total > most:
             most, at_peak = total, together

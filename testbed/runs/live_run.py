@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -15,7 +15,7 @@ from testbed import events
 from testbed.backends.emu.cleanup import uninterrupted
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.live_backend import LiveBackend
-from testbed.backends.emu.preflight import Preflight, checked, load_tests
+from testbed.backends.emu.preflight import Peak, Preflight, checked, load_tests
 from testbed.errors import BadInput, RunFailed
 from testbed.plan.fidelity import Finding
 from testbed.plan.network_plan import check_reachable
@@ -83,6 +83,7 @@ def _run_policies(
     """Adds to ``recorded`` policy by policy: whatever stops the run, those are there."""
     check_reachable(experiment.datacentre, experiment.jobs)
     plans = [dry_run(experiment, policy) for policy in experiment.policies]
+    peaks = [peak(plan, experiment.datacentre) for plan in plans]
     slots = [int(count) for count in experiment.datacentre.slots]
     network = partial(
         emulate,
@@ -92,12 +93,12 @@ def _run_policies(
         name=experiment.name,
         narrate=show.narrate,
         namespaces_per_server=namespaces_per_server(plans, slots),
+        n_agents=max(sum(n for job in busiest for _, n in job.vms_on) for busiest in peaks),
     )
     with terminated_as_interrupt(), ExitStack() as stack:
         emulation = stack.enter_context(network(scale=experiment.scale))
-        found = _preflight(experiment, plans, emulation, options, show.narrate)
+        found = _preflight(experiment, peaks, emulation, options, show.narrate)
         if found.rate != experiment.scale.rate and found.refusal is None:
-            show.narrate(f"scale.rate: auto -> {found.rate:g}, tested: {max(found.loads):.0%} load")
             stack.close()
             experiment = replace(experiment, scale=replace(experiment.scale, rate=found.rate))
             emulation = stack.enter_context(network(scale=experiment.scale))
@@ -114,13 +115,12 @@ def _run_policies(
 
 def _preflight(
     experiment: Experiment,
-    plans: Iterable[list[events.Event]],
+    peaks: Sequence[Peak],
     emulation: Emulation,
     options: LiveOptions,
     narrate: Narrate,
 ) -> Preflight:
     """All plans are tested before the first is played."""
-    peaks = [peak(plan, experiment.datacentre) for plan in plans]
 
     def test(rate: float) -> Preflight:
         narrate(f"preflight: load test at the plan's busiest instant, scale.rate: {rate:g}")
@@ -131,7 +131,10 @@ def _preflight(
 
     emulation.network.forbid_borrowing()
     accepted = options.force or experiment.expect.fidelity == "invalid"
-    return checked(test, peaks, experiment.scale, force=accepted)
+    found = checked(test, peaks, experiment.scale, force=accepted)
+    if experiment.scale.auto and found.refusal is None:
+        narrate(f"scale.rate: auto -> {found.rate:g}, tested: {max(found.loads):.0%} load")
+    return found
 
 
 def _one_policy(

@@ -84,6 +84,11 @@ def test_a_part_that_dies_is_a_failed_run_with_its_name(
     _, stderr = process.communicate(timeout=120)
     assert process.returncode == 4
     assert f"switch part {victim} has died" in stderr
+    logs = {path.name: path for path in (testbed.folder / "logs").glob("*-ovs-vswitchd.log")}
+    assert list(logs) == [f"{victim}-ovs-vswitchd.log"]
+    (log,) = logs.values()
+    assert "ovs-vswitchd" in log.read_text(encoding="utf-8")
+    assert log.stat().st_uid == testbed.folder.stat().st_uid
     assert left(prefix) == []
 
 

@@ -125,13 +125,14 @@ class FakeEmulation:
         self.plan = network_plan(datacentre, "hn", SCALE_RATE, namespaces_per_server)
         self.agents = FakeAgents()
         self.here: set[str] = set()
+        self.log_dir = Path("logs")
         self.network = SimpleNamespace(
             vm_sent_bytes=lambda tenant: [0] * len(tenant.vms),
             host_counters=lambda: ({}, {}),
             vm_counters=lambda _: None,
             unshaped_packets=dict,
             switch_pids=[],
-            check_switch=lambda: None,
+            check_switch=lambda _: None,
             has_port=lambda _: True,
             allow_borrowing=lambda: None,
             forbid_borrowing=lambda: None,

@@ -22,8 +22,8 @@ from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, expedite
 from testbed.backends.emu.commands import ip_batch
 from testbed.backends.emu.netlink import Counters, RouteSocket
 from testbed.backends.emu.open_vswitch import MACHINE, Switch
-from testbed.backends.emu.part_switches import Part, start_daemons
-from testbed.errors import MachineCannot, RunFailed
+from testbed.backends.emu.part_switches import Part, start_daemons, taken
+from testbed.errors import RunFailed
 from testbed.plan import limits
 from testbed.plan.batch_lines import VM_DEVICE
 from testbed.plan.installation import packet_changes, tenant_hosts
@@ -174,7 +174,7 @@ class Network:
             self._refuse_taken_devices()
         for slot in self.plan.slots:
             if (traffic_control.NETNS_DIR / slot.netns).exists():
-                raise _taken("network namespace", slot.netns, "ip netns delete")
+                raise taken("network namespace", slot.netns, "ip netns delete")
 
     def _refuse_taken_devices(self) -> None:
         bridges = {str(row[0]) for row in MACHINE.rows("Bridge", ["name"])}
@@ -182,9 +182,9 @@ class Network:
         bridge_names = [bridge.name for bridge in self.plan.bridges]
         for name in (*bridge_names, *(port.name for port in self.plan.ports)):
             if name in bridges:
-                raise _taken("bridge", name, "ovs-vsctl del-br")
+                raise taken("bridge", name, "ovs-vsctl del-br")
             if name in devices:
-                raise _taken("network device", name, "ip link delete")
+                raise taken("network device", name, "ip link delete")
 
     def _inspect_switch(self) -> SwitchConditions:
         """Of several parts, the worst of all."""
@@ -233,11 +233,14 @@ class Network:
         """True while a port's device is there."""
         return any(side.has(port.name) for side in self._up().sides)
 
-    def check_switch(self) -> None:
-        """Raises RunFailed naming a part that has died; the machine's own is started again."""
+    def check_switch(self, log_dir: Path) -> None:
+        """Raises RunFailed naming a part that has died, with its logs kept in ``log_dir``; the
+        machine's own is started again.
+        """
         for part in self._parts:
             if not part.switch.running:
-                raise RunFailed(f"switch part {part.netns} has died")
+                part.keep_logs(log_dir)
+                raise RunFailed(f"switch part {part.netns} has died", f"see its logs in {log_dir}")
 
     @property
     def switch_pids(self) -> list[int | None]:
@@ -281,13 +284,6 @@ class Network:
         if self._kernel is None:
             raise RuntimeError("the network is not up")
         return self._kernel
-
-
-def _taken(what: str, name: str, removal: str) -> MachineCannot:
-    return MachineCannot(
-        f"{what} {name} exists and is not of this testbed's making",
-        f"if nobody needs it: sudo {removal} {name}; or give the experiment another prefix",
-    )
 
 
 def _silence_ipv6(devices: Iterable[str]) -> None:

@@ -25,6 +25,7 @@ from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.cleanup import clean_leftovers, remove_run
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, machine_lock, start_ticks
 from testbed.backends.emu.emulated_network import Network
+from testbed.backends.emu.machine_checks import require_room
 from testbed.backends.emu.part_switches import listeners, switch_in_parts
 from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.errors import MachineCannot, RunFailed
@@ -244,10 +245,12 @@ def emulate(
     name: str,
     narrate: Callable[[str], None] = lambda _: None,
     namespaces_per_server: Sequence[int] | None = None,
+    n_agents: int = 0,
 ) -> Iterator[Emulation]:
     """The data centre live. Raises MachineCannot before anything is made, RunFailed later.
 
-    ``namespaces_per_server``: where there are to be more VM namespaces than slots.
+    ``namespaces_per_server``: where there are to be more VM namespaces than slots. ``n_agents``:
+    VMs that are known to be used at a time; the machine has to have room for them.
     Leftovers of earlier runs are removed first; everything this one makes, at the end.
     """
     plan = network_plan(datacentre, options.prefix, scale.rate, namespaces_per_server)
@@ -255,6 +258,7 @@ def emulate(
         stack.enter_context(machine_lock(name))
         for thing in clean_leftovers():
             narrate(f"removed what an earlier run left: {thing.what} {thing.name}")
+        require_room(plan, n_agents)
         journal = CleanupJournal.create(name)
         stack.callback(remove_run, journal)
         cgroup = _enter_cgroup(stack, journal)
@@ -280,7 +284,7 @@ def emulate(
         try:
             yield emulation
         except RunFailed:
-            network.check_switch()  # it is the reason of whatever else failed
+            network.check_switch(log_dir)  # it is the reason of whatever else failed
             raise
 
 

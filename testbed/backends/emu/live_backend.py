@@ -179,7 +179,7 @@ class LiveBackend:
             self._receive(agent, message)
         if time.monotonic_ns() >= self._next_check_ns:
             self._next_check_ns = time.monotonic_ns() + CHECK_EVERY_NS
-            self._emulation.network.check_switch()
+            self._emulation.network.check_switch(self._emulation.log_dir)
             for job in self._jobs.values():
                 self._check_job(job)
 

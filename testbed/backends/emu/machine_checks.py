@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import secrets
 import shutil
 import socket
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata, util
+from operator import le
 from pathlib import Path
 from typing import Literal
 
@@ -23,17 +25,19 @@ import psutil
 from controller.launch import API_PORT, OPENFLOW_PORT
 from controller.library import PACKAGES, LibraryMissing, choose_library
 from testbed.backends.emu import open_vswitch
-from testbed.backends.emu.cgroups import RunCgroup, probe_layout, remove_groups
+from testbed.backends.emu.cgroups import CgroupLayout, RunCgroup, probe_layout, remove_groups
 from testbed.backends.emu.cleanup_journal import journals, machine_lock
 from testbed.backends.emu.commands import CommandFailed, run
 from testbed.backends.emu.open_vswitch import MACHINE
 from testbed.errors import MachineCannot
+from testbed.plan.network_plan import NetworkPlan, network_plan
+from testbed.plan.switch_parts import switch_parts
+from topologies.fat_tree import fat_tree
 
 Grade = Literal["ok", "warn", "fail"]
 INSTALL = "sudo ./provision.sh install"
-PORT_MEMORY_BYTES = 2 << 20
 HEAVY_SWITCH_BYTES = 2 << 30
-MIN_MEMORY_BYTES = 1 << 30
+MIN_ROOM_K = 4
 MIN_DISK_BYTES = 1 << 30
 COARSE_CLOCK_NS = 1_000
 # What a run asks of tc, line by line: qdisc, class, byte-limited queue, filter by source.
@@ -75,7 +79,7 @@ def examine() -> list[Check]:
     ]
     if root:
         checks += [_namespaces_and_tc(), *_switch(), _cubic()]
-    checks += [_cgroups(), _processors(), _clock(), _memory(), _disk()]
+    checks += [_cgroups(), _processors(), _clock(), _room(), _disk()]
     checks += [_port(OPENFLOW_PORT, "--openflow-port"), _port(API_PORT, "--api-port")]
     return [*checks, _leftovers()] if root else checks
 
@@ -109,17 +113,9 @@ def _commands() -> Iterator[Check]:
 
 
 def _python() -> Iterator[Check]:
-    wanted = [
-        "numba",
-        "numpy",
-        "psutil",
-        "pydantic",
-        "yaml",
-        "rich",
-        "typer",
-        "jinja2",
-        "matplotlib",
-    ]
+    wanted = (
+        "numba", "numpy", "psutil", "pydantic", "yaml", "rich", "typer", "jinja2", "matplotlib",
+    )  # fmt: skip
     missing = [name for name in wanted if util.find_spec(name) is None]
     found = f"missing: {', '.join(missing)}" if missing else "all there"
     yield _graded("Python packages", not missing, found, INSTALL, "fail")
@@ -189,13 +185,10 @@ def _switch() -> Iterator[Check]:
 
 
 def _switch_memory() -> Check:
-    pid = MACHINE.pid
-    held = psutil.Process(pid).memory_info().rss if pid is not None else 0
-    room = psutil.virtual_memory().available // PORT_MEMORY_BYTES
-    found = f"{held >> 20} MiB; there is room for some {room} ports more"
+    held = 0 if MACHINE.pid is None else psutil.Process(MACHINE.pid).memory_info().rss
     light = held <= HEAVY_SWITCH_BYTES
+    found = f"{held >> 20} MiB{'' if light else '; started again it holds less'}"
     hint = "sudo /usr/share/openvswitch/scripts/ovs-ctl restart"
-    found = found if light else f"{found}; started again it holds less"
     return _graded("switch's memory", light, found, hint)
 
 
@@ -246,9 +239,11 @@ def _clock() -> Check:
     return _graded("clock", fine, found, "boot without highres=off and nohz=off")
 
 
-def _memory() -> Check:
-    free = psutil.virtual_memory().available
-    return _graded("memory", free >= MIN_MEMORY_BYTES, f"{free >> 20} MiB available")
+def _room() -> Check:
+    have = room(probe_layout())
+    k = largest_fat_tree(have)
+    found = f"{have[0]} MiB available; a fat-tree of k = {k} fits, two VMs a server"
+    return _graded("room for a network", k >= MIN_ROOM_K, found)
 
 
 def _disk() -> Check:
@@ -284,3 +279,68 @@ def _leftovers() -> Check:
         return Check("other runs", "warn", error.message)
     found = f"left behind by {', '.join(left)}" if left else "none, and nothing left behind"
     return _graded("other runs", not left, found, "sudo testbed clean")
+
+
+# ------------------------------------------------------------------ room for a network
+
+
+# Taken at little traffic, as measured (docs/decisions/40): the least that a network needs.
+BASE_BYTES, PART_BYTES, PORT_BYTES, AGENT_BYTES = 100 << 20, 24 << 20, 100_000, 3_500_000
+# Threads of a part's two daemons; threads, and open files, of everything else.
+PART_THREADS, OTHERS = 12, 100
+HINTS = {
+    "MiB of memory": "end other programs; or fewer slots_per_server, a smaller k, fewer VMs",
+    "network namespaces": "sudo sysctl user.max_net_namespaces=NUMBER",
+    "processes": "sudo sysctl kernel.pid_max=NUMBER; a container's limit is its pids.max",
+    "open files": "raise the hard limit, ulimit -Hn",
+}
+"""Amounts that may be short, in the order of :func:`needed` and :func:`room`, and hints."""
+
+
+def needed(network: NetworkPlan, n_agents: int) -> tuple[int, ...]:
+    """Amounts that a network takes while ``n_agents`` VMs are in use."""
+    n_parts, n_slots = len(switch_parts(network)), len(network.slots)
+    size_bytes = BASE_BYTES + n_parts * PART_BYTES + len(network.ports) * PORT_BYTES
+    size_bytes += n_agents * AGENT_BYTES
+    processes = n_agents + n_parts * PART_THREADS + OTHERS
+    # Most at once has ``ip -batch``: every namespace that a line names stays open to its end.
+    files = len(network.ports) + n_slots + OTHERS
+    return size_bytes >> 20, n_slots + n_parts, processes, files
+
+
+def room(layout: CgroupLayout, proc_sys: Path = Path("/proc/sys")) -> tuple[int, ...]:
+    """Amounts left on the machine, and in the topmost control group to be seen (a container's)."""
+    size_bytes = psutil.virtual_memory().available
+    if group := layout.mounts.get("memory"):
+        names = {1: ("memory.limit_in_bytes", "total_rss"), 2: ("memory.max", "anon")}
+        limit, used = names[layout.version]
+        stat = dict(map(str.split, (group / "memory.stat").read_text("ascii").splitlines()))
+        size_bytes = min(size_bytes, _limit(group / limit) - int(stat[used]))
+    most = [proc_sys / "kernel/pid_max", *(root / "pids.max" for root in layout.roots)]
+    processes = min(map(_limit, most)) - len(psutil.pids())
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return size_bytes >> 20, _limit(proc_sys / "user/max_net_namespaces"), processes, files
+
+
+def _limit(path: Path) -> int:
+    """The number in a file; where there is none, or no limit, a very large one."""
+    text = path.read_text("ascii").strip() if path.exists() else "max"
+    return int(text) if text.isdecimal() else 1 << 62
+
+
+def require_room(network: NetworkPlan, n_agents: int) -> None:
+    """Raises MachineCannot where the network does not fit; lets this process open its files."""
+    need, have = needed(network, n_agents), room(probe_layout())
+    for (what, hint), wanted, there in zip(HINTS.items(), need, have, strict=True):
+        if wanted > there:
+            message = f"the network needs {wanted:,} {what}, {there:,} are left on this machine"
+            raise MachineCannot(message, hint)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, need[-1]), hard))
+
+
+def largest_fat_tree(have: tuple[int, ...]) -> int:
+    """The largest k, up to 16, of one with two VMs in use on each server; 0: not even k = 2."""
+    plans = ((k, network_plan(fat_tree(k, 1_000_000_000, 2))) for k in range(2, 17, 2))
+    needs = ((k, needed(plan, len(plan.slots))) for k, plan in plans)
+    return max((k for k, need in needs if all(map(le, need, have))), default=0)

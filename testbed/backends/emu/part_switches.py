@@ -13,7 +13,7 @@ import shutil
 import socket
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +51,21 @@ class Part:
         """The name of its network namespace."""
         return str(self.switch.netns)
 
+    def keep_logs(self, log_dir: Path) -> None:
+        """Copy its daemons' logs, which go with it, once: as ``PREFIX-part0-ovs-vswitchd.log``."""
+        for log in self.switch.run_dir.glob("*.log"):
+            # A new file, whatever others have put there; a full disk is no second failure.
+            with suppress(OSError), (log_dir / f"{self.netns}-{log.name}").open("xb") as copy:
+                copy.write(log.read_bytes())
+
+
+def taken(what: str, name: str, removal: str) -> MachineCannot:
+    """The error of a name that is in use by others."""
+    return MachineCannot(
+        f"{what} {name} exists and is not of this testbed's making",
+        f"if nobody needs it: sudo {removal} {name}; or give the experiment another prefix",
+    )
+
 
 @contextmanager
 def switch_in_parts(
@@ -67,11 +82,7 @@ def switch_in_parts(
     folder = RUN_ROOT / journal.tag.run
     for part in planned:
         if (NETNS_DIR / part.netns).exists():
-            raise MachineCannot(
-                f"network namespace {part.netns} exists and is not of this testbed's making",
-                f"if nobody needs it: sudo ip netns delete {part.netns}; "
-                "or give the experiment another prefix",
-            )
+            raise taken("network namespace", part.netns, "ip netns delete")
     journal.add([Entry("part", str(folder / part.netns)) for part in planned])
     journal.add([Entry("netns", part.netns) for part in planned])
     ip_batch([f"netns add {part.netns}" for part in planned])

@@ -51,8 +51,9 @@ def checked(
 ) -> Preflight:
     """Tests the scale's rate; searches for one that fits if it does not, or is ``auto``.
 
-    The search tests a given rate once more, and the better of both tests counts: what another
-    program does meanwhile only ever adds load. ``force``: a given rate runs without a search.
+    The search tests the first rate once more, and the better of both tests counts: a switch that
+    has just been started, or another program, only adds load. ``force``: a given rate runs without
+    a search.
     """
     fastest_bps = max((one.rate_bps for peak in peaks for one in peak), default=1)
     asked_bps = max(sum(map(reserved_port_load_bps, peak)) for peak in peaks)
@@ -65,7 +66,8 @@ def checked(
         return max(tested[-1].loads)
 
     suspect, invalid = THRESHOLDS["preflight"]
-    if not scale.auto and (load(start) <= suspect or force or inf in tested[0].loads):
+    fits = load(start) <= suspect
+    if not scale.auto and (fits or force or inf in tested[0].loads):
         return tested[0]
     fitting = fitting_rate(load, start, scale.rate, least, suspect)
     lowest = min(one.rate for one in tested)
@@ -100,7 +102,12 @@ def load_tests(
 
 
 def load_test(emulation: Emulation, scale: Scale, seed: int, together: Peak) -> Finding:
-    """Run transfers in the places and at the rates of ``together``; judge what it took."""
+    """Run transfers in the places and at the rates of ``together``; judge what it took.
+
+    Jobs of one VM and jobs without bandwidth ask nothing of the switches and are left out; those
+    that send without a reservation come with their share (:func:`testbed.plan.peak_load.peak`).
+    """
+    together = [r for r in together if sum(count for _, count in r.vms_on) > 1 and r.rate_bps > 0]
     if not together:
         return Finding("ok", "preflight", "the plan asks nothing of the switches", {})
     ideal_s = LOAD_TEST_WALL_S * scale.time

@@ -104,7 +104,9 @@ def test_little_memory_or_disk_is_a_doubt(
     free = SimpleNamespace(available=free_mib << 20, free=free_mib << 20)
     monkeypatch.setattr(machine_checks.psutil, "virtual_memory", lambda: free)
     monkeypatch.setattr(machine_checks.shutil, "disk_usage", lambda _: free)
-    assert machine_checks._memory().grade == grade
+    room = machine_checks._room()
+    assert room.grade == grade
+    assert f"{free_mib} MiB available" in room.found
     assert machine_checks._disk().grade == grade
 
 
