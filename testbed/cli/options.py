@@ -63,8 +63,7 @@ OpenFlowPort = Annotated[
 ]
 ApiPort = Annotated[int, typer.Option(min=1, max=65535, help="Where the controller's API listens.")]
 Prefix = Annotated[
-    str,
-    typer.Option(help="What the names of bridges and namespaces begin with (1 to 4 letters)."),
+    str, typer.Option(help="What the names of bridges and namespaces begin with (1 to 4 letters).")
 ]
 Library = Annotated[
     str | None, typer.Option("--controller", help="ryu or os-ken (default: ryu if installed).")

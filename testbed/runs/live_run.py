@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -15,7 +15,7 @@ from testbed import events
 from testbed.backends.emu.cleanup import uninterrupted
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.live_backend import LiveBackend
-from testbed.backends.emu.preflight import Peak, Preflight, checked, load_tests
+from testbed.backends.emu.preflight import Preflight, checked, load_test
 from testbed.errors import BadInput, RunFailed
 from testbed.plan.fidelity import Finding
 from testbed.plan.network_plan import check_reachable
@@ -97,7 +97,10 @@ def _run_policies(
     )
     with terminated_as_interrupt(), ExitStack() as stack:
         emulation = stack.enter_context(network(scale=experiment.scale))
-        found = _preflight(experiment, peaks, emulation, options, show.narrate)
+        emulation.network.forbid_borrowing()
+        test = partial(load_test, emulation, experiment.seed)
+        accepted = options.force or experiment.expect.fidelity == "invalid"
+        found = checked(test, peaks, experiment.scale, show.narrate, force=accepted)
         if found.rate != experiment.scale.rate and found.refusal is None:
             stack.close()
             experiment = replace(experiment, scale=replace(experiment.scale, rate=found.rate))
@@ -111,30 +114,6 @@ def _run_policies(
             one = replace(found, findings=[finding])
             _one_policy(experiment, policy, plan, one, emulation, folder, show, command, recorded)
         show.narrate("taking the network down")
-
-
-def _preflight(
-    experiment: Experiment,
-    peaks: Sequence[Peak],
-    emulation: Emulation,
-    options: LiveOptions,
-    narrate: Narrate,
-) -> Preflight:
-    """All plans are tested before the first is played."""
-
-    def test(rate: float) -> Preflight:
-        narrate(f"preflight: load test at the plan's busiest instant, scale.rate: {rate:g}")
-        found = load_tests(emulation, peaks, experiment.scale, experiment.seed, rate)
-        for level, reason in dict.fromkeys((one.level, one.reason) for one in found.findings):
-            narrate(f"preflight: {level}: {reason}")
-        return found
-
-    emulation.network.forbid_borrowing()
-    accepted = options.force or experiment.expect.fidelity == "invalid"
-    found = checked(test, peaks, experiment.scale, force=accepted)
-    if experiment.scale.auto and found.refusal is None:
-        narrate(f"scale.rate: auto -> {found.rate:g}, tested: {max(found.loads):.0%} load")
-    return found
 
 
 def _one_policy(

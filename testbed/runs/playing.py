@@ -106,11 +106,7 @@ def simulated(
     """
     sharing = policy_kind(policy.name).sharing_of(dict(policy.parameters))
     return SimulatedBackend(
-        experiment.datacentre,
-        sharing,
-        experiment.seed,
-        meter,
-        experiment.interference,
+        experiment.datacentre, sharing, experiment.seed, meter, experiment.interference
     )
 
 

@@ -26,11 +26,7 @@ from testbed.spec.document import (
     unknown_name,
 )
 from testbed.spec.experiment import Expectation, Experiment, Scale
-from testbed.spec.generated_sections import (
-    BatchWorkload,
-    PoissonWorkload,
-    SyntheticLeases,
-)
+from testbed.spec.generated_sections import BatchWorkload, PoissonWorkload, SyntheticLeases
 from testbed.spec.job_entries import JobListWorkload
 from testbed.spec.policy_section import read_policies
 from testbed.spec.sweep_section import SweepWorkload

@@ -27,12 +27,7 @@ from testbed.backends.emu.sampling import Watch
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
 from testbed.errors import RunFailed
-from testbed.plan.agent_plans import (
-    agent_plans,
-    remaining,
-    time_limit_s,
-    volume_payload_bytes,
-)
+from testbed.plan.agent_plans import agent_plans, remaining, time_limit_s, volume_payload_bytes
 from testbed.plan.batch_lines import bytes_in
 from testbed.plan.network_plan import Slot, TenantPlan, proximate_weights, scaled_bps, tenant_plan
 from testbed.schedulers.actions import Tier

@@ -19,9 +19,8 @@ from testbed.plan.peak_load import reserved_port_load_bps
 from testbed.plan.rate_search import fitting_rate
 from testbed.spec.experiment import Scale
 
-LOAD_TEST_WALL_S = 1.5
-"""A plan's busiest instant is played so long, and until :data:`GIVE_UP` times that at most."""
-GIVE_UP = 2.0
+LOAD_TEST_WALL_S, GIVE_UP = 1.5, 2.0
+"""A plan's busiest instant is played so long, and until so many times that at most."""
 SETTLED = 0.95
 """Share of a test after which the processors are read: before jobs end and are cleaned up after."""
 LIKELY_BPS = 3e9
@@ -47,61 +46,59 @@ class Preflight:
 
 
 def checked(
-    test: Callable[[float], Preflight], peaks: Sequence[Peak], scale: Scale, *, force: bool
+    test: Callable[[Peak, Scale], Finding],
+    peaks: Sequence[Peak],
+    scale: Scale,
+    narrate: Callable[[str], None],
+    *,
+    force: bool,
 ) -> Preflight:
     """Tests the scale's rate; searches for one that fits if it does not, or is ``auto``.
 
     The search tests the first rate once more, and the better of both tests counts: a switch that
     has just been started, or another program, only adds load. ``force``: a given rate runs without
-    a search.
+    a search. Plans with the same busiest instant are tested once.
     """
+    suspect, invalid = THRESHOLDS["preflight"]
     fastest_bps = max((one.rate_bps for peak in peaks for one in peak), default=1)
     asked_bps = max(sum(map(reserved_port_load_bps, peak)) for peak in peaks)
     start = min(1.0, LIKELY_BPS / max(1, asked_bps)) if scale.auto else scale.rate
-    least = min(start, LEAST_VM_BPS / fastest_bps)
     tested: list[Preflight] = []
 
     def load(rate: float) -> float:
-        tested.append(test(rate))
+        narrate(f"preflight: load test at the plan's busiest instant, scale.rate: {rate:g}")
+        at_rate, found = replace(scale, rate=rate), list[Finding]()
+        for peak in peaks:
+            first = peaks.index(peak)
+            found.append(found[first] if first < len(found) else test(peak, at_rate))
+        tested.append(Preflight(rate, found))
+        for level, reason in dict.fromkeys((one.level, one.reason) for one in found):
+            narrate(f"preflight: {level}: {reason}")
         return max(tested[-1].loads)
 
-    suspect, invalid = THRESHOLDS["preflight"]
     fits = load(start) <= suspect
     if not scale.auto and (fits or force or inf in tested[0].loads):
         return tested[0]
+    least = min(start, LEAST_VM_BPS / max(1, fastest_bps))
     fitting = fitting_rate(load, start, scale.rate, least, suspect)
     lowest = min(one.rate for one in tested)
     rate = (fitting or lowest) if scale.auto else start
     found = min((one for one in tested if one.rate == rate), key=lambda one: max(one.loads))
     if (worst := max(found.loads)) <= suspect:
+        if scale.auto:
+            narrate(f"scale.rate: auto -> {rate:g}, tested: {worst:.0%} load")
         return found
     advice = f"scale.rate: {fitting} was tested and fits"
-    hint = f"set scale.rate: {fitting} (tested)"
     if fitting is None:
-        advice, hint = f"no scale.rate down to {lowest:g} fits", "have fewer jobs at once"
-    refusal = MachineCannot(
-        f"this machine can do {1 / worst:.0%} of what the plan asks of the switches at its peak, at"
-        f" scale.rate: {rate:g}",
-        hint if scale.auto else f"{hint}, or run all the same: --force",
-    )
+        advice = f"no scale.rate down to {lowest:g} fits: have fewer jobs at once"
+    can = f"this machine can do {1 / worst:.0%} of what the plan asks of the switches at its peak"
+    hint = advice if scale.auto else f"{advice}; or run all the same: --force"
+    refusal = MachineCannot(f"{can}, at scale.rate: {rate:g}", hint)
     findings = [replace(one, reason=f"{one.reason}; {advice}") for one in found.findings]
     return Preflight(rate, findings, refusal if scale.auto or worst > invalid else None)
 
 
-def load_tests(
-    emulation: Emulation, peaks: Sequence[Peak], scale: Scale, seed: int, rate: float
-) -> Preflight:
-    """Each plan's finding at a rate on a network that stands, whose link limits stay as they are.
-
-    Plans with the same busiest instant are tested once.
-    """
-    scale = replace(scale, rate=rate)
-    different = [peak for i, peak in enumerate(peaks) if peak not in peaks[:i]]
-    found = [load_test(emulation, scale, seed, peak) for peak in different]
-    return Preflight(rate, [found[different.index(peak)] for peak in peaks])
-
-
-def load_test(emulation: Emulation, scale: Scale, seed: int, together: Peak) -> Finding:
+def load_test(emulation: Emulation, seed: int, together: Peak, scale: Scale) -> Finding:
     """Run transfers in the places and at the rates of ``together``; judge what it took.
 
     Jobs of one VM and jobs without bandwidth ask nothing of the switches and are left out; those
@@ -118,9 +115,8 @@ def load_test(emulation: Emulation, scale: Scale, seed: int, together: Peak) -> 
     started: list[str] = []
     for reserved in together:
         vms_on = tuple((server, count) for server, count in reserved.vms_on)
-        n_vms = sum(count for _, count in vms_on)
         name, rate_bps = f"preflight.{reserved.job_id}", reserved.rate_bps
-        job = JobRequest(name, 0.0, n_vms, rate_bps, ideal_s)
+        job = JobRequest(name, 0.0, sum(count for _, count in vms_on), rate_bps, ideal_s)
         try:
             backend.start(job, Placement(reserved.root, vms_on), rate_bps, "foreground")
         except StartFailed as error:

@@ -22,13 +22,13 @@ from testbed.backends.emu import cleanup, cleanup_journal
 from testbed.backends.emu import live_backend as emu
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry
 from testbed.backends.emu.emulation import LiveOptions
-from testbed.backends.emu.preflight import Preflight
 from testbed.errors import MachineCannot, RunFailed
-from testbed.plan.fidelity import preflight
+from testbed.plan.fidelity import Finding, preflight
 from testbed.results.audit import audit
 from testbed.results.folder import RunFolder
 from testbed.runs import live_run
 from testbed.runs.playing import RunRecord
+from testbed.spec.experiment import Scale
 from testbed.spec.experiment_file import load_experiment
 from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
 
@@ -117,11 +117,10 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """The load of every plan at a rate of 1."""
     cost = {"load": 1.0}
 
-    def load_tests(_: Any, peaks: Any, __: Any, ___: int, rate: float) -> Preflight:
-        found = [preflight(1e9, 1.0, cost["load"] * rate, rate) for _ in peaks]
-        return Preflight(rate, found)
+    def load_test(_: Any, __: int, ___: Any, scale: Scale) -> Finding:
+        return preflight(1e9, 1.0, cost["load"] * scale.rate, scale.rate)
 
-    monkeypatch.setattr(live_run, "load_tests", load_tests)
+    monkeypatch.setattr(live_run, "load_test", load_test)
     return cost
 
 
@@ -133,9 +132,8 @@ def test_a_run_that_the_machine_cannot_do_is_refused_and_leaves_a_readable_folde
     emulations: list[FakeEmulation] = []
     with pytest.raises(MachineCannot, match="50% of what the plan asks") as refused:
         run(emulations.append, policies)
-    assert "set scale.rate: 0.0084 (tested), or run all the same: --force" in str(
-        refused.value.hint
-    )
+    hint = "scale.rate: 0.0084 was tested and fits; or run all the same: --force"
+    assert refused.value.hint == hint
     folder = top.path / "fcfs" if "," in policies else top.path
     assert {path.name for path in folder.iterdir()} >= WHOLE
     summary = json.loads((folder / "summary.json").read_text())
