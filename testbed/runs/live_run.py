@@ -46,7 +46,7 @@ def run_live(
     """Every policy of the experiment on the live network, one after another.
 
     Raises BadInput and MachineCannot before anything is made, MachineCannot after the preflight
-    too, RunFailed when the run could not go on; the folder is complete in these two cases.
+    too, RunFailed when the run stopped; the folder is complete in these two cases.
     """
     recorded: list[RunRecord] = []
     try:

@@ -132,7 +132,7 @@ def load_test(emulation: Emulation, seed: int, together: Peak, scale: Scale) -> 
 def _played(backend: LiveBackend, started: list[str], ideal_s: float) -> tuple[float, float]:
     """The share of its volume that the slowest job had in its time, and the processors' busy share.
 
-    All begin together, and have ended. The sampling that goes on beside jobs is part of the load.
+    All begin together, and have ended. Sampling, as beside jobs, is part of the load.
     """
     processors = Processors()
     backend.begin()
