@@ -200,8 +200,9 @@ def _wrong_limits(links: float = 1.0, caps: float = 1.0) -> Iterator[None]:
     def of(item: TcItem | IpItem) -> TcItem | IpItem:
         if not isinstance(item, HtbClass):
             return item
-        wrong_bps = int(item.rate_bps * (links if item.parent_minor == limits.LINK_MINOR else caps))
-        return replace(item, rate_bps=wrong_bps, ceil_bps=wrong_bps)
+        times = links if item.parent_minor == limits.LINK_MINOR else caps
+        bps = (int(item.rate_bps * times), int(item.ceil_bps * times))
+        return replace(item, rate_bps=bps[0], ceil_bps=bps[1])
 
     with mock.patch.object(limits, "tenant_limits", wrong):
         yield

@@ -152,20 +152,12 @@ class Api:
         """The intended rules as text, per switch."""
         del request
         state = self.plane.state
-        flows = desired_flows(state)
-        return Answer(
-            200,
-            {
-                "switches": [
-                    {
-                        "dpid": switch.dpid,
-                        "name": switch.name,
-                        "flows": [flow.text() for flow in flows[switch.dpid]],
-                    }
-                    for switch in state.switches
-                ]
-            },
-        )
+        texts = {dpid: [flow.text() for flow in own] for dpid, own in desired_flows(state).items()}
+        switches = [
+            {"dpid": switch.dpid, "name": switch.name, "flows": texts[switch.dpid]}
+            for switch in state.switches
+        ]
+        return Answer(200, {"switches": switches})
 
     def reconcile(self, request: Request) -> Answer:
         """Compare every switch with what it ought to have, and repair it."""
@@ -189,11 +181,8 @@ _OPEN = "/v1/health"
 
 def _confirmed(outcome: Outcome, answer: Answer) -> Answer:
     if outcome.refused:
-        raise Refusal(
-            502,
-            "a switch refused the rules",
-            refused=[{"switch": name, "reason": why} for name, why in outcome.refused],
-        )
+        refused = [{"switch": name, "reason": why} for name, why in outcome.refused]
+        raise Refusal(502, "a switch refused the rules", refused=refused)
     if outcome.missing:
         raise Refusal(504, "not confirmed in time", missing=list(outcome.missing))
     return answer

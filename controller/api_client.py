@@ -154,8 +154,7 @@ class ControllerClient:
 
     def _connected(self, timeout_s: float) -> http.client.HTTPConnection:
         if self._connection is None:
-            self._connection = http.client.HTTPConnection("127.0.0.1", self._port)
-            self._connection.timeout = timeout_s
+            self._connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout_s)
             self._connection.connect()
         if self._connection.sock is not None:
             self._connection.sock.settimeout(timeout_s)

@@ -267,16 +267,13 @@ class ControlPlane:
                     self._ask(session)
         outcome = self._outcome(wait, timeout_s)
         with self._lock:
-            sessions = [
-                (switch, *self._sessions[switch.dpid].repaired)
+            return outcome, [
+                {"dpid": switch.dpid, "name": switch.name, "added": added, "removed": removed}
                 for switch in self._state.switches
                 if switch.dpid in self._sessions
+                for added, removed in [self._sessions[switch.dpid].repaired]
+                if added or removed
             ]
-        return outcome, [
-            {"dpid": switch.dpid, "name": switch.name, "added": added, "removed": removed}
-            for switch, added, removed in sessions
-            if added or removed
-        ]
 
     @property
     def state(self) -> DesiredState:

@@ -65,14 +65,6 @@ class UnknownTenant(LookupError):
         super().__init__(f"there is no tenant {tenant_id}")
 
 
-def tenant_prefix(tenant_id: int) -> str:
-    """The prefix tenant `tenant_id` (1..16383) owns by convention: 10.0.0.0/8 + id * 1024."""
-    if not 1 <= tenant_id <= TENANT_ID_MAX:
-        raise InvalidValues([f"tenant id {tenant_id} is not within 1..{TENANT_ID_MAX}"])
-    base = int(_TENANT_SPACE.network_address) + tenant_id * ADDRESSES_PER_TENANT
-    return f"{ipaddress.IPv4Address(base)}/{PREFIX_LENGTH}"
-
-
 @dataclass(frozen=True)
 class Switch(Strict):
     """One bridge: a server's own switch, or a rack, aggregation or core switch.

@@ -110,7 +110,7 @@ class Demand:
         """Time from progress ``done`` (0 to 1) to the end at a constant ``rate_bps``."""
         if done >= 1.0:
             return 0.0
-        if rate_bps <= 0 and self.network and job.bandwidth_bps > 0:
+        if rate_bps <= 0 and self.network and not self.timed and job.bandwidth_bps > 0:
             return math.inf
         return (1.0 - done) * self.duration_s(job, rate_bps)
 
@@ -354,9 +354,6 @@ class Iperf3(Demand):
 
     def volume_bits(self, job: JobRequest, granted_bps: float = 0.0) -> float:
         return job.true_s * (granted_bps or job.bandwidth_bps)
-
-    def remaining_s(self, job: JobRequest, done: float, rate_bps: float) -> float:  # noqa: ARG002 - see Demand
-        return max(0.0, 1.0 - done) * job.true_s
 
 
 KINDS: Mapping[JobKind, type[Demand]] = {

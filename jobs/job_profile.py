@@ -74,38 +74,27 @@ def objections(options: Sequence[tuple[float, float]]) -> list[tuple[int, str]]:
     return out
 
 
-def linear_profile(
-    bandwidth_bps: int,
-    duration_s: float,
-    speedup: float,
-    ratios: Sequence[float] = RATIOS,
-    threshold_bps: int | None = None,
-) -> Profile:
+def linear_profile(bandwidth_bps: int, duration_s: float, speedup: float) -> Profile:
     """The published speed-up model: τ(B) = τ̄·(1 - α·(B - B̄)/(0.2·B̄)) (JSA, Section V.A).
 
     ``bandwidth_bps`` is B̄, ``duration_s`` the time τ̄ at B̄ (printed τ₁) and ``speedup`` α, at least
-    0 and below 0.2. At α = 0 bandwidth buys nothing: one option is left, the least. Options above
-    ``threshold_bps`` are never offered.
+    0 and below 0.2. At α = 0 bandwidth buys nothing: one option is left, the least.
     """
     if not 0.0 <= speedup < STEEPEST:
         raise ValueError(f"a speed-up ratio is at least 0 and below {STEEPEST}, not {speedup:g}")
     found: list[tuple[int, float]] = []
-    for ratio in ratios:
+    for ratio in RATIOS:
         option_bps = max(1, round(ratio * bandwidth_bps))
-        if threshold_bps is not None and option_bps > threshold_bps:
-            break
         time_s = duration_s * (1.0 - speedup * (option_bps / bandwidth_bps - 1.0) / STEP)
         if not found or (option_bps > found[-1][0] and time_s < found[-1][1]):
             found.append((option_bps, time_s))
     return Profile(tuple(found))
 
 
-def measured_profile(
-    measured: Sequence[tuple[int, float]], tolerance: float = 0.02
-) -> tuple[Profile, int]:
-    """A profile from times measured in a bandwidth sweep, and its no-elongation threshold.
+def measured_profile(measured: Sequence[tuple[int, float]], tolerance: float = 0.02) -> Profile:
+    """A profile from times measured in a bandwidth sweep.
 
-    The threshold is the least bandwidth from which on no measured time is longer by more than
+    Its threshold is the least bandwidth from which on no measured time is longer by more than
     ``tolerance`` than the shortest of all (docs/decisions/32). Below it, an option that is not
     slower than a larger one is noise, and left out.
     """
@@ -120,4 +109,4 @@ def measured_profile(
     for bandwidth_bps, time_s in reversed(points[:top]):
         if time_s > kept[-1][1] and bandwidth_bps < kept[-1][0]:
             kept.append((bandwidth_bps, time_s))
-    return Profile(tuple(reversed(kept))), points[top][0]
+    return Profile(tuple(reversed(kept)))

@@ -19,6 +19,10 @@ from pydantic import AfterValidator, ConfigDict, Field
 LARGEST = 10**30
 """Above all that is counted here, and far below where arithmetic with floats ends in an error."""
 
+OUTLASTED = "its reservation ended before it did"
+NOT_STARTED = "it could not be started"
+"""Reasons of a kill that neither the policy nor the running job's own failure made."""
+
 Int = Annotated[int, Field(strict=True, gt=-LARGEST, lt=LARGEST)]
 Number = Annotated[float, Field(strict=True, gt=-LARGEST, lt=LARGEST)]
 Pair = Annotated[list[Int], Len(2, 2)]
@@ -149,6 +153,12 @@ class JobEnded(JobEvent):
     reason: str
     measured_s: Number | None
     detail: dict[str, Any]
+
+    @property
+    def killed_by_policy(self) -> bool:
+        """True for a Kill among its actions; a job that failed while it ran has a detail."""
+        forced = self.detail or self.reason.startswith((OUTLASTED, NOT_STARTED))
+        return self.outcome == "killed" and not forced
 
 
 @dataclass(frozen=True)

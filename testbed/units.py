@@ -55,13 +55,12 @@ BANDWIDTH: Final = Dimension(
     _powers(1000, "bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"),
     "Mbit/s",
     {
-        **{f"{p.lower()}{tail}": f"{p}bit/s" for p in "kMGT" for tail in ("bps", "b/s", "bits/s")},
         **{p.lower(): f"{p}bit/s" for p in "kMGT"},
-        **{f"{p.lower()}bit": f"{p}bit/s" for p in "kMGT"},
-        "bps": "bit/s",
-        "b/s": "bit/s",
-        "bits/s": "bit/s",
-        "bit": "bit/s",
+        **{
+            f"{p.lower()}{tail}": f"{p}bit/s"
+            for p in ("", *"kMGT")
+            for tail in ("bps", "b/s", "bits/s", "bit")
+        },
     },
     MAX_BANDWIDTH_BPS,
 )

@@ -65,7 +65,6 @@ class Receiving:
     received_bytes: int = 0
     first_ns: int | None = None
     last_ns: int | None = None
-    wakes_at_bytes: int = 0  # SO_RCVLOWAT; 0: as the kernel has it
 
     @property
     def left_bytes(self) -> int:

@@ -33,10 +33,6 @@ from jobs.live.transfer_plan import BUFFER_LIMIT_BYTES, Production, TransferPlan
 
 _ACK = struct.Struct("!QQQ")  # bytes counted, instants of first and last byte
 
-# A flow is read in at least so many pieces, of at most so many bytes.
-WAKES_PER_FLOW = 64
-WAKE_LIMIT_BYTES = 131_072
-
 _READ = selectors.EVENT_READ
 _WRITE = selectors.EVENT_WRITE
 
@@ -117,7 +113,6 @@ class TransferAgent(Agent):
         self._unsent.extend(self._connections.sendings)
         for receiving in self._connections.receivings:
             self._selector.register(receiving.sock, _READ, receiving)
-            _wake_for(receiving)
         sockets = [sending.sock for sending in self._connections.sendings]
         sockets += [receiving.sock for receiving in self._connections.receivings]
         self._open = len(sockets)
@@ -236,8 +231,6 @@ class TransferAgent(Agent):
             receiving.sock.send(_ACK.pack(receiving.received_bytes, receiving.first_ns, now_ns))
             self._selector.unregister(receiving.sock)
             self._open -= 1
-        else:
-            _wake_for(receiving)
         return True
 
     def _broken(self, sending: Sending, reason: str | None) -> str:
@@ -252,15 +245,3 @@ class TransferAgent(Agent):
             f"connection from VM {receiving.order.peer} lost after"
             f" {receiving.received_bytes} of {receiving.order.size_bytes} bytes: {reason}"
         )
-
-
-def _wake_for(receiving: Receiving) -> None:
-    """Let the kernel wake the agent for a good share of a flow, and exactly at its end.
-
-    Waking for each packet was a third of what hundreds of agents cost.
-    """
-    share_bytes = min(WAKE_LIMIT_BYTES, receiving.order.size_bytes // WAKES_PER_FLOW)
-    wanted = max(1, min(share_bytes, receiving.left_bytes)) if receiving.received_bytes else 1
-    if wanted != receiving.wakes_at_bytes:
-        receiving.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
-        receiving.wakes_at_bytes = wanted

@@ -175,7 +175,6 @@ class _Xml:
         self._known: dict[str, int] = {}
         self._now: dict[str, tuple[str, int, int]] | None = None
         self._begun = (0, 0)
-        self._type = ""
         self._parser = expat.ParserCreate()
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end

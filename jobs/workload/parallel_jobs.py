@@ -153,16 +153,13 @@ class Requests(JobStream):
 
     def id_of(self, row: int) -> str:
         """The name of the job in a row."""
-        return self._id(int(self.jobs.number[row]))
+        return f"job-{int(self.jobs.number[row]):0{self._digits}}"
 
     def row_of(self, job_id: str) -> int | None:
         """The row of a job by its name; None where there is none. O(n)."""
         number = whole_number(job_id.removeprefix("job-"), 18)
         rows = np.flatnonzero(self.jobs.number == number) if number is not None else ()
         return next((int(row) for row in rows if self.id_of(int(row)) == job_id), None)
-
-    def _id(self, number: int) -> str:
-        return f"job-{number:0{self._digits}}"
 
     @property
     def _digits(self) -> int:

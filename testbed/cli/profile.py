@@ -40,8 +40,8 @@ def profile(
     The profile (bandwidth options with running times up to the no-elongation threshold) is what
     a job's 'profile' names; it lies in the run folder as profile.yaml.
 
-    Exit codes: 0 good, 1 the audit failed (or, with --strict, the fidelity is not ok), 2 bad file,
-    3 this machine cannot, 4 the run failed, 130 interrupted and cleaned up.
+    Exit codes: 0 good, 1 a broken reservation, fidelity invalid (with --strict: not ok) or a failed
+    audit, 2 bad file, 3 this machine cannot, 4 the run failed, 130 interrupted and cleaned up.
     """
     experiment = load_experiment(app, options.overrides_of(settings, seed))
     if experiment.sweep is None:

@@ -33,8 +33,8 @@ def run(
 ) -> None:
     """Run an experiment on the live emulated network and measure every job.
 
-    Exit codes: 0 good, 1 a result outside its stated band, 2 bad file, 3 this machine cannot,
-    4 the run failed, 130 interrupted and cleaned up.
+    Exit codes: 0 good, 1 a broken reservation, fidelity invalid or a result outside its band, 2 bad
+    file, 3 this machine cannot, 4 the run failed, 130 interrupted and cleaned up.
     """
     experiment = load_experiment(file, options.overrides_of(settings, seed, lenient=lenient))
     options.require_live(prefix, f"testbed run {file}")

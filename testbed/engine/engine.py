@@ -174,12 +174,13 @@ class Engine:
         job = self.jobs.get(key)
         if job is not None and job.epoch == epoch:
             if priority is EventPriority.START and job.pending is not None:
-                self._start_reserved(job)
+                job.pending = None
+                self._launch(job, job.placed())
             elif priority is EventPriority.END and job.yields_to is not None:
                 self._preempt(key, job.yields_to)
                 self._ask(act.Preempted(key))
             elif priority is EventPriority.END:
-                self._kill(key, "its reservation ended before it did")
+                self._kill(key, events.OUTLASTED)
                 self._ask(act.Ended(key, "killed"))
 
     def _at(self, at_s: float, priority: EventPriority, key: str, epoch: int = 0) -> None:
@@ -311,10 +312,6 @@ class Engine:
         if action.kill_at_end:
             self._at(action.end_s, EventPriority.END, action.job_id, job.epoch)
 
-    def _start_reserved(self, job: JobState) -> None:
-        job.pending = None
-        self._launch(job, job.placed())
-
     def _reserved(self, job: JobState, start_s: float, end_s: float | None) -> events.JobReserved:
         """The event of a job's reservation."""
         request, rate_bps, placement = job.request, job.rate_bps, job.placed()
@@ -353,7 +350,7 @@ class Engine:
             self.backend.start(request, placement, job.rate_bps, job.tier)
         except StartFailed as error:
             self._advance(self.backend.now_s())
-            self._end(job, "killed", f"it could not be started: {error}")
+            self._end(job, "killed", f"{events.NOT_STARTED}: {error}")
             self._unstarted.append(job_id)
             return
         now_s = self.backend.now_s()

@@ -69,12 +69,13 @@ class HtbClass(Item):
     """A class ``1:minor`` below ``1:parent_minor`` (0: the root), with both buckets explicit.
 
     tc would choose buckets for the kernel's timer tick; with TSO they must hold a whole packet.
+    ``mpu_bytes`` is what a packet counts at least.
     """
 
     added = (
         "class {verb} dev {0.dev} parent {0.parent} classid 1:{0.minor:x} htb"
         " rate {0.rate_bps}bit ceil {0.ceil_bps}bit"
-        " burst {0.burst_bytes} cburst {0.cburst_bytes} quantum {0.quantum_bytes}"
+        " burst {0.burst_bytes} cburst {0.cburst_bytes} quantum {0.quantum_bytes}{0.mpu}"
     )
     removed = "class del dev {0.dev} classid 1:{0.minor:x}"
     dev: str
@@ -84,6 +85,11 @@ class HtbClass(Item):
     ceil_bps: int
     burst_s: float = BURST_S
     quantum_bytes: int = QUANTUM_BYTES
+    mpu_bytes: int = 0
+
+    @property
+    def mpu(self) -> str:
+        return f" mpu {self.mpu_bytes}" if self.mpu_bytes else ""
 
     @property
     def parent(self) -> str:

@@ -5,7 +5,7 @@
   counts it only in ``direct_packets_stat``, therefore the default class.
 - A *tenant* on a directed link: one class of min(X, N-X)·B below the link's, found by the source
   prefix (hose model; Oktopus; DCloud, Section II).
-- A *VM*: a send cap on ``eth0`` in its namespace and a receive cap on the switch's end.
+- A *VM*: a send cap on its ``eth0``, in bytes and packets, and a receive cap on the switch's end.
 
 Queues are limited in bytes: with segmentation offload one packet may be 64 kB.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from testbed.plan.batch_lines import (
-    BURST_S,
     VM_DEVICE,
     BatchLine,
     ByteFifo,
@@ -31,6 +30,7 @@ from testbed.plan.network_plan import MIN_WIRE_BPS, NetworkPlan, TenantPlan
 LINK_MINOR = 0xFFFF
 DEFAULT_CLASS_MINOR = 0xFFFE
 VM_MINOR = 1
+PACKETS_MINOR = 2
 
 # PS-P: the bytes that a class of weight 1 may send in its turn, and the most that HTB accepts.
 TURN_BYTES = 16_000
@@ -42,6 +42,12 @@ CATCH_UP_S = 0.020
 # A reserved class or receive cap: as long as the switch waits for a processor on a machine that
 # does other things too. Its arrears then pass at once, and no packet of them is dropped.
 RESERVED_CATCH_UP_S = 0.060
+# A packet costs the userspace switch the same whatever its size; over three bridges it carries some
+# 16,000 a second. So a link has packets as it has bytes, and a VM the same share of both.
+LINK_PACKETS_PER_S = 8_000
+MIN_PACKETS_PER_S = 1_000
+LEAST_PACKET_BYTES = 16_384
+PACKET_MPU_BYTES = 65_535  # each counts as the most that tc takes: its own size is nothing
 VM_QUEUE_S = 0.040
 MIN_VM_QUEUE_BYTES = 150_000
 PORT_QUEUE_S = 0.030
@@ -113,9 +119,13 @@ def tenant_limits(network: NetworkPlan, tenant: TenantPlan) -> tuple[Section, ..
         host.append(PrefixFilter(dev, minor, tenant.prefix, minor))
     rate_bps = tenant.rate_bps
     catch_up_s = RESERVED_CATCH_UP_S if tenant.link_bps else CATCH_UP_S
-    for vm in tenant.vms:
-        host += _cap(vm.slot.port.name, rate_bps, catch_up_s, port_queue_bytes(rate_bps))
-    inside = _cap(VM_DEVICE, rate_bps, BURST_S, vm_queue_bytes(rate_bps))
+    for dev in (vm.slot.port.name for vm in tenant.vms):
+        host.append(HtbRoot(dev, VM_MINOR))
+        host.append(HtbClass(dev, 0, VM_MINOR, rate_bps, rate_bps, catch_up_s))
+        host.append(ByteFifo(dev, VM_MINOR, port_queue_bytes(rate_bps)))
+    uplinks_bps = {link.lower.bridge: link.capacity_bps for link in network.links}
+    uplink_bps = max(uplinks_bps.get(vm.slot.port.bridge, rate_bps) for vm in tenant.vms)
+    inside = _send_cap(rate_bps, uplink_bps)
     return (_added(None, host), *(_added(vm.slot.netns, inside) for vm in tenant.vms))
 
 
@@ -138,11 +148,23 @@ def _tenant_classes(network: NetworkPlan, tenant: TenantPlan) -> list[HtbClass]:
     return classes
 
 
-def _cap(dev: str, rate_bps: int, burst_s: float, queue_bytes: int) -> list[TcItem]:
+def packets_per_s(rate_bps: int, uplink_bps: int) -> int:
+    """Packets that a VM may send: its share of those of a server's link, or what TCP needs."""
+    share = LINK_PACKETS_PER_S * min(rate_bps, uplink_bps) // uplink_bps
+    return max(MIN_PACKETS_PER_S, share, rate_bps // (8 * LEAST_PACKET_BYTES))
+
+
+def _send_cap(rate_bps: int, uplink_bps: int) -> list[TcItem]:
+    """The VM's cap in bytes as the ceiling of a class that borrows from one limited in packets.
+
+    HTB asks no parent while a class is below its own rate, therefore the least there is.
+    """
+    bps = packets_per_s(rate_bps, uplink_bps) * PACKET_MPU_BYTES * 8
     return [
-        HtbRoot(dev, VM_MINOR),
-        HtbClass(dev, 0, VM_MINOR, rate_bps, rate_bps, burst_s),
-        ByteFifo(dev, VM_MINOR, queue_bytes),
+        HtbRoot(VM_DEVICE, VM_MINOR),
+        HtbClass(VM_DEVICE, 0, PACKETS_MINOR, bps, bps, mpu_bytes=PACKET_MPU_BYTES),
+        HtbClass(VM_DEVICE, PACKETS_MINOR, VM_MINOR, MIN_WIRE_BPS, rate_bps),
+        ByteFifo(VM_DEVICE, VM_MINOR, vm_queue_bytes(rate_bps)),
     ]
 
 

@@ -66,7 +66,7 @@ def applications(
     for row in rows:
         if row.ratio is not None and row.granted_bps and row.requested_bps:
             by_name.setdefault(row.application or row.job_id, []).append(row)
-    outside = frozenset(verdict.job_id for verdict in verdicts if verdict.verdict == "outside")
+    outside = frozenset(verdict.job_id for verdict in verdicts if verdict.bad)
     out = []
     for name, own in by_name.items():
         asked = {(row.duration_s, row.requested_bps) for row in own}

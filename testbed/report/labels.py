@@ -57,24 +57,22 @@ def headline(summary: Summary, verdicts: Verdicts, audit: Audit) -> Headline:
     bad = [badge for badge in badges if badge.mood == "bad"]
     if bad:
         # What only repeats the fidelity verdict is shown once.
-        message = [b.says for b in bad if b.label != "Expectation" or not _only_fidelity(verdicts)]
+        twice = all(text.startswith("fidelity is ") for text in verdicts.complaints)
+        message = [b.says for b in bad if b.label != "Expectation" or not twice]
         return Headline("bad", _joined(message or [b.says for b in bad]), badges)
     doubts = [badge for badge in badges if badge.mood == "doubt"]
-    if verdicts.judged:
+    sentence = "The run is complete."
+    if not verdicts.judged:
+        sentence += " Its experiment file states no expectations."
+    elif not verdicts.bad:
         sentence = _good_sentence(summary, verdicts, doubtful=bool(doubts))
-    else:
-        sentence = "The run is complete. Its experiment file states no expectations."
     if doubts:
         return Headline("doubt", f"{sentence} {_joined([b.says for b in doubts])}", badges)
     return Headline("good" if verdicts.judged else "open", sentence, badges)
 
 
-def _only_fidelity(verdicts: Verdicts) -> bool:
-    return all(text.startswith("fidelity is ") for text in verdicts.complaints)
-
-
 def _good_sentence(summary: Summary, verdicts: Verdicts, *, doubtful: bool) -> str:
-    judged = sum(row.verdict == "ok" for row in verdicts.rows)
+    judged = len(verdicts.judged)
     who = "the one job judged" if judged == 1 else f"all {judged:,} jobs judged"
     sentence = f"The estimates held: {who} took the expected time."
     if doubtful:
@@ -99,16 +97,17 @@ def _run_badge(summary: Summary) -> Badge:
 
 
 def _expectation_badge(verdicts: Verdicts) -> Badge:
-    label = "Expectation"
-    judged = [row for row in verdicts.rows if row.verdict != "open"]
-    outside = sum(row.verdict == "outside" for row in judged)
+    label, judged, bad = "Expectation", plural(len(verdicts.judged), "job"), verdicts.bad
+    kinds = " or ".join(dict.fromkeys(row.verdict for row in bad))
+    says = f"{len(bad):,} of {judged} {kinds.replace('outside', 'outside what was expected')}"
     if not verdicts.met:
-        says = f"{outside:,} of {plural(len(judged), 'job')} outside what was expected"
         first = f"not as expected: {verdicts.complaints[0].split(': ')[0]}"
-        return Badge(label, "not met", "bad", says if outside else first)
-    if not judged:
+        return Badge(label, "not met", "bad", says if bad else first)
+    if bad:
+        return Badge(label, "accepted", "doubt", f"{says}, which the file accepts")
+    if not verdicts.judged:
         return Badge(label, "none stated", "open", "the experiment file has no expect block")
-    return Badge(label, "met", "good", f"{plural(len(judged), 'job')} judged, all within")
+    return Badge(label, "met", "good", f"{judged} judged, all within")
 
 
 def _fidelity_badge(summary: Summary) -> Badge:

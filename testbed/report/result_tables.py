@@ -16,13 +16,13 @@ from testbed.results.tables import Results, Verdict
 from testbed.units import human_duration, human_share
 
 MAX_ROWS = 60
-_VERDICTS = {"ok": ("ok", "green"), "outside": ("OUTSIDE", "bold red"), "open": ("–", "dim")}
+_STYLES = {"ok": "green", "held": "green", "open": "dim"}
 
 
 def verdict_table(results: Results, max_rows: int = MAX_ROWS) -> Table:
     """Application, b', estimate, measured, ratio, verdict: one line a job.
 
-    Of more than ``max_rows`` jobs those outside come first, and the caption counts the rest.
+    Of more than ``max_rows`` jobs the bad ones come first, and the caption counts the rest.
     """
     rows, summary = in_order(results.verdicts.rows, max_rows), results.summary
     title = f"{summary.name}, {summary.policy}, {summary.backend}, seed {summary.seed}"
@@ -39,17 +39,18 @@ def verdict_table(results: Results, max_rows: int = MAX_ROWS) -> Table:
 
 
 def in_order(rows: Sequence[Verdict], max_rows: int) -> list[Verdict]:
-    """By application, in order of submission; where not all will fit, those outside first."""
+    """By application, in order of submission; where not all will fit, the bad ones first."""
     if len(rows) > max_rows:
-        return sorted(rows, key=lambda row: row.verdict != "outside")
+        return sorted(rows, key=lambda row: not row.bad)
     first = {name: place for place, name in enumerate(dict.fromkeys(r.application for r in rows))}
     return sorted(rows, key=lambda row: first[row.application])
 
 
 def _cells(row: Verdict) -> list[Text]:
     """Cells as rich texts, so that no name in a file is taken for markup."""
-    verdict = Text(*_VERDICTS[row.verdict])
-    if row.verdict == "outside" or row.ratio is None:
+    answer = row.verdict.upper() if row.bad else "–" if row.verdict == "open" else row.verdict
+    verdict = Text(answer, _STYLES.get(row.verdict, "bold red"))
+    if row.verdict not in ("ok", "held"):
         verdict.append(f"  {row.why}", style="default")
     times = (seconds_text(row.estimate_s), seconds_text(row.measured_s))
     plain = (row.application, bandwidth_text(row.granted_bps), *times, ratio_text(row.ratio))

@@ -83,7 +83,7 @@ class MeasuredSweep:
         points = [(r.bandwidth_bps, r.model_s) for r in self.points if r.model_s is not None]
         if len(points) < len(self.points):
             return None
-        return measured_profile(points, self.tolerance)[1]
+        return measured_profile(points, self.tolerance).threshold_bps
 
     def model_sentence(self) -> str | None:
         """The model's threshold as a sentence; None where there is no model."""
@@ -148,8 +148,7 @@ def measured_sweep(
     """The profile in what was measured, by :func:`jobs.job_profile.measured_profile`."""
     ordered = tuple(sorted(points, key=lambda point: point.bandwidth_bps))
     times = [(point.bandwidth_bps, point.median_s) for point in ordered]
-    profile, _ = measured_profile(times, tolerance)
-    return MeasuredSweep(application, tolerance, ordered, profile)
+    return MeasuredSweep(application, tolerance, ordered, measured_profile(times, tolerance))
 
 
 def sweep_of_rows(sweep: BandwidthSweep, rows: Sequence[JobRow]) -> MeasuredSweep:

@@ -45,6 +45,7 @@ class JobRow:
     duration_s: float
     ratio: float | None
     job_class: str | None
+    exempt: str | None = None  # why a live time says nothing of its reservation; no column
 
     @property
     def wait_s(self) -> float | None:
@@ -219,6 +220,8 @@ class _Job:
     measured_s: float | None = None
     preemptions: int = 0
     migrations: int = 0
+    slowed: bool = False
+    by_policy: bool = False
     price: float = 0.0
     n_slots: int = 0
     reserved_bps: int = 0
@@ -298,16 +301,16 @@ class Tally:
                 job.n_slots = n_vms * int(job.request.get("cores", 1))
             case events.JobStarted():
                 job.start_s = event.t if job.start_s is None else job.start_s
+            case events.JobRescaled():
+                job.slowed |= event.rate_bps < (job.granted_bps or 0)
             case events.JobPreempted():
                 job.preemptions += 1
             case events.JobMigrated():
                 job.migrations += 1
             case events.JobEnded():
                 job.end_s, job.outcome, job.reason = event.t, event.outcome, event.reason
-                job.measured_s = event.measured_s
+                job.measured_s, job.by_policy = event.measured_s, event.killed_by_policy
                 job.price = float(event.detail.get("price", 0.0))
-            case _:
-                pass
         if isinstance(event, _RUNS):
             # A background VM runs in what the foreground leaves: it takes no slot of its own.
             self._hold(job, job.n_slots if job.tier == "foreground" else 0, job.reserved_bps)
@@ -326,7 +329,7 @@ class Tally:
 
     def rows(self) -> Iterator[JobRow]:
         """One row per submitted job, in order of submission."""
-        return (_row(job, self.started.policy) for job in self._jobs.values())
+        return (_row(job, self.started) for job in self._jobs.values())
 
     def fidelity(self) -> Fidelity:
         """The worst note's level, and the reasons of all that are not ok, each once."""
@@ -380,21 +383,38 @@ _OF_REQUEST = ("kind", "submit_s", "n_vms", "deadline_s", "value", "application"
 _OF_EVENTS = tuple({f.name for f in fields(_Job)} & {f.name for f in fields(JobRow)})
 
 
-def _row(job: _Job, policy: str) -> JobRow:
+def _row(job: _Job, started: events.RunStarted) -> JobRow:
     request = job.request
     ratio = None
     if job.outcome == "finished" and job.measured_s is not None and job.estimate_s:
         ratio = job.measured_s / job.estimate_s
     return JobRow(
         job_id=str(request["id"]),
-        policy=policy,
+        policy=started.policy,
         requested_bps=request["bandwidth_bps"],
         met_deadline=_met(job),
         ratio=ratio,
         job_class=_class(request),
+        exempt=_exempt(job) if started.backend == LIVE else None,
         **{column: request[column] for column in _OF_REQUEST},
         **{column: getattr(job, column) for column in _OF_EVENTS},
     )
+
+
+def _exempt(job: _Job) -> str | None:
+    """Why a job's time shows nothing about its reservation. A failure always does."""
+    request, killed = job.request, job.outcome == "killed"
+    cases = (
+        (job.by_policy, f"killed by its policy: {job.reason}"),
+        (killed and job.reason != events.OUTLASTED, None),
+        (request["kind"] == "compute" or not job.granted_bps, "no bandwidth reserved"),
+        (request["kind"] == "iperf3", "iperf3 takes its duration at any rate"),
+        (request.get("command"), "a command: nothing is known of what it sends"),
+        ((request.get("true_duration_s") or 0) > request["duration_s"], "needs longer than stated"),
+        (job.preemptions or job.migrations, "preempted or migrated: its time includes that"),
+        (job.slowed, "rescaled below the bandwidth of its estimate"),
+    )
+    return next((reason for applies, reason in cases if applies), None)
 
 
 def _class(request: Mapping[str, Any]) -> str | None:

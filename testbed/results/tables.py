@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -21,11 +21,11 @@ from testbed.results import folder as names
 from testbed.results.folder import RunFolder
 from testbed.results.metrics import Fidelity, JobRow, Summary, severity, tally
 from testbed.results.reading import Run, checked, claims_of, read_events, read_json
-from testbed.spec.experiment import Band, Expectation
+from testbed.spec.experiment import ApplicationExpectation, Expectation
 from topologies.datacentre import DataCentre
 
 JOB_COLUMNS = (
-    *(f.name for f in fields(JobRow)),
+    *(f.name for f in fields(JobRow) if f.name != "exempt"),
     "wait_s",
     "queued_s",
     "response_s",
@@ -167,8 +167,6 @@ def reservations(stream: Iterable[events.Event]) -> Iterator[Reservation]:
                 since[event.job_id] = now_s
             case events.JobPreempted() | events.JobEnded():
                 yield from release(event.job_id)
-            case _:
-                pass
     for job_id in list(since):
         yield from release(job_id)
 
@@ -225,16 +223,18 @@ def write_links_csv(rows: Iterable[LinkRow], file: IO[str]) -> None:
         writer.writerow([row.time_s, *link, sent, reserved, row.capacity_bps])
 
 
-# -- verdicts on what an experiment expects: they decide exit code 1
+# -- verdicts on reservations, and on what an experiment expects: they decide exit code 1
 
 
-Answer = Literal["ok", "outside", "open"]
-"""``open``: nothing was expected of this job."""
+Answer = Literal["ok", "outside", "held", "late", "killed", "open"]
+"""By the file's ``expect``: ``ok``, ``outside``; else by a live job's reservation, or ``open``."""
+BAD = frozenset[Answer]({"outside", "late", "killed"})
+Judgement = tuple[Answer, str]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One job's result against its expectation; ``why`` is the explanation."""
+    """One job's result against its expectation or its reservation; ``why`` is the explanation."""
 
     job_id: str
     application: str
@@ -245,6 +245,10 @@ class Verdict:
     ratio: Number | None
     verdict: Answer
     why: str
+
+    @property
+    def bad(self) -> bool:
+        return self.verdict in BAD
 
 
 @dataclass(frozen=True)
@@ -259,9 +263,14 @@ class Verdicts:
         return not self.complaints
 
     @property
-    def judged(self) -> bool:
-        """True where something was expected of a job."""
-        return any(row.verdict != "open" for row in self.rows)
+    def judged(self) -> tuple[Verdict, ...]:
+        """Those that are not open."""
+        return tuple(row for row in self.rows if row.verdict != "open")
+
+    @property
+    def bad(self) -> tuple[Verdict, ...]:
+        """Those outside, late or killed; they may be ``met`` where the file accepts them."""
+        return tuple(row for row in self.rows if row.bad)
 
     def to_json(self) -> dict[str, Any]:
         """The ``expectations`` of ``summary.json``."""
@@ -297,18 +306,21 @@ def evaluate(
     fidelity: Fidelity,
     claims: Collection[str] = (),
 ) -> Verdicts:
-    """Every job against the band that applies to it; then fidelity, then names that match nothing.
+    """Every job by what the file states of it, a live one else by its reservation; then fidelity,
+    then names that match nothing.
 
-    A job that was to be judged and has no measured time is outside: silence proves nothing. Only
-    what a policy rejected stays open, unless its application is named or the policy claims that
-    every job starts, and what it started as best effort: such a job has no estimate to be held
-    against.
+    A file that accepts ``invalid`` accepts what follows from it: reservations that did not hold.
     """
     rows = tuple(rows)
-    all_start = "every-job-starts" in claims
-    judged = tuple(_judge(expect, row, all_start) for row in rows)
-    complaints = [f"{v.job_id}: {v.why}" for v in judged if v.verdict == "outside"]
-    complaints += _fidelity_complaints(expect, fidelity)
+    found, accepted = fidelity.verdict, expect.fidelity
+    # Simulated times are the model's own.
+    expect = expect if found is not None else replace(expect, late_above=None)
+    judged = tuple(_verdict(expect, row, "every-job-starts" in claims) for row in rows)
+    decisive = {"outside"} if accepted == "invalid" else BAD
+    complaints = [f"{v.job_id}: {v.why}" for v in judged if v.verdict in decisive]
+    if accepted is not None and found is not None and severity(found) > severity(accepted):
+        reasons = "; ".join(fidelity.reasons) or "no reason given"
+        complaints.append(f"fidelity is {found}, accepted is at worst {accepted}: {reasons}")
     # An expectation about an application that never ran must not pass in silence.
     ran, no_job = {v.application for v in judged}, "is expected, but no job has that name"
     complaints += [f"application {n!r} {no_job}" for n in expect.applications if n not in ran]
@@ -320,28 +332,18 @@ def evaluate(
     return Verdicts(judged, tuple(complaints))
 
 
-def _judge(expect: Expectation, row: JobRow, all_start: bool) -> Verdict:
+def _verdict(expect: Expectation, row: JobRow, all_start: bool) -> Verdict:
     own = expect.applications.get(row.application or "")
-    band = own.estimate_ratio if own and own.estimate_ratio else expect.estimate_ratio
-    below = own.scaled_down_below if own else None
     # A policy may reject; what a script starts, and an application named in the file, were to run.
     must_run = own is not None or all_start
-    answer: Answer = "open"
-    if row.outcome == "rejected" and not must_run:
-        why = f"rejected: {row.reason}"
-    elif _best_effort(row) and not must_run:
-        why = "best effort: no estimate"
-    else:
-        answer, why = _answer(row, band, below)
-    return Verdict(
-        application=row.application or row.job_id,
-        verdict=answer,
-        why=why,
-        **{column: getattr(row, column) for column in _OF_ROW},
+    answer, why = (
+        (None if must_run else _free(row))
+        or _stated(expect, own or ApplicationExpectation(), row)
+        or _reserved(expect.late_above, row)
     )
-
-
-_OF_ROW = ("job_id", "requested_bps", "granted_bps", "estimate_s", "measured_s", "ratio")
+    cells: dict[str, Any] = {f.name: getattr(row, f.name, None) for f in fields(Verdict)}
+    cells |= {"application": row.application or row.job_id, "verdict": answer, "why": why}
+    return Verdict(**cells)
 
 
 def _best_effort(row: JobRow) -> bool:
@@ -349,29 +351,44 @@ def _best_effort(row: JobRow) -> bool:
     return row.start_s is not None and row.estimate_s is None
 
 
-def _answer(row: JobRow, band: Band | None, below: float | None) -> tuple[Answer, str]:
-    scaled_down = row.granted_bps is not None and row.granted_bps < row.requested_bps
-    if band is None and (below is None or not (scaled_down or row.granted_bps is None)):
-        return "open", "nothing expected"
+def _free(row: JobRow) -> Judgement | None:
+    """By the policy's own decision: a job that it need not start, or reserve for; else None."""
+    if row.outcome == "rejected":
+        return "open", _outcome(row)
+    return ("open", "best effort: no estimate") if _best_effort(row) else None
+
+
+def _stated(expect: Expectation, own: ApplicationExpectation, row: JobRow) -> Judgement | None:
+    """By the file; None where it states nothing of the job. Silence proves nothing."""
+    band = own.estimate_ratio or expect.estimate_ratio
+    full = row.granted_bps is not None and row.granted_bps >= row.requested_bps
+    below = None if full else own.scaled_down_below
+    if band is None and below is None:
+        return None
     if row.ratio is None:
-        reason = f" ({row.reason})" if row.reason else ""
-        return "outside", f"no measured time: {row.outcome}{reason}"
-    if band is not None and not band.holds(row.ratio):
-        return "outside", f"measured/estimate {row.ratio:.4f}, expected {band}"
-    if below is None or not scaled_down:
-        return "ok", f"{band}, as expected"
-    if row.ratio >= below:
-        expected = f"expected below {below:g} when scaled down"
-        return "outside", f"measured/estimate {row.ratio:.4f}, {expected}"
-    return "ok", f"below {below:g}, as expected when scaled down"
+        return "outside", f"no measured time: {_outcome(row)}"
+    bounds = [(band.holds(row.ratio), str(band))] if band else []
+    bounds += [(row.ratio < below, f"below {below:g} when scaled down")] if below else []
+    for holds, bound in bounds:
+        if not holds:
+            return "outside", f"measured/estimate {row.ratio:.4f}, expected {bound}"
+    return "ok", f"{bounds[-1][1]}, as expected"
 
 
-def _fidelity_complaints(expect: Expectation, fidelity: Fidelity) -> list[str]:
-    found, accepted = fidelity.verdict, expect.fidelity
-    if accepted is None or found is None or severity(found) <= severity(accepted):
-        return []
-    reasons = "; ".join(fidelity.reasons) or "no reason given"
-    return [f"fidelity is {found}, expected {accepted}: {reasons}"]
+def _reserved(late_above: float | None, row: JobRow) -> Judgement:
+    """By its reservation: what was estimated at a rate that is kept takes about that time."""
+    if late_above is None:
+        return "open", "nothing expected"
+    if row.estimate_s is None or row.exempt is not None:
+        return "open", row.exempt or _outcome(row)
+    if row.ratio is None:
+        return ("killed" if row.outcome == "killed" else "open"), _outcome(row)
+    found = f"measured/estimate {row.ratio:.4f}, held is at most {late_above:g}"
+    return ("late" if row.ratio > late_above else "held"), found
+
+
+def _outcome(row: JobRow) -> str:
+    return f"{row.outcome}: {row.reason}" if row.reason else row.outcome
 
 
 # -- all files at the end of a run

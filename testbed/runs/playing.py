@@ -174,27 +174,26 @@ class RunRecord:
 
     def sentences(self) -> list[str]:
         """Verdicts in words, and where the report is."""
-        complaints = self.results.verdicts.complaints
+        verdicts, fidelity = self.results.verdicts, self.results.summary.fidelity
+        complaints = verdicts.complaints
         out = [f"outside what was expected: {text}" for text in complaints[:SHOWN_COMPLAINTS]]
-        if len(complaints) > SHOWN_COMPLAINTS:
-            more = len(complaints) - SHOWN_COMPLAINTS
+        if (more := len(complaints) - SHOWN_COMPLAINTS) > 0:
             out.append(f"outside what was expected: {more:,} more; the report names all")
-        if self.results.verdicts.met and self.results.verdicts.judged:
+        if verdicts.met and verdicts.bad:
+            out.append(f"late or killed, which the file accepts: {len(verdicts.bad):,} jobs")
+        elif verdicts.met and verdicts.judged:
             out.append("every job is within what was expected")
-        fidelity = self.results.summary.fidelity
         if fidelity.verdict is not None:
             why = f": {'; '.join(fidelity.reasons)}" if fidelity.reasons else ""
             out.append(f"fidelity: {fidelity.verdict}{why}")
         failed = [result for result in self.audit.results if result.status == "failed"]
-        out += [f"audit: {result.name} FAILED: {result.says}" for result in failed]
-        if not failed:
-            out.append("audit: passed")
+        out += [f"audit: {one.name} FAILED: {one.says}" for one in failed] or ["audit: passed"]
         out.append(f"report: {self.folder.path / names.REPORT}")
         return out
 
     @property
     def good(self) -> bool:
-        """All expectations met and the audit passed."""
+        """All reservations held, all expectations met, and the audit passed."""
         return self.results.verdicts.met and self.audit.passed
 
 

@@ -83,10 +83,6 @@ class Cmbf:
         # True where a job of that tier ended at this instant: decided about when all of them have.
         self._foreground_left = self._background_left = False
 
-    @property
-    def tiers(self) -> tuple[TierCapacity, TierCapacity]:
-        return self._foreground, self._background
-
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
         nodes = self._nodes or self._meet(view)
         if isinstance(event, Arrived):
@@ -330,17 +326,12 @@ def _kind(name: str, summary: str, *, background: bool, head_only: bool) -> Poli
     return PolicyKind(name, summary, build, CmcbfParameters if background else CmbfParameters)
 
 
-POLICIES = (
-    _kind(
-        "cmbf", "CMBF: backfills all, earlier jobs preempt later", background=False, head_only=False
-    ),
-    _kind(
-        "ambf", "AMBF: CMBF where the head of the queue preempts", background=False, head_only=True
-    ),
-    _kind(
-        "cmcbf", "CMCBF: CMBF with background VMs on every node", background=True, head_only=False
-    ),
-    _kind(
-        "amcbf", "AMCBF: AMBF with background VMs on every node", background=True, head_only=True
-    ),
+POLICIES = tuple(
+    _kind(name, summary, background=background, head_only=head_only)
+    for name, summary, background, head_only in (
+        ("cmbf", "CMBF: backfills all, earlier jobs preempt later", False, False),
+        ("ambf", "AMBF: CMBF where the head of the queue preempts", False, True),
+        ("cmcbf", "CMCBF: CMBF with background VMs on every node", True, False),
+        ("amcbf", "AMCBF: AMBF with background VMs on every node", True, True),
+    )
 )

@@ -84,7 +84,9 @@ class Expectation:
 
     estimate_ratio: Band | None = None
     applications: Mapping[str, ApplicationExpectation] = field(default_factory=dict)
-    fidelity: Literal["ok", "suspect", "invalid"] | None = None
+    fidelity: Literal["ok", "suspect", "invalid"] | None = "suspect"
+    # Measured over estimate of a live job of which the file states nothing; earlier folders: None.
+    late_above: float | None = 1.05
 
 
 @dataclass(frozen=True)

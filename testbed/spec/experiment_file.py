@@ -121,8 +121,8 @@ class ExpectSection(Section):
     applications: dict[str, ApplicationSection] | None = Field(
         None, description="expectations by the jobs' application"
     )
-    fidelity: Literal["ok", "suspect"] | None = Field(
-        None, description="the worst fidelity verdict of a live run that is accepted"
+    fidelity: Literal["ok", "suspect", "invalid"] | None = Field(
+        None, description="the worst fidelity accepted; invalid: broken reservations too"
     )
 
 

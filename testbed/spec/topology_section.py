@@ -35,6 +35,10 @@ def _as_list(value: object) -> object:
     return value if isinstance(value, list) else [value]
 
 
+def _one_or_list(schema: dict[str, Any]) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [schema, {"type": "array", "items": schema}]})
+
+
 # Whole numbers are checked by the builders, which know what they mean; the schema says it too.
 Count = Annotated[Any, WithJsonSchema(_COUNT)]
 Counts = Annotated[list[Any], WithJsonSchema({"type": "array", "items": _COUNT, "minItems": 1})]
@@ -44,16 +48,9 @@ Ratios = Annotated[
     WithJsonSchema({"type": "array", "items": {"type": "number", "exclusiveMinimum": 0}}),
 ]
 Links = Annotated[
-    list[PositiveBandwidth],
-    BeforeValidator(_as_list),
-    WithJsonSchema({"anyOf": [BANDWIDTH_SCHEMA, {"type": "array", "items": BANDWIDTH_SCHEMA}]}),
+    list[PositiveBandwidth], BeforeValidator(_as_list), _one_or_list(BANDWIDTH_SCHEMA)
 ]
-
-Memories = Annotated[
-    list[Memory],
-    BeforeValidator(_as_list),
-    WithJsonSchema({"anyOf": [MEMORY_SCHEMA, {"type": "array", "items": MEMORY_SCHEMA}]}),
-]
+Memories = Annotated[list[Memory], BeforeValidator(_as_list), _one_or_list(MEMORY_SCHEMA)]
 
 
 class RegularTopology(Section):
@@ -314,6 +311,8 @@ def _capacity(value: object) -> int:
 def _described(datacentre: DataCentre) -> dict[str, Any]:
     """A custom data centre as JSON: the same names, links and slots as in its file."""
     names = datacentre.names
+    columns = (datacentre.link_lower, datacentre.link_upper, datacentre.link_capacity_bps)
+    links = zip(*(column.tolist() for column in columns), strict=True)
     return {
         "servers": [
             {"name": names[i], "slots": slots} for i, slots in enumerate(datacentre.slots.tolist())
@@ -321,12 +320,7 @@ def _described(datacentre: DataCentre) -> dict[str, Any]:
         "switches": list(names[datacentre.n_servers :]),
         "links": [
             {"lower": names[lower], "upper": names[upper], "capacity_bps": capacity}
-            for lower, upper, capacity in zip(
-                datacentre.link_lower.tolist(),
-                datacentre.link_upper.tolist(),
-                datacentre.link_capacity_bps.tolist(),
-                strict=True,
-            )
+            for lower, upper, capacity in links
         ],
         "roots": [names[tree.root] for tree in datacentre.trees],
     }

@@ -41,8 +41,6 @@ from testbed.spec.workload_section import (
 MAX_LEASES = 200_000
 
 T = TypeVar("T")
-Number = Annotated[float, Field(ge=0, le=1e9)]
-Ends = Annotated[list[Number], Field(min_length=2, max_length=2)]
 
 
 class TraceWorkload(WorkloadSection):

@@ -344,12 +344,9 @@ class JannWorkload(ModelWorkload):
     @property
     def size_means(self) -> Floats:
         """Mean size of each class."""
-        return np.array(
-            [
-                self.power_of_two * high + (1.0 - self.power_of_two) * (low + high) / 2
-                for low, high in self.classes
-            ]
-        )
+        low, high = np.array(self.classes).T
+        means: Floats = self.power_of_two * high + (1.0 - self.power_of_two) * (low + high) / 2
+        return means
 
     def draw(self, seed: int, slots: int, load: float) -> ParallelJobs:
         """A renewal process for each class."""

@@ -27,6 +27,8 @@ workload:
   jobs:
     - {id: a, vms: 40, bandwidth: 50 Mbit/s, duration: DURATION s, pattern: ring}
     - {id: b, vms: 40, bandwidth: 50 Mbit/s, duration: DURATION s, pattern: ring}
+# Forwarding between parts is tested here, not how much of it this machine carries.
+expect: {fidelity: invalid}
 """
 
 
@@ -59,7 +61,7 @@ def left(prefix: str) -> list[str]:
     return [*folders, *(path.name for path in NETNS_DIR.glob(f"{prefix}-*"))]
 
 
-def test_jobs_between_parts_finish_in_time_and_nothing_is_left(
+def test_jobs_between_parts_finish_and_nothing_is_left(
     testbed: Testbed,  # noqa: F811
     prefix: str,
 ) -> None:

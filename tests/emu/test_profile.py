@@ -27,6 +27,8 @@ workload:
   bandwidths: [50 Mbit/s, 100 Mbit/s, 200 Mbit/s]
   repetitions: 1
   tolerance: 25 %
+# On a busy machine too: the assertions say how far off the times may be.
+expect: {fidelity: invalid}
 """
 
 
@@ -49,6 +51,7 @@ workload:
   bandwidths: [100 Mbit/s, 400 Mbit/s, 800 Mbit/s]
   repetitions: 1
   tolerance: 25 %
+expect: {{fidelity: invalid}}
 """
 
 

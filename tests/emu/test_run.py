@@ -34,6 +34,8 @@ workload:
        demand: [{until: 50 %, at: 40 Mbit/s}, {until: 100 %, at: 400 Mbit/s}]}
     - {id: burn, vms: 1, kind: compute, duration: 1 s, cpu: 20 %}
     - {id: huge, vms: 8, bandwidth: 900 Mbit/s, duration: 1 s}
+# What is tested here does not depend on how busy the machine is.
+expect: {fidelity: invalid}
 """
 
 
@@ -332,11 +334,20 @@ def test_a_foreign_object_of_the_same_name_is_refused_and_left(
 
 
 def test_a_result_outside_its_band_makes_the_exit_code_1(testbed: Testbed) -> None:
-    text = SMALL + "expect: {estimate_ratio: {max: 0.0001}}\n"
+    text = SMALL.replace("{fidelity: invalid}", "{estimate_ratio: {max: 0.0001}}")
     testbed.file.write_text(text, encoding="utf-8")
     done = testbed.live()
     assert done.returncode == 1
     assert "outside what was expected: ring" in done.stdout
+
+
+def test_a_job_that_fails_makes_the_exit_code_1_without_an_expectation(testbed: Testbed) -> None:
+    failing = "duration: 1 s, command: [sh, -c, exit 3]}"
+    text = SMALL.replace("duration: 1 s, cpu: 20 %}", failing).replace("{fidelity: invalid}", "{}")
+    testbed.file.write_text(text, encoding="utf-8")
+    done = testbed.live()
+    assert done.returncode == 1
+    assert "outside what was expected: burn: killed: VM 0: sh ended with exit code 3" in done.stdout
 
 
 def test_a_bad_file_creates_nothing(testbed: Testbed) -> None:

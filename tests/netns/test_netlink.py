@@ -128,7 +128,7 @@ def tree(dev: str, rate_bps: int, source: str = "10.0.20.0/22") -> tuple[TcItem,
         HtbClass(dev, 0xFFFF, 5, max(8, rate_bps // 3), rate_bps),
         ByteFifo(dev, 5, 150_001),
         PrefixFilter(dev, 5, IPv4Network(source), 5),
-        HtbClass(dev, 0xFFFF, 0x3FFF, max(8, rate_bps // 7), rate_bps // 2),
+        HtbClass(dev, 0xFFFF, 0x3FFF, max(8, rate_bps // 7), rate_bps // 2, mpu_bytes=65_535),
         ByteFifo(dev, 0x3FFF, 1_000_000),
         PrefixFilter(dev, 0x3FFF, IPv4Network("10.255.252.0/22"), 0x3FFF),
     )

@@ -21,8 +21,8 @@ from controller.values import (
     Tenant,
     TenantVm,
     TreeEdge,
-    tenant_prefix,
 )
+from testbed.plan.network_plan import tenant_prefix
 from tests.support.fake_switch import FakeNetwork, FakeSwitch
 
 Slot = tuple[int, int]
@@ -81,7 +81,7 @@ class FakeDataCentre:
         servers = [dpid for dpid, _ in slots]
         roots = self.roots_for(servers)
         root = roots[root_choice(len(roots))]
-        prefix = tenant_prefix(tenant_id)
+        prefix = str(tenant_prefix(tenant_id))
         vms = tuple(
             TenantVm(index, vm_address(prefix, index), mac_of(slot), *slot)
             for index, slot in enumerate(slots)

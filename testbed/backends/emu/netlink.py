@@ -162,21 +162,18 @@ def _u32_options(item: lines.PrefixFilter) -> bytes:
 
 
 def _htb_class_options(item: lines.HtbClass) -> bytes:
+    # With the link layer named, the kernel computes times itself and wants no rate table. No
+    # overhead: a frame counts with its 14-byte header, as in jobs.wire.
     rate, ceil = item.rate_bps // 8, item.ceil_bps // 8
-    buffers = (ticks(rate, item.burst_bytes), ticks(ceil, item.cburst_bytes))
-    parameters = _ratespec(rate) + _ratespec(ceil)
-    parameters += struct.pack("=IIIII", *buffers, item.quantum_bytes, 0, 0)
-    out = b""
+    out = parameters = b""
     for kind, value in ((TCA_HTB_RATE64, rate), (TCA_HTB_CEIL64, ceil)):
-        if value > 0xFFFFFFFF:
+        low = min(value, 0xFFFFFFFF)
+        parameters += _RATESPEC.pack(0, LINKLAYER_ETHERNET, 0, 0, item.mpu_bytes, low)
+        if value != low:
             out += _attribute(kind, struct.pack("=Q", value))
+    buffers = (ticks(rate, item.burst_bytes), ticks(ceil, item.cburst_bytes))
+    parameters += struct.pack("=IIIII", *buffers, item.quantum_bytes, 0, 0)
     return out + _attribute(TCA_HTB_PARMS, parameters)
-
-
-def _ratespec(rate_bytes: int) -> bytes:
-    # With the link layer named, the kernel computes times itself and wants no rate table. Neither
-    # mpu nor overhead: a frame counts with its 14-byte header, as in jobs.wire.
-    return _RATESPEC.pack(0, LINKLAYER_ETHERNET, 0, 0, 0, min(rate_bytes, 0xFFFFFFFF))
 
 
 # ----------------------------------------------------------------------------------- sockets

@@ -239,7 +239,7 @@ def _is_expect(block: Any) -> bool:
     own = list(block["applications"].values())
     if not all(isinstance(each, dict) for each in own):
         return False
-    bounds = [each.get("scaled_down_below") for each in own]
+    bounds = [block.get("late_above"), *(each.get("scaled_down_below") for each in own)]
     for band in (each.get("estimate_ratio") for each in (block, *own)):
         if not isinstance(band, dict | None):
             return False
@@ -277,13 +277,14 @@ def _verdict_faults(
     for row in rows:
         if row["job_id"] in jobs:
             yield from _row(row, jobs[row["job_id"]], due[row["job_id"]])
-    outside = [f"{row['job_id']}: {row['why']}" for row in rows if row["verdict"] == "outside"]
+    bad = ("outside",) if expect.get("fidelity") == "invalid" else ("outside", "late", "killed")
+    outside = [f"{row['job_id']}: {row['why']}" for row in rows if row["verdict"] in bad]
     yield from _complaints(complaints, outside, list(_others(history, expect, jobs, due)))
     if block["met"] is not (not complaints):
         yield f"expectations.met is {block['met']}, with {len(complaints)} complaints"
-    n_outside = sum(verdict == "outside" for verdict in due.values())
-    if block["met"] is True and n_outside:
-        yield f"expectations.met is True, by the events {n_outside} jobs are outside"
+    n_bad = sum(verdict in bad for verdict in due.values())
+    if block["met"] is True and n_bad:
+        yield f"expectations.met is True, by the events {n_bad} jobs are {' or '.join(bad)}"
 
 
 def _is_block(block: dict[str, Any]) -> bool:
@@ -348,7 +349,7 @@ def _due(history: History, expect: Mapping[str, Any], job: Cells) -> str:
     less = granted is None or granted < job["requested_bps"]
     below = own.get("scaled_down_below") if less else None
     if band is None and below is None:
-        return "open"
+        return _due_by_reservation(history, expect.get("late_above"), job)
     if job["ratio"] is None:
         return "outside"
     low, high = (None, None) if band is None else (band.get("min"), band.get("max"))
@@ -358,6 +359,27 @@ def _due(history: History, expect: Mapping[str, Any], job: Cells) -> str:
         and (high is None or job["ratio"] <= high)
     )
     return "ok" if held else "outside"
+
+
+def _due_by_reservation(history: History, late_above: float | None, job: Cells) -> str:
+    """The verdict on a live job of which the file states nothing."""
+    lived, rate_bps = history.jobs[job["job_id"]], job["granted_bps"]
+    request, live = lived.request, history.started.backend == "live"
+    by_policy = any(event.killed_by_policy for event in lived.all(events.JobEnded))
+    if late_above is None or not live or by_policy or job["estimate_s"] is None:
+        return "open"
+    if job["outcome"] == "killed" and job["reason"] != events.OUTLASTED:
+        return "killed"
+    kept = (
+        bool(rate_bps)
+        and (request["kind"] in ("transfer", "demand") and not request.get("command"))
+        and (request.get("true_duration_s") or 0) <= request["duration_s"]
+        and job["preemptions"] + job["migrations"] == 0
+        and all(event.rate_bps >= rate_bps for event in lived.all(events.JobRescaled))
+    )
+    if not kept or job["ratio"] is None:
+        return "killed" if kept and job["outcome"] == "killed" else "open"
+    return "late" if job["ratio"] > late_above else "held"
 
 
 def _others(

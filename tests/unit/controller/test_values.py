@@ -19,7 +19,6 @@ from controller.values import (
     TreeEdge,
     UnknownTenant,
     from_json,
-    tenant_prefix,
     to_json,
 )
 from tests.support.fake_datacentre import (
@@ -42,20 +41,6 @@ def as_dict(value: object) -> dict[str, Any]:
 
 
 # ------------------------------------------------------------------------------- conventions
-
-
-@pytest.mark.parametrize(
-    ("tenant_id", "prefix"),
-    [(1, "10.0.4.0/22"), (2, "10.0.8.0/22"), (64, "10.1.0.0/22"), (16383, "10.255.252.0/22")],
-)
-def test_a_tenant_owns_the_prefix_at_its_id_times_1024(tenant_id: int, prefix: str) -> None:
-    assert tenant_prefix(tenant_id) == prefix
-
-
-@pytest.mark.parametrize("tenant_id", [0, -1, 16384])
-def test_no_prefix_for_an_id_that_is_none(tenant_id: int) -> None:
-    with pytest.raises(InvalidValues, match=r"not within 1\.\.16383"):
-        tenant_prefix(tenant_id)
 
 
 def test_vms_count_from_the_first_host_address_to_the_last() -> None:
@@ -173,7 +158,7 @@ def test_a_tenant_that_is_none(change: dict[str, Any], problem: str) -> None:
 def test_network_broadcast_and_neighbours_are_no_hosts(address: str) -> None:
     vm = TenantVm(0, address, "02:00:00:00:00:01", 1, 1)
     with pytest.raises(InvalidValues, match="not a host address"):
-        Tenant(7, "t", tenant_prefix(7), (vm,))
+        Tenant(7, "t", "10.0.28.0/22", (vm,))
 
 
 @pytest.mark.parametrize("mac", ["02:00:00:00:00:0G", "02:AA:00:00:00:01", "01:00:5e:00:00:01", ""])
@@ -215,7 +200,7 @@ def test_trees_that_are_none() -> None:
     }
     for problem, tree in edges.items():
         with pytest.raises(InvalidValues, match=problem):
-            Tenant(7, "t", tenant_prefix(7), vms, tree)
+            Tenant(7, "t", "10.0.28.0/22", vms, tree)
     with pytest.raises(InvalidValues, match="its own parent"):
         TreeEdge(1, 1, 1, 2)
 
@@ -260,7 +245,7 @@ def test_a_vm_on_another_tenants_uplink_is_a_conflict_both_ways() -> None:
     intruder = Tenant(
         8,
         "intruder",
-        tenant_prefix(8),
+        "10.0.32.0/22",
         (TenantVm(0, "10.0.32.1", "02:00:00:00:ff:01", edge.child_dpid, edge.child_port),),
     )
     empty = DesiredState().with_network(DATACENTRE.switches)
@@ -279,7 +264,7 @@ def test_a_place_that_does_not_exist() -> None:
     tenant = Tenant(
         7,
         "t",
-        tenant_prefix(7),
+        "10.0.28.0/22",
         (
             TenantVm(0, "10.0.28.1", "02:00:00:00:00:01", 1, 5),
             TenantVm(1, "10.0.28.2", "02:00:00:00:00:02", 2, 2),

@@ -24,9 +24,13 @@ from testbed.plan.limits import (
     CATCH_UP_S,
     DEFAULT_CLASS_MINOR,
     LINK_MINOR,
+    LINK_PACKETS_PER_S,
+    MIN_PACKETS_PER_S,
+    PACKET_MPU_BYTES,
     RESERVED_CATCH_UP_S,
     borrowing_lines,
     network_limits,
+    packets_per_s,
     port_queue_bytes,
     removal_lines,
     rerate_lines,
@@ -126,11 +130,54 @@ def test_a_tenants_lines_on_a_small_tree() -> None:
     ]
     assert [s.netns for s in sections] == [None, "hn-s0v0", "hn-s0v1", "hn-s1v0"]
     inside = [line.text() for line in sections[1].lines]
-    assert inside[0] == "qdisc add dev eth0 root handle 1: htb default 0x1"
-    assert inside[2] == f"qdisc add dev eth0 parent 1:1 bfifo limit {vm_queue_bytes(100 * MBIT)}"
+    packets_bps = 1_000 * PACKET_MPU_BYTES * 8  # the least
+    bucket = burst_bytes(packets_bps)
+    assert inside == [
+        "qdisc add dev eth0 root handle 1: htb default 0x1",
+        (
+            f"class add dev eth0 parent 1: classid 1:2 htb rate {packets_bps}bit"
+            f" ceil {packets_bps}bit burst {bucket} cburst {bucket} quantum 60000 mpu 65535"
+        ),
+        (
+            "class add dev eth0 parent 1:2 classid 1:1 htb rate 8000bit ceil 100000000bit"
+            " burst 3028 cburst 125000 quantum 60000"
+        ),
+        f"qdisc add dev eth0 parent 1:1 bfifo limit {vm_queue_bytes(100 * MBIT)}",
+    ]
     receive = [line for line in lines if "dev hn-s1v0 " in line]
     assert receive[0] == "qdisc add dev hn-s1v0 root handle 1: htb default 0x1"
     assert "rate 100000000bit ceil 100000000bit" in receive[1]
+
+
+@given(
+    rates=st.lists(st.integers(8_000, 10**9), min_size=1, max_size=8),
+    uplink=st.integers(8_000, 40 * 10**9),
+)
+def test_vms_within_a_links_bytes_are_within_its_packets(rates: list[int], uplink: int) -> None:
+    rates = [min(rate, uplink // len(rates)) for rate in rates]
+    allowed = [packets_per_s(rate, uplink) for rate in rates]
+    needed = [rate // (8 * 16_384) for rate in rates]
+    assert all(p >= MIN_PACKETS_PER_S and p >= n for p, n in zip(allowed, needed, strict=True))
+    large = [p for p, n in zip(allowed, needed, strict=True) if p > max(MIN_PACKETS_PER_S, n)]
+    assert sum(large) <= LINK_PACKETS_PER_S
+
+
+@given(rate=st.integers(8_000, 10**9), uplink=st.integers(8_000, 96_000_000))
+def test_full_frames_without_offload_are_not_held_up_on_slow_links(rate: int, uplink: int) -> None:
+    rate = min(rate, uplink)
+    assert (packets_per_s(rate, uplink) + 1) * 1514 * 8 >= rate
+
+
+def test_a_server_without_a_link_gives_its_vms_the_packets_of_a_whole_one() -> None:
+    _, tenant = placed(dumbbell(), ((0, 2),))
+    alone = replace(network_plan(dumbbell(), "hn"), links=())
+    packets = [
+        line.item.rate_bps // (8 * PACKET_MPU_BYTES)
+        for section in tenant_limits(alone, replace(tenant, link_bps=()))
+        for line in section.lines
+        if isinstance(line.item, HtbClass) and line.item.mpu_bytes
+    ]
+    assert packets == [LINK_PACKETS_PER_S] * 2
 
 
 def test_text_has_a_heading_for_each_namespace() -> None:
@@ -153,14 +200,14 @@ def test_a_reservation_catches_up_for_longer_than_who_competes() -> None:
 
 
 def test_rerating_only_changes_and_touches_nothing_else() -> None:
-    network, old = placed(dumbbell(), ((0, 2), (1, 2)))
+    network, old = placed(dumbbell(), ((0, 2), (1, 2)), 400 * MBIT)
     links = tuple((d, bps // 2) for d, bps in old.link_bps)
     new = replace(old, rate_bps=old.rate_bps // 2, link_bps=links)
     sections = rerate_lines(network, old, new)
     lines = [line for s in sections for line in s.lines]
     assert {line.verb for line in lines} == {"change"}
     classes = [line for line in lines if isinstance(line.item, HtbClass)]
-    assert len(classes) == len(old.link_bps) + 2 * len(old.vms)
+    assert len(classes) == len(old.link_bps) + 3 * len(old.vms)
     wanted = {line.item for s in tenant_limits(network, new) for line in s.lines}
     assert all(line.item in wanted for line in lines)
 

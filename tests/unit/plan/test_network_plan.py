@@ -76,10 +76,14 @@ def test_a_job_that_moves_data_is_refused_where_no_network_is() -> None:
 
 
 def test_prefixes_of_tenants_are_apart() -> None:
-    prefixes = [tenant_prefix(i) for i in (1, 2, 16_383)]
+    prefixes = [tenant_prefix(i) for i in (1, 2, 64, 16_383)]
+    assert [str(prefix) for prefix in prefixes] == [
+        *("10.0.4.0/22", "10.0.8.0/22", "10.1.0.0/22", "10.255.252.0/22")
+    ]
     assert not any(a.overlaps(b) for a in prefixes for b in prefixes if a != b)
-    with pytest.raises(ValueError, match="outside"):
-        tenant_prefix(0)
+    for none in (0, -1, 16_384):
+        with pytest.raises(ValueError, match="outside"):
+            tenant_prefix(none)
 
 
 @given(data=st.data(), kind=st.sampled_from(["tree", "fat-tree"]), n=st.integers(1, 20))

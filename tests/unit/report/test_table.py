@@ -54,3 +54,10 @@ def test_of_many_jobs_those_outside_come_first(tmp_path: Path) -> None:
     lines = shown(results, max_rows=4)
     assert sum("OUTSIDE" in line for line in lines) == 4
     assert lines[-1].startswith("and 6 more jobs: see jobs.csv")
+
+
+def test_a_late_job_says_so_without_an_expectation(tmp_path: Path) -> None:
+    _, results = write_run(tmp_path, sample.main_example(worst_ratio=3.2))
+    verdicts = [cells(line)[5] for line in shown(results) if line.startswith("│")]
+    (late,) = [verdict for verdict in verdicts if verdict != "held"]
+    assert late == "LATE  measured/estimate 3.2000, held is at most 1.05"

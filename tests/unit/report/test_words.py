@@ -72,9 +72,23 @@ def test_a_failed_audit_and_an_interrupted_run() -> None:
 
 
 def test_nothing_expected_is_nothing_shown() -> None:
-    found = message(Expectation())
-    assert (found.mood, moods(found)) == ("open", ["good", "open", "good", "good"])
+    found = message(Expectation(), Fidelity(None))
+    assert (found.mood, moods(found)) == ("open", ["good", "open", "open", "good"])
     assert "states no expectations" in found.sentence
+
+
+def test_live_reservations_are_judged_without_expectations() -> None:
+    found = message(Expectation())
+    assert (found.mood, moods(found)) == ("good", ["good"] * 4)
+    late = message(Expectation(), taken=tally(sample.main_example(worst_ratio=1.3)))
+    assert (late.mood, late.sentence) == ("bad", "1 of 10 jobs late.")
+
+
+def test_late_jobs_that_the_file_accepts_are_a_doubt() -> None:
+    late = tally(sample.main_example(worst_ratio=1.3))
+    found = message(Expectation(fidelity="invalid"), taken=late)
+    assert found.mood == "doubt"
+    assert found.sentence == "The run is complete. 1 of 10 jobs late, which the file accepts."
 
 
 def test_a_simulated_run() -> None:

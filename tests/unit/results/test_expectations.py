@@ -67,7 +67,8 @@ def test_scaled_down_below(ratio: float, granted: int, answer: str) -> None:
 def test_scaled_down_below_alone_says_nothing_of_full_bandwidth() -> None:
     own = ApplicationExpectation(scaled_down_below=0.9)
     expect = Expectation(applications={"sort": own})
-    assert verdicts_of(expect, row(1.5, 750), row(0.5)) == ["open", "ok"]
+    assert verdicts_of(expect, row(1.5, 750), row(0.5)) == ["late", "ok"]
+    assert verdicts_of(expect, row(1.04, 750), row(0.5)) == ["held", "ok"]
 
 
 def test_silence_proves_nothing() -> None:
@@ -75,7 +76,7 @@ def test_silence_proves_nothing() -> None:
     killed = row(None, outcome="killed", reason="too slow", policy="vc")
     found = evaluate(expect, [row(1.0), killed], OK)
     assert [verdict.verdict for verdict in found.rows] == ["ok", "outside"]
-    assert found.rows[1].why == "no measured time: killed (too slow)"
+    assert found.rows[1].why == "no measured time: killed: too slow"
     assert not found.met
 
 
@@ -125,7 +126,7 @@ def test_fidelity(accepted: str | None, verdict: str | None, met: bool) -> None:
 
 
 def test_nothing_expected_is_met_and_judges_nobody() -> None:
-    found = evaluate(Expectation(), ROWS, OK)
+    found = evaluate(Expectation(), ROWS, Fidelity(None))
     assert found.met
     assert not found.judged
     assert {verdict.verdict for verdict in found.rows} == {"open"}
