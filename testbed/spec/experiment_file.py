@@ -43,13 +43,11 @@ DEFAULT_SEED = 1
 DEFAULT_EMBEDDER = "oktopus"
 
 _EXPECTATION = TypeAdapter(Expectation)
-_ABOVE_ZERO = {"type": "number", "exclusiveMinimum": 0, "maximum": 1_000_000}
-
 Factor = Annotated[float, Field(gt=0, le=1_000_000)]
 FactorOrAuto = Annotated[
     Factor | None,
     WrapValidator(lambda value, read: None if value == "auto" else read(value)),
-    WithJsonSchema({"anyOf": [_ABOVE_ZERO, {"const": "auto"}]}),
+    WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "auto"}]}),
 ]
 """None from ``auto``."""
 Ratio = Annotated[float, Field(ge=0)]

@@ -14,9 +14,8 @@ from testbed.backends.emu.sampling import Processors
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import StartFailed
 from testbed.errors import MachineCannot
-from testbed.plan.fidelity import THRESHOLDS, Finding, preflight
+from testbed.plan.fidelity import THRESHOLDS, Finding, fitting_rate, preflight
 from testbed.plan.peak_load import reserved_port_load_bps
-from testbed.plan.rate_search import fitting_rate
 from testbed.spec.experiment import Scale
 
 LOAD_TEST_WALL_S, GIVE_UP = 1.5, 2.0
@@ -80,7 +79,7 @@ def checked(
     if not scale.auto and (fits or force or inf in tested[0].loads):
         return tested[0]
     least = min(start, LEAST_VM_BPS / max(1, fastest_bps))
-    fitting = fitting_rate(load, start, scale.rate, least, suspect)
+    fitting = fitting_rate(load, start, scale.rate, least)
     lowest = min(one.rate for one in tested)
     rate = (fitting or lowest) if scale.auto else start
     found = min((one for one in tested if one.rate == rate), key=lambda one: max(one.loads))

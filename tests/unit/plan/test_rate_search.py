@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from testbed.plan.rate_search import MOST_TESTS, fitting_rate
+from testbed.plan.fidelity import MOST_TESTS, fitting_rate
 
 LIMIT = 0.9
 Cost = Callable[[float], float]
@@ -67,7 +67,7 @@ def searched(
         tested[rate] = cost(rate)
         return tested[rate]
 
-    return fitting_rate(test, start, most, least, LIMIT), tested
+    return fitting_rate(test, start, most, least), tested
 
 
 @settings(max_examples=400)
