@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from random import Random
 
 from jobs.demand import Command, DemandCurve, Iperf3
@@ -20,6 +21,7 @@ from jobs.live.patterns import transfers
 from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 from jobs.request import JobRequest
 from jobs.wire import payload_bytes, payload_rate_bps
+from testbed.plan.batch_lines import bytes_in
 from testbed.plan.network_plan import TenantPlan, scaled_bps
 from testbed.spec.experiment import Scale
 
@@ -34,6 +36,14 @@ ALL_OF_IT = 0.99
 def volume_payload_bytes(job: JobRequest, scale: Scale, granted_bps: int = 0) -> int:
     """Payload that one VM of the job sends on the emulated wire; 0: nothing is reserved for it."""
     return payload_bytes(job.demand.volume_bits(job, granted_bps) * scale.rate / scale.time)
+
+
+def sending(
+    tenant: TenantPlan, job: JobRequest, scale: Scale, granted_bps: int, for_s: float = 0.0
+) -> TenantPlan:
+    """The tenant with what each of its VMs is going to send; at least for ``for_s`` on the wire."""
+    volume_bytes = volume_payload_bytes(job, scale, granted_bps)
+    return replace(tenant, volume_bytes=max(volume_bytes, bytes_in(tenant.rate_bps, for_s)))
 
 
 def time_limit_s(

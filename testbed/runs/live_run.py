@@ -26,7 +26,7 @@ from testbed.results.tables import conclude_all
 from testbed.runs.backend_trace import TRACE, TracingBackend, writer
 from testbed.runs.playing import RunRecord, begin_folder, conclude_run, dry_run, play, tee
 from testbed.schedulers.registry import policy_kind
-from testbed.spec.experiment import Experiment, PolicySpec
+from testbed.spec.experiment import Experiment, PolicySpec, Scale
 
 Narrate = Callable[[str], None]
 Progress = Callable[[dict[str, float], float, str], AbstractContextManager[Sink]]
@@ -85,18 +85,15 @@ def _run_policies(
     plans = [dry_run(experiment, policy) for policy in experiment.policies]
     peaks = [peak(plan, experiment.datacentre) for plan in plans]
     slots = [int(count) for count in experiment.datacentre.slots]
-    network = partial(
-        emulate,
-        experiment.datacentre,
-        options=options,
-        log_dir=top.path / names.LOGS,
-        name=experiment.name,
-        narrate=show.narrate,
-        namespaces_per_server=namespaces_per_server(plans, slots),
-        n_agents=max(sum(n for job in busiest for _, n in job.vms_on) for busiest in peaks),
-    )
+    rooms, logs = namespaces_per_server(plans, slots), top.path / names.LOGS
+    n_agents = max(sum(n for job in busiest for _, n in job.vms_on) for busiest in peaks)
+
+    def network(scale: Scale) -> AbstractContextManager[Emulation]:
+        centre, name = experiment.datacentre, experiment.name
+        return emulate(centre, scale, options, logs, name, show.narrate, rooms, n_agents)
+
     with terminated_as_interrupt(), ExitStack() as stack:
-        emulation = stack.enter_context(network(scale=experiment.scale))
+        emulation = stack.enter_context(network(experiment.scale))
         emulation.network.forbid_borrowing()
         test = partial(load_test, emulation, experiment.seed)
         accepted = options.force or experiment.expect.fidelity == "invalid"
@@ -104,7 +101,7 @@ def _run_policies(
         if found.rate != experiment.scale.rate and found.refusal is None:
             stack.close()
             experiment = replace(experiment, scale=replace(experiment.scale, rate=found.rate))
-            emulation = stack.enter_context(network(scale=experiment.scale))
+            emulation = stack.enter_context(network(experiment.scale))
         todo = list(zip(experiment.policies, plans, found.findings, strict=True))
         if found.refusal is not None:
             todo = [todo[found.loads.index(max(found.loads))]]

@@ -7,6 +7,7 @@ from typing import Any
 
 from testbed import events
 from testbed.embedding.placement import Placement
+from testbed.plan.agent_plans import sending
 from testbed.plan.installation import network_text, tenant_text
 from testbed.plan.network_plan import (
     NetworkPlan,
@@ -66,6 +67,7 @@ def planned(experiment: Experiment, policy: PolicySpec) -> Planned:
     room = namespaces_per_server([history], [int(count) for count in experiment.datacentre.slots])
     network = network_plan(experiment.datacentre, "hn", experiment.scale.rate, room)
     free = {server: list(slots) for server, slots in network.slots_of_server.items()}
+    requests = {job.id: job for job in experiment.jobs}
     taken: dict[str, tuple[int, TenantPlan]] = {}
     booked: dict[str, events.JobReserved] = {}
     tenants: list[PlannedTenant] = []
@@ -76,12 +78,14 @@ def planned(experiment: Experiment, policy: PolicySpec) -> Planned:
                 booked[event.job_id] = event
             case events.JobStarted(job_id=job_id, rate_bps=rate_bps):
                 where = booked.pop(job_id)
-                tenant = _tenant(experiment, network, free, where, rate_bps, len(tenants) + 1)
+                place = _tenant(experiment, network, free, where, rate_bps, len(tenants) + 1)
+                tenant = sending(place, requests[job_id], experiment.scale, rate_bps)
                 taken[job_id] = rate_bps, tenant
                 tenants.append(_shown(network, tenant, job_id, event.t))
             case events.JobMigrated():
                 rate_bps = _give_back(free, taken, event.job_id)
-                tenant = _tenant(experiment, network, free, event, rate_bps, len(tenants) + 1)
+                place = _tenant(experiment, network, free, event, rate_bps, len(tenants) + 1)
+                tenant = sending(place, requests[event.job_id], experiment.scale, rate_bps)
                 taken[event.job_id] = rate_bps, tenant
                 tenants.append(_shown(network, tenant, event.job_id, event.t))
             case events.JobEnded(job_id=job_id, outcome="rejected", reason=reason):

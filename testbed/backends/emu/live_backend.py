@@ -27,8 +27,7 @@ from testbed.backends.emu.sampling import Watch
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
 from testbed.errors import RunFailed
-from testbed.plan.agent_plans import agent_plans, remaining, time_limit_s, volume_payload_bytes
-from testbed.plan.batch_lines import bytes_in
+from testbed.plan.agent_plans import agent_plans, remaining, sending, time_limit_s
 from testbed.plan.network_plan import Slot, TenantPlan, proximate_weights, scaled_bps, tenant_plan
 from testbed.schedulers.actions import Tier
 from testbed.spec.experiment import Scale
@@ -289,11 +288,8 @@ class LiveBackend:
             job.id,
             rate_bps,
         )
-        volume_bytes = volume_payload_bytes(
-            job, self._scale, 0 if live.best_effort else live.rate_bps
-        )
-        volume_bytes = max(volume_bytes, bytes_in(rate_bps, self._played_for_s))
-        tenant = replace(tenant, volume_bytes=volume_bytes)
+        granted_bps = 0 if live.best_effort else live.rate_bps
+        tenant = sending(tenant, job, self._scale, granted_bps, self._played_for_s)
         if not live.best_effort:
             return tenant
         weights = proximate_weights(self._emulation.datacentre, placement) if self._weighted else ()

@@ -24,7 +24,7 @@ SETTLED = 0.95
 """Share of a test after which the processors are read: before jobs end and are cleaned up after."""
 LIKELY_BPS = 3e9
 """Summed port load that two processors can do, about: where ``auto`` begins to search."""
-LEAST_VM_BPS = 500_000
+LEAST_VM_BPS = 1_000_000
 """Of the fastest VM: below, its few large packets are no stream at a rate (docs/decisions/16)."""
 
 Peak = Sequence[events.JobReserved]
@@ -55,8 +55,8 @@ def checked(
     """Tests the scale's rate; searches for one that fits if it does not, or is ``auto``.
 
     The search tests the first rate once more, and the better of both tests counts: a switch that
-    has just been started, or another program, only adds load. ``force``: a given rate runs without
-    a search. Plans with the same busiest instant are tested once.
+    has just been started, or another program, only adds load. ``force``: nothing is refused, and a
+    given rate runs without a search. Plans with the same busiest instant are tested once.
     """
     suspect, invalid = THRESHOLDS["preflight"]
     fastest_bps = max((one.rate_bps for peak in peaks for one in peak), default=1)
@@ -90,11 +90,13 @@ def checked(
     advice = f"scale.rate: {fitting} was tested and fits"
     if fitting is None:
         advice = f"no scale.rate down to {lowest:g} fits: have fewer jobs at once"
-    can = f"this machine can do {1 / worst:.0%} of what the plan asks of the switches at its peak"
-    hint = advice if scale.auto else f"{advice}; or run all the same: --force"
-    refusal = MachineCannot(f"{can}, at scale.rate: {rate:g}", hint)
     findings = [replace(one, reason=f"{one.reason}; {advice}") for one in found.findings]
-    return Preflight(rate, findings, refusal if scale.auto or worst > invalid else None)
+    if force or (worst <= invalid and not scale.auto):
+        return Preflight(rate, findings)
+    can = f"this machine can do {1 / worst:.0%} of what the plan asks of the switches at its peak"
+    message = f"{can}, at scale.rate: {rate:g}"
+    refusal = MachineCannot(message, f"{advice}; or run all the same: --force")
+    return Preflight(rate, findings, refusal)
 
 
 def load_test(emulation: Emulation, seed: int, together: Peak, scale: Scale) -> Finding:

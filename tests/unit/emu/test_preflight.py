@@ -90,15 +90,19 @@ def test_with_force_nothing_is_searched() -> None:
 def test_where_no_rate_fits_the_refusal_says_so() -> None:
     found = check(Machine(lambda _: 1.2), Scale(0.1))
     assert found.refusal is not None
-    assert "no scale.rate down to 0.001 fits: have fewer jobs" in found.findings[0].reason
+    assert "no scale.rate down to 0.002 fits: have fewer jobs" in found.findings[0].reason
 
 
 def test_auto_takes_the_largest_rate_that_fits_one_at_most() -> None:
     assert check(Machine(lambda rate: rate / 0.05), Scale(auto=True)).rate == 0.042
     assert check(Machine(lambda rate: rate / 2), Scale(auto=True)).rate == 1.0
-    found = check(Machine(lambda _: 1.2), Scale(auto=True), force=True)
-    assert found.refusal is not None
-    assert "--force" not in (found.refusal.hint or "")
+
+
+def test_where_no_rate_fits_auto_is_refused_unless_forced() -> None:
+    assert check(Machine(lambda _: 1.05), Scale(auto=True)).refusal is not None
+    found = check(Machine(lambda _: 1.05), Scale(auto=True), force=True)
+    assert found.refusal is None
+    assert found.rate == 0.002
 
 
 def test_what_could_not_be_tested_is_not_searched_and_runs() -> None:

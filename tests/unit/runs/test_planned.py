@@ -39,3 +39,20 @@ workload: {kind: jobs, jobs: [{id: a, vms: 2, bandwidth: 1 Mbit/s, duration: 5 s
     experiment = parse_experiment(text, Path("a.yaml"))
     with pytest.raises(BadInput, match="no network"):
         planned(experiment, experiment.policies[0])
+
+
+def test_packets_are_as_large_as_the_jobs_volume_allows() -> None:
+    text = """
+topology: {kind: tree, fanout: [2], links: [10 Mbit/s], slots_per_server: 2}
+policies: [vc]
+workload:
+  kind: jobs
+  jobs:
+    - {id: short, vms: 2, bandwidth: 3 Mbit/s, duration: 1 s}
+    - {id: long, vms: 2, bandwidth: 3 Mbit/s, duration: 60 s}
+"""
+    experiment = parse_experiment(text, Path("a.yaml"))
+    plan = planned(experiment, experiment.policies[0])
+    texts = {tenant.job_id: tenant.text for tenant in plan.tenants}
+    assert "gso_max_size 8754" in texts["short"]
+    assert "gso_max_size 32768" in texts["long"]
