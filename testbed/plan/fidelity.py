@@ -119,10 +119,6 @@ def preflight(
 MOST_TESTS = 8
 CLOSE = 1.12
 """The answer is less than so many times below the largest rate that fits, if tests suffice."""
-NEARLY = 0.97
-"""Share of the limit from which on a load is near enough to it."""
-CALM, RISING = 1.2, 1.05
-"""Times the limit, above which losses distort the load; times a load, what noise is not."""
 
 
 def fitting_rate(
@@ -142,8 +138,8 @@ def fitting_rate(
         fit = max((r for r, load in loads.items() if load <= limit), default=0.0)
         over = min((r for r, load in loads.items() if load > limit and r > fit), default=inf)
         crossing, sure = _crossing(loads, fit, limit)
-        if fit and (loads[fit] >= NEARLY * limit or (crossing if sure else over) <= CLOSE * fit):
-            break
+        if fit and (loads[fit] >= 0.97 * limit or (crossing if sure else over) <= CLOSE * fit):
+            break  # near enough, by the load or by the rate
         if not fit:  # far down where the load did not fall with the rate
             low, high = over / 8, over * (0.8 if sure or len(loads) == 1 else 0.4)
         elif over == inf:
@@ -164,7 +160,8 @@ def _crossing(loads: Mapping[float, float], fit: float, limit: float) -> tuple[f
     """
     above = [rate for rate in sorted(loads) if rate >= fit]
     low, high = above[:2] if len(above) > 1 else sorted([*loads, 0.0])[-2:]
-    if low and RISING * loads[low] < loads[high] <= CALM * limit:
+    # Less of a rise may be noise, and above losses distort the load.
+    if low and 1.05 * loads[low] < loads[high] <= 1.2 * limit:
         return low + (limit - loads[low]) * (high - low) / (loads[high] - loads[low]), True
     rate, load = min(loads.items(), key=lambda one: abs(one[1] - limit))
     return rate * limit / max(load, 0.01), False

@@ -20,8 +20,6 @@ from testbed.spec.experiment import Scale
 
 LOAD_TEST_WALL_S, GIVE_UP = 1.5, 2.0
 """A plan's busiest instant is played so long, and until so many times that at most."""
-SETTLED = 0.95
-"""Share of a test after which the processors are read: before jobs end and are cleaned up after."""
 LIKELY_BPS = 3e9
 """Summed port load that two processors can do, about: where ``auto`` begins to search."""
 LEAST_VM_BPS = 1_000_000
@@ -137,7 +135,8 @@ def _played(backend: LiveBackend, started: list[str], ideal_s: float) -> tuple[f
     """
     processors = Processors()
     backend.begin()
-    done = backend.wait(SETTLED * ideal_s)
+    # The processors are read before jobs end and are cleaned up after.
+    done = backend.wait(0.95 * ideal_s)
     busy_share = processors.sample().busy
     while len(done) < len(started) and backend.now_s() < GIVE_UP * ideal_s:
         done += backend.wait(GIVE_UP * ideal_s)

@@ -102,7 +102,7 @@ def test_where_no_rate_fits_auto_is_refused_unless_forced() -> None:
     assert check(Machine(lambda _: 1.05), Scale(auto=True)).refusal is not None
     found = check(Machine(lambda _: 1.05), Scale(auto=True), force=True)
     assert found.refusal is None
-    assert found.rate == 0.002
+    assert found.rate < 0.01
 
 
 def test_what_could_not_be_tested_is_not_searched_and_runs() -> None:
