@@ -52,14 +52,10 @@ def plan(
 
 def _require(job: str, experiment: Experiment) -> None:
     """Raises BadInput where the experiment has no such job."""
-    names: list[str] = []
-    for each in experiment.jobs:
-        if each.id == job:
-            return
-        if len(names) < SHOWN_NAMES:
-            names.append(each.id)
-    hint = f"jobs are named as {', '.join(names)}" if names else None
-    raise BadInput(f"{experiment.path} has no job {job!r}", hint)
+    names = [each.id for each in experiment.jobs]
+    if job not in names:
+        hint = f"jobs are named as {', '.join(names[:SHOWN_NAMES])}" if names else None
+        raise BadInput(f"{experiment.path} has no job {job!r}", hint)
 
 
 def _announce(plans: Sequence[Planned]) -> None:

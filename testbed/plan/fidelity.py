@@ -313,13 +313,11 @@ def leaks(unclassified: dict[str, int], drops: dict[str, int]) -> list[Finding]:
         f"{lost} packets were dropped at {_ports(drops, 6)}, "
         "where a hose within its limits drops none"
     )
+    shaped = ("invalid", without) if past else ("ok", "every packet was in a class")
+    whole = ("suspect", dropped) if lost else ("ok", "no packet was dropped between the VMs")
     return [
-        Finding("invalid", "unshaped packets", without, {"packets": past})
-        if past
-        else Finding("ok", "unshaped packets", "every packet was in a class", {"packets": 0}),
-        Finding("suspect", "drops", dropped, {"packets": lost})
-        if lost
-        else Finding("ok", "drops", "no packet was dropped between the VMs", {"packets": 0}),
+        Finding(shaped[0], "unshaped packets", shaped[1], {"packets": past}),
+        Finding(whole[0], "drops", whole[1], {"packets": lost}),
     ]
 
 

@@ -185,10 +185,7 @@ def parse_experiment(
 ) -> Experiment:
     """As :func:`load_experiment`, from the file's text; ``path`` names it in messages."""
     document = read_document(text, str(path))
-    given = {
-        key: value if isinstance(value, str) else str(value)
-        for key, value in (overrides or {}).items()
-    }
+    given = {key: str(value) for key, value in (overrides or {}).items()}
     for key, value in given.items():
         _override(document, key, value)
     return _checked(document, text, path, given)
@@ -248,8 +245,7 @@ def _checked(
 
 def _default_name(path: FilePath) -> str:
     """The file's name without its ending, made safe."""
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip("._-")[:64]
-    return stem or "experiment"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip("._-")[:64] or "experiment"
 
 
 def _scale(section: ScaleSection | None) -> Scale:

@@ -56,10 +56,7 @@ WriteText = Callable[[str, str], object]
 
 @dataclass(frozen=True)
 class LiveOptions:
-    """Choices of the user: prefix of names, ports, controller library.
-
-    ``force``: a run that the machine cannot do by its preflight is played all the same.
-    """
+    """Choices of the user; ``force``: play what the machine cannot do by the preflight, too."""
 
     prefix: str = "hn"
     openflow_port: int = OPENFLOW_PORT

@@ -26,6 +26,8 @@ LEAST_VM_BPS = 1_000_000
 """Of the fastest VM: below, its few large packets are no stream at a rate (docs/decisions/16)."""
 
 Peak = Sequence[events.JobReserved]
+LoadTest = Callable[[Peak, Scale], Finding]
+Narrate = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,7 @@ class Preflight:
 
 
 def checked(
-    test: Callable[[Peak, Scale], Finding],
-    peaks: Sequence[Peak],
-    scale: Scale,
-    narrate: Callable[[str], None],
-    *,
-    force: bool,
+    test: LoadTest, peaks: Sequence[Peak], scale: Scale, narrate: Narrate, *, force: bool
 ) -> Preflight:
     """Tests the scale's rate; searches for one that fits if it does not, or is ``auto``.
 
@@ -63,14 +60,13 @@ def checked(
     tested: list[Preflight] = []
 
     def load(rate: float) -> float:
-        narrate(f"preflight: load test at the plan's busiest instant, scale.rate: {rate:g}")
         at_rate, found = replace(scale, rate=rate), list[Finding]()
         for peak in peaks:
             first = peaks.index(peak)
             found.append(found[first] if first < len(found) else test(peak, at_rate))
         tested.append(Preflight(rate, found))
-        for level, reason in dict.fromkeys((one.level, one.reason) for one in found):
-            narrate(f"preflight: {level}: {reason}")
+        share = f"{max(tested[-1].loads):.0%} of what this machine can do"
+        narrate(f"preflight: the plan's busiest instant at scale.rate: {rate:g} is {share}")
         return max(tested[-1].loads)
 
     fits = load(start) <= suspect
@@ -92,9 +88,8 @@ def checked(
     if force or (worst <= invalid and not scale.auto):
         return Preflight(rate, findings)
     can = f"this machine can do {1 / worst:.0%} of what the plan asks of the switches at its peak"
-    message = f"{can}, at scale.rate: {rate:g}"
-    refusal = MachineCannot(message, f"{advice}; or run all the same: --force")
-    return Preflight(rate, findings, refusal)
+    hint = f"{advice}; or run all the same: --force"
+    return Preflight(rate, findings, MachineCannot(f"{can}, at scale.rate: {rate:g}", hint))
 
 
 def load_test(emulation: Emulation, seed: int, together: Peak, scale: Scale) -> Finding:
