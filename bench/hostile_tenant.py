@@ -146,7 +146,7 @@ class Sent:
     at_s: float
 
     def since(self, before: Sent) -> Sent:
-        """Bytes and packets a second, in the seconds between two readings."""
+        """Bytes and packets a second, in the seconds since an earlier one."""
         passed_s = self.at_s - before.at_s
         per_s = (self.n_bytes - before.n_bytes, self.packets - before.packets)
         return Sent(round(per_s[0] / passed_s), round(per_s[1] / passed_s), passed_s)

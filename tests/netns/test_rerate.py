@@ -143,7 +143,7 @@ def shown(name: str, what: str) -> dict[str, dict[str, int]]:
 
 
 def held_up(name: str) -> dict[str, int]:
-    """How often each class of the cap had to wait: ``1:1`` for bytes, ``1:2`` for packets."""
+    """Times that each class of the cap had to wait: ``1:1`` for bytes, ``1:2`` for packets."""
     return {handle: row["overlimits"] for handle, row in shown(name, "class").items()}
 
 
