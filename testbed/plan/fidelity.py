@@ -313,11 +313,12 @@ def leaks(unclassified: dict[str, int], drops: dict[str, int]) -> list[Finding]:
         f"{lost} packets were dropped at {_ports(drops, 6)}, "
         "where a hose within its limits drops none"
     )
-    shaped = ("invalid", without) if past else ("ok", "every packet was in a class")
-    whole = ("suspect", dropped) if lost else ("ok", "no packet was dropped between the VMs")
+    shaped: Level = "invalid" if past else "ok"
+    whole: Level = "suspect" if lost else "ok"
+    all_in, none_lost = "every packet was in a class", "no packet was dropped between the VMs"
     return [
-        Finding(shaped[0], "unshaped packets", shaped[1], {"packets": past}),
-        Finding(whole[0], "drops", whole[1], {"packets": lost}),
+        Finding(shaped, "unshaped packets", without if past else all_in, {"packets": past}),
+        Finding(whole, "drops", dropped if lost else none_lost, {"packets": lost}),
     ]
 
 

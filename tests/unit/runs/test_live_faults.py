@@ -69,7 +69,7 @@ def run(tmp_path: Path, top: RunFolder, monkeypatch: pytest.MonkeyPatch) -> Run:
         path.write_text(FILE % (rate, policies))
 
         @contextmanager
-        def fake(datacentre: Any, **_: Any) -> Iterator[FakeEmulation]:
+        def fake(datacentre: Any, *_: Any) -> Iterator[FakeEmulation]:
             emulation = FakeEmulation(datacentre, (3,) * 4)
             emulation.agents.otherwise_s = 0.05
             prepare(emulation)
