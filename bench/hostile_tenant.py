@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from bench.live_network import network, pair, transfer
 from bench.samples import Result
 from testbed.backends.emu.emulation import Emulation
+from testbed.backends.emu.limiter_counters import Limiter
 from testbed.embedding.placement import Placement
 from testbed.errors import RunFailed
 from testbed.plan.limits import packets_per_s
@@ -154,7 +155,8 @@ class Sent:
 
 def _sent(emulation: Emulation, tenant: TenantPlan, attack: Attack) -> Sent:
     shared = up(int(emulation.datacentre.trees[0].uplink[0]))
-    n_bytes = emulation.network.host_counters()[0][tenant.tenant_id, shared].sent_bytes
+    at = Limiter(None, emulation.plan.sending_port(shared).name, tenant.tenant_id)
+    n_bytes = int(emulation.network.counter_reader([at]).read()["sent_bytes"][0])
     packets = sum(_packets(vm) for vm in tenant.vms[: attack.senders])
     return Sent(n_bytes, packets, time.monotonic())
 

@@ -14,8 +14,9 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 import jobs
 from jobs.live.agent_protocol import (
@@ -23,8 +24,11 @@ from jobs.live.agent_protocol import (
     AgentExited,
     AgentMessage,
     AgentRefused,
+    AgentReport,
     AgentStarted,
     Answer,
+    Progress,
+    Ready,
     SignalRequest,
     SpawnRequest,
 )
@@ -61,7 +65,10 @@ class AgentPool:
         self._log = log
         self._lines: dict[str, _Line] = {}
         self._messages: list[tuple[str, Message]] = []
-        self._decoder: TypeAdapter[AgentMessage] = TypeAdapter(AgentMessage)
+        self._urgent = False  # one of them is not Progress
+        # The kinds exclude each other; most by far are Progress.
+        kinds = Annotated[Progress | AgentReport | Ready, Field(union_mode="left_to_right")]
+        self._decoder: TypeAdapter[AgentMessage] = TypeAdapter(kinds)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             for end in (self._control, theirs):
@@ -126,20 +133,21 @@ class AgentPool:
     def poll(self, timeout_s: float = 0.0) -> list[tuple[str, Message]]:
         """Agents' names and their messages since the last call.
 
-        It waits up to ``timeout_s`` for the first. Per agent the order is AgentStarted, Ready,
+        It waits up to ``timeout_s`` for the first that is not Progress: hundreds of agents would
+        have their caller look around all the time. Per agent the order is AgentStarted, Ready,
         Progress ..., AgentReport, AgentExited. Raises AgentPoolError when the server has ended.
         """
         end_s = time.monotonic() + timeout_s
         while True:
-            left_s = 0.0 if self._messages else max(0.0, end_s - time.monotonic())
+            left_s = 0.0 if self._urgent else max(0.0, end_s - time.monotonic())
             ready = {key.fd: key.data for key, _ in self._selector.select(left_s)}
             for _, line in sorted(ready.items()):
                 if line is not None:
                     self._read_line(line)
             if self._control.fileno() in ready:
                 self._read_answers()
-            if self._messages or time.monotonic() >= end_s:
-                messages, self._messages = self._messages, []
+            if self._urgent or time.monotonic() >= end_s:
+                messages, self._messages, self._urgent = self._messages, [], False
                 return messages
 
     def close(self, timeout_s: float = 10.0) -> None:
@@ -185,6 +193,7 @@ class AgentPool:
         if line is not None and isinstance(answer, AgentRefused) and not line.started:
             self._forget(line)
         self._messages.append((agent_id, answer))
+        self._urgent = True
         if line is not None and isinstance(answer, AgentStarted):
             line.started = True
             self._messages += line.held
@@ -204,8 +213,10 @@ class AgentPool:
             *texts, line.rest = (line.rest + data).split(b"\n")
             for text in texts:
                 with contextlib.suppress(ValidationError):
-                    message = (line.agent_id, self._decoder.validate_json(text))
-                    (self._messages if line.started else line.held).append(message)
+                    message = self._decoder.validate_json(text)
+                    messages = self._messages if line.started else line.held
+                    messages.append((line.agent_id, message))
+                    self._urgent |= line.started and not isinstance(message, Progress)
 
     def _unwatch(self, line: _Line) -> None:
         with contextlib.suppress(KeyError):

@@ -6,11 +6,15 @@ the run's verdict is its worst finding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
 Level = Literal["ok", "suspect", "invalid"]
 
 
@@ -49,39 +53,30 @@ def _graded(check: str, value: float, reason: str, metrics: dict[str, float]) ->
 
 
 @dataclass(frozen=True)
-class ClassSample:
-    """One class over one sampling interval: what it sent and whether it always had a queue.
+class ClassSamples:
+    """Classes over one sampling interval, by row: what each sent and the queue it always had.
 
     ``rate_bps`` is the least that it should have been able to send meanwhile, ``most_bps`` the
     most, where its rate was changed in between (else they are the same). ``packet_bps``: what one
-    packet more or less is worth over the interval, where that counts.
+    packet more or less is worth over the interval, where that counts. ``sent_bps`` is NaN where
+    nothing is known of it. ``names`` gives a row's name.
     """
 
-    name: str
-    rate_bps: int
-    sent_bps: float
-    backlog_before_bytes: int
-    backlog_after_bytes: int
-    most_bps: int
-    packet_bps: float = 0.0
-    n_samples: int = 1
+    names: Callable[[int], str]
+    rate_bps: Floats
+    sent_bps: Floats
+    queue_bytes: Floats
+    most_bps: Floats
+    packet_bps: Floats
 
     @property
-    def backlogged(self) -> bool:
+    def backlogged(self) -> NDArray[np.bool_]:
         """A queue at both ends of the interval worth over 5 ms of the rate: it wanted to send."""
-        worth = self.rate_bps / 8 * 0.005
-        return min(self.backlog_before_bytes, self.backlog_after_bytes) > worth
+        return self.known & (self.queue_bytes > self.rate_bps / 8 * 0.005)
 
-    def followed_by(self, later: ClassSample) -> ClassSample:
-        """Sums over samples in a row."""
-        return replace(
-            later,
-            rate_bps=self.rate_bps + later.rate_bps,
-            sent_bps=self.sent_bps + later.sent_bps,
-            most_bps=self.most_bps + later.most_bps,
-            packet_bps=max(self.packet_bps, later.packet_bps),
-            n_samples=self.n_samples + later.n_samples,
-        )
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        return np.isfinite(self.sent_bps)
 
 
 def preflight(
@@ -172,59 +167,61 @@ class Starved:
 
     check = "starved class"
     nothing = "no class stayed backlogged"
+    how = "had a queue all the time and sent"
     whole = False
     """The judgement is over all of the time in which it had a queue."""
+    too_much = False
+    """What is sent over the rate is bad, with a queue or without."""
 
     def __init__(self) -> None:
-        self._last: dict[str, ClassSample] = {}
-        self._worst: tuple[float, str] | None = None
+        self._names: Callable[[int], str] = str
+        self._streaks = np.zeros((5, 0))
+        self._worst: tuple[float, str] | None = (0.0, "") if self.too_much else None
 
-    def take(self, sample: ClassSample) -> None:
-        """Judge one sample more; of earlier ones only that or those sums are kept that count."""
-        if not self.counts(sample):
-            self._end(sample.name)
-            return
-        before = self._last.get(sample.name)
-        streak = sample if before is None else before.followed_by(sample)
+    def renumber(self, was: NDArray[np.int64]) -> None:
+        """From now on row i is what row ``was[i]`` was, -1: new. What has gone is judged."""
+        self._judge(self._streaks, np.setdiff1d(np.arange(self._streaks.shape[1]), was))
+        # The last column is what a new row begins with.
+        self._streaks = np.pad(self._streaks, ((0, 0), (0, 1)))[:, was]
+
+    def take(self, samples: ClassSamples, of: NDArray[np.bool_] | None = None) -> None:
+        """Judge one sample more of the rows ``of`` (all): what is not known ends a streak.
+
+        Of earlier ones only that or those sums are kept that count.
+        """
+        self._names = samples.names
+        counts = samples.known if self.too_much else samples.backlogged
+        counts = counts if of is None else counts & of
+        if self.whole:
+            self._judge(self._streaks, np.flatnonzero(~counts))
+        rates = samples.rate_bps, samples.most_bps, samples.sent_bps
+        sample = np.where(counts, (np.ones(len(counts)), *rates, samples.packet_bps), 0.0)
+        streaks = self._streaks + sample
+        streaks[4] = np.maximum(self._streaks[4], sample[4])
         if not self.whole:
-            self._judge(streak)
-        self._last[sample.name] = streak if self.whole else sample
+            self._judge(streaks, np.flatnonzero(counts))
+        self._streaks = np.where(counts, streaks, 0.0) if self.whole else sample
 
-    def keep(self, names: Collection[str]) -> None:
-        """All others will not be seen again."""
-        for name in [name for name in self._last if name not in names]:
-            self._end(name)
-
-    def _end(self, name: str) -> None:
-        if name in self._last:
-            self._judge(self._last.pop(name))
-
-    def _judge(self, streak: ClassSample) -> None:
+    def _judge(self, streaks: Floats, rows: NDArray[np.int64]) -> None:
         """One sample may be a bucket's."""
-        share = self.share(streak)
-        if streak.n_samples > 1 and (self._worst is None or self.worse(share, self._worst[0])):
-            self._worst = share, streak.name
+        rows = rows[streaks[0, rows] > 1]
+        if not len(rows):
+            return
+        _, rate, most, sent, packet = streaks[:, rows]
+        shares = (sent - packet) / most if self.too_much else (sent + packet) / rate
+        at = int(np.argmax(shares) if self.too_much else np.argmin(shares))
+        share = float(shares[at])
+        than = share if self._worst is None else self._worst[0]
+        if self._worst is None or (share > than if self.too_much else share < than):
+            self._worst = share, self._names(int(rows[at]))
 
     def finding(self) -> Finding:
-        self.keep(())
+        self.renumber(np.zeros(0, dtype=np.int64))
         if self._worst is None:
             return Finding("ok", self.check, self.nothing, {})
         share, name = self._worst
-        return _graded(self.check, share, self.reason(name, share), {"share": share})
-
-    # -- what other judges of classes do otherwise ----------------------------------------------
-
-    def counts(self, sample: ClassSample) -> bool:
-        return sample.backlogged
-
-    def share(self, streak: ClassSample) -> float:
-        return streak.sent_bps / streak.rate_bps
-
-    def worse(self, share: float, than: float) -> bool:
-        return share < than
-
-    def reason(self, name: str, share: float) -> str:
-        return f"{name} had a queue all the time and sent {share:.1%} of its rate"
+        reason = f"{name} {self.how} {share:.1%} of its rate" if name else self.nothing
+        return _graded(self.check, share, reason, {"share": share})
 
 
 class CapLimited(Starved):
@@ -240,31 +237,14 @@ class CapLimited(Starved):
     nothing = "no VM's cap stayed backlogged"
     whole = True
 
-    def share(self, streak: ClassSample) -> float:
-        return (streak.sent_bps + streak.packet_bps) / streak.rate_bps
-
 
 class Exceeding(Starved):
     """A class that sends more than its rate: over two samples a bucket is worth three per cent."""
 
     check = "exceeded limit"
     nothing = "no class was used for long"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._worst = (0.0, "")
-
-    def counts(self, sample: ClassSample) -> bool:  # noqa: ARG002 - with a queue or without
-        return True
-
-    def share(self, streak: ClassSample) -> float:
-        return (streak.sent_bps - streak.packet_bps) / streak.most_bps
-
-    def worse(self, share: float, than: float) -> bool:
-        return share > than
-
-    def reason(self, name: str, share: float) -> str:
-        return f"{name} sent {share:.1%} of its rate" if name else self.nothing
+    how = "sent"
+    too_much = True
 
 
 def processor(idle: Sequence[float], steal: Sequence[float]) -> list[Finding]:

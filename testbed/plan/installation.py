@@ -56,8 +56,13 @@ def gso_bytes(rate_bps: int, volume_bytes: int = 0) -> int:
     return max(MIN_GSO_BYTES, min(MAX_GSO_BYTES, max(usual, long)))
 
 
+def largest_packet_bytes(tenant: TenantPlan) -> int:
+    """The largest packet of a tenant's VMs, as its TCP hands them down."""
+    return gso_bytes(tenant.rate_bps, tenant.volume_bytes)
+
+
 def _largest_packet(tenant: TenantPlan) -> LargestPacket:
-    return LargestPacket(gso_bytes(tenant.rate_bps, tenant.volume_bytes))
+    return LargestPacket(largest_packet_bytes(tenant))
 
 
 def initial_window_segments(rate_bps: int, *, reserved: bool) -> int:

@@ -19,6 +19,7 @@ from testbed.backends.emu import traffic_control
 from testbed.backends.emu.cleanup import Removed, clean_leftovers, devices_in_group, remove_run
 from testbed.backends.emu.cleanup_journal import STATE_VARIABLE, CleanupJournal, journals
 from testbed.backends.emu.emulated_network import Network
+from testbed.backends.emu.limiter_counters import Limiter
 from testbed.backends.emu.open_vswitch import MACHINE, RUN_KEY, Switch
 from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.embedding.placement import Placement
@@ -277,17 +278,20 @@ def test_a_tenants_packets_are_carried_and_counted_where_they_go(
     tenant = a_tenant(datacentre, plan)
     network.configure_tenant(tenant)
     ends = [plan.sending_port(directed).name for directed in range(2 * len(plan.links))]
-    before = network.host_counters()[1]
+    reader = network.counter_reader([Limiter(None, name) for name in ends])
+    before = reader.read()["sent_bytes"]
     here, _, there = tenant.vms
     ping = ("ping", "-c", "5", "-i", "0.05", "-s", "1000", "-W", "5", "-q", str(there.ip))
     assert " 0% packet loss" in command("ip", "netns", "exec", here.slot.netns, *ping)
-    classes, after = network.host_counters()
-    sent = {name: after[name].sent_bytes - before[name].sent_bytes for name in ends}
+    sent = dict(zip(ends, (reader.read()["sent_bytes"] - before).tolist(), strict=True))
     # Five packets of 1042 bytes each way, over every link: the tree has but one path.
     assert all(5 * 1042 <= sent[d] < 5 * 1042 + 2000 for d in sent), sent
-    assert sorted(classes) == sorted((7, directed) for directed, _ in tenant.link_bps)
-    assert all(counted.sent_bytes >= 5 * 1042 for counted in classes.values())
-    assert not any(counted.drops for counted in classes.values())
+    classes = [Limiter(None, ends[directed], 7) for directed, _ in tenant.link_bps]
+    caps = [Limiter(vm.slot.netns, "eth0") for vm in (here, tenant.vms[2])]
+    counted = network.counter_reader([*classes, *caps]).read()
+    assert (counted["sent_bytes"] >= 5 * 1042).all()
+    assert not counted["drops"].any()
+    assert network.vm_sent_bytes(tenant)[0] == counted["sent_bytes"][-2]
     assert network.unshaped_packets() == {}
 
 

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from jobs.linux import inside_network_namespace
+from testbed.backends.emu.limiter_counters import CounterReader, Limiter
 from testbed.backends.emu.netlink import RouteSocket
-from testbed.backends.emu.traffic_control import NETNS_DIR, Side, TrafficControl, unshaped
+from testbed.backends.emu.traffic_control import NETNS_DIR, Side, TrafficControl
 from testbed.errors import RunFailed
 from testbed.plan.batch_lines import (
     Address,
@@ -271,32 +272,26 @@ def test_counters_are_those_that_tc_shows(make_bench: Callable[[str], Bench]) ->
     with sender:
         for _ in range(60):
             sender.sendto(bytes(1000), ("10.9.9.2", 9))
+    limiters = [Limiter(bench.name, "eth0"), Limiter(bench.name, "eth0", 1)]
+    # The second as on the switches' side, out of a dump of the namespace.
+    alone = CounterReader([], {bench.name: bench.vm}, limiters[:1])
+    dumped = CounterReader([bench.vm], {}, [each._replace(netns=None) for each in limiters])
     for _ in range(500):
-        ours = [q for _, q in bench.vm.qdiscs()]
-        if not any(q.backlog_bytes for q in ours):
+        ours = [tuple(row)[1:] for row in dumped.read().tolist()]
+        if not any(backlog for *_, backlog in ours):
             break
         time.sleep(0.02)
     shown = {
-        (q["kind"], q.get("parent", "root")): (
-            q["bytes"],
-            q["drops"],
-            q["overlimits"],
-            q["backlog"],
-        )
+        q["kind"]: (q["bytes"], q["drops"], q["backlog"])
         for q in bench.asked("tc", "-s", "-json", "qdisc", "show", "dev", "eth0")
     }
-    read = {
-        (q.kind, "1:1" if q.kind == "bfifo" else "root"): (
-            q.sent_bytes, q.drops, q.overlimits, q.backlog_bytes,
-        )
-        for q in ours
-    }  # fmt: skip
-    assert read == shown
-    sent, drops, overlimits, _ = read["htb", "root"]
+    assert ours == [shown["htb"], shown["bfifo"]]
+    (own,) = alone.read().tolist()
+    assert tuple(own)[1:] == shown["htb"]
+    sent, drops, _ = shown["htb"]
     assert sent > 15_000
     assert drops > 0  # 60 kB into 15 kB of bucket and 30 kB of queue
-    assert overlimits > 0
-    assert not any(q.direct_packets for q in ours)
+    assert bench.vm.unshaped() == {}
 
 
 def test_what_finds_no_class_is_counted_as_unshaped(make_bench: Callable[[str], Bench]) -> None:
@@ -309,7 +304,7 @@ def test_what_finds_no_class_is_counted_as_unshaped(make_bench: Callable[[str], 
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with sender:
         sender.sendto(b"x", ("10.9.9.2", 9))
-    assert unshaped(bench.vm.qdiscs())["eth0"] >= 1
+    assert bench.vm.unshaped()["eth0"] >= 1
 
 
 # ---------------------------------------------------------------------------------------- hosts

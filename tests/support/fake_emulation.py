@@ -10,8 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from jobs.live.agent_pool import Message
 from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentReport, Plan, Ready, Received
+from testbed.backends.emu.limiter_counters import COUNTERS, Limiter
 from testbed.plan.network_plan import Slot, TenantPlan, network_plan
 from topologies.datacentre import DataCentre
 
@@ -115,6 +118,11 @@ class FakeAgents:
             self.exit(name, None, number)
 
 
+def unread(limiters: list[Limiter]) -> np.ndarray:
+    """Counters of which nobody knows when they were read."""
+    return np.array([(np.nan, 0, 0, 0)] * len(limiters), COUNTERS)
+
+
 class FakeEmulation:
     """As much of :class:`testbed.backends.emu.emulation.Emulation` as a run asks for."""
 
@@ -128,12 +136,10 @@ class FakeEmulation:
         self.log_dir = Path("logs")
         self.network = SimpleNamespace(
             vm_sent_bytes=lambda tenant: [0] * len(tenant.vms),
-            host_counters=lambda: ({}, {}),
-            vm_counters=lambda _: None,
+            counter_reader=lambda at: SimpleNamespace(read=lambda: unread(at)),
             unshaped_packets=dict,
             switch_pids=[],
             check_switch=lambda _: None,
-            has_port=lambda _: True,
             allow_borrowing=lambda: None,
             forbid_borrowing=lambda: None,
         )

@@ -20,14 +20,15 @@ from testbed.backends.emu import open_vswitch, traffic_control
 from testbed.backends.emu.cleanup import remove_network, uninterrupted
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, expedited_rcu
 from testbed.backends.emu.commands import ip_batch
-from testbed.backends.emu.netlink import Counters, RouteSocket
+from testbed.backends.emu.limiter_counters import CounterReader, Limiter
+from testbed.backends.emu.netlink import RouteSocket
 from testbed.backends.emu.open_vswitch import MACHINE, Switch
 from testbed.backends.emu.part_switches import Part, start_daemons, taken
 from testbed.errors import RunFailed
 from testbed.plan import limits
 from testbed.plan.batch_lines import VM_DEVICE
 from testbed.plan.installation import packet_changes, tenant_hosts
-from testbed.plan.network_plan import Bridge, NetworkPlan, Port, Slot, TenantPlan
+from testbed.plan.network_plan import Bridge, NetworkPlan, Port, TenantPlan
 
 
 @dataclass(frozen=True)
@@ -229,10 +230,6 @@ class Network:
 
     # -- the switch while it is up ---------------------------------------------------------------
 
-    def has_port(self, port: Port) -> bool:
-        """True while a port's device is there."""
-        return any(side.has(port.name) for side in self._up().sides)
-
     def check_switch(self, log_dir: Path) -> None:
         """Raises RunFailed naming a part that has died, with its logs kept in ``log_dir``; the
         machine's own is started again.
@@ -249,35 +246,22 @@ class Network:
 
     # -- counters -------------------------------------------------------------------------------
 
-    def host_counters(self) -> tuple[dict[tuple[int, int], Counters], dict[str, Counters]]:
-        """(tenant, directed link) -> what that tenant has sent there, and everything that has left
-        each host device: of one instant.
-        """
-        qdiscs = list(self._up().qdiscs())
-        directed_of = {
-            self.plan.sending_port(directed).name: directed
-            for directed in range(2 * len(self.plan.links))
-        }
-        devices = traffic_control.by_device(qdiscs)
-        return traffic_control.by_class(qdiscs, directed_of), devices
-
-    def vm_counters(self, slot: Slot) -> Counters | None:
-        """Counters of a VM's send cap since its tenant came in; None where it has no cap."""
-        inside = self._up().vms[slot.netns]
-        return traffic_control.by_device(inside.qdiscs()).get(VM_DEVICE)
+    def counter_reader(self, limiters: Sequence[Limiter]) -> CounterReader:
+        """For the counters of these limiters, in this order, while the network is up."""
+        kernel = self._up()
+        return CounterReader(kernel.sides, kernel.vms, limiters)
 
     def vm_sent_bytes(self, tenant: TenantPlan) -> list[int]:
         """Bytes that each of a tenant's VMs has sent since its tenant came in."""
-        found = [self.vm_counters(vm.slot) for vm in tenant.vms]
-        return [0 if each is None else each.sent_bytes for each in found]
+        caps = [Limiter(vm.slot.netns, VM_DEVICE) for vm in tenant.vms]
+        return [max(0, int(sent)) for sent in self.counter_reader(caps).read()["sent_bytes"]]
 
     def unshaped_packets(self) -> dict[str, int]:
         """Device -> packets that left past every limit; empty, or the run is not valid."""
         kernel = self._up()
-        found = traffic_control.unshaped(kernel.qdiscs())
+        found = {device: n for side in kernel.sides for device, n in side.unshaped().items()}
         for name, vm in kernel.vms.items():
-            inside = traffic_control.unshaped(vm.qdiscs())
-            found |= {f"{device} in {name}": packets for device, packets in inside.items()}
+            found |= {f"{device} in {name}": n for device, n in vm.unshaped().items()}
         return found
 
     def _up(self) -> traffic_control.TrafficControl:

@@ -39,6 +39,10 @@ GRACE_S = 5.0
 # All agents must know the start before it comes.
 START_MARGIN_NS = 3_000_000
 PROGRESS_EVERY_S = 0.5
+# Of all agents of the network together: from 40 VM slots on each speaks less often, from 1000 on
+# every 5 s.
+PROGRESS_PER_S = 200
+AGENT_PROGRESS_EVERY_S = (0.2, 5.0)
 CHECK_EVERY_NS = 500_000_000
 STALL_S = 30.0
 
@@ -80,6 +84,10 @@ class LiveBackend:
         self._next_check_ns = 0
         self._emitting = False
         self._emitted_ns = 0
+        often_s, seldom_s = AGENT_PROGRESS_EVERY_S
+        all_s = len(emulation.plan.slots) / PROGRESS_PER_S
+        # Completion windows go by the agents' pace.
+        self._progress_every_s = often_s if scale.instant_s else min(seldom_s, max(often_s, all_s))
         self.watch = Watch(emulation, scale, self._emit, self.now_s)
 
     def begin(self) -> None:
@@ -167,10 +175,12 @@ class LiveBackend:
             messages = self._emulation.agents.poll(timeout_s)
         except AgentPoolError as error:
             raise RunFailed(str(error)) from error
-        if self._emitting and not messages:
+        if self._emitting and all(isinstance(message, Progress) for _, message in messages):
             self.watch.slept(timeout_s, time.monotonic() - asleep_s)
         for agent, message in messages:
             self._receive(agent, message)
+        for job in self._jobs.values():
+            self._show(job)
         if time.monotonic_ns() >= self._next_check_ns:
             self._next_check_ns = time.monotonic_ns() + CHECK_EVERY_NS
             self._emulation.network.check_switch(self._emulation.log_dir)
@@ -183,8 +193,6 @@ class LiveBackend:
         job = self._owner.get(agent)
         if job is not None:
             job.receive(agent, message)
-            if isinstance(message, Progress):
-                self._show(job)
 
     def delivered_share(self, job_id: str) -> float:
         """The share of its payload that a running job's VMs have received, as far as is known."""
@@ -196,9 +204,10 @@ class LiveBackend:
         if job.since_ns is None or not job.begun or job.tenant is None or job.over:
             return
         now_ns = time.monotonic_ns()
-        for vm in job.tenant.vms:
-            if not self._emulation.network.has_port(vm.slot.port):
-                job.fail(f"VM {vm.index}: its port {vm.slot.port.name} is gone", cause=True)
+        for tenant, vm in self.watch.lost_ports:
+            if tenant == job.tenant.tenant_id:
+                port = job.tenant.vms[vm].slot.port.name
+                job.fail(f"VM {vm}: its port {port} is gone", cause=True)
         if job.limit_s is not None and job.ran_until_ns(now_ns) > job.limit_s * 1e9:
             job.fail(f"not done after {job.limit_s:g} s of wall time, several times its estimate")
         stalled_s = (now_ns - max(job.moved_ns, job.begin_ns)) / 1e9
@@ -210,9 +219,10 @@ class LiveBackend:
         self._sink(event)
 
     def _show(self, job: LiveJob) -> None:
+        """Record the progress of a job that runs and has been heard of since it was last shown."""
         now_ns = time.monotonic_ns()
-        if job.since_ns is None:  # sent before it was frozen, received after
-            return
+        if job.since_ns is None or job.moved_ns <= max(job.shown_ns, job.begin_ns):
+            return  # what was sent before it was frozen may be received after
         due = now_ns - job.shown_ns >= PROGRESS_EVERY_S * 1e9
         if due and self._emitting and job.volume_bytes and job.begun:
             job.shown_ns = now_ns
@@ -258,9 +268,10 @@ class LiveBackend:
         suffix = f":{live.generation}" if live.generation else ""
         live.agents = tuple(f"{live.request.id}.{vm.index}{suffix}" for vm in tenant.vms)
         live.waiting_for = set(live.agents)
-        for name, vm, plan in zip(live.agents, tenant.vms, live.plans, strict=True):
+        for name, vm, work in zip(live.agents, tenant.vms, live.plans, strict=True):
             self._owner[name] = live
             self._alive.add(name)
+            plan = replace(work, progress_every_s=self._progress_every_s)
             self._emulation.spawn(name, vm.slot, plan, live.request.demand.cores)
         self._until_ready(live)
         self._emulation.set_tier(tenant, live.tier)

@@ -11,19 +11,18 @@ addresses.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import socket
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 from testbed.plan import batch_lines as lines
 
-NLM_F_REQUEST, NLM_F_DUMP = 0x1, 0x300
+NLM_F_REQUEST, NLM_F_ECHO, NLM_F_DUMP = 0x1, 0x8, 0x300
 NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE = 0x100, 0x200, 0x400
 # Of a removal the kind is the next number.
 RTM_NEWLINK, RTM_NEWADDR, RTM_NEWROUTE, RTM_NEWNEIGH = 16, 20, 24, 28
@@ -179,31 +178,17 @@ def _htb_class_options(item: lines.HtbClass) -> bytes:
 # ----------------------------------------------------------------------------------- sockets
 
 
-NLMSG_ERROR, NLMSG_DONE = 2, 3
-NLM_F_ACK, NLM_F_ACK_TLVS = 0x4, 0x200
+NLMSG_ERROR = 2
+NLM_F_ACK_TLVS = 0x200
 SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK, NLMSGERR_ATTR_MSG = 270, 10, 11, 1
 TCA_STATS2 = 7
 TCA_STATS_BASIC, TCA_STATS_QUEUE = 1, 3
 
-_BASIC = struct.Struct("=QI")
-_QUEUE = struct.Struct("=IIIII")
-_FLAGS_AT, _SEQUENCE_AT = 6, 8
-SIOCGIFINDEX = 0x8933
+_SEQUENCE_AT = 8
 _AT_ONCE = 200  # requests in one datagram, of 60 to 160 bytes each
-_RECEIVE_BYTES = 1 << 20
-
-
-class Counters(NamedTuple):
-    """Counters of one queueing discipline. ``direct_packets`` is HTB's: sent unshaped."""
-
-    sent_bytes: int
-    drops: int
-    backlog_bytes: int
-    overlimits: int
-    kind: str = ""
-    ifindex: int = 0
-    parent: int = 0
-    direct_packets: int = 0
+GONE = frozenset({errno.ENOENT, errno.EADDRNOTAVAIL, errno.ENODEV})
+_BUFFER_BYTES = 1 << 20
+_RECEIVE_BYTES = 1 << 16  # the kernel's own datagrams have 32 KiB at most
 
 
 @dataclass(frozen=True)
@@ -215,28 +200,27 @@ class Refusal:
     reason: str
 
 
+QDISC_DUMP = _message(RTM_GETQDISC, NLM_F_DUMP, TCMSG.pack(0, 0, 0, 0, 0))
+
+
+def root_qdisc_request(ifindex: int) -> bytes:
+    """A request for the counters of all that leaves a device; older kernels want the echo."""
+    return _message(RTM_GETQDISC, NLM_F_ECHO, TCMSG.pack(0, ifindex, 0, TC_H_ROOT, 0))
+
+
 class RouteSocket:
     """A routing socket in the namespace this thread is in when it is made; closed on exec."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
         # Refusals with the kernel's message, without the request they are about.
         self._socket.setsockopt(SOL_NETLINK, NETLINK_CAP_ACK, 1)
         self._socket.setsockopt(SOL_NETLINK, NETLINK_EXT_ACK, 1)
-        self._socket.settimeout(10.0)
-        self._sequence = 0
+        self._socket.settimeout(0)
 
     def close(self) -> None:
         self._socket.close()
-
-    def index_of(self, device: str) -> int:
-        """A device's number in the socket's namespace, 0 if there is none of that name."""
-        with suppress(OSError):
-            request = struct.pack("16si20x", device.encode(), 0)
-            answer = fcntl.ioctl(self._socket, SIOCGIFINDEX, request)
-            return int(struct.unpack_from("=i", answer, 16)[0])
-        return 0
 
     def request(self, messages: Sequence[bytes]) -> list[Refusal]:
         """Have the kernel do all of it, in order; returns what it refused.
@@ -245,92 +229,88 @@ class RouteSocket:
         """
         refused: list[Refusal] = []
         for first in range(0, len(messages), _AT_ONCE):
-            refused += self._exchange(messages[first : first + _AT_ONCE], first)
+            data = bytearray()
+            for position, message in enumerate(messages[first : first + _AT_ONCE], first):
+                data += message
+                struct.pack_into("=I", data, len(data) - len(message) + _SEQUENCE_AT, position)
+            for *_, datagram in self.ask(data):
+                refused += refusals(datagram)
         return refused
 
-    def _exchange(self, messages: Sequence[bytes], first: int) -> list[Refusal]:
-        """One datagram. Only its last request sets NLM_F_ACK: errors are reported without it."""
-        before, last_at = self._sequence, 0
-        data = bytearray()
-        for message in messages:
-            self._sequence += 1
-            last_at = len(data)
-            data += message
-            struct.pack_into("=I", data, last_at + _SEQUENCE_AT, self._sequence)
-        (flags,) = struct.unpack_from("=H", data, last_at + _FLAGS_AT)
-        struct.pack_into("=H", data, last_at + _FLAGS_AT, flags | NLM_F_ACK)
-        self._socket.send(data)
-        refused = []
-        while True:
-            for kind, flags, sequence, payload in self._receive():
-                if kind != NLMSG_ERROR or sequence <= before:
-                    continue
-                number = -struct.unpack_from("=i", payload)[0]
-                if number:
-                    position = first + sequence - before - 1
-                    refused.append(Refusal(position, number, _reason(number, flags, payload)))
-                if sequence == self._sequence:
-                    return refused
+    def unshaped(self) -> dict[int, int]:
+        """Interface -> packets that HTB sent at once, as they found no class. Raises OSError."""
+        found = {}
+        for *_, datagram in self.ask(QDISC_DUMP):
+            raise_unless_gone(datagram)
+            for kind, _flags, _sequence, qdisc in _read(datagram):
+                if kind == RTM_NEWQDISC and (packets := _direct_packets(qdisc)):
+                    found[TCMSG.unpack_from(qdisc)[1]] = packets
+        return found
 
-    def qdiscs(self) -> list[Counters]:
-        """Counters of every queueing discipline in the namespace, in one dump."""
-        self._sequence += 1
-        message = bytearray(_message(RTM_GETQDISC, NLM_F_DUMP, TCMSG.pack(0, 0, 0, 0, 0)))
-        struct.pack_into("=I", message, _SEQUENCE_AT, self._sequence)
-        self._socket.send(message)
-        found: list[Counters] = []
-        while True:
-            for kind, flags, sequence, payload in self._receive():
-                if sequence != self._sequence:
-                    continue
-                if kind == NLMSG_DONE:
-                    return found
-                if kind == NLMSG_ERROR:
-                    number = -struct.unpack_from("=i", payload)[0]
-                    raise OSError(number, _reason(number, flags, payload))
-                found.append(_counters(payload))
+    def ask(self, request: bytes | bytearray) -> list[tuple[float, float, bytes]]:
+        """All datagrams with which the kernel answers requests, each after the two instants, in s,
+        between which it was made. Raises OSError.
 
-    def _receive(self) -> Iterator[tuple[int, int, int, memoryview]]:
-        try:
-            data = memoryview(self._socket.recv(_RECEIVE_BYTES))
-        except TimeoutError as error:
-            raise OSError(errno.ETIMEDOUT, "the kernel did not answer a netlink request") from error
-        at = 0
-        while at < len(data):
-            size, kind, flags, sequence, _ = HEADER.unpack_from(data, at)
-            yield kind, flags, sequence, data[at + HEADER.size : at + size]
-            at += (size + 3) & ~3
+        The kernel answers while it is called: the first is made in the sending, each other one in
+        the reading of the one before. So the time of its counters is known, although this process
+        may lose its processor between any two calls.
+        """
+        number = self._socket.fileno()
+        found = []
+        earliest_s = time.monotonic()
+        os.write(number, request)
+        with suppress(BlockingIOError):
+            while True:
+                latest_s = time.monotonic()
+                data = os.read(number, _RECEIVE_BYTES)
+                found.append((earliest_s, latest_s, data))
+                earliest_s = latest_s
+        return found
 
 
-def _reason(number: int, flags: int, payload: memoryview) -> str:
-    """The kernel's own message where it has any."""
-    if flags & NLM_F_ACK_TLVS:
-        message = _attributes(payload[4 + HEADER.size :]).get(NLMSGERR_ATTR_MSG)
-        if message is not None:
-            return bytes(message).rstrip(b"\0").decode(errors="replace")
-    return os.strerror(number)
+def _read(data: bytes) -> Iterator[tuple[int, int, int, memoryview]]:
+    """Kind, flags, sequence number and payload of each message of a datagram."""
+    at = 0
+    while at < len(data):
+        size, kind, flags, sequence, _ = HEADER.unpack_from(data, at)
+        yield kind, flags, sequence, memoryview(data)[at + HEADER.size : at + size]
+        at += (size + 3) & ~3
+
+
+def refusals(data: bytes) -> Iterator[Refusal]:
+    """Requests that were refused; the kernel tells of others only where NLM_F_ACK is set."""
+    for kind, flags, sequence, payload in _read(data):
+        if kind == NLMSG_ERROR:
+            number = -struct.unpack_from("=i", payload)[0]
+            told = flags & NLM_F_ACK_TLVS and _attributes(payload[4 + HEADER.size :])
+            message = told.get(NLMSGERR_ATTR_MSG) if told else None
+            text = message and bytes(message).rstrip(b"\0").decode(errors="replace")
+            yield Refusal(sequence, number, text or os.strerror(number))
+
+
+def raise_unless_gone(data: bytes) -> None:
+    """Raise OSError for the first refusal in a datagram, unless what was asked for is gone."""
+    for refusal in refusals(data):
+        if refusal.number not in GONE:
+            raise OSError(refusal.number, refusal.reason)
 
 
 def _attributes(data: memoryview) -> dict[int, memoryview]:
-    out = {}
-    at = 0
-    while at + 4 <= len(data):
+    return {kind: data[begin:end] for kind, begin, end in places(data, 0, len(data))}
+
+
+def places(data: memoryview, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Each attribute's kind, and where its value begins and ends."""
+    while at + ATTRIBUTE.size <= end:
         size, kind = ATTRIBUTE.unpack_from(data, at)
-        out[kind & 0x3FFF] = data[at + 4 : at + size]
+        yield kind & 0x3FFF, at + ATTRIBUTE.size, at + size
         at += (size + 3) & ~3
-    return out
 
 
-def _counters(payload: memoryview) -> Counters:
-    _, ifindex, _, parent, _ = TCMSG.unpack_from(payload)
-    attributes = _attributes(payload[TCMSG.size :])
-    kind = bytes(attributes[TCA_KIND]).rstrip(b"\0").decode()
-    sent = backlog = drops = overlimits = direct = 0
-    if TCA_STATS2 in attributes:
-        stats = _attributes(attributes[TCA_STATS2])
-        sent = _BASIC.unpack_from(stats[TCA_STATS_BASIC])[0]
-        _, backlog, drops, _, overlimits = _QUEUE.unpack_from(stats[TCA_STATS_QUEUE])
-    if kind == "htb":
-        init = _attributes(attributes[TCA_OPTIONS])[TCA_HTB_INIT]
-        direct = struct.unpack_from("=I", init, 16)[0]
-    return Counters(sent, drops, backlog, overlimits, kind, ifindex, parent, direct)
+def _direct_packets(qdisc: memoryview) -> int:
+    """``direct_packets_stat`` of a queueing discipline, if it is HTB."""
+    attributes = _attributes(qdisc[TCMSG.size :])
+    if bytes(attributes[TCA_KIND]) != b"htb\0":
+        return 0
+    init = _attributes(attributes[TCA_OPTIONS])[TCA_HTB_INIT]
+    return int(struct.unpack_from("=I", init, 16)[0])

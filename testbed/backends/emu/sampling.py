@@ -1,4 +1,4 @@
-"""Samples beside the jobs, once a second: links, queues, processors, wake-up lateness.
+"""Samples beside the jobs, about once a second: links, queues, processors, wake-up lateness.
 
 CPU time of processes under SCHED_IDLE counts as available: they run only where nothing else of
 their group wants to, although the kernel counts their time as used.
@@ -8,41 +8,55 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import psutil
+from numpy.typing import NDArray
 
-from jobs.wire import FRAME_BYTES
 from testbed import events
 from testbed.backends.emu.cgroups import group_of
-from testbed.backends.emu.netlink import Counters
+from testbed.backends.emu.limiter_counters import COUNTERS, GONE, Limiter
 from testbed.plan import fidelity
-from testbed.plan.network_plan import TenantPlan
+from testbed.plan.batch_lines import VM_DEVICE
+from testbed.plan.installation import largest_packet_bytes
+from testbed.plan.network_plan import NetworkPlan, TenantPlan
 from testbed.spec.experiment import Scale
 
 if TYPE_CHECKING:
     from testbed.backends.emu.emulation import Emulation
 
 SAMPLE_EVERY_S = 1.0
-# The most that one VM's counters may take to be read: many times what they do.
-VM_SAMPLE_S = 0.005
-# A slow VM's TSO packet leaves at once and counts whole in one sample: six segments at most.
-PACKET_BITS = 6 * FRAME_BYTES * 8
+SAMPLE_EVERY_AT_MOST_S = 5.0
+# Of a processor, for the samples: where they cost more there are fewer.
+SAMPLES_SHARE = 0.025
 
-Limiter = tuple[str, int, int]
-"""``link``, tenant, directed link; or ``send cap`` or ``receive cap``, tenant, VM."""
+LINK, SEND_CAP, RECEIVE_CAP = range(3)
+COLUMNS = ("what", "tenant", "where", "rate_bps", "packet_bits")
+LIMITER = np.dtype([(column, "i8") for column in COLUMNS])
+"""A limiter of a tenant; ``where``: the directed link, or the VM by its index. ``packet_bits``: its
+largest packet, which leaves at once and counts whole in one sample."""
 
 
-class LimiterSample(NamedTuple):
-    """Counters of a limiter at an instant, and the rate that it should have."""
-
-    at_s: float
-    counters: Counters
-    rate_bps: int
+def limiters(tenants: Iterable[TenantPlan], plan: NetworkPlan) -> dict[Limiter, tuple[int, ...]]:
+    """Every tenant's class on every directed link it reserved, and both caps of its VMs: rows of
+    :data:`LIMITER`.
+    """
+    found: dict[Limiter, tuple[int, ...]] = {}
+    for tenant in tenants:
+        key, bps, packet = tenant.tenant_id, tenant.rate_bps, 8 * largest_packet_bytes(tenant)
+        for link, link_bps in tenant.link_bps:
+            port = plan.sending_port(link)
+            found[Limiter(None, port.name, key)] = (LINK, key, link, link_bps, packet)
+        for vm in tenant.vms:
+            found[Limiter(None, vm.slot.port.name)] = (RECEIVE_CAP, key, vm.index, bps, packet)
+            found[Limiter(vm.slot.netns, VM_DEVICE)] = (SEND_CAP, key, vm.index, bps, packet)
+    return found
 
 
 class Watch:
@@ -60,7 +74,10 @@ class Watch:
         self._sink = sink
         self._now_s = now_s
         self._next = 0.0
-        self._last: tuple[float, dict[Limiter, LimiterSample]] | None = None
+        self._tenants: Sequence[TenantPlan] | None = None
+        self._rows = np.zeros(0, LIMITER)
+        self._last_s: float | None = None
+        self._last, self._last_bps = np.zeros(0, COUNTERS), self._rows["rate_bps"]
         self._starved, self._cap_limited = fidelity.Starved(), fidelity.CapLimited()
         self._exceeding = fidelity.Exceeding()
         self._waited: list[float] = []
@@ -68,13 +85,15 @@ class Watch:
         self._steal: list[float] = []
         self._late_s: list[float] = []
         self._drops: Counter[str] = Counter()
+        self.lost_ports: list[tuple[int, int]] = []
+        """Tenants and VMs whose ports were not there at the last sample."""
 
     def start(self) -> None:
         """Begin sampling: counters from here on count."""
         self._processors = Processors()
         self._switches = [Waiting(pid or 0) for pid in self._emulation.network.switch_pids]
         self._next = time.monotonic() + SAMPLE_EVERY_S
-        self._last = None
+        self._last_s = None
 
     def tick(
         self, timeout_s: float, tenants: Sequence[TenantPlan], cap_limited: Collection[int]
@@ -85,10 +104,13 @@ class Watch:
         """
         now = time.monotonic()
         if self._next and now >= self._next:
+            began_s = time.thread_time()
             self._sample(tenants, cap_limited)
-            # At least a second: over less, a single packet would be a large part of the rate.
+            cost_s = time.thread_time() - began_s
             now = time.monotonic()
-            self._next = now + SAMPLE_EVERY_S
+            # At least a second: over less, a single packet would be a large part of the rate.
+            every_s = max(SAMPLE_EVERY_S, cost_s / SAMPLES_SHARE)
+            self._next = now + min(SAMPLE_EVERY_AT_MOST_S, every_s)
         return max(0.0, min(timeout_s, self._next - now)) if self._next else timeout_s
 
     def slept(self, asked_s: float, took_s: float) -> None:
@@ -109,86 +131,66 @@ class Watch:
             self._steal.append(use.steal)
             # The switch's part that waited longest: packets of most jobs pass several.
             self._waited += [max(waited)] if waited else []
-        now_s, samples = time.monotonic(), self._read(tenants)
-        if self._last is not None:
-            self._compare(now_s, *self._last, samples, cap_limited)
-        self._last = (now_s, samples)
+        if tenants != self._tenants:
+            self._follow(tenants)
+        now_s, now = time.monotonic(), self._reader.read()
+        lost = self._rows[(self._rows["what"] == RECEIVE_CAP) & (now["sent_bytes"] < 0)]
+        self.lost_ports = [(tenant, vm) for _, tenant, vm, *_ in lost.tolist()]
+        if self._last_s is not None:
+            self._compare(now_s - self._last_s, now, cap_limited)
+        self._last_s, self._last, self._last_bps = now_s, now, self._rows["rate_bps"]
 
-    def _read(self, tenants: Sequence[TenantPlan]) -> dict[Limiter, LimiterSample]:
-        """Every tenant's class on every directed link it reserved, and both caps of its VMs."""
-        network, found = self._emulation.network, {}
-        at_s = time.monotonic()
-        classes, devices = network.host_counters()
-        for tenant in tenants:
-            key = tenant.tenant_id
-            for link, rate_bps in tenant.link_bps:
-                if (key, link) in classes:
-                    found["link", key, link] = LimiterSample(at_s, classes[key, link], rate_bps)
-            for vm in tenant.vms:
-                if (into := devices.get(vm.slot.port.name)) is not None:
-                    found["receive cap", key, vm.index] = LimiterSample(at_s, into, tenant.rate_bps)
-                read_s = time.monotonic()
-                out = network.vm_counters(vm.slot)
-                # Preempted in between, this process does not know when the counters were read.
-                if out is not None and time.monotonic() - read_s < VM_SAMPLE_S:
-                    found["send cap", key, vm.index] = LimiterSample(read_s, out, tenant.rate_bps)
-        return found
-
-    def _compare(
-        self,
-        at_s: float,
-        before_s: float,
-        before: dict[Limiter, LimiterSample],
-        samples: dict[Limiter, LimiterSample],
-        cap_limited: Collection[int],
-    ) -> None:
-        """Rates since the last sample, of limiters that were there then too."""
-        sent: dict[int, float] = defaultdict(float)
-        reserved: dict[int, int] = defaultdict(int)
-        seen: set[str] = set()
-        for limiter, now in samples.items():
-            what, tenant, where = limiter
-            if on_link := what == "link":
-                reserved[where] += now.rate_bps
-            was = before.get(limiter)
-            if was is None:
-                continue
-            sample = self._class_sample(limiter, was, now)
-            seen.add(sample.name)
-            if on_link:
-                sent[where] += sample.sent_bps
-                # A VM's cap limits its own TCP by drops too; between VMs none should occur.
-                self._drops[sample.name] += max(0, now.counters.drops - was.counters.drops)
-                self._starved.take(sample)
-            elif tenant in cap_limited:
-                self._cap_limited.take(sample)
-            self._exceeding.take(sample)
-        # A long run keeps nothing of tenants that have gone; a missing sample ends a streak.
+    def _follow(self, tenants: Sequence[TenantPlan]) -> None:
+        """The limiters of other tenants from now on; a long run keeps nothing of those gone."""
+        there = limiters(tenants, self._emulation.plan)
+        row_of = {(*row[:3],): i for i, row in enumerate(self._rows.tolist())}
+        was = np.array([row_of.get(row[:3], -1) for row in there.values()], dtype=np.int64)
         for judge in (self._starved, self._cap_limited, self._exceeding):
-            judge.keep(seen)
-        rate = self._scale.rate
-        links = [[k, sent[k] / rate, bps / rate] for k, bps in sorted(reserved.items())]
-        if links:
-            length_s = (at_s - before_s) * self._scale.time
-            self._sink(events.LinkSample(self._now_s(), length_s, links))
+            judge.renumber(was)
+        self._last = np.append(self._last, np.array([GONE], COUNTERS))[was]
+        self._last_bps = np.append(self._last_bps, 0)[was]
+        self._rows = np.array(list(there.values()), LIMITER)
+        self._reader = self._emulation.network.counter_reader(list(there))
+        self._tenants = list(tenants)
 
-    def _class_sample(
-        self, limiter: Limiter, was: LimiterSample, now: LimiterSample
-    ) -> fidelity.ClassSample:
-        what, tenant, where = limiter
-        interval_s = now.at_s - was.at_s
-        name = f"tenant {tenant}, VM {where}, {what}"
-        if what == "link":
-            name = f"{self._emulation.datacentre.link_name(where)}, tenant {tenant}"
-        return fidelity.ClassSample(
-            name,
-            min(was.rate_bps, now.rate_bps),
-            (now.counters.sent_bytes - was.counters.sent_bytes) * 8 / interval_s,
-            was.counters.backlog_bytes,
-            now.counters.backlog_bytes,
-            most_bps=max(was.rate_bps, now.rate_bps),
-            packet_bps=0.0 if what == "link" else PACKET_BITS / interval_s,
+    def _compare(self, length_s: float, now: NDArray[Any], cap_limited: Collection[int]) -> None:
+        """Rates since the last sample, of limiters that were there and were read then too."""
+        was, was_bps, rows = self._last, self._last_bps, self._rows
+        interval_s = now["at_s"] - was["at_s"]
+        sent_bps = (now["sent_bytes"] - was["sent_bytes"]) * 8 / interval_s
+        on_link = rows["what"] == LINK
+        samples = fidelity.ClassSamples(
+            partial(self._name, rows),
+            np.minimum(was_bps, rows["rate_bps"]),
+            sent_bps,
+            np.minimum(was["backlog_bytes"], now["backlog_bytes"]),
+            np.maximum(was_bps, rows["rate_bps"]),
+            rows["packet_bits"] / interval_s,
         )
+        self._starved.take(samples, on_link)
+        self._cap_limited.take(samples, ~on_link & np.isin(rows["tenant"], list(cap_limited)))
+        self._exceeding.take(samples)
+        # A VM's cap limits its own TCP by drops too; between VMs none should occur, at any time.
+        there = on_link & (was["sent_bytes"] >= 0) & (now["sent_bytes"] >= 0)
+        drops = np.where(there, now["drops"] - was["drops"], 0)
+        for row in np.flatnonzero(drops > 0).tolist():
+            self._drops[samples.names(row)] += int(drops[row])
+        known = on_link & samples.known
+        self._record(length_s, rows[known], sent_bps[known])
+
+    def _record(self, length_s: float, rows: NDArray[Any], sent_bps: NDArray[Any]) -> None:
+        """What was sent and what is reserved on every directed link, over all tenants."""
+        links, place = np.unique(rows["where"], return_inverse=True)
+        sums = [np.bincount(place, of) / self._scale.rate for of in (sent_bps, rows["rate_bps"])]
+        found = list(map(list, zip(links.tolist(), *(each.tolist() for each in sums), strict=True)))
+        if found:
+            self._sink(events.LinkSample(self._now_s(), length_s * self._scale.time, found))
+
+    def _name(self, rows: NDArray[Any], row: int) -> str:
+        what, tenant, where, *_ = rows[row].tolist()
+        if what == LINK:
+            return f"{self._emulation.datacentre.link_name(where)}, tenant {tenant}"
+        return f"tenant {tenant}, VM {where}, {'send' if what == SEND_CAP else 'receive'} cap"
 
     def findings(self) -> list[fidelity.Finding]:
         """The judgement over everything sampled."""
@@ -279,15 +281,13 @@ def sched_idle_s() -> dict[int, float]:
             return {}
     ours = group_of(PROC / "self", "cpu")
     found = {}
-    for folder in PROC.iterdir():
-        if folder.name.isdecimal():
-            pid = int(folder.name)
-            try:
-                idle_class = os.sched_getscheduler(pid) == os.SCHED_IDLE
-                if idle_class and competes(group_of(folder, "cpu"), ours):
-                    found[pid] = sum(psutil.Process(pid).cpu_times()[:2])
-            except (OSError, ValueError, psutil.Error):
-                continue  # it has ended meanwhile
+    for pid in psutil.pids():
+        try:
+            idle_class = os.sched_getscheduler(pid) == os.SCHED_IDLE
+            if idle_class and competes(group_of(PROC / str(pid), "cpu"), ours):
+                found[pid] = sum(psutil.Process(pid).cpu_times()[:2])
+        except (OSError, ValueError, psutil.Error):
+            continue  # it has ended meanwhile
     return found
 
 

@@ -7,23 +7,18 @@ each would take longer than the tenant may, therefore netlink.
 from __future__ import annotations
 
 import array
-import errno
 import fcntl
 import socket
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 
 from jobs.linux import inside_network_namespace
-from testbed.backends.emu.netlink import TC_H_ROOT, Counters, Refusal, RouteSocket, packed
+from testbed.backends.emu.netlink import GONE, Refusal, RouteSocket, packed
 from testbed.errors import RunFailed
 from testbed.plan.batch_lines import VM_DEVICE, BatchLine, LinkUp, Section, TcItem
-from testbed.plan.limits import DEFAULT_CLASS_MINOR
-
-GONE = frozenset({errno.ENOENT, errno.EADDRNOTAVAIL, errno.ENODEV})
 
 
 @dataclass(frozen=True)
@@ -33,16 +28,10 @@ class Side:
     route: RouteSocket
     index_of: Mapping[str, int]
 
-    def has(self, device: str) -> bool:
-        """True while one of these devices is there."""
-        return device in self.index_of and self.route.index_of(device) == self.index_of[device]
-
-    def qdiscs(self) -> Iterator[tuple[str, Counters]]:
-        """Every queueing discipline of these devices, with its device's name."""
-        name_of = {index: name for name, index in self.index_of.items()}
-        for counters in self.route.qdiscs():
-            if counters.ifindex in name_of:
-                yield name_of[counters.ifindex], counters
+    def unshaped(self) -> dict[str, int]:
+        """Device -> packets that left past every limit."""
+        found = self.route.unshaped()
+        return {name: found[index] for name, index in self.index_of.items() if index in found}
 
     def request(self, lines: Sequence[BatchLine]) -> list[Refusal]:
         """Have the kernel do all of it, in order; returns what it refused."""
@@ -102,10 +91,6 @@ class TrafficControl:
     def _side(self, device: str) -> int:
         """The side that has a device; of one unknown, the first, where it will be refused."""
         return next((i for i, side in enumerate(self.sides) if device in side.index_of), 0)
-
-    def qdiscs(self) -> Iterator[tuple[str, Counters]]:
-        """Every queueing discipline on the switches' sides, with its device's name."""
-        return chain.from_iterable(side.qdiscs() for side in self.sides)
 
 
 def _raise_first(section: Section, refused: Sequence[Refusal]) -> None:
@@ -172,34 +157,3 @@ def _checksum_offload_off(device: str) -> None:
     request = struct.pack("16sP", device.encode(), value.buffer_info()[0])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         fcntl.ioctl(control, SIOCETHTOOL, request)
-
-
-# ------------------------------------------------------------------------------------ counters
-
-
-def by_device(qdiscs: Iterable[tuple[str, Counters]]) -> dict[str, Counters]:
-    """All that leaves a device, by its name."""
-    return {name: qdisc for name, qdisc in qdiscs if qdisc.parent == TC_H_ROOT}
-
-
-def by_class(
-    qdiscs: Iterable[tuple[str, Counters]], directed_of: Mapping[str, int]
-) -> dict[tuple[int, int], Counters]:
-    """(tenant, directed link) -> what that tenant has sent there: its class's queue.
-
-    ``directed_of``: device -> the directed link that leaves by it.
-    """
-    return {
-        (q.parent & 0xFFFF, directed_of[name]): q
-        for name, q in qdiscs
-        if q.kind == "bfifo" and name in directed_of and q.parent & 0xFFFF != DEFAULT_CLASS_MINOR
-    }
-
-
-def unshaped(qdiscs: Iterable[tuple[str, Counters]]) -> dict[str, int]:
-    """Device -> packets that left past every limit.
-
-    HTB sends at once what finds no class (``direct_packets_stat``).
-    """
-    sent = by_device(qdiscs)
-    return {name: q.direct_packets for name, q in sent.items() if q.direct_packets}

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
+
+import pytest
 
 from jobs.live.agent_protocol import Progress
 from jobs.live.compute import ComputePlan
+from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.emu.live_backend import LiveBackend
 from testbed.backends.emu.live_job import LiveJob
+from testbed.embedding.placement import Placement
 from testbed.spec.experiment import Scale
+from tests.support.fake_emulation import FakeEmulation
 from tests.unit.emu.test_live_job import a_job
+from topologies.tree import tree
 
 
 def running() -> LiveJob:
@@ -24,12 +31,18 @@ def running() -> LiveJob:
 
 def heard(live: LiveJob) -> list[events.Event]:
     """Events recorded when an agent of a running or preempted job reports its progress."""
-    emulation: Any = SimpleNamespace(plan=SimpleNamespace(slots_of_server={}))
+    progress = Progress(0, 1, 500, 500, 0.0)
+    emulation: Any = SimpleNamespace(
+        plan=SimpleNamespace(slots_of_server={}, slots=()),
+        agents=SimpleNamespace(poll=lambda _: [("job.0", progress)]),
+        network=SimpleNamespace(check_switch=lambda _: None),
+        log_dir=None,
+    )
     recorded: list[events.Event] = []
     backend = LiveBackend(emulation, Scale(), 1, recorded.append)
     backend._jobs["job"] = backend._owner["job.0"] = live
     backend._emitting = True  # while others are brought in, too
-    backend._receive("job.0", Progress(0, 1, 500, 500, 0.0))
+    backend._listen(0.0)
     return recorded
 
 
@@ -45,3 +58,35 @@ def test_progress_before_a_preemption_is_counted_and_not_reported() -> None:
     live.pause(1)
     assert heard(live) == []
     assert live.received_bytes == 500
+
+
+def test_of_a_silent_job_nothing_is_recorded_again() -> None:
+    live = running()
+    live.begin(time.monotonic_ns(), time.monotonic_ns())
+    emulation: Any = FakeEmulation(tree([4], [10**9], 2))
+    recorded: list[events.Event] = []
+    backend = LiveBackend(emulation, Scale(), 1, recorded.append)
+    backend._jobs["job"] = backend._owner["job.0"] = live
+    backend._emitting = True
+    backend._listen(0.0)
+    assert recorded == []  # it has begun, and said nothing yet
+
+
+def progress_every_s(servers: int, slots: int, scale: Scale) -> float:
+    """How often the agents of a network are asked to report their progress."""
+    fake = FakeEmulation(tree([servers], [10**9], slots))
+    backend = LiveBackend(cast(Any, fake), scale, 1, lambda _: None)
+    request = JobRequest("x", 0.0, 2, 10**8, 1.0)
+    backend.start(request, Placement(servers, ((0, 1), (1, 1))), 10**8, "foreground")
+    (seconds,) = {plan.progress_every_s for _, plan in fake.agents.alive.values()}
+    return seconds
+
+
+def test_the_more_vms_a_network_has_the_less_often_each_agent_reports() -> None:
+    assert progress_every_s(4, 2, Scale()) == 0.2
+    assert progress_every_s(8, 16, Scale()) == pytest.approx(0.64)
+    assert progress_every_s(128, 16, Scale()) == 5.0
+
+
+def test_completion_windows_want_to_know_more() -> None:
+    assert progress_every_s(8, 16, Scale(instant_s=1.0)) == 0.2

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import struct
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
-from types import SimpleNamespace
 from typing import cast
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.backends.emu.limiter_counters import READ_S, CounterReader, Limiter
 from testbed.backends.emu.netlink import (
     ROOT_HANDLE,
     TC_H_ROOT,
     TICKS_PER_S,
-    Counters,
     Refusal,
     RouteSocket,
     packed,
     ticks,
 )
-from testbed.backends.emu.traffic_control import (
-    Side,
-    TrafficControl,
-    by_class,
-    by_device,
-    unshaped,
-)
+from testbed.backends.emu.traffic_control import Side, TrafficControl
 from testbed.plan.batch_lines import (
     Address,
     BatchLine,
@@ -43,7 +40,6 @@ from testbed.plan.batch_lines import (
     TcItem,
     Verb,
 )
-from testbed.plan.limits import DEFAULT_CLASS_MINOR
 
 ADDRESS = IPv4Interface("10.0.20.1/22")
 ITEMS: tuple[TcItem | IpItem, ...] = (
@@ -88,37 +84,122 @@ def test_the_rates_above_four_gigabytes_go_into_their_own_attributes() -> None:
     assert struct.pack("=Q", 5_000_000_000) in fast
 
 
-def qdisc(index: int, parent: int, kind: str, sent: int, direct: int = 0) -> Counters:
-    return Counters(sent, 1, 3, 2, kind, index, parent, direct)
+def attribute(kind: int, payload: bytes) -> bytes:
+    return struct.pack("=HH", 4 + len(payload), kind) + payload + bytes(-len(payload) % 4)
 
 
-DUMP = [
-    qdisc(7, TC_H_ROOT, "htb", 100),
-    qdisc(7, ROOT_HANDLE | 5, "bfifo", 60),
-    qdisc(7, ROOT_HANDLE | DEFAULT_CLASS_MINOR, "bfifo", 40),
-    qdisc(8, TC_H_ROOT, "htb", 9, direct=2),
-    qdisc(9, TC_H_ROOT, "noqueue", 1000, direct=4),
-]
+@dataclass(frozen=True)
+class Qdisc:
+    """A queueing discipline as the kernel tells of it."""
+
+    ifindex: int
+    parent: int = TC_H_ROOT
+    kind: str = "bfifo"
+    sent: int = 0
+    drops: int = 0
+    backlog: int = 0
+    direct: int = 0
+    padding: bytes = b""  # between the two counters: newer kernels may tell more
+
+    def message(self) -> bytes:
+        basic = attribute(1, struct.pack("=QI4x", self.sent, 1))
+        queue = attribute(3, struct.pack("=5I", 1, self.backlog, self.drops, 0, 2))
+        init = attribute(2, struct.pack("=5I", 3, 10, 0, 0, self.direct))
+        body = struct.pack("=BxxxiIII", 0, self.ifindex, 0x10000, self.parent, 2)
+        body += attribute(1, self.kind.encode() + b"\0")
+        body += attribute(2, init if self.kind == "htb" else struct.pack("=I", 1))
+        body += attribute(7, basic + self.padding + queue)
+        return struct.pack("=IHHII", 16 + len(body), 36, 0, 0, 0) + body
 
 
-def side(index_of: dict[str, int]) -> Side:
-    """A switch's devices in a namespace where :data:`DUMP` is all that there is."""
-    return Side(cast(RouteSocket, SimpleNamespace(qdiscs=lambda: DUMP)), index_of)
+DONE = struct.pack("=IHHIIi", 20, 3, 0, 0, 0, 0)
 
 
-def test_counters_are_sorted_out_by_device_and_by_tenant() -> None:
-    qdiscs = list(side({"a": 7, "b": 8}).qdiscs())
-    devices = by_device(qdiscs)
-    assert {name: c.sent_bytes for name, c in devices.items()} == {"a": 100, "b": 9}
-    counted = devices["a"]
-    assert (counted.drops, counted.overlimits, counted.backlog_bytes) == (1, 2, 3)
-    classes = by_class(qdiscs, {"a": 0, "b": 1})
-    assert {key: c.sent_bytes for key, c in classes.items()} == {(5, 0): 60}
+def side(index_of: dict[str, int], *datagrams: bytes, s: float = 0.0) -> Side:
+    """Devices in a namespace where these datagrams are all answers, read within ``s`` seconds."""
+    answers = [(float(at), at + s, each) for at, each in enumerate(datagrams, 10)]
+    route = RouteSocket()
+    route.ask = lambda _: answers  # type: ignore[method-assign]
+    route.close()
+    return Side(route, index_of)
+
+
+def counted(reader: CounterReader) -> list[tuple[float, ...]]:
+    return [tuple(row) for row in reader.read().tolist()]
+
+
+U32 = st.integers(0, 2**32 - 1)
+QDISCS = st.builds(
+    Qdisc,
+    st.integers(1, 5),
+    st.sampled_from([TC_H_ROOT, *(ROOT_HANDLE | minor for minor in range(1, 4))]),
+    st.sampled_from(["bfifo", "htb", "noqueue"]),
+    sent=st.integers(0, 2**62),
+    drops=U32,
+    backlog=U32,
+    # The last makes a bfifo's message as long as one of HTB's: one size, two layouts.
+    padding=st.sampled_from([b"", attribute(9, b""), attribute(8, bytes(12))]),
+)
+
+
+@given(dump=st.lists(st.lists(QDISCS, max_size=6), max_size=4))
+def test_of_a_dump_each_limiters_counters_are_found(dump: list[list[Qdisc]]) -> None:
+    datagrams = [b"".join(qdisc.message() for qdisc in qdiscs) for qdiscs in dump]
+    devices = {f"d{index}": index for index in range(1, 5)}
+    wanted = [Limiter(None, device, minor) for device in devices for minor in (None, 1, 2)]
+    reader = CounterReader([side(devices, *datagrams, DONE)], {}, wanted)
+    expected: dict[Limiter, tuple[float, ...]] = {}
+    for at, qdiscs in enumerate(dump, 10):
+        for q in qdiscs:
+            minor = None if q.parent == TC_H_ROOT else q.parent & 0xFFFF
+            expected[Limiter(None, f"d{q.ifindex}", minor)] = (at, q.sent, q.drops, q.backlog)
+    for _ in range(2):  # the second time with the layouts known
+        for limiter, found in zip(wanted, counted(reader), strict=True):
+            if limiter in expected:
+                assert found == expected[limiter]
+            else:
+                assert np.isnan(found[0])
+                assert found[1:] == (-1, 0, 0)
+
+
+def test_a_vm_is_asked_in_its_namespace_and_a_device_that_is_gone_is_unread() -> None:
+    refused = struct.pack("=IHHIIi16x", 36, 2, 0, 0, 0, -errno.ENODEV)
+    vms = {
+        "here": side({"eth0": 2}, Qdisc(2, kind="htb", sent=7).message()),
+        "gone": side({"eth0": 2}, refused),
+        "bare": side({}),
+    }
+    reader = CounterReader([], vms, [Limiter(name, "eth0") for name in vms])
+    here, *others = counted(reader)
+    assert here == (10.0, 7, 0, 0)
+    assert all(np.isnan(at_s) for at_s, *_ in others)
+    vms["here"] = side({"eth0": 2}, refused.replace(*map(minus, (errno.ENODEV, errno.EPERM))))
+    with pytest.raises(OSError, match=r"not permitted"):
+        CounterReader([], vms, [Limiter("here", "eth0")]).read()
+
+
+def minus(number: int) -> bytes:
+    return struct.pack("=i", -number)
+
+
+def test_counters_that_took_long_are_of_an_unknown_time() -> None:
+    slow = side({"a": 7}, Qdisc(7, sent=5).message(), s=2 * READ_S)
+    ((at_s, sent, *_),) = counted(CounterReader([slow], {}, [Limiter(None, "a")]))
+    assert np.isnan(at_s)
+    assert sent == 5
 
 
 def test_unshaped_packets_are_those_of_the_networks_own_devices() -> None:
-    assert unshaped(side({"a": 7, "b": 8}).qdiscs()) == {"b": 2}
-    assert unshaped(side({}).qdiscs()) == {}
+    dump = [
+        Qdisc(7, kind="htb", direct=0),
+        Qdisc(8, kind="htb", direct=2),
+        Qdisc(8, ROOT_HANDLE | 5),
+        Qdisc(9, kind="htb", direct=4),
+        Qdisc(7, kind="noqueue"),
+    ]
+    datagram = b"".join(qdisc.message() for qdisc in dump)
+    assert side({"a": 7, "b": 8}, datagram, DONE).unshaped() == {"b": 2}
+    assert side({}, datagram).unshaped() == {}
 
 
 class Refusing:

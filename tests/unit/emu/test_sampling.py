@@ -1,23 +1,38 @@
 """Samples while jobs run: lateness, and every limiter of a tenant."""
 
+import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
+from testbed import events
 from testbed.backends.emu import sampling as watch_module
-from testbed.backends.emu.netlink import Counters
-from testbed.backends.emu.sampling import Watch
+from testbed.backends.emu.limiter_counters import COUNTERS, GONE, Limiter
+from testbed.backends.emu.sampling import (
+    LIMITER,
+    SAMPLE_EVERY_AT_MOST_S,
+    SAMPLES_SHARE,
+    Watch,
+    limiters,
+)
 from testbed.embedding.placement import Placement
 from testbed.plan.fidelity import Finding
-from testbed.plan.network_plan import Slot, network_plan, tenant_plan
+from testbed.plan.installation import largest_packet_bytes
+from testbed.plan.network_plan import network_plan, tenant_plan
 from testbed.spec.experiment import Scale
 from topologies.tree import tree
 
 
 def watching() -> Watch:
-    network = SimpleNamespace(unshaped_packets=dict, host_counters=lambda: ({}, {}), switch_pids=[])
-    emulation = cast(Any, SimpleNamespace(network=network))
+    network = SimpleNamespace(
+        unshaped_packets=dict,
+        counter_reader=lambda _: SimpleNamespace(read=lambda: np.zeros(0, COUNTERS)),
+        switch_pids=[],
+    )
+    emulation = cast(Any, SimpleNamespace(network=network, plan=PLAN))
     watch = Watch(emulation, Scale(1.0, 1.0), lambda _: None, lambda: 0.0)
     watch.start()
     return watch
@@ -60,38 +75,62 @@ TENANT = tenant_plan(
 
 
 class Kernel:
-    """Counters that each limiter moves at its own share of the rate; a queue where it is held."""
+    """Counters that each limiter moves at its own share of the rate; a queue where it is held.
+
+    What is in ``unread`` is read too slowly to know when, what is in ``gone`` not at all. A class
+    on a link drops as many packets at each dump as ``drops`` says.
+    """
 
     def __init__(self, queue_at: str, shares: dict[str, float]) -> None:
         self.queue_at, self.shares, self.dumps = queue_at, shares, 0
+        self.unread: set[str] = set()
+        self.gone: set[str] = set()
+        self.drops = 0
         self.unshaped_packets = dict
         self.switch_pids: list[int] = []
 
-    def _of(self, limiter: str) -> Counters:
-        sent = round(RATE_BPS / 8 * self.shares.get(limiter, 0.5) * self.dumps)
-        return Counters(sent, 0, 100_000 if limiter == self.queue_at else 0, 0)
+    def counter_reader(self, limiters: list[Limiter]) -> Any:
+        names = [
+            "link" if at.minor else "send cap" if at.netns else "receive cap" for at in limiters
+        ]
+        return SimpleNamespace(read=lambda: self._read(names))
 
-    def host_counters(self) -> tuple[dict[tuple[int, int], Counters], dict[str, Counters]]:
+    def _read(self, names: list[str]) -> np.ndarray:
         self.dumps += 1
-        classes = {(1, link): self._of("link") for link, _ in TENANT.link_bps}
-        return classes, {vm.slot.port.name: self._of("receive cap") for vm in TENANT.vms}
+        rows = [(self.dumps, *self._of(name), 100_000 * (name == self.queue_at)) for name in names]
+        found = np.array(rows, COUNTERS)
+        found["at_s"][[name in self.unread for name in names]] = np.nan
+        found[[name in self.gone for name in names]] = np.array([GONE], COUNTERS)
+        return found
 
-    def vm_counters(self, _: Slot) -> Counters:
-        return self._of("send cap")
+    def _of(self, limiter: str) -> tuple[int, int]:
+        sent = round(RATE_BPS / 8 * self.shares.get(limiter, 0.5) * self.dumps)
+        return sent, self.drops * self.dumps * (limiter == "link")
 
 
 def judged(
     monkeypatch: pytest.MonkeyPatch, kernel: Kernel, cap_limited: tuple[int, ...] = (1,)
 ) -> list[Finding]:
     """The findings after six dumps, a second apart."""
+    return [
+        found
+        for found in sampled(monkeypatch, kernel, cap_limited)[0].findings()
+        if found.check in ("starved class", "starved VM", "exceeded limit")
+    ]
+
+
+def sampled(
+    monkeypatch: pytest.MonkeyPatch, kernel: Kernel, cap_limited: tuple[int, ...] = (1,)
+) -> tuple[Watch, list[events.Event]]:
+    """After six dumps, a second apart; with what was recorded."""
     monkeypatch.setattr(watch_module, "time", SimpleNamespace(monotonic=lambda: kernel.dumps + 0.0))
-    emulation = cast(Any, SimpleNamespace(network=kernel, datacentre=PAIR))
-    watch = Watch(emulation, Scale(1.0, 1.0), lambda _: None, lambda: 0.0)
+    emulation = cast(Any, SimpleNamespace(network=kernel, datacentre=PAIR, plan=PLAN))
+    recorded: list[events.Event] = []
+    watch = Watch(emulation, Scale(0.5, 1.0), recorded.append, lambda: 0.0)
     watch.start()
     for _ in range(6):
         watch._sample([TENANT], cap_limited)
-    checks = ("starved class", "starved VM", "exceeded limit")
-    return [f for f in watch.findings() if f.check in checks]
+    return watch, recorded
 
 
 @pytest.mark.parametrize("limiter", ["send cap", "receive cap", "link"])
@@ -120,16 +159,48 @@ def test_limiters_that_keep_to_their_rate(limiter: str, monkeypatch: pytest.Monk
     assert found[1].metrics["share"] == pytest.approx(1.0, abs=0.01)
 
 
-def test_a_look_that_took_long_is_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counters_of_an_unknown_time_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = Kernel("send cap", {"send cap": 0.4})
-    look = kernel.vm_counters
-
-    def slow(slot: Slot) -> Counters:
-        kernel.dumps += 1
-        return look(slot)
-
-    kernel.vm_counters = slow  # type: ignore[method-assign]
+    kernel.unread = {"send cap"}
     assert judged(monkeypatch, kernel)[1].reason == "no VM's cap stayed backlogged"
+
+
+def test_a_sample_has_what_was_sent_and_reserved_on_each_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, recorded = sampled(monkeypatch, Kernel("", {"link": 0.75}))
+    links = [[link, 0.75 * RATE_BPS / 0.5, bps / 0.5] for link, bps in sorted(TENANT.link_bps)]
+    assert [each for each in recorded if isinstance(each, events.LinkSample)] == [
+        events.LinkSample(0.0, 1.0, links)
+    ] * 5
+
+
+@pytest.mark.parametrize("unread", [set(), {"link"}])
+def test_drops_on_links_count_whenever_they_were_read(
+    unread: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = Kernel("", {})
+    kernel.drops, kernel.unread = 3, unread
+    found = sampled(monkeypatch, kernel)[0].findings()
+    (lost,) = [each for each in found if each.check == "drops"]
+    assert (lost.level, lost.metrics["packets"]) == ("suspect", 3 * 5 * len(TENANT.link_bps))
+    assert "tenant 1" in lost.reason
+
+
+def test_a_port_that_is_gone_is_told_of_and_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Kernel("", {"link": 0.4})
+    kernel.gone = {"receive cap"}
+    watch, _ = sampled(monkeypatch, kernel)
+    assert watch.lost_ports == [(1, 0), (1, 1)]
+    assert "receive cap" not in "".join(found.reason for found in watch.findings())
+    kernel.gone = {"send cap", "link"}
+    assert sampled(monkeypatch, kernel)[0].lost_ports == []
+
+
+def test_a_link_that_could_not_be_read_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Kernel("", {})
+    kernel.unread = {"link"}
+    assert sampled(monkeypatch, kernel)[1] == []
 
 
 def test_a_tenant_that_pauses_is_not_limited_by_its_caps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,12 +208,46 @@ def test_a_tenant_that_pauses_is_not_limited_by_its_caps(monkeypatch: pytest.Mon
     assert [f.level for f in found] == ["ok", "ok", "ok"]
 
 
-def test_two_looks_are_a_second_apart_at_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("cost_s", "apart_s"),
+    [(0.0, 1.0), (SAMPLES_SHARE, 1.0), (3 * SAMPLES_SHARE, 3.0), (1.0, SAMPLE_EVERY_AT_MOST_S)],
+)
+def test_two_samples_are_a_second_apart_and_more_where_they_cost_more(
+    cost_s: float, apart_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, used = [100.0], [0.0]
+    clocks = SimpleNamespace(monotonic=lambda: now[0], thread_time=lambda: used[0])
+    monkeypatch.setattr(watch_module, "time", clocks)
+    watch, looked = watching(), []
+
+    def sample(*_: object) -> None:
+        looked.append(now[0])
+        used[0] += cost_s
+
+    monkeypatch.setattr(watch, "_sample", sample)
+    for _ in range(400):
+        now[0] += 0.1
+        watch.tick(1.0, [], ())
+    gaps = [late - early for early, late in itertools.pairwise(looked)]
+    assert looked[0] == pytest.approx(101.0, abs=0.11)
+    assert gaps == pytest.approx([apart_s] * len(gaps), abs=0.11)
+    assert min(gaps) > apart_s - 1e-6
+
+
+def test_a_late_sample_moves_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(watch_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    clocks = SimpleNamespace(monotonic=lambda: now[0], thread_time=lambda: 0.0)
+    monkeypatch.setattr(watch_module, "time", clocks)
     watch, looked = watching(), []
     monkeypatch.setattr(watch, "_sample", lambda *_: looked.append(now[0]))
     for step in (0.4, 0.7, 2.3, 0.1, 0.8, 0.2, 5.0, 0.1, 1.0):
         now[0] = round(now[0] + step, 1)
         watch.tick(1.0, [], ())
     assert looked == [101.1, 103.4, 104.5, 109.5, 110.6]
+
+
+def test_a_limiter_is_judged_by_the_packets_that_its_vms_send() -> None:
+    much = replace(TENANT, volume_bytes=1 << 30)
+    rows = np.array(list(limiters([much], PLAN).values()), LIMITER)
+    assert set(rows["packet_bits"]) == {8 * largest_packet_bytes(much)}
+    assert largest_packet_bytes(much) > largest_packet_bytes(TENANT)

@@ -108,6 +108,25 @@ def test_progress_grows_to_the_whole_volume(watch: Watch, spawn_all: SpawnAll) -
         assert received[1] < 500_000
 
 
+def test_progress_alone_does_not_wake_the_caller(
+    pool: AgentPool, watch: Watch, spawn_all: SpawnAll
+) -> None:
+    plans = transfer_plans(transfers("ring", 2, 10**9, Random(0)), loopback_ips(2))
+    names = spawn_all([replace(plan, demand=((1.0, 8_000_000),)) for plan in plans])
+    watch.until(names, Ready)
+    pool.begin(names, time.monotonic_ns())
+    watch.until(names, Progress)
+    for _ in range(3):
+        began = time.monotonic()
+        messages = pool.poll(0.2)
+        assert time.monotonic() - began >= 0.2
+        assert {type(message) for _, message in messages} <= {Progress}
+    for name in names:
+        pool.signal(name, signal.SIGTERM)
+    kinds = [type(message) for _, message in pool.poll(PATIENCE)]
+    assert kinds[-1] is not Progress
+
+
 def test_a_demand_curve_sets_a_floor_to_the_time(watch: Watch, spawn_all: SpawnAll) -> None:
     # Eq. 1 over a network that never limits: τ = 0.4 s of which 0.2 s yield nothing.
     plans = transfer_plans([Transfer(0, 1, 200_000)], loopback_ips(2))

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from testbed.plan.fidelity import (
     CapLimited,
-    ClassSample,
+    ClassSamples,
     Exceeding,
     Finding,
     Starved,
@@ -21,25 +24,66 @@ from testbed.plan.fidelity import (
 RATE = 80_000_000
 
 
-def sample(sent_share: float, backlog: int = 200_000, name: str = "link") -> ClassSample:
-    return ClassSample(name, RATE, sent_share * RATE, backlog, backlog, RATE)
+@dataclass(frozen=True)
+class Sample:
+    """One class over one interval."""
+
+    name: str
+    rate_bps: float
+    sent_bps: float
+    queue_bytes: float
+    most_bps: float
+    packet_bps: float = 0.0
 
 
-def judged(judge: Starved | CapLimited | Exceeding, samples: Sequence[ClassSample]) -> Finding:
+def sample(sent_share: float, backlog: int = 200_000, name: str = "link") -> Sample:
+    return Sample(name, RATE, sent_share * RATE, backlog, RATE)
+
+
+def together(samples: Sequence[Sample]) -> ClassSamples:
+    """Classes over the same interval, a row each."""
+    names = [each.name for each in samples]
+
+    def column(field: str) -> np.ndarray:
+        return np.array([getattr(each, field) for each in samples], dtype=float)
+
+    fields = ("rate_bps", "sent_bps", "queue_bytes", "most_bps", "packet_bps")
+    return ClassSamples(names.__getitem__, *map(column, fields))
+
+
+class Rows:
+    """Feeds a judge intervals in each of which other classes may have been seen."""
+
+    def __init__(self, judge: Starved) -> None:
+        self.judge, self.names = judge, list[str]()
+
+    def take(self, *samples: Sample) -> None:
+        names = [each.name for each in samples]
+        was = [self.names.index(name) if name in self.names else -1 for name in names]
+        self.judge.renumber(np.array(was, dtype=np.int64))
+        self.names = names
+        self.judge.take(together(samples))
+
+
+def judged(judge: Starved, samples: Sequence[Sample]) -> Finding:
+    """Of samples one after the other; of a class that is not sampled nothing is known meanwhile."""
+    names = sorted({each.name for each in samples})
+    rows = Rows(judge)
     for each in samples:
-        judge.take(each)
+        unknown = replace(each, sent_bps=np.nan)
+        rows.take(*(each if name == each.name else replace(unknown, name=name) for name in names))
     return judge.finding()
 
 
-def starved(samples: Sequence[ClassSample]) -> Finding:
+def starved(samples: Sequence[Sample]) -> Finding:
     return judged(Starved(), samples)
 
 
-def held_back(samples: Sequence[ClassSample]) -> Finding:
+def held_back(samples: Sequence[Sample]) -> Finding:
     return judged(CapLimited(), samples)
 
 
-def exceeding(samples: Sequence[ClassSample]) -> Finding:
+def exceeding(samples: Sequence[Sample]) -> Finding:
     return judged(Exceeding(), samples)
 
 
@@ -110,7 +154,7 @@ def test_unshaped_packets_are_invalid_and_drops_suspect_and_both_name_the_port()
 
 
 def test_a_packet_more_or_less_is_not_held_against_a_slow_class() -> None:
-    slow = ClassSample("slow", 1_000_000, 965_000.0, 9_000, 9_000, 1_000_000, packet_bps=72_000.0)
+    slow = Sample("slow", 1_000_000, 965_000.0, 9_000, 1_000_000, packet_bps=72_000.0)
     assert held_back([slow, slow]).level == "ok"
     assert held_back([replace(slow, packet_bps=0.0)] * 2).level == "suspect"
     assert held_back([replace(slow, sent_bps=400_000.0)] * 2).level == "invalid"
@@ -156,11 +200,44 @@ def test_a_vm_is_cap_limited_for_all_of_the_time_in_which_it_had_a_queue() -> No
 def test_who_has_gone_is_judged_and_forgotten() -> None:
     back, over, short = CapLimited(), Exceeding(), Starved()
     for judge in (back, over, short):
-        judge.take(sample(0.4))
-        judge.keep(["never seen"])
-        judge.take(sample(0.4))
+        rows = Rows(judge)
+        rows.take(sample(0.4))
+        rows.take()
+        rows.take(sample(0.4))
     assert [judge.finding().level for judge in (back, over, short)] == ["ok"] * 3
-    back.take(sample(0.4))
-    back.take(sample(0.4))
-    back.keep([])
+    back = CapLimited()
+    rows = Rows(back)
+    for _ in range(2):
+        rows.take(sample(1.0, name="x"), sample(0.4, name="y"))
+    rows.take(sample(1.0, name="x"), sample(1.0, name="z"))
     assert back.finding().level == "invalid"
+    assert back.finding().reason.startswith("y ")
+
+
+SHARES = st.sampled_from([0.5, 0.85, 0.95, 1.0, 1.06, 1.2])
+SEEN = st.lists(
+    st.dictionaries(st.sampled_from("abcd"), st.tuples(SHARES, st.sampled_from([0, 200_000]))),
+    max_size=8,
+)
+
+
+@given(seen=SEEN)
+@pytest.mark.parametrize("kind", [Starved, CapLimited, Exceeding])
+def test_classes_side_by_side_are_judged_as_each_by_itself(
+    kind: type[Starved], seen: list[dict[str, tuple[float, int]]]
+) -> None:
+    """Rows come, go and change their places; the verdict is the worst of all classes' own."""
+    rows = Rows(kind())
+    for interval in seen:
+        rows.take(*(sample(share, queue, name) for name, (share, queue) in interval.items()))
+    alone = []
+    for name in "abcd":
+        own = Rows(kind())
+        for interval in seen:
+            own.take(*(sample(*interval[name], name) for _ in range(name in interval)))
+        alone.append(own.judge.finding())
+    shares = [found.metrics["share"] for found in alone if found.metrics]
+    worst = max if kind is Exceeding else min
+    found = rows.judge.finding()
+    assert found.metrics.get("share") == (worst(shares) if shares else None)
+    assert found in alone or found.metrics["share"] in shares
