@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from math import ceil, inf
 from typing import Literal
 
@@ -98,7 +99,8 @@ def preflight(
         load = max(load, 1 / delivered)
     reason = (
         f"the plan asks the switches for {asked_bps / 1e6:.0f} Mbit/s of summed port load at its "
-        f"peak; at scale.rate: {scale_rate:g} that is {load:.0%} of what this machine can do"
+        f"peak; at scale.rate: {rate_text(scale_rate)} that is {load:.0%} of what this machine can"
+        " do"
     )
     metrics = {
         "scale_rate": scale_rate,
@@ -109,6 +111,16 @@ def preflight(
         "busy_share": busy_share,
     }
     return _graded("preflight", load, reason, metrics)
+
+
+def rate_text(rate: float) -> str:
+    """A ``scale.rate`` in plain digits: an experiment file takes no 1e-05."""
+    return f"{Decimal(f'{rate:g}'):f}"
+
+
+def two_figures(rate: float) -> float:
+    """As a person would write the rate."""
+    return float(f"{rate:.2g}")
 
 
 MOST_TESTS = 8
@@ -142,7 +154,7 @@ def fitting_rate(
         else:  # not at the ends, or the bracket would shrink by nearly nothing
             low, high = fit * (over / fit) ** 0.2, fit * (over / fit) ** 0.8
         # At two figures the next rate may be a tenth away.
-        rate = max(float(f"{min(max(0.93 * crossing, low), high):.2g}"), float(f"{1.06 * fit:.2g}"))
+        rate = max(two_figures(min(max(0.93 * crossing, low), high)), two_figures(1.06 * fit))
         rate = min(most, max(least, rate))
     return fit or None
 

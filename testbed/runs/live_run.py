@@ -15,8 +15,8 @@ from testbed import events
 from testbed.backends.emu.cleanup import uninterrupted
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.live_backend import LiveBackend
-from testbed.backends.emu.preflight import Preflight, checked, load_test
-from testbed.errors import BadInput, RunFailed
+from testbed.backends.emu.preflight import checked, load_test
+from testbed.errors import BadInput, MachineCannot, RunFailed
 from testbed.plan.fidelity import Finding
 from testbed.plan.network_plan import check_reachable
 from testbed.plan.peak_load import namespaces_per_server, peak
@@ -45,8 +45,8 @@ def run_live(
 ) -> list[RunRecord]:
     """Every policy of the experiment on the live network, one after another.
 
-    Raises BadInput and MachineCannot before anything is made, MachineCannot after the preflight
-    too, RunFailed when the run stopped; the folder is complete in these two cases.
+    Raises BadInput and MachineCannot before anything is made. Raises MachineCannot after the
+    preflight and RunFailed when the run stopped: the folder is complete then.
     """
     recorded: list[RunRecord] = []
     try:
@@ -102,14 +102,13 @@ def _run_policies(
             stack.close()
             experiment = replace(experiment, scale=replace(experiment.scale, rate=found.rate))
             emulation = stack.enter_context(network(experiment.scale))
-        todo = list(zip(experiment.policies, plans, found.findings, strict=True))
-        if found.refusal is not None:
-            todo = [todo[found.loads.index(max(found.loads))]]
-        for policy, plan, finding in todo:
+        for policy, plan, finding in zip(experiment.policies, plans, found.findings, strict=True):
+            if found.refusal is not None and finding is not found.worst:
+                continue
             folder = top.policy(policy.label) if len(experiment.policies) > 1 else top
             emulation.network.forbid_borrowing()
-            one = replace(found, findings=[finding])
-            _one_policy(experiment, policy, plan, one, emulation, folder, show, command, recorded)
+            given = experiment, policy, plan, finding, found.refusal
+            _one_policy(*given, emulation, folder, show, command, recorded)
         show.narrate("taking the network down")
 
 
@@ -117,14 +116,18 @@ def _one_policy(
     experiment: Experiment,
     policy: PolicySpec,
     plan: list[events.Event],
-    found: Preflight,
+    finding: Finding,
+    refusal: MachineCannot | None,
     emulation: Emulation,
     folder: RunFolder,
     show: LiveRun,
     command: list[str],
     recorded: list[RunRecord],
 ) -> None:
-    """Raises RunFailed, OSError, a refusal; what there is of the run is ``recorded`` anyway."""
+    """Raises RunFailed, OSError, the refusal; what there is of the run is ``recorded`` anyway.
+
+    ``finding``: the preflight's.
+    """
     began = time.monotonic()
     expected = {e.job_id: e.t for e in plan if isinstance(e, events.JobEnded)}
     try:
@@ -141,8 +144,8 @@ def _one_policy(
             )
             traced = TracingBackend(backend, writer(trace, reserve))
             backend.begin()
-            noting = _before_the_end(sink, backend, found.findings[0])
-            play(experiment, policy, traced, noting, refusal=found.refusal)
+            noting = _before_the_end(sink, backend, finding)
+            play(experiment, policy, traced, noting, refusal=refusal)
     except BaseException:
         # What stopped the run is what the caller must hear, whatever the folder still allows.
         with uninterrupted(), suppress(BadInput, OSError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
@@ -33,7 +33,7 @@ from testbed.spec.sweep_section import SweepWorkload
 from testbed.spec.swim_section import SwimWorkload
 from testbed.spec.topology_section import LoadContext, Topology, with_topology
 from testbed.spec.trace_sections import LwfWorkload, SwfWorkload
-from testbed.spec.unit_types import Duration, Name, Share
+from testbed.spec.unit_types import Duration, Name, Share, refusal
 from testbed.spec.validation import Section, kind_of, read_section
 from testbed.spec.workload_models import ExponentialWorkload, FeitelsonWorkload, JannWorkload
 from testbed.spec.workload_section import LoadedWorkload
@@ -44,13 +44,24 @@ DEFAULT_EMBEDDER = "oktopus"
 
 _EXPECTATION = TypeAdapter(Expectation)
 Factor = Annotated[float, Field(gt=0, le=1_000_000)]
+Ratio = Annotated[float, Field(ge=0)]
+
+
+def _factor_or_auto(value: object, read: Callable[[object], float]) -> float | None:
+    """None from ``auto``."""
+    if value == "auto":
+        return None
+    if isinstance(value, str) and value.isalpha():
+        raise refusal(f"must be a number or auto, not {kind_of(value)}")
+    return read(value)
+
+
+_FACTOR = TypeAdapter[float](Factor).json_schema()
 FactorOrAuto = Annotated[
     Factor | None,
-    WrapValidator(lambda value, read: None if value == "auto" else read(value)),
-    WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "auto"}]}),
+    WrapValidator(_factor_or_auto),
+    WithJsonSchema({"anyOf": [_FACTOR, {"const": "auto"}]}),
 ]
-"""None from ``auto``."""
-Ratio = Annotated[float, Field(ge=0)]
 
 
 class ScaleSection(Section):

@@ -87,7 +87,7 @@ class LiveBackend:
         often_s, seldom_s = AGENT_PROGRESS_EVERY_S
         all_s = len(emulation.plan.slots) / PROGRESS_PER_S
         # Completion windows go by the agents' pace.
-        self._progress_every_s = often_s if scale.instant_s else min(seldom_s, max(often_s, all_s))
+        self.progress_every_s = often_s if scale.instant_s else min(seldom_s, max(often_s, all_s))
         self.watch = Watch(emulation, scale, self._emit, self.now_s)
 
     def begin(self) -> None:
@@ -194,6 +194,14 @@ class LiveBackend:
         if job is not None:
             job.receive(agent, message)
 
+    def listen_until(self, until_s: float) -> None:
+        """Follow the jobs until then, or until all are over: none is removed meanwhile."""
+        with self._emitting_events():
+            while (left_s := (until_s - self.now_s()) / self._scale.time) > 0:
+                if all(job.over for job in self._jobs.values()):
+                    return
+                self._listen(min(left_s, self._patience_s()))
+
     def delivered_share(self, job_id: str) -> float:
         """The share of its payload that a running job's VMs have received, as far as is known."""
         live = self._jobs[job_id]
@@ -271,7 +279,7 @@ class LiveBackend:
         for name, vm, work in zip(live.agents, tenant.vms, live.plans, strict=True):
             self._owner[name] = live
             self._alive.add(name)
-            plan = replace(work, progress_every_s=self._progress_every_s)
+            plan = replace(work, progress_every_s=self.progress_every_s)
             self._emulation.spawn(name, vm.slot, plan, live.request.demand.cores)
         self._until_ready(live)
         self._emulation.set_tier(tenant, live.tier)

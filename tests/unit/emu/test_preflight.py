@@ -65,9 +65,10 @@ def test_too_much_is_refused_with_a_rate_that_was_tested() -> None:
     assert finding.level == "invalid"
     assert "; scale.rate: 0.042 was tested and fits" in finding.reason
     assert found.refusal is not None
-    assert "this machine can do 50% of what the plan asks" in found.refusal.message
-    assert found.refusal.hint == (
-        "scale.rate: 0.042 was tested and fits; or run all the same: --force"
+    assert "at scale.rate: 0.1 is 200% of what this machine can do" in found.refusal.message
+    assert (
+        found.refusal.hint
+        == "--set scale.rate=0.042 was tested and fits; --force runs all the same"
     )
     assert found.refusal.exit_code == 3
     assert 0.042 in machine.rates
@@ -90,7 +91,14 @@ def test_with_force_nothing_is_searched() -> None:
 def test_where_no_rate_fits_the_refusal_says_so() -> None:
     found = check(Machine(lambda _: 1.2), Scale(0.1))
     assert found.refusal is not None
-    assert "no scale.rate down to 0.002 fits: have fewer jobs" in found.findings[0].reason
+    assert "; no scale.rate down to 0.002 fits" in found.findings[0].reason
+    assert str(found.refusal.hint).startswith("have fewer jobs at once: no scale.rate down to")
+
+
+def test_the_least_rate_that_is_tested_and_named_has_two_figures_and_no_exponent() -> None:
+    peaks = [(reserved("a", rate_bps=30 * GBIT),)]
+    found = checked(Machine(lambda _: 1.2), peaks, Scale(0.0005), lambda _: None, force=False)
+    assert "no scale.rate down to 0.000033 fits" in found.findings[0].reason
 
 
 def test_auto_takes_the_largest_rate_that_fits_one_at_most() -> None:
@@ -105,15 +113,34 @@ def test_where_no_rate_fits_auto_is_refused_unless_forced() -> None:
     assert found.rate < 0.01
 
 
+def test_where_nothing_could_be_tested_auto_has_no_rate() -> None:
+    found = checked(untested, PEAKS, Scale(auto=True), lambda _: None, force=False)
+    assert found.refusal is not None
+    assert found.refusal.message == "no connection"
+    assert found.refusal.hint == "give scale.rate a number in place of auto"
+    assert checked(untested, PEAKS, Scale(auto=True), lambda _: None, force=True).refusal is None
+
+
+def test_only_plans_that_are_too_much_have_the_rate_that_fits_in_their_finding() -> None:
+    def test(peak: object, scale: Scale) -> Finding:
+        load = (5 if peak == PEAKS[0] else 20) * scale.rate
+        return preflight(1e9 * scale.rate, 1.0, load, scale.rate)
+
+    peaks = [*PEAKS, (reserved("b"),)]
+    found = checked(test, peaks, Scale(0.1), lambda _: None, force=False)
+    assert ["was tested and fits" in one.reason for one in found.findings] == [False, True]
+    assert found.worst is found.findings[1]
+
+
+def untested(_: object, __: Scale) -> Finding:
+    return Finding("invalid", "preflight", "no connection")
+
+
 def test_what_could_not_be_tested_is_not_searched_and_runs() -> None:
-    tests: list[Scale] = []
-
-    def untested(_: object, scale: Scale) -> Finding:
-        tests.append(scale)
-        return Finding("invalid", "preflight", "no connection")
-
-    found = checked(untested, PEAKS, Scale(0.1), lambda _: None, force=False)
-    assert (found.refusal, len(tests), found.findings[0].level) == (None, 1, "invalid")
+    said: list[str] = []
+    found = checked(untested, PEAKS, Scale(0.1), said.append, force=False)
+    assert (found.refusal, found.findings[0].level) == (None, "invalid")
+    assert said == ["preflight: no connection"]
 
 
 def test_plans_with_the_same_instant_are_tested_once_and_the_worst_decides() -> None:

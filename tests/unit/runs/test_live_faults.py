@@ -64,9 +64,10 @@ def run(tmp_path: Path, top: RunFolder, monkeypatch: pytest.MonkeyPatch) -> Run:
         rate: str = str(SCALE_RATE),
         *,
         force: bool = False,
+        expect: str = "",
     ) -> list[RunRecord]:
         path = tmp_path / "faults.yaml"
-        path.write_text(FILE % (rate, policies))
+        path.write_text(FILE % (rate, policies) + expect)
 
         @contextmanager
         def fake(datacentre: Any, *_: Any) -> Iterator[FakeEmulation]:
@@ -130,9 +131,9 @@ def test_a_run_that_the_machine_cannot_do_is_refused_and_leaves_a_readable_folde
 ) -> None:
     costs["load"] = 2 / SCALE_RATE
     emulations: list[FakeEmulation] = []
-    with pytest.raises(MachineCannot, match="50% of what the plan asks") as refused:
+    with pytest.raises(MachineCannot, match="is 200% of what this machine can do") as refused:
         run(emulations.append, policies)
-    hint = "scale.rate: 0.0084 was tested and fits; or run all the same: --force"
+    hint = "--set scale.rate=0.0084 was tested and fits; --force runs all the same"
     assert refused.value.hint == hint
     folder = top.path / "fcfs" if "," in policies else top.path
     assert {path.name for path in folder.iterdir()} >= WHOLE
@@ -144,11 +145,12 @@ def test_a_run_that_the_machine_cannot_do_is_refused_and_leaves_a_readable_folde
     assert len(emulations) == 1
 
 
+@pytest.mark.parametrize(("force", "expect"), [(True, ""), (False, "expect: {fidelity: invalid}")])
 def test_a_run_that_the_machine_cannot_do_is_played_where_that_is_forced_or_expected(
-    run: Run, costs: dict[str, float]
+    run: Run, costs: dict[str, float], force: bool, expect: str
 ) -> None:
     costs["load"] = 2 / SCALE_RATE
-    (one,) = run(force=True)
+    (one,) = run(force=force, expect=expect)
     assert one.results.summary.finished == 2
     assert one.results.summary.fidelity.verdict == "invalid"
 

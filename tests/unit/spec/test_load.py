@@ -228,7 +228,7 @@ def test_a_rate_that_the_live_run_finds() -> None:
 @pytest.mark.parametrize(
     ("key", "text", "message"),
     [
-        ("scale.rate", "aut", "scale.rate: must be a number, not the text 'aut'"),
+        ("scale.rate", "aut", "scale.rate: must be a number or auto, not the text 'aut'"),
         ("seed", "-1", "--set seed=-1: seed: must be at least 0, not -1"),
         ("sede", "1", "--set sede=1: sede: is an unknown key (did you mean 'seed'?)"),
         ("scale.rate", "no", "--set scale.rate=no: scale.rate: YAML 1.1 reads no as false"),
