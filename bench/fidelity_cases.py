@@ -125,7 +125,9 @@ def _one(settings: dict[str, str], spoil: Spoilt) -> tuple[RunRecord, dict[str, 
                 yield _nothing
 
         show = LiveRun(lambda _: None, spoiling)
-        (recorded,) = run_live(experiment, top, LiveOptions(prefix="hv"), show, ["bench"])
+        (recorded,) = run_live(
+            experiment, top, LiveOptions(prefix="hv", force=True), show, ["bench"]
+        )
         return recorded, _findings(recorded.folder.path)
 
 

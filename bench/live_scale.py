@@ -273,7 +273,9 @@ def play(size: Size, rate_mbps: float, duration_s: float, n_parts: int | None) -
 
         show = LiveRun(lambda _: None, sampling)
         try:
-            (recorded,) = run_live(experiment, top, LiveOptions(prefix="hb"), show, ["bench"])
+            (recorded,) = run_live(
+                experiment, top, LiveOptions(prefix="hb", force=True), show, ["bench"]
+            )
         except RunFailed as error:
             return Played(rate_mbps, reasons=(str(error),))
         return _played(rate_mbps, recorded, sampler.cost)

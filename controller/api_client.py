@@ -133,10 +133,7 @@ class ControllerClient:
         """One request and its answer. A kept connection that has gone stale is replaced once."""
         fresh = self._connection is None
         connection = self._connected(timeout_s)
-        headers = {
-            "Authorization": f"Bearer {self._token}",
-            "Content-Type": "application/json",
-        }
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         try:
             connection.request(method, target, body, headers)
             response = connection.getresponse()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,8 @@ class Machine:
         ) -> Generator[Sink, None, None]:
             yield lambda event: advance(event.t)
 
-        options = self._options or LiveOptions()
+        # A figure is played as it is defined; its runs' fidelity stands beside it.
+        options = replace(self._options or LiveOptions(), force=True)
         run_live(experiment, folder, options, LiveRun(_nothing, progress), self._command)
 
     def simulated(self, experiment: Experiment, folder: RunFolder) -> None:

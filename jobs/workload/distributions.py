@@ -87,13 +87,7 @@ class Sample:
     again: int = 0
 
 
-def stratified(
-    sizes: Sequence[int],
-    count: int,
-    mean: float,
-    largest: int,
-    seed: int,
-) -> Sample:
+def stratified(sizes: Sequence[int], count: int, mean: float, largest: int, seed: int) -> Sample:
     """``count`` jobs with about ``mean`` VMs on average, none above ``largest``.
 
     Stratified sampling of two groups, below the wanted mean and from it on: as many of each as

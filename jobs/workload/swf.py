@@ -73,11 +73,7 @@ class Swf:
 
 
 def read_swf(
-    path: Path,
-    *,
-    first: int | None = None,
-    lenient: bool = False,
-    names: Collection[str] = NAMES,
+    path: Path, *, first: int | None = None, lenient: bool = False, names: Collection[str] = NAMES
 ) -> Swf:
     """The records of a file, the ``first`` so many of them where that is given.
 
@@ -288,10 +284,7 @@ class JobsOfLog:
 
 
 def jobs_of(
-    log: Swf,
-    zero_run: ZeroRun = "raise",
-    shortest_s: float = 0.0,
-    longest_s: float = math.inf,
+    log: Swf, zero_run: ZeroRun = "raise", shortest_s: float = 0.0, longest_s: float = math.inf
 ) -> JobsOfLog:
     """The jobs of a log that ran from ``shortest_s`` to ``longest_s``.
 

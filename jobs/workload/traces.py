@@ -40,12 +40,7 @@ class TraceErrors(ValueError):
     """
 
     def __init__(
-        self,
-        path: Path,
-        problems: tuple[LineProblem, ...],
-        found: int,
-        *,
-        lines_alone: bool = True,
+        self, path: Path, problems: tuple[LineProblem, ...], found: int, *, lines_alone: bool = True
     ) -> None:
         self.path = path
         self.problems = problems

@@ -63,11 +63,13 @@ OpenFlowPort = Annotated[
 ]
 ApiPort = Annotated[int, typer.Option(min=1, max=65535, help="Where the controller's API listens.")]
 Prefix = Annotated[
-    str,
-    typer.Option(help="What the names of bridges and namespaces begin with (1 to 4 letters)."),
+    str, typer.Option(help="What the names of bridges and namespaces begin with (1 to 4 letters).")
 ]
 Library = Annotated[
     str | None, typer.Option("--controller", help="ryu or os-ken (default: ryu if installed).")
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="Run though this machine cannot do it by the preflight.")
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 unless the run's fidelity is ok.")]
 

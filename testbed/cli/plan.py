@@ -38,6 +38,8 @@ def plan(
     experiment = load_experiment(file, options.overrides_of(settings, seed, lenient=lenient))
     if job is not None:
         _require(job, experiment)
+    if experiment.scale.auto:
+        console.say("scale.rate: auto: a live run finds it; this is the text at scale.rate: 1")
     network = not tenants_only and job is None
     plans = [planned(experiment, p).only(job, network=network) for p in experiment.policies]
     _announce(plans)
@@ -50,14 +52,10 @@ def plan(
 
 def _require(job: str, experiment: Experiment) -> None:
     """Raises BadInput where the experiment has no such job."""
-    names: list[str] = []
-    for each in experiment.jobs:
-        if each.id == job:
-            return
-        if len(names) < SHOWN_NAMES:
-            names.append(each.id)
-    hint = f"jobs are named as {', '.join(names)}" if names else None
-    raise BadInput(f"{experiment.path} has no job {job!r}", hint)
+    names = [each.id for each in experiment.jobs]
+    if job not in names:
+        hint = f"jobs are named as {', '.join(names[:SHOWN_NAMES])}" if names else None
+        raise BadInput(f"{experiment.path} has no job {job!r}", hint)
 
 
 def _announce(plans: Sequence[Planned]) -> None:

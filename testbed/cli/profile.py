@@ -32,6 +32,7 @@ def profile(
     api_port: options.ApiPort = 8653,
     controller: options.Library = None,
     prefix: options.Prefix = "hn",
+    force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
     """Run an application at several bandwidths on the live network; write its job profile.
@@ -54,9 +55,11 @@ def profile(
     if to is not None:
         check_target(to)
     options.require_live(prefix, f"testbed profile {app}")
+    from testbed.backends.emu.emulation import LiveOptions
     from testbed.report.result_tables import profile_table
 
-    (recorded,) = played_live(experiment, out, prefix, openflow_port, api_port, controller)
+    live = LiveOptions(prefix, openflow_port, api_port, controller, force)
+    (recorded,) = played_live(experiment, out, live)
     found = profiled(experiment, recorded, to)
     if as_json:
         console.print_json(found.to_json())

@@ -14,6 +14,7 @@ from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
 
 if TYPE_CHECKING:
+    from testbed.backends.emu.emulation import LiveOptions
     from testbed.runs.playing import RunRecord
 
 
@@ -27,6 +28,7 @@ def run(
     api_port: options.ApiPort = 8653,
     controller: options.Library = None,
     prefix: options.Prefix = "hn",
+    force: options.Force = False,
     lenient: options.Lenient = False,
     as_json: options.Json = False,
 ) -> None:
@@ -37,9 +39,11 @@ def run(
     """
     experiment = load_experiment(file, options.overrides_of(settings, seed, lenient=lenient))
     options.require_live(prefix, f"testbed run {file}")
-    recorded = played_live(experiment, out, prefix, openflow_port, api_port, controller)
+    from testbed.backends.emu.emulation import LiveOptions
     from testbed.report.result_tables import verdict_table
 
+    live = LiveOptions(prefix, openflow_port, api_port, controller, force)
+    recorded = played_live(experiment, out, live)
     bad = any(not one.good for one in recorded)
     doubtful = strict and any(one.results.summary.fidelity.verdict != "ok" for one in recorded)
     if as_json:
@@ -53,20 +57,11 @@ def run(
         raise typer.Exit(1)
 
 
-def played_live(
-    experiment: Experiment,
-    out: Path | None,
-    prefix: str,
-    openflow_port: int,
-    api_port: int,
-    controller: str | None,
-) -> list[RunRecord]:
+def played_live(experiment: Experiment, out: Path | None, live: LiveOptions) -> list[RunRecord]:
     """Plays an experiment on the live network, with sentences and bars on standard error."""
-    from testbed.backends.emu.emulation import LiveOptions
     from testbed.runs.live_run import LiveRun, run_live
     from testbed.runs.playing import new_run
 
-    live = LiveOptions(prefix, openflow_port, api_port, controller)
     top = new_run(experiment, out, console.say)
     shown = LiveRun(console.say, lambda *about: RunProgress(console.err(), *about))
     return run_live(experiment, top, live, shown, ["testbed", *sys.argv[1:]])

@@ -75,12 +75,7 @@ class Exact:
 
 
 def least_bandwidth(
-    datacentre: DataCentre,
-    residual: Residual,
-    n_vms: int,
-    rate_bps: int,
-    *,
-    lowest: bool = False,
+    datacentre: DataCentre, residual: Residual, n_vms: int, rate_bps: int, *, lowest: bool = False
 ) -> Placement | None:
     """The placement that :class:`Exact` describes; None where there is none."""
     alone = on_one_server(datacentre, residual, n_vms)
@@ -264,12 +259,7 @@ class _Table(NamedTuple):
 
 
 def least_bandwidth_uneven(
-    datacentre: DataCentre,
-    residual: Residual,
-    n_vms: int,
-    rate_bps: int,
-    *,
-    lowest: bool = False,
+    datacentre: DataCentre, residual: Residual, n_vms: int, rate_bps: int, *, lowest: bool = False
 ) -> Placement | None:
     """:func:`least_bandwidth` of several servers, where servers differ in depth.
 

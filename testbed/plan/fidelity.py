@@ -6,9 +6,10 @@ the run's verdict is its worst finding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil
+from decimal import Decimal
+from math import ceil, inf
 from typing import Literal
 
 import numpy as np
@@ -85,42 +86,97 @@ class ClassSamples:
 
 
 def preflight(
-    asked_bps: float,
-    achieved_share: float,
-    busy_share: float,
-    scale_rate: float,
+    asked_bps: float, achieved_share: float, busy_share: float, scale_rate: float
 ) -> Finding:
     """Load of the plan's busiest instant, from the load test before the jobs.
 
     ``asked_bps``: summed port load, bit/s over every port that a bit leaves from (a transfer over
     five switches leaves six ports). ``achieved_share``: the slowest test transfer's estimate over
-    its time. ``busy_share``: the share of all processors that the test kept busy. The capacity is
-    what was forwarded over that share. (The CPU use of the switch's own thread tells nothing: it
-    polls, and reads 97 % at a third of what it can forward.)
+    its time. ``busy_share``: the share of all processors that the test kept busy. The load is that
+    share over what was delivered, and no measure of another rate's (:func:`fitting_rate`). (The
+    CPU use of the switch's own thread tells nothing: it polls, and reads 97 % at a third of what it
+    can forward.)
     """
     delivered = min(1.0, max(achieved_share, 0.001))
     load = max(busy_share, 0.001) / delivered
     if delivered < DELIVERED:
         # Too little was delivered although the processors were not busy: this is the measure then.
         load = max(load, 1 / delivered)
-    capable_bps = asked_bps / load
-    advice = ""
-    suspect = THRESHOLDS["preflight"][0]
-    if load > suspect:
-        fitting = scale_rate * suspect / load
-        advice = f"; scale.rate: {fitting:.2g} would fit"
     reason = (
         f"the plan asks the switches for {asked_bps / 1e6:.0f} Mbit/s of summed port load at its "
-        f"peak, {load:.0%} of the {capable_bps / 1e6:.0f} Mbit/s that this machine can do{advice}"
+        f"peak; at scale.rate: {rate_text(scale_rate)} that is {load:.0%} of what this machine can"
+        " do"
     )
     metrics = {
+        "scale_rate": scale_rate,
         "asked_bps": asked_bps,
-        "capable_bps": capable_bps,
+        "capable_bps": asked_bps / load,
         "load": load,
         "achieved_share": achieved_share,
         "busy_share": busy_share,
     }
     return _graded("preflight", load, reason, metrics)
+
+
+def rate_text(rate: float) -> str:
+    """A ``scale.rate`` in plain digits: an experiment file takes no 1e-05."""
+    return f"{Decimal(f'{rate:g}'):f}"
+
+
+def two_figures(rate: float) -> float:
+    """As a person would write the rate."""
+    return float(f"{rate:.2g}")
+
+
+MOST_TESTS = 8
+CLOSE = 1.12
+"""The answer is less than so many times below the largest rate that fits, if tests suffice."""
+
+
+def fitting_rate(
+    test: Callable[[float], float], start: float, most: float, least: float
+) -> float | None:
+    """The largest ``scale.rate`` found from ``least`` to ``most`` whose tested load is ``ok``.
+
+    The load is not proportional to the rate (a pass of the switch has a fixed cost, packets cost
+    instead of bytes, losses follow an overload): only a rate that was tested itself is an answer.
+    None where no tested rate fits. ``start`` is tested first, then rates of two figures.
+    """
+    limit, _ = THRESHOLDS["preflight"]
+    loads: dict[float, float] = {}
+    fit, rate = 0.0, start
+    while rate not in loads and len(loads) < MOST_TESTS:
+        loads[rate] = test(rate)
+        fit = max((r for r, load in loads.items() if load <= limit), default=0.0)
+        over = min((r for r, load in loads.items() if load > limit and r > fit), default=inf)
+        crossing, sure = _crossing(loads, fit, limit)
+        if fit and (loads[fit] >= 0.97 * limit or (crossing if sure else over) <= CLOSE * fit):
+            break  # near enough, by the load or by the rate
+        if not fit:  # far down where the load did not fall with the rate
+            low, high = over / 8, over * (0.8 if sure or len(loads) == 1 else 0.4)
+        elif over == inf:
+            low, high = 1.5 * fit, 8 * fit
+        else:  # not at the ends, or the bracket would shrink by nearly nothing
+            low, high = fit * (over / fit) ** 0.2, fit * (over / fit) ** 0.8
+        # At two figures the next rate may be a tenth away.
+        rate = max(two_figures(min(max(0.93 * crossing, low), high)), two_figures(1.06 * fit))
+        rate = min(most, max(least, rate))
+    return fit or None
+
+
+def _crossing(loads: Mapping[float, float], fit: float, limit: float) -> tuple[float, bool]:
+    """The rate at which the load would reach the limit.
+
+    By the line through the two rates next to it (True), or in proportion to the load nearest to
+    it, where losses or noise leave no such line.
+    """
+    above = [rate for rate in sorted(loads) if rate >= fit]
+    low, high = above[:2] if len(above) > 1 else sorted([*loads, 0.0])[-2:]
+    # Less of a rise may be noise, and above losses distort the load.
+    if low and 1.05 * loads[low] < loads[high] <= 1.2 * limit:
+        return low + (limit - loads[low]) * (high - low) / (loads[high] - loads[low]), True
+    rate, load = min(loads.items(), key=lambda one: abs(one[1] - limit))
+    return rate * limit / max(load, 0.01), False
 
 
 class Starved:
@@ -254,13 +310,12 @@ def leaks(unclassified: dict[str, int], drops: dict[str, int]) -> list[Finding]:
         f"{lost} packets were dropped at {_ports(drops, 6)}, "
         "where a hose within its limits drops none"
     )
+    shaped: Level = "invalid" if past else "ok"
+    whole: Level = "suspect" if lost else "ok"
+    all_in, none_lost = "every packet was in a class", "no packet was dropped between the VMs"
     return [
-        Finding("invalid", "unshaped packets", without, {"packets": past})
-        if past
-        else Finding("ok", "unshaped packets", "every packet was in a class", {"packets": 0}),
-        Finding("suspect", "drops", dropped, {"packets": lost})
-        if lost
-        else Finding("ok", "drops", "no packet was dropped between the VMs", {"packets": 0}),
+        Finding(shaped, "unshaped packets", without if past else all_in, {"packets": past}),
+        Finding(whole, "drops", dropped if lost else none_lost, {"packets": lost}),
     ]
 
 

@@ -195,11 +195,7 @@ def _version(name: str) -> str | None:
 # ---------------------------------------------------------------------------------- the edge
 
 
-def _output(
-    command: Sequence[str],
-    codes: Sequence[int] = (0,),
-    **run_as: Any,
-) -> str | None:
+def _output(command: Sequence[str], codes: Sequence[int] = (0,), **run_as: Any) -> str | None:
     """Output of a command; None where it is missing, fails or does not end in time."""
     environment = {
         **{k: os.environ[k] for k in ("PATH", "HOME") if k in os.environ},

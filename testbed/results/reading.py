@@ -13,15 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from testbed.errors import BadInput
-from testbed.events import (
-    EVENTS,
-    Event,
-    Int,
-    JobEnded,
-    JobSubmitted,
-    Number,
-    RunStarted,
-)
+from testbed.events import EVENTS, Event, Int, JobEnded, JobSubmitted, Number, RunStarted
 from testbed.results import folder as names
 from testbed.results.metrics import JobRow, Summary, tally
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from types import FrameType
 
 from jobs.live.agent_pool import AgentPoolError
 from testbed import events
 from testbed.backends.emu.cleanup import uninterrupted
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
-from testbed.backends.emu.live_backend import LiveBackend, preflight_load_test
-from testbed.errors import BadInput, RunFailed
+from testbed.backends.emu.live_backend import LiveBackend
+from testbed.backends.emu.preflight import checked, load_test
+from testbed.errors import BadInput, MachineCannot, RunFailed
 from testbed.plan.fidelity import Finding
 from testbed.plan.network_plan import check_reachable
 from testbed.plan.peak_load import namespaces_per_server, peak
@@ -24,7 +26,7 @@ from testbed.results.tables import conclude_all
 from testbed.runs.backend_trace import TRACE, TracingBackend, writer
 from testbed.runs.playing import RunRecord, begin_folder, conclude_run, dry_run, play, tee
 from testbed.schedulers.registry import policy_kind
-from testbed.spec.experiment import Experiment, PolicySpec
+from testbed.spec.experiment import Experiment, PolicySpec, Scale
 
 Narrate = Callable[[str], None]
 Progress = Callable[[dict[str, float], float, str], AbstractContextManager[Sink]]
@@ -43,8 +45,8 @@ def run_live(
 ) -> list[RunRecord]:
     """Every policy of the experiment on the live network, one after another.
 
-    Raises BadInput and MachineCannot before anything is made, RunFailed when the run could not go
-    on; the folder is complete in either case once jobs had begun.
+    Raises BadInput and MachineCannot before anything is made. Raises MachineCannot after the
+    preflight and RunFailed when the run stopped: the folder is complete then.
     """
     recorded: list[RunRecord] = []
     try:
@@ -82,28 +84,31 @@ def _run_policies(
     check_reachable(experiment.datacentre, experiment.jobs)
     plans = [dry_run(experiment, policy) for policy in experiment.policies]
     peaks = [peak(plan, experiment.datacentre) for plan in plans]
-    several = len(experiment.policies) > 1
     slots = [int(count) for count in experiment.datacentre.slots]
-    with (
-        terminated_as_interrupt(),
-        emulate(
-            experiment.datacentre,
-            experiment.scale,
-            options,
-            top.path / names.LOGS,
-            experiment.name,
-            show.narrate,
-            namespaces_per_server(plans, slots),
-            max(sum(n for job in busiest for _, n in job.vms_on) for busiest in peaks),
-        ) as emulation,
-    ):
-        for policy, plan, busiest in zip(experiment.policies, plans, peaks, strict=True):
-            folder = top.policy(policy.label) if several else top
+    rooms, logs = namespaces_per_server(plans, slots), top.path / names.LOGS
+    n_agents = max(sum(n for job in busiest for _, n in job.vms_on) for busiest in peaks)
+
+    def network(scale: Scale) -> AbstractContextManager[Emulation]:
+        centre, name = experiment.datacentre, experiment.name
+        return emulate(centre, scale, options, logs, name, show.narrate, rooms, n_agents)
+
+    with terminated_as_interrupt(), ExitStack() as stack:
+        emulation = stack.enter_context(network(experiment.scale))
+        emulation.network.forbid_borrowing()
+        test = partial(load_test, emulation, experiment.seed)
+        accepted = options.force or experiment.expect.fidelity == "invalid"
+        found = checked(test, peaks, experiment.scale, show.narrate, force=accepted)
+        if found.rate != experiment.scale.rate and found.refusal is None:
+            stack.close()
+            experiment = replace(experiment, scale=replace(experiment.scale, rate=found.rate))
+            emulation = stack.enter_context(network(experiment.scale))
+        for policy, plan, finding in zip(experiment.policies, plans, found.findings, strict=True):
+            if found.refusal is not None and finding is not found.worst:
+                continue
+            folder = top.policy(policy.label) if len(experiment.policies) > 1 else top
             emulation.network.forbid_borrowing()
-            show.narrate("preflight: load test at the plan's busiest instant")
-            found = preflight_load_test(emulation, experiment.scale, experiment.seed, busiest)
-            show.narrate(f"preflight: {found.level}: {found.reason}")
-            _one_policy(experiment, policy, plan, found, emulation, folder, show, command, recorded)
+            given = experiment, policy, plan, finding, found.refusal
+            _one_policy(*given, emulation, folder, show, command, recorded)
         show.narrate("taking the network down")
 
 
@@ -111,14 +116,18 @@ def _one_policy(
     experiment: Experiment,
     policy: PolicySpec,
     plan: list[events.Event],
-    preflight_finding: Finding,
+    finding: Finding,
+    refusal: MachineCannot | None,
     emulation: Emulation,
     folder: RunFolder,
     show: LiveRun,
     command: list[str],
     recorded: list[RunRecord],
 ) -> None:
-    """Raises RunFailed, OSError; what there is of the run is concluded and ``recorded`` anyway."""
+    """Raises RunFailed, OSError, the refusal; what there is of the run is ``recorded`` anyway.
+
+    ``finding``: the preflight's.
+    """
     began = time.monotonic()
     expected = {e.job_id: e.t for e in plan if isinstance(e, events.JobEnded)}
     try:
@@ -135,7 +144,8 @@ def _one_policy(
             )
             traced = TracingBackend(backend, writer(trace, reserve))
             backend.begin()
-            play(experiment, policy, traced, _before_the_end(sink, backend, preflight_finding))
+            noting = _before_the_end(sink, backend, finding)
+            play(experiment, policy, traced, noting, refusal=refusal)
     except BaseException:
         # What stopped the run is what the caller must hear, whatever the folder still allows.
         with uninterrupted(), suppress(BadInput, OSError):
@@ -156,7 +166,8 @@ def _begun(
 ) -> EventLog:
     """The folder with all that is known before the first event. Raises RunFailed, OSError."""
     with reserve.guarding():
-        begin_folder(folder, experiment, policy, "live", command, emulation.facts())
+        facts = {**emulation.facts(), "scale": asdict(experiment.scale)}
+        begin_folder(folder, experiment, policy, "live", command, facts)
         emulation.write_plans_to(folder.write_text)
         return folder.open_events()
 

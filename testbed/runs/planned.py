@@ -76,18 +76,16 @@ def planned(experiment: Experiment, policy: PolicySpec) -> Planned:
         match event:
             case events.JobReserved():
                 booked[event.job_id] = event
-            case events.JobStarted(job_id=job_id, rate_bps=rate_bps):
-                where = booked.pop(job_id)
+            case events.JobStarted(job_id=job_id) | events.JobMigrated(job_id=job_id):
+                where: events.JobReserved | events.JobMigrated
+                if isinstance(event, events.JobStarted):
+                    where, rate_bps = booked.pop(job_id), event.rate_bps
+                else:
+                    where, rate_bps = event, _give_back(free, taken, job_id)
                 place = _tenant(experiment, network, free, where, rate_bps, len(tenants) + 1)
                 tenant = sending(place, requests[job_id], experiment.scale, rate_bps)
                 taken[job_id] = rate_bps, tenant
                 tenants.append(_shown(network, tenant, job_id, event.t))
-            case events.JobMigrated():
-                rate_bps = _give_back(free, taken, event.job_id)
-                place = _tenant(experiment, network, free, event, rate_bps, len(tenants) + 1)
-                tenant = sending(place, requests[event.job_id], experiment.scale, rate_bps)
-                taken[event.job_id] = rate_bps, tenant
-                tenants.append(_shown(network, tenant, event.job_id, event.t))
             case events.JobEnded(job_id=job_id, outcome="rejected", reason=reason):
                 refused.append((job_id, reason))
             case events.JobEnded(job_id=job_id) if job_id in taken:

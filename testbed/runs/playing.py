@@ -58,10 +58,12 @@ def play(
     backend: Backend,
     sink: Sink,
     around: Callable[[Policy], Policy] | None = None,
+    refusal: Exception | None = None,
 ) -> None:
     """Run one policy to its end. Whatever stops it, the stream ends in ``run_ended`` saying so.
 
-    ``around`` puts an observer, such as a stopwatch, between engine and policy.
+    ``around`` puts an observer, such as a stopwatch, between engine and policy. ``refusal`` is
+    raised in place of the first job.
     """
     sink(
         events.RunStarted(
@@ -77,6 +79,8 @@ def play(
     observed = built if around is None else around(built)
     engine = Engine(experiment.datacentre, experiment.jobs, observed, backend, sink)
     try:
+        if refusal is not None:
+            raise refusal  # noqa: TRY301 - the stream is to end in it
         engine.run()
     except KeyboardInterrupt:
         sink(events.RunEnded(engine.now_s, "interrupted", "interrupted by the user"))
@@ -102,11 +106,7 @@ def simulated(
     """
     sharing = policy_kind(policy.name).sharing_of(dict(policy.parameters))
     return SimulatedBackend(
-        experiment.datacentre,
-        sharing,
-        experiment.seed,
-        meter,
-        experiment.interference,
+        experiment.datacentre, sharing, experiment.seed, meter, experiment.interference
     )
 
 

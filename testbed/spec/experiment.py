@@ -23,13 +23,15 @@ class Scale:
     ``rate`` multiplies every capacity and bandwidth (0.1: 1 Gbit/s becomes 100 Mbit/s on the
     wire). ``time`` divides every time (60: an hour of the experiment takes a minute). ``cpu`` of
     one of this machine's processors stand for each of the data centre's. Jobs that end within
-    ``instant_s`` (of the experiment's time) of each other have ended together.
+    ``instant_s`` (of the experiment's time) of each other have ended together. ``auto``: the live
+    run finds ``rate``; until it has, that is 1.
     """
 
     rate: float = 1.0
     time: float = 1.0
     cpu: float = 1.0
     instant_s: float = 0.0
+    auto: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, WithJsonSchema
+from pydantic import Field, TypeAdapter, WithJsonSchema, WrapValidator
 
 from jobs.interference import Interference
 from testbed.embedding.base import embedder_names
@@ -26,18 +26,14 @@ from testbed.spec.document import (
     unknown_name,
 )
 from testbed.spec.experiment import Expectation, Experiment, Scale
-from testbed.spec.generated_sections import (
-    BatchWorkload,
-    PoissonWorkload,
-    SyntheticLeases,
-)
+from testbed.spec.generated_sections import BatchWorkload, PoissonWorkload, SyntheticLeases
 from testbed.spec.job_entries import JobListWorkload
 from testbed.spec.policy_section import read_policies
 from testbed.spec.sweep_section import SweepWorkload
 from testbed.spec.swim_section import SwimWorkload
 from testbed.spec.topology_section import LoadContext, Topology, with_topology
 from testbed.spec.trace_sections import LwfWorkload, SwfWorkload
-from testbed.spec.unit_types import Duration, Name, Share
+from testbed.spec.unit_types import Duration, Name, Share, refusal
 from testbed.spec.validation import Section, kind_of, read_section
 from testbed.spec.workload_models import ExponentialWorkload, FeitelsonWorkload, JannWorkload
 from testbed.spec.workload_section import LoadedWorkload
@@ -47,15 +43,35 @@ DEFAULT_SEED = 1
 DEFAULT_EMBEDDER = "oktopus"
 
 _EXPECTATION = TypeAdapter(Expectation)
-
 Factor = Annotated[float, Field(gt=0, le=1_000_000)]
 Ratio = Annotated[float, Field(ge=0)]
+
+
+def _factor_or_auto(value: object, read: Callable[[object], float]) -> float | None:
+    """None from ``auto``."""
+    if value == "auto":
+        return None
+    if isinstance(value, str) and value.isalpha():
+        raise refusal(f"must be a number or auto, not {kind_of(value)}")
+    return read(value)
+
+
+_FACTOR = TypeAdapter[float](Factor).json_schema()
+FactorOrAuto = Annotated[
+    Factor | None,
+    WrapValidator(_factor_or_auto),
+    WithJsonSchema({"anyOf": [_FACTOR, {"const": "auto"}]}),
+]
 
 
 class ScaleSection(Section):
     """Factors by which the live network is smaller than the experiment."""
 
-    rate: Factor = Field(1.0, description="0.1 makes 1 Gbit/s 100 Mbit/s on the wire (default 1)")
+    rate: FactorOrAuto = Field(
+        1.0,
+        description="0.1 makes 1 Gbit/s 100 Mbit/s on the wire; auto: the largest rate, 1 at most,"
+        " that this machine can do (default 1)",
+    )
     time: Factor = Field(1.0, description="60 makes an hour take a minute (default 1)")
     cpu: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0,
@@ -180,10 +196,7 @@ def parse_experiment(
 ) -> Experiment:
     """As :func:`load_experiment`, from the file's text; ``path`` names it in messages."""
     document = read_document(text, str(path))
-    given = {
-        key: value if isinstance(value, str) else str(value)
-        for key, value in (overrides or {}).items()
-    }
+    given = {key: str(value) for key, value in (overrides or {}).items()}
     for key, value in given.items():
         _override(document, key, value)
     return _checked(document, text, path, given)
@@ -243,14 +256,14 @@ def _checked(
 
 def _default_name(path: FilePath) -> str:
     """The file's name without its ending, made safe."""
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip("._-")[:64]
-    return stem or "experiment"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip("._-")[:64] or "experiment"
 
 
 def _scale(section: ScaleSection | None) -> Scale:
     if section is None:
         return Scale()
-    return Scale(section.rate, section.time, section.cpu, section.instant or 0.0)
+    rate, instant_s = section.rate, section.instant or 0.0
+    return Scale(1.0 if rate is None else rate, section.time, section.cpu, instant_s, rate is None)
 
 
 def _interference(section: InterferenceSection | None, here: Location) -> Interference:

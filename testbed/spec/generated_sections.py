@@ -13,13 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from jobs.demand import Pattern
 from jobs.workload.distributions import Floats, NormalDistribution, Rule, stream
 from jobs.workload.lwf import LEASE_KINDS, LeaseRecord
-from jobs.workload.tenants import (
-    QUANTITIES,
-    Tenants,
-    day_and_night,
-    distribution,
-    interpretation,
-)
+from jobs.workload.tenants import QUANTITIES, Tenants, day_and_night, distribution, interpretation
 from testbed.spec.document import Location
 from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import (
@@ -35,12 +29,7 @@ from testbed.spec.unit_types import (
     refusal,
 )
 from testbed.spec.validation import SpecModel, kind_of
-from testbed.spec.workload_section import (
-    NO_JOBS,
-    LeaseWorkload,
-    LoadedWorkload,
-    WorkloadSection,
-)
+from testbed.spec.workload_section import NO_JOBS, LeaseWorkload, LoadedWorkload, WorkloadSection
 
 MAX_REQUESTS = 100_000
 MAX_LEASES = 200_000

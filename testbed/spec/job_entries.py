@@ -81,8 +81,7 @@ class JobEntry(Section):
         None, description="the latest time for it to end, counted from its submission"
     )
     kind: JobKind | None = Field(
-        None,
-        description="; ".join(f"{name}: {each.summary}" for name, each in KINDS.items()),
+        None, description="; ".join(f"{name}: {each.summary}" for name, each in KINDS.items())
     )
     pattern: Pattern | None = Field(None, description="communication pattern (default ring)")
     application: Name | None = Field(

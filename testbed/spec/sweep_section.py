@@ -31,10 +31,7 @@ from testbed.spec.job_entries import (
 from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import Name, PositiveBandwidth, PositiveDuration, Share
 from testbed.spec.validation import Section
-from testbed.spec.workload_section import (
-    LoadedWorkload,
-    WorkloadSection,
-)
+from testbed.spec.workload_section import LoadedWorkload, WorkloadSection
 from testbed.units import format_bandwidth, human_bandwidth
 
 _NO_LINKS = (

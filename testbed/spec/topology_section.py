@@ -44,8 +44,7 @@ Count = Annotated[Any, WithJsonSchema(_COUNT)]
 Counts = Annotated[list[Any], WithJsonSchema({"type": "array", "items": _COUNT, "minItems": 1})]
 Slots = Annotated[Any, WithJsonSchema(_SLOTS)]
 Ratios = Annotated[
-    list[Any],
-    WithJsonSchema({"type": "array", "items": {"type": "number", "exclusiveMinimum": 0}}),
+    list[Any], WithJsonSchema({"type": "array", "items": {"type": "number", "exclusiveMinimum": 0}})
 ]
 Links = Annotated[
     list[PositiveBandwidth], BeforeValidator(_as_list), _one_or_list(BANDWIDTH_SCHEMA)

@@ -51,8 +51,7 @@ class TraceWorkload(WorkloadSection):
         " the cache"
     )
     lenient: bool = Field(
-        default=False,
-        description="leave out what cannot be read, and count it (default: stop)",
+        default=False, description="leave out what cannot be read, and count it (default: stop)"
     )
 
     def read(self, here: Location, reader: Callable[..., T]) -> tuple[T, FilePath] | None:

@@ -20,13 +20,7 @@ from jobs.workload.parallel_jobs import ParallelJobs, in_order
 from testbed.spec.document import Location
 from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import PositiveDuration, Share
-from testbed.spec.workload_section import (
-    NO_JOBS,
-    CpuRule,
-    LoadedWorkload,
-    ParallelWorkload,
-    fitted,
-)
+from testbed.spec.workload_section import NO_JOBS, CpuRule, LoadedWorkload, ParallelWorkload, fitted
 from testbed.units import human_duration
 
 MAX_MODEL_JOBS = 2_000_000

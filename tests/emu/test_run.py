@@ -76,6 +76,7 @@ class Testbed:
             *("--openflow-port", str(self.ports[0])),
             *("--api-port", str(self.ports[1])),
             *("--out", str(self.out)),
+            "--force",  # whatever the machine's speed
         ]
 
     def start(self, *more: str, verb: str = "run") -> subprocess.Popen[str]:
@@ -145,6 +146,28 @@ def cgroups_of(mark: str) -> list[Path]:
 
 
 @pytest.mark.smoke
+def test_a_rate_beyond_any_machine_is_refused_and_one_is_found(testbed: Testbed) -> None:
+    testbed.options.remove("--force")
+    testbed.options += ["--set", "expect={}"]
+    refused = testbed.live("--set", "scale.rate=1000")
+    assert refused.returncode == 3, refused.stderr
+    assert "of what this machine can do" in refused.stderr
+    assert "--force runs all the same" in refused.stderr
+    (folder,) = testbed.out.iterdir()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["status"], summary["fidelity"]["verdict"]) == ("failed", "invalid")
+    assert testbed.run("audit", str(folder)).returncode == 0
+    assert not testbed.marks
+
+    found = testbed.live("--set", "scale.rate=auto", "--json")
+    assert found.returncode in (0, 1), found.stderr
+    newest = max(testbed.out.iterdir(), key=lambda each: each.stat().st_mtime)
+    scale = json.loads((newest / "spec.resolved.json").read_text())["scale"]
+    assert scale["auto"]
+    assert 0 < scale["rate"] <= 1
+    assert f"scale.rate: auto -> {scale['rate']:g}, tested" in found.stderr
+
+
 def test_every_job_gets_its_outcome_and_the_folder_is_complete(testbed: Testbed) -> None:
     done = testbed.live("--json")
     assert done.returncode == 0, done.stderr

@@ -57,12 +57,13 @@ WriteText = Callable[[str, str], object]
 
 @dataclass(frozen=True)
 class LiveOptions:
-    """Choices of the user: prefix of names, ports, controller library."""
+    """Choices of the user; ``force``: play what the machine cannot do by the preflight, too."""
 
     prefix: str = "hn"
     openflow_port: int = OPENFLOW_PORT
     api_port: int = API_PORT
     library: str | None = None
+    force: bool = False
 
 
 @dataclass

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
@@ -23,14 +23,12 @@ from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.emu.emulation import Emulation
 from testbed.backends.emu.live_job import LiveJob
-from testbed.backends.emu.sampling import Processors, Watch
+from testbed.backends.emu.sampling import Watch
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
 from testbed.errors import RunFailed
 from testbed.plan.agent_plans import agent_plans, remaining, sending, time_limit_s
-from testbed.plan.fidelity import Finding, preflight
 from testbed.plan.network_plan import Slot, TenantPlan, proximate_weights, scaled_bps, tenant_plan
-from testbed.plan.peak_load import reserved_port_load_bps
 from testbed.schedulers.actions import Tier
 from testbed.spec.experiment import Scale
 
@@ -82,19 +80,25 @@ class LiveBackend:
         self._alive: set[str] = set()
         self._tenant_ids = count(1)
         self._zero_ns = time.monotonic_ns()
+        self._held = True
         self._next_check_ns = 0
         self._emitting = False
         self._emitted_ns = 0
         often_s, seldom_s = AGENT_PROGRESS_EVERY_S
         all_s = len(emulation.plan.slots) / PROGRESS_PER_S
         # Completion windows go by the agents' pace.
-        self._progress_every_s = often_s if scale.instant_s else min(seldom_s, max(often_s, all_s))
+        self.progress_every_s = often_s if scale.instant_s else min(seldom_s, max(often_s, all_s))
         self.watch = Watch(emulation, scale, self._emit, self.now_s)
 
     def begin(self) -> None:
-        """Experiment time 0 is now."""
+        """Experiment time 0 is now. Jobs that were started before begin together now."""
         self._zero_ns = time.monotonic_ns()
         self.watch.start()
+        self._held = False
+        at_ns = time.monotonic_ns() + START_MARGIN_NS * max(1, len(self._jobs))
+        for live in self._jobs.values():
+            live.begin(at_ns, at_ns)
+            self._emulation.agents.begin(live.agents, at_ns)
 
     # -- time -------------------------------------------------------------------------------
 
@@ -190,6 +194,19 @@ class LiveBackend:
         if job is not None:
             job.receive(agent, message)
 
+    def listen_until(self, until_s: float) -> None:
+        """Follow the jobs until then, or until all are over: none is removed meanwhile."""
+        with self._emitting_events():
+            while (left_s := (until_s - self.now_s()) / self._scale.time) > 0:
+                if all(job.over for job in self._jobs.values()):
+                    return
+                self._listen(min(left_s, self._patience_s()))
+
+    def delivered_share(self, job_id: str) -> float:
+        """The share of its payload that a running job's VMs have received, as far as is known."""
+        live = self._jobs[job_id]
+        return live.received_bytes / max(1, live.volume_bytes)
+
     def _check_job(self, job: LiveJob) -> None:
         """Fail a running job that has lost a port, its time or its progress."""
         if job.since_ns is None or not job.begun or job.tenant is None or job.over:
@@ -262,10 +279,12 @@ class LiveBackend:
         for name, vm, work in zip(live.agents, tenant.vms, live.plans, strict=True):
             self._owner[name] = live
             self._alive.add(name)
-            plan = replace(work, progress_every_s=self._progress_every_s)
+            plan = replace(work, progress_every_s=self.progress_every_s)
             self._emulation.spawn(name, vm.slot, plan, live.request.demand.cores)
         self._until_ready(live)
         self._emulation.set_tier(tenant, live.tier)
+        if self._held:
+            return
         at_ns = max(time.monotonic_ns() + START_MARGIN_NS, since_ns + cost_ns)
         live.begin(since_ns if live.generation else at_ns, at_ns)
         self._emulation.agents.begin(live.agents, at_ns)
@@ -509,48 +528,3 @@ class LiveBackend:
             self._deploy(live, since_ns, self._wall_ns(cost_s))
         except (OSError, RunFailed) as error:
             live.fail(f"it could not resume elsewhere: {error}")
-
-
-# ----------------------------------------------------------------------------------- preflight
-
-
-LOAD_TEST_WALL_S = 1.5
-"""The plan's busiest instant is played so long before the jobs."""
-
-
-def preflight_load_test(
-    emulation: Emulation, scale: Scale, seed: int, together: Sequence[events.JobReserved]
-) -> Finding:
-    """Run transfers in the places and at the rates of ``together``; judge what it took.
-
-    Jobs of one VM and jobs without bandwidth ask nothing of the switches and are left out; those
-    that send without a reservation come with their share (:func:`testbed.plan.peak_load.peak`).
-    """
-    asking = [r for r in together if sum(count for _, count in r.vms_on) > 1 and r.rate_bps > 0]
-    asked_bps = sum(map(reserved_port_load_bps, asking)) * scale.rate
-    if not asking:
-        return Finding("ok", "preflight", "the plan asks nothing of the switches", {})
-    lasts_s = min((r.estimate_s for r in asking if r.estimate_s), default=0.0) / scale.time
-    backend = LiveBackend(emulation, scale, seed, lambda _: None, played_for_s=lasts_s)
-    ideal_s = LOAD_TEST_WALL_S * scale.time
-    started: list[str] = []
-    for reserved in asking:
-        vms_on = tuple((server, count) for server, count in reserved.vms_on)
-        n_vms = sum(count for _, count in vms_on)
-        name, rate_bps = f"preflight.{reserved.job_id}", reserved.rate_bps
-        job = JobRequest(name, 0.0, n_vms, rate_bps, ideal_s)
-        try:
-            backend.start(job, Placement(reserved.root, vms_on), rate_bps, "foreground")
-        except StartFailed as error:
-            for job_id in started:
-                backend.kill(job_id)
-            reason = f"the plan's busiest instant could not be load-tested: {error}"
-            return Finding("invalid", "preflight", reason, {})
-        started.append(job.id)
-    processors = Processors()
-    done: list[Completion] = []
-    while len(done) < len(asking):
-        done += backend.wait(None)
-    busy_share = processors.sample().busy
-    achieved = min((ideal_s / d.measured_s if d.measured_s else 0.0) for d in done)
-    return preflight(asked_bps, achieved, busy_share, scale.rate)

@@ -251,9 +251,9 @@ class RouteSocket:
         """All datagrams with which the kernel answers requests, each after the two instants, in s,
         between which it was made. Raises OSError.
 
-        The kernel answers while it is called: the first is made in the sending, each other one in
-        the reading of the one before. So the time of its counters is known, although this process
-        may lose its processor between any two calls.
+        The kernel answers while it is called: the first is made in the sending, each other one
+        while the one before is received. So the time of its counters is known, although this
+        process may lose its processor between any two calls.
         """
         number = self._socket.fileno()
         found = []
@@ -282,8 +282,8 @@ def refusals(data: bytes) -> Iterator[Refusal]:
     for kind, flags, sequence, payload in _read(data):
         if kind == NLMSG_ERROR:
             number = -struct.unpack_from("=i", payload)[0]
-            told = flags & NLM_F_ACK_TLVS and _attributes(payload[4 + HEADER.size :])
-            message = told.get(NLMSGERR_ATTR_MSG) if told else None
+            extended = flags & NLM_F_ACK_TLVS and _attributes(payload[4 + HEADER.size :])
+            message = extended.get(NLMSGERR_ATTR_MSG) if extended else None
             text = message and bytes(message).rstrip(b"\0").decode(errors="replace")
             yield Refusal(sequence, number, text or os.strerror(number))
 

@@ -180,7 +180,7 @@ class Watch:
         self._record(length_s, rows[known], sent_bps[known])
 
     def _record(self, length_s: float, rows: NDArray[Any], sent_bps: NDArray[Any]) -> None:
-        """What was sent and what is reserved on every directed link, over all tenants."""
+        """Records the rates sent and reserved on every directed link, over all tenants."""
         links, place = np.unique(rows["where"], return_inverse=True)
         sums = [np.bincount(place, of) / self._scale.rate for of in (sent_bps, rows["rate_bps"])]
         found = list(map(list, zip(links.tolist(), *(each.tolist() for each in sums), strict=True)))

@@ -73,7 +73,7 @@ def test_of_a_silent_job_nothing_is_recorded_again() -> None:
 
 
 def progress_every_s(servers: int, slots: int, scale: Scale) -> float:
-    """How often the agents of a network are asked to report their progress."""
+    """The interval at which the agents of a network are asked to report their progress."""
     fake = FakeEmulation(tree([servers], [10**9], slots))
     backend = LiveBackend(cast(Any, fake), scale, 1, lambda _: None)
     request = JobRequest("x", 0.0, 2, 10**8, 1.0)

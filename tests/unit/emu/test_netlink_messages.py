@@ -116,10 +116,10 @@ DONE = struct.pack("=IHHIIi", 20, 3, 0, 0, 0, 0)
 
 
 def side(index_of: dict[str, int], *datagrams: bytes, s: float = 0.0) -> Side:
-    """Devices in a namespace where these datagrams are all answers, read within ``s`` seconds."""
-    answers = [(float(at), at + s, each) for at, each in enumerate(datagrams, 10)]
+    """Devices in a namespace that receives only these datagrams, within ``s`` seconds."""
+    received = [(float(at), at + s, each) for at, each in enumerate(datagrams, 10)]
     route = RouteSocket()
-    route.ask = lambda _: answers  # type: ignore[method-assign]
+    route.ask = lambda _: received  # type: ignore[method-assign]
     route.close()
     return Side(route, index_of)
 

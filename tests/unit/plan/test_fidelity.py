@@ -116,15 +116,15 @@ def test_a_switch_that_waits_for_a_processor_is_doubted_by_its_worst_tenth() -> 
     assert [f.level for f in switch([0.2] * 8 + [0.95] * 2)] == ["invalid"]
 
 
-def test_preflight_says_which_scale_would_fit() -> None:
+def test_preflight_is_the_busy_share_over_what_was_delivered() -> None:
     found = preflight(3e9, 0.5, 0.9, 0.1)
     assert found.level == "invalid"
-    assert "scale.rate: 0.045 would fit" in found.reason
     assert found.metrics["load"] == pytest.approx(2.0)
+    assert "at scale.rate: 0.1 that is 200% of what this machine can do" in found.reason
     easy = preflight(3e9, 1.0, 0.3, 0.1)
     assert easy.level == "ok"
-    assert "scale.rate" not in easy.reason
     assert easy.metrics["capable_bps"] == pytest.approx(1e10)
+    assert easy.metrics["scale_rate"] == 0.1
 
 
 def test_a_load_test_that_delivers_nothing_is_invalid_and_does_not_divide_by_zero() -> None:

@@ -22,10 +22,13 @@ from testbed.backends.emu import cleanup, cleanup_journal
 from testbed.backends.emu import live_backend as emu
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry
 from testbed.backends.emu.emulation import LiveOptions
-from testbed.errors import RunFailed
+from testbed.errors import MachineCannot, RunFailed
+from testbed.plan.fidelity import Finding, preflight
+from testbed.results.audit import audit
 from testbed.results.folder import RunFolder
 from testbed.runs import live_run
 from testbed.runs.playing import RunRecord
+from testbed.spec.experiment import Scale
 from testbed.spec.experiment_file import load_experiment
 from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
 
@@ -55,9 +58,16 @@ def top(tmp_path: Path) -> RunFolder:
 def run(tmp_path: Path, top: RunFolder, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Play the file in a fake emulation, which ``prepare`` may spoil."""
 
-    def play(prepare: Prepare = lambda _: None, policies: str = "fcfs") -> list[RunRecord]:
+    def play(
+        prepare: Prepare = lambda _: None,
+        policies: str = "fcfs",
+        rate: str = str(SCALE_RATE),
+        *,
+        force: bool = False,
+        expect: str = "",
+    ) -> list[RunRecord]:
         path = tmp_path / "faults.yaml"
-        path.write_text(FILE % (SCALE_RATE, policies))
+        path.write_text(FILE % (rate, policies) + expect)
 
         @contextmanager
         def fake(datacentre: Any, *_: Any) -> Iterator[FakeEmulation]:
@@ -68,7 +78,9 @@ def run(tmp_path: Path, top: RunFolder, monkeypatch: pytest.MonkeyPatch) -> Run:
 
         monkeypatch.setattr(live_run, "emulate", fake)
         show = live_run.LiveRun(lambda _: None, lambda *_: nullcontext(lambda _: None))
-        return live_run.run_live(load_experiment(path), top, LiveOptions(), show, ["testbed"])
+        return live_run.run_live(
+            load_experiment(path), top, LiveOptions(force=force), show, ["testbed"]
+        )
 
     return play
 
@@ -99,6 +111,63 @@ def test_a_load_test_that_does_not_connect_is_found_invalid_and_jobs_continue(
     assert one.results.summary.finished == 2
     assert not emulations[0].here
     assert not emulations[0].agents.alive
+
+
+@pytest.fixture
+def costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """The load of every plan at a rate of 1."""
+    cost = {"load": 1.0}
+
+    def load_test(_: Any, __: int, ___: Any, scale: Scale) -> Finding:
+        return preflight(1e9, 1.0, cost["load"] * scale.rate, scale.rate)
+
+    monkeypatch.setattr(live_run, "load_test", load_test)
+    return cost
+
+
+@pytest.mark.parametrize("policies", ["fcfs", "fcfs, sbf"])
+def test_a_run_that_the_machine_cannot_do_is_refused_and_leaves_a_readable_folder(
+    run: Run, top: RunFolder, costs: dict[str, float], policies: str
+) -> None:
+    costs["load"] = 2 / SCALE_RATE
+    emulations: list[FakeEmulation] = []
+    with pytest.raises(MachineCannot, match="is 200% of what this machine can do") as refused:
+        run(emulations.append, policies)
+    hint = "--set scale.rate=0.0084 was tested and fits; --force runs all the same"
+    assert refused.value.hint == hint
+    folder = top.path / "fcfs" if "," in policies else top.path
+    assert {path.name for path in folder.iterdir()} >= WHOLE
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["status"], summary["jobs"]) == ("failed", 0)
+    assert summary["fidelity"]["verdict"] == "invalid"
+    assert "0.0084 was tested and fits" in summary["fidelity"]["reasons"][0]
+    assert audit(folder).passed
+    assert len(emulations) == 1
+
+
+@pytest.mark.parametrize(("force", "expect"), [(True, ""), (False, "expect: {fidelity: invalid}")])
+def test_a_run_that_the_machine_cannot_do_is_played_where_that_is_forced_or_expected(
+    run: Run, costs: dict[str, float], force: bool, expect: str
+) -> None:
+    costs["load"] = 2 / SCALE_RATE
+    (one,) = run(force=force, expect=expect)
+    assert one.results.summary.finished == 2
+    assert one.results.summary.fidelity.verdict == "invalid"
+
+
+def test_auto_plays_on_a_network_of_the_rate_that_was_found_and_records_it(
+    run: Run, top: RunFolder, costs: dict[str, float]
+) -> None:
+    costs["load"] = 20.0
+    built: list[FakeEmulation] = []
+    (one,) = run(built.append, rate="auto")
+    assert one.results.summary.finished == 2
+    assert len(built) == 2
+    assert not any(emulation.here for emulation in built)
+    for name in ("spec.resolved.json", "provenance.json"):
+        found = json.loads((top.path / name).read_text())
+        scale = found["scale"] if "scale" in found else found["live"]["scale"]
+        assert (scale["rate"], scale["auto"]) == (0.045, True)
 
 
 def test_a_disk_that_is_full_before_the_first_event(

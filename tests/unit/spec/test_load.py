@@ -218,9 +218,17 @@ def test_overrides_replace_add_and_are_recorded() -> None:
     assert experiment.resolved["overrides"]["scale.rate"] == "0.05"
 
 
+def test_a_rate_that_the_live_run_finds() -> None:
+    experiment = parse(SHORT, **{"scale.rate": "auto"})
+    assert (experiment.scale.rate, experiment.scale.auto) == (1.0, True)
+    assert experiment.resolved["scale"]["auto"]
+    assert not parse(SHORT, **{"scale.rate": "1"}).scale.auto
+
+
 @pytest.mark.parametrize(
     ("key", "text", "message"),
     [
+        ("scale.rate", "aut", "scale.rate: must be a number or auto, not the text 'aut'"),
         ("seed", "-1", "--set seed=-1: seed: must be at least 0, not -1"),
         ("sede", "1", "--set sede=1: sede: is an unknown key (did you mean 'seed'?)"),
         ("scale.rate", "no", "--set scale.rate=no: scale.rate: YAML 1.1 reads no as false"),

@@ -1,0 +1,179 @@
+"""Preflight of a live run: load tests of the plans' busiest instants, and the rate that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from jobs.request import JobRequest
+from testbed import events
+from testbed.backends.emu.emulation import Emulation
+from testbed.backends.emu.live_backend import LiveBackend
+from testbed.backends.emu.sampling import Processors
+from testbed.embedding.placement import Placement
+from testbed.engine.backend import StartFailed
+from testbed.errors import MachineCannot
+from testbed.plan.fidelity import (
+    THRESHOLDS,
+    Finding,
+    fitting_rate,
+    preflight,
+    rate_text,
+    two_figures,
+)
+from testbed.plan.peak_load import reserved_port_load_bps
+from testbed.spec.experiment import Scale
+
+LOAD_TEST_WALL_S = 1.5
+"""Length of a load test."""
+GIVE_UP_AFTER = 2.0
+"""Lengths of a load test after which what has not arrived is given up."""
+PROGRESS_EVERY_S = 1.0
+"""At least so often test transfers say how much has arrived."""
+LIKELY_BPS = 3e9
+"""Summed port load that two processors can do, about: where ``auto`` begins to search."""
+LEAST_VM_BPS = 1_000_000
+"""Of the fastest VM: below, its few large packets are no stream at a rate (docs/decisions/16)."""
+
+Peak = Sequence[events.JobReserved]
+LoadTest = Callable[[Peak, Scale], Finding]
+Narrate = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """Each plan's finding at a rate, and why a run at it does not start (None: it does)."""
+
+    rate: float
+    findings: Sequence[Finding]
+    refusal: MachineCannot | None = None
+
+    @property
+    def loads(self) -> list[float]:
+        """Shares of what the machine can do; infinite where that could not be tested."""
+        return [f.metrics.get("load", 0.0 if f.level == "ok" else inf) for f in self.findings]
+
+    @property
+    def worst(self) -> Finding:
+        """The finding with the largest load."""
+        return self.findings[self.loads.index(max(self.loads))]
+
+    def __str__(self) -> str:
+        if inf in self.loads:
+            return self.worst.reason
+        share = f"{max(self.loads):.0%} of what this machine can do"
+        return f"the plan's busiest instant at scale.rate: {rate_text(self.rate)} is {share}"
+
+
+def checked(
+    test: LoadTest, peaks: Sequence[Peak], scale: Scale, narrate: Narrate, *, force: bool
+) -> Preflight:
+    """Tests the scale's rate; searches for one that fits if it does not, or is ``auto``.
+
+    The search tests the first rate once more, and the better of both tests counts: a switch that
+    has just been started, or another program, only adds load. ``force``: nothing is refused, and a
+    given rate runs without a search. A load test that could not be made is one more finding of a
+    run at a given rate; without any, ``auto`` has no rate.
+    """
+    suspect, invalid = THRESHOLDS["preflight"]
+    fastest_bps = max((one.rate_bps for peak in peaks for one in peak), default=1)
+    asked_bps = max(sum(map(reserved_port_load_bps, peak)) for peak in peaks)
+    likely = min(1.0, two_figures(LIKELY_BPS / max(1, asked_bps)))
+    start = likely if scale.auto else scale.rate
+    tested: list[Preflight] = []
+
+    def load(rate: float) -> float:
+        tested.append(Preflight(rate, _findings(test, peaks, replace(scale, rate=rate))))
+        narrate(f"preflight: {tested[-1]}")
+        return max(tested[-1].loads)
+
+    first = load(start)
+    if first == inf and scale.auto and not force:
+        refusal = MachineCannot(str(tested[0]), "give scale.rate a number in place of auto")
+        return replace(tested[0], refusal=refusal)
+    if first == inf or (not scale.auto and (first <= suspect or force)):
+        return tested[0]
+    least = min(start, two_figures(LEAST_VM_BPS / max(1, fastest_bps)))
+    fitting = fitting_rate(load, start, scale.rate, least)
+    lowest = min(one.rate for one in tested)
+    rate = (fitting or lowest) if scale.auto else start
+    found = min((one for one in tested if one.rate == rate), key=lambda one: max(one.loads))
+    if (worst := max(found.loads)) <= suspect:
+        if scale.auto:
+            narrate(f"scale.rate: auto -> {rate_text(rate)}, tested: {worst:.0%} load")
+        return found
+    if fitting is None:
+        advice = f"no scale.rate down to {rate_text(lowest)} fits"
+        hint = f"have fewer jobs at once: {advice}"
+    else:
+        advice = f"scale.rate: {rate_text(fitting)} was tested and fits"
+        hint = f"--set scale.rate={rate_text(fitting)} was tested and fits"
+    found = replace(found, findings=[_advised(one, advice) for one in found.findings])
+    if force or (worst <= invalid and not scale.auto):
+        return found
+    return replace(found, refusal=MachineCannot(str(found), f"{hint}; --force runs all the same"))
+
+
+def _findings(test: LoadTest, peaks: Sequence[Peak], scale: Scale) -> list[Finding]:
+    """Of each plan. Plans with the same busiest instant are tested once."""
+    found: list[Finding] = []
+    for number, peak in enumerate(peaks):
+        first = peaks.index(peak)
+        found.append(test(peak, scale) if first == number else found[first])
+    return found
+
+
+def _advised(finding: Finding, advice: str) -> Finding:
+    if finding.level == "ok":
+        return finding
+    return replace(finding, reason=f"{finding.reason}; {advice}")
+
+
+def load_test(emulation: Emulation, seed: int, together: Peak, scale: Scale) -> Finding:
+    """Run transfers in the places and at the rates of ``together``; judge what it took.
+
+    Jobs of one VM and jobs without bandwidth ask nothing of the switches and are left out; those
+    that send without a reservation come with their share (:func:`testbed.plan.peak_load.peak`).
+    """
+    together = [r for r in together if sum(count for _, count in r.vms_on) > 1 and r.rate_bps > 0]
+    if not together:
+        return Finding("ok", "preflight", "the plan asks nothing of the switches", {})
+    ideal_s = LOAD_TEST_WALL_S * scale.time
+    lasts_s = min((r.estimate_s for r in together if r.estimate_s), default=0.0) / scale.time
+    backend = LiveBackend(emulation, scale, seed, lambda _: None, played_for_s=lasts_s)
+    backend.progress_every_s = min(PROGRESS_EVERY_S, backend.progress_every_s)
+    started: list[str] = []
+    for reserved in together:
+        vms_on = tuple((server, count) for server, count in reserved.vms_on)
+        name, rate_bps = f"preflight.{reserved.job_id}", reserved.rate_bps
+        job = JobRequest(name, 0.0, sum(count for _, count in vms_on), rate_bps, ideal_s)
+        try:
+            backend.start(job, Placement(reserved.root, vms_on), rate_bps, "foreground")
+        except StartFailed as error:
+            for job_id in started:
+                backend.kill(job_id)
+            reason = f"the plan's busiest instant could not be load-tested: {error}"
+            return Finding("invalid", "preflight", reason, {})
+        started.append(name)
+    asked_bps = sum(map(reserved_port_load_bps, together)) * scale.rate
+    return preflight(asked_bps, *_played(backend, started, ideal_s), scale.rate)
+
+
+def _played(backend: LiveBackend, started: list[str], ideal_s: float) -> tuple[float, float]:
+    """The share of its volume that the slowest job had in its time, and the processors' busy share.
+
+    All begin together, and have ended. Sampling, as beside jobs, is part of the load.
+    """
+    processors = Processors()
+    backend.begin()
+    # The processors are read before jobs end and are cleaned up after.
+    backend.listen_until(0.95 * ideal_s)
+    busy_share = processors.sample().busy
+    backend.listen_until(GIVE_UP_AFTER * ideal_s)
+    done = backend.wait(0.0)
+    shares = [ideal_s / one.measured_s if one.measured_s else 0.0 for one in done]
+    for job_id in set(started).difference(one.job_id for one in done):
+        shares.append(backend.delivered_share(job_id) * ideal_s / backend.now_s())
+        backend.kill(job_id)
+    return min(shares), busy_share
