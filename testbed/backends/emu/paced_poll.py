@@ -23,7 +23,7 @@ FILE_NAME = "paced_poll"
 
 @dataclass(frozen=True)
 class Pace:
-    """What a daemon is started with: environment and open files; empty without a compiler."""
+    """Environment and open files that a daemon is started with; empty without a compiler."""
 
     environment: dict[str, str] = field(default_factory=dict)
     files: tuple[int, ...] = ()
