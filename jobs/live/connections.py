@@ -65,6 +65,7 @@ class Receiving:
     received_bytes: int = 0
     first_ns: int | None = None
     last_ns: int | None = None
+    wake_bytes: int = 1
 
     @property
     def left_bytes(self) -> int:

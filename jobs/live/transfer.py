@@ -33,6 +33,11 @@ from jobs.live.transfer_plan import BUFFER_LIMIT_BYTES, Production, TransferPlan
 
 _ACK = struct.Struct("!QQQ")  # bytes counted, instants of first and last byte
 
+# A receiver is woken for so many bytes, or for so small a part of a flow: what arrives is counted
+# late by that much. Large packets come one by one, and waking up costs more than taking them in.
+WAKE_BYTES = 131_072
+WAKES_PER_FLOW = 64
+
 _READ = selectors.EVENT_READ
 _WRITE = selectors.EVENT_WRITE
 
@@ -112,6 +117,7 @@ class TransferAgent(Agent):
             sending.watched = _READ
         self._unsent.extend(self._connections.sendings)
         for receiving in self._connections.receivings:
+            wake_for(receiving, min(WAKE_BYTES, receiving.order.size_bytes // WAKES_PER_FLOW))
             self._selector.register(receiving.sock, _READ, receiving)
         sockets = [sending.sock for sending in self._connections.sendings]
         sockets += [receiving.sock for receiving in self._connections.receivings]
@@ -226,6 +232,8 @@ class TransferAgent(Agent):
             receiving.first_ns = now_ns
         receiving.received_bytes += n
         self._received_bytes += n
+        if receiving.left_bytes < receiving.wake_bytes:
+            wake_for(receiving, receiving.left_bytes)
         if receiving.left_bytes == 0:
             receiving.last_ns = now_ns
             receiving.sock.send(_ACK.pack(receiving.received_bytes, receiving.first_ns, now_ns))
@@ -245,3 +253,9 @@ class TransferAgent(Agent):
             f"connection from VM {receiving.order.peer} lost after"
             f" {receiving.received_bytes} of {receiving.order.size_bytes} bytes: {reason}"
         )
+
+
+def wake_for(receiving: Receiving, size_bytes: int) -> None:
+    """Be woken for a flow when so much of it has arrived, one byte at least."""
+    receiving.wake_bytes = max(1, size_bytes)
+    receiving.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, receiving.wake_bytes)

@@ -225,7 +225,7 @@ class Starved:
         if not len(rows):
             return
         _, rate, most, sent, packet = streaks[:, rows]
-        shares = (sent - packet) / most if self.too_much else (sent + packet) / rate
+        shares = (sent - 2 * packet) / most if self.too_much else (sent + packet) / rate
         at = int(np.argmax(shares) if self.too_much else np.argmin(shares))
         share = float(shares[at])
         than = share if self._worst is None else self._worst[0]
@@ -256,7 +256,10 @@ class CapLimited(Starved):
 
 
 class Exceeding(Starved):
-    """A class that sends more than its rate: over two samples a bucket is worth three per cent."""
+    """A class that sends more than its rate: over two samples a bucket is worth three per cent.
+
+    A slow VM's holds a packet: that, and one that counts in whole, are not held against it.
+    """
 
     check = "exceeded limit"
     nothing = "no class was used for long"

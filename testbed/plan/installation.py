@@ -8,7 +8,6 @@ from ipaddress import IPv4Interface
 from controller.flow_rules import BASE_FLOWS, Flow, tenant_flows
 from jobs.wire import SEGMENT_BYTES
 from testbed.plan.batch_lines import (
-    BURST_S,
     Address,
     BatchLine,
     LargestPacket,
@@ -18,7 +17,7 @@ from testbed.plan.batch_lines import (
     batch_text,
     bytes_in,
 )
-from testbed.plan.limits import network_limits, tenant_limits
+from testbed.plan.limits import largest_packet_bytes, network_limits, tenant_limits
 from testbed.plan.network_plan import (
     NetworkPlan,
     TenantPlan,
@@ -27,38 +26,10 @@ from testbed.plan.network_plan import (
 )
 from testbed.plan.switch_parts import parts_text
 
-MAX_GSO_BYTES = 65_536
-LOW_RATE_GSO_BYTES = 16_384
-LONG_GSO_BYTES = 32_768
-MIN_GSO_BYTES = 8_754
-GSO_S = 0.005
-PACKETS_OF_A_VM = 200
 INITIAL_WINDOW_SEGMENTS = 32
 # A VM with a reservation: more than is ever in flight, so that neither slow start nor a switch that
 # waits for a processor leaves its cap idle. Tokens that a cap does not use are lost.
 WINDOW_S = 0.060
-
-
-def gso_bytes(rate_bps: int, volume_bytes: int = 0) -> int:
-    """The largest packet a VM's TCP hands down: five milliseconds of the rate, half a bucket.
-
-    One 64 kB packet is 10 ms of 50 Mbit/s: it would sit in a switch port's short queue alone, and
-    a bucket would let it pass on credit. At low rates up to a whole bucket or eleven segments: each
-    packet is answered by one acknowledgement, which takes its 66 bytes from what the receiver may
-    send (0.4 % of 16 kB, but 2.2 % of two segments). Six segments are the least (0.7 %).
-
-    What a switch of the userspace datapath can do is counted in packets. A VM that sends much
-    (``volume_bytes``; 0: not known) sends larger ones: the last leaves in one piece, so that half a
-    per cent of the volume is the most.
-    """
-    usual = max(bytes_in(rate_bps, GSO_S), min(LOW_RATE_GSO_BYTES, bytes_in(rate_bps, BURST_S)))
-    long = min(LONG_GSO_BYTES, volume_bytes // PACKETS_OF_A_VM)
-    return max(MIN_GSO_BYTES, min(MAX_GSO_BYTES, max(usual, long)))
-
-
-def largest_packet_bytes(tenant: TenantPlan) -> int:
-    """The largest packet of a tenant's VMs, as its TCP hands them down."""
-    return gso_bytes(tenant.rate_bps, tenant.volume_bytes)
 
 
 def _largest_packet(tenant: TenantPlan) -> LargestPacket:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from testbed.plan.batch_lines import (
+    BURST_S,
     VM_DEVICE,
     BatchLine,
     ByteFifo,
@@ -26,6 +27,13 @@ from testbed.plan.batch_lines import (
     bytes_in,
 )
 from testbed.plan.network_plan import MIN_WIRE_BPS, NetworkPlan, TenantPlan
+
+MAX_GSO_BYTES = 65_536
+LOW_RATE_GSO_BYTES = 16_384
+LONG_GSO_BYTES = 32_768
+MIN_GSO_BYTES = 8_754
+GSO_S = 0.005
+PACKETS_OF_A_VM = 200
 
 LINK_MINOR = 0xFFFF
 DEFAULT_CLASS_MINOR = 0xFFFE
@@ -40,7 +48,8 @@ MAX_QUANTUM_BYTES = 200_000
 # up for at once is never made up for.
 CATCH_UP_S = 0.020
 # A reserved class or receive cap: as long as the switch waits for a processor on a machine that
-# does other things too. Its arrears then pass at once, and no packet of them is dropped.
+# does other things too, or a packet takes: one that comes late is not the less for it. Arrears then
+# pass at once, and no packet of them is dropped.
 RESERVED_CATCH_UP_S = 0.060
 # A packet costs the userspace switch the same whatever its size; over three bridges it carries some
 # 16,000 a second. So a link has packets as it has bytes, and a VM the same share of both.
@@ -54,6 +63,28 @@ PORT_QUEUE_S = 0.030
 MIN_PORT_QUEUE_BYTES = 300_000
 DEFAULT_CLASS_SHARE = 1000
 MIN_DEFAULT_CLASS_BPS = 64_000
+
+
+def gso_bytes(rate_bps: int, volume_bytes: int = 0) -> int:
+    """The largest packet a VM's TCP hands down: five milliseconds of the rate, half a bucket.
+
+    One 64 kB packet is 10 ms of 50 Mbit/s: it would sit in a switch port's short queue alone, and
+    a bucket would let it pass on credit. At low rates up to a whole bucket or eleven segments: each
+    packet is answered by one acknowledgement, which takes its 66 bytes from what the receiver may
+    send (0.4 % of 16 kB, but 2.2 % of two segments). Six segments are the least (0.7 %).
+
+    What a switch of the userspace datapath can do is counted in packets. A VM that sends much
+    (``volume_bytes``; 0: not known) sends larger ones: the last leaves in one piece, so that half a
+    per cent of the volume is the most.
+    """
+    usual = max(bytes_in(rate_bps, GSO_S), min(LOW_RATE_GSO_BYTES, bytes_in(rate_bps, BURST_S)))
+    long = min(LONG_GSO_BYTES, volume_bytes // PACKETS_OF_A_VM)
+    return max(MIN_GSO_BYTES, min(MAX_GSO_BYTES, max(usual, long)))
+
+
+def largest_packet_bytes(tenant: TenantPlan) -> int:
+    """The largest packet of a tenant's VMs, as its TCP hands them down."""
+    return gso_bytes(tenant.rate_bps, tenant.volume_bytes)
 
 
 def vm_queue_bytes(rate_bps: int) -> int:
@@ -112,13 +143,13 @@ def tenant_limits(network: NetworkPlan, tenant: TenantPlan) -> tuple[Section, ..
     them (PS-P).
     """
     host: list[TcItem] = []
-    for tenant_class in _tenant_classes(network, tenant):
+    catch_up_s = reserved_catch_up_s(tenant) if tenant.link_bps else CATCH_UP_S
+    for tenant_class in _tenant_classes(network, tenant, catch_up_s):
         dev, minor = tenant_class.dev, tenant.tenant_id
         host.append(tenant_class)
         host.append(ByteFifo(dev, minor, port_queue_bytes(tenant_class.ceil_bps)))
         host.append(PrefixFilter(dev, minor, tenant.prefix, minor))
     rate_bps = tenant.rate_bps
-    catch_up_s = RESERVED_CATCH_UP_S if tenant.link_bps else CATCH_UP_S
     for dev in (vm.slot.port.name for vm in tenant.vms):
         host.append(HtbRoot(dev, VM_MINOR))
         host.append(HtbClass(dev, 0, VM_MINOR, rate_bps, rate_bps, catch_up_s))
@@ -129,13 +160,18 @@ def tenant_limits(network: NetworkPlan, tenant: TenantPlan) -> tuple[Section, ..
     return (_added(None, host), *(_added(vm.slot.netns, inside) for vm in tenant.vms))
 
 
-def _tenant_classes(network: NetworkPlan, tenant: TenantPlan) -> list[HtbClass]:
+def reserved_catch_up_s(tenant: TenantPlan) -> float:
+    """The bucket of a reserved tenant's classes and receive caps, in s of their rate."""
+    return max(RESERVED_CATCH_UP_S, 8 * largest_packet_bytes(tenant) / tenant.rate_bps)
+
+
+def _tenant_classes(network: NetworkPlan, tenant: TenantPlan, catch_up_s: float) -> list[HtbClass]:
     """A class for each reservation; for a weight one that reserves next to nothing and takes turns
     for what is left.
     """
     minor = tenant.tenant_id
     classes = [
-        HtbClass(network.sending_port(k).name, LINK_MINOR, minor, bps, bps, RESERVED_CATCH_UP_S)
+        HtbClass(network.sending_port(k).name, LINK_MINOR, minor, bps, bps, catch_up_s)
         for k, bps in tenant.link_bps
     ]
     for directed, weight in tenant.weights:

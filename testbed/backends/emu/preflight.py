@@ -22,11 +22,15 @@ from testbed.plan.fidelity import (
     rate_text,
     two_figures,
 )
+from testbed.plan.limits import LONG_GSO_BYTES
 from testbed.plan.peak_load import reserved_port_load_bps
 from testbed.spec.experiment import Scale
 
 LOAD_TEST_WALL_S = 1.5
-"""Length of a load test."""
+LONGEST_LOAD_TEST_WALL_S = 5.0
+LOAD_TEST_PACKETS = 16
+"""A load test's length, and longer where a VM sends less than so many of its largest packets in
+it: over few of them the time that the last takes on its way is a large part."""
 GIVE_UP_AFTER = 2.0
 """Lengths of a load test after which what has not arrived is given up."""
 PROGRESS_EVERY_S = 1.0
@@ -139,7 +143,7 @@ def load_test(emulation: Emulation, seed: int, together: Peak, scale: Scale) -> 
     together = [r for r in together if sum(count for _, count in r.vms_on) > 1 and r.rate_bps > 0]
     if not together:
         return Finding("ok", "preflight", "the plan asks nothing of the switches", {})
-    ideal_s = LOAD_TEST_WALL_S * scale.time
+    ideal_s = _length_s(min(r.rate_bps for r in together) * scale.rate) * scale.time
     lasts_s = min((r.estimate_s for r in together if r.estimate_s), default=0.0) / scale.time
     backend = LiveBackend(emulation, scale, seed, lambda _: None, played_for_s=lasts_s)
     backend.progress_every_s = min(PROGRESS_EVERY_S, backend.progress_every_s)
@@ -158,6 +162,12 @@ def load_test(emulation: Emulation, seed: int, together: Peak, scale: Scale) -> 
         started.append(name)
     asked_bps = sum(map(reserved_port_load_bps, together)) * scale.rate
     return preflight(asked_bps, *_played(backend, started, ideal_s), scale.rate)
+
+
+def _length_s(slowest_bps: float) -> float:
+    """Length of a load test in which VMs send at this rate at least, s of wall time."""
+    packets_s = LOAD_TEST_PACKETS * LONG_GSO_BYTES * 8 / slowest_bps
+    return min(LONGEST_LOAD_TEST_WALL_S, max(LOAD_TEST_WALL_S, packets_s))
 
 
 def _played(backend: LiveBackend, started: list[str], ideal_s: float) -> tuple[float, float]:

@@ -24,7 +24,7 @@ from testbed.backends.emu.cgroups import group_of
 from testbed.backends.emu.limiter_counters import COUNTERS, GONE, Limiter
 from testbed.plan import fidelity
 from testbed.plan.batch_lines import VM_DEVICE
-from testbed.plan.installation import largest_packet_bytes
+from testbed.plan.limits import largest_packet_bytes
 from testbed.plan.network_plan import NetworkPlan, TenantPlan
 from testbed.spec.experiment import Scale
 

@@ -20,7 +20,7 @@ from testbed.backends.emu.sampling import (
 )
 from testbed.embedding.placement import Placement
 from testbed.plan.fidelity import Finding
-from testbed.plan.installation import largest_packet_bytes
+from testbed.plan.limits import largest_packet_bytes
 from testbed.plan.network_plan import network_plan, tenant_plan
 from testbed.spec.experiment import Scale
 from topologies.tree import tree

@@ -12,14 +12,12 @@ from testbed.embedding.placement import Placement
 from testbed.plan.batch_lines import Address, LargestPacket, Neighbour, PrefixRoute, batch_text
 from testbed.plan.installation import (
     INITIAL_WINDOW_SEGMENTS,
-    MAX_GSO_BYTES,
-    MIN_GSO_BYTES,
     WINDOW_S,
-    gso_bytes,
     initial_window_segments,
     packet_changes,
     tenant_hosts,
 )
+from testbed.plan.limits import MAX_GSO_BYTES, MIN_GSO_BYTES, gso_bytes
 from testbed.plan.network_plan import TenantPlan, network_plan, tenant_plan
 from topologies.tree import tree
 

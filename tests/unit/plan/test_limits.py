@@ -29,6 +29,7 @@ from testbed.plan.limits import (
     PACKET_MPU_BYTES,
     RESERVED_CATCH_UP_S,
     borrowing_lines,
+    largest_packet_bytes,
     network_limits,
     packets_per_s,
     port_queue_bytes,
@@ -197,6 +198,19 @@ def test_a_reservation_catches_up_for_longer_than_who_competes() -> None:
 
     assert behind_the_vms(tenant) == {RESERVED_CATCH_UP_S}
     assert behind_the_vms(replace(tenant, link_bps=())) == {CATCH_UP_S}
+
+
+@pytest.mark.parametrize("rate", [300_000, MBIT, 3 * MBIT, 100 * MBIT])
+def test_a_reserved_bucket_holds_a_packet_of_each_vm_that_sends(rate: int) -> None:
+    network, tenant = placed(dumbbell(), ((0, 2), (1, 2)), rate)
+    tenant = replace(tenant, volume_bytes=1 << 30)
+    sections = tenant_limits(network, tenant)
+    classes = [x.item for x in sections[0].lines if isinstance(x.item, HtbClass)]
+    assert {each.rate_bps // rate for each in classes} == {1, 2}
+    for each in classes:
+        packets_bytes = each.rate_bps // rate * largest_packet_bytes(tenant)
+        assert each.burst_bytes >= packets_bytes - 1
+        assert each.burst_bytes >= burst_bytes(each.rate_bps, RESERVED_CATCH_UP_S)
 
 
 def test_rerating_only_changes_and_touches_nothing_else() -> None:
