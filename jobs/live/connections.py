@@ -71,6 +71,11 @@ class Receiving:
     def left_bytes(self) -> int:
         return self.order.size_bytes - self.received_bytes
 
+    def wake_for(self, size_bytes: int) -> None:
+        """Be woken when so much more has arrived, one byte at least."""
+        self.wake_bytes = max(1, size_bytes)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, self.wake_bytes)
+
 
 @dataclass
 class _Attempt:

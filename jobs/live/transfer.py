@@ -117,7 +117,7 @@ class TransferAgent(Agent):
             sending.watched = _READ
         self._unsent.extend(self._connections.sendings)
         for receiving in self._connections.receivings:
-            wake_for(receiving, min(WAKE_BYTES, receiving.order.size_bytes // WAKES_PER_FLOW))
+            receiving.wake_for(min(WAKE_BYTES, receiving.order.size_bytes // WAKES_PER_FLOW))
             self._selector.register(receiving.sock, _READ, receiving)
         sockets = [sending.sock for sending in self._connections.sendings]
         sockets += [receiving.sock for receiving in self._connections.receivings]
@@ -233,7 +233,7 @@ class TransferAgent(Agent):
         receiving.received_bytes += n
         self._received_bytes += n
         if receiving.left_bytes < receiving.wake_bytes:
-            wake_for(receiving, receiving.left_bytes)
+            receiving.wake_for(receiving.left_bytes)
         if receiving.left_bytes == 0:
             receiving.last_ns = now_ns
             receiving.sock.send(_ACK.pack(receiving.received_bytes, receiving.first_ns, now_ns))
@@ -253,9 +253,3 @@ class TransferAgent(Agent):
             f"connection from VM {receiving.order.peer} lost after"
             f" {receiving.received_bytes} of {receiving.order.size_bytes} bytes: {reason}"
         )
-
-
-def wake_for(receiving: Receiving, size_bytes: int) -> None:
-    """Be woken for a flow when so much of it has arrived, one byte at least."""
-    receiving.wake_bytes = max(1, size_bytes)
-    receiving.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, receiving.wake_bytes)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 
 import pytest
 
 from testbed.backends.emu.cgroups import lives
+from testbed.backends.emu.paced_poll import COMPILERS
 from testbed.backends.emu.part_switches import RUN_ROOT
 from testbed.backends.emu.traffic_control import NETNS_DIR
 from tests.emu.test_run import Testbed, testbed  # noqa: F401 - a fixture
@@ -73,6 +75,9 @@ def test_jobs_between_parts_finish_and_nothing_is_left(
     parts = parts_of(testbed, prefix)
     assert len(parts) > 1
     assert all(parts.values())
+    facts = json.loads((testbed.folder / "provenance.json").read_text(encoding="utf-8"))["live"]
+    assert facts["switch_parts"] == len(parts)
+    assert facts["switch_paced"] is any(map(shutil.which, COMPILERS))
     assert left(prefix) == []
 
 

@@ -24,7 +24,7 @@ COUNTERS = np.dtype(
     [("at_s", "f8"), ("sent_bytes", "i8"), ("drops", "i8"), ("backlog_bytes", "i8")]
 )
 """Counters of a limiter and the time of their reading, in s; NaN where that is not known."""
-GONE: Counted = (np.nan, -1, 0, 0)
+NOT_COUNTED: Counted = (np.nan, -1, 0, 0)
 """Of a limiter that is not there."""
 # The most that the kernel may take for a datagram: many times what it does. Preempted in
 # between, this process does not know when the counters were read.
@@ -67,7 +67,7 @@ class CounterReader:
 
     def read(self) -> NDArray[Any]:
         """A row of :data:`COUNTERS` for each limiter. Raises OSError."""
-        found = [GONE] * self._n
+        found = [NOT_COUNTED] * self._n
         for side, request, row_of in self._asked:
             for earliest_s, latest_s, data in side.route.ask(request):
                 at_s = earliest_s if latest_s - earliest_s < READ_S else np.nan

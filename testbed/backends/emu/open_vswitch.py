@@ -315,11 +315,9 @@ def switch_command(run_dir: Path, pace: Mapping[str, str] | None = None) -> list
     """ovs-vswitchd itself, with its allocator: ovs-ctl insists on the kernel's module.
 
     Three files a bridge and one or more a port; in a container root may not pass the hard limit.
-    ``pace``: more of its environment, that of :mod:`~testbed.backends.emu.paced_poll`.
+    ``pace``: what its environment has instead, of :mod:`~testbed.backends.emu.paced_poll`.
     """
-    environment = dict(ALLOCATOR)
-    for key, value in (pace or {}).items():
-        environment[key] = ":".join(filter(None, (value, environment.get(key))))
+    environment = {**ALLOCATOR, **(pace or {})}
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     files = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
     return [

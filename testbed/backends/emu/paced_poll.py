@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from testbed.backends.emu.commands import CommandFailed, run
+from testbed.backends.emu.open_vswitch import ALLOCATOR
 
 SOURCE = Path(__file__).with_suffix(".c")
 COMPILERS = ("tcc", "cc")
@@ -30,9 +30,12 @@ class Pace:
 
 
 @contextmanager
-def pace(interval_s: float) -> Iterator[Pace]:
-    """At most one pass in ``interval_s`` on average, of daemons started in the block."""
-    compiled = _compiled()
+def pace(interval_s: float, folder: Path) -> Iterator[Pace]:
+    """At most one pass in ``interval_s`` on average, of daemons started in the block.
+
+    ``folder``: for the compiler's output.
+    """
+    compiled = _compiled(folder / SOURCE.stem)
     if compiled is None:
         yield Pace()
         return
@@ -40,21 +43,19 @@ def pace(interval_s: float) -> Iterator[Pace]:
     with os.fdopen(file, "wb", buffering=0) as memory:
         memory.write(compiled)
         interval_us = max(1, round(interval_s * 1e6))
-        environment = {"LD_PRELOAD": f"/proc/self/fd/{file}", "HOSENET_PASS_US": str(interval_us)}
-        yield Pace(environment, (file,))
+        libraries = f"/proc/self/fd/{file}:{ALLOCATOR['LD_PRELOAD']}"
+        yield Pace({"LD_PRELOAD": libraries, "HOSENET_PASS_US": str(interval_us)}, (file,))
 
 
-def _compiled() -> bytes | None:
+def _compiled(library: Path) -> bytes | None:
     compiler = next(filter(shutil.which, COMPILERS), None)
     if compiler is None:
         return None
-    with TemporaryDirectory() as folder:
-        library = Path(folder) / SOURCE.stem
-        try:
-            run([compiler, "-nostdlib", "-shared", "-fPIC", "-o", str(library), str(SOURCE)])
-        except CommandFailed:
-            return None
-        return library.read_bytes()
+    try:
+        run([compiler, "-nostdlib", "-shared", "-fPIC", "-o", str(library), str(SOURCE)])
+    except CommandFailed:
+        return None
+    return library.read_bytes()
 
 
 def is_paced(pid: int) -> bool:

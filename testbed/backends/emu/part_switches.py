@@ -120,7 +120,7 @@ def start_daemons(network: NetworkPlan, parts: Sequence[Part]) -> None:
     run(["ovsdb-tool", "create", str(database), str(SCHEMA)])
     run(["ovsdb-tool", "transact", str(database), json.dumps(["Open_vSwitch", insert])])
     interval_s = pass_interval_s(network, os.cpu_count() or 1)
-    with pace(interval_s) as paced, ThreadPoolExecutor(STARTED_AT_ONCE) as pool:
+    with pace(interval_s, folder) as paced, ThreadPoolExecutor(STARTED_AT_ONCE) as pool:
         list(pool.map(lambda part: _start(part, database, paced), parts))
 
 

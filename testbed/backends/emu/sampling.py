@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from testbed import events
 from testbed.backends.emu.cgroups import group_of
-from testbed.backends.emu.limiter_counters import COUNTERS, GONE, Limiter
+from testbed.backends.emu.limiter_counters import COUNTERS, NOT_COUNTED, Limiter
 from testbed.plan import fidelity
 from testbed.plan.batch_lines import VM_DEVICE
 from testbed.plan.limits import largest_packet_bytes
@@ -147,7 +147,7 @@ class Watch:
         was = np.array([row_of.get(row[:3], -1) for row in there.values()], dtype=np.int64)
         for judge in (self._starved, self._cap_limited, self._exceeding):
             judge.renumber(was)
-        self._last = np.append(self._last, np.array([GONE], COUNTERS))[was]
+        self._last = np.append(self._last, np.array([NOT_COUNTED], COUNTERS))[was]
         self._last_bps = np.append(self._last_bps, 0)[was]
         self._rows = np.array(list(there.values()), LIMITER)
         self._reader = self._emulation.network.counter_reader(list(there))

@@ -30,9 +30,9 @@ AT_ONCE = 32
 MANY_FDS, FEW_FDS = 64, 63
 
 
-def looped_s(interval_s: float, n_fds: int, n_polls: int) -> float:
+def looped_s(interval_s: float, n_fds: int, n_polls: int, folder: Path) -> float:
     """Seconds that a process with so many ready descriptors takes for its polls."""
-    with pace(interval_s) as paced:
+    with pace(interval_s, folder) as paced:
         done = subprocess.run(
             [sys.executable, "-c", LOOP, str(n_fds), str(n_polls)],
             env={**os.environ, **paced.environment},
@@ -46,31 +46,33 @@ def looped_s(interval_s: float, n_fds: int, n_polls: int) -> float:
     return float(done.stdout)
 
 
-def test_a_main_loop_that_has_much_to_do_keeps_to_the_pace() -> None:
-    assert looped_s(0.01, MANY_FDS, AT_ONCE + 20) >= 19 * 0.01
+def test_a_main_loop_that_has_much_to_do_keeps_to_the_pace(tmp_path: Path) -> None:
+    assert looped_s(0.01, MANY_FDS, AT_ONCE + 20, tmp_path) >= 19 * 0.01
 
 
-def test_some_passes_may_begin_at_once() -> None:
+def test_some_passes_may_begin_at_once(tmp_path: Path) -> None:
     # One more would wait for a quarter of an hour.
-    assert looped_s(1000.0, MANY_FDS, AT_ONCE) >= 0
+    assert looped_s(1000.0, MANY_FDS, AT_ONCE, tmp_path) >= 0
 
 
-def test_threads_that_wait_for_little_are_left_alone() -> None:
-    assert looped_s(1000.0, FEW_FDS, 1000) >= 0
+def test_threads_that_wait_for_little_are_left_alone(tmp_path: Path) -> None:
+    assert looped_s(1000.0, FEW_FDS, 1000, tmp_path) >= 0
 
 
-def test_the_daemon_keeps_its_allocator() -> None:
-    with pace(0.01) as paced:
-        command = switch_command(Path("/run/x"), paced.environment)
+def test_the_daemon_keeps_its_allocator(tmp_path: Path) -> None:
+    with pace(0.01, tmp_path) as paced:
+        command = switch_command(tmp_path, paced.environment)
     loaded = next(each for each in command if each.startswith("LD_PRELOAD="))
     assert loaded.split("=")[1].split(":")[1] == ALLOCATOR["LD_PRELOAD"]
     assert "HOSENET_PASS_US=10000" in command
     assert f"MALLOC_CONF={ALLOCATOR['MALLOC_CONF']}" in command
 
 
-def test_without_a_compiler_a_daemon_goes_at_its_own_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_a_daemon_goes_at_its_own_pace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("testbed.backends.emu.paced_poll.COMPILERS", ("no-such-compiler",))
-    with pace(0.01) as paced:
+    with pace(0.01, tmp_path) as paced:
         assert paced.environment == {}
         assert paced.files == ()
 

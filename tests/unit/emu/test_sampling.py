@@ -10,7 +10,7 @@ import pytest
 
 from testbed import events
 from testbed.backends.emu import sampling as watch_module
-from testbed.backends.emu.limiter_counters import COUNTERS, GONE, Limiter
+from testbed.backends.emu.limiter_counters import COUNTERS, NOT_COUNTED, Limiter
 from testbed.backends.emu.sampling import (
     LIMITER,
     SAMPLE_EVERY_AT_MOST_S,
@@ -100,7 +100,7 @@ class Kernel:
         rows = [(self.dumps, *self._of(name), 100_000 * (name == self.queue_at)) for name in names]
         found = np.array(rows, COUNTERS)
         found["at_s"][[name in self.unread for name in names]] = np.nan
-        found[[name in self.gone for name in names]] = np.array([GONE], COUNTERS)
+        found[[name in self.gone for name in names]] = np.array([NOT_COUNTED], COUNTERS)
         return found
 
     def _of(self, limiter: str) -> tuple[int, int]:

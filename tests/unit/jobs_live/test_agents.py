@@ -108,14 +108,20 @@ def test_progress_grows_to_the_whole_volume(watch: Watch, spawn_all: SpawnAll) -
         assert received[1] < 500_000
 
 
-def test_progress_alone_does_not_wake_the_caller(
-    pool: AgentPool, watch: Watch, spawn_all: SpawnAll
-) -> None:
-    plans = transfer_plans(transfers("ring", 2, 10**9, Random(0)), loopback_ips(2))
+def slow_ring(n: int, pool: AgentPool, watch: Watch, spawn_all: SpawnAll) -> list[str]:
+    """Agents that have begun to send 8 Mbit/s of 1 GB: nobody gets near the end by itself."""
+    plans = transfer_plans(transfers("ring", n, 10**9, Random(0)), loopback_ips(n))
     names = spawn_all([replace(plan, demand=((1.0, 8_000_000),)) for plan in plans])
     watch.until(names, Ready)
     pool.begin(names, time.monotonic_ns())
     watch.until(names, Progress)
+    return names
+
+
+def test_progress_alone_does_not_wake_the_caller(
+    pool: AgentPool, watch: Watch, spawn_all: SpawnAll
+) -> None:
+    names = slow_ring(2, pool, watch, spawn_all)
     for _ in range(3):
         began = time.monotonic()
         messages = pool.poll(0.2)
@@ -171,12 +177,7 @@ def test_a_receiver_nobody_calls_ends_with_the_reason(watch: Watch, spawn_all: S
 def test_a_peer_that_dies_ends_both_its_neighbours_with_the_reason(
     pool: AgentPool, watch: Watch, spawn_all: SpawnAll
 ) -> None:
-    # 8 Mbit/s of 1 GB: nobody gets near the end by itself.
-    plans = transfer_plans(transfers("ring", 3, 10**9, Random(0)), loopback_ips(3))
-    names = spawn_all([replace(plan, demand=((1.0, 8_000_000),)) for plan in plans])
-    watch.until(names, Ready)
-    pool.begin(names, time.monotonic_ns())
-    watch.until(names, Progress)
+    names = slow_ring(3, pool, watch, spawn_all)
     pool.signal("vm1", signal.SIGKILL)
     outcomes = watch.until(names, AgentExited)
     assert outcomes[1].exited.signum == signal.SIGKILL
