@@ -239,6 +239,11 @@ class Network:
                 part.keep_logs(log_dir)
                 raise RunFailed(f"switch part {part.netns} has died", f"see its logs in {log_dir}")
 
+    def begin_pace(self) -> None:
+        """From now on the passes of a switch in parts are paced: all bridges are connected."""
+        for part in self._parts:
+            part.begin_pace()
+
     @property
     def switch_pids(self) -> list[int | None]:
         """The process that forwards packets, of each part; None where it does not run."""

@@ -274,6 +274,7 @@ def emulate(
             client.put_network(controller_switches(plan))
             stack.enter_context(network)
             client.wait_connected(timeout_s=CONNECT_TIMEOUT_S)
+            network.begin_pace()
         except ControllerError as error:
             raise RunFailed(f"the controller: {error}") from error
         agents = stack.enter_context(AgentPool(log_dir / "agents.log"))

@@ -19,6 +19,7 @@ from testbed.backends.emu.open_vswitch import ALLOCATOR
 SOURCE = Path(__file__).with_suffix(".c")
 COMPILERS = ("tcc", "cc")
 FILE_NAME = "paced_poll"
+BEGUN = "paced"
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,17 @@ class Pace:
     environment: dict[str, str] = field(default_factory=dict)
     files: tuple[int, ...] = ()
 
+    def of(self, folder: Path) -> dict[str, str]:
+        """The environment of a daemon whose files are in ``folder``."""
+        return self.environment and {**self.environment, "HOSENET_PASS_FILE": str(folder / BEGUN)}
+
 
 @contextmanager
 def pace(interval_s: float, folder: Path) -> Iterator[Pace]:
     """At most one pass in ``interval_s`` on average, of daemons started in the block.
 
-    ``folder``: for the compiler's output.
+    Each keeps to it once there is a file :data:`BEGUN` in its folder. ``folder``: for the
+    compiler's output.
     """
     compiled = _compiled(folder / SOURCE.stem)
     if compiled is None:

@@ -27,7 +27,7 @@ from testbed.backends.emu.open_vswitch import (
     detached,
     switch_command,
 )
-from testbed.backends.emu.paced_poll import Pace, pace
+from testbed.backends.emu.paced_poll import BEGUN, Pace, pace
 from testbed.backends.emu.traffic_control import NETNS_DIR, set_sysctls
 from testbed.errors import MachineCannot
 from testbed.plan.network_plan import Bridge, NetworkPlan
@@ -51,6 +51,10 @@ class Part:
     def netns(self) -> str:
         """The name of its network namespace."""
         return str(self.switch.netns)
+
+    def begin_pace(self) -> None:
+        """From now on its passes are paced: its bridges and their ports are there."""
+        (self.switch.run_dir / BEGUN).touch()
 
     def keep_logs(self, log_dir: Path) -> None:
         """Copy its daemons' logs, which go with it, once: as ``PREFIX-part0-ovs-vswitchd.log``."""
@@ -138,6 +142,6 @@ def _start(part: Part, database: Path, paced: Pace) -> None:
             ],
             environment,
         )  # fmt: skip
-        detached(switch_command(folder, paced.environment), environment, paced.files)
+        detached(switch_command(folder, paced.of(folder)), environment, paced.files)
     if not part.switch.running:
         raise MachineCannot(f"switch part {part.netns} does not start", "sudo testbed doctor")

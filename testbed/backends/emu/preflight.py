@@ -27,10 +27,10 @@ from testbed.plan.peak_load import reserved_port_load_bps
 from testbed.spec.experiment import Scale
 
 LOAD_TEST_WALL_S = 1.5
-LONGEST_LOAD_TEST_WALL_S = 5.0
+LONG_LOAD_TEST_WALL_S = 5.0
 LOAD_TEST_PACKETS = 16
-"""A load test's length, and longer where a VM sends less than so many of its largest packets in
-it: over few of them the time that the last takes on its way is a large part."""
+"""A load test's length, and that of one more where a first is in doubt, or where a VM sends less
+than so many of its largest packets in a short one: packets' time on their way counts for less."""
 GIVE_UP_AFTER = 2.0
 """Lengths of a load test after which what has not arrived is given up."""
 PROGRESS_EVERY_S = 1.0
@@ -41,7 +41,8 @@ LEAST_VM_BPS = 1_000_000
 """Of the fastest VM: below, its few large packets are no stream at a rate (docs/decisions/16)."""
 
 Peak = Sequence[events.JobReserved]
-LoadTest = Callable[[Peak, Scale], Finding]
+LoadTest = Callable[[Peak, Scale, bool], Finding]
+"""Its last argument: a long one."""
 Narrate = Callable[[str], None]
 
 
@@ -88,7 +89,8 @@ def checked(
     tested: list[Preflight] = []
 
     def load(rate: float) -> float:
-        tested.append(Preflight(rate, _findings(test, peaks, replace(scale, rate=rate))))
+        findings = _findings(test, peaks, replace(scale, rate=rate), long=bool(tested))
+        tested.append(Preflight(rate, findings))
         narrate(f"preflight: {tested[-1]}")
         return max(tested[-1].loads)
 
@@ -119,12 +121,12 @@ def checked(
     return replace(found, refusal=MachineCannot(str(found), f"{hint}; --force runs all the same"))
 
 
-def _findings(test: LoadTest, peaks: Sequence[Peak], scale: Scale) -> list[Finding]:
+def _findings(test: LoadTest, peaks: Sequence[Peak], scale: Scale, *, long: bool) -> list[Finding]:
     """Of each plan. Plans with the same busiest instant are tested once."""
     found: list[Finding] = []
     for number, peak in enumerate(peaks):
         first = peaks.index(peak)
-        found.append(test(peak, scale) if first == number else found[first])
+        found.append(test(peak, scale, long) if first == number else found[first])
     return found
 
 
@@ -134,7 +136,9 @@ def _advised(finding: Finding, advice: str) -> Finding:
     return replace(finding, reason=f"{finding.reason}; {advice}")
 
 
-def load_test(emulation: Emulation, seed: int, together: Peak, scale: Scale) -> Finding:
+def load_test(
+    emulation: Emulation, seed: int, together: Peak, scale: Scale, long: bool = False
+) -> Finding:
     """Run transfers in the places and at the rates of ``together``; judge what it took.
 
     Jobs of one VM and jobs without bandwidth ask nothing of the switches and are left out; those
@@ -143,7 +147,7 @@ def load_test(emulation: Emulation, seed: int, together: Peak, scale: Scale) -> 
     together = [r for r in together if sum(count for _, count in r.vms_on) > 1 and r.rate_bps > 0]
     if not together:
         return Finding("ok", "preflight", "the plan asks nothing of the switches", {})
-    ideal_s = _length_s(min(r.rate_bps for r in together) * scale.rate) * scale.time
+    ideal_s = _length_s(min(r.rate_bps for r in together) * scale.rate, long=long) * scale.time
     lasts_s = min((r.estimate_s for r in together if r.estimate_s), default=0.0) / scale.time
     backend = LiveBackend(emulation, scale, seed, lambda _: None, played_for_s=lasts_s)
     backend.progress_every_s = min(PROGRESS_EVERY_S, backend.progress_every_s)
@@ -164,10 +168,11 @@ def load_test(emulation: Emulation, seed: int, together: Peak, scale: Scale) -> 
     return preflight(asked_bps, *_played(backend, started, ideal_s), scale.rate)
 
 
-def _length_s(slowest_bps: float) -> float:
+def _length_s(slowest_bps: float, *, long: bool) -> float:
     """Length of a load test in which VMs send at this rate at least, s of wall time."""
     packets_s = LOAD_TEST_PACKETS * LONG_GSO_BYTES * 8 / slowest_bps
-    return min(LONGEST_LOAD_TEST_WALL_S, max(LOAD_TEST_WALL_S, packets_s))
+    least_s = LONG_LOAD_TEST_WALL_S if long else LOAD_TEST_WALL_S
+    return min(LONG_LOAD_TEST_WALL_S, max(least_s, packets_s))
 
 
 def _played(backend: LiveBackend, started: list[str], ideal_s: float) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from testbed.backends.emu.open_vswitch import ALLOCATOR, switch_command
-from testbed.backends.emu.paced_poll import COMPILERS, is_paced, pace
+from testbed.backends.emu.paced_poll import BEGUN, COMPILERS, is_paced, pace
 
 pytestmark = pytest.mark.skipif(
     not any(map(shutil.which, COMPILERS)), reason="no C compiler (Debian: tcc)"
@@ -35,7 +35,7 @@ def looped_s(interval_s: float, n_fds: int, n_polls: int, folder: Path) -> float
     with pace(interval_s, folder) as paced:
         done = subprocess.run(
             [sys.executable, "-c", LOOP, str(n_fds), str(n_polls)],
-            env={**os.environ, **paced.environment},
+            env={**os.environ, **paced.of(folder)},
             pass_fds=paced.files,
             capture_output=True,
             text=True,
@@ -46,25 +46,36 @@ def looped_s(interval_s: float, n_fds: int, n_polls: int, folder: Path) -> float
     return float(done.stdout)
 
 
-def test_a_main_loop_that_has_much_to_do_keeps_to_the_pace(tmp_path: Path) -> None:
-    assert looped_s(0.01, MANY_FDS, AT_ONCE + 20, tmp_path) >= 19 * 0.01
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    (tmp_path / BEGUN).touch()
+    return tmp_path
 
 
-def test_some_passes_may_begin_at_once(tmp_path: Path) -> None:
+def test_a_main_loop_that_has_much_to_do_keeps_to_the_pace(begun: Path) -> None:
+    assert looped_s(0.01, MANY_FDS, AT_ONCE + 20, begun) >= 19 * 0.01
+
+
+def test_some_passes_may_begin_at_once(begun: Path) -> None:
     # One more would wait for a quarter of an hour.
-    assert looped_s(1000.0, MANY_FDS, AT_ONCE, tmp_path) >= 0
+    assert looped_s(1000.0, MANY_FDS, AT_ONCE, begun) >= 0
 
 
-def test_threads_that_wait_for_little_are_left_alone(tmp_path: Path) -> None:
-    assert looped_s(1000.0, FEW_FDS, 1000, tmp_path) >= 0
+def test_threads_that_wait_for_little_are_left_alone(begun: Path) -> None:
+    assert looped_s(1000.0, FEW_FDS, 1000, begun) >= 0
+
+
+def test_there_is_no_pace_before_it_has_begun(tmp_path: Path) -> None:
+    assert looped_s(1000.0, MANY_FDS, 1000, tmp_path) >= 0
 
 
 def test_the_daemon_keeps_its_allocator(tmp_path: Path) -> None:
     with pace(0.01, tmp_path) as paced:
-        command = switch_command(tmp_path, paced.environment)
+        command = switch_command(tmp_path, paced.of(tmp_path))
     loaded = next(each for each in command if each.startswith("LD_PRELOAD="))
     assert loaded.split("=")[1].split(":")[1] == ALLOCATOR["LD_PRELOAD"]
     assert "HOSENET_PASS_US=10000" in command
+    assert f"HOSENET_PASS_FILE={tmp_path / BEGUN}" in command
     assert f"MALLOC_CONF={ALLOCATOR['MALLOC_CONF']}" in command
 
 
@@ -73,7 +84,7 @@ def test_without_a_compiler_a_daemon_goes_at_its_own_pace(
 ) -> None:
     monkeypatch.setattr("testbed.backends.emu.paced_poll.COMPILERS", ("no-such-compiler",))
     with pace(0.01, tmp_path) as paced:
-        assert paced.environment == {}
+        assert paced.of(tmp_path) == {}
         assert paced.files == ()
 
 

@@ -34,7 +34,7 @@ class Machine:
         self.cost = cost
         self.rates: list[float] = []
 
-    def __call__(self, _: object, scale: Scale) -> Finding:
+    def __call__(self, _: object, scale: Scale, __: bool) -> Finding:
         self.rates.append(scale.rate)
         return preflight(1e9 * scale.rate, 1.0, self.cost(scale.rate), scale.rate)
 
@@ -122,7 +122,7 @@ def test_where_nothing_could_be_tested_auto_has_no_rate() -> None:
 
 
 def test_only_plans_that_are_too_much_have_the_rate_that_fits_in_their_finding() -> None:
-    def test(peak: object, scale: Scale) -> Finding:
+    def test(peak: object, scale: Scale, long: bool) -> Finding:
         load = (5 if peak == PEAKS[0] else 20) * scale.rate
         return preflight(1e9 * scale.rate, 1.0, load, scale.rate)
 
@@ -132,7 +132,7 @@ def test_only_plans_that_are_too_much_have_the_rate_that_fits_in_their_finding()
     assert found.worst is found.findings[1]
 
 
-def untested(_: object, __: Scale) -> Finding:
+def untested(_: object, __: Scale, ___: bool) -> Finding:
     return Finding("invalid", "preflight", "no connection")
 
 
@@ -146,7 +146,7 @@ def test_what_could_not_be_tested_is_not_searched_and_runs() -> None:
 def test_plans_with_the_same_instant_are_tested_once_and_the_worst_decides() -> None:
     seen: list[object] = []
 
-    def test(peak: object, scale: Scale) -> Finding:
+    def test(peak: object, scale: Scale, long: bool) -> Finding:
         seen.append(peak)
         return preflight(1e9, 1.0, 0.1 * len(seen), scale.rate)
 

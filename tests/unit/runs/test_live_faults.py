@@ -118,7 +118,7 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """The load of every plan at a rate of 1."""
     cost = {"load": 1.0}
 
-    def load_test(_: Any, __: int, ___: Any, scale: Scale) -> Finding:
+    def load_test(_: Any, __: int, ___: Any, scale: Scale, ____: bool) -> Finding:
         return preflight(1e9, 1.0, cost["load"] * scale.rate, scale.rate)
 
     monkeypatch.setattr(live_run, "load_test", load_test)
