@@ -6,10 +6,11 @@ the run's verdict is its worst finding.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
-from math import ceil, inf
+from math import ceil, inf, isfinite, nan, sqrt
 from typing import Literal
 
 import numpy as np
@@ -41,6 +42,8 @@ THRESHOLDS: dict[str, tuple[float, float]] = {
     "starved switch": (0.50, 0.90),
     "lateness": (0.050, 0.250),
 }
+KEPT_UP = 0.98
+"""Share of their rates above which reserved transfers lacked nothing."""
 DELIVERED = 0.95
 """Share of the load test below which what was delivered is the measure."""
 
@@ -59,8 +62,9 @@ class ClassSamples:
 
     ``rate_bps`` is the least that it should have been able to send meanwhile, ``most_bps`` the
     most, where its rate was changed in between (else they are the same). ``packet_bits``: the
-    largest packet, ``packet_bps``: what one more or less is worth over the interval. ``sent_bps``
-    is NaN where nothing is known of it. ``names`` gives a row's name.
+    largest packet, ``packet_bps``: what one more or less is worth over the interval, and
+    ``bucket_bps`` what a bucket holds beyond the usual. ``sent_bps`` is NaN where nothing is known
+    of it. ``names`` gives a row's name.
     """
 
     names: Callable[[int], str]
@@ -70,6 +74,7 @@ class ClassSamples:
     most_bps: Floats
     packet_bps: Floats
     packet_bits: Floats
+    bucket_bps: Floats
 
     @property
     def backlogged(self) -> NDArray[np.bool_]:
@@ -84,9 +89,18 @@ class ClassSamples:
     def known(self) -> NDArray[np.bool_]:
         return np.isfinite(self.sent_bps)
 
+    def where(self, rows: NDArray[np.bool_]) -> ClassSamples:
+        """Those rows alone; names stay those of all."""
+        columns = (getattr(self, each.name)[rows] for each in fields(self)[1:])
+        return ClassSamples(self.names, *columns)
+
 
 def preflight(
-    asked_bps: float, achieved_share: float, busy_share: float, scale_rate: float
+    asked_bps: float,
+    achieved_share: float,
+    busy_share: float,
+    scale_rate: float,
+    taken_share: float = 0.0,
 ) -> Finding:
     """Load of the plan's busiest instant, from the load test before the jobs.
 
@@ -96,10 +110,16 @@ def preflight(
     share over what was delivered, and no measure of another rate's (:func:`fitting_rate`). (The
     CPU use of the switch's own thread tells nothing: it polls, and reads 97 % at a third of what it
     can forward.)
+
+    ``taken_share``: the share of the processors that the test took from the network. Where it kept
+    up with the rest, the load is that rest at most; else by so much more as was not delivered.
     """
     delivered = min(1.0, max(achieved_share, 0.001))
-    load = max(busy_share, 0.001) / delivered
-    if delivered < DELIVERED:
+    load = max(busy_share - taken_share, 0.001) / delivered
+    if taken_share:
+        rest = 1.0 - taken_share
+        load = min(load, rest) if delivered >= KEPT_UP else rest / delivered
+    elif delivered < DELIVERED:
         # Too little was delivered although the processors were not busy: this is the measure then.
         load = max(load, 1 / delivered)
     reason = (
@@ -114,6 +134,7 @@ def preflight(
         "load": load,
         "achieved_share": achieved_share,
         "busy_share": busy_share,
+        "taken_share": taken_share,
     }
     return _graded("preflight", load, reason, metrics)
 
@@ -150,7 +171,8 @@ def fitting_rate(
         fit = max((r for r, load in loads.items() if load <= limit), default=0.0)
         over = min((r for r, load in loads.items() if load > limit and r > fit), default=inf)
         crossing, sure = _crossing(loads, fit, limit)
-        if fit and (loads[fit] >= 0.97 * limit or (crossing if sure else over) <= CLOSE * fit):
+        near = 0.97 * limit <= loads.get(fit, 0.0) < limit
+        if fit and (near or (crossing if sure else over) <= CLOSE * fit):
             break  # near enough, by the load or by the rate
         if not fit:  # far down where the load did not fall with the rate
             low, high = over / 8, over * (0.8 if sure or len(loads) == 1 else 0.4)
@@ -168,10 +190,13 @@ def _crossing(loads: Mapping[float, float], fit: float, limit: float) -> tuple[f
     """The rate at which the load would reach the limit.
 
     By the line through the two rates next to it (True), or in proportion to the load nearest to
-    it, where losses or noise leave no such line.
+    it, where losses or noise leave no such line. A load of just the limit is known to be no more
+    than that: midway to the next rate, then.
     """
     above = [rate for rate in sorted(loads) if rate >= fit]
     low, high = above[:2] if len(above) > 1 else sorted([*loads, 0.0])[-2:]
+    if low and loads[low] == limit:
+        return sqrt(low * high), False
     # Less of a rise may be noise, and above losses distort the load.
     if low and 1.05 * loads[low] < loads[high] <= 1.2 * limit:
         return low + (limit - loads[low]) * (high - low) / (loads[high] - loads[low]), True
@@ -212,7 +237,8 @@ class Starved:
         if self.whole:
             self._judge(self._streaks, np.flatnonzero(~counts))
         rates = samples.rate_bps, samples.most_bps, samples.sent_bps
-        sample = np.where(counts, (np.ones(len(counts)), *rates, samples.packet_bps), 0.0)
+        beside = samples.packet_bps + (samples.bucket_bps if self.too_much else 0.0)
+        sample = np.where(counts, (np.ones(len(counts)), *rates, beside), 0.0)
         streaks = self._streaks + sample
         streaks[4] = np.maximum(self._streaks[4], sample[4])
         if not self.whole:
@@ -224,8 +250,8 @@ class Starved:
         rows = rows[streaks[0, rows] > 1]
         if not len(rows):
             return
-        _, rate, most, sent, packet = streaks[:, rows]
-        shares = (sent - 2 * packet) / most if self.too_much else (sent + packet) / rate
+        _, rate, most, sent, beside = streaks[:, rows]
+        shares = (sent - beside) / most if self.too_much else (sent + beside) / rate
         at = int(np.argmax(shares) if self.too_much else np.argmin(shares))
         share = float(shares[at])
         than = share if self._worst is None else self._worst[0]
@@ -258,7 +284,8 @@ class CapLimited(Starved):
 class Exceeding(Starved):
     """A class that sends more than its rate: over two samples a bucket is worth three per cent.
 
-    A slow VM's holds a packet: that, and one that counts in whole, are not held against it.
+    One that holds more, because a packet is more, and a packet that counts in whole are not held
+    against it.
     """
 
     check = "exceeded limit"
@@ -267,33 +294,110 @@ class Exceeding(Starved):
     too_much = True
 
 
-def processor(idle: Sequence[float], steal: Sequence[float]) -> list[Finding]:
-    """Idle and stolen shares of all cores, one value a second while jobs ran."""
-    if not idle:
+OTHERS = 0.5
+"""Share of the processors above which they are not the run's own."""
+ENOUGH_PACKETS = 16
+"""Packets of each VM over which their time on the way is a small part."""
+
+
+@dataclass(frozen=True)
+class ProcessorSample:
+    """Shares of all processors over a sample with jobs: idle, stolen by a hypervisor, used by
+    ``others`` than the run; and of its time in which the switch ``waited`` for a processor.
+
+    ``received``: share (:class:`Received`) of reserved transfers at their VMs' own caps, where
+    nothing else ran. NaN: not known.
+    """
+
+    idle: float
+    steal: float
+    others: float = nan
+    waited: float = nan
+    received: float = nan
+
+    @property
+    def nothing_lacked(self) -> bool:
+        """True if it is known that the processors, all the run's own, sufficed.
+
+        A switch that polls uses whatever there is, and takes more packets a pass where that is
+        little: that nothing was left over does not say that there was too little.
+        """
+        return self.received >= KEPT_UP and self.others <= OTHERS
+
+
+class Received:
+    """The share of their rates that VMs received, sample after sample: all together, or a tenant's
+    where that is less.
+
+    Over the last samples in which each could receive :data:`ENOUGH_PACKETS`: in a second a slow one
+    has a few. A tenant counts from then on: what is on its way to it has begun to arrive. Of each
+    VM a packet may come a sample later: a tenant is allowed the square root of the sum of squares.
+    """
+
+    def __init__(self) -> None:
+        # Seconds and, by tenant: bits received, bits at its rates, sum of squares of its packets.
+        self._recent: deque[tuple[float, dict[int, Floats]]] = deque()
+
+    def take(self, tenants: NDArray[np.int64], interval_s: Floats, samples: ClassSamples) -> float:
+        """The share with one sample more, its rows' tenants and lengths; NaN: nothing known."""
+        if not len(tenants):
+            self._recent.clear()
+            return nan
+        numbers, row_of = np.unique(tenants, return_inverse=True)
+        bits = samples.sent_bps * interval_s, samples.rate_bps * interval_s, samples.packet_bits**2
+        sums = np.transpose([np.bincount(row_of, each) for each in bits])
+        self._recent.append((interval_s.mean(), dict(zip(numbers.tolist(), sums, strict=True))))
+        enough_s = (ENOUGH_PACKETS * samples.packet_bits / samples.rate_bps).max()
+        while sum(length_s for length_s, _ in list(self._recent)[1:]) >= max(enough_s, 1e-9):
+            self._recent.popleft()
+        there = [n for n in numbers.tolist() if all(n in by for _, by in self._recent)]
+        if not there or sum(length_s for length_s, _ in self._recent) < enough_s:
+            return nan
+        got, rate, _ = np.sum([[by[n] for n in there] for _, by in self._recent], axis=0).T
+        beside = np.sqrt([self._recent[-1][1][n][2] for n in there])
+        return float(min(got.sum() / rate.sum(), ((got + beside) / rate).min()))
+
+
+def processor(samples: Sequence[ProcessorSample]) -> list[Finding]:
+    """Idle shares, where it is not known that nothing lacked, and stolen ones."""
+    if not samples:
         return []
+    idle = [sample.idle for sample in samples]
     low = _quantile(idle, 0.1)
-    stolen = sum(steal) / len(steal)
+    graded = _quantile([1.0 if one.nothing_lacked else one.idle for one in samples], 0.1)
+    stolen = sum(sample.steal for sample in samples) / len(samples)
     busiest = f"in the busiest tenth of the time the processors were idle for at most {low:.0%}"
+    if low < THRESHOLDS["processor idle"][0] <= graded:
+        busiest += ", by the run alone, and reserved VMs received at their rates"
     taken = f"the hypervisor took {stolen:.1%} of the processors' time for others"
     metrics = {"idle_p10": low, "idle_mean": sum(idle) / len(idle)}
+    for name in ("others", "received"):
+        known = [value for sample in samples if isfinite(value := getattr(sample, name))]
+        metrics |= {f"{name}_p50": _quantile(known, 0.5)} if known else {}
     return [
-        _graded("processor idle", low, busiest, metrics),
+        _graded("processor idle", graded, busiest, metrics),
         _graded("stolen time", stolen, taken, {"steal_mean": stolen}),
     ]
 
 
-def switch(waited: Sequence[float]) -> list[Finding]:
-    """Share of each second with jobs in which the switch's thread waited for a processor.
+def switch(samples: Sequence[ProcessorSample]) -> list[Finding]:
+    """Time that the switch's thread waited for a processor, where it is not known that nothing
+    lacked.
 
-    ``waited``: shares. Meanwhile nothing is forwarded: what arrives waits with it, or is lost in
-    front of every class that could count it.
+    Meanwhile nothing is forwarded: what arrives waits with it, or is lost in front of every class
+    that could count it.
     """
-    if not waited:
+    known = [sample for sample in samples if isfinite(sample.waited)]
+    if not known:
         return []
+    waited = [sample.waited for sample in known]
     high = _quantile(waited, 0.9)
+    graded = _quantile([0.0 if one.nothing_lacked else one.waited for one in known], 0.9)
     reason = f"the switch waited for a processor for {high:.0%} of the time, in the worst tenth"
+    if high > THRESHOLDS["starved switch"][0] >= graded:
+        reason += ", and reserved VMs received at their rates"
     metrics = {"waited_p90": high, "waited_mean": sum(waited) / len(waited)}
-    return [_graded("starved switch", high, reason, metrics)]
+    return [_graded("starved switch", graded, reason, metrics)]
 
 
 def lateness(late_s: Sequence[float]) -> list[Finding]:

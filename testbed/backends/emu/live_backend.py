@@ -167,8 +167,11 @@ class LiveBackend:
         if self._emitting:
             running = [job for job in self._jobs.values() if job.since_ns is not None]
             tenants = [job.tenant for job in running if job.tenant is not None]
-            limited = [job.tenant for job in running if job.is_cap_limited]
-            cap_limited = {tenant.tenant_id for tenant in limited if tenant is not None}
+            cap_limited = {
+                job.tenant.tenant_id: job.delivered_share
+                for job in running
+                if job.is_cap_limited and job.tenant is not None
+            }
             timeout_s = self.watch.tick(timeout_s, tenants, cap_limited)
         asleep_s = time.monotonic()
         try:
@@ -204,8 +207,7 @@ class LiveBackend:
 
     def delivered_share(self, job_id: str) -> float:
         """The share of its payload that a running job's VMs have received, as far as is known."""
-        live = self._jobs[job_id]
-        return live.received_bytes / max(1, live.volume_bytes)
+        return self._jobs[job_id].delivered_share
 
     def _check_job(self, job: LiveJob) -> None:
         """Fail a running job that has lost a port, its time or its progress."""

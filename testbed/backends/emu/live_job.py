@@ -175,6 +175,11 @@ class LiveJob:
             for agent in self.agents
         )
 
+    @property
+    def delivered_share(self) -> float:
+        """The share of its payload that has arrived, as far as is known."""
+        return self.received_bytes / max(1, self.volume_bytes)
+
     def absorb_reports(self) -> None:
         """Keep the totals of agents that have ended for good."""
         for report in self.reports.values():

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, isfinite
 
 from jobs.request import JobRequest
 from testbed import events
@@ -15,6 +19,7 @@ from testbed.embedding.placement import Placement
 from testbed.engine.backend import StartFailed
 from testbed.errors import MachineCannot
 from testbed.plan.fidelity import (
+    ENOUGH_PACKETS,
     THRESHOLDS,
     Finding,
     fitting_rate,
@@ -28,9 +33,11 @@ from testbed.spec.experiment import Scale
 
 LOAD_TEST_WALL_S = 1.5
 LONG_LOAD_TEST_WALL_S = 5.0
-LOAD_TEST_PACKETS = 16
 """A load test's length, and that of one more where a first is in doubt, or where a VM sends less
-than so many of its largest packets in a short one: packets' time on their way counts for less."""
+than enough of its largest packets in a short one: packets' time on their way counts for less."""
+TAKEN_SHARE = 0.1
+"""Of the processors, taken from a network whose first load test is in doubt."""
+TAKE_S = 0.001
 GIVE_UP_AFTER = 2.0
 """Lengths of a load test after which what has not arrived is given up."""
 PROGRESS_EVERY_S = 1.0
@@ -42,7 +49,7 @@ LEAST_VM_BPS = 1_000_000
 
 Peak = Sequence[events.JobReserved]
 LoadTest = Callable[[Peak, Scale, bool], Finding]
-"""Its last argument: a long one."""
+"""Its last argument: a long one, with a share of the processors taken away."""
 Narrate = Callable[[str], None]
 
 
@@ -89,7 +96,7 @@ def checked(
     tested: list[Preflight] = []
 
     def load(rate: float) -> float:
-        findings = _findings(test, peaks, replace(scale, rate=rate), long=bool(tested))
+        findings = _findings(test, peaks, replace(scale, rate=rate), again=bool(tested))
         tested.append(Preflight(rate, findings))
         narrate(f"preflight: {tested[-1]}")
         return max(tested[-1].loads)
@@ -121,12 +128,12 @@ def checked(
     return replace(found, refusal=MachineCannot(str(found), f"{hint}; --force runs all the same"))
 
 
-def _findings(test: LoadTest, peaks: Sequence[Peak], scale: Scale, *, long: bool) -> list[Finding]:
+def _findings(test: LoadTest, peaks: Sequence[Peak], scale: Scale, *, again: bool) -> list[Finding]:
     """Of each plan. Plans with the same busiest instant are tested once."""
     found: list[Finding] = []
     for number, peak in enumerate(peaks):
         first = peaks.index(peak)
-        found.append(test(peak, scale, long) if first == number else found[first])
+        found.append(test(peak, scale, again) if first == number else found[first])
     return found
 
 
@@ -137,9 +144,12 @@ def _advised(finding: Finding, advice: str) -> Finding:
 
 
 def load_test(
-    emulation: Emulation, seed: int, together: Peak, scale: Scale, long: bool = False
+    emulation: Emulation, seed: int, together: Peak, scale: Scale, again: bool = False
 ) -> Finding:
     """Run transfers in the places and at the rates of ``together``; judge what it took.
+
+    ``again``: for longer, without :data:`TAKEN_SHARE` of the processors. A switch that polls leaves
+    nothing of them idle; what tells that they suffice is that fewer would.
 
     Jobs of one VM and jobs without bandwidth ask nothing of the switches and are left out; those
     that send without a reservation come with their share (:func:`testbed.plan.peak_load.peak`).
@@ -147,7 +157,7 @@ def load_test(
     together = [r for r in together if sum(count for _, count in r.vms_on) > 1 and r.rate_bps > 0]
     if not together:
         return Finding("ok", "preflight", "the plan asks nothing of the switches", {})
-    ideal_s = _length_s(min(r.rate_bps for r in together) * scale.rate, long=long) * scale.time
+    ideal_s = _length_s(min(r.rate_bps for r in together) * scale.rate, long=again) * scale.time
     lasts_s = min((r.estimate_s for r in together if r.estimate_s), default=0.0) / scale.time
     backend = LiveBackend(emulation, scale, seed, lambda _: None, played_for_s=lasts_s)
     backend.progress_every_s = min(PROGRESS_EVERY_S, backend.progress_every_s)
@@ -165,14 +175,48 @@ def load_test(
             return Finding("invalid", "preflight", reason, {})
         started.append(name)
     asked_bps = sum(map(reserved_port_load_bps, together)) * scale.rate
-    return preflight(asked_bps, *_played(backend, started, ideal_s), scale.rate)
+    taken = TAKEN_SHARE if again else 0.0
+    with processors_taken(taken):
+        delivered, busy_share = _played(backend, started, ideal_s)
+    if again and isfinite(backend.watch.received):
+        delivered = backend.watch.received
+    return preflight(asked_bps, delivered, busy_share, scale.rate, taken)
+
+
+_TAKE = """
+import os, sys, time
+processor, share, take_s = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+os.sched_setaffinity(0, [processor])
+try:
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+except OSError:
+    os.nice(-20)
+parent = os.getppid()
+while os.getppid() == parent:
+    until = time.thread_time() + take_s
+    while time.thread_time() < until:
+        pass
+    time.sleep(take_s / share - take_s)
+"""
+
+
+@contextmanager
+def processors_taken(share: float) -> Iterator[None]:
+    """Takes a share of each processor from everything else, :data:`TAKE_S` at a time."""
+    with ExitStack() as stack:
+        for processor in sorted(os.sched_getaffinity(0)) if share else ():
+            command = [sys.executable, "-S", "-E", "-c", _TAKE, str(processor), str(share)]
+            process = stack.enter_context(subprocess.Popen([*command, str(TAKE_S)]))
+            stack.callback(process.kill)
+        yield
 
 
 def _length_s(slowest_bps: float, *, long: bool) -> float:
     """Length of a load test in which VMs send at this rate at least, s of wall time."""
-    packets_s = LOAD_TEST_PACKETS * LONG_GSO_BYTES * 8 / slowest_bps
-    least_s = LONG_LOAD_TEST_WALL_S if long else LOAD_TEST_WALL_S
-    return min(LONG_LOAD_TEST_WALL_S, max(least_s, packets_s))
+    packets_s = ENOUGH_PACKETS * LONG_GSO_BYTES * 8 / slowest_bps
+    if long:  # until packets arrive at their rate, then as long again
+        return min(2 * LONG_LOAD_TEST_WALL_S, max(LONG_LOAD_TEST_WALL_S, 2 * packets_s + 1.0))
+    return min(LONG_LOAD_TEST_WALL_S, max(LOAD_TEST_WALL_S, packets_s))
 
 
 def _played(backend: LiveBackend, started: list[str], ideal_s: float) -> tuple[float, float]:

@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
+from math import isfinite, nan
+from pathlib import Path, PurePosixPath
+from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,11 +22,11 @@ import psutil
 from numpy.typing import NDArray
 
 from testbed import events
-from testbed.backends.emu.cgroups import group_of
+from testbed.backends.emu.cgroups import TOP, group_of
 from testbed.backends.emu.limiter_counters import COUNTERS, NOT_COUNTED, Limiter
 from testbed.plan import fidelity
 from testbed.plan.batch_lines import VM_DEVICE
-from testbed.plan.limits import largest_packet_bytes
+from testbed.plan.limits import RESERVED_CATCH_UP_S, largest_packet_bytes, reserved_catch_up_s
 from testbed.plan.network_plan import NetworkPlan, TenantPlan
 from testbed.spec.experiment import Scale
 
@@ -35,12 +37,14 @@ SAMPLE_EVERY_S = 1.0
 SAMPLE_EVERY_AT_MOST_S = 5.0
 # Of a processor, for the samples: where they cost more there are fewer.
 SAMPLES_SHARE = 0.025
+NEARLY_OVER = 0.97
 
 LINK, SEND_CAP, RECEIVE_CAP = range(3)
-COLUMNS = ("what", "tenant", "where", "rate_bps", "packet_bits")
+COLUMNS = ("what", "tenant", "where", "rate_bps", "packet_bits", "bucket_bits")
 LIMITER = np.dtype([(column, "i8") for column in COLUMNS])
 """A limiter of a tenant; ``where``: the directed link, or the VM by its index. ``packet_bits``: its
-largest packet, which leaves at once and counts whole in one sample."""
+largest packet, which leaves at once and counts whole in one sample; ``bucket_bits``: what it sends
+beyond its rate after a pause, where a packet has made its bucket larger than usual."""
 
 
 def limiters(tenants: Iterable[TenantPlan], plan: NetworkPlan) -> dict[Limiter, tuple[int, ...]]:
@@ -50,12 +54,14 @@ def limiters(tenants: Iterable[TenantPlan], plan: NetworkPlan) -> dict[Limiter, 
     found: dict[Limiter, tuple[int, ...]] = {}
     for tenant in tenants:
         key, bps, packet = tenant.tenant_id, tenant.rate_bps, 8 * largest_packet_bytes(tenant)
+        catch_up_s = reserved_catch_up_s(tenant) - RESERVED_CATCH_UP_S
         for link, link_bps in tenant.link_bps:
-            port = plan.sending_port(link)
-            found[Limiter(None, port.name, key)] = (LINK, key, link, link_bps, packet)
+            name, bucket = plan.sending_port(link).name, round(catch_up_s * link_bps)
+            found[Limiter(None, name, key)] = (LINK, key, link, link_bps, packet, bucket)
         for vm in tenant.vms:
-            found[Limiter(None, vm.slot.port.name)] = (RECEIVE_CAP, key, vm.index, bps, packet)
-            found[Limiter(vm.slot.netns, VM_DEVICE)] = (SEND_CAP, key, vm.index, bps, packet)
+            port, at, bucket = vm.slot.port.name, vm.index, round(catch_up_s * bps)
+            found[Limiter(None, port)] = (RECEIVE_CAP, key, at, bps, packet, bucket)
+            found[Limiter(vm.slot.netns, VM_DEVICE)] = (SEND_CAP, key, at, bps, packet, packet)
     return found
 
 
@@ -80,9 +86,8 @@ class Watch:
         self._last, self._last_bps = np.zeros(0, COUNTERS), self._rows["rate_bps"]
         self._starved, self._cap_limited = fidelity.Starved(), fidelity.CapLimited()
         self._exceeding = fidelity.Exceeding()
-        self._waited: list[float] = []
-        self._idle: list[float] = []
-        self._steal: list[float] = []
+        self._received = fidelity.Received()
+        self._samples: list[fidelity.ProcessorSample] = []
         self._late_s: list[float] = []
         self._drops: Counter[str] = Counter()
         self.lost_ports: list[tuple[int, int]] = []
@@ -90,17 +95,19 @@ class Watch:
 
     def start(self) -> None:
         """Begin sampling: counters from here on count."""
-        self._processors = Processors()
-        self._switches = [Waiting(pid or 0) for pid in self._emulation.network.switch_pids]
+        switches = self._emulation.network.switch_pids
+        self._processors = Processors(Outside(switches))
+        self._switches = [Waiting(pid or 0) for pid in switches]
         self._next = time.monotonic() + SAMPLE_EVERY_S
         self._last_s = None
 
     def tick(
-        self, timeout_s: float, tenants: Sequence[TenantPlan], cap_limited: Collection[int]
+        self, timeout_s: float, tenants: Sequence[TenantPlan], cap_limited: Mapping[int, float]
     ) -> float:
         """Sample if it is time; returns how long the caller may wait at most.
 
-        ``cap_limited``: tenants, by number, whose VMs always send at their own caps.
+        ``cap_limited``: tenants, by number, whose VMs always send at their own caps, and the share
+        of their payload that has arrived.
         """
         now = time.monotonic()
         if self._next and now >= self._next:
@@ -122,22 +129,24 @@ class Watch:
         if self._next and 0.0 < asked_s <= took_s:
             self._late_s.append(took_s - asked_s)
 
-    def _sample(self, tenants: Sequence[TenantPlan], cap_limited: Collection[int]) -> None:
+    def _sample(self, tenants: Sequence[TenantPlan], cap_limited: Mapping[int, float]) -> None:
         """Processors, then every tenant's limiters."""
         use = self._processors.sample()
         waited = [share for each in self._switches if (share := each.sample()) is not None]
-        if tenants:
-            self._idle.append(use.idle)
-            self._steal.append(use.steal)
-            # The switch's part that waited longest: packets of most jobs pass several.
-            self._waited += [max(waited)] if waited else []
         if tenants != self._tenants:
             self._follow(tenants)
         now_s, now = time.monotonic(), self._reader.read()
         lost = self._rows[(self._rows["what"] == RECEIVE_CAP) & (now["sent_bytes"] < 0)]
         self.lost_ports = [(tenant, vm) for _, tenant, vm, *_ in lost.tolist()]
+        received = nan
         if self._last_s is not None:
-            self._compare(now_s - self._last_s, now, cap_limited)
+            received = self._compare(now_s - self._last_s, now, cap_limited)
+        if tenants:
+            alone = all(tenant.tenant_id in cap_limited for tenant in tenants)
+            # The switch's part that waited longest: packets of most jobs pass several.
+            longest = max(waited, default=nan)
+            sample = fidelity.ProcessorSample(*use, longest, received if alone else nan)
+            self._samples.append(sample)
         self._last_s, self._last, self._last_bps = now_s, now, self._rows["rate_bps"]
 
     def _follow(self, tenants: Sequence[TenantPlan]) -> None:
@@ -153,8 +162,13 @@ class Watch:
         self._reader = self._emulation.network.counter_reader(list(there))
         self._tenants = list(tenants)
 
-    def _compare(self, length_s: float, now: NDArray[Any], cap_limited: Collection[int]) -> None:
-        """Rates since the last sample, of limiters that were there and were read then too."""
+    def _compare(
+        self, length_s: float, now: NDArray[Any], cap_limited: Mapping[int, float]
+    ) -> float:
+        """Rates since the last sample, of limiters that were there and were read then too.
+
+        Returns what cap-limited VMs received of their rates; NaN where there are none.
+        """
         was, was_bps, rows = self._last, self._last_bps, self._rows
         interval_s = now["at_s"] - was["at_s"]
         sent_bps = (now["sent_bytes"] - was["sent_bytes"]) * 8 / interval_s
@@ -167,6 +181,7 @@ class Watch:
             np.maximum(was_bps, rows["rate_bps"]),
             rows["packet_bits"] / interval_s,
             rows["packet_bits"],
+            rows["bucket_bits"] / interval_s,
         )
         self._starved.take(samples, on_link)
         self._cap_limited.take(samples, ~on_link & np.isin(rows["tenant"], list(cap_limited)))
@@ -178,6 +193,10 @@ class Watch:
             self._drops[samples.names(row)] += int(drops[row])
         known = on_link & samples.known
         self._record(length_s, rows[known], sent_bps[known])
+        # Of a job that is nearly over some VMs have ended.
+        sending = [tenant for tenant, share in cap_limited.items() if share < NEARLY_OVER]
+        of = samples.known & (rows["what"] == RECEIVE_CAP) & np.isin(rows["tenant"], sending)
+        return self._received.take(rows["tenant"][of], interval_s[of], samples.where(of))
 
     def _record(self, length_s: float, rows: NDArray[Any], sent_bps: NDArray[Any]) -> None:
         """Records the rates sent and reserved on every directed link, over all tenants."""
@@ -193,14 +212,20 @@ class Watch:
             return f"{self._emulation.datacentre.link_name(where)}, tenant {tenant}"
         return f"tenant {tenant}, VM {where}, {'send' if what == SEND_CAP else 'receive'} cap"
 
+    @property
+    def received(self) -> float:
+        """Share of their rates that cap-limited VMs received, the median sample; NaN: not known."""
+        known = [s.received for s in self._samples if isfinite(s.received)]
+        return median(known) if known else nan
+
     def findings(self) -> list[fidelity.Finding]:
         """The judgement over everything sampled."""
         return [
             self._starved.finding(),
             self._cap_limited.finding(),
             self._exceeding.finding(),
-            *fidelity.switch(self._waited),
-            *fidelity.processor(self._idle, self._steal),
+            *fidelity.switch(self._samples),
+            *fidelity.processor(self._samples),
             *fidelity.lateness(self._late_s),
             *fidelity.leaks(self._emulation.network.unshaped_packets(), self._drops),
         ]
@@ -210,14 +235,19 @@ class Watch:
 
 
 PROC = Path("/proc")
+PF_KTHREAD = 0x00200000
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
 
 class Use(NamedTuple):
-    """Shares of all processors since the last sample: available, and stolen by a hypervisor."""
+    """Shares of all processors since the last sample: available, stolen by a hypervisor, used by
+    others than the run (NaN: not known).
+    """
 
     idle: float
     steal: float
+    others: float
 
     @property
     def busy(self) -> float:
@@ -225,12 +255,16 @@ class Use(NamedTuple):
 
 
 class Processors:
-    """Samples; each covers the time since the one before, the first since this was made."""
+    """Samples; each covers the time since the one before, the first since this was made.
 
-    def __init__(self) -> None:
+    ``outside_s``: the processor time of others so far.
+    """
+
+    def __init__(self, outside_s: Callable[[], float] = lambda: nan) -> None:
         psutil.cpu_times_percent(interval=None)
         self._at = time.monotonic()
         self._sched_idle_s = sched_idle_s()
+        self._read_outside_s, self._outside_s = outside_s, outside_s()
 
     def sample(self) -> Use:
         """The time since the last sample. Takes some milliseconds."""
@@ -239,8 +273,49 @@ class Processors:
         spent_s = gained_s(self._sched_idle_s, now)
         have_s = max(1e-9, (at - self._at) * (os.cpu_count() or 1))
         self._at, self._sched_idle_s = at, now
+        before_s, self._outside_s = self._outside_s, self._read_outside_s()
         idle = (cpu.idle + cpu.iowait) / 100 + spent_s / have_s
-        return Use(min(1.0, idle), getattr(cpu, "steal", 0.0) / 100)
+        others = (self._outside_s - before_s) / have_s
+        return Use(min(1.0, idle), getattr(cpu, "steal", 0.0) / 100, others)
+
+
+class Outside:
+    """Processor time so far of all processes outside the run's control group, in s.
+
+    That of their ended children is with them: it stays in the sum when a process ends that its
+    parent waits for. Not counted: the kernel's threads, which work for the run too, and the
+    machine's own switch, ``not_counted``. NaN where this process is in no run's group.
+    """
+
+    def __init__(self, not_counted: Collection[int | None]) -> None:
+        main = PurePosixPath(group_of(PROC / "self", "cpu"))
+        self._run = str(main.parent) if main.parent.parent.name == TOP else None
+        self._not_counted = set(not_counted)
+        self._counted: dict[int, bool] = {}
+
+    def __call__(self) -> float:
+        if self._run is None:
+            return nan
+        found_s, there = 0.0, dict[int, bool]()
+        for pid in psutil.pids():
+            try:
+                counted = self._counted.get(pid)
+                there[pid] = counted = self._is_outside(pid) if counted is None else counted
+                found_s += family_s(pid) if counted else 0.0
+            except (OSError, ValueError, IndexError):
+                continue  # it has ended meanwhile
+        self._counted = there
+        return found_s
+
+    def _is_outside(self, pid: int) -> bool:
+        group = PurePosixPath(group_of(PROC / str(pid), "cpu"))
+        return pid not in self._not_counted and not group.is_relative_to(str(self._run))
+
+
+def family_s(pid: int) -> float:
+    """Processor time of a process and of its children that have ended, in s; 0 for the kernel's."""
+    fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    return 0.0 if int(fields[6]) & PF_KTHREAD else sum(map(int, fields[11:15])) / TICKS_PER_S
 
 
 class Waiting:

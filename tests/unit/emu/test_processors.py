@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from math import isnan
 from pathlib import Path
 
 import psutil
@@ -13,7 +15,7 @@ import pytest
 
 from testbed.backends.emu import sampling
 from testbed.backends.emu.cgroups import group_of
-from testbed.backends.emu.sampling import Processors, gained_s, sched_idle_s
+from testbed.backends.emu.sampling import Outside, Processors, gained_s, sched_idle_s
 
 BURN = """
 import os, sys, time
@@ -86,6 +88,48 @@ def test_in_another_control_group_no_process_counts_as_idle_class(tmp_path: Path
 )
 def test_the_class_counts_in_our_group_and_above_it(theirs: str, counts: bool) -> None:
     assert sampling.competes(theirs, "/hosenet/1/main") is counts
+
+
+def in_group(monkeypatch: pytest.MonkeyPatch, group: str) -> None:
+    """This process is in the group's ``main``, all others where they are."""
+    own = sampling.group_of
+
+    def group_of(process: Path, controller: str) -> str:
+        return f"{group}/main" if process.name == "self" else own(process, controller)
+
+    monkeypatch.setattr(sampling, "group_of", group_of)
+
+
+def test_processes_outside_the_run_are_others(
+    burner: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_group(monkeypatch, "/hosenet/run")
+    everything, but_for_it = Outside(()), Outside((burner[1],))
+    process = psutil.Process(burner[1])
+    before_s, had_s = everything() - but_for_it(), process.cpu_times().user
+    while process.cpu_times().user < had_s + 0.3:
+        time.sleep(0.05)
+    # Between the two sums this process itself computes, for milliseconds.
+    assert everything() - but_for_it() - before_s >= 0.2
+
+
+def test_what_an_ended_child_used_stays_with_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_group(monkeypatch, "/hosenet/run")
+    outside = Outside(())
+    before_s = outside()
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
+    subprocess.run([sys.executable, "-S", "-c", burn], check=True)
+    assert outside() - before_s >= 0.28
+
+
+def test_without_a_run_nobody_is_outside() -> None:
+    assert isnan(Outside(())())
+
+
+def test_kernel_threads_are_no_others() -> None:
+    threads = [each.pid for each in psutil.process_iter() if not each.cmdline()]
+    assert sampling.family_s(os.getpid()) > 0.0
+    assert {sampling.family_s(pid) for pid in threads if psutil.Process(pid).ppid() == 2} <= {0.0}
 
 
 def test_shares_are_shares() -> None:

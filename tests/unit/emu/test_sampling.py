@@ -57,7 +57,7 @@ def test_a_sleep_that_a_message_cut_short_says_nothing() -> None:
 
 def test_what_this_process_does_between_two_samples_is_not_lateness() -> None:
     watch = watching()
-    watch.tick(5.0, [], ())  # comes when it comes, after whatever was done before
+    watch.tick(5.0, [], {})  # comes when it comes, after whatever was done before
     watch.slept(0.0, 0.2)  # did not mean to sleep at all
     assert lateness_s(watch) == []
 
@@ -129,7 +129,7 @@ def sampled(
     watch = Watch(emulation, Scale(0.5, 1.0), recorded.append, lambda: 0.0)
     watch.start()
     for _ in range(6):
-        watch._sample([TENANT], cap_limited)
+        watch._sample([TENANT], dict.fromkeys(cap_limited, 0.5))
     return watch, recorded
 
 
@@ -227,7 +227,7 @@ def test_two_samples_are_a_second_apart_and_more_where_they_cost_more(
     monkeypatch.setattr(watch, "_sample", sample)
     for _ in range(400):
         now[0] += 0.1
-        watch.tick(1.0, [], ())
+        watch.tick(1.0, [], {})
     gaps = [late - early for early, late in itertools.pairwise(looked)]
     assert looked[0] == pytest.approx(101.0, abs=0.11)
     assert gaps == pytest.approx([apart_s] * len(gaps), abs=0.11)
@@ -242,7 +242,7 @@ def test_a_late_sample_moves_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(watch, "_sample", lambda *_: looked.append(now[0]))
     for step in (0.4, 0.7, 2.3, 0.1, 0.8, 0.2, 5.0, 0.1, 1.0):
         now[0] = round(now[0] + step, 1)
-        watch.tick(1.0, [], ())
+        watch.tick(1.0, [], {})
     assert looked == [101.1, 103.4, 104.5, 109.5, 110.6]
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isnan, nan
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from testbed.plan.fidelity import (
     ClassSamples,
     Exceeding,
     Finding,
+    ProcessorSample,
+    Received,
     Starved,
     lateness,
     leaks,
@@ -34,6 +37,7 @@ class Sample:
     queue_bytes: float
     most_bps: float
     packet_bps: float = 0.0
+    bucket_bps: float = 0.0
     packet_bits: float = 0.0
 
 
@@ -48,7 +52,9 @@ def together(samples: Sequence[Sample]) -> ClassSamples:
     def column(field: str) -> np.ndarray:
         return np.array([getattr(each, field) for each in samples], dtype=float)
 
-    fields = ("rate_bps", "sent_bps", "queue_bytes", "most_bps", "packet_bps", "packet_bits")
+    fields = (
+        "rate_bps", "sent_bps", "queue_bytes", "most_bps", "packet_bps", "packet_bits", "bucket_bps"
+    )  # fmt: skip
     return ClassSamples(names.__getitem__, *map(column, fields))
 
 
@@ -106,14 +112,18 @@ def test_the_starved_class_is_named() -> None:
     assert found.reason.startswith("y had a queue")
 
 
+def waits(shares: list[float]) -> list[ProcessorSample]:
+    return [ProcessorSample(0.5, 0.0, waited=share) for share in shares]
+
+
 def test_a_switch_that_waits_for_a_processor_is_doubted_by_its_worst_tenth() -> None:
     assert switch([]) == []
-    assert [f.level for f in switch([0.2] * 10)] == ["ok"]
-    assert [f.level for f in switch([0.2] * 9 + [0.6])] == ["ok"]
-    (doubtful,) = switch([0.2] * 8 + [0.6] * 2)
+    assert [f.level for f in switch(waits([0.2] * 10))] == ["ok"]
+    assert [f.level for f in switch(waits([0.2] * 9 + [0.6]))] == ["ok"]
+    (doubtful,) = switch(waits([0.2] * 8 + [0.6] * 2))
     assert (doubtful.level, doubtful.metrics["waited_p90"]) == ("suspect", 0.6)
     assert "60% of the time" in doubtful.reason
-    assert [f.level for f in switch([0.2] * 8 + [0.95] * 2)] == ["invalid"]
+    assert [f.level for f in switch(waits([0.2] * 8 + [0.95] * 2))] == ["invalid"]
 
 
 def test_preflight_is_the_busy_share_over_what_was_delivered() -> None:
@@ -131,12 +141,92 @@ def test_a_load_test_that_delivers_nothing_is_invalid_and_does_not_divide_by_zer
     assert preflight(1e9, 0.0, 0.0, 1.0).level == "invalid"
 
 
+def samples(idle: list[float], steal: float = 0.0, **known: float) -> list[ProcessorSample]:
+    return [ProcessorSample(share, steal, **known) for share in idle]
+
+
 def test_processors_that_are_never_idle_or_stolen_are_doubted() -> None:
-    assert [f.level for f in processor([0.5] * 10, [0.0] * 10)] == ["ok", "ok"]
-    assert processor([0.0] * 10, [0.0] * 10)[0].level == "invalid"
-    assert processor([0.5] * 9 + [0.05], [0.0] * 10)[0].level == "suspect"
-    assert processor([0.5] * 10, [0.2] * 10)[1].level == "invalid"
-    assert processor([], []) == []
+    assert [f.level for f in processor(samples([0.5] * 10))] == ["ok", "ok"]
+    assert processor(samples([0.0] * 10))[0].level == "invalid"
+    assert processor(samples([0.5] * 9 + [0.05]))[0].level == "suspect"
+    assert processor(samples([0.5] * 10, 0.2))[1].level == "invalid"
+    assert processor([]) == []
+
+
+@pytest.mark.parametrize(
+    ("received", "others", "level"),
+    [
+        (1.0, 0.01, "ok"),
+        (0.985, 0.5, "ok"),
+        (0.97, 0.01, "invalid"),
+        (1.0, 0.51, "invalid"),
+        (nan, 0.01, "invalid"),
+        (1.0, nan, "invalid"),
+    ],
+)
+def test_full_processors_are_no_shortage_where_it_is_known_that_nothing_lacked(
+    received: float, others: float, level: str
+) -> None:
+    full = samples([0.0] * 10, waited=0.95, others=others, received=received)
+    (idle, _), (waited,) = processor(full), switch(full)
+    assert (idle.level, waited.level) == (level, level)
+    assert idle.metrics["idle_p10"] == 0.0
+    assert waited.metrics["waited_p90"] == 0.95
+    assert ("received at their rates" in idle.reason) is (level == "ok")
+
+
+def test_where_something_lacked_for_a_tenth_of_the_time_full_processors_are_a_shortage() -> None:
+    full = samples([0.0] * 8, others=0.0, received=1.0)
+    assert processor([*full, *samples([0.0] * 2, others=0.0, received=0.5)])[0].level == "invalid"
+
+
+def received(
+    tenants: list[int], *samples: list[float], packet_bits: float = 0.0, interval_s: float = 1.0
+) -> float:
+    """Of VMs at 100 bit/s, after these samples of what they received."""
+    n, judge = len(tenants), Received()
+    rate, zero = np.full(n, 100.0), np.zeros(n)
+    for got_bps in samples:
+        packet = np.full(n, packet_bits)
+        rows = ClassSamples(
+            str, rate, np.array(got_bps), zero, rate, packet / interval_s, packet, zero
+        )
+        share = judge.take(np.array(tenants), np.full(n, interval_s), rows)
+    return share
+
+
+def test_what_was_received_is_that_of_all_or_of_the_tenant_that_lacks_most() -> None:
+    assert isnan(received([], []))
+    assert received([1, 1, 2, 2], [100.0, 98.0, 97.0, 101.0]) == pytest.approx(0.99)
+    assert received([1, 1, 2, 2], [110.0, 110.0, 90.0, 90.0]) == pytest.approx(0.9)
+
+
+def test_a_tenant_of_few_slow_vms_may_lack_packets_all_together_may_not() -> None:
+    # Of two VMs a packet of ten each: 14 of 400.
+    slow = {"packet_bits": 10.0, "interval_s": 2.0}
+    assert received([1, 1, 2, 2], [97.0, 97.0, 103.0, 103.0], **slow) == 1.0
+    assert received([1, 1, 2, 2], [97.0, 97.0, 100.0, 100.0], **slow) == 0.985
+
+
+def test_what_slow_vms_received_is_over_as_many_samples_as_it_takes() -> None:
+    # 16 packets are 1.6 s: two samples; what was before counts no more.
+    few = {"packet_bits": 10.0}
+    assert isnan(received([1], [80.0], **few))
+    assert received([1], [0.0], [80.0], [120.0], **few) == pytest.approx(1.0)
+    assert received([1], [100.0], [60.0], [100.0], **few) == pytest.approx(0.8)
+    assert received([1], [120.0], [80.0]) == pytest.approx(0.8)
+
+
+def test_a_tenant_counts_when_its_first_packets_have_had_time_to_arrive() -> None:
+    def rows(n: int) -> ClassSamples:
+        rate, zero, packet = np.full(n, 100.0), np.zeros(n), np.full(n, 10.0)
+        got = np.array([100.0, 40.0][:n])
+        return ClassSamples(str, rate, got, zero, rate, packet, packet, zero)
+
+    judge = Received()
+    for tenants, share in [([1], nan), ([1], 1.0), ([1, 2], 1.0), ([1, 2], 0.45), ([2], 0.7)]:
+        found = judge.take(np.array(tenants), np.ones(len(tenants)), rows(len(tenants)))
+        assert found == pytest.approx(share, nan_ok=True)
 
 
 def test_late_sleepers_are_doubted() -> None:
@@ -162,6 +252,9 @@ def test_a_packet_more_or_less_is_not_held_against_a_slow_class() -> None:
     fast = replace(slow, sent_bps=1_075_000.0)
     assert exceeding([fast, fast]).level == "ok"
     assert exceeding([replace(fast, packet_bps=0.0)] * 2).level == "suspect"
+    faster = replace(fast, sent_bps=1_175_000.0)
+    assert exceeding([faster, faster]).level == "invalid"
+    assert exceeding([replace(faster, bucket_bps=200_000.0)] * 2).level == "ok"
 
 
 def test_a_single_packet_is_no_queue() -> None:

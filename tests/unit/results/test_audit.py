@@ -296,6 +296,10 @@ def sample_too_fast(r: list[Record]) -> None:
     one(r, "link_sample", nth=4)["links"][0][1] = 1.06e9
 
 
+def sample_far_too_fast(r: list[Record]) -> None:
+    one(r, "link_sample", nth=4)["links"][0][1] = 1.5e9
+
+
 def sample_over_reserved(r: list[Record]) -> None:
     one(r, "link_sample", nth=4)["links"][0][2] = 1.5e9
 
@@ -395,6 +399,21 @@ def test_a_finding_names_its_line(tmp_path: Path) -> None:
     at = next(i for i, text in enumerate(lines, 1) if "job_reserved" in text and SORT in text)
     (message,) = failed(audit(folder.path))["estimates"]
     assert message.startswith(f"events.jsonl:{at}: {SORT}: estimate ")
+
+
+@pytest.mark.parametrize(("rate", "passed"), [(1.0, False), (0.01, True)])
+def test_after_a_pause_a_slow_vm_may_send_a_packet_more(
+    tmp_path: Path, rate: float, passed: bool
+) -> None:
+    folder, _ = write_run(tmp_path, sample.main_example())
+    file = folder.path / "spec.resolved.json"
+    resolved = json.loads(file.read_text(encoding="utf-8"))
+    resolved["scale"] = {"rate": rate, "time": 1.0}
+    file.write_text(json.dumps(resolved), encoding="utf-8")
+    mutate(folder.path, sample_too_fast)
+    assert ("samples" not in failed(audit(folder.path))) is passed
+    mutate(folder.path, sample_far_too_fast)
+    assert "samples" in failed(audit(folder.path))
 
 
 def test_lies_about_one_job_leave_other_checks_alone(tmp_path: Path) -> None:
