@@ -85,7 +85,7 @@ def checked(
 
     The search tests the first rate once more, and the better of both tests counts: a switch that
     has just been started, or another program, only adds load. ``force``: nothing is refused, and a
-    given rate runs without a search. A load test that could not be made is one more finding of a
+    given rate is tested twice at most. A load test that could not be made is one more finding of a
     run at a given rate; without any, ``auto`` has no rate.
     """
     suspect, invalid = THRESHOLDS["preflight"]
@@ -105,8 +105,11 @@ def checked(
     if first == inf and scale.auto and not force:
         refusal = MachineCannot(str(tested[0]), "give scale.rate a number in place of auto")
         return replace(tested[0], refusal=refusal)
-    if first == inf or (not scale.auto and (first <= suspect or force)):
+    if first == inf or (not scale.auto and first <= suspect):
         return tested[0]
+    if force and not scale.auto:
+        load(start)
+        return min(tested, key=lambda one: max(one.loads))
     least = min(start, two_figures(LEAST_VM_BPS / max(1, fastest_bps)))
     fitting = fitting_rate(load, start, scale.rate, least)
     lowest = min(one.rate for one in tested)

@@ -106,11 +106,9 @@ def _raise_first(section: Section, refused: Sequence[Refusal]) -> None:
 
 
 NETNS_DIR = Path("/run/netns")
-# VMs speak IPv4 only; neighbour discovery would be traffic that no tenant sends.
-BASE_SYSCTLS = (
-    ("net.ipv6.conf.all.disable_ipv6", "1"),
-    ("net.ipv6.conf.default.disable_ipv6", "1"),
-)
+# VMs speak IPv4 only; neighbour discovery would be traffic that no tenant sends. That of "all" sets
+# "default" too, of which devices to come begin.
+BASE_SYSCTLS = (("net.ipv6.conf.all.disable_ipv6", "1"),)
 SIOCETHTOOL = 0x8946
 ETHTOOL_STXCSUM = 0x17
 
@@ -123,16 +121,20 @@ def open_namespaces(
     ``checksum_offload`` False: VMs fill in checksums themselves, for a switch that cannot.
     """
     opened: dict[str, Side] = {}
+
+    def set_up(name: str) -> None:
+        with inside_network_namespace(NETNS_DIR / name):
+            set_sysctls(*sysctls)
+            if not checksum_offload:
+                _checksum_offload_off(VM_DEVICE)
+            index_of = {device: index for index, device in socket.if_nameindex()}
+            opened[name] = vm = Side(RouteSocket(), index_of)
+        up = Section(name, tuple(BatchLine("change", LinkUp(d)) for d in ("lo", VM_DEVICE)))
+        _raise_first(up, vm.request(up.lines))
+
     try:
         for name in names:
-            with inside_network_namespace(NETNS_DIR / name):
-                set_sysctls(*sysctls)
-                if not checksum_offload:
-                    _checksum_offload_off(VM_DEVICE)
-                index_of = {device: index for index, device in socket.if_nameindex()}
-                opened[name] = vm = Side(RouteSocket(), index_of)
-            up = Section(name, tuple(BatchLine("change", LinkUp(d)) for d in ("lo", VM_DEVICE)))
-            _raise_first(up, vm.request(up.lines))
+            set_up(name)
     except BaseException:
         for vm in opened.values():
             vm.route.close()

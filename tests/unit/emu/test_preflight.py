@@ -84,8 +84,14 @@ def test_a_little_too_much_runs_with_the_rate_in_the_finding() -> None:
 def test_with_force_nothing_is_searched() -> None:
     machine = Machine(lambda _: 3.0)
     found = check(machine, Scale(0.1), force=True)
-    assert (found.rate, found.refusal, machine.rates) == (0.1, None, [0.1])
+    assert (found.rate, found.refusal, machine.rates) == (0.1, None, [0.1, 0.1])
     assert found.findings[0].level == "invalid"
+
+
+def test_with_force_too_a_doubtful_load_test_is_repeated() -> None:
+    loads = iter([1.5, 0.7])
+    found = check(Machine(lambda _: next(loads)), Scale(0.1), force=True)
+    assert found.findings[0].level == "ok"
 
 
 def test_where_no_rate_fits_the_refusal_says_so() -> None:
