@@ -103,7 +103,7 @@ class Size:
 # The longer the slower: jobs take seconds to start, and of VMs that have just begun it is not known
 # whether anything lacks; that is to be less than a tenth of the samples.
 SIZES = {
-    4: Size(4, 8, 3, 10.0, 20.0, 2.0, 10.0),
+    4: Size(4, 8, 3, 10.0, 30.0, 2.0, 10.0),
     6: Size(6, 4, 6, 3.0, 30.0, 1.0, 20.0),
     8: Size(8, 4, 14, 1.0, 60.0, 0.5, 40.0),
     10: Size(10, 2, 0, 0.0, 0.0, 0.0, 60.0),

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -30,11 +31,13 @@ AT_ONCE = 32
 MANY_FDS, FEW_FDS = 64, 63
 
 
-def looped_s(interval_s: float, n_fds: int, n_polls: int, folder: Path) -> float:
+def looped_s(
+    interval_s: float, n_fds: int, n_polls: int, folder: Path, before: Sequence[str] = ()
+) -> float:
     """Seconds that a process with so many ready descriptors takes for its polls."""
     with pace(interval_s, folder) as paced:
         done = subprocess.run(
-            [sys.executable, "-c", LOOP, str(n_fds), str(n_polls)],
+            [*before, sys.executable, "-c", LOOP, str(n_fds), str(n_polls)],
             env={**os.environ, **paced.of(folder)},
             pass_fds=paced.files,
             capture_output=True,
@@ -54,6 +57,22 @@ def begun(tmp_path: Path) -> Path:
 
 def test_a_main_loop_that_has_much_to_do_keeps_to_the_pace(begun: Path) -> None:
     assert looped_s(0.01, MANY_FDS, AT_ONCE + 20, begun) >= 19 * 0.01
+
+
+def test_a_main_loop_for_which_nobody_waits_has_no_pace(begun: Path) -> None:
+    # At the pace it would take 200 s. Who sleeps does not wait for a processor.
+    assert looped_s(2.0, MANY_FDS, AT_ONCE + 100, begun) >= 0
+
+
+def test_one_that_waits_for_a_processor_keeps_to_it(begun: Path) -> None:
+    alone, nice = str(min(os.sched_getaffinity(0))), ["nice", "-n", "19"]
+    burn = ["taskset", "-c", alone, sys.executable, "-c", "while True: pass"]
+    with subprocess.Popen(burn) as burner:
+        try:
+            took_s = looped_s(0.01, MANY_FDS, AT_ONCE + 100, begun, ["taskset", "-c", alone, *nice])
+        finally:
+            burner.kill()
+    assert took_s >= 0.9 * 99 * 0.01
 
 
 def test_some_passes_may_begin_at_once(begun: Path) -> None:
