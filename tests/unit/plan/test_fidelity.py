@@ -137,6 +137,23 @@ def test_preflight_is_the_busy_share_over_what_was_delivered() -> None:
     assert easy.metrics["scale_rate"] == 0.1
 
 
+@pytest.mark.parametrize(
+    ("delivered", "busy", "load"),
+    [
+        (1.0, 0.6, 0.5),
+        (1.0, 1.0, 0.9),
+        (0.98, 0.85, 0.75 / 0.98),
+        (0.9, 1.0, 1.0),
+        (0.75, 0.5, 1.2),
+    ],
+)
+def test_a_network_that_keeps_up_without_a_tenth_of_the_processors_has_a_load_of_the_rest(
+    delivered: float, busy: float, load: float
+) -> None:
+    found = preflight(1e9, delivered, busy, 1.0, taken_share=0.1)
+    assert found.metrics["load"] == pytest.approx(load)
+
+
 def test_a_load_test_that_delivers_nothing_is_invalid_and_does_not_divide_by_zero() -> None:
     assert preflight(1e9, 0.0, 0.0, 1.0).level == "invalid"
 
