@@ -88,8 +88,6 @@ class Watch:
         self._exceeding = fidelity.Exceeding()
         self._received = fidelity.Received()
         self._samples: list[fidelity.ProcessorSample] = []
-        # Of VMs that have just begun or are about to end: judged where there are no others.
-        self._too_early: list[fidelity.ProcessorSample] = []
         self._late_s: list[float] = []
         self._drops: Counter[str] = Counter()
         self.lost_ports: list[tuple[int, int]] = []
@@ -148,8 +146,7 @@ class Watch:
             # The switch's part that waited longest: packets of most jobs pass several.
             longest = max(waited, default=nan)
             sample = fidelity.ProcessorSample(*use, longest, received if alone else nan)
-            too_early = alone and not isfinite(received)
-            (self._too_early if too_early else self._samples).append(sample)
+            self._samples.append(sample)
         self._last_s, self._last, self._last_bps = now_s, now, self._rows["rate_bps"]
 
     def _follow(self, tenants: Sequence[TenantPlan]) -> None:
@@ -223,13 +220,12 @@ class Watch:
 
     def findings(self) -> list[fidelity.Finding]:
         """The judgement over everything sampled."""
-        samples = self._samples or self._too_early
         return [
             self._starved.finding(),
             self._cap_limited.finding(),
             self._exceeding.finding(),
-            *fidelity.switch(samples),
-            *fidelity.processor(samples),
+            *fidelity.switch(self._samples),
+            *fidelity.processor(self._samples),
             *fidelity.lateness(self._late_s),
             *fidelity.leaks(self._emulation.network.unshaped_packets(), self._drops),
         ]

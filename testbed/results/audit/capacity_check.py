@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 from testbed import events
 from testbed.results.audit.history import Found, History, JobHistory, about
@@ -234,7 +235,10 @@ def samples(history: History) -> Found:
         rates[job_id] = getattr(event, "rate_bps", None) or rates.get(job_id, 0)
         for change in changes.get(id(event), ()):
             vms = {link: bps / max(1, rates[job_id]) for link, bps in change.hold.links}
-            packets[job_id] = vms if change.sign > 0 else {}
+            if change.sign > 0:
+                packets[job_id] = vms
+            else:
+                packets.pop(job_id, None)
         if not isinstance(event, events.LinkSample):
             continue
         if event.interval_s <= 0:
@@ -249,6 +253,8 @@ def samples(history: History) -> Found:
             where = f"on {topology.link(number)}, capacity {capacity}"
             if reserved > capacity or reserved < 0:
                 yield event, f"{reserved:.0f} bit/s reserved {where}"
+            if 0 <= sent <= capacity * (1 + SAMPLE_SLACK):
+                continue
             n_packets = sum(vms.get(number, 0.0) for vms in packets.values())
             beside = n_packets * _packet_bits(history) / event.interval_s
             if not 0 <= sent <= capacity * (1 + SAMPLE_SLACK) + beside:
@@ -257,8 +263,12 @@ def samples(history: History) -> Found:
 
 def _packet_bits(history: History) -> float:
     """A packet on the wire in bits of the experiment, for a second of its time."""
-    scale = {} if isinstance(history.resolved, str) else history.resolved.get("scale", {})
-    return PACKET_BITS * float(scale.get("time", 1.0)) / float(scale.get("rate", 1.0))
+    resolved: Any = history.resolved
+    try:
+        scale = resolved["scale"]
+        return PACKET_BITS * float(scale["time"]) / float(scale["rate"])
+    except (LookupError, TypeError, ValueError, ZeroDivisionError):
+        return PACKET_BITS  # the file itself is another check's
 
 
 # -- slots, memory and links at every instant

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
+import psutil
 import pytest
 
 from testbed import events
 from testbed.backends.emu import preflight as emu
-from testbed.backends.emu.preflight import Preflight, checked, load_test
+from testbed.backends.emu.preflight import Preflight, checked, load_test, processors_taken
 from testbed.plan.fidelity import Finding, preflight
 from testbed.spec.experiment import Scale
 from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
@@ -199,3 +201,14 @@ def test_transfers_that_do_not_end_are_ended_and_count_by_what_arrived(
     assert found.metrics["achieved_share"] == 0.0
     assert not emulation.here
     assert not emulation.agents.alive
+
+
+def test_the_processors_that_are_taken_are_given_back() -> None:
+    own = psutil.Process()
+    before = set(own.children())
+    with processors_taken(0.1):
+        takers = set(own.children()) - before
+        assert len(takers) == len(os.sched_getaffinity(0))
+    assert set(own.children()) == before
+    with processors_taken(0.0):
+        assert set(own.children()) == before

@@ -401,9 +401,11 @@ def test_a_finding_names_its_line(tmp_path: Path) -> None:
     assert message.startswith(f"events.jsonl:{at}: {SORT}: estimate ")
 
 
-@pytest.mark.parametrize(("rate", "passed"), [(1.0, False), (0.01, True)])
+@pytest.mark.parametrize(
+    ("rate", "passed"), [(1.0, False), (0.01, True), (0, False), (None, False)]
+)
 def test_after_a_pause_a_slow_vm_may_send_a_packet_more(
-    tmp_path: Path, rate: float, passed: bool
+    tmp_path: Path, rate: float | None, passed: bool
 ) -> None:
     folder, _ = write_run(tmp_path, sample.main_example())
     file = folder.path / "spec.resolved.json"
