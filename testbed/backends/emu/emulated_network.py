@@ -6,6 +6,7 @@ same way whether the run ends well, is interrupted, or is cleaned up after by an
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -104,19 +105,15 @@ class Network:
             kernel = traffic_control.TrafficControl(self._sides(), vms)
             on_failure.callback(kernel.close)
             # The switch takes longest, a packet socket a port: tc sets the link limits meanwhile.
-            # Each port gets a receive socket with the buffer that is the default then: the kernel's
-            # 208 kB hold a few milliseconds of a fast link; whatever comes while the switch's
-            # thread waits for a processor is lost, and only the socket's own counter shows it.
-            buffers = open_vswitch.at_least(
-                open_vswitch.RMEM_DEFAULT, open_vswitch.RECEIVE_BUFFER_BYTES, self._journal
-            )
             switches = self._switches()
-            with buffers, ThreadPoolExecutor(max_workers=len(switches)) as beside:
+            with (
+                open_vswitch.large_buffers(self._journal),
+                ThreadPoolExecutor(max_workers=len(switches)) as beside,
+            ):
                 switching = [beside.submit(self._make_bridges, *each) for each in switches]
                 kernel.apply(limits.network_limits(self.plan))
-                for each in switching:
-                    each.result()
-            self.conditions = self._inspect_switch()
+                found = [each.result() for each in switching]
+            self.conditions = self._conditions(found)
             offload = self.conditions.sockets.offload is not False
             names = [slot.netns for slot in self.plan.slots]
             vms |= traffic_control.open_namespaces(names, VM_SYSCTLS, checksum_offload=offload)
@@ -129,7 +126,9 @@ class Network:
             return [(MACHINE, self.plan.bridges, self._controller_port)]
         return [(x.switch, x.bridges, x.listener.getsockname()[1]) for x in self._parts]
 
-    def _make_bridges(self, switch: Switch, bridges: Sequence[Bridge], port: int) -> None:
+    def _make_bridges(
+        self, switch: Switch, bridges: Sequence[Bridge], port: int
+    ) -> open_vswitch.SwitchSockets:
         tag = self._journal.tag
         switch.vsctl(open_vswitch.up_arguments(self.plan, bridges, tag.run, self._datapath, port))
         of_bridge = self.plan.ports_of_bridge
@@ -137,6 +136,9 @@ class Network:
         # The bridges' own devices outlive a switch that dies: they are marked as well.
         marking = [f"link set dev {bridge.name} group {tag.group}" for bridge in bridges]
         ip_batch(marking, switch.netns)
+        if self._datapath == "system" or not self.plan.slots:
+            return open_vswitch.SwitchSockets(None, 0)
+        return switch.prime_send_socket(of_bridge[bridges[0].name][0])
 
     def _sides(self) -> list[traffic_control.Side]:
         """Each switch's devices; a part's namespace has no others but loopback."""
@@ -159,7 +161,8 @@ class Network:
         ]  # fmt: skip
         self._journal.add([*(Entry("netns", slot.netns) for slot in plan.slots), *on_host])
         netns_of = {bridge.name: part.netns for part in self._parts for bridge in part.bridges}
-        ip_batch(up_lines(plan, group, netns_of))
+        for lines in up_lines(plan, group, netns_of):
+            _side_by_side(lines)
         inodes = {
             slot.netns: (traffic_control.NETNS_DIR / slot.netns).stat().st_ino
             for slot in plan.slots
@@ -167,8 +170,9 @@ class Network:
         self._journal.add([Entry("netns", name, inode) for name, inode in inodes.items()])
         if not self._parts:
             _silence_ipv6(port.name for port in plan.ports)
-        for switch, *_ in self._switches():
-            ip_batch([f"link set group {group} up"], switch.netns)
+        with ThreadPoolExecutor(BATCHES) as pool:
+            up = [f"link set group {group} up"]
+            list(pool.map(lambda each: ip_batch(up, each[0].netns), self._switches()))
 
     def _refuse_taken_names(self) -> None:
         if not self._parts:
@@ -187,19 +191,13 @@ class Network:
             if name in devices:
                 raise taken("network device", name, "ip link delete")
 
-    def _inspect_switch(self) -> SwitchConditions:
+    def _conditions(self, found: Sequence[open_vswitch.SwitchSockets]) -> SwitchConditions:
         """Of several parts, the worst of all."""
-        version = open_vswitch.switch_version()
-        sockets = open_vswitch.SwitchSockets(None, 0)
-        if self._datapath != "system" and self.plan.slots:
-            found = [
-                switch.prime_send_socket(self.plan.ports_of_bridge[first.name][0], self._journal)
-                for switch, (first, *_), _ in self._switches()
-            ]
-            sockets = open_vswitch.SwitchSockets(
-                all(each.offload for each in found), min(each.send_buffer_bytes for each in found)
-            )
-        return SwitchConditions(self._datapath, version, sockets)
+        known = [each.offload for each in found if each.offload is not None]
+        sockets = open_vswitch.SwitchSockets(
+            all(known) if known else None, min(each.send_buffer_bytes for each in found)
+        )
+        return SwitchConditions(self._datapath, open_vswitch.switch_version(), sockets)
 
     # -- tenants --------------------------------------------------------------------------------
 
@@ -291,8 +289,10 @@ def _silence_ipv6(devices: Iterable[str]) -> None:
 SWITCH_MTU_BYTES = MTU_BYTES + 2
 
 
-def up_lines(network: NetworkPlan, group: int, netns_of: Mapping[str, str]) -> list[str]:
-    """Make every namespace and veth pair, still down.
+def up_lines(
+    network: NetworkPlan, group: int, netns_of: Mapping[str, str]
+) -> tuple[list[str], list[str]]:
+    """Make every namespace, then every veth pair, still down.
 
     ``netns_of``: bridge -> the namespace of its ports, for those that are not on the host.
     """
@@ -301,12 +301,22 @@ def up_lines(network: NetworkPlan, group: int, netns_of: Mapping[str, str]) -> l
         inside = f" netns {netns_of[port.bridge]}" if port.bridge in netns_of else ""
         return f"name {port.name} mtu {SWITCH_MTU_BYTES} group {group}{inside}"
 
-    lines = [f"netns add {slot.netns}" for slot in network.slots]
-    lines += [
+    pairs = [
         f"link add {end(slot.port)} type veth"
         f" peer name {VM_DEVICE} address {slot.mac} mtu {MTU_BYTES} group {group}"
         f" netns {slot.netns}"
         for slot in network.slots
     ]
-    lines += [f"link add {end(k.lower)} type veth peer {end(k.upper)}" for k in network.links]
-    return lines
+    pairs += [f"link add {end(k.lower)} type veth peer {end(k.upper)}" for k in network.links]
+    return [f"netns add {slot.netns}" for slot in network.slots], pairs
+
+
+BATCHES = os.cpu_count() or 1
+WORTH_SPLITTING = 64
+
+
+def _side_by_side(lines: Sequence[str]) -> None:
+    """Lines in any order, some on each processor: a namespace or a pair waits for the kernel."""
+    batches = BATCHES if len(lines) >= WORTH_SPLITTING else 1
+    with ThreadPoolExecutor(batches) as pool:
+        list(pool.map(ip_batch, (lines[each::batches] for each in range(batches))))

@@ -126,15 +126,16 @@ class SwitchSockets:
     send_buffer_bytes: int
 
 
-def read_sockets(text: str, pid: int) -> SwitchSockets:
+def read_sockets(text: str, pid: int | None) -> SwitchSockets:
     """The switch's sockets from ``ss -0anpme``: the one bound to no device is what it sends by.
 
-    Its own only: there may be another switch on the machine, in a place of its own.
+    ``pid``: its own only, as there may be another switch on the machine, in a place of its own;
+    None where it is alone.
     """
     offload: bool | None = None
     buffer_bytes = 0
     for entry in re.split(r"\n(?=\S)", text):
-        if f"pid={pid}," not in entry:
+        if pid is not None and f"pid={pid}," not in entry:
             continue
         offload = bool(offload) or "vnethdr" in entry
         found = re.search(r"\btb(\d+)", entry)
@@ -195,23 +196,25 @@ class Switch:
 
     def sockets(self) -> SwitchSockets:
         """Its packet sockets, as the kernel has them."""
-        flags = ["--packet", "--all", "--numeric", "--processes", "--memory", "--extended"]
+        flags = ["--packet", "--all", "--numeric", "--memory", "--extended"]
+        if self.netns is None:
+            # Whose each one is takes a look at every process; a part is alone in its namespace.
+            flags.append("--processes")
         with self.inside():
-            return read_sockets(run(["ss", *flags]).stdout, self.pid or 0)
+            return read_sockets(run(["ss", *flags]).stdout, None if self.netns else self.pid or 0)
 
-    def prime_send_socket(self, port: Port, journal: CleanupJournal) -> SwitchSockets:
-        """Have the switch make its send socket with a large buffer, by sending one frame.
+    def prime_send_socket(self, port: Port) -> SwitchSockets:
+        """Have the switch make its send socket, by sending one frame, with the default buffer.
 
         Does nothing if it sent before: then the socket is as it is until the switch restarts.
         """
         sockets = self.sockets()
         if sockets.send_buffer_bytes:
             return sockets
-        with at_least(WMEM_DEFAULT, SEND_BUFFER_BYTES, journal):
-            bridge = f"unix:{self.run_dir}/{port.bridge}.mgmt"
-            action = f"in_port=local,packet={PROBE_FRAME},actions=output:{port.number}"
-            run(["ovs-ofctl", "--timeout=60", "-O", "OpenFlow13", "packet-out", bridge, action])
-            return self.sockets()
+        bridge = f"unix:{self.run_dir}/{port.bridge}.mgmt"
+        action = f"in_port=local,packet={PROBE_FRAME},actions=output:{port.number}"
+        run(["ovs-ofctl", "--timeout=60", "-O", "OpenFlow13", "packet-out", bridge, action])
+        return self.sockets()
 
     def check_ports(self, ports: Sequence[Port]) -> None:
         """Every port is there under its number. Raises RunFailed naming the first that is not.
@@ -396,3 +399,17 @@ def at_least(path: Path, size_bytes: int, journal: CleanupJournal) -> AbstractCo
     """A kernel setting of at least this size, for the block."""
     present = int(path.read_text(encoding="ascii"))
     return setting(path, str(max(size_bytes, present)), journal)
+
+
+@contextmanager
+def large_buffers(journal: CleanupJournal) -> Iterator[None]:
+    """Packet sockets made in the block have large buffers: the ports', and the one to send by.
+
+    The kernel's 208 kB hold a few milliseconds of a fast link; whatever comes while the switch's
+    thread waits for a processor is lost, and only the socket's own counter shows it.
+    """
+    with (
+        at_least(RMEM_DEFAULT, RECEIVE_BUFFER_BYTES, journal),
+        at_least(WMEM_DEFAULT, SEND_BUFFER_BYTES, journal),
+    ):
+        yield

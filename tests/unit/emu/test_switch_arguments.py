@@ -119,9 +119,9 @@ def test_deletion_forgives_what_is_gone() -> None:
 
 def test_devices_are_made_in_the_runs_group_and_in_their_namespaces() -> None:
     network = plan()
-    lines = up_lines(network, 77, {})
-    assert lines[: len(network.slots)] == [f"netns add {s.netns}" for s in network.slots]
-    links = [line for line in lines if line.startswith("link add")]
+    namespaces, links = up_lines(network, 77, {})
+    assert namespaces == [f"netns add {s.netns}" for s in network.slots]
+    assert all(line.startswith("link add") for line in links)
     assert len(links) == len(network.slots) + len(network.links)
     # Both ends carry the group: that is how the kernel removes them all at once.
     assert all(line.count("group 77") == 2 for line in links)
@@ -163,4 +163,5 @@ def test_a_switch_without_ports_tells_nothing_of_offload() -> None:
 
 
 def test_another_switch_on_the_machine_is_not_this_one() -> None:
+    assert read_sockets(SS, None) == read_sockets(SS, 9)
     assert read_sockets(SS, 99) == SwitchSockets(offload=None, send_buffer_bytes=0)
