@@ -182,7 +182,10 @@ class PrefixRoute(Item):
 
 @dataclass(frozen=True)
 class Neighbour(Item):
-    """A permanent neighbour entry: no ARP ever leaves a VM."""
+    """A permanent neighbour entry: no ARP ever leaves a VM.
+
+    It replaces one that may be there: a late packet to a VM that has gone leaves one behind.
+    """
 
     added = "neighbour {verb} {0.ip} lladdr {0.mac} dev {0.dev} nud permanent"
     removed = "neighbour delete {0.ip} dev {0.dev}"
@@ -210,7 +213,7 @@ class BatchLine:
 
     def undo(self) -> BatchLine | None:
         """The line that takes this one back, if one can: a VM without its address has no route."""
-        if self.verb == "add":
+        if self.verb == "add" or isinstance(self.item, Neighbour):
             return BatchLine("del", self.item)
         return BatchLine("change", self.before, self.item) if self.before is not None else None
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
+from itertools import groupby
 from math import ceil, inf, isfinite, nan, sqrt
 from typing import Literal
 
@@ -101,6 +102,7 @@ def preflight(
     busy_share: float,
     scale_rate: float,
     taken_share: float = 0.0,
+    lacking: Sequence[Finding] = (),
 ) -> Finding:
     """Load of the plan's busiest instant, from the load test before the jobs.
 
@@ -113,12 +115,18 @@ def preflight(
 
     ``taken_share``: the share of the processors that the test took from the network. Where it kept
     up with the rest, the load is that rest at most; else by so much more as was not delivered.
+    ``lacking``: what a run would be doubted for; then it did not keep up.
     """
-    delivered = min(1.0, max(achieved_share, 0.001))
+    shares = [one.metrics["share"] for one in lacking if "share" in one.metrics]
+    delivered = min(1.0, max(min([achieved_share, *shares]), 0.001))
     load = max(busy_share - taken_share, 0.001) / delivered
     if taken_share:
         rest = 1.0 - taken_share
-        load = min(load, rest) if delivered >= KEPT_UP else rest / delivered
+        if delivered < KEPT_UP or lacking:
+            load = rest / min(delivered, KEPT_UP)
+        elif busy_share > 1.0 - 2 * taken_share:
+            # A switch that polls is as busy at half of this: no more is known than that it fits.
+            load = rest
     elif delivered < DELIVERED:
         # Too little was delivered although the processors were not busy: this is the measure then.
         load = max(load, 1 / delivered)
@@ -127,6 +135,7 @@ def preflight(
         f"peak; at scale.rate: {rate_text(scale_rate)} that is {load:.0%} of what this machine can"
         " do"
     )
+    reason += "".join(f"; {one.reason}" for one in lacking)
     metrics = {
         "scale_rate": scale_rate,
         "asked_bps": asked_bps,
@@ -177,7 +186,7 @@ def fitting_rate(
         if not fit:  # far down where the load did not fall with the rate
             low, high = over / 8, over * (0.8 if sure or len(loads) == 1 else 0.4)
         elif over == inf:
-            low, high = 1.5 * fit, 8 * fit
+            low, high = 2 * fit, 8 * fit
         else:  # not at the ends, or the bracket would shrink by nearly nothing
             low, high = fit * (over / fit) ** 0.2, fit * (over / fit) ** 0.8
         # At two figures the next rate may be a tenth away.
@@ -306,7 +315,8 @@ class ProcessorSample:
     ``others`` than the run; and of its time in which the switch ``waited`` for a processor.
 
     ``received``: share (:class:`Received`) of reserved transfers at their VMs' own caps, where
-    nothing else ran. NaN: not known.
+    nothing else ran. NaN: not known; ``early`` where that is only because they had just begun or
+    were about to end.
     """
 
     idle: float
@@ -314,15 +324,24 @@ class ProcessorSample:
     others: float = nan
     waited: float = nan
     received: float = nan
+    early: bool = False
 
-    @property
-    def nothing_lacked(self) -> bool:
-        """True if it is known that the processors, all the run's own, sufficed.
 
-        A switch that polls uses whatever there is, and takes more packets a pass where that is
-        little: that nothing was left over does not say that there was too little.
-        """
-        return self.received >= KEPT_UP and self.others <= OTHERS
+def nothing_lacked(samples: Sequence[ProcessorSample]) -> list[bool]:
+    """Of each sample, whether it is known that the processors, all the run's own, sufficed.
+
+    A switch that polls uses whatever there is, and takes more packets a pass where that is little:
+    that nothing was left over does not say that there was too little. Early samples go by the known
+    ones on both sides, unless those are fewer: who gets its rate had a second before what it takes.
+    """
+    known = [None if one.early else one.received >= KEPT_UP for one in samples]
+    runs = [(value, len(list(of))) for value, of in groupby(known)]
+    sufficed: list[bool] = []
+    for at, (value, length) in enumerate(runs):
+        beside = runs[max(0, at - 1) : at] + runs[at + 1 : at + 2]
+        by_those = all(good for good, _ in beside) and length <= sum(n for _, n in beside)
+        sufficed += [by_those if value is None else value] * length
+    return [good and one.others <= OTHERS for good, one in zip(sufficed, samples, strict=True)]
 
 
 class Received:
@@ -364,7 +383,8 @@ def processor(samples: Sequence[ProcessorSample]) -> list[Finding]:
         return []
     idle = [sample.idle for sample in samples]
     low = _quantile(idle, 0.1)
-    graded = _quantile([1.0 if one.nothing_lacked else one.idle for one in samples], 0.1)
+    judged = zip(idle, nothing_lacked(samples), strict=True)
+    graded = _quantile([1.0 if sufficed else share for share, sufficed in judged], 0.1)
     stolen = sum(sample.steal for sample in samples) / len(samples)
     busiest = f"in the busiest tenth of the time the processors were idle for at most {low:.0%}"
     if low < THRESHOLDS["processor idle"][0] <= graded:
@@ -392,7 +412,8 @@ def switch(samples: Sequence[ProcessorSample]) -> list[Finding]:
         return []
     waited = [sample.waited for sample in known]
     high = _quantile(waited, 0.9)
-    graded = _quantile([0.0 if one.nothing_lacked else one.waited for one in known], 0.9)
+    judged = zip(waited, nothing_lacked(known), strict=True)
+    graded = _quantile([0.0 if sufficed else share for share, sufficed in judged], 0.9)
     reason = f"the switch waited for a processor for {high:.0%} of the time, in the worst tenth"
     if high > THRESHOLDS["starved switch"][0] >= graded:
         reason += ", and reserved VMs received at their rates"

@@ -50,7 +50,7 @@ def tenant_hosts(tenant: TenantPlan) -> tuple[Section, ...]:
     transfer of 4 s. The route to the tenant's other VMs carries a larger one. It is in a section
     of its own: where the address is refused, another's route stays.
     """
-    everyone = [BatchLine("add", Neighbour(vm.ip, vm.slot.mac)) for vm in tenant.vms]
+    everyone = [BatchLine("replace", Neighbour(vm.ip, vm.slot.mac)) for vm in tenant.vms]
     window = initial_window_segments(tenant.rate_bps, reserved=bool(tenant.link_bps))
     packet = BatchLine("change", _largest_packet(tenant))
     sections = []

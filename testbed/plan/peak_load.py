@@ -64,6 +64,12 @@ def peak(history: Iterable[events.Event], datacentre: DataCentre) -> tuple[event
     return at_peak
 
 
+def rings(histories: Iterable[Iterable[events.Event]]) -> frozenset[str]:
+    """Ids of the jobs that play a ring: most of its transfers stay within a server."""
+    submitted = (e.job for plan in histories for e in plan if isinstance(e, events.JobSubmitted))
+    return frozenset(job["id"] for job in submitted if job["pattern"] == "ring")
+
+
 def reserved_port_load_bps(reserved: events.JobReserved) -> int:
     """Summed port load of a job's hose, in bit/s: every VM's own two ports, and its links."""
     n_vms = sum(count for _, count in reserved.vms_on)

@@ -19,7 +19,7 @@ from testbed.backends.emu.preflight import checked, load_test
 from testbed.errors import BadInput, MachineCannot, RunFailed
 from testbed.plan.fidelity import Finding
 from testbed.plan.network_plan import check_reachable
-from testbed.plan.peak_load import namespaces_per_server, peak
+from testbed.plan.peak_load import namespaces_per_server, peak, rings
 from testbed.results import folder as names
 from testbed.results.folder import DiskReserve, EventLog, RunFolder, Sink
 from testbed.results.tables import conclude_all
@@ -95,7 +95,7 @@ def _run_policies(
     with terminated_as_interrupt(), ExitStack() as stack:
         emulation = stack.enter_context(network(experiment.scale))
         emulation.network.forbid_borrowing()
-        test = partial(load_test, emulation, experiment.seed)
+        test = partial(load_test, emulation, experiment.seed, rings(plans))
         accepted = options.force or experiment.expect.fidelity == "invalid"
         found = checked(test, peaks, experiment.scale, show.narrate, force=accepted)
         if found.rate != experiment.scale.rate and found.refusal is None:

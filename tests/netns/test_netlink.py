@@ -317,10 +317,12 @@ def host(netns: str, n_neighbours: int = 3) -> tuple[Section, Section]:
     address = IPv4Interface("10.0.12.1/22")
     packet = BatchLine("change", LargestPacket(12_500))
     route = BatchLine("replace", PrefixRoute(address, WINDOW_SEGMENTS))
-    neighbours = adding(tuple(
-        Neighbour(IPv4Address(f"10.0.12.{i + 2}"), f"02:48:4e:00:00:{i + 2:02x}")
+    neighbours = tuple(
+        BatchLine(
+            "replace", Neighbour(IPv4Address(f"10.0.12.{i + 2}"), f"02:48:4e:00:00:{i + 2:02x}")
+        )
         for i in range(n_neighbours)
-    ))  # fmt: skip
+    )
     return (
         Section(netns, (packet, *adding((Address(address),)))),
         Section(netns, (route, *neighbours)),
@@ -378,20 +380,43 @@ def test_an_address_that_was_there_before_is_not_taken_away(
     assert neighbours == []
 
 
-def test_a_refused_neighbour_is_named_and_no_host_is_left(
+def test_a_neighbour_that_a_late_packet_has_left_is_replaced(
+    make_bench: Callable[[str], Bench],
+) -> None:
+    bench, clean = make_bench("a"), make_bench("b")
+    bench.run(
+        *[
+            "ip",
+            "neighbour",
+            "add",
+            "10.0.12.3",
+            "lladdr",
+            "02:00:00:00:00:09",
+            "dev",
+            "eth0",
+            "nud",
+            "stale",
+        ]
+    )
+    for each in (bench, clean):
+        each.control.apply(host(each.name))
+    assert host_state(bench) == host_state(clean)
+    bench.control.remove(host_removal(bench.name))
+    assert host_state(bench)[2] == []
+
+
+def test_a_refused_address_is_named_and_no_host_is_left(
     make_bench: Callable[[str], Bench],
 ) -> None:
     first, second = make_bench("a"), make_bench("b")
-    taken = "ip neighbour add 10.0.12.3 lladdr 02:00:00:00:00:09 dev eth0 nud permanent"
-    second.run(*taken.split())
+    second.run("ip", "address", "add", "10.0.12.1/22", "dev", "eth0")
     vms = {bench.name: bench.vm for bench in (first, second)}
     control = TrafficControl([], vms)
-    with pytest.raises(RunFailed, match=r"'neighbour add 10\.0\.12\.3 .*' in " + second.name):
+    with pytest.raises(RunFailed, match=r"'address add 10\.0\.12\.1/22 .*' in " + second.name):
         control.apply((*host(first.name), *host(second.name)))
-    for bench in (first, second):
-        infos, _, _, routes = host_state(bench)
-        assert (infos, routes) == ([], [])
-    assert host_state(first)[2] == []
+    infos, _, neighbours, routes = host_state(first)
+    assert (infos, neighbours, routes) == ([], [], [])
+    assert host_state(second)[2] == []
 
 
 def test_a_new_rate_is_a_new_frame_size(make_bench: Callable[[str], Bench]) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 
+from jobs.demand import Transfer
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.emu.emulation import Emulation
@@ -147,9 +148,17 @@ def _advised(finding: Finding, advice: str) -> Finding:
 
 
 def load_test(
-    emulation: Emulation, seed: int, together: Peak, scale: Scale, again: bool = False
+    emulation: Emulation,
+    seed: int,
+    rings: Collection[str],
+    together: Peak,
+    scale: Scale,
+    again: bool = False,
 ) -> Finding:
     """Run transfers in the places and at the rates of ``together``; judge what it took.
+
+    ``rings``: ids of jobs that play a ring, most of whose transfers stay within a server. All
+    others are tested by a permutation: all that their hoses allow may cross the network.
 
     ``again``: for longer, without :data:`TAKEN_SHARE` of the processors. A switch that polls leaves
     nothing of them idle; what tells that they suffice is that fewer would.
@@ -168,7 +177,9 @@ def load_test(
     for reserved in together:
         vms_on = tuple((server, count) for server, count in reserved.vms_on)
         name, rate_bps = f"preflight.{reserved.job_id}", reserved.rate_bps
-        job = JobRequest(name, 0.0, sum(count for _, count in vms_on), rate_bps, ideal_s)
+        demand = Transfer(pattern="ring" if reserved.job_id in rings else "permutation")
+        n_vms = sum(count for _, count in vms_on)
+        job = JobRequest(name, 0.0, n_vms, rate_bps, ideal_s, demand=demand)
         try:
             backend.start(job, Placement(reserved.root, vms_on), rate_bps, "foreground")
         except StartFailed as error:
@@ -183,7 +194,8 @@ def load_test(
         delivered, busy_share = _played(backend, started, ideal_s)
     if again and isfinite(backend.watch.received):
         delivered = backend.watch.received
-    return preflight(asked_bps, delivered, busy_share, scale.rate, taken)
+    lacking = backend.watch.lacking() if again else []
+    return preflight(asked_bps, delivered, busy_share, scale.rate, taken, lacking)
 
 
 _TAKE = """

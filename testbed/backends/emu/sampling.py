@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from math import isfinite, nan
+from math import isfinite, isnan, nan
 from pathlib import Path, PurePosixPath
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -145,9 +145,16 @@ class Watch:
             alone = all(tenant.tenant_id in cap_limited for tenant in tenants)
             # The switch's part that waited longest: packets of most jobs pass several.
             longest = max(waited, default=nan)
-            sample = fidelity.ProcessorSample(*use, longest, received if alone else nan)
-            self._samples.append(sample)
+            received = received if alone else nan
+            early = alone and isnan(received) and not self._read_too_late(self._last, now)
+            self._samples.append(fidelity.ProcessorSample(*use, longest, received, early))
         self._last_s, self._last, self._last_bps = now_s, now, self._rows["rate_bps"]
+
+    def _read_too_late(self, *counters: NDArray[Any]) -> bool:
+        """True if a VM's counter was there, and it is not known when it was read."""
+        of = self._rows["what"] == RECEIVE_CAP
+        there = (each[of] for each in counters)
+        return any((np.isnan(c["at_s"]) & (c["sent_bytes"] >= 0)).any() for c in there)
 
     def _follow(self, tenants: Sequence[TenantPlan]) -> None:
         """The limiters of other tenants from now on; a long run keeps nothing of those gone."""
@@ -217,6 +224,12 @@ class Watch:
         """Share of their rates that cap-limited VMs received, the median sample; NaN: not known."""
         known = [s.received for s in self._samples if isfinite(s.received)]
         return median(known) if known else nan
+
+    def lacking(self) -> list[fidelity.Finding]:
+        """Where reserved traffic got less than its share, or lost packets: nothing if nowhere."""
+        _, lost = fidelity.leaks({}, self._drops)
+        found = self._starved.finding(), self._cap_limited.finding(), lost
+        return [one for one in found if one.level != "ok"]
 
     def findings(self) -> list[fidelity.Finding]:
         """The judgement over everything sampled."""

@@ -132,6 +132,8 @@ def _bookings(job: JobHistory) -> Iterator[Booking]:
 # -- reservations against hoses, estimates, samples
 
 SAMPLE_SLACK = 0.05
+ROUNDING = 1e-5
+"""Of rates on the wire, whole bit/s, given in bits of the experiment."""
 """A counter's interval and a limiter's burst are not exact: a sample may show 5 % too much."""
 PACKET_BITS = 32_768 * 8
 """A slow VM's packet: for each behind a link, one may be sent beyond the rate after a pause."""
@@ -251,7 +253,7 @@ def samples(history: History) -> Found:
                 continue
             capacity = topology.capacity_bps[number // 2]
             where = f"on {topology.link(number)}, capacity {capacity}"
-            if reserved > capacity or reserved < 0:
+            if not 0 <= reserved <= capacity * (1 + ROUNDING):
                 yield event, f"{reserved:.0f} bit/s reserved {where}"
             if 0 <= sent <= capacity * (1 + SAMPLE_SLACK):
                 continue

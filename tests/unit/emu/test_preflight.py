@@ -184,7 +184,7 @@ def test_all_jobs_of_a_load_test_begin_at_one_instant(emulation: FakeEmulation) 
         begin(names, at_ns)
 
     emulation.agents.begin = noting  # type: ignore[method-assign]
-    found = load_test(emulation, 1, (reserved("a"), reserved("b", 2)), Scale(SCALE_RATE))  # type: ignore[arg-type]
+    found = load_test(emulation, 1, (), (reserved("a"), reserved("b", 2)), Scale(SCALE_RATE))  # type: ignore[arg-type]
     assert len(begun) == 2
     assert len(set(begun)) == 1
     assert "load" in found.metrics
@@ -196,7 +196,7 @@ def test_transfers_that_do_not_end_are_ended_and_count_by_what_arrived(
     emulation: FakeEmulation,
 ) -> None:
     emulation.agents.otherwise_s = None
-    found = load_test(emulation, 1, (reserved("a"),), Scale(SCALE_RATE))  # type: ignore[arg-type]
+    found = load_test(emulation, 1, (), (reserved("a"),), Scale(SCALE_RATE))  # type: ignore[arg-type]
     assert found.level == "invalid"
     assert found.metrics["achieved_share"] == 0.0
     assert not emulation.here

@@ -142,7 +142,8 @@ def test_preflight_is_the_busy_share_over_what_was_delivered() -> None:
     [
         (1.0, 0.6, 0.5),
         (1.0, 1.0, 0.9),
-        (0.98, 0.85, 0.75 / 0.98),
+        (0.98, 0.75, 0.65 / 0.98),
+        (0.98, 0.85, 0.9),  # as busy as a switch that polls: no more is known than that it fits
         (0.9, 1.0, 1.0),
         (0.75, 0.5, 1.2),
     ],
@@ -152,6 +153,16 @@ def test_a_network_that_keeps_up_without_a_tenth_of_the_processors_has_a_load_of
 ) -> None:
     found = preflight(1e9, delivered, busy, 1.0, taken_share=0.1)
     assert found.metrics["load"] == pytest.approx(load)
+
+
+def test_what_a_run_would_be_doubted_for_did_not_fit_in_its_load_test() -> None:
+    lost = Finding("suspect", "drops", "3 packets were dropped at x", {"packets": 3})
+    starved = Finding("invalid", "starved VM", "VM 7 sent 60%", {"share": 0.6})
+    found = preflight(1e9, 1.0, 1.0, 1.0, 0.1, [lost])
+    assert found.level == "suspect"
+    assert found.metrics["load"] == pytest.approx(0.9 / 0.98)
+    assert "3 packets were dropped at x" in found.reason
+    assert preflight(1e9, 1.0, 1.0, 1.0, 0.1, [starved, lost]).metrics["load"] == pytest.approx(1.5)
 
 
 def test_a_load_test_that_delivers_nothing_is_invalid_and_does_not_divide_by_zero() -> None:
@@ -195,6 +206,33 @@ def test_full_processors_are_no_shortage_where_it_is_known_that_nothing_lacked(
 def test_where_something_lacked_for_a_tenth_of_the_time_full_processors_are_a_shortage() -> None:
     full = samples([0.0] * 8, others=0.0, received=1.0)
     assert processor([*full, *samples([0.0] * 2, others=0.0, received=0.5)])[0].level == "invalid"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "level"),
+    [
+        ("e" + 9 * "k", "ok"),  # all jobs begin
+        (9 * "k" + "e", "ok"),  # and end
+        ("kkkeekkkkk", "ok"),  # one follows another
+        ("eekkkkkkke", "ok"),
+        (10 * "e", "invalid"),  # nothing known of any
+        ("eeeeeeekkk", "invalid"),  # of too few
+        ("lekkkkkkkk", "invalid"),  # one beside it lacked something
+        ("ulkkkkkkkk", "invalid"),
+        ("uukkkkkkkk", "invalid"),  # not known, and not because they had just begun
+    ],
+)
+def test_samples_of_jobs_that_begin_or_end_go_by_the_known_ones_beside_them(
+    kinds: str, level: str
+) -> None:
+    of = {
+        "e": ProcessorSample(0.0, 0.0, 0.0, 1.0, nan, early=True),
+        "k": ProcessorSample(0.0, 0.0, 0.0, 1.0, 1.0),
+        "l": ProcessorSample(0.0, 0.0, 0.0, 1.0, 0.9),
+        "u": ProcessorSample(0.0, 0.0, 0.0, 1.0, nan),
+    }
+    found = [of[kind] for kind in kinds]
+    assert (processor(found)[0].level, switch(found)[0].level) == (level, level)
 
 
 def received(

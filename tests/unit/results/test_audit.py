@@ -418,6 +418,19 @@ def test_after_a_pause_a_slow_vm_may_send_a_packet_more(
     assert "samples" in failed(audit(folder.path))
 
 
+@pytest.mark.parametrize(("reserved_bps", "passed"), [(71_000_001 / 0.071, True), (1.001e9, False)])
+def test_a_full_reservation_in_whole_bits_of_the_wire_is_no_more_than_full(
+    tmp_path: Path, reserved_bps: float, passed: bool
+) -> None:
+    folder, _ = write_run(tmp_path, sample.main_example())
+
+    def fully_reserved(r: list[Record]) -> None:
+        one(r, "link_sample", nth=4)["links"][0][2] = reserved_bps
+
+    mutate(folder.path, fully_reserved)
+    assert ("samples" not in failed(audit(folder.path))) is passed
+
+
 def test_lies_about_one_job_leave_other_checks_alone(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, sample.main_example())
     mutate(folder.path, wrong_estimate)

@@ -28,7 +28,6 @@ from testbed.results.audit import audit
 from testbed.results.folder import RunFolder
 from testbed.runs import live_run
 from testbed.runs.playing import RunRecord
-from testbed.spec.experiment import Scale
 from testbed.spec.experiment_file import load_experiment
 from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
 
@@ -118,7 +117,8 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """The load of every plan at a rate of 1."""
     cost = {"load": 1.0}
 
-    def load_test(_: Any, __: int, ___: Any, scale: Scale, ____: bool) -> Finding:
+    def load_test(*args: Any) -> Finding:
+        *_, scale, _again = args
         return preflight(1e9, 1.0, cost["load"] * scale.rate, scale.rate)
 
     monkeypatch.setattr(live_run, "load_test", load_test)
