@@ -100,8 +100,7 @@ class Size:
         return network_plan(fat_tree(self.k, LINK_BPS, self.slots))
 
 
-# The longer the slower: jobs take seconds to start, and of VMs that have just begun it is not known
-# whether anything lacks; that is to be less than a tenth of the samples.
+# The longer the slower: jobs take seconds to start, and all VMs are to send for most of the time.
 SIZES = {
     4: Size(4, 8, 3, 10.0, 30.0, 2.0, 10.0),
     6: Size(6, 4, 6, 3.0, 30.0, 1.0, 20.0),
@@ -366,21 +365,17 @@ def highest(
     return good, bad
 
 
-def _seconds_at(rate_mbps: float, quick: bool) -> float:
-    """Long enough for a frame to count little, and for two pairs of samples."""
-    return min(15.0 if quick else 30.0, max(8.0, 20.0 / rate_mbps))
-
-
 def _sweep(size: Size, n_parts: int | None, quick: bool) -> Task:
     name = f"highest load ok, {_about(size, n_parts)}, {size.vms} VMs"
     first = 2 * size.first_rate_mbps if quick else size.first_rate_mbps
+    duration_s = size.duration_s / 2 if quick else size.duration_s
 
     def work(progress: Progress) -> list[Result]:
         tried: dict[float, Played] = {}
 
         def passes(rate_mbps: float) -> bool:
             progress.note(f"{rate_mbps:g} Mbit/s per VM")
-            tried[rate_mbps] = play(size, rate_mbps, _seconds_at(rate_mbps, quick), n_parts)
+            tried[rate_mbps] = play(size, rate_mbps, duration_s, n_parts)
             return tried[rate_mbps].ok
 
         good, bad = highest(first, MOST_RATE_MBPS, passes)
@@ -390,8 +385,7 @@ def _sweep(size: Size, n_parts: int | None, quick: bool) -> Task:
         extra["tried"] = {rate: played.verdict for rate, played in sorted(tried.items())}
         return [Result(name, "Mbit/s", (size.vms * good,), extra=extra)]
 
-    expected_s = 4 * (size.up_down_s + 12.0)
-    return Task(Step(name, expected_s), work)
+    return Task(Step(name, 4 * (size.up_down_s + duration_s)), work)
 
 
 def _loads(parts: Sequence[int | None], quick: bool) -> Task:
