@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
@@ -249,15 +249,22 @@ def _edges(problems: Problems, graph: _Graph, root: str) -> Edges:
 def _check_connected(problems: Problems, graph: _Graph) -> None:
     """Notes the first node and the first one that no links join to it."""
     first = next(iter(graph.above))
-    joined = {first: None}
-    waiting = [first]
-    for name in waiting:
-        found = [other for other, _ in graph.above[name] + graph.below[name] if other not in joined]
-        joined |= dict.fromkeys(found)
-        waiting += dict.fromkeys(found)
-    lone = next((name for name in graph.above if name not in joined), None)
+    joined = {n: [other for other, _ in graph.above[n] + graph.below[n]] for n in graph.above}
+    reached = distances(joined, [first])
+    lone = next((name for name in graph.above if name not in reached), None)
     if lone is not None:
         problems.report(f"disconnected: nothing joins {first} and {lone}", "links")
+
+
+def distances(joined: Mapping[str, Iterable[str]], sources: Iterable[str]) -> dict[str, int]:
+    """Links from the nearest source to each node that can be reached, nearest nodes first."""
+    found = dict.fromkeys(sources, 0)
+    waiting = list(found)
+    for name in waiting:
+        fresh = dict.fromkeys((n for n in joined[name] if n not in found), found[name] + 1)
+        found |= fresh
+        waiting += fresh
+    return found
 
 
 def _build(graph: _Graph, trees: Mapping[str, Edges]) -> DataCentre:

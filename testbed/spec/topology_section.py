@@ -13,10 +13,11 @@ from testbed.spec.document import (
     Problem,
     SpecErrors,
     dotted,
-    find_file,
+    file_at,
     read_document,
     read_text,
 )
+from testbed.spec.mininet_file import read_topo
 from testbed.spec.unit_types import BANDWIDTH_SCHEMA, MEMORY_SCHEMA, Memory, PositiveBandwidth
 from testbed.spec.validation import Section, SpecModel, read_section
 from testbed.units import UnitError, parse_bandwidth
@@ -24,6 +25,7 @@ from topologies.custom import custom
 from topologies.datacentre import DataCentre, TopologyError
 from topologies.fat_tree import Network, fat_tree
 from topologies.flat import flat
+from topologies.mininet_topo import from_mininet
 from topologies.tree import tree
 
 MAX_SLOTS = 1_000_000
@@ -167,6 +169,16 @@ class CustomFileTopology(Section):
     path: str = Field(description="a file with servers, switches and links, beside this one")
 
 
+class MininetTopology(Section):
+    """A Mininet Topo in a Python file, which is executed: its hosts are the servers."""
+
+    kind: Literal["mininet"]
+    path: str = Field(description="a Python file, beside this one")
+    topo: str = Field(description="a subclass of mininet.topo.Topo there, or a name in its topos")
+    args: dict[str, Any] | None = Field(None, description="the class's arguments by name: {k: 4}")
+    slots_per_server: Count = Field(1, description="VM slots of hosts that state none (default 1)")
+
+
 def _tag(value: Any) -> Any:
     """The kind of a topology; a custom one may stand in a file of its own."""
     kind = value.get("kind") if isinstance(value, dict) else None
@@ -181,7 +193,8 @@ Topology = Annotated[
     | Annotated[FatTreeTopology, Tag("fat-tree")]
     | Annotated[FlatTopology, Tag("flat")]
     | Annotated[CustomTopology, Tag("custom")]
-    | Annotated[CustomFileTopology, Tag("custom file")],
+    | Annotated[CustomFileTopology, Tag("custom file")]
+    | Annotated[MininetTopology, Tag("mininet")],
     Discriminator(_tag),
 ]
 
@@ -207,6 +220,23 @@ def with_topology(context: LoadContext, section: Topology | None, here: Location
         return _regular(context, section, here)
     if section is None:
         return context
+    built = _named(section, here)
+    if built is None:
+        return context
+    resolved = {"kind": "custom", **_described(built)}
+    return replace(context, datacentre=built, slots_known=True, links_known=True, resolved=resolved)
+
+
+def _named(
+    section: CustomTopology | CustomFileTopology | MininetTopology, here: Location
+) -> DataCentre | None:
+    """A data centre of named nodes, wherever they are written."""
+    if isinstance(section, MininetTopology):
+        topo = read_topo(section["path"], section["topo"], section["args"] or {}, here)
+        if topo is None or not section.is_readable("slots_per_server"):
+            return None
+        names = dict.fromkeys(("servers", "switches", "links"), "topo")
+        return _built(here, lambda: from_mininet(topo, section.slots_per_server), names)
     source: Location | None = here
     if isinstance(section, CustomFileTopology):
         source = _other_document(here / "path", section["path"])
@@ -217,10 +247,7 @@ def with_topology(context: LoadContext, section: Topology | None, here: Location
         built = _built(source, lambda: custom(_plain_content(source.value)), {})
     if source is not None and source.document is not here.document:
         here.document.problems.extend(source.document.problems)
-    if built is None:
-        return context
-    resolved = {"kind": "custom", **_described(built)}
-    return replace(context, datacentre=built, slots_known=True, links_known=True, resolved=resolved)
+    return built
 
 
 def _regular(context: LoadContext, section: RegularTopology, here: Location) -> LoadContext:
@@ -270,10 +297,8 @@ def _countable(here: Location, datacentre: DataCentre) -> bool:
 
 def _other_document(here: Location, name: str | None) -> Location | None:
     """The file that a key names; what is wrong with it is reported with its own places."""
-    found = None if name is None else find_file(name, here.document.folder)
+    found = None if name is None else file_at(here, name)
     if found is None:
-        if name is not None:
-            here.report(f"there is no file {name!r} beside this one or along TESTBED_DATA")
         return None
     try:
         return Location(read_document(read_text(found), str(found)))

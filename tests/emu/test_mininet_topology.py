@@ -1,6 +1,9 @@
 """Plain Mininet starts the topology, and it is the network of the plan."""
 
+import os
+import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,8 +14,17 @@ from typing import Any
 import pytest
 
 from testbed.plan.network_plan import network_plan
+from testbed.spec.experiment_file import load_experiment
 from topologies.mininet_topo import mininet_topo
 from topologies.tree import tree
+
+REPOSITORY = Path(__file__).parents[2]
+# At an exception mn deletes all bridges of the machine and ends processes: not in a test.
+MN = """
+import mininet.clean, runpy, sys
+mininet.clean.cleanup = lambda: None
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
 
 pytestmark = [
     pytest.mark.needs("mininet"),
@@ -21,6 +33,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:subprocess:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
 ]
+
+DATAPATH = "kernel" if Path("/sys/module/openvswitch").exists() else "user"
 
 
 def vsctl(*arguments: str) -> str:
@@ -42,8 +56,7 @@ def plain_mininet(plan: Any) -> Iterator[Any]:
     from mininet.node import OVSSwitch
 
     setLogLevel("error")
-    in_kernel = Path("/sys/module/openvswitch").exists()
-    switch = partial(OVSSwitch, failMode="standalone", datapath="kernel" if in_kernel else "user")
+    switch = partial(OVSSwitch, failMode="standalone", datapath=DATAPATH)
     net = Mininet(topo=mininet_topo(plan), switch=switch, link=TCLink, controller=None)
     try:
         net.start()
@@ -77,3 +90,37 @@ def test_plain_mininet_runs_it(prefix: str) -> None:
         hosts = [net.get(slot.netns) for slot in plan.slots]
         assert [host.MAC() for host in hosts] == [slot.mac for slot in plan.slots]
         assert neighbour_of(hosts[0], hosts[-1].IP()) == hosts[-1].MAC()
+
+
+def test_mn_starts_an_experiment_file(prefix: str, tmp_path: Path) -> None:
+    """The command line of docs/live-network.md; while it is up a script looks at it."""
+    mn = shutil.which("mn")
+    assert mn is not None
+    script = tmp_path / "while-up"
+    script.write_text("sh ovs-vsctl list-br\nnodes\nsh ovs-vsctl --columns=name list interface\n")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-W", "ignore", "-c", MN, mn, "--verbosity", "output"),
+            *("--custom", str(REPOSITORY / "testbed" / "plan" / "mininet_custom.py")),
+            *("--topo", f"hosenet,{REPOSITORY / 'examples/custom-topology.yaml'},prefix={prefix}"),
+            *("--link", "tc", "--switch", f"ovs,failMode=standalone,datapath={DATAPATH}"),
+            *("--controller", "none", "--test", "none", "--post", str(script)),
+        ],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "Caught exception" not in done.stdout, done.stdout
+    plan = network_plan(
+        load_experiment(REPOSITORY / "examples/custom-topology.yaml").datacentre, prefix
+    )
+    words = set(done.stdout.replace(":", " ").split())
+    assert {bridge.name for bridge in plan.bridges} <= words
+    assert {slot.netns for slot in plan.slots} <= words
+    assert {port.name for port in plan.ports} <= words
+    assert not {bridge.name for bridge in plan.bridges} & set(vsctl("list-br").split())

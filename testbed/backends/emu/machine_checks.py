@@ -120,7 +120,7 @@ def _python() -> Iterator[Check]:
     found = f"missing: {', '.join(missing)}" if missing else "all there"
     yield _graded("Python packages", not missing, found, INSTALL, "fail")
     if util.find_spec("mininet") is None:
-        yield Check("Mininet", "warn", "not importable: only the teaching form needs it", INSTALL)
+        yield Check("Mininet", "warn", "not importable: only Mininet topologies need it", INSTALL)
     # Without machine code of the simulator's loops the first long run compiles it, once.
     kept = any(Path(__file__).parents[2].glob("*/__pycache__/*.nbi"))
     found = "compiled" if kept else f"compiled by the first long run, once ({INSTALL} does it now)"
