@@ -113,7 +113,7 @@ def test_the_file_is_looked_for_as_others_are(file: Path, monkeypatch: pytest.Mo
     data.mkdir()
     file.with_name("topo.py").rename(data / "topo.py")
     message = "there is no file 'topo.py' beside this one, along TESTBED_DATA or in the cache"
-    assert errors(file) == [f"one.yaml:2:32: topology.path: {message}"]
+    assert errors(file) == [f"one.yaml:2:33: topology.path: {message}"]
     monkeypatch.setenv("TESTBED_DATA", str(data))
     assert load(file).datacentre.n_servers == 16
 
