@@ -11,21 +11,20 @@ import fcntl
 import logging
 import os
 import resource
+import signal
 import socket
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import psutil
 from mininet.cli import CLI
 from mininet.link import Intf, Link
 from mininet.log import error, output
 from mininet.net import Mininet
 from mininet.node import Host, Node, OVSSwitch, RemoteController
-from mininet.util import numCores
+from mininet.util import numCores, waitListening
 
 from controller.launch import OPENFLOW_PORT
 from jobs.linux import inside_network_namespace
@@ -40,8 +39,6 @@ logging.setLoggerClass(logging.Logger)
 
 SHELL = ("shell", "pid", "stdin", "stdout", "pollOut", "master", "slave")
 """Attributes of a node that are there once its shell has started."""
-END_IPERF = "killall -9 iperf"
-"""The command by which Mininet's ``iperf`` begins at the server."""
 PROBE_PORT = 9
 # Requests of netdevice(7) about an interface.
 SIOCGIFFLAGS = 0x8913
@@ -144,17 +141,6 @@ class AttachedHost(Attached, Host):  # type: ignore[misc]
     def __init__(self, name: str, slot: Slot) -> None:
         self.slot = slot
         super().__init__(name, partial(inside_network_namespace, NETNS_DIR / slot.netns), {})
-
-    def cmd(self, *args: Any, **kwargs: Any) -> Any:
-        """As Mininet's; but :data:`END_IPERF` does not end those of other VMs."""
-        if args != (END_IPERF,):
-            return super().cmd(*args, **kwargs)
-        for process in psutil.process_iter(["name"]):
-            with suppress(psutil.Error, OSError):
-                own = Path(f"/proc/{process.pid}/ns/net").samefile(NETNS_DIR / self.slot.netns)
-                if own and process.info["name"] == "iperf":
-                    process.kill()
-        return ""
 
 
 class AttachedSwitch(Attached, OVSSwitch):  # type: ignore[misc]
@@ -361,10 +347,20 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         """As Mininet's, between the first two hosts that have an address."""
         return self.pingFull(self._addressed(None)[:2])
 
-    def iperf(self, hosts: Sequence[Node] | None = None, *args: Any, **options: Any) -> Any:
-        """As Mininet's; by default between the first and the last host that have an address.
+    def iperf(
+        self,
+        hosts: Sequence[Node] | None = None,
+        l4Type: str = "TCP",
+        udpBw: str = "10M",
+        fmt: str | None = None,
+        seconds: float = 5,
+        port: int = 5001,
+    ) -> list[str]:
+        """As Mininet's: the speeds that server and client report; after the UDP rate asked for.
 
-        Raises RunFailed if the two have no way to each other: Mininet would wait for ever.
+        By default between the first and the last host that have an address. Raises RunFailed if the
+        two have no way to each other. Mininet's own would wait for ever then, waits for a line that
+        iperf 2.1 does not print, and begins by ending every iperf of the machine.
         """
         found = hosts or self._addressed(None)
         client, server = found[0], found[-1]
@@ -372,7 +368,24 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         if reason or client is server or not _has_route(client, server):
             reason = reason or f"{client} and {server} are not VMs of one tenant"
             raise RunFailed(f"no iperf: {reason}", "name two VMs of a tenant")
-        return super().iperf((client, server), *args, **options)
+        output("*** Iperf: testing", l4Type, "bandwidth between", client, "and", server, "\n")
+        udp = l4Type == "UDP"
+        both = ["iperf", "-p", str(port), *(["-u"] if udp else []), *(["-f", fmt] if fmt else [])]
+        serving = server.popen([*both, "-s"])
+        try:
+            if not udp:
+                waitListening(client, server, port)
+            rate = ["-b", udpBw] if udp else []
+            sent, _, _ = client.pexec([*both, "-t", str(seconds), "-c", server.IP(), *rate])
+            serving.send_signal(signal.SIGINT)  # it ends when what is on its way has come
+            received = serving.communicate(timeout=seconds + 30)[0].decode()
+        finally:
+            serving.kill()
+            serving.wait()
+        results = [self._parseIperf(received), self._parseIperf(sent)]
+        results = [udpBw, *results] if udp else results
+        output(f"*** Results: {results}\n")
+        return results
 
 
 def _has_route(client: Node, server: Node) -> bool:
