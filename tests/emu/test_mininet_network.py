@@ -374,7 +374,9 @@ def test_stop_leaves_the_network_and_ends_what_ran_in_the_shells(
     assert second.pingAll() == 0
     second.run(second.pingAll)
     assert shells() == []
-    assert small().ping() == 0
+    third = small()
+    assert third.ping() == 0
+    third.stop()
 
 
 def gone(*pids: int) -> None:

@@ -70,6 +70,7 @@ class Attached(Node):  # type: ignore[misc]
     is gone or this is not root. ``environment``: additional variables of the node's processes.
     """
 
+    inNamespace: bool
     isSetup = True  # or Mininet would run programs to see whether they are installed
 
     def __init__(
@@ -86,9 +87,9 @@ class Attached(Node):  # type: ignore[misc]
     def startShell(self, mnopts: str | None = None) -> None:
         """Have the shell start when it is first wanted (:meth:`__getattr__`)."""
         del mnopts
-        if not vars(self).get("shell"):
+        if not self.__dict__.get("shell"):
             for name in SHELL:
-                vars(self).pop(name, None)
+                self.__dict__.pop(name, None)
 
     def __getattr__(self, name: str) -> Any:
         """Starts the shell: a part of it is wanted for the first time."""
@@ -106,7 +107,7 @@ class Attached(Node):  # type: ignore[misc]
     @contextmanager
     def _without_shell(self) -> Iterator[None]:
         """``pid`` starts no shell, for the block: it is None until there is one."""
-        if "pid" in vars(self):
+        if "pid" in self.__dict__:
             yield
             return
         self.pid = None
@@ -131,7 +132,7 @@ class Attached(Node):  # type: ignore[misc]
 
     def terminate(self) -> None:
         """End the node's shell, if it was started, with what runs in it."""
-        if vars(self).setdefault("shell", None):
+        if self.__dict__.setdefault("shell", None):
             super().terminate()
 
 
@@ -197,6 +198,8 @@ class AttachedController(Attached, RemoteController):  # type: ignore[misc]
 
 class AttachedIntf(Intf):  # type: ignore[misc]
     """A network device that is there, with the address that it has at the moment."""
+
+    mac: str | None
 
     def _asked(self, request: int) -> bytes | None:
         """The kernel's answer about the device, None where there is none."""
