@@ -57,7 +57,7 @@ def mininet_network(*arguments: Any) -> Any:
 
 @pytest.fixture
 def transcript(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """What Mininet prints."""
+    """The text that Mininet prints."""
     from mininet.log import lg, setLogLevel
 
     written = io.StringIO()
@@ -206,14 +206,14 @@ def test_ping_reaches_the_own_tenant_and_no_other(
     emulation.admit(other)
     # 30 pairs, of which 12 are within the one tenant and 2 within the other.
     assert net.pingAll() == pytest.approx(100 * 16 / 30)
-    apart = [net[vm.slot.netns] for vm in other.vms]
-    assert net.ping(apart) == 0
-    assert net.ping([apart[0], vms(net)[0]]) == 100
+    others = [net[vm.slot.netns] for vm in other.vms]
+    assert net.ping(others) == 0
+    assert net.ping([others[0], vms(net)[0]]) == 100
     rows = net.pingFull(vms(net))
     assert len(rows) == 12
     assert all((sent, received) == (1, 1) for _, _, (sent, received, *_) in rows)
     with pytest.raises(Exception, match="are not VMs of one tenant"):
-        net.iperf([apart[0], vms(net)[0]])
+        net.iperf([others[0], vms(net)[0]])
 
 
 def bps(text: str) -> float:
@@ -425,12 +425,12 @@ def test_what_somebody_adds_is_theirs_and_goes_again(small: Callable[[], Any]) -
     net = small()
     switch, vm = net.switches[0], net["h1"]
     ip = vm.IP()
-    guest = net.addHost("h9")
-    link = net.addLink(guest, switch)
+    added = net.addHost("h9")
+    link = net.addLink(added, switch)
     switch.attach(link.intf2)
-    guest.setIP(f"{ip[: ip.rindex('.')]}.200", 22)
+    added.setIP(f"{ip[: ip.rindex('.')]}.200", 22)
     command("ovs-ofctl", "-O", "OpenFlow13", "add-flow", switch.name, "actions=NORMAL")
-    assert net.ping([guest, vm]) == 0
+    assert net.ping([added, vm]) == 0
     switch.detach(link.intf2)
     net.stop()
     assert shells() == []

@@ -168,7 +168,7 @@ class AttachedSwitch(Attached, OVSSwitch):  # type: ignore[misc]
         """Nothing: it runs."""
 
     def stop(self, deleteIntfs: bool = True) -> None:
-        """Nothing: it goes on."""
+        """Nothing: it continues."""
 
     @classmethod
     def batchStartup(cls, switches: Sequence[Node], run: object = None) -> Sequence[Node]:
@@ -189,7 +189,7 @@ class AttachedController(Attached, RemoteController):  # type: ignore[misc]
         """Nothing: the switches' connections say whether it is there."""
 
     def stop(self, *_args: Any, **_kwargs: Any) -> None:
-        """End the shell; the controller goes on."""
+        """End the shell; the controller continues."""
         self.terminate()
 
 
@@ -261,7 +261,7 @@ class AttachedLink(Link):  # type: ignore[misc]
         """Nothing: they are there."""
 
     def stop(self) -> None:
-        """Nothing: it goes on."""
+        """Nothing: it continues."""
 
 
 # ------------------------------------------------------------------------------------- network
@@ -405,7 +405,7 @@ class Prompt(CLI):  # type: ignore[misc]
     identchars = CLI.identchars + "-."
 
     def onecmd(self, line: str) -> Any:
-        """Run a line; what is refused is said, and the prompt goes on."""
+        """Run a line; what is refused is said, and the prompt continues."""
         try:
             return super().onecmd(line)
         except (TestbedError, OSError) as refused:

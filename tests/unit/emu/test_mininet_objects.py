@@ -38,7 +38,7 @@ def module() -> ModuleType:
 
 @pytest.fixture
 def transcript(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """What Mininet prints."""
+    """The text that Mininet prints."""
     from mininet.log import lg
 
     written = io.StringIO()
