@@ -1,4 +1,4 @@
-"""The few system calls that Python 3.11 does not have: setns, prctl."""
+"""The few system calls that Python 3.11 does not have: setns, prctl, unshare, mount."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 CLONE_NEWNET = 0x40000000
+_CLONE_NEWNS = 0x00020000
+_MS_BIND = 0x1000
+_MS_REC = 0x4000
+_MS_SLAVE = 1 << 19
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 
@@ -36,6 +40,19 @@ def inside_network_namespace(path: Path) -> Iterator[None]:
             _check(_libc.setns(home, CLONE_NEWNET), "cannot return to the own network namespace")
     finally:
         os.close(home)
+
+
+def replace_file_for_this_process(path: str, by: str) -> None:
+    """Have this process, and its children to come, find the file ``by`` at ``path``.
+
+    In a mount namespace of its own: nobody else sees it, and it ends with the last of them.
+    """
+    _check(_libc.unshare(_CLONE_NEWNS), "cannot have an own mount namespace")
+    flags = ctypes.c_ulong(_MS_REC | _MS_SLAVE)
+    _check(_libc.mount(b"none", b"/", None, flags, None), "cannot keep mounts to this process")
+    source, target = os.fsencode(by), os.fsencode(path)
+    bound = _libc.mount(source, target, None, ctypes.c_ulong(_MS_BIND), None)
+    _check(bound, f"cannot mount {by} at {path}")
 
 
 def set_parent_death_signal(signum: int) -> None:

@@ -15,6 +15,12 @@ class TestbedError(Exception):
         self.hint = hint
 
 
+class DoesNotFit(TestbedError):
+    """A request for more than is free; nothing has changed (exit 1)."""
+
+    exit_code = 1
+
+
 class BadInput(TestbedError):
     """A bad file or usage: nothing has been created (exit 2)."""
 

@@ -127,7 +127,7 @@ class Iperf3Agent(Agent):
     def _until_listening(self, ports: set[int]) -> None:
         """Until all servers listen: a connection to find out would be their only one."""
         end_s = time.monotonic() + self._plan.connect_timeout_s
-        while not ports <= _listening(self._plan.ip):
+        while not ports <= listening(self._plan.ip):
             for process in self._processes:
                 if process.child.poll() is not None:
                     self._take_result(process)
@@ -186,10 +186,10 @@ def _sent(process: _Process) -> Sent:
     return Sent(process.peer, int(sent["bytes"]), counted, process.end_ns, retransmits)
 
 
-def _listening(ip: str) -> set[int]:
-    """Ports of this network namespace at which somebody listens on an IPv4 address."""
+def listening(ip: str, process: int | str = "self") -> set[int]:
+    """Ports of a process's network namespace at which somebody listens on an IPv4 address."""
     # The kernel prints the address as the bytes of a number of this machine.
     address = f"{int.from_bytes(socket.inet_aton(ip), 'little'):08X}"
-    rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
+    rows = [line.split() for line in Path(f"/proc/{process}/net/tcp").read_text().splitlines()[1:]]
     own = [row[1].split(":") for row in rows if row[3] == _LISTENING]
     return {int(port, 16) for where, port in own if where == address}

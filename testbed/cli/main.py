@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from itertools import takewhile
 from typing import Annotated, Any
 
 import typer
@@ -29,6 +30,13 @@ ELSEWHERE = "make room there, or write to another place"
 # One line per verb, in the order of --help.
 VERBS = {
     "run": "Run an experiment on the live emulated network.",
+    "up": "Build a file's network and leave it there, for tenants.",
+    "status": "Say what network is up, and its tenants.",
+    "tenant": "Add, list, show, re-rate and remove tenants of the network that is up.",
+    "exec": "Run a command in a VM, or in all of a tenant.",
+    "shell": "Open a shell in a VM.",
+    "measure": "Measure a tenant among its VMs, against its reservation.",
+    "down": "Take the network down that is up.",
     "profile": "Measure an application's job profile on the live network.",
     "simulate": "Run an experiment in the simulator.",
     "validate": "Check experiment files; creates nothing.",
@@ -46,6 +54,8 @@ VERBS = {
 MODULES = {
     "reproduce": "reproductions.reproduce",
     "schema": "testbed.cli.validate",
+    **dict.fromkeys(("up", "status", "tenant", "down"), "testbed.cli.standing"),
+    **dict.fromkeys(("exec", "shell", "measure"), "testbed.cli.in_vm"),
     **dict.fromkeys(("doctor", "clean"), "testbed.cli.machine"),
     **dict.fromkeys(("audit", "explain", "report"), "testbed.cli.run_folders"),
 }
@@ -62,7 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """One command; its exit code. Errors of the testbed end here, as one sentence and the hint."""
-    as_json = "--json" in arguments
+    # What follows "--" is for another program.
+    as_json = "--json" in takewhile(lambda argument: argument != "--", arguments)
     if not arguments:
         run(["--help"])
         return BadInput.exit_code
@@ -100,7 +111,11 @@ def application(arguments: Sequence[str]) -> Callable[..., Any]:
     wanted = _verb_in(arguments)
     for verb, summary in VERBS.items():
         if verb == wanted:
-            app.command(verb, no_args_is_help=False)(_function(verb))
+            function = _function(verb)
+            if isinstance(function, typer.Typer):  # a verb with verbs of its own
+                app.add_typer(function, name=verb, help=summary)
+            else:
+                app.command(verb, no_args_is_help=False)(function)
         else:
             app.command(verb, help=summary)(_placeholder)
     return typer.main.get_command(app)

@@ -169,11 +169,15 @@ class Address(Item):
 
 @dataclass(frozen=True)
 class PrefixRoute(Item):
-    """The route of an address's prefix, with the first window of the connections on it."""
+    """The route of an address's prefix, with the first window of the connections on it.
+
+    And their congestion control, whatever the machine's is: BBR sends at what it believes to be the
+    bandwidth, some per cent below a cap. Programs in a VM may not choose it by themselves.
+    """
 
     added = (
         "route {verb} {0.address.network} dev {0.dev} proto kernel scope link"
-        " src {0.address.ip} initcwnd {0.window_segments}"
+        " src {0.address.ip} congctl cubic initcwnd {0.window_segments}"
     )
     address: IPv4Interface
     window_segments: int

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from types import FrameType
 
 from jobs.live.agent_pool import AgentPoolError
 from testbed import events
-from testbed.backends.emu.cleanup import uninterrupted
+from testbed.backends.emu.cleanup import terminated_as_interrupt, uninterrupted
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.live_backend import LiveBackend
 from testbed.backends.emu.preflight import checked, load_test
@@ -186,19 +184,3 @@ def _before_the_end(sink: Sink, backend: LiveBackend, first: Finding) -> Sink:
         sink(event)
 
     return passed
-
-
-@contextmanager
-def terminated_as_interrupt() -> Iterator[None]:
-    """SIGTERM and SIGHUP clean up like Ctrl-C."""
-
-    def interrupt(number: int, _: FrameType | None) -> None:
-        raise KeyboardInterrupt(signal.Signals(number).name)
-
-    chosen = (signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, interrupt) for number in chosen}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -356,7 +356,7 @@ def test_a_host_by_netlink_is_a_host_by_ip(make_bench: Callable[[str], Bench]) -
     assert gso == 12_500
     assert [n["dst"] for n in neighbours] == ["10.0.12.2", "10.0.12.3", "10.0.12.4"]
     assert [r["dst"] for r in routes] == ["10.0.12.0/22"]
-    assert routes[0]["metrics"] == [{"initcwnd": WINDOW_SEGMENTS}]
+    assert routes[0]["metrics"] == [{"initcwnd": WINDOW_SEGMENTS, "congestion": "cubic"}]
 
 
 def test_a_removed_host_leaves_nothing(make_bench: Callable[[str], Bench]) -> None:

@@ -6,6 +6,7 @@ import heapq
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from jobs.live.agent_pool import Message
 from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentReport, Plan, Ready, Received
 from testbed.backends.emu.limiter_counters import COUNTERS, Limiter
+from testbed.errors import RunFailed
 from testbed.plan.network_plan import Slot, TenantPlan, network_plan
 from topologies.datacentre import DataCentre
 
@@ -133,6 +135,12 @@ class FakeEmulation:
         self.plan = network_plan(datacentre, "hn", SCALE_RATE, namespaces_per_server)
         self.agents = FakeAgents()
         self.here: set[str] = set()
+        self.refused_bps: set[int] = set()
+        self.recorded: set[str] = set()
+        self.journal = SimpleNamespace(
+            add=lambda entries: self.recorded.update(entry.name for entry in entries),
+            remove=lambda entries: self.recorded.difference_update(e.name for e in entries),
+        )
         self.log_dir = Path("logs")
         self.network = SimpleNamespace(
             vm_sent_bytes=lambda tenant: [0] * len(tenant.vms),
@@ -170,8 +178,13 @@ class FakeEmulation:
 
     def write_plans_to(self, *_: Any) -> None: ...
 
-    def rerate(self, tenant: TenantPlan, _: int) -> TenantPlan:
-        return tenant
+    def rerate(self, tenant: TenantPlan, rate_bps: int) -> TenantPlan:
+        if rate_bps in self.refused_bps:
+            raise RunFailed(f"tc refused {rate_bps}")
+        return replace(tenant, rate_bps=rate_bps)
+
+    def open_vm(self, slot: Slot) -> tuple[Path, ...]:
+        return (Path(f"/cgroup/node{slot.server}/vm{slot.index}/cgroup.procs"),)
 
     def facts(self) -> dict[str, Any]:
         return {"log": str(Path("/nowhere"))}

@@ -73,6 +73,22 @@ def uninterrupted() -> Iterator[None]:
             signal.raise_signal(held[0])
 
 
+@contextmanager
+def terminated_as_interrupt() -> Iterator[None]:
+    """SIGTERM and SIGHUP clean up like Ctrl-C."""
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    chosen = (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, interrupt) for number in chosen}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def clean(
     name: str = "testbed clean", *, state: Path | None = None, dry_run: bool = False
 ) -> list[Removed]:

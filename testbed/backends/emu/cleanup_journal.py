@@ -242,7 +242,8 @@ def _lock(descriptor: int, path: Path) -> None:
         if holder is not None or time.monotonic() > deadline:
             raise MachineCannot(
                 f"another testbed runs on this machine: {holder or 'one without a name'}",
-                "wait until it is done, or end it with Ctrl-C",
+                "wait until it is done, or end it: a run with Ctrl-C, a network that stays up with"
+                " sudo testbed down",
             )
         time.sleep(0.01)
 

@@ -237,6 +237,11 @@ class Network:
                 part.keep_logs(log_dir)
                 raise RunFailed(f"switch part {part.netns} has died", f"see its logs in {log_dir}")
 
+    @property
+    def switch_of_bridge(self) -> dict[str, Switch]:
+        """Bridge -> the Open vSwitch that it is in."""
+        return {bridge.name: each for each, bridges, _ in self._switches() for bridge in bridges}
+
     def begin_pace(self) -> None:
         """From now on the passes of a switch in parts are paced: all bridges are connected."""
         for part in self._parts:

@@ -77,6 +77,7 @@ class Emulation:
     cgroup: RunCgroup
     log_dir: Path
     quotas: dict[str, Any]
+    journal: CleanupJournal
 
     def __post_init__(self) -> None:
         self.plan: NetworkPlan = self.network.plan
@@ -151,11 +152,7 @@ class Emulation:
         In the foreground until it is ready: beside a busy foreground VM it would hardly start.
         ``cores``: its node's slots that the VM takes.
         """
-        joins = self.cgroup.add_vm(slot.server, slot.index)
-        self.cgroup.set_weight(slot.server, slot.index, WEIGHTS["foreground"])
-        cpus_per_vm = self.quotas["cpus_per_slot"]
-        if cpus_per_vm < 1.0:
-            self.cgroup.set_quota(slot.server, cpus_per_vm * cores, slot.index)
+        joins = self.open_vm(slot, cores)
         request = SpawnRequest(
             name,
             plan,
@@ -167,6 +164,15 @@ class Emulation:
             cpus=self._cores(slot) if plan.pinned else (),
         )
         self.agents.spawn(request)
+
+    def open_vm(self, slot: Slot, cores: int = 1) -> tuple[Path, ...]:
+        """Make a VM's control group, in the foreground; the files that processes join it by."""
+        joins = self.cgroup.add_vm(slot.server, slot.index)
+        self.cgroup.set_weight(slot.server, slot.index, WEIGHTS["foreground"])
+        cpus_per_vm = self.quotas["cpus_per_slot"]
+        if cpus_per_vm < 1.0:
+            self.cgroup.set_quota(slot.server, cpus_per_vm * cores, slot.index)
+        return joins
 
     def _cores(self, slot: Slot) -> tuple[int, ...]:
         """The processor that a computing VM keeps to.
@@ -279,7 +285,8 @@ def emulate(
             raise RunFailed(f"the controller: {error}") from error
         agents = stack.enter_context(AgentPool(log_dir / "agents.log"))
         _record_process(journal, "agents", agents.pid)
-        emulation = Emulation(datacentre, network, controller, agents, cgroup, log_dir, quotas)
+        given = datacentre, network, controller, agents, cgroup, log_dir, quotas, journal
+        emulation = Emulation(*given)
         stack.callback(emulation.close)
         try:
             yield emulation

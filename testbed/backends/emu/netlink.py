@@ -37,7 +37,8 @@ LINKLAYER_ETHERNET = 1
 HTB_VERSION, HTB_RATE2QUANTUM = 3, 10
 NUD_PERMANENT = 0x80
 RT_TABLE_MAIN, RTPROT_KERNEL, RT_SCOPE_LINK, RTN_UNICAST = 254, 2, 253, 1
-RTA_DST, RTA_OIF, RTA_PREFSRC, RTA_METRICS, RTAX_INITCWND = 1, 4, 7, 8, 11
+RTA_DST, RTA_OIF, RTA_PREFSRC, RTA_METRICS = 1, 4, 7, 8
+RTAX_INITCWND, RTAX_CC_ALGO = 11, 16
 IFF_UP = 0x1
 # The scheduler's clock: 64 ns a tick (/proc/net/psched, fixed in the kernel since 2.6.31).
 TICKS_PER_S = 15_625_000
@@ -136,12 +137,13 @@ def _prefix_route(item: lines.PrefixRoute, ifindex: int) -> bytes:
         socket.AF_INET, prefix.prefixlen, 0, 0, RT_TABLE_MAIN, RTPROT_KERNEL, RT_SCOPE_LINK,
         RTN_UNICAST, 0,
     )  # fmt: skip
-    window = _attribute(RTAX_INITCWND, struct.pack("=I", item.window_segments))
+    metrics = _attribute(RTAX_INITCWND, struct.pack("=I", item.window_segments))
+    metrics += _attribute(RTAX_CC_ALGO, b"cubic\0")
     for kind, value in (
         (RTA_DST, prefix.network_address.packed),
         (RTA_OIF, struct.pack("=i", ifindex)),
         (RTA_PREFSRC, item.address.packed),
-        (RTA_METRICS, window),
+        (RTA_METRICS, metrics),
     ):
         body += _attribute(kind, value)
     return body

@@ -43,6 +43,6 @@ def test_the_mininet_file_is_a_data_centre(tmp_path: Path) -> None:
 
 @pytest.mark.needs("mininet")
 def test_the_mininet_topology_is_built() -> None:
-    topo = run("live-network.md")["topos"]["hosenet"]()
+    topo = run("live-network.md", 1)["topos"]["hosenet"]()
     assert len(topo.hosts()) == 8
     assert len(topo.switches()) == 7

@@ -47,13 +47,13 @@ def test_two_vms_as_text() -> None:
         f"link set dev eth0 gso_max_size {gso}\n"
         "address add 10.0.12.1/22 dev eth0\n"
         "route replace 10.0.12.0/22 dev eth0 proto kernel scope link src 10.0.12.1"
-        f" initcwnd {window}\n"
+        f" congctl cubic initcwnd {window}\n"
         "neighbour replace 10.0.12.2 lladdr 02:48:4e:00:00:0f dev eth0 nud permanent\n"
         "# netns hn-s7v0\n"
         f"link set dev eth0 gso_max_size {gso}\n"
         "address add 10.0.12.2/22 dev eth0\n"
         "route replace 10.0.12.0/22 dev eth0 proto kernel scope link src 10.0.12.2"
-        f" initcwnd {window}\n"
+        f" congctl cubic initcwnd {window}\n"
         "neighbour replace 10.0.12.1 lladdr 02:48:4e:00:00:01 dev eth0 nud permanent\n"
     )
 

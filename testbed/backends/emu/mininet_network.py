@@ -1,0 +1,413 @@
+"""The network that is up, as Mininet's own objects: ``net.get("h3").cmd("ip addr")``, ``CLI(net)``.
+
+Nodes, links and interfaces are subclasses of Mininet's, attached to what is there: making them
+makes nothing on the machine and starts no process. A node's shell starts when it is first wanted,
+as root, in the node's network namespace. ``net.stop()`` ends those shells; the network stays.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import resource
+import signal
+import socket
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+from mininet.cli import CLI
+from mininet.link import Intf, Link
+from mininet.log import error, output
+from mininet.net import Mininet
+from mininet.node import Host, Node, OVSSwitch, RemoteController
+from mininet.util import numCores, waitListening
+
+from controller.launch import OPENFLOW_PORT
+from jobs.linux import inside_network_namespace
+from testbed.backends.emu.open_vswitch import MACHINE, Switch
+from testbed.backends.emu.traffic_control import NETNS_DIR
+from testbed.errors import BadInput, RunFailed, TestbedError
+from testbed.plan.batch_lines import VM_DEVICE
+from testbed.plan.network_plan import Bridge, NetworkPlan, Port, Slot
+
+# Mininet has made its own logger, which prints without line ends, that of the whole process.
+logging.setLoggerClass(logging.Logger)
+
+SHELL = ("shell", "pid", "stdin", "stdout", "pollOut", "master", "slave")
+"""Attributes of a node that are there once its shell has started."""
+PROBE_PORT = 9
+# Requests of netdevice(7) about an interface.
+SIOCGIFFLAGS = 0x8913
+SIOCGIFADDR = 0x8915
+SIOCGIFHWADDR = 0x8927
+UP_AND_RUNNING = 0x1 | 0x40
+
+
+def mininet_network(
+    plan: NetworkPlan,
+    switches: Mapping[str, Switch] | None = None,
+    controller_port: int = OPENFLOW_PORT,
+) -> AttachedMininet:
+    """The network of a plan, which is up, as a ``mininet.net.Mininet``.
+
+    ``switches``: bridge -> its Open vSwitch, where that is not the machine's. Any process of root
+    may make one; several may be in use at a time.
+    """
+    return AttachedMininet(plan, switches or {}, controller_port)
+
+
+# --------------------------------------------------------------------------------------- nodes
+
+
+class Attached(Node):  # type: ignore[misc]
+    """A node in a namespace that is there.
+
+    ``inside`` takes this thread into the namespace for a block; it raises OSError where the network
+    is gone or this is not root. ``environment``: additional variables of the node's processes.
+    """
+
+    inNamespace: bool
+    isSetup = True  # or Mininet would run programs to see whether they are installed
+
+    def __init__(
+        self,
+        name: str,
+        inside: Callable[[], AbstractContextManager[None]],
+        environment: Mapping[str, str],
+        **params: Any,
+    ) -> None:
+        self.inside = inside
+        self._environment = environment
+        super().__init__(name, **params)
+
+    def startShell(self, mnopts: str | None = None) -> None:
+        """Have the shell start when it is first wanted (:meth:`__getattr__`)."""
+        del mnopts
+        if not self.__dict__.get("shell"):
+            for name in SHELL:
+                self.__dict__.pop(name, None)
+
+    def __getattr__(self, name: str) -> Any:
+        """Starts the shell: a part of it is wanted for the first time."""
+        if name not in SHELL:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        with self.inside():  # before anything is begun: it may be gone
+            # The namespace is there: mnexec is not to make another.
+            self.shell, in_namespace, self.inNamespace = None, self.inNamespace, False
+            try:
+                super().startShell()
+            finally:
+                self.inNamespace = in_namespace
+        return getattr(self, name)
+
+    @contextmanager
+    def _without_shell(self) -> Iterator[None]:
+        """``pid`` starts no shell, for the block: it is None until there is one."""
+        if "pid" in self.__dict__:
+            yield
+            return
+        self.pid = None
+        try:
+            yield
+        finally:
+            del self.pid
+
+    def __repr__(self) -> str:
+        with self._without_shell():
+            return str(super().__repr__())
+
+    def popen(self, *args: Any, **kwargs: Any) -> Any:
+        """As Mininet's: a process in the node's namespace, in a session of its own."""
+        with self._without_shell():
+            return super().popen(*args, **{"mncmd": ["mnexec", "-d"], **kwargs})
+
+    def _popen(self, cmd: Sequence[str], **params: Any) -> Any:
+        params.setdefault("env", {**os.environ, **self._environment})
+        with self.inside():  # a child is where the thread is that starts it
+            return super()._popen(cmd, **params)
+
+    def terminate(self) -> None:
+        """End the node's shell, if it was started, with what runs in it."""
+        if self.__dict__.setdefault("shell", None):
+            super().terminate()
+
+
+class AttachedHost(Attached, Host):  # type: ignore[misc]
+    """A VM slot. It has an address only while a tenant's VM is there."""
+
+    def __init__(self, name: str, slot: Slot) -> None:
+        self.slot = slot
+        super().__init__(name, partial(inside_network_namespace, NETNS_DIR / slot.netns), {})
+
+
+class AttachedSwitch(Attached, OVSSwitch):  # type: ignore[misc]
+    """A bridge of the machine's Open vSwitch, or of a part with its own database and namespace."""
+
+    def __init__(self, bridge: Bridge, switch: Switch) -> None:
+        self.bridge = bridge
+        super().__init__(
+            bridge.name,
+            switch.inside,
+            {"OVS_RUNDIR": str(switch.run_dir)},  # there ovs-vsctl and ovs-ofctl find their sockets
+            dpid=f"{bridge.dpid:016x}",
+            protocols="OpenFlow13",
+            inNamespace=True,  # or Mininet would configure an interface for its control
+        )
+        self.inNamespace = switch.netns is not None
+        self.controlIntf = AttachedIntf("lo", self, 0, up=None, moveIntfFn=lambda *_: None)
+
+    def dpctl(self, *args: Any) -> Any:
+        """``ovs-ofctl``, in the version of OpenFlow that the bridges speak."""
+        return self.cmd("ovs-ofctl", "-O", self.protocols, args[0], self, *args[1:])
+
+    def start(self, controllers: Sequence[Node]) -> None:
+        """Nothing: it runs."""
+
+    def stop(self, deleteIntfs: bool = True) -> None:
+        """Nothing: it continues."""
+
+    @classmethod
+    def batchStartup(cls, switches: Sequence[Node], run: object = None) -> Sequence[Node]:
+        """Nothing: they run."""
+        del run
+        return switches
+
+    batchShutdown = batchStartup
+
+
+class AttachedController(Attached, RemoteController):  # type: ignore[misc]
+    """The controller, a process of its own on this machine."""
+
+    def __init__(self, name: str, port: int) -> None:
+        super().__init__(name, nullcontext, {}, port=port)
+
+    def checkListening(self) -> None:
+        """Nothing: the switches' connections say whether it is there."""
+
+    def stop(self, *_args: Any, **_kwargs: Any) -> None:
+        """End the shell; the controller continues."""
+        self.terminate()
+
+
+# --------------------------------------------------------------------------------------- links
+
+
+class AttachedIntf(Intf):  # type: ignore[misc]
+    """A network device that is there, with the address that it has at the moment."""
+
+    mac: str | None
+
+    def _asked(self, request: int) -> bytes | None:
+        """The kernel's answer about the device, None where there is none."""
+        about = struct.pack("40s", self.name.encode())
+        with self.node.inside(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            try:
+                return fcntl.ioctl(any_socket, request, about)[16:]
+            except OSError:
+                return None
+
+    def IP(self) -> str | None:
+        """The first IPv4 address now; a VM slot without a tenant's VM and a port have none."""
+        answer = self._asked(SIOCGIFADDR)
+        self.ip = socket.inet_ntoa(answer[4:8]) if answer else None
+        return self.ip
+
+    updateIP = IP
+
+    def MAC(self) -> str | None:
+        if self.mac is None:
+            answer = self._asked(SIOCGIFHWADDR)
+            self.mac = answer[2:8].hex(":") if answer else None
+        return self.mac
+
+    def isUp(self, setUp: bool = False) -> bool:
+        """Up, and so is the other end."""
+        if setUp:
+            return bool(super().isUp(setUp=True))
+        flags = struct.unpack_from("=H", self._asked(SIOCGIFFLAGS) or bytes(2))[0]
+        return bool(flags & UP_AND_RUNNING == UP_AND_RUNNING)
+
+    def ifconfig(self, *args: Any) -> Any:
+        """As Mininet's; but a VM's end of a link goes down and up with the switch's end.
+
+        Taken down itself it would lose the permanent neighbours by which VMs find each other.
+        """
+        if isinstance(self.node, AttachedHost) and args in {("up",), ("down",)}:
+            return ""
+        return super().ifconfig(*args)
+
+    def delete(self) -> None:
+        """Refused. Raises BadInput."""
+        hint = "net.configLinkStatus(…, 'down') takes a link down; a new plan has other links"
+        raise BadInput(f"{self.node}'s {self} is part of a network that stays up", hint)
+
+
+class AttachedLink(Link):  # type: ignore[misc]
+    """A cable that is there. ``mac``: of the first end."""
+
+    def __init__(
+        self, node1: Node, node2: Node, end1: tuple[str, int], port2: Port, mac: str | None = None
+    ) -> None:
+        (name1, port1), name2 = end1, port2.name
+        both = {"intf": AttachedIntf, "up": None}  # as they are: not set up either
+        super().__init__(node1, node2, port1, port2.number, name1, name2, mac, **both)
+
+    @classmethod
+    def makeIntfPair(cls, *_args: Any, **_kwargs: Any) -> None:
+        """Nothing: they are there."""
+
+    def stop(self) -> None:
+        """Nothing: it continues."""
+
+
+# ------------------------------------------------------------------------------------- network
+
+
+class AttachedMininet(Mininet):  # type: ignore[misc]
+    """The network of a plan: hosts h1, h2, … in the order of its VM slots, and its bridges.
+
+    A host is also found by its slot's name, as ``hn-s0v0``, and by its aliases. What somebody adds
+    by Mininet's means (``addHost``, ``addLink``) is theirs, and goes when ``stop`` is called.
+    """
+
+    def __init__(
+        self, plan: NetworkPlan, switches: Mapping[str, Switch], controller_port: int
+    ) -> None:
+        numCores.ncores = os.cpu_count()  # Mininet starts a process to count them
+        # Its start-up would change kernel settings of the whole machine.
+        was, Mininet.inited = Mininet.inited, True
+        super().__init__(build=False)
+        Mininet.inited = was
+        self.built = True
+        # Of its settings these are needed: a shell holds two files.
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        self.hosts = [AttachedHost(f"h{i}", slot) for i, slot in enumerate(plan.slots, 1)]
+        self.switches = [AttachedSwitch(b, switches.get(b.name, MACHINE)) for b in plan.bridges]
+        self.controllers = [AttachedController("c0", controller_port)]
+        nodes = (*self.hosts, *self.switches, *self.controllers)
+        self.nameToNode = {node.name: node for node in nodes}
+        for host in self.hosts:
+            self.alias(host.slot.netns, host)
+            port, inner = host.slot.port, (VM_DEVICE, host.portBase)
+            self.links.append(AttachedLink(host, self[port.bridge], inner, port, host.slot.mac))
+        for link in plan.links:
+            low, high = link.lower, link.upper
+            ends = (self[low.bridge], self[high.bridge], (low.name, low.number), high)
+            self.links.append(AttachedLink(*ends))
+
+    def alias(self, name: str, node: Node) -> None:
+        """Another name for a node, as ``a.0``. Raises BadInput if it is another node's."""
+        if self.nameToNode.setdefault(name, node) is not node:
+            raise BadInput(f"{name} is the name of {self[name]} already", "choose another name")
+
+    def unalias(self, name: str) -> None:
+        """Forget another name of a node; one that is unknown is no failure."""
+        if name in self and self[name].name != name:
+            del self.nameToNode[name]
+
+    def build(self) -> None:
+        """Nothing: it is built."""
+
+    def interact(self) -> Any:
+        """Mininet's prompt, on the network as it is."""
+        self.start()
+        try:
+            return Prompt(self)
+        finally:
+            self.stop()
+
+    def stopXterms(self) -> None:
+        """Kill the terminals of this object; Mininet's own would end other people's, too."""
+        for process in filter(None, self.terms):
+            process.kill()
+
+    def _addressed(self, hosts: Sequence[Node] | None) -> list[Node]:
+        """Those of the hosts that have an address, of all by default; the others are counted."""
+        asked = list(hosts or self.hosts)
+        found = [host for host in asked if host.IP()]
+        if len(found) < len(asked):
+            output(f"*** Left out: {len(asked) - len(found)} hosts without a tenant's VM\n")
+        return found or asked[:1]  # to Mininet, no hosts at all are all
+
+    def ping(self, hosts: Sequence[Node] | None = None, timeout: Any = None) -> Any:
+        """As Mininet's, among those of the hosts that have an address."""
+        return super().ping(self._addressed(hosts), timeout)
+
+    def pingFull(self, hosts: Sequence[Node] | None = None, timeout: Any = None) -> Any:
+        """As Mininet's, among those of the hosts that have an address."""
+        return super().pingFull(self._addressed(hosts), timeout)
+
+    def pingPair(self) -> Any:
+        """As Mininet's, between the first two hosts that have an address."""
+        return self.ping(self._addressed(None)[:2])
+
+    def pingPairFull(self) -> Any:
+        """As Mininet's, between the first two hosts that have an address."""
+        return self.pingFull(self._addressed(None)[:2])
+
+    def iperf(
+        self,
+        hosts: Sequence[Node] | None = None,
+        l4Type: str = "TCP",
+        udpBw: str = "10M",
+        fmt: str | None = None,
+        seconds: float = 5,
+        port: int = 5001,
+    ) -> list[str]:
+        """As Mininet's: the speeds that server and client report; after the UDP rate asked for.
+
+        By default between the first and the last host that have an address. Raises RunFailed if the
+        two have no way to each other. Mininet's own would wait for ever then, waits for a line that
+        iperf 2.1 does not print, and begins by ending every iperf of the machine.
+        """
+        found = hosts or self._addressed(None)
+        client, server = found[0], found[-1]
+        reason = next((f"{host} has no tenant's VM" for host in found if not host.IP()), None)
+        if reason or client is server or not _has_route(client, server):
+            reason = reason or f"{client} and {server} are not VMs of one tenant"
+            raise RunFailed(f"no iperf: {reason}", "name two VMs of a tenant")
+        output("*** Iperf: testing", l4Type, "bandwidth between", client, "and", server, "\n")
+        udp = l4Type == "UDP"
+        both = ["iperf", "-p", str(port), *(["-u"] if udp else []), *(["-f", fmt] if fmt else [])]
+        serving = server.popen([*both, "-s"])
+        try:
+            if not udp:
+                waitListening(client, server, port)
+            rate = ["-b", udpBw] if udp else []
+            sent, _, _ = client.pexec([*both, "-t", str(seconds), "-c", server.IP(), *rate])
+            serving.send_signal(signal.SIGINT)  # it ends when what is on its way has come
+            received = serving.communicate(timeout=seconds + 30)[0].decode()
+        finally:
+            serving.kill()
+            serving.wait()
+        results = [self._parseIperf(received), self._parseIperf(sent)]
+        results = [udpBw, *results] if udp else results
+        output(f"*** Results: {results}\n")
+        return results
+
+
+def _has_route(client: Node, server: Node) -> bool:
+    """False where the client's kernel knows no way to the server. Sends nothing."""
+    if not isinstance(client, Attached):
+        return True
+    with client.inside(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        return probe.connect_ex((server.IP(), PROBE_PORT)) == 0
+
+
+class Prompt(CLI):  # type: ignore[misc]
+    """Mininet's prompt, in which a command may begin with any name: ``a.0``, ``hn-s0``."""
+
+    identchars = CLI.identchars + "-."
+
+    def onecmd(self, line: str) -> Any:
+        """Run a line; what is refused is said, and the prompt continues."""
+        try:
+            return super().onecmd(line)
+        except (TestbedError, OSError) as refused:
+            error(f"*** {refused}\n")
+            return None

@@ -1,0 +1,93 @@
+"""``testbed exec``, ``shell`` and ``measure``: in the VMs of the network that is up."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from testbed.backends.emu.vm_process import VmPlace, become_process, run_in_each
+from testbed.cli import console
+from testbed.cli.options import Json
+from testbed.cli.standing import Name, shown_tenant
+from testbed.errors import BadInput
+from testbed.runs import vm_measurement
+from testbed.units import human_bandwidth, human_share
+
+Vm = Annotated[str, typer.Argument(metavar="VM", help="A VM's name, as a.0.")]
+VmOrTenant = Annotated[
+    str, typer.Argument(metavar="VM|TENANT", help="A VM's name, as a.0, or a tenant's.")
+]
+Command = Annotated[list[str], typer.Argument(metavar="-- CMD…", help="The command and its words.")]
+Seconds = Annotated[int, typer.Option(min=1, max=600, help="How long iperf3 measures.")]
+
+
+def exec(target: VmOrTenant, command: Command) -> None:  # noqa: A001 - the verb's name
+    """Run a command in a VM, unprivileged: as the user who called sudo, or nobody.
+
+    Input, output and exit code are the command's. For a tenant it runs in every VM, without input;
+    each line begins with the VM's name, and the exit code is the worst.
+    """
+    if "." in target:
+        become_process(_vm(target, "exec"), command)
+    places = shown_tenant(target, "exec").vms
+    raise typer.Exit(run_in_each(places, command, _say_line))
+
+
+def shell(vm: Vm) -> None:
+    """Open a shell in a VM, unprivileged; its prompt names the VM."""
+    if "." not in vm:
+        raise BadInput(f"{vm} is no VM: a shell is in one of a tenant's, as {vm}.0")
+    place, bash = _vm(vm, "shell"), shutil.which("bash")
+    argv = [bash, "--noprofile", "--norc", "-i"] if bash else ["/bin/sh", "-i"]
+    become_process(place, argv, PS1=f"[{place.name}] " + (r"\w \$ " if bash else "$ "))
+
+
+def measure(name: Name, seconds: Seconds = 5, as_json: Json = False) -> None:
+    """Measure a tenant's bandwidth and round trips among its VMs, against its reservation.
+
+    Exit code 1 where a VM's bandwidth is not within 1 % of what is reserved, or pings are lost.
+    """
+    tenant = shown_tenant(name, "measure")
+    with console.progress(f"measuring {name}", vm_measurement.expected_s(seconds)) as bars:
+        (bar,) = bars.task_ids
+        found = vm_measurement.measure(tenant, seconds, lambda s: bars.update(bar, advance=s))
+    if as_json:
+        records = [asdict(one) | {"good": one.good} for one in found]
+        console.print_json({"tenant": name, "seconds": seconds, "pairs": records})
+    else:
+        console.out().print(_table(name, found))
+    if not all(one.good for one in found):
+        raise typer.Exit(1)
+
+
+def _table(name: str, found: list[vm_measurement.Measured]) -> Table:
+    headings = ("reserved", "measured", "ratio", "round trip", "lost", "verdict")
+    table = Table("from", "to", *headings, title=f"tenant {name}, all VMs at once")
+    table.caption = "bits of frames, in the file's units; ok: within 1 %, and no ping lost"
+    for one in found:
+        rates = human_bandwidth(one.reserved_bps), human_bandwidth(one.measured_bps)
+        rtt = "–" if one.rtt_ms is None else f"{one.rtt_ms:.2f} ms"
+        verdict = Text("ok", "green") if one.good else Text("OUTSIDE", "bold red")
+        shown = f"{one.ratio:.4f}", rtt, human_share(one.lost_share), verdict
+        table.add_row(one.sender, one.receiver, *rates, *shown)
+    return table
+
+
+def _vm(name: str, command: str) -> VmPlace:
+    tenant, _, number = name.rpartition(".")
+    vms = shown_tenant(tenant, command).vms
+    if not (number.isascii() and number.isdecimal() and int(number) < len(vms)):
+        raise BadInput(f"unknown VM {name!r}: known are {vms[0].name} to {vms[-1].name}")
+    return vms[int(number)]
+
+
+def _say_line(stream: str, line: bytes) -> None:
+    out = getattr(sys, stream).buffer
+    out.write(line)
+    out.flush()

@@ -1,0 +1,229 @@
+"""``testbed up FILE``, ``status``, ``tenant …`` and ``down``: a network that stays up."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from testbed.backends.emu.emulation import LiveOptions
+from testbed.cli import console, options
+from testbed.cli.options import Json, require_root
+from testbed.errors import BadInput
+from testbed.runs import keeper_protocol as requests
+from testbed.runs.keeper import Standing, bring_up
+from testbed.runs.keeper_protocol import NetworkState, ask
+from testbed.runs.standing_tenants import TenantState
+from testbed.spec.experiment_file import load_experiment
+from testbed.units import UnitError, human_bandwidth, human_share, parse_bandwidth
+
+Jobs = Annotated[bool, typer.Option("--jobs", help="Admit the file's jobs as tenants.")]
+
+
+def up(
+    file: options.ExperimentPath,
+    jobs: Jobs = False,
+    settings: options.Settings = None,
+    openflow_port: options.OpenFlowPort = 6653,
+    api_port: options.ApiPort = 8653,
+    controller: options.Library = None,
+    prefix: options.Prefix = "hn",
+    as_json: Json = False,
+) -> None:
+    """Build a file's network and leave it there, for tenants that come and go.
+
+    Exit codes: 0 it is up; otherwise nothing is left: 2 bad file, 3 this machine cannot, 4 it
+    failed, 130 interrupted.
+    """
+    experiment = load_experiment(file, options.overrides_of(settings))
+    options.require_live(prefix, f"testbed up {file}")
+    live = LiveOptions(prefix, openflow_port, api_port, controller)
+    state = bring_up(Standing(experiment, live, jobs), console.say)
+    if as_json:
+        console.print_json(asdict(state))
+        return
+    console.print_text(_headline(state))
+    console.say("next: sudo testbed tenant add NAME --vms N --bandwidth '100 Mbit/s'")
+    console.say("its end: sudo testbed down")
+
+
+def status(as_json: Json = False) -> None:
+    """Say what is up, since when and whose, its tenants and what they reserve.
+
+    Exit codes: 0 a network is up, 1 none is, 4 its keeper has ended without removing it.
+    """
+    require_root("testbed status")
+    try:
+        state = ask(requests.ShowNetwork(), NetworkState)
+    except requests.NothingUp as error:
+        if as_json:
+            console.print_json({"up": False})
+        else:
+            console.print_text(f"{error.message}: {error.hint} makes one")
+        raise typer.Exit(1) from None
+    if as_json:
+        console.print_json({"up": True, **asdict(state)})
+        return
+    since = datetime.fromtimestamp(state.since_unix_s, UTC).astimezone()
+    reserved = f"reserved: {state.slots_taken} of {state.slots} VM slots"
+    if state.busiest_link:
+        share = human_share(state.busiest_share)
+        reserved += f", {share} of the busiest link ({state.busiest_link})"
+    console.print_text(_headline(state))
+    console.print_text(f"since {since:%Y-%m-%d %H:%M:%S}, by {state.user}, process {state.pid}")
+    console.print_text(f"{state.file}\n{reserved}")
+    if state.trouble:
+        console.print_text(f"trouble: {state.trouble}")
+    _print_tenants(state)
+
+
+def down(as_json: Json = False) -> None:
+    """Take the network down; ends when all is removed. Exit code 2 where none is up."""
+    require_root("testbed down")
+    ask(requests.TakeDown(), type(None))
+    if as_json:
+        console.print_json({"up": False})
+    else:
+        console.print_text("the network is down, and everything of it is removed")
+
+
+def _headline(state: NetworkState) -> str:
+    sizes = f"{state.slots} VM slots, {state.bridges} bridges, {state.cables} links"
+    return f"{state.name} is up ({state.topology}): {sizes}, rates times {state.scale_rate:g}"
+
+
+# -- tenants
+
+
+tenant = typer.Typer(no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A tenant's name.")]
+Vms = Annotated[int | None, typer.Option("--vms", min=1, help="How many VMs it has.")]
+RATE = "Bandwidth of each VM in the file's units, as '100 Mbit/s'."
+Rate = Annotated[str, typer.Option("--bandwidth", metavar="RATE", help=RATE)]
+NewRate = Annotated[str, typer.Argument(metavar="RATE", help=RATE)]
+Chosen = Annotated[
+    str | None, typer.Option("--embedder", metavar="NAME", help="In place of the file's.")
+]
+AT = "Place so many VMs on a server, by its name or number. May be given several times."
+At = Annotated[list[str] | None, typer.Option("--at", metavar="SERVER:VMS", help=AT)]
+
+
+@tenant.command()
+def add(
+    name: Name,
+    bandwidth: Rate,
+    vms: Vms = None,
+    embedder: Chosen = None,
+    at: At = None,
+    as_json: Json = False,
+) -> None:
+    """Admit a tenant. Exit code 1, and nothing has changed, where it does not fit."""
+    places = tuple(map(_place, at or ()))
+    if places and embedder is not None:
+        raise BadInput("--at places VMs by hand, --embedder by a method: choose one")
+    if vms is None and not places:
+        raise BadInput("how many VMs? --vms N, or --at SERVER:VMS")
+    n_vms = sum(count for _, count in places) if vms is None else vms
+    request = requests.AddTenant(name, n_vms, _bandwidth(bandwidth), embedder, places)
+    _changed(request, "tenant add", as_json=as_json)
+
+
+@tenant.command()
+def rerate(name: Name, rate: NewRate, as_json: Json = False) -> None:
+    """Change a tenant's bandwidth in place. Exit code 1, and nothing has changed, if no room."""
+    _changed(requests.RerateTenant(name, _bandwidth(rate)), "tenant rerate", as_json=as_json)
+
+
+@tenant.command()
+def remove(name: Name, as_json: Json = False) -> None:
+    """Remove a tenant, and end whatever runs in its VMs."""
+    require_root("testbed tenant remove")
+    ask(requests.RemoveTenant(name), type(None))
+    if as_json:
+        console.print_json({"removed": name})
+    else:
+        console.print_text(f"tenant {name} is removed")
+
+
+@tenant.command("list")
+def list_(as_json: Json = False) -> None:
+    """List the tenants."""
+    require_root("testbed tenant list")
+    state = ask(requests.ShowNetwork(), NetworkState)
+    if as_json:
+        console.print_json([asdict(one) for one in state.tenants])
+    else:
+        _print_tenants(state)
+
+
+@tenant.command()
+def show(name: Name, as_json: Json = False) -> None:
+    """Show a tenant's VMs, and what it reserves on which links."""
+    state = shown_tenant(name, "tenant show")
+    if as_json:
+        console.print_json(asdict(state))
+        return
+    console.print_text(_sentence(state))
+    vms, links = Table("VM", "address", "server", "namespace"), Table("link", "reserved")
+    for vm in state.vms:
+        vms.add_row(vm.name, vm.ip, vm.server, vm.netns.rpartition("/")[2])
+    for link, reserved_bps in state.links:
+        links.add_row(link, human_bandwidth(reserved_bps))
+    console.out().print(vms, *([links] if state.links else []))
+
+
+def shown_tenant(name: str, command: str) -> TenantState:
+    """A tenant as the keeper knows it. Raises TestbedError."""
+    require_root(f"testbed {command}")
+    return ask(requests.ShowTenant(name), TenantState)
+
+
+def _changed(request: requests.Request, command: str, *, as_json: bool) -> None:
+    require_root(f"testbed {command}")
+    state = ask(request, TenantState)
+    if as_json:
+        console.print_json(asdict(state))
+    else:
+        console.print_text(_sentence(state))
+
+
+def _bandwidth(text: str) -> int:
+    try:
+        return parse_bandwidth(text)
+    except UnitError as error:
+        raise BadInput(str(error)) from None
+
+
+def _place(text: str) -> tuple[str, int]:
+    """A server and how many VMs, from ``server 0:2`` or ``0:2``."""
+    server, _, count = text.rpartition(":")
+    if not (server and count.isascii() and count.isdecimal()):
+        raise BadInput(f"--at {text}: write it as SERVER:VMS, as 'server 0:2' or 0:2")
+    return server, int(count)
+
+
+def _sentence(state: TenantState) -> str:
+    on: dict[str, list[str]] = {}
+    for vm in state.vms:
+        on.setdefault(vm.server, []).append(vm.name)
+    where = "; ".join(f"{' '.join(names)} on {server}" for server, names in on.items())
+    rate, wire = human_bandwidth(state.bandwidth_bps), human_bandwidth(state.wire_bps)
+    return f"tenant {state.name}: {len(state.vms)} × {rate} ({wire} on the wire): {where}"
+
+
+def _print_tenants(state: NetworkState) -> None:
+    if not state.tenants:
+        console.print_text("no tenants")
+        return
+    table = Table("tenant", "VMs", "bandwidth of each", "on servers")
+    for one in state.tenants:
+        servers = ", ".join(dict.fromkeys(vm.server for vm in one.vms))
+        table.add_row(
+            one.name, str(len(one.vms)), human_bandwidth(one.bandwidth_bps), Text(servers)
+        )
+    console.out().print(table)

@@ -1,0 +1,243 @@
+"""The keeper of a network that stays up: the process that holds it, and serves those who ask.
+
+It is forked from ``testbed up``, in a session of its own, and holds the machine lock, the cleanup
+journal and the controller. SIGTERM and ``testbed down`` take the network down; after SIGKILL the
+network forwards as before, until ``testbed clean``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pwd
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, NoReturn
+
+from jobs.live.agent_pool import AgentPoolError
+from jobs.request import JobRequest
+from testbed.backends.emu.cleanup import terminated_as_interrupt
+from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry
+from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
+from testbed.errors import BadInput, RunFailed, TestbedError
+from testbed.runs.keeper_protocol import (
+    AddTenant,
+    NetworkState,
+    RemoveTenant,
+    Request,
+    RerateTenant,
+    ShowTenant,
+    read_reply,
+    reply_line,
+    send,
+    serve,
+    standing_dir,
+)
+from testbed.runs.standing_tenants import StandingTenants
+from testbed.spec.experiment import Experiment
+
+Narrate = Callable[[str], None]
+
+# Of refused jobs, those that are narrated one by one.
+MOST_REFUSED = 10
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A network that is to stay up; ``with_jobs``: the file's jobs are its first tenants."""
+
+    experiment: Experiment
+    options: LiveOptions
+    with_jobs: bool = False
+
+
+def bring_up(standing: Standing, narrate: Narrate) -> NetworkState:
+    """Start a keeper, and wait until its network is up. What fails, or Ctrl-C, leaves nothing.
+
+    Raises as :func:`testbed.backends.emu.emulation.emulate` does.
+    """
+    if standing.experiment.scale.auto:
+        raise BadInput(
+            "scale.rate: auto is found by the preflight of a run; a network that stays up has none",
+            "--set scale.rate=0.1, or what a run of this file has found",
+        )
+    log = standing_dir() / "keeper.log"
+    read_fd, write_fd = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read_fd)
+        _become_keeper(standing, log, write_fd)
+    os.close(write_fd)
+    reply = b""
+    try:
+        with os.fdopen(read_fd, "rb") as lines:
+            for reply in lines:
+                if (text := json.loads(reply).get("say")) is None:
+                    break
+                narrate(text)
+            else:
+                reply = reply_line(RunFailed("the keeper ended while it came up", f"see {log}"))
+        return read_reply(reply, NetworkState)
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+        os.waitpid(pid, 0)
+        raise
+
+
+def _become_keeper(standing: Standing, log: Path, client_fd: int) -> NoReturn:
+    """In the child: leave the terminal, and keep the network; never returns."""
+    code = RunFailed.exit_code
+    try:
+        os.setsid()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        log_fd, null_fd = os.open(log, flags, 0o600), os.open(os.devnull, os.O_RDONLY)
+        for target, source in enumerate((null_fd, log_fd, log_fd)):
+            os.dup2(source, target)
+        os.closerange(3, client_fd)
+        os.closerange(client_fd + 1, os.sysconf("SC_OPEN_MAX"))
+        form = "%(asctime)s %(levelname)s %(message)s"
+        logging.basicConfig(format=form, level=logging.INFO, force=True)
+        with os.fdopen(client_fd, "wb", buffering=0) as client:
+            code = Keeper(standing, client).keep()
+    except BaseException:
+        logging.exception("the keeper ends")
+    finally:
+        os._exit(code)
+
+
+class Keeper:
+    """A network from its coming up to its end. ``client``: who waits until it is up."""
+
+    def __init__(self, standing: Standing, client: IO[bytes]) -> None:
+        self._standing = standing
+        self._client = client
+        self._since_unix_s = time.time()
+        self._asker: socket.socket | None = None
+        self._emulation: Emulation
+        self._tenants: StandingTenants
+
+    def keep(self) -> int:
+        """Keep the network until its end; returns the exit code."""
+        failed: TestbedError | None = None
+        try:
+            with terminated_as_interrupt():
+                self._keep()
+        except KeyboardInterrupt:
+            logging.info("ended by a signal")
+        except (TestbedError, AgentPoolError, OSError) as error:
+            logging.exception("it failed")
+            failed = error if isinstance(error, TestbedError) else RunFailed(str(error))
+        logging.info("the network is down")
+        if self._asker is not None:
+            send(self._asker, failed)
+        if failed is not None and not self._client.closed:
+            with suppress(OSError):
+                self._client.write(reply_line(failed))
+        return 0 if failed is None else failed.exit_code
+
+    def _keep(self) -> None:
+        experiment, folder = self._standing.experiment, standing_dir()
+        name = f"the network of {experiment.path} that is up"
+        given = experiment.datacentre, experiment.scale, self._standing.options, folder, name
+        placing = dict(experiment.policies[0].parameters).get("embedder", experiment.embedder)
+        with ExitStack() as stack:
+            self._emulation = stack.enter_context(emulate(*given, self._narrate))
+            self._emulation.network.forbid_borrowing()
+            rate = experiment.scale.rate
+            self._tenants = StandingTenants(self._emulation, rate, str(placing), folder)
+            if self._standing.with_jobs:
+                admit_jobs(self._tenants, experiment.jobs, self._narrate)
+            journal = self._emulation.journal
+            listener = stack.enter_context(_listening(folder / "socket", journal))
+            self._client.write(reply_line(self.state()))
+            self._client.close()
+            self._asker = serve(listener, self._handle)
+
+    def _narrate(self, text: str) -> None:
+        """To the log, and to whoever waits: one that is gone does not want the network."""
+        logging.info(text)
+        self._client.write(json.dumps({"say": text}).encode() + b"\n")
+
+    def _handle(self, request: Request) -> object:
+        match request:
+            case AddTenant(name, n_vms, bandwidth_bps, embedder, at):
+                return self._tenants.add(name, n_vms, bandwidth_bps, embedder, at)
+            case RerateTenant(name, bandwidth_bps):
+                return self._tenants.rerate(name, bandwidth_bps)
+            case RemoveTenant(name):
+                self._tenants.remove(name)
+                return None
+            case ShowTenant(name):
+                return self._tenants.state(name)
+        return self.state()
+
+    def state(self) -> NetworkState:
+        """The network now."""
+        experiment, plan = self._standing.experiment, self._emulation.plan
+        centre, trouble = experiment.datacentre, ""
+        try:
+            self._emulation.network.check_switch(self._emulation.log_dir)
+        except RunFailed as error:
+            trouble = error.message
+        free = self._tenants.ledger.residual(0.0, None)
+        pairs = zip(free.free_bps, centre.directed_capacity_bps, strict=True)
+        shares = [1 - int(left) / int(capacity) for left, capacity in pairs]
+        busiest = max(shares, default=0.0)
+        shape = experiment.topology
+        size = next((f", {key} {shape[key]}" for key in ("fanout", "k") if key in shape), "")
+        slots = int(centre.slots.sum())
+        return NetworkState(
+            file=str(experiment.path.absolute()),
+            name=experiment.name,
+            user=os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name,
+            pid=os.getpid(),
+            since_unix_s=self._since_unix_s,
+            topology=f"{shape.get('kind', centre.kind)}{size}",
+            scale_rate=experiment.scale.rate,
+            bridges=len(plan.bridges),
+            cables=len(plan.links),
+            slots=slots,
+            slots_taken=slots - int(free.free_slots.sum()),
+            busiest_link=centre.link_name(shares.index(busiest)) if busiest else "",
+            busiest_share=busiest,
+            trouble=trouble,
+            tenants=self._tenants.states(),
+        )
+
+
+def admit_jobs(tenants: StandingTenants, jobs: Iterable[JobRequest], narrate: Narrate) -> None:
+    """The jobs as tenants, in the file's order: those that fit; of the others, the reasons."""
+    admitted = refused = 0
+    for job in jobs:
+        try:
+            tenants.add(job.id, job.n_vms, job.bandwidth_bps)
+            admitted += 1
+        except RunFailed:
+            raise
+        except TestbedError as error:
+            refused += 1
+            if refused <= MOST_REFUSED:
+                narrate(f"job {job.id} is not admitted: {error.message}")
+    narrate(f"{admitted} jobs are tenants, {refused} are not admitted")
+
+
+@contextmanager
+def _listening(path: Path, journal: CleanupJournal) -> Iterator[socket.socket]:
+    """The keeper's socket, root's alone: gone before the network is, so that nobody waits."""
+    journal.add([Entry("file", str(path))])
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))  # in a folder that only root can look into
+        path.chmod(0o600)
+        listener.listen(64)
+        try:
+            yield listener
+        finally:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,216 @@
+"""Requests to the keeper of a network that stays up, and its replies, over a unix socket.
+
+One line of JSON a request, ``{"ShowTenant": {"name": "a"}}``, and one a reply, then the connection
+ends. Only root can open the socket. Errors travel as message, hint and exit code, and are raised
+again where the request was made.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from testbed.backends.emu.cleanup_journal import state_dir
+from testbed.errors import BadInput, DoesNotFit, MachineCannot, RunFailed, TestbedError
+from testbed.runs.standing_tenants import TenantState
+
+REQUEST_LIMIT_BYTES = 65_536
+# A request comes in one piece: who needs longer has stopped, and others wait.
+REQUEST_TIMEOUT_S = 5.0
+# A tenant of hundreds of VMs, and everybody who came before.
+REPLY_TIMEOUT_S = 300.0
+
+Reply = TypeVar("Reply")
+
+
+class NothingUp(BadInput):
+    """There is no network to ask about."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One verb; read strictly."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "strict": True}
+
+
+@dataclass(frozen=True)
+class ShowNetwork(Request):
+    """Asks for :class:`NetworkState`."""
+
+
+@dataclass(frozen=True)
+class TakeDown(Request):
+    """Asks for the end of the network; the reply (None) follows when all is removed."""
+
+
+@dataclass(frozen=True)
+class ShowTenant(Request):
+    name: str
+
+
+@dataclass(frozen=True)
+class AddTenant(Request):
+    """``at``: servers and their numbers of VMs, in place of an embedder."""
+
+    name: str
+    n_vms: int
+    bandwidth_bps: int
+    embedder: str | None = None
+    at: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class RerateTenant(Request):
+    name: str
+    bandwidth_bps: int
+
+
+@dataclass(frozen=True)
+class RemoveTenant(Request):
+    name: str
+
+
+KINDS = {kind.__name__: kind for kind in Request.__subclasses__()}
+
+
+@dataclass(frozen=True)
+class NetworkState:
+    """A network that is up: its file, its keeper, its tenants. ``trouble``: what does not work.
+
+    ``busiest_link`` is empty where no bandwidth is reserved.
+    """
+
+    file: str
+    name: str
+    user: str
+    pid: int
+    since_unix_s: float
+    topology: str
+    scale_rate: float
+    bridges: int
+    cables: int
+    slots: int
+    slots_taken: int
+    busiest_link: str
+    busiest_share: float
+    trouble: str
+    tenants: tuple[TenantState, ...]
+
+
+# -- the one who asks
+
+
+def standing_dir() -> Path:
+    """The folder of the socket, the log and the hosts files: root's alone."""
+    folder = state_dir() / "up"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def ask(request: Request, kind: type[Reply], path: Path | None = None) -> Reply:
+    """The keeper's reply. Raises what the keeper says; NothingUp."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.settimeout(REPLY_TIMEOUT_S)
+        try:
+            sock.connect(str(path or standing_dir() / "socket"))
+            record = {type(request).__name__: asdict(request)}
+            sock.sendall(json.dumps(record).encode() + b"\n")
+            text = b"".join(iter(lambda: sock.recv(REQUEST_LIMIT_BYTES), b""))
+        except FileNotFoundError:
+            raise NothingUp("no network is up", "sudo testbed up FILE") from None
+        except TimeoutError:
+            raise RunFailed(f"no reply within {REPLY_TIMEOUT_S:.0f} s") from None
+        except ConnectionError:
+            text = b""
+    if not text.endswith(b"\n"):
+        gone = "the keeper of the network has ended without removing it: the network is still there"
+        raise RunFailed(gone, "sudo testbed clean")
+    return read_reply(text, kind)
+
+
+def read_reply(text: bytes, kind: type[Reply]) -> Reply:
+    """The value of a reply; raises the error that it carries."""
+    record = json.loads(text)
+    if "error" in record:
+        kinds = {each.exit_code: each for each in (DoesNotFit, BadInput, MachineCannot)}
+        raise kinds.get(record["exit_code"], RunFailed)(record["error"], record["hint"])
+    return TypeAdapter(kind).validate_python(record["done"])
+
+
+# -- the keeper's side
+
+
+def reply_line(value: object) -> bytes:
+    """A reply: a dataclass or None, or the error that a request ended in."""
+    record: dict[str, object] = {"done": value}
+    if isinstance(value, TestbedError):
+        record = {"error": value.message, "hint": value.hint, "exit_code": value.exit_code}
+    return json.dumps(record, default=vars).encode() + b"\n"
+
+
+def serve(
+    listener: socket.socket,
+    handle: Callable[[Request], object],
+    timeout_s: float = REQUEST_TIMEOUT_S,
+) -> socket.socket:
+    """Serve one request after the other until one asks for the end: returns its connection, still
+    without a reply. Nothing that a client sends, or leaves out, ends this loop.
+    """
+    while True:
+        connection, _ = listener.accept()
+        reply: object
+        try:
+            request = _received(connection, timeout_s)
+            if isinstance(request, TakeDown):
+                return connection
+            reply = _handled(handle, request)
+        except TestbedError as error:
+            reply = error
+        except OSError as error:  # it hangs, or is gone
+            reply = BadInput(f"no request within {timeout_s:g} s: {error}")
+        send(connection, reply)
+
+
+def send(connection: socket.socket, reply: object) -> None:
+    """Reply and hang up; one that is gone has nothing to hear."""
+    with connection, suppress(OSError):
+        connection.settimeout(REQUEST_TIMEOUT_S)
+        connection.sendall(reply_line(reply))
+
+
+def _handled(handle: Callable[[Request], object], request: Request) -> object:
+    try:
+        return handle(request)
+    except TestbedError:
+        raise
+    except Exception as error:
+        # A defect of ours costs this request, and not the network and everybody's tenants.
+        logging.exception("%s", request)
+        raise RunFailed(f"{type(error).__name__}: {error}") from error
+
+
+def _received(connection: socket.socket, timeout_s: float) -> Request:
+    """One request. Raises BadInput for what is none, OSError for a client that hangs or is gone."""
+    text, until = b"", time.monotonic() + timeout_s
+    while not text.endswith(b"\n"):
+        connection.settimeout(max(0.001, until - time.monotonic()))
+        data = connection.recv(REQUEST_LIMIT_BYTES)
+        text += data
+        if not data or len(text) > REQUEST_LIMIT_BYTES:
+            raise BadInput(f"a request is one line of at most {REQUEST_LIMIT_BYTES} bytes")
+    try:
+        [(name, fields)] = json.loads(text).items()
+        return TypeAdapter(KINDS[name]).validate_json(json.dumps(fields))
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
+        why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else "unknown form"
+        raise BadInput(f"not a request: {why}") from None

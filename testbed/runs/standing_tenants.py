@@ -1,0 +1,259 @@
+"""Tenants on a network that stays up: admitted one by one, by the ledger, until they are removed.
+
+Bandwidths are the experiment's; on the emulated wire they are ``scale.rate`` times as much. Every
+call does all that it says or changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.backends.emu.cleanup_journal import Entry
+from testbed.backends.emu.emulation import Emulation
+from testbed.backends.emu.traffic_control import NETNS_DIR
+from testbed.backends.emu.vm_process import HOSTS, VmPlace
+from testbed.embedding.base import embedder
+from testbed.embedding.check import check_placement
+from testbed.embedding.placement import Placement, Refusal
+from testbed.errors import BadInput, DoesNotFit, RunFailed
+from testbed.plan.network_plan import MAX_TENANT_VMS, TenantPlan, scaled_bps, tenant_plan
+from testbed.reservation.ledger import Ledger, OverCommit
+from testbed.spec.document import unknown_name
+from testbed.units import human_bandwidth
+
+# The name of a VM is a host name, a letter first: "1.0" would be read as an address.
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
+# Every reservation is open-ended, from one instant on.
+ALWAYS_S = 0.0
+
+
+@dataclass(frozen=True)
+class TenantState:
+    """A tenant as people see it: bit/s per VM, in the experiment and on the emulated wire.
+
+    ``links``: directed links and what is reserved there, in bit/s of the experiment.
+    """
+
+    name: str
+    bandwidth_bps: int
+    wire_bps: int
+    vms: tuple[VmPlace, ...]
+    links: tuple[tuple[str, int], ...]
+
+
+@dataclass
+class _Held:
+    plan: TenantPlan
+    bandwidth_bps: int
+    vms: tuple[VmPlace, ...]
+
+
+class StandingTenants:
+    """The tenants of one network. ``embedder_name`` places those that name no other.
+
+    ``folder`` is where the hosts files of VMs are.
+    """
+
+    def __init__(
+        self, emulation: Emulation, scale_rate: float, embedder_name: str, folder: Path
+    ) -> None:
+        self._emulation = emulation
+        self._scale_rate = scale_rate
+        self._embedder = embedder_name
+        self._folder = folder
+        self.datacentre = emulation.datacentre
+        self.ledger = Ledger(self.datacentre)
+        self._held: dict[str, _Held] = {}
+
+    # -- changing ---------------------------------------------------------------------------
+
+    def add(
+        self,
+        name: str,
+        n_vms: int,
+        bandwidth_bps: int,
+        embedder_name: str | None = None,
+        at: Sequence[tuple[str, int]] = (),
+    ) -> TenantState:
+        """Admit ⟨n, b⟩ where the embedder, or ``at`` (servers and numbers of VMs), puts it.
+
+        Raises BadInput, DoesNotFit with the place that lacks room, RunFailed.
+        """
+        if not NAME.fullmatch(name):
+            hint = "1 to 63 letters, digits, - or _, a letter first: its VMs are hosts NAME.0, …"
+            raise BadInput(f"{name!r} cannot name a tenant", hint)
+        if name in self._held:
+            raise BadInput(f"there is a tenant {name} already", f"testbed tenant show {name}")
+        if not 1 <= n_vms <= MAX_TENANT_VMS:
+            raise BadInput(f"{n_vms} VMs: a live tenant has 1 to {MAX_TENANT_VMS}")
+        self._check_bandwidth(bandwidth_bps)
+        placement = self._placement(name, n_vms, bandwidth_bps, embedder_name, at)
+        try:
+            self.ledger.reserve(name, placement, bandwidth_bps, ALWAYS_S, None)
+        except OverCommit as error:
+            raise _does_not_fit(name, error) from error
+        try:
+            plan = self._planned(name, placement, bandwidth_bps)
+            self._held[name] = _Held(plan, bandwidth_bps, self._admitted(plan))
+        except BaseException:
+            self.ledger.release(name, ALWAYS_S)
+            raise
+        return self.state(name)
+
+    def remove(self, name: str) -> None:
+        """End whatever runs in a tenant's VMs and free what it holds. Raises BadInput, RunFailed.
+
+        One that could not be removed to the end is still there, and can be removed again.
+        """
+        plan = self._of(name).plan
+        try:
+            self._emulation.end_processes(plan)
+            self._emulation.dismiss(plan)
+            self._hosts_file(name).unlink(missing_ok=True)
+        except OSError as error:
+            raise RunFailed(f"tenant {name}: {error}") from error
+        self._emulation.journal.remove([Entry("file", str(self._hosts_file(name)))])
+        del self._held[name]
+        self.ledger.release(name, ALWAYS_S)
+
+    def rerate(self, name: str, bandwidth_bps: int) -> TenantState:
+        """Another bandwidth for a tenant's VMs, in place. Raises as :meth:`add` does."""
+        held = self._of(name)
+        self._check_bandwidth(bandwidth_bps)
+        try:
+            self.ledger.rerate(name, ALWAYS_S, bandwidth_bps)
+        except OverCommit as error:
+            raise _does_not_fit(name, error) from error
+        try:
+            wire_bps = scaled_bps(bandwidth_bps, self._scale_rate)
+            held.plan = self._emulation.rerate(held.plan, wire_bps)
+        except BaseException:
+            self.ledger.rerate(name, ALWAYS_S, held.bandwidth_bps)
+            raise
+        held.bandwidth_bps = bandwidth_bps
+        return self.state(name)
+
+    # -- looking ----------------------------------------------------------------------------
+
+    def state(self, name: str) -> TenantState:
+        """Raises BadInput for a name that no tenant has."""
+        held, reserved = self._of(name), self.ledger.held(name)
+        servers, n_links = self.datacentre.n_servers, self.datacentre.n_links
+        links = [
+            (self.datacentre.link_name(2 * (int(place) - servers) + down), int(bps))
+            for place, bps in zip(reserved.objects, reserved.amounts, strict=True)
+            if servers <= place < servers + n_links
+            for down in (0, 1)
+        ]
+        return TenantState(name, held.bandwidth_bps, held.plan.rate_bps, held.vms, tuple(links))
+
+    def states(self) -> tuple[TenantState, ...]:
+        """All tenants, in order of admission."""
+        return tuple(map(self.state, self._held))
+
+    # -- inside -----------------------------------------------------------------------------
+
+    def _of(self, name: str) -> _Held:
+        if not self._held:
+            raise BadInput(f"unknown tenant {name!r}: there are none", "testbed tenant add")
+        if name not in self._held:
+            raise BadInput(unknown_name("tenant", name, list(self._held)))
+        return self._held[name]
+
+    def _check_bandwidth(self, bandwidth_bps: int) -> None:
+        if bandwidth_bps <= 0:
+            raise BadInput("the bandwidth of a tenant is above 0 bit/s")
+        most_bps = int(max(self.datacentre.nic_bps, default=0))
+        if 0 < most_bps < bandwidth_bps:
+            asked, most = map(human_bandwidth, (bandwidth_bps, most_bps))
+            raise DoesNotFit(f"{asked} asked per VM, no server's link has more than {most}")
+
+    def _placement(
+        self, name: str, n: int, bps: int, chosen: str | None, at: Sequence[tuple[str, int]]
+    ) -> Placement:
+        free = self.ledger.residual(ALWAYS_S, None)
+        if not at:
+            found = embedder(chosen or self._embedder).embed(self.datacentre, free, n, bps)
+            if isinstance(found, Refusal):
+                raise DoesNotFit(f"tenant {name} does not fit: {found.reason}", "testbed status")
+            return found
+        vms_on: dict[int, int] = {}
+        for text, count in at:
+            server = self._server(text)
+            vms_on[server] = vms_on.get(server, 0) + count
+        if sum(vms_on.values()) != n or min(vms_on.values()) < 1:
+            placed = f"{sum(vms_on.values())} are placed by hand"
+            raise BadInput(f"{n} VMs are asked for, {placed}; each server named takes at least one")
+        wanted = tuple(sorted(vms_on.items()))
+        choices = [Placement(tree.root, wanted) for tree in self.datacentre.trees]
+        # The first tree that has room; where none has, the ledger says what the first one lacks.
+        fitting = (p for p in choices if not check_placement(self.datacentre, free, p, n, bps))
+        return next(fitting, choices[0])
+
+    def _server(self, text: str) -> int:
+        """A server by its name, or by its number."""
+        names = self.datacentre.names[: self.datacentre.n_servers]
+        if text in names:
+            return names.index(text)
+        if text.isascii() and text.isdecimal() and int(text) < len(names):
+            return int(text)
+        raise BadInput(f"unknown server {text!r}: {names[0]} to {names[-1]}, or by their numbers")
+
+    def _planned(self, name: str, placement: Placement, bandwidth_bps: int) -> TenantPlan:
+        """The tenant in slots and with a number that no other has."""
+        others = [held.plan for held in self._held.values()]
+        ids, taken = {p.tenant_id for p in others}, {vm.slot for p in others for vm in p.vms}
+        tenant_id = min(set(range(1, len(ids) + 2)) - ids)
+        network = self._emulation.plan
+        slots = [
+            slot
+            for server, count in placement.vms_on
+            for slot in [s for s in network.slots_of_server[server] if s not in taken][:count]
+        ]
+        wire_bps = scaled_bps(bandwidth_bps, self._scale_rate)
+        given = self.datacentre, network, placement, tuple(slots), tenant_id, name, wire_bps
+        return tenant_plan(*given)
+
+    def _admitted(self, plan: TenantPlan) -> tuple[VmPlace, ...]:
+        """The tenant's VMs on the network, each with its control group and its hosts file."""
+        self._emulation.admit(plan)
+        try:
+            joins = [self._emulation.open_vm(vm.slot) for vm in plan.vms]
+            hosts = self._write_hosts(plan)
+        except BaseException as error:
+            self._emulation.dismiss(plan)
+            if isinstance(error, OSError):
+                raise RunFailed(f"tenant {plan.job_id}: {error}") from error
+            raise
+        places = []
+        for vm, groups in zip(plan.vms, joins, strict=True):
+            server = self.datacentre.names[vm.slot.server]
+            netns, joined = str(NETNS_DIR / vm.slot.netns), tuple(map(str, groups))
+            name = f"{plan.job_id}.{vm.index}"
+            places.append(VmPlace(name, server, str(vm.ip), netns, joined, str(hosts)))
+        return tuple(places)
+
+    def _hosts_file(self, name: str) -> Path:
+        return self._folder / f"hosts.{name}"
+
+    def _write_hosts(self, plan: TenantPlan) -> Path:
+        """This machine's hosts, and the tenant's VMs: root's file, for all to read."""
+        path = self._hosts_file(plan.job_id)
+        self._emulation.journal.add([Entry("file", str(path))])
+        known = HOSTS.read_text(encoding="utf-8", errors="replace") if HOSTS.exists() else ""
+        lines = [known.rstrip("\n"), *(f"{vm.ip}\t{plan.job_id}.{vm.index}" for vm in plan.vms)]
+        path.unlink(missing_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write("".join(f"{line}\n" for line in lines))
+        return path
+
+
+def _does_not_fit(name: str, error: OverCommit) -> DoesNotFit:
+    """The ledger's words, without the instant: every tenant stays until it is removed."""
+    lacking = str(error).removeprefix(f"job {name}: ").removesuffix(f" from {ALWAYS_S:g} s on")
+    return DoesNotFit(f"tenant {name} does not fit: {lacking}", "testbed status")

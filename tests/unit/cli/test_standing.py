@@ -1,0 +1,91 @@
+"""Verbs of a network that stays up: what is wrong on the command line gets a sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from testbed.cli import main
+from testbed.runs.keeper_protocol import Request, ShowTenant
+from testbed.runs.standing_tenants import TenantState
+from tests.unit.runs.test_keeper_protocol import served
+
+ADD = ["tenant", "add", "a", "--bandwidth", "100 Mbit/s"]
+
+
+@pytest.fixture(autouse=True)
+def as_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("HOSENET_STATE_DIR", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([*ADD[:-1], "100", "--vms", "2"], "100 is a bare number: write 100 Mbit/s"),
+        ([*ADD, "--at", "server 0"], "--at server 0: write it as SERVER:VMS"),
+        ([*ADD, "--at", "0:x"], "--at 0:x: write it as SERVER:VMS"),
+        ([*ADD, "--at", "0:1", "--embedder", "exact"], "choose one"),
+        (ADD, "how many VMs?"),
+        (["tenant", "rerate", "a", "fast"], "'fast' is not a bandwidth"),
+        (["tenant", "frobnicate"], "No such command"),
+        (["shell", "a"], "a is no VM: a shell is in one of a tenant's, as a.0"),
+        (["exec", "a.0"], "Missing argument"),
+        (["tenant", "show", "a"], "no network is up"),
+        (["exec", "a", "--", "true"], "no network is up"),
+        (["measure", "a"], "no network is up"),
+        (["down"], "no network is up"),
+    ],
+)
+def test_bad_usage_is_a_sentence_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    assert main.run(arguments) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_status_says_that_nothing_is_up(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["status"]) == 1
+    assert capsys.readouterr().out == "no network is up: sudo testbed up FILE makes one\n"
+    assert main.run(["status", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == {"up": False}
+
+
+@pytest.mark.parametrize("verb", [["status"], ["down"], ["measure", "a"], ["tenant", "list"]])
+def test_without_root_the_hint_has_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: list[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert main.run(verb) == 3
+    assert f"hint: sudo testbed {verb[0]}" in capsys.readouterr().err
+
+
+def test_a_tenant_is_shown_with_its_vms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def handle(request: Request) -> object:
+        assert isinstance(request, ShowTenant)
+        vm = {"name": "a.0", "server": "server 3", "ip": "10.0.4.1", "netns": "/run/netns/hn-s3v0"}
+        vm |= {"hosts": "/x"}
+        return {
+            "name": "a",
+            "bandwidth_bps": 10**8,
+            "wire_bps": 10**7,
+            "vms": [vm | {"cgroups": ["/g"]}],
+            "links": [],
+        }
+
+    folder = tmp_path / "up"
+    folder.mkdir()
+    with served(folder, handle):
+        assert main.run(["tenant", "show", "a"]) == 0
+        shown = capsys.readouterr().out
+        assert main.run(["tenant", "show", "a", "--json"]) == 0
+        record = json.loads(capsys.readouterr().out)
+        assert main.run(["exec", "a.7", "--", "true"]) == 2
+    assert "tenant a: 1 × 100 Mbit/s (10 Mbit/s on the wire): a.0 on server 3" in shown
+    assert "hn-s3v0" in shown
+    assert record["vms"][0]["name"] == "a.0"
+    assert "unknown VM 'a.7': known are a.0 to a.0" in capsys.readouterr().err
+    assert TenantState(**record).name == "a"

@@ -1,0 +1,308 @@
+"""The live network as Mininet's objects, without a network: names, links, ports, no processes."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.backends.emu.open_vswitch import MACHINE, Switch
+from testbed.errors import BadInput, RunFailed
+from testbed.plan.network_plan import network_plan
+from topologies.fat_tree import fat_tree
+from topologies.tree import tree
+
+pytestmark = [
+    pytest.mark.needs("mininet"),
+    pytest.mark.filterwarnings("ignore:.*distutils:DeprecationWarning"),
+]
+
+PLAN = network_plan(tree([2, 2], 10**8, 2), "tpn")
+STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"}
+
+
+@pytest.fixture(scope="module")
+def module() -> ModuleType:
+    from testbed.backends.emu import mininet_network
+
+    return mininet_network
+
+
+@pytest.fixture
+def transcript(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """The text that Mininet prints."""
+    from mininet.log import lg
+
+    written = io.StringIO()
+    monkeypatch.setattr(lg.handlers[0], "stream", written)
+    return written
+
+
+@pytest.fixture(scope="session")
+def events() -> list[str]:
+    """Every process that this one has started since, as Python's own audit hooks tell it."""
+    seen: list[str] = []
+    sys.addaudithook(lambda event, _: seen.append(event) if event in STARTS else None)
+    return seen
+
+
+def addresses(module: ModuleType, monkeypatch: pytest.MonkeyPatch, of: dict[str, str]) -> None:
+    """Have these hosts an address, and no other."""
+
+    def address(intf: Any) -> str | None:
+        return of.get(intf.node.name)
+
+    monkeypatch.setattr(module.AttachedIntf, "IP", address)
+
+
+# ------------------------------------------------------------------------------ the plan's network
+
+
+topologies = st.one_of(
+    st.builds(
+        tree,
+        st.lists(st.integers(1, 3), min_size=1, max_size=3),
+        st.just(10**8),
+        st.integers(1, 3),
+    ),
+    st.builds(fat_tree, st.sampled_from([2, 4]), st.just(10**8), st.integers(1, 2)),
+)
+
+
+@given(topologies, st.sampled_from(["hn", "x"]))
+def test_nodes_links_and_port_numbers_are_the_plans(datacentre: Any, prefix: str) -> None:
+    from testbed.backends.emu.mininet_network import mininet_network
+
+    plan = network_plan(datacentre, prefix)
+    net = mininet_network(plan)
+    assert [host.name for host in net.hosts] == [f"h{i + 1}" for i in range(len(plan.slots))]
+    assert [switch.name for switch in net.switches] == [bridge.name for bridge in plan.bridges]
+    assert list(net) == [n.name for n in (*net.hosts, *net.switches, *net.controllers)]
+    for host, slot in zip(net.hosts, plan.slots, strict=True):
+        assert net.get(slot.netns) is host is net[host.name]
+        assert (host.defaultIntf().name, host.MAC()) == ("eth0", slot.mac)
+        ((inner, outer),) = host.connectionsTo(net[slot.port.bridge])
+        assert (inner, outer.name) == (host.defaultIntf(), slot.port.name)
+    for switch, bridge in zip(net.switches, plan.bridges, strict=True):
+        wanted = {p.name: p.number for p in plan.ports_of_bridge[bridge.name]} | {"lo": 0}
+        assert {str(intf): number for intf, number in switch.ports.items()} == wanted
+        assert {number: str(intf) for number, intf in switch.intfs.items()} == {
+            number: name for name, number in wanted.items()
+        }
+        assert int(switch.dpid, 16) == bridge.dpid
+    assert len(net.links) == len(plan.slots) + len(plan.links)
+    for link in plan.links:
+        between = net.linksBetween(net[link.lower.bridge], net[link.upper.bridge])
+        assert (link.lower.name, link.upper.name) in {
+            (str(each.intf1), str(each.intf2)) for each in between
+        }
+        assert all(each.intf1.link is each and each.intf2.link is each for each in between)
+
+
+def test_switches_in_parts_are_asked_where_they_are(module: ModuleType) -> None:
+    part = Switch(Path("/run/hosenet/r/tpn-part0"), "tpn-part0")
+    net = module.mininet_network(PLAN, {"tpn-s0": part})
+    inside, outside = net["tpn-s0"], net["tpn-s1"]
+    assert (inside.inNamespace, outside.inNamespace) == (True, False)
+    assert inside._environment == {"OVS_RUNDIR": "/run/hosenet/r/tpn-part0"}
+    assert outside._environment == {"OVS_RUNDIR": str(MACHINE.run_dir)}
+
+
+# ------------------------------------------------------------------------------------ nothing runs
+
+
+def test_no_process_is_started_until_a_shell_is_wanted(
+    module: ModuleType,
+    events: list[str],
+    transcript: io.StringIO,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from mininet.util import dumpNodeConnections
+
+    addresses(module, monkeypatch, {"h1": "10.0.4.1"})
+    before = len(events)
+    net = module.mininet_network(network_plan(fat_tree(4, 10**8, 2), "tpn"))
+    net.build()
+    net.start()
+    dumpNodeConnections(net.values())
+    assert "h1 eth0:tpn-s0v0\n" in transcript.getvalue()
+    assert "h1: eth0:10.0.4.1 pid=None" in repr(net["h1"])
+    assert "127.0.0.1:6653 pid=None" in repr(net["c0"])
+    net.configLinkStatus("h1", "c0", "down")
+    net.stop()
+    assert events[before:] == []
+
+
+def test_the_shell_is_started_once_by_whatever_wants_it(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mininet.node import Node
+
+    started: list[Any] = []
+
+    def start(node: Any) -> None:
+        started.append((node.name, node.inNamespace))
+        node.shell = node.pid = node.stdin = node.stdout = node.pollOut = "there"
+        node.master = node.slave = 0
+
+    monkeypatch.setattr(Node, "startShell", start)
+    net = module.mininet_network(PLAN)
+    for node in (net["tpn-s0"], net["c0"]):
+        assert (node.pid, node.stdout, node.shell) == ("there",) * 3
+        node.startShell()
+        assert node.pid == "there"
+    assert started == [("tpn-s0", False), ("c0", False)]
+    with pytest.raises(AttributeError, match="no attribute 'cmdd'"):
+        _ = net["h1"].cmdd
+
+
+def test_a_node_whose_network_is_gone_says_so(module: ModuleType, events: list[str]) -> None:
+    before = len(events)
+    net = module.mininet_network(PLAN)
+    for use in (lambda h: h.cmd("true"), lambda h: h.popen("true"), lambda h: h.IP()):
+        with pytest.raises(OSError, match=r"/run/netns/tpn-s0v0|not permitted"):
+            use(net["h1"])
+    assert events[before:] == []
+
+
+def test_after_stop_commands_are_ignored_as_mininet_does(
+    module: ModuleType, transcript: io.StringIO
+) -> None:
+    net = module.mininet_network(PLAN)
+    net.stop()
+    assert net["h1"].cmd("true") is None
+    assert "h1 exited" in transcript.getvalue()
+
+
+def test_the_machines_settings_and_other_loggers_stay(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mininet.net
+
+    def changed() -> None:
+        pytest.fail("kernel settings would be changed")
+
+    monkeypatch.setattr(mininet.net, "fixLimits", changed)
+    monkeypatch.setattr(mininet.net, "ensureRoot", changed)
+    was = mininet.net.Mininet.inited
+    module.mininet_network(PLAN)
+    assert mininet.net.Mininet.inited is was
+    assert type(logging.getLogger("tpn.some.other")) is logging.Logger
+
+
+# ------------------------------------------------------------------------------------ names
+
+
+def test_a_host_has_as_many_names_as_it_is_given(module: ModuleType) -> None:
+    net = module.mininet_network(PLAN)
+    net.alias("a.0", net["h3"])
+    net.alias("a.0", net["h3"])
+    assert "a.0" in net
+    assert net.get("a.0", "h3") == [net["h3"]] * 2
+    assert len(net) == len(list(net)) == len(dict(net.items()))
+    with pytest.raises(BadInput, match=r"a\.0 is the name of h3"):
+        net.alias("a.0", net["h2"])
+    net.unalias("a.0")
+    net.unalias("a.0")
+    net.unalias("h3")
+    assert "a.0" not in net
+    assert net["h3"].name == "h3"
+
+
+def test_the_networks_own_links_are_not_deleted(module: ModuleType) -> None:
+    net = module.mininet_network(PLAN)
+    links = list(net.links)
+    with pytest.raises(BadInput, match="h1's eth0 is part of a network that stays up"):
+        net.delLink(links[0])
+    assert net.links == links
+    net["h1"].stop(deleteIntfs=True)
+    net["tpn-s0"].stop(deleteIntfs=True)
+    assert links[0].intf1.link is links[0]
+
+
+# ------------------------------------------------------------------------------------ ping, iperf
+
+
+@pytest.fixture
+def asked(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
+    """Commands of hosts; every ping is answered."""
+    commands: list[tuple[str, str]] = []
+
+    def cmd(host: Any, *words: str) -> str:
+        commands.append((host.name, " ".join(map(str, words))))
+        return "1 packets transmitted, 1 received, 0% packet loss"
+
+    monkeypatch.setattr(module.AttachedHost, "cmd", cmd)
+    return commands
+
+
+def test_hosts_without_an_address_are_left_out_of_pings(
+    module: ModuleType,
+    transcript: io.StringIO,
+    asked: list[tuple[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    addresses(module, monkeypatch, {"h2": "10.0.4.1", "h5": "10.0.4.2"})
+    net = module.mininet_network(PLAN)
+    both = [("h2", "ping -c1  10.0.4.2"), ("h5", "ping -c1  10.0.4.1")]
+    for ping in (net.pingAll, net.pingPair, lambda: net.ping([net["h1"], net["h2"], net["h5"]])):
+        asked.clear()
+        assert ping() == 0
+        assert asked == both
+    assert "6 hosts without a tenant's VM" in transcript.getvalue()
+    asked.clear()
+    assert [(str(a), str(b)) for a, b, _ in net.pingAllFull()] == [("h2", "h5"), ("h5", "h2")]
+    assert len(net.pingPairFull()) == 2
+
+
+def test_without_any_address_no_ping_is_sent(
+    module: ModuleType,
+    transcript: io.StringIO,
+    asked: list[tuple[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    addresses(module, monkeypatch, {})
+    net = module.mininet_network(PLAN)
+    assert net.pingAll() == 0
+    assert net.pingPair() == 0
+    assert net.pingAllFull() == []
+    assert asked == []
+    assert "No packets sent" in transcript.getvalue()
+
+
+def test_iperf_without_a_way_is_refused_at_once(
+    module: ModuleType, transcript: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses(module, monkeypatch, {"h2": "10.0.4.1", "h5": "10.0.4.2"})
+    net = module.mininet_network(PLAN)
+    with pytest.raises(RunFailed, match="h1 has no tenant's VM"):
+        net.iperf((net["h1"], net["h2"]))
+    monkeypatch.setattr(module, "_has_route", lambda *_: False)
+    with pytest.raises(RunFailed, match="h2 and h5 are not VMs of one tenant"):
+        net.iperf()
+    addresses(module, monkeypatch, {})
+    with pytest.raises(RunFailed, match="h1 has no tenant's VM"):
+        net.iperf()
+
+
+def test_a_prompts_refusal_is_a_sentence(
+    module: ModuleType, transcript: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses(module, monkeypatch, {})
+    net = module.mininet_network(PLAN)
+    script = tmp_path / "script"
+    script.write_text("iperf h1 h2\nnodes\ntpn-s0\na.0\n")
+    with Path("/dev/null").open() as nothing:
+        module.Prompt(net, stdin=nothing, script=str(script))
+    refused, rest = transcript.getvalue().split("available nodes are: \n")
+    assert "*** no iperf: h1 has no tenant's VM\n" in refused
+    assert "Please enter a command for node: tpn-s0" in rest
+    assert "Unknown command: a.0" in rest
