@@ -63,6 +63,11 @@ def mininet_network(
 # --------------------------------------------------------------------------------------- nodes
 
 
+def _ended_by_hang_up() -> None:
+    """In a child: a hang-up, by which Mininet ends shells, ends it even if started by nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 class Attached(Node):  # type: ignore[misc]
     """A node in a namespace that is there.
 
@@ -127,6 +132,7 @@ class Attached(Node):  # type: ignore[misc]
 
     def _popen(self, cmd: Sequence[str], **params: Any) -> Any:
         params.setdefault("env", {**os.environ, **self._environment})
+        params.setdefault("preexec_fn", _ended_by_hang_up)
         with self.inside():  # a child is where the thread is that starts it
             return super()._popen(cmd, **params)
 
