@@ -3,7 +3,7 @@
 Each receiver runs one server a sender (``iperf3 --server --one-off``); the clients begin at the
 job's start and send for its duration, as fast as their VMs' caps let them. Each process's result is
 its JSON document: the receivers' bytes are what their servers counted. TCP's congestion control is
-the machine's: choosing another one would need privileges.
+that of the route to the tenant's VMs: choosing another one would need privileges.
 """
 
 from __future__ import annotations

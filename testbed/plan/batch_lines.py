@@ -169,10 +169,10 @@ class Address(Item):
 
 @dataclass(frozen=True)
 class PrefixRoute(Item):
-    """The route of an address's prefix, with the first window of the connections on it.
+    """The route of an address's prefix: connections on it have this first window, and CUBIC.
 
-    And their congestion control, whatever the machine's is: BBR sends at what it believes to be the
-    bandwidth, some per cent below a cap. Programs in a VM may not choose it by themselves.
+    A VM's programs may have no right to choose CUBIC. Debian's default is CUBIC as well; with BBR,
+    the default of some machines, a VM was measured 3 % below its cap.
     """
 
     added = (

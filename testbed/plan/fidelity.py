@@ -315,8 +315,8 @@ class ProcessorSample:
     ``others`` than the run; and of its time in which the switch ``waited`` for a processor.
 
     ``received``: share (:class:`Received`) of reserved transfers at their VMs' own caps, where
-    nothing else ran. NaN: not known; ``early`` where that is only because they had just begun or
-    were about to end.
+    nothing else ran. NaN: not known; ``unsettled`` where that is only because they had just begun
+    or were about to end.
     """
 
     idle: float
@@ -324,17 +324,17 @@ class ProcessorSample:
     others: float = nan
     waited: float = nan
     received: float = nan
-    early: bool = False
+    unsettled: bool = False
 
 
 def nothing_lacked(samples: Sequence[ProcessorSample]) -> list[bool]:
     """Of each sample, whether it is known that the processors, all the run's own, sufficed.
 
     A switch that polls uses whatever there is, and takes more packets a pass where that is little:
-    that nothing was left over does not say that there was too little. Early samples go by the known
-    ones on both sides, unless those are fewer: who gets its rate had a second before what it takes.
+    that nothing was left over does not say that there was too little. Unsettled samples go by the
+    known ones on both sides, where these are not fewer.
     """
-    known = [None if one.early else one.received >= KEPT_UP for one in samples]
+    known = [None if one.unsettled else one.received >= KEPT_UP for one in samples]
     runs = [(value, len(list(of))) for value, of in groupby(known)]
     sufficed: list[bool] = []
     for at, (value, length) in enumerate(runs):

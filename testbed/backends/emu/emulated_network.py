@@ -136,7 +136,7 @@ class Network:
         # The bridges' own devices outlive a switch that dies: they are marked as well.
         marking = [f"link set dev {bridge.name} group {tag.group}" for bridge in bridges]
         ip_batch(marking, switch.netns)
-        if self._datapath == "system" or not self.plan.slots:
+        if not self._has_sockets:
             return open_vswitch.SwitchSockets(None, 0)
         return switch.prime_send_socket(of_bridge[bridges[0].name][0])
 
@@ -191,12 +191,16 @@ class Network:
             if name in devices:
                 raise taken("network device", name, "ip link delete")
 
+    @property
+    def _has_sockets(self) -> bool:
+        """The kernel's datapath has none, nor has a switch without a port."""
+        return self._datapath != "system" and bool(self.plan.slots)
+
     def _conditions(self, found: Sequence[open_vswitch.SwitchSockets]) -> SwitchConditions:
         """Of several parts, the worst of all."""
-        known = [each.offload for each in found if each.offload is not None]
-        sockets = open_vswitch.SwitchSockets(
-            all(known) if known else None, min(each.send_buffer_bytes for each in found)
-        )
+        # One of which it is not known has no offload: VMs fill in checksums themselves then.
+        offload = all(each.offload for each in found) if self._has_sockets else None
+        sockets = open_vswitch.SwitchSockets(offload, min(each.send_buffer_bytes for each in found))
         return SwitchConditions(self._datapath, open_vswitch.switch_version(), sockets)
 
     # -- tenants --------------------------------------------------------------------------------

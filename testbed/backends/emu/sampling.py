@@ -146,8 +146,8 @@ class Watch:
             # The switch's part that waited longest: packets of most jobs pass several.
             longest = max(waited, default=nan)
             received = received if alone else nan
-            early = alone and isnan(received) and not self._read_too_late(self._last, now)
-            self._samples.append(fidelity.ProcessorSample(*use, longest, received, early))
+            unsettled = alone and isnan(received) and not self._read_too_late(self._last, now)
+            self._samples.append(fidelity.ProcessorSample(*use, longest, received, unsettled))
         self._last_s, self._last, self._last_bps = now_s, now, self._rows["rate_bps"]
 
     def _read_too_late(self, *counters: NDArray[Any]) -> bool:

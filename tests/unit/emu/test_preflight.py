@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 import psutil
 import pytest
 
+from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.emu import preflight as emu
+from testbed.backends.emu.live_backend import LiveBackend
 from testbed.backends.emu.preflight import Preflight, checked, load_test, processors_taken
 from testbed.plan.fidelity import Finding, preflight
 from testbed.spec.experiment import Scale
@@ -190,6 +193,22 @@ def test_all_jobs_of_a_load_test_begin_at_one_instant(emulation: FakeEmulation) 
     assert "load" in found.metrics
     assert not emulation.here
     assert not emulation.agents.alive
+
+
+def test_a_ring_is_tested_by_a_ring_and_all_else_by_a_permutation(
+    emulation: FakeEmulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played: dict[str, str] = {}
+    start = LiveBackend.start
+
+    def noting(self: LiveBackend, job: JobRequest, *rest: Any) -> None:
+        played[job.id] = job.demand.pattern
+        start(self, job, *rest)
+
+    monkeypatch.setattr(LiveBackend, "start", noting)
+    jobs = reserved("a"), reserved("b", 2)
+    load_test(emulation, 1, {"a"}, jobs, Scale(SCALE_RATE))  # type: ignore[arg-type]
+    assert played == {"preflight.a": "ring", "preflight.b": "permutation"}
 
 
 def test_transfers_that_do_not_end_are_ended_and_count_by_what_arrived(

@@ -197,6 +197,28 @@ def test_a_port_that_is_gone_is_told_of_and_not_judged(monkeypatch: pytest.Monke
     assert sampled(monkeypatch, kernel)[0].lost_ports == []
 
 
+@pytest.mark.parametrize(("unread", "unsettled"), [(set(), 1), ({"receive cap"}, 0)])
+def test_only_vms_that_have_just_begun_leave_a_sample_to_those_beside_it(
+    unread: set[str], unsettled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = Kernel("", {"receive cap": 1.0})
+    kernel.unread = unread
+    watch, _ = sampled(monkeypatch, kernel)
+    assert [one.unsettled for one in watch._samples] == [True] * unsettled + [False] * (
+        6 - unsettled
+    )
+
+
+def test_what_lacks_is_drops_and_what_is_starved(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sampled(monkeypatch, Kernel("", {}))[0].lacking() == []
+    kernel = Kernel("link", {"link": 0.4})
+    kernel.drops = 1
+    found = sampled(monkeypatch, kernel)[0].lacking()
+    assert [(one.check, one.level) for one in found] == [
+        ("starved class", "invalid"), ("drops", "suspect"),
+    ]  # fmt: skip
+
+
 def test_a_link_that_could_not_be_read_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = Kernel("", {})
     kernel.unread = {"link"}

@@ -226,7 +226,7 @@ def test_samples_of_jobs_that_begin_or_end_go_by_the_known_ones_beside_them(
     kinds: str, level: str
 ) -> None:
     of = {
-        "e": ProcessorSample(0.0, 0.0, 0.0, 1.0, nan, early=True),
+        "e": ProcessorSample(0.0, 0.0, 0.0, 1.0, nan, unsettled=True),
         "k": ProcessorSample(0.0, 0.0, 0.0, 1.0, 1.0),
         "l": ProcessorSample(0.0, 0.0, 0.0, 1.0, 0.9),
         "u": ProcessorSample(0.0, 0.0, 0.0, 1.0, nan),

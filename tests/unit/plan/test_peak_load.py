@@ -18,7 +18,7 @@ from testbed.events import (
     JobStarted,
     JobSubmitted,
 )
-from testbed.plan.peak_load import peak, reserved_port_load_bps, shares_bps, with_shares
+from testbed.plan.peak_load import peak, reserved_port_load_bps, rings, shares_bps, with_shares
 from topologies.tree import tree
 
 # Servers 0 to 3 in two racks; links 2 and 3 are those of the racks, half as wide as the servers'.
@@ -72,6 +72,12 @@ def test_nothing_runs_nothing_peaks() -> None:
 
 def best_effort(job: str, vms_on: list[list[int]], root: int) -> JobReserved:
     return replace(reserved(job, 0, []), vms_on=vms_on, root=root)
+
+
+def test_rings_are_the_jobs_that_play_one_in_any_of_the_plans() -> None:
+    patterns = {"a": "ring", "b": "permutation", "c": "ring", "d": "all-to-all"}
+    plans = [[JobSubmitted(0.0, {"id": k, "pattern": v})] for k, v in patterns.items()]
+    assert rings([*plans, [A]]) == {"a", "c"}
 
 
 def wants(job: str, bps: int, n_vms: int = 2, kind: str = "transfer") -> JobSubmitted:
