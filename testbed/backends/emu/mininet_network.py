@@ -29,7 +29,7 @@ from mininet.util import numCores, waitListening
 from controller.launch import OPENFLOW_PORT
 from jobs.linux import inside_network_namespace
 from testbed.backends.emu.open_vswitch import MACHINE, Switch
-from testbed.backends.emu.traffic_control import NETNS_DIR
+from testbed.backends.emu.traffic_control import NETNS_DIR, has_carrier
 from testbed.errors import BadInput, RunFailed, TestbedError
 from testbed.plan.batch_lines import VM_DEVICE
 from testbed.plan.network_plan import Bridge, NetworkPlan, Port, Slot
@@ -41,10 +41,8 @@ SHELL = ("shell", "pid", "stdin", "stdout", "pollOut", "master", "slave")
 """Attributes of a node that are there once its shell has started."""
 PROBE_PORT = 9
 # Requests of netdevice(7) about an interface.
-SIOCGIFFLAGS = 0x8913
 SIOCGIFADDR = 0x8915
 SIOCGIFHWADDR = 0x8927
-UP_AND_RUNNING = 0x1 | 0x40
 
 
 def mininet_network(
@@ -234,8 +232,8 @@ class AttachedIntf(Intf):  # type: ignore[misc]
         """Up, and so is the other end."""
         if setUp:
             return bool(super().isUp(setUp=True))
-        flags = struct.unpack_from("=H", self._asked(SIOCGIFFLAGS) or bytes(2))[0]
-        return bool(flags & UP_AND_RUNNING == UP_AND_RUNNING)
+        with self.node.inside():
+            return has_carrier(self.name)
 
     def ifconfig(self, *args: Any) -> Any:
         """As Mininet's; but a VM's end of a link goes down and up with the switch's end.

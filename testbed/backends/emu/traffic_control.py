@@ -110,6 +110,7 @@ NETNS_DIR = Path("/run/netns")
 # "default" too, of which devices to come begin.
 BASE_SYSCTLS = (("net.ipv6.conf.all.disable_ipv6", "1"),)
 SIOCETHTOOL = 0x8946
+ETHTOOL_GLINK = 0x0A
 ETHTOOL_STXCSUM = 0x17
 
 
@@ -126,7 +127,7 @@ def open_namespaces(
         with inside_network_namespace(NETNS_DIR / name):
             set_sysctls(*sysctls)
             if not checksum_offload:
-                _checksum_offload_off(VM_DEVICE)
+                _ethtool(VM_DEVICE, ETHTOOL_STXCSUM, 0)  # ethtool -K DEV tx off
             index_of = {device: index for index, device in socket.if_nameindex()}
             opened[name] = vm = Side(RouteSocket(), index_of)
         up = Section(name, tuple(BatchLine("change", LinkUp(d)) for d in ("lo", VM_DEVICE)))
@@ -153,9 +154,21 @@ def set_sysctls(*sysctls: tuple[str, str]) -> None:
                 raise
 
 
-def _checksum_offload_off(device: str) -> None:
-    """``ethtool -K DEV tx off``, for the namespace this thread is in."""
-    value = array.array("B", struct.pack("=II", ETHTOOL_STXCSUM, 0))
-    request = struct.pack("16sP", device.encode(), value.buffer_info()[0])
+def _ethtool(device: str, command: int, value: int) -> int:
+    """The answer to a request of ethtool, for the namespace this thread is in. Raises OSError."""
+    asked = array.array("I", (command, value))
+    request = struct.pack("16sP", device.encode(), asked.buffer_info()[0])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         fcntl.ioctl(control, SIOCETHTOOL, request)
+    return asked[1]
+
+
+def has_carrier(device: str) -> bool:
+    """Whether a device of the namespace this thread is in is up, and its other end too, now.
+
+    The kernel's flag for it (``IFF_RUNNING``) may come up to a second later.
+    """
+    try:
+        return bool(_ethtool(device, ETHTOOL_GLINK, 0))
+    except OSError:
+        return False
