@@ -17,7 +17,7 @@ import argparse
 import json
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace, field
+from dataclasses import dataclass, field, replace
 from math import inf, nan
 from pathlib import Path
 from statistics import median
