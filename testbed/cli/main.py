@@ -35,6 +35,7 @@ VERBS = {
     "tenant": "Add, list, show, re-rate and remove tenants of the network that is up.",
     "exec": "Run a command in a VM, or in all of a tenant.",
     "shell": "Open a shell in a VM.",
+    "mininet": "Open Mininet's prompt on the network that is up.",
     "measure": "Measure a tenant among its VMs, against its reservation.",
     "down": "Take the network down that is up.",
     "profile": "Measure an application's job profile on the live network.",
@@ -54,6 +55,7 @@ VERBS = {
 MODULES = {
     "reproduce": "reproductions.reproduce",
     "schema": "testbed.cli.validate",
+    "mininet": "testbed.cli.mininet_prompt",
     **dict.fromkeys(("up", "status", "tenant", "down"), "testbed.cli.standing"),
     **dict.fromkeys(("exec", "shell", "measure"), "testbed.cli.in_vm"),
     **dict.fromkeys(("doctor", "clean"), "testbed.cli.machine"),

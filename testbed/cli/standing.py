@@ -22,11 +22,14 @@ from testbed.spec.experiment_file import load_experiment
 from testbed.units import UnitError, human_bandwidth, human_share, parse_bandwidth
 
 Jobs = Annotated[bool, typer.Option("--jobs", help="Admit the file's jobs as tenants.")]
+OPEN = "Without reservations: every VM slot is a host, h1 to hN, and all reach each other."
+Open = Annotated[bool, typer.Option("--open", help=OPEN)]
 
 
 def up(
     file: options.ExperimentPath,
     jobs: Jobs = False,
+    open_to_all: Open = False,
     settings: options.Settings = None,
     openflow_port: options.OpenFlowPort = 6653,
     api_port: options.ApiPort = 8653,
@@ -39,15 +42,18 @@ def up(
     Exit codes: 0 it is up; otherwise nothing is left: 2 bad file, 3 this machine cannot, 4 it
     failed, 130 interrupted.
     """
+    if jobs and open_to_all:
+        raise BadInput("--jobs makes tenants, --open has all slots in one: choose one")
     experiment = load_experiment(file, options.overrides_of(settings))
     options.require_live(prefix, f"testbed up {file}")
     live = LiveOptions(prefix, openflow_port, api_port, controller)
-    state = bring_up(Standing(experiment, live, jobs), console.say)
+    state = bring_up(Standing(experiment, live, jobs, open_to_all), console.say)
     if as_json:
         console.print_json(asdict(state))
         return
     console.print_text(_headline(state))
-    console.say("next: sudo testbed tenant add NAME --vms N --bandwidth '100 Mbit/s'")
+    first = "mininet" if open_to_all else "tenant add NAME --vms N --bandwidth '100 Mbit/s'"
+    console.say(f"next: sudo testbed {first}")
     console.say("its end: sudo testbed down")
 
 
@@ -75,6 +81,8 @@ def status(as_json: Json = False) -> None:
         reserved += f", {share} of the busiest link ({state.busiest_link})"
     console.print_text(_headline(state))
     console.print_text(f"since {since:%Y-%m-%d %H:%M:%S}, by {state.user}, process {state.pid}")
+    if state.open:
+        reserved = f"open: no reservations, VM slots are hosts h1 to h{state.slots}"
     console.print_text(f"{state.file}\n{reserved}")
     if state.trouble:
         console.print_text(f"trouble: {state.trouble}")

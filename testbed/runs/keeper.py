@@ -28,10 +28,12 @@ from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.errors import BadInput, RunFailed, TestbedError
 from testbed.runs.keeper_protocol import (
     AddTenant,
+    NetworkLayout,
     NetworkState,
     RemoveTenant,
     Request,
     RerateTenant,
+    ShowLayout,
     ShowTenant,
     read_reply,
     reply_line,
@@ -39,7 +41,7 @@ from testbed.runs.keeper_protocol import (
     serve,
     standing_dir,
 )
-from testbed.runs.standing_tenants import StandingTenants
+from testbed.runs.standing_tenants import StandingTenants, open_placement
 from testbed.spec.experiment import Experiment
 
 Narrate = Callable[[str], None]
@@ -50,11 +52,15 @@ MOST_REFUSED = 10
 
 @dataclass(frozen=True)
 class Standing:
-    """A network that is to stay up; ``with_jobs``: the file's jobs are its first tenants."""
+    """A network that is to stay up; ``with_jobs``: the file's jobs are its first tenants.
+
+    ``open``: one tenant has all slots, without reservations.
+    """
 
     experiment: Experiment
     options: LiveOptions
     with_jobs: bool = False
+    open: bool = False
 
 
 def bring_up(standing: Standing, narrate: Narrate) -> NetworkState:
@@ -67,6 +73,8 @@ def bring_up(standing: Standing, narrate: Narrate) -> NetworkState:
             "scale.rate: auto is found by the preflight of a run; a network that stays up has none",
             "--set scale.rate=0.1, or what a run of this file has found",
         )
+    if standing.open:
+        open_placement(standing.experiment.datacentre)  # or there is none: better known now
     log = standing_dir() / "keeper.log"
     read_fd, write_fd = os.pipe()
     pid = os.fork()
@@ -152,7 +160,9 @@ class Keeper:
             self._emulation.network.forbid_borrowing()
             rate = experiment.scale.rate
             self._tenants = StandingTenants(self._emulation, rate, str(placing), folder)
-            if self._standing.with_jobs:
+            if self._standing.open:
+                self._tenants.open()
+            elif self._standing.with_jobs:
                 admit_jobs(self._tenants, experiment.jobs, self._narrate)
             journal = self._emulation.journal
             listener = stack.enter_context(_listening(folder / "socket", journal))
@@ -167,6 +177,11 @@ class Keeper:
 
     def _handle(self, request: Request) -> object:
         match request:
+            case AddTenant() | RerateTenant() | RemoveTenant() if self._standing.open:
+                raise BadInput(
+                    "the network is open: all its slots are one tenant's, without reservations",
+                    "sudo testbed down, then sudo testbed up FILE without --open",
+                )
             case AddTenant(name, n_vms, bandwidth_bps, embedder, at):
                 return self._tenants.add(name, n_vms, bandwidth_bps, embedder, at)
             case RerateTenant(name, bandwidth_bps):
@@ -176,7 +191,16 @@ class Keeper:
                 return None
             case ShowTenant(name):
                 return self._tenants.state(name)
+            case ShowLayout():
+                return self.layout()
         return self.state()
+
+    def layout(self) -> NetworkLayout:
+        """The network as it was built."""
+        of_bridge = self._emulation.network.switch_of_bridge
+        switches = {name: (str(each.run_dir), each.netns) for name, each in of_bridge.items()}
+        port = self._emulation.controller.openflow_port
+        return NetworkLayout(self._emulation.plan, switches, port, os.getpid())
 
     def state(self) -> NetworkState:
         """The network now."""
@@ -209,6 +233,7 @@ class Keeper:
             busiest_share=busiest,
             trouble=trouble,
             tenants=self._tenants.states(),
+            open=self._standing.open,
         )
 
 

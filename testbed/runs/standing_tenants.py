@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from testbed.backends.emu.cleanup_journal import Entry
@@ -24,18 +24,22 @@ from testbed.plan.network_plan import MAX_TENANT_VMS, TenantPlan, scaled_bps, te
 from testbed.reservation.ledger import Ledger, OverCommit
 from testbed.spec.document import unknown_name
 from testbed.units import human_bandwidth
+from topologies.datacentre import DataCentre
 
 # The name of a VM is a host name, a letter first: "1.0" would be read as an address.
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 # Every reservation is open-ended, from one instant on.
 ALWAYS_S = 0.0
+OPEN = "open"
+"""The tenant that has all slots of an open network."""
 
 
 @dataclass(frozen=True)
 class TenantState:
     """A tenant as people see it: bit/s per VM, in the experiment and on the emulated wire.
 
-    ``links``: directed links and what is reserved there, in bit/s of the experiment.
+    ``links``: directed links and what is reserved there, in bit/s of the experiment. Without
+    ``reserved`` the bandwidth is the most that a VM can have, that of its server's link.
     """
 
     name: str
@@ -43,6 +47,7 @@ class TenantState:
     wire_bps: int
     vms: tuple[VmPlace, ...]
     links: tuple[tuple[str, int], ...]
+    reserved: bool = True
 
 
 @dataclass
@@ -68,8 +73,24 @@ class StandingTenants:
         self.datacentre = emulation.datacentre
         self.ledger = Ledger(self.datacentre)
         self._held: dict[str, _Held] = {}
+        self._open = False
 
     # -- changing ---------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Give all slots to one tenant without reservations: hosts h1, h2, … in their order.
+
+        They share links as jobs without guarantees do. Raises BadInput, RunFailed.
+        """
+        self._open = True
+        placement, slots = open_placement(self.datacentre), self._emulation.plan.slots
+        self.ledger.reserve(OPEN, placement, 0, ALWAYS_S, None)
+        most_bps = int(max(self.datacentre.nic_bps))
+        wire_bps = scaled_bps(most_bps, self._scale_rate)
+        given = placement, slots, 1, OPEN, wire_bps
+        plan = replace(tenant_plan(self.datacentre, self._emulation.plan, *given), link_bps=())
+        self._emulation.network.allow_borrowing()
+        self._held[OPEN] = _Held(plan, most_bps, self._admitted(plan))
 
     def add(
         self,
@@ -149,7 +170,8 @@ class StandingTenants:
             if servers <= place < servers + n_links
             for down in (0, 1)
         ]
-        return TenantState(name, held.bandwidth_bps, held.plan.rate_bps, held.vms, tuple(links))
+        rates = held.bandwidth_bps, held.plan.rate_bps
+        return TenantState(name, *rates, held.vms, tuple(links), reserved=not self._open)
 
     def states(self) -> tuple[TenantState, ...]:
         """All tenants, in order of admission."""
@@ -233,9 +255,13 @@ class StandingTenants:
         for vm, groups in zip(plan.vms, joins, strict=True):
             server = self.datacentre.names[vm.slot.server]
             netns, joined = str(NETNS_DIR / vm.slot.netns), tuple(map(str, groups))
-            name = f"{plan.job_id}.{vm.index}"
+            name = self._vm_name(plan, vm.index)
             places.append(VmPlace(name, server, str(vm.ip), netns, joined, str(hosts)))
         return tuple(places)
+
+    def _vm_name(self, plan: TenantPlan, index: int) -> str:
+        """A tenant's VMs count from 0, hosts of an open network from 1, as Mininet's do."""
+        return f"h{index + 1}" if self._open else f"{plan.job_id}.{index}"
 
     def _hosts_file(self, name: str) -> Path:
         return self._folder / f"hosts.{name}"
@@ -245,12 +271,29 @@ class StandingTenants:
         path = self._hosts_file(plan.job_id)
         self._emulation.journal.add([Entry("file", str(path))])
         known = HOSTS.read_text(encoding="utf-8", errors="replace") if HOSTS.exists() else ""
-        lines = [known.rstrip("\n"), *(f"{vm.ip}\t{plan.job_id}.{vm.index}" for vm in plan.vms)]
+        lines = [
+            known.rstrip("\n"),
+            *(f"{vm.ip}\t{self._vm_name(plan, vm.index)}" for vm in plan.vms),
+        ]
         path.unlink(missing_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w") as file:
             os.fchmod(file.fileno(), 0o644)
             file.write("".join(f"{line}\n" for line in lines))
         return path
+
+
+def open_placement(datacentre: DataCentre) -> Placement:
+    """A VM in every slot, on the first tree that has all servers. Raises BadInput without any."""
+    on = tuple((server, n) for server, n in enumerate(datacentre.slots.tolist()) if n)
+    servers = {server for server, _ in on}
+    roots = [t.root for t in datacentre.trees if servers <= set(t.members.tolist())]
+    if datacentre.n_links == 0 or not (on and roots):
+        hint = "give the topology links that connect all servers, as kind: tree has"
+        raise BadInput(f"no network connects all servers of this {datacentre.kind} topology", hint)
+    if datacentre.total_slots > MAX_TENANT_VMS:
+        most = f"an open network has at most {MAX_TENANT_VMS}"
+        raise BadInput(f"{datacentre.total_slots} VM slots: {most}", "use a smaller topology")
+    return Placement(roots[0], on)
 
 
 def _does_not_fit(name: str, error: OverCommit) -> DoesNotFit:

@@ -40,7 +40,8 @@ Pairs = Sequence[tuple[VmPlace, VmPlace]]
 class Measured:
     """One VM to the next: bit/s in the experiment's units, ``ratio`` over what is reserved.
 
-    ``payload_bps`` is iperf3's own figure, on the emulated wire.
+    ``payload_bps`` is iperf3's own figure, on the emulated wire. Where nothing is reserved
+    ``reserved_bps`` is 0 and ``ratio`` None.
     """
 
     sender: str
@@ -48,14 +49,15 @@ class Measured:
     reserved_bps: int
     measured_bps: int
     payload_bps: int
-    ratio: float
+    ratio: float | None
     rtt_ms: float | None
     lost_share: float
 
     @property
     def good(self) -> bool:
-        """True for the reservation within 1 % and no ping lost."""
-        return abs(self.ratio - 1) <= TOLERANCE and self.lost_share == 0
+        """True for the reservation, if there is one, within 1 % and no ping lost."""
+        kept = self.ratio is None or abs(self.ratio - 1) <= TOLERANCE
+        return kept and self.lost_share == 0
 
 
 def expected_s(seconds: int) -> float:
@@ -79,9 +81,11 @@ def measure(tenant: TenantState, seconds: int, tick: Tick) -> list[Measured]:
     found = []
     for pair, (rtt_ms, lost), payload_bps in zip(pairs, pings, rates_bps, strict=True):
         ratio = payload_bps * FRAME_BYTES / SEGMENT_BYTES / tenant.wire_bps
-        names, reserved_bps = (pair[0].name, pair[1].name), tenant.bandwidth_bps
-        rates = reserved_bps, round(ratio * reserved_bps), round(payload_bps)
-        found.append(Measured(*names, *rates, round(ratio, 4), rtt_ms, lost))
+        names = pair[0].name, pair[1].name
+        rates = round(ratio * tenant.bandwidth_bps), round(payload_bps)
+        reserved_bps = tenant.bandwidth_bps if tenant.reserved else 0
+        shown = round(ratio, 4) if tenant.reserved else None
+        found.append(Measured(*names, reserved_bps, *rates, shown, rtt_ms, lost))
     return found
 
 

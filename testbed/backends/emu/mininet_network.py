@@ -274,7 +274,8 @@ class AttachedLink(Link):  # type: ignore[misc]
 class AttachedMininet(Mininet):  # type: ignore[misc]
     """The network of a plan: hosts h1, h2, … in the order of its VM slots, and its bridges.
 
-    A host is also found by its slot's name, as ``hn-s0v0``, and by its aliases. What somebody adds
+    A host is also found by its slot's name, as ``hn-s0v0``, a bridge by its number in the plan, the
+    servers' first, as ``s1``, and both by their aliases. What somebody adds
     by Mininet's means (``addHost``, ``addLink``) is theirs, and goes when ``stop`` is called.
     """
 
@@ -295,6 +296,8 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         self.controllers = [AttachedController("c0", controller_port)]
         nodes = (*self.hosts, *self.switches, *self.controllers)
         self.nameToNode = {node.name: node for node in nodes}
+        for number, switch in enumerate(self.switches, 1):
+            self.alias(f"s{number}", switch)
         for host in self.hosts:
             self.alias(host.slot.netns, host)
             port, inner = host.slot.port, (VM_DEVICE, host.portBase)
@@ -408,10 +411,18 @@ class Prompt(CLI):  # type: ignore[misc]
 
     identchars = CLI.identchars + "-."
 
+    def getLocals(self) -> Any:
+        """Nodes by all their names that Python can read, for ``py`` and ``px``."""
+        known = self.mn.nameToNode.items()
+        self.locals.update({name: node for name, node in known if name.isidentifier()})
+        return super().getLocals()
+
     def onecmd(self, line: str) -> Any:
         """Run a line; what is refused is said, and the prompt continues."""
         try:
             return super().onecmd(line)
         except (TestbedError, OSError) as refused:
             error(f"*** {refused}\n")
-            return None
+        except KeyError as unknown:
+            error(f"*** unknown node: {unknown}\n")
+        return None

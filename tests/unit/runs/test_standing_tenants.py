@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 from jobs.request import JobRequest
 from testbed.errors import BadInput, DoesNotFit, RunFailed
-from testbed.runs.keeper import admit_jobs
-from testbed.runs.standing_tenants import StandingTenants
+from testbed.runs.keeper import Keeper, Standing, admit_jobs
+from testbed.runs.keeper_protocol import AddTenant, RemoveTenant, Request, RerateTenant
+from testbed.runs.standing_tenants import StandingTenants, open_placement
 from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
+from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
+from topologies.flat import flat
 from topologies.tree import tree
 
 MBIT = 10**6
@@ -197,6 +200,55 @@ def test_jobs_that_fit_become_tenants_and_of_the_others_the_reason_is_narrated(
     assert network.names == ["one", "two"]
     assert lines[0].startswith("job huge is not admitted: tenant huge does not fit: ")
     assert lines[1] == "2 jobs are tenants, 1 are not admitted"
+
+
+# ------------------------------------------------------------------------------- open networks
+
+
+@pytest.mark.parametrize("datacentre", [tree([2, 2], [GBIT, GBIT], 2), fat_tree(4, GBIT, 1)])
+def test_open_every_slot_is_a_host_and_nothing_is_reserved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, datacentre: DataCentre
+) -> None:
+    network = Network(tmp_path, datacentre)
+    borrowing: list[bool] = []
+    monkeypatch.setattr(network.fake.network, "allow_borrowing", lambda: borrowing.append(True))
+    network.tenants.open()
+    (state,) = network.tenants.states()
+    slots = network.fake.plan.slots
+    assert [vm.name for vm in state.vms] == [f"h{i + 1}" for i in range(len(slots))]
+    assert [Path(vm.netns).name for vm in state.vms] == [slot.netns for slot in slots]
+    assert (state.reserved, state.links, state.bandwidth_bps) == (False, (), GBIT)
+    assert f"{state.vms[-1].ip}\t{state.vms[-1].name}\n" in (tmp_path / "hosts.open").read_text()
+    assert borrowing == [True]
+    plan = network.tenants._held["open"].plan
+    assert plan.link_bps == ()
+    assert not plan.unconnected
+    # A path between any two: every server with a host is at an end of the tree that is pinned.
+    assert {edge.lower.bridge for edge in plan.edges} >= {slot.port.bridge for slot in slots}
+    network.tenants.ledger.check()
+
+
+@pytest.mark.parametrize(
+    ("datacentre", "sentence"),
+    [
+        (flat(4, 2), "no network connects all servers of this flat topology"),
+        (tree([8, 8], GBIT, 16), "1024 VM slots: an open network has at most 1021"),
+    ],
+)
+def test_what_cannot_be_open_is_refused(datacentre: DataCentre, sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        open_placement(datacentre)
+
+
+@pytest.mark.parametrize(
+    "asked", [AddTenant("a", 1, MBIT), RerateTenant("open", MBIT), RemoveTenant("open")]
+)
+def test_an_open_network_has_no_reservations_to_change(asked: Request) -> None:
+    anything: Any = None
+    keeper = Keeper(Standing(anything, anything, open=True), anything)
+    with pytest.raises(BadInput, match="the network is open: all its slots") as refused:
+        keeper._handle(asked)
+    assert refused.value.hint == "sudo testbed down, then sudo testbed up FILE without --open"
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("+-r"), st.integers(1, 9))))
