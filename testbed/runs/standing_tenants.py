@@ -20,9 +20,10 @@ from testbed.embedding.base import embedder
 from testbed.embedding.check import check_placement
 from testbed.embedding.placement import Placement, Refusal
 from testbed.errors import BadInput, DoesNotFit, RunFailed
-from testbed.plan.network_plan import MAX_TENANT_VMS, TenantPlan, scaled_bps, tenant_plan
+from testbed.plan.network_plan import MAX_TENANT_VMS, TenantPlan, enforced, scaled_bps, tenant_plan
 from testbed.reservation.ledger import Ledger, OverCommit
 from testbed.spec.document import unknown_name
+from testbed.spec.experiment import ENFORCEMENTS, Enforcement
 from testbed.units import human_bandwidth
 
 # The name of a VM is a host name, a letter first: "1.0" would be read as an address.
@@ -43,6 +44,7 @@ class TenantState:
     wire_bps: int
     vms: tuple[VmPlace, ...]
     links: tuple[tuple[str, int], ...]
+    enforcement: Enforcement = "strict"
 
 
 @dataclass
@@ -50,21 +52,29 @@ class _Held:
     plan: TenantPlan
     bandwidth_bps: int
     vms: tuple[VmPlace, ...]
+    enforcement: Enforcement
 
 
 class StandingTenants:
-    """The tenants of one network. ``embedder_name`` places those that name no other.
+    """The tenants of one network. ``embedder_name`` places, and ``enforcement`` limits, those that
+    name no other.
 
     ``folder`` is where the hosts files of VMs are.
     """
 
     def __init__(
-        self, emulation: Emulation, scale_rate: float, embedder_name: str, folder: Path
+        self,
+        emulation: Emulation,
+        scale_rate: float,
+        embedder_name: str,
+        folder: Path,
+        enforcement: Enforcement = "strict",
     ) -> None:
         self._emulation = emulation
         self._scale_rate = scale_rate
         self._embedder = embedder_name
         self._folder = folder
+        self._enforcement = enforcement
         self.datacentre = emulation.datacentre
         self.ledger = Ledger(self.datacentre)
         self._held: dict[str, _Held] = {}
@@ -78,6 +88,7 @@ class StandingTenants:
         bandwidth_bps: int,
         embedder_name: str | None = None,
         at: Sequence[tuple[str, int]] = (),
+        enforcement: str | None = None,
     ) -> TenantState:
         """Admit ⟨n, b⟩ where the embedder, or ``at`` (servers and numbers of VMs), puts it.
 
@@ -91,14 +102,19 @@ class StandingTenants:
         if not 1 <= n_vms <= MAX_TENANT_VMS:
             raise BadInput(f"{n_vms} VMs: a live tenant has 1 to {MAX_TENANT_VMS}")
         self._check_bandwidth(bandwidth_bps)
+        mode = self._mode(enforcement)
         placement = self._placement(name, n_vms, bandwidth_bps, embedder_name, at)
         try:
             self.ledger.reserve(name, placement, bandwidth_bps, ALWAYS_S, None)
         except OverCommit as error:
             raise _does_not_fit(name, error) from error
         try:
-            plan = self._planned(name, placement, bandwidth_bps)
-            self._held[name] = _Held(plan, bandwidth_bps, self._admitted(plan))
+            plan = enforced(
+                self._emulation.plan, self._planned(name, placement, bandwidth_bps), mode
+            )
+            if mode == "none":
+                self._emulation.network.allow_borrowing()
+            self._held[name] = _Held(plan, bandwidth_bps, self._admitted(plan), mode)
         except BaseException:
             self.ledger.release(name, ALWAYS_S)
             raise
@@ -149,7 +165,8 @@ class StandingTenants:
             if servers <= place < servers + n_links
             for down in (0, 1)
         ]
-        return TenantState(name, held.bandwidth_bps, held.plan.rate_bps, held.vms, tuple(links))
+        rates = held.bandwidth_bps, held.plan.rate_bps
+        return TenantState(name, *rates, held.vms, tuple(links), held.enforcement)
 
     def states(self) -> tuple[TenantState, ...]:
         """All tenants, in order of admission."""
@@ -163,6 +180,12 @@ class StandingTenants:
         if name not in self._held:
             raise BadInput(unknown_name("tenant", name, list(self._held)))
         return self._held[name]
+
+    def _mode(self, name: str | None) -> Enforcement:
+        modes = [mode for mode in ENFORCEMENTS if mode == (name or self._enforcement)]
+        if not modes:
+            raise BadInput(unknown_name("enforcement", str(name), ENFORCEMENTS))
+        return modes[0]
 
     def _check_bandwidth(self, bandwidth_bps: int) -> None:
         if bandwidth_bps <= 0:
