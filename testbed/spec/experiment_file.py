@@ -232,7 +232,7 @@ def _checked(
     interference = _interference(file.interference, here / "interference")
     policies = read_policies(here / "policies", kind)
     if kind == SWEEP_WORKLOAD and known.enforcement != "strict":
-        here.report("must be strict: a ladder measures at given bandwidths", "enforcement")
+        here.report("must be strict: a profile is measured at given bandwidths", "enforcement")
     if file.expect is not None:
         _check_expect(file.expect, here / "expect", workload)
     if document.problems or context.datacentre is None:
