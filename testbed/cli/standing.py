@@ -118,6 +118,11 @@ Chosen = Annotated[
     str | None, typer.Option("--embedder", metavar="NAME", help="In place of the file's.")
 ]
 AT = "Place so many VMs on a server, by its name or number. May be given several times."
+MODE = "In place of the file's: strict, work-conserving or none."
+Mode = Annotated[str | None, typer.Option("--enforcement", metavar="MODE", help=MODE)]
+Policy = Annotated[
+    str | None, typer.Option("--policy", metavar="NAME", help="Place by its embedder.")
+]
 At = Annotated[list[str] | None, typer.Option("--at", metavar="SERVER:VMS", help=AT)]
 
 
@@ -127,17 +132,20 @@ def add(
     bandwidth: Rate,
     vms: Vms = None,
     embedder: Chosen = None,
+    policy: Policy = None,
     at: At = None,
+    enforcement: Mode = None,
     as_json: Json = False,
 ) -> None:
     """Admit a tenant. Exit code 1, and nothing has changed, where it does not fit."""
     places = tuple(map(_place, at or ()))
-    if places and embedder is not None:
-        raise BadInput("--at places VMs by hand, --embedder by a method: choose one")
+    if bool(places) + (embedder is not None) + (policy is not None) > 1:
+        raise BadInput("--at places VMs by hand, --embedder and --policy by a method: choose one")
     if vms is None and not places:
         raise BadInput("how many VMs? --vms N, or --at SERVER:VMS")
     n_vms = sum(count for _, count in places) if vms is None else vms
-    request = requests.AddTenant(name, n_vms, _bandwidth(bandwidth), embedder, places)
+    given = name, n_vms, _bandwidth(bandwidth), embedder, places, enforcement, policy
+    request = requests.AddTenant(*given)
     _changed(request, "tenant add", as_json=as_json)
 
 
@@ -215,23 +223,26 @@ def _place(text: str) -> tuple[str, int]:
     return server, int(count)
 
 
+ENFORCED = {"work-conserving": "work-conserving", "none": "not enforced"}
+
+
 def _sentence(state: TenantState) -> str:
     on: dict[str, list[str]] = {}
     for vm in state.vms:
         on.setdefault(vm.server, []).append(vm.name)
     where = "; ".join(f"{' '.join(names)} on {server}" for server, names in on.items())
     rate, wire = human_bandwidth(state.bandwidth_bps), human_bandwidth(state.wire_bps)
-    return f"tenant {state.name}: {len(state.vms)} × {rate} ({wire} on the wire): {where}"
+    mode = "" if state.enforcement == "strict" else f", {ENFORCED[state.enforcement]}"
+    return f"tenant {state.name}: {len(state.vms)} × {rate} ({wire} on the wire{mode}): {where}"
 
 
 def _print_tenants(state: NetworkState) -> None:
     if not state.tenants:
         console.print_text("no tenants")
         return
-    table = Table("tenant", "VMs", "bandwidth of each", "on servers")
+    table = Table("tenant", "VMs", "bandwidth of each", "enforcement", "on servers")
     for one in state.tenants:
         servers = ", ".join(dict.fromkeys(vm.server for vm in one.vms))
-        table.add_row(
-            one.name, str(len(one.vms)), human_bandwidth(one.bandwidth_bps), Text(servers)
-        )
+        rate = human_bandwidth(one.bandwidth_bps)
+        table.add_row(one.name, str(len(one.vms)), rate, one.enforcement, Text(servers))
     console.out().print(table)

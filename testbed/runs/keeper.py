@@ -42,7 +42,9 @@ from testbed.runs.keeper_protocol import (
     standing_dir,
 )
 from testbed.runs.standing_tenants import StandingTenants, open_placement
-from testbed.spec.experiment import Experiment
+from testbed.schedulers.registry import known_policies
+from testbed.spec.document import unknown_name
+from testbed.spec.experiment import Experiment, PolicySpec
 
 Narrate = Callable[[str], None]
 
@@ -154,12 +156,11 @@ class Keeper:
         experiment, folder = self._standing.experiment, standing_dir()
         name = f"the network of {experiment.path} that is up"
         given = experiment.datacentre, experiment.scale, self._standing.options, folder, name
-        placing = dict(experiment.policies[0].parameters).get("embedder", experiment.embedder)
         with ExitStack() as stack:
             self._emulation = stack.enter_context(emulate(*given, self._narrate))
             self._emulation.network.forbid_borrowing()
-            rate = experiment.scale.rate
-            self._tenants = StandingTenants(self._emulation, rate, str(placing), folder)
+            given = self._emulation, experiment.scale.rate, embedder_of(experiment), folder
+            self._tenants = StandingTenants(*given, experiment.enforcement)
             if self._standing.open:
                 self._tenants.open()
             elif self._standing.with_jobs:
@@ -182,8 +183,10 @@ class Keeper:
                     "the network is open: all its slots are one tenant's, without reservations",
                     "sudo testbed down, then sudo testbed up FILE without --open",
                 )
-            case AddTenant(name, n_vms, bandwidth_bps, embedder, at):
-                return self._tenants.add(name, n_vms, bandwidth_bps, embedder, at)
+            case AddTenant(name, n_vms, bandwidth_bps, chosen, at, enforcement, policy):
+                if policy is not None:
+                    chosen = embedder_of(self._standing.experiment, policy)
+                return self._tenants.add(name, n_vms, bandwidth_bps, chosen, at, enforcement)
             case RerateTenant(name, bandwidth_bps):
                 return self._tenants.rerate(name, bandwidth_bps)
             case RemoveTenant(name):
@@ -235,6 +238,23 @@ class Keeper:
             tenants=self._tenants.states(),
             open=self._standing.open,
         )
+
+
+def embedder_of(experiment: Experiment, policy: str | None = None) -> str:
+    """The embedder that a policy (None: the file's first) places by: of its parameters in the file,
+    else the file's. Raises BadInput for a policy that has none.
+    """
+    specs = {spec.name: spec for spec in reversed(experiment.policies)}
+    own = experiment.policies[0] if policy is None else specs.get(policy, PolicySpec(policy))
+    if policy is not None:
+        kinds = known_policies()
+        able = [name for name, kind in kinds.items() if kind.embeds]
+        if policy not in kinds:
+            raise BadInput(unknown_name("policy", policy, able))
+        if policy not in able:
+            reason = f"policy {policy} cannot place one tenant at once: it has no embedder"
+            raise BadInput(reason, f"name one that has: {', '.join(able)}")
+    return str(dict(own.parameters).get("embedder", experiment.embedder))
 
 
 def admit_jobs(tenants: StandingTenants, jobs: Iterable[JobRequest], narrate: Narrate) -> None:

@@ -66,13 +66,17 @@ class ShowTenant(Request):
 
 @dataclass(frozen=True)
 class AddTenant(Request):
-    """``at``: servers and their numbers of VMs, in place of an embedder."""
+    """``at``: servers and their numbers of VMs, in place of an embedder; ``policy``: whose embedder
+    places it; ``enforcement``: in place of the file's.
+    """
 
     name: str
     n_vms: int
     bandwidth_bps: int
     embedder: str | None = None
     at: tuple[tuple[str, int], ...] = ()
+    enforcement: str | None = None
+    policy: str | None = None
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,10 @@ from testbed.embedding.base import embedder
 from testbed.embedding.check import check_placement
 from testbed.embedding.placement import Placement, Refusal
 from testbed.errors import BadInput, DoesNotFit, RunFailed
-from testbed.plan.network_plan import MAX_TENANT_VMS, TenantPlan, scaled_bps, tenant_plan
+from testbed.plan.network_plan import MAX_TENANT_VMS, TenantPlan, enforced, scaled_bps, tenant_plan
 from testbed.reservation.ledger import Ledger, OverCommit
 from testbed.spec.document import unknown_name
+from testbed.spec.experiment import ENFORCEMENTS, Enforcement
 from testbed.units import human_bandwidth
 from topologies.datacentre import DataCentre
 
@@ -38,8 +39,8 @@ OPEN = "open"
 class TenantState:
     """A tenant as people see it: bit/s per VM, in the experiment and on the emulated wire.
 
-    ``links``: directed links and what is reserved there, in bit/s of the experiment. Without
-    ``reserved`` the bandwidth is the most that a VM can have, that of its server's link.
+    ``links``: directed links and what is reserved there, in bit/s of the experiment. That of an open
+    network has the bandwidth of a server's link, the most that a VM can have.
     """
 
     name: str
@@ -47,7 +48,7 @@ class TenantState:
     wire_bps: int
     vms: tuple[VmPlace, ...]
     links: tuple[tuple[str, int], ...]
-    reserved: bool = True
+    enforcement: Enforcement = "strict"
 
 
 @dataclass
@@ -55,21 +56,29 @@ class _Held:
     plan: TenantPlan
     bandwidth_bps: int
     vms: tuple[VmPlace, ...]
+    enforcement: Enforcement
 
 
 class StandingTenants:
-    """The tenants of one network. ``embedder_name`` places those that name no other.
+    """The tenants of one network. ``embedder_name`` places, and ``enforcement`` limits, those that
+    name no other.
 
     ``folder`` is where the hosts files of VMs are.
     """
 
     def __init__(
-        self, emulation: Emulation, scale_rate: float, embedder_name: str, folder: Path
+        self,
+        emulation: Emulation,
+        scale_rate: float,
+        embedder_name: str,
+        folder: Path,
+        enforcement: Enforcement = "strict",
     ) -> None:
         self._emulation = emulation
         self._scale_rate = scale_rate
         self._embedder = embedder_name
         self._folder = folder
+        self._enforcement = enforcement
         self.datacentre = emulation.datacentre
         self.ledger = Ledger(self.datacentre)
         self._held: dict[str, _Held] = {}
@@ -90,7 +99,7 @@ class StandingTenants:
         given = placement, slots, 1, OPEN, wire_bps
         plan = replace(tenant_plan(self.datacentre, self._emulation.plan, *given), link_bps=())
         self._emulation.network.allow_borrowing()
-        self._held[OPEN] = _Held(plan, most_bps, self._admitted(plan))
+        self._held[OPEN] = _Held(plan, most_bps, self._admitted(plan), "none")
 
     def add(
         self,
@@ -99,6 +108,7 @@ class StandingTenants:
         bandwidth_bps: int,
         embedder_name: str | None = None,
         at: Sequence[tuple[str, int]] = (),
+        enforcement: str | None = None,
     ) -> TenantState:
         """Admit ⟨n, b⟩ where the embedder, or ``at`` (servers and numbers of VMs), puts it.
 
@@ -112,14 +122,19 @@ class StandingTenants:
         if not 1 <= n_vms <= MAX_TENANT_VMS:
             raise BadInput(f"{n_vms} VMs: a live tenant has 1 to {MAX_TENANT_VMS}")
         self._check_bandwidth(bandwidth_bps)
+        mode = self._mode(enforcement)
         placement = self._placement(name, n_vms, bandwidth_bps, embedder_name, at)
         try:
             self.ledger.reserve(name, placement, bandwidth_bps, ALWAYS_S, None)
         except OverCommit as error:
             raise _does_not_fit(name, error) from error
         try:
-            plan = self._planned(name, placement, bandwidth_bps)
-            self._held[name] = _Held(plan, bandwidth_bps, self._admitted(plan))
+            plan = enforced(
+                self._emulation.plan, self._planned(name, placement, bandwidth_bps), mode
+            )
+            if mode == "none":
+                self._emulation.network.allow_borrowing()
+            self._held[name] = _Held(plan, bandwidth_bps, self._admitted(plan), mode)
         except BaseException:
             self.ledger.release(name, ALWAYS_S)
             raise
@@ -171,7 +186,7 @@ class StandingTenants:
             for down in (0, 1)
         ]
         rates = held.bandwidth_bps, held.plan.rate_bps
-        return TenantState(name, *rates, held.vms, tuple(links), reserved=not self._open)
+        return TenantState(name, *rates, held.vms, tuple(links), held.enforcement)
 
     def states(self) -> tuple[TenantState, ...]:
         """All tenants, in order of admission."""
@@ -185,6 +200,12 @@ class StandingTenants:
         if name not in self._held:
             raise BadInput(unknown_name("tenant", name, list(self._held)))
         return self._held[name]
+
+    def _mode(self, name: str | None) -> Enforcement:
+        modes = [mode for mode in ENFORCEMENTS if mode == (name or self._enforcement)]
+        if not modes:
+            raise BadInput(unknown_name("enforcement", str(name), ENFORCEMENTS))
+        return modes[0]
 
     def _check_bandwidth(self, bandwidth_bps: int) -> None:
         if bandwidth_bps <= 0:

@@ -135,6 +135,8 @@ class FakeEmulation:
         self.plan = network_plan(datacentre, "hn", SCALE_RATE, namespaces_per_server)
         self.agents = FakeAgents()
         self.here: set[str] = set()
+        self.admitted: list[TenantPlan] = []
+        self.borrowing = 0
         self.refused_bps: set[int] = set()
         self.recorded: set[str] = set()
         self.journal = SimpleNamespace(
@@ -148,12 +150,16 @@ class FakeEmulation:
             unshaped_packets=dict,
             switch_pids=[],
             check_switch=lambda _: None,
-            allow_borrowing=lambda: None,
+            allow_borrowing=self._allow_borrowing,
             forbid_borrowing=lambda: None,
         )
 
+    def _allow_borrowing(self) -> None:
+        self.borrowing += 1
+
     def admit(self, tenant: TenantPlan) -> None:
         self.here.add(tenant.job_id)
+        self.admitted.append(tenant)
 
     def dismiss(self, tenant: TenantPlan) -> None:
         self.here.discard(tenant.job_id)

@@ -30,6 +30,8 @@ def as_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ([*ADD, "--at", "server 0"], "--at server 0: write it as SERVER:VMS"),
         ([*ADD, "--at", "0:x"], "--at 0:x: write it as SERVER:VMS"),
         ([*ADD, "--at", "0:1", "--embedder", "exact"], "choose one"),
+        ([*ADD, "--at", "0:1", "--policy", "vc"], "choose one"),
+        ([*ADD, "--vms", "2", "--embedder", "exact", "--policy", "vc"], "choose one"),
         (ADD, "how many VMs?"),
         (["tenant", "rerate", "a", "fast"], "'fast' is not a bandwidth"),
         (["tenant", "frobnicate"], "No such command"),

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from jobs.request import JobRequest
 from testbed.errors import BadInput, DoesNotFit, RunFailed
-from testbed.runs.keeper import Keeper, Standing, admit_jobs
+from testbed.runs.keeper import Keeper, Standing, admit_jobs, embedder_of
 from testbed.runs.keeper_protocol import AddTenant, RemoveTenant, Request, RerateTenant
 from testbed.runs.standing_tenants import StandingTenants, open_placement
+from testbed.spec.experiment import Enforcement
+from testbed.spec.experiment_file import parse_experiment
 from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
@@ -22,15 +24,16 @@ from topologies.tree import tree
 
 MBIT = 10**6
 GBIT = 10**9
+ACROSS = [("server 0", 1), ("server 1", 1)]
 
 
 class Network:
     """Two racks of two servers of two slots; a link has 1 Gbit/s."""
 
-    def __init__(self, folder: Path, datacentre: Any = None) -> None:
+    def __init__(self, folder: Path, datacentre: Any = None, mode: Enforcement = "strict") -> None:
         self.fake = FakeEmulation(datacentre or tree([2, 2], [GBIT, GBIT], 2))
         emulation: Any = self.fake
-        self.tenants = StandingTenants(emulation, SCALE_RATE, "oktopus", folder)
+        self.tenants = StandingTenants(emulation, SCALE_RATE, "oktopus", folder, mode)
 
     @property
     def names(self) -> list[str]:
@@ -137,6 +140,10 @@ def test_what_is_not_admitted_changes_nothing(
         (("a", 2, MBIT, None, [("rack 0", 2)]), "unknown server 'rack 0'"),
         (("a", 2, MBIT, None, [("0", 1)]), "2 VMs are asked for, 1 are placed by hand"),
         (("a", 2, MBIT, None, [("0", 2), ("1", 0)]), "are placed by hand"),
+        (
+            ("a", 2, MBIT, None, [], "work-conservin"),
+            r"unknown enforcement 'work-conservin' \(did you mean 'work-conserving'\?\)",
+        ),
     ],
 )
 def test_nonsense_gets_a_sentence(
@@ -146,6 +153,64 @@ def test_nonsense_gets_a_sentence(
     with pytest.raises(BadInput, match=sentence):
         network.tenants.add(*request_)
     assert network.names == ["taken"]
+
+
+def test_a_tenant_is_enforced_as_it_asks_else_as_the_file_does(tmp_path: Path) -> None:
+    network = Network(tmp_path, mode="work-conserving")
+    states = [
+        network.tenants.add("file", 2, 100 * MBIT, at=ACROSS),
+        network.tenants.add("own", 2, 100 * MBIT, at=ACROSS, enforcement="strict"),
+    ]
+    assert [state.enforcement for state in states] == ["work-conserving", "strict"]
+    assert network.fake.borrowing == 0
+    lent, strict = network.fake.admitted
+    assert (lent.lent_bps, strict.lent_bps) == (GBIT * SCALE_RATE, 0)
+    assert lent.link_bps == strict.link_bps
+    assert lent.link_bps
+
+
+def test_a_tenant_that_nothing_enforces_is_admitted_as_any_and_shares_what_is_left(
+    network: Network,
+) -> None:
+    state = network.tenants.add("a", 2, 600 * MBIT, at=ACROSS, enforcement="none")
+    assert state.enforcement == "none"
+    assert network.fake.borrowing == 1
+    assert network.fake.admitted[0].link_bps == ()
+    assert state.links
+    with pytest.raises(DoesNotFit):
+        network.tenants.add("b", 2, 600 * MBIT, at=ACROSS)
+    network.tenants.rerate("a", 100 * MBIT)
+    network.tenants.remove("a")
+    assert network.names == []
+
+
+FILE = """
+topology: {kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 2}
+embedder: exact
+policies: [easy, {name: fcfs, embedder: adaba}, vc]
+workload: {kind: jobs, jobs: [{id: a, vms: 2, bandwidth: 1 Mbit/s, duration: 5 s}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("policy", "placing"),
+    [
+        (None, "exact"), ("vc", "exact"), ("fcfs", "adaba"), ("dcloud", "exact"),
+        ("oktopus-batch", "exact"),
+    ],
+)  # fmt: skip
+def test_a_policy_places_by_its_embedder(policy: str | None, placing: str) -> None:
+    assert embedder_of(parse_experiment(FILE, Path("a.yaml")), policy) == placing
+
+
+@pytest.mark.parametrize("policy", ["jsa", "bl", "ps-p", "easy", "mbfcbs"])
+def test_a_policy_without_an_embedder_cannot_place_a_tenant(policy: str) -> None:
+    experiment = parse_experiment(FILE, Path("a.yaml"))
+    with pytest.raises(BadInput, match=f"{policy} cannot place one tenant.*no embedder") as refused:
+        embedder_of(experiment, policy)
+    assert "vc" in str(refused.value.hint)
+    with pytest.raises(BadInput, match=r"unknown policy 'vcc' \(did you mean 'vc'\?\)"):
+        embedder_of(experiment, "vcc")
 
 
 @pytest.mark.parametrize(
