@@ -32,6 +32,7 @@ def up(
     api_port: options.ApiPort = 8653,
     controller: options.Library = None,
     prefix: options.Prefix = "hn",
+    builder: options.Builder = "batched",
     as_json: Json = False,
 ) -> None:
     """Build a file's network and leave it there, for tenants that come and go.
@@ -41,7 +42,7 @@ def up(
     """
     experiment = load_experiment(file, options.overrides_of(settings))
     options.require_live(prefix, f"testbed up {file}")
-    live = LiveOptions(prefix, openflow_port, api_port, controller)
+    live = LiveOptions(prefix, openflow_port, api_port, controller, builder=builder)
     state = bring_up(Standing(experiment, live, jobs), console.say)
     if as_json:
         console.print_json(asdict(state))

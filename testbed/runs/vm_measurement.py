@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from jobs.live.iperf3 import listening
-from jobs.wire import FRAME_BYTES, SEGMENT_BYTES
+from jobs.live.iperf3 import BLOCK_BYTES, OMITTED_S, listening
+from jobs.wire import wire_rate_bps
 from testbed.backends.emu.vm_process import VmPlace, started
 from testbed.errors import BadInput, MachineCannot, RunFailed
 from testbed.runs.standing_tenants import TenantState
@@ -22,10 +22,6 @@ from testbed.runs.standing_tenants import TenantState
 PORT = 5201
 PINGS = 10
 PING_EVERY_S = 0.2
-# Before iperf3 counts: connections have their full rate, buckets are empty.
-OMITTED_S = 1
-# iperf3 counts whole blocks: its usual 128 kB are 2 % of what 10 Mbit/s bring in 5 s.
-BLOCK_BYTES = 8_192
 PATIENCE_S = 30.0
 POLL_S = 0.05
 TOLERANCE = 0.01
@@ -78,7 +74,7 @@ def measure(tenant: TenantState, seconds: int, tick: Tick) -> list[Measured]:
         raise MachineCannot(error.message, "sudo ./provision.sh install") from error
     found = []
     for pair, (rtt_ms, lost), payload_bps in zip(pairs, pings, rates_bps, strict=True):
-        ratio = payload_bps * FRAME_BYTES / SEGMENT_BYTES / tenant.wire_bps
+        ratio = wire_rate_bps(payload_bps) / tenant.wire_bps
         names, reserved_bps = (pair[0].name, pair[1].name), tenant.bandwidth_bps
         rates = reserved_bps, round(ratio * reserved_bps), round(payload_bps)
         found.append(Measured(*names, *rates, round(ratio, 4), rtt_ms, lost))
