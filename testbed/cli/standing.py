@@ -35,6 +35,7 @@ def up(
     api_port: options.ApiPort = 8653,
     controller: options.Library = None,
     prefix: options.Prefix = "hn",
+    builder: options.Builder = "batched",
     as_json: Json = False,
 ) -> None:
     """Build a file's network and leave it there, for tenants that come and go.
@@ -46,7 +47,7 @@ def up(
         raise BadInput("--jobs makes tenants, --open has all slots in one: choose one")
     experiment = load_experiment(file, options.overrides_of(settings))
     options.require_live(prefix, f"testbed up {file}")
-    live = LiveOptions(prefix, openflow_port, api_port, controller)
+    live = LiveOptions(prefix, openflow_port, api_port, controller, builder=builder)
     state = bring_up(Standing(experiment, live, jobs, open_to_all), console.say)
     if as_json:
         console.print_json(asdict(state))

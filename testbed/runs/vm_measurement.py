@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from jobs.live.iperf3 import listening
-from jobs.wire import FRAME_BYTES, SEGMENT_BYTES
+from jobs.live.iperf3 import BLOCK_BYTES, OMITTED_S, listening
+from jobs.wire import wire_rate_bps
 from testbed.backends.emu.vm_process import VmPlace, started
 from testbed.errors import BadInput, MachineCannot, RunFailed
 from testbed.runs.standing_tenants import TenantState
@@ -24,10 +24,6 @@ from testbed.spec.experiment import Enforcement
 PORT = 5201
 PINGS = 10
 PING_EVERY_S = 0.2
-# Before iperf3 counts: connections have their full rate, buckets are empty.
-OMITTED_S = 1
-# iperf3 counts whole blocks: its usual 128 kB are 2 % of what 10 Mbit/s bring in 5 s.
-BLOCK_BYTES = 8_192
 PATIENCE_S = 30.0
 POLL_S = 0.05
 # Of measured over reserved.
@@ -88,7 +84,7 @@ def measure(tenant: TenantState, seconds: int, tick: Tick) -> list[Measured]:
         raise MachineCannot(error.message, "sudo ./provision.sh install") from error
     found = []
     for pair, (rtt_ms, lost), payload_bps in zip(pairs, pings, rates_bps, strict=True):
-        ratio = payload_bps * FRAME_BYTES / SEGMENT_BYTES / tenant.wire_bps
+        ratio = wire_rate_bps(payload_bps) / tenant.wire_bps
         reserved_bps = 0 if tenant.enforcement == "none" else tenant.bandwidth_bps
         names, ping = (pair[0].name, pair[1].name), (rtt_ms, lost)
         rates = reserved_bps, round(ratio * tenant.bandwidth_bps), round(payload_bps)

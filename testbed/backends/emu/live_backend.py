@@ -20,6 +20,7 @@ from itertools import count
 from jobs.live.agent_pool import AgentPoolError, Message
 from jobs.live.agent_protocol import AgentExited, AgentRefused, Progress
 from jobs.request import JobRequest
+from jobs.wire import wire_rate_bps
 from testbed import events
 from testbed.backends.emu.emulation import Emulation
 from testbed.backends.emu.live_job import LiveJob
@@ -376,10 +377,26 @@ class LiveBackend:
         # Later than anything recorded so far: the events' time never runs backwards.
         at_s = self._experiment_s(max(end_ns, self._emitted_ns))
         measured_s = live.ran_until_ns(end_ns) / 1e9 * self._scale.time
+        iperf3 = self._iperf3(live, measured_s)
         self.kill(job_id)
         if live.trouble is not None:
             return Completion(job_id, at_s, "killed", live.trouble, None, live.detail())
-        return Completion(job_id, at_s, "finished", "", measured_s, live.detail())
+        detail = {**live.detail(), **({"iperf3": iperf3} if iperf3 else {})}
+        return Completion(job_id, at_s, "finished", "", measured_s, detail)
+
+    def _iperf3(self, live: LiveJob, measured_s: float) -> dict[str, list[float]]:
+        """Each VM's bandwidth by iperf3, and by its cap's counter over the whole of its time.
+
+        In bit/s on the wire, in the experiment's units; of jobs that stayed where they began.
+        """
+        if live.tenant is None or live.generation or not (reported := live.iperf3_bps):
+            return {}
+        sent_bytes = self._emulation.network.vm_sent_bytes(live.tenant)
+        wall_s, rate = measured_s / self._scale.time, self._scale.rate
+        return {
+            "received_bps": [round(wire_rate_bps(bps) / rate) for bps in reported],
+            "counted_bps": [round(8 * sent / wall_s / rate) for sent in sent_bytes],
+        }
 
     def kill(self, job_id: str) -> None:
         """Agents gone, limits and flows removed, namespaces free again."""

@@ -61,6 +61,7 @@ def _expected(history: History, jobs: Sequence[Cells]) -> dict[str, Any]:
         "revenue": math.fsum(_numbers(jobs, "price")),
         "classes": _classes(jobs),
         "estimate_ratio": _spread(_numbers(jobs, "ratio")),
+        "iperf3_ratio": _spread(_numbers(jobs, "iperf3_ratio")),
         "fidelity": fidelity(history),
         "span_s": history.end_s,
         **_use(history),
