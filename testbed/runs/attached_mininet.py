@@ -35,7 +35,8 @@ class StandingMininet(AttachedMininet):
         layout = ask(ShowLayout(), NetworkLayout)
         of_place = {place: Switch(Path(place[0]), place[1]) for place in layout.switches.values()}
         switches = {bridge: of_place[place] for bridge, place in layout.switches.items()}
-        super().__init__(layout.plan, switches, layout.controller_port)
+        super().__init__(layout.controller_port)
+        self.attach(layout.plan, switches)
         self._keeper = layout.pid
         self._vms: list[str] = []
         self.follow_tenants()

@@ -39,8 +39,8 @@ OPEN = "open"
 class TenantState:
     """A tenant as people see it: bit/s per VM, in the experiment and on the emulated wire.
 
-    ``links``: directed links and what is reserved there, in bit/s of the experiment. That of an open
-    network has the bandwidth of a server's link, the most that a VM can have.
+    ``links``: directed links and what is reserved there, in bit/s of the experiment. The tenant of
+    an open network has the bandwidth of a server's link, the most that a VM can have.
     """
 
     name: str

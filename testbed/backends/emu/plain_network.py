@@ -102,9 +102,10 @@ class PlainMininet(AttachedMininet):
         """Hosts with their namespaces, switches without bridges yet, and all cables."""
         for number, slot in enumerate(plan.slots, 1):
             self.alias(slot.netns, self.addHost(f"h{number}", BuiltHost, slot=slot))
-        for bridge in plan.bridges:
+        for number, bridge in enumerate(plan.bridges, 1):
             mark = f"external_ids:{RUN_KEY}={tag.run}"
-            self.addSwitch(bridge.name, BuiltSwitch, bridge=bridge, tag=mark)
+            switch = self.addSwitch(bridge.name, BuiltSwitch, bridge=bridge, tag=mark)
+            self.alias(f"s{number}", switch)
         _, lines = up_lines(plan, tag.group, {})
         for line, ends in zip(lines, self.cables(plan), strict=True):
             self.addLink(**ends, cls=BuiltLink, line=line)
