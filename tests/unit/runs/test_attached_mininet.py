@@ -67,7 +67,7 @@ def net(keeper: FakeKeeper) -> Any:
 
 
 def said(net: Any, monkeypatch: pytest.MonkeyPatch, *lines: str) -> str:
-    """What Mininet prints for lines of a script."""
+    """The output of Mininet for lines of a script."""
     from mininet.log import lg
 
     from testbed.runs.attached_mininet import Script
