@@ -159,8 +159,8 @@ class Keeper:
         with ExitStack() as stack:
             self._emulation = stack.enter_context(emulate(*given, self._narrate))
             self._emulation.network.forbid_borrowing()
-            given = self._emulation, experiment.scale.rate, embedder_of(experiment), folder
-            self._tenants = StandingTenants(*given, experiment.enforcement)
+            placing = self._emulation, experiment.scale.rate, embedder_of(experiment), folder
+            self._tenants = StandingTenants(*placing, experiment.enforcement)
             if self._standing.open:
                 self._tenants.open()
             elif self._standing.with_jobs:
