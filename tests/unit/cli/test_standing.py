@@ -38,6 +38,11 @@ def as_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["exec", "a", "--", "true"], "no network is up"),
         (["measure", "a"], "no network is up"),
         (["down"], "no network is up"),
+        (["link", "down"], "Missing argument"),
+        (["link", "down", "rack 0", "core 0"], "no network is up"),
+        (["link", "show"], "no network is up"),
+        (["verify"], "no network is up"),
+        (["top"], "no network is up"),
     ],
 )
 def test_bad_usage_is_a_sentence_and_exit_code_2(
@@ -54,7 +59,13 @@ def test_status_says_that_nothing_is_up(capsys: pytest.CaptureFixture[str]) -> N
     assert json.loads(capsys.readouterr().out) == {"up": False}
 
 
-@pytest.mark.parametrize("verb", [["status"], ["down"], ["measure", "a"], ["tenant", "list"]])
+@pytest.mark.parametrize(
+    "verb",
+    [
+        *(["status"], ["down"], ["measure", "a"], ["tenant", "list"]),
+        *(["link", "show"], ["link", "up", "a.0"], ["verify"], ["top"]),
+    ],
+)
 def test_without_root_the_hint_has_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: list[str]
 ) -> None:
