@@ -186,6 +186,8 @@ def show(name: Name, as_json: Json = False) -> None:
         console.print_json(asdict(state))
         return
     console.print_text(_sentence(state))
+    if state.trouble:
+        console.print_text(f"trouble: {state.trouble}")
     vms, links = Table("VM", "address", "server", "namespace"), Table("link", "reserved")
     for vm in state.vms:
         vms.add_row(vm.name, vm.ip, vm.server, vm.netns.rpartition("/")[2])

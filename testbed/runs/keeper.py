@@ -33,14 +33,19 @@ from testbed.runs.keeper_protocol import (
     RemoveTenant,
     Request,
     RerateTenant,
+    SetLink,
     ShowLayout,
+    ShowLinks,
+    ShowPlans,
     ShowTenant,
+    TenantPlans,
     read_reply,
     reply_line,
     send,
     serve,
     standing_dir,
 )
+from testbed.runs.standing_links import StandingLinks
 from testbed.runs.standing_tenants import StandingTenants, open_placement
 from testbed.schedulers.registry import known_policies
 from testbed.spec.document import unknown_name
@@ -132,6 +137,7 @@ class Keeper:
         self._asker: socket.socket | None = None
         self._emulation: Emulation
         self._tenants: StandingTenants
+        self._links: StandingLinks
 
     def keep(self) -> int:
         """Keep the network until its end; returns the exit code."""
@@ -161,6 +167,7 @@ class Keeper:
             self._emulation.network.forbid_borrowing()
             placing = self._emulation, experiment.scale.rate, embedder_of(experiment), folder
             self._tenants = StandingTenants(*placing, experiment.enforcement)
+            self._links = StandingLinks(self._emulation, self._tenants)
             if self._standing.open:
                 self._tenants.open()
             elif self._standing.with_jobs:
@@ -192,10 +199,21 @@ class Keeper:
             case RemoveTenant(name):
                 self._tenants.remove(name)
                 return None
+            case SetLink(names, up):
+                return self._links.change(names, up=up)
+        return self._shown(request)
+
+    def _shown(self, request: Request) -> object:
+        match request:
             case ShowTenant(name):
                 return self._tenants.state(name)
             case ShowLayout():
                 return self.layout()
+            case ShowLinks():
+                return self._links.states()
+            case ShowPlans():
+                plans, borrowing = self._tenants.plans, self._emulation.network.borrowing
+                return TenantPlans(plans, self._tenants.names, borrowing)
         return self.state()
 
     def layout(self) -> NetworkLayout:
@@ -208,11 +226,12 @@ class Keeper:
     def state(self) -> NetworkState:
         """The network now."""
         experiment, plan = self._standing.experiment, self._emulation.plan
-        centre, trouble = experiment.datacentre, ""
+        centre, trouble = experiment.datacentre, []
         try:
             self._emulation.network.check_switch(self._emulation.log_dir)
         except RunFailed as error:
-            trouble = error.message
+            trouble = [error.message]
+        trouble += self._links.trouble()
         free = self._tenants.ledger.residual(0.0, None)
         pairs = zip(free.free_bps, centre.directed_capacity_bps, strict=True)
         shares = [1 - int(left) / int(capacity) for left, capacity in pairs]
@@ -234,7 +253,7 @@ class Keeper:
             slots_taken=slots - int(free.free_slots.sum()),
             busiest_link=centre.link_name(shares.index(busiest)) if busiest else "",
             busiest_share=busiest,
-            trouble=trouble,
+            trouble="; ".join(trouble),
             tenants=self._tenants.states(),
             open=self._standing.open,
         )

@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from testbed.backends.emu.cleanup_journal import state_dir
 from testbed.errors import BadInput, DoesNotFit, MachineCannot, RunFailed, TestbedError
-from testbed.plan.network_plan import NetworkPlan
+from testbed.plan.network_plan import NetworkPlan, TenantPlan
 from testbed.runs.standing_tenants import TenantState
 
 REQUEST_LIMIT_BYTES = 65_536
@@ -52,6 +52,24 @@ class ShowNetwork(Request):
 @dataclass(frozen=True)
 class ShowLayout(Request):
     """Asks for :class:`NetworkLayout`."""
+
+
+@dataclass(frozen=True)
+class ShowPlans(Request):
+    """Asks for :class:`TenantPlans`."""
+
+
+@dataclass(frozen=True)
+class ShowLinks(Request):
+    """Asks for every cable as it is now."""
+
+
+@dataclass(frozen=True)
+class SetLink(Request):
+    """``names``: those of both ends, or the link's."""
+
+    names: tuple[str, ...]
+    up: bool
 
 
 @dataclass(frozen=True)
@@ -133,6 +151,21 @@ class NetworkLayout:
     pid: int
 
 
+@dataclass(frozen=True)
+class TenantPlans:
+    """Tenants as they should be on the network: limits and flows follow from these values.
+
+    ``names``: of bridges and of VMs, these by their ports, as people call them. ``borrowing``:
+    traffic without a reservation may borrow. ``app``: the file of a person's controller, whose
+    flows nobody knows beforehand; empty: flows are ours.
+    """
+
+    tenants: tuple[TenantPlan, ...]
+    names: dict[str, str]
+    borrowing: bool
+    app: str = ""
+
+
 # -- the one who asks
 
 
@@ -186,11 +219,13 @@ def reply_line(value: object) -> bytes:
     record: dict[str, object] = {"done": value}
     if isinstance(value, TestbedError):
         record = {"error": value.message, "hint": value.hint, "exit_code": value.exit_code}
-    return json.dumps(record, default=_fields).encode() + b"\n"
+    return json.dumps(record, default=_plain).encode() + b"\n"
 
 
-def _fields(value: Any) -> dict[str, object]:
-    """The fields of a dataclass, without the properties that it has cached."""
+def _plain(value: Any) -> object:
+    """The fields of a dataclass, without the properties that it has cached; an address's text."""
+    if not is_dataclass(value):
+        return str(value)
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,8 +18,9 @@ from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.backends.emu.vm_process import HOSTS, VmPlace
 from testbed.embedding.base import embedder
 from testbed.embedding.check import check_placement
-from testbed.embedding.placement import Placement, Refusal
+from testbed.embedding.placement import Placement, Refusal, Residual
 from testbed.errors import BadInput, DoesNotFit, RunFailed
+from testbed.plan.lost_links import cables_of, cut_text
 from testbed.plan.network_plan import MAX_TENANT_VMS, TenantPlan, enforced, scaled_bps, tenant_plan
 from testbed.reservation.ledger import Ledger, OverCommit
 from testbed.spec.document import unknown_name
@@ -40,7 +41,8 @@ class TenantState:
     """A tenant as people see it: bit/s per VM, in the experiment and on the emulated wire.
 
     ``links``: directed links and what is reserved there, in bit/s of the experiment. The tenant of
-    an open network has the bandwidth of a server's link, the most that a VM can have.
+    an open network has the bandwidth of a server's link, the most that a VM can have. ``trouble``:
+    which of its VMs links that are down have cut off from which.
     """
 
     name: str
@@ -49,6 +51,7 @@ class TenantState:
     vms: tuple[VmPlace, ...]
     links: tuple[tuple[str, int], ...]
     enforcement: Enforcement = "strict"
+    trouble: str = ""
 
 
 @dataclass
@@ -122,8 +125,9 @@ class StandingTenants:
         if not 1 <= n_vms <= MAX_TENANT_VMS:
             raise BadInput(f"{n_vms} VMs: a live tenant has 1 to {MAX_TENANT_VMS}")
         self._check_bandwidth(bandwidth_bps)
-        mode = self._mode(enforcement)
-        placement = self._placement(name, n_vms, bandwidth_bps, embedder_name, at)
+        mode, lost = self._mode(enforcement), self._emulation.network.lost_cables()
+        free = self._free(lost)
+        placement = self._placement(name, n_vms, bandwidth_bps, embedder_name, at, free)
         try:
             self.ledger.reserve(name, placement, bandwidth_bps, ALWAYS_S, None)
         except OverCommit as error:
@@ -132,6 +136,7 @@ class StandingTenants:
             plan = enforced(
                 self._emulation.plan, self._planned(name, placement, bandwidth_bps), mode
             )
+            self._check_carried(plan, lost)
             if mode == "none":
                 self._emulation.network.allow_borrowing()
             self._held[name] = _Held(plan, bandwidth_bps, self._admitted(plan), mode)
@@ -175,8 +180,41 @@ class StandingTenants:
 
     # -- looking ----------------------------------------------------------------------------
 
-    def state(self, name: str) -> TenantState:
-        """Raises BadInput for a name that no tenant has."""
+    @property
+    def plans(self) -> tuple[TenantPlan, ...]:
+        """All tenants as they are on the network, in order of admission."""
+        return tuple(held.plan for held in self._held.values())
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Bridge -> node, and port of a VM on its server -> VM, as people call them."""
+        nodes, bridges = self.datacentre.names, self._emulation.plan.bridges
+        named = {bridge.name: nodes[bridge.node] for bridge in bridges}
+        for held in self._held.values():
+            for vm, place in zip(held.plan.vms, held.vms, strict=True):
+                named[vm.slot.port.name] = place.name
+        return named
+
+    @property
+    def cables(self) -> dict[str, tuple[str, str]]:
+        """Names of both ends of every link, and of every VM slot's cable, by the lower port."""
+        names, plan = self.names, self._emulation.plan
+        ports = [slot.port for slot in plan.slots]
+        links = {k.lower.name: (names[k.lower.bridge], names[k.upper.bridge]) for k in plan.links}
+        return links | {p.name: (names.get(p.name, p.name), names[p.bridge]) for p in ports}
+
+    def cut(self, plan: TenantPlan, lost: Collection[str]) -> str:
+        """A sentence about which VMs no longer reach which; empty where all do."""
+        if not lost:
+            return ""
+        return cut_text(plan, lost, self.names, pinned=len(self.datacentre.trees) > 1)
+
+    def state(self, name: str, lost: Collection[str] | None = None) -> TenantState:
+        """``lost``: the cables that carry nothing, if the caller has asked the kernel already.
+
+        Raises BadInput for a name that no tenant has.
+        """
+        lost = self._emulation.network.lost_cables() if lost is None else lost
         held, reserved = self._of(name), self.ledger.held(name)
         servers, n_links = self.datacentre.n_servers, self.datacentre.n_links
         links = [
@@ -185,12 +223,13 @@ class StandingTenants:
             if servers <= place < servers + n_links
             for down in (0, 1)
         ]
-        rates = held.bandwidth_bps, held.plan.rate_bps
-        return TenantState(name, *rates, held.vms, tuple(links), held.enforcement)
+        rates, cut = (held.bandwidth_bps, held.plan.rate_bps), self.cut(held.plan, lost)
+        return TenantState(name, *rates, held.vms, tuple(links), held.enforcement, cut)
 
     def states(self) -> tuple[TenantState, ...]:
         """All tenants, in order of admission."""
-        return tuple(map(self.state, self._held))
+        lost = self._emulation.network.lost_cables()
+        return tuple(self.state(name, lost) for name in self._held)
 
     # -- inside -----------------------------------------------------------------------------
 
@@ -215,10 +254,32 @@ class StandingTenants:
             asked, most = map(human_bandwidth, (bandwidth_bps, most_bps))
             raise DoesNotFit(f"{asked} asked per VM, no server's link has more than {most}")
 
-    def _placement(
-        self, name: str, n: int, bps: int, chosen: str | None, at: Sequence[tuple[str, int]]
-    ) -> Placement:
+    def _free(self, lost: Collection[str]) -> Residual:
+        """Free capacity, of which a link that is down has none."""
         free = self.ledger.residual(ALWAYS_S, None)
+        free_bps = free.free_bps.copy()
+        for number, link in enumerate(self._emulation.plan.links):
+            if link.lower.name in lost:
+                free_bps[2 * number : 2 * number + 2] = 0
+        return replace(free, free_bps=free_bps)
+
+    def _check_carried(self, plan: TenantPlan, lost: Collection[str]) -> None:
+        """Raises DoesNotFit for a tenant whose packets a link that is down would not carry."""
+        needed = [each for each in cables_of(plan) if each in lost]
+        if needed:
+            link = " - ".join(self.cables[needed[0]])
+            why = f"tenant {plan.job_id} does not fit: it would use the link {link}, which is down"
+            raise DoesNotFit(why, "sudo testbed link show")
+
+    def _placement(
+        self,
+        name: str,
+        n: int,
+        bps: int,
+        chosen: str | None,
+        at: Sequence[tuple[str, int]],
+        free: Residual,
+    ) -> Placement:
         if not at:
             found = embedder(chosen or self._embedder).embed(self.datacentre, free, n, bps)
             if isinstance(found, Refusal):

@@ -139,6 +139,7 @@ class FakeEmulation:
         self.borrowing = 0
         self.refused_bps: set[int] = set()
         self.recorded: set[str] = set()
+        self.lost: set[str] = set()
         self.journal = SimpleNamespace(
             add=lambda entries: self.recorded.update(entry.name for entry in entries),
             remove=lambda entries: self.recorded.difference_update(e.name for e in entries),
@@ -152,10 +153,15 @@ class FakeEmulation:
             check_switch=lambda _: None,
             allow_borrowing=self._allow_borrowing,
             forbid_borrowing=lambda: None,
+            lost_cables=lambda: frozenset(self.lost),
+            set_ports=self._set_ports,
         )
 
     def _allow_borrowing(self) -> None:
         self.borrowing += 1
+
+    def _set_ports(self, names: tuple[str, ...], *, up: bool) -> None:
+        (self.lost.difference_update if up else self.lost.update)(names)
 
     def admit(self, tenant: TenantPlan) -> None:
         self.here.add(tenant.job_id)

@@ -256,6 +256,29 @@ class Network:
                 part.keep_logs(log_dir)
                 raise RunFailed(f"switch part {part.netns} has died", f"see its logs in {log_dir}")
 
+    def lost_cables(self) -> frozenset[str]:
+        """Links and VM slots' cables that carry nothing now, by the ports at their lower ends."""
+        slots, links = self.plan.slots, self.plan.links
+        ports = [*(slot.port for slot in slots), *(link.lower for link in links)]
+        carrier, lost = traffic_control.has_carrier, set[str]()
+        for switch, bridges, _ in self._switches():
+            here = {bridge.name for bridge in bridges}
+            with switch.inside():
+                lost |= {p.name for p in ports if p.bridge in here and not carrier(p.name)}
+        return frozenset(lost)
+
+    def set_ports(self, names: Iterable[str], *, up: bool) -> None:
+        """Take ports of bridges up or down; their limits stay. Raises RunFailed."""
+        bridge_of = {port.name: port.bridge for port in self.plan.ports}
+        switches, state = self.switch_of_bridge, "up" if up else "down"
+        for name in names:
+            ip_batch([f"link set dev {name} {state}"], switches[bridge_of[name]].netns)
+
+    @property
+    def borrowing(self) -> bool:
+        """True while traffic without a reservation may borrow."""
+        return self._open
+
     @property
     def switch_of_bridge(self) -> dict[str, Switch]:
         """Bridge -> the Open vSwitch that it is in."""

@@ -43,6 +43,11 @@ def as_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["down"], "no network is up"),
         (["shell", "h1"], "no network is up"),
         (["up", "x.yaml", "--jobs", "--open"], "--jobs makes tenants, --open has all slots in one"),
+        (["link", "down"], "Missing argument"),
+        (["link", "down", "rack 0", "core 0"], "no network is up"),
+        (["link", "show"], "no network is up"),
+        (["verify"], "no network is up"),
+        (["top"], "no network is up"),
     ],
 )
 def test_bad_usage_is_a_sentence_and_exit_code_2(
@@ -61,7 +66,10 @@ def test_status_says_that_nothing_is_up(capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.parametrize(
     "verb",
-    [["status"], ["down"], ["measure", "a"], ["tenant", "list"], ["mininet"], ["exec", "h1", "id"]],
+    [
+        *(["status"], ["down"], ["measure", "a"], ["tenant", "list"], ["mininet"]),
+        *(["exec", "h1", "id"], ["link", "show"], ["link", "up", "a.0"], ["verify"], ["top"]),
+    ],
 )
 def test_without_root_the_hint_has_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: list[str]
