@@ -130,7 +130,7 @@ def transfer(
             name = f"{tenant.job_id}.{vm.index}"
             emulation.spawn(name, vm.slot, plan)
             names.append(name)
-    reports, begin_ns = _collect(emulation, names, 20 * duration_s + 30)
+    reports, begin_ns = collect(emulation, names, 20 * duration_s + 30)
     out = []
     for tenant in tenants:
         received = reports[f"{tenant.job_id}.1"]
@@ -143,7 +143,7 @@ def transfer(
     return out
 
 
-def _collect(
+def collect(
     emulation: Emulation, names: Sequence[str], timeout_s: float
 ) -> tuple[dict[str, AgentReport], int]:
     """Start all agents together once they are ready; their reports and the start instant."""

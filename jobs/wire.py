@@ -38,6 +38,11 @@ def payload_rate_bps(wire_rate_bps: int) -> int:
     return wire_rate_bps * SEGMENT_BYTES // FRAME_BYTES
 
 
+def wire_rate_bps(payload_bps: float) -> float:
+    """The rate on the wire, in bit/s, that brings ``payload_bps`` in full segments."""
+    return payload_bps * FRAME_BYTES / SEGMENT_BYTES
+
+
 def ideal_transfer_s(size_bytes: int, wire_rate_bps: int) -> float:
     """Seconds that ``size_bytes`` of payload take at ``wire_rate_bps`` with nothing else there."""
     if wire_rate_bps <= 0:

@@ -13,6 +13,8 @@ class TestbedError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint is not None:
+            self.add_note(f"hint: {hint}")  # in tracebacks of those who use Python
 
 
 class DoesNotFit(TestbedError):

@@ -84,12 +84,16 @@ class Progress(_Checked):
 
 @dataclass(frozen=True)
 class Received(_Checked):
-    """Payload that arrived from ``peer``, with the instants of its first and last byte."""
+    """Payload that arrived from ``peer``, with the instants of its first and last byte.
+
+    ``reported_bps``: the payload's bandwidth by the program that received it, where one states it.
+    """
 
     peer: int
     size_bytes: int
     first_ns: int | None
     last_ns: int | None
+    reported_bps: float | None = None
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,10 @@ def _metrics(found: Comparison) -> Table:
     ratios = [s.estimate_ratio for s in found.summaries]
     cells = ["–" if r is None else f"{r.median:.4f} (p95 {r.p95:.4f})" for r in ratios]
     table.add_row("measured/estimate", *cells)
+    received = [s.iperf3_ratio for s in found.summaries]
+    if any(received):
+        cells = ["–" if r is None else f"{r.median:.4f} (least {r.min:.4f})" for r in received]
+        table.add_row("iperf3/reserved", *cells)
     table.add_row("fidelity", *(Text(s.fidelity.verdict or "–") for s in found.summaries))
     return table
 

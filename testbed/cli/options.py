@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -67,6 +67,10 @@ Prefix = Annotated[
 ]
 Library = Annotated[
     str | None, typer.Option("--controller", help="ryu or os-ken (default: ryu if installed).")
+]
+Builder = Annotated[
+    Literal["batched", "plain"],
+    typer.Option("--builder", help="Who builds it: the testbed in batches, or Mininet (plain)."),
 ]
 Force = Annotated[
     bool, typer.Option("--force", help="Run though this machine cannot do it by the preflight.")

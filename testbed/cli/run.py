@@ -28,6 +28,7 @@ def run(
     api_port: options.ApiPort = 8653,
     controller: options.Library = None,
     prefix: options.Prefix = "hn",
+    builder: options.Builder = "batched",
     force: options.Force = False,
     lenient: options.Lenient = False,
     as_json: options.Json = False,
@@ -42,7 +43,7 @@ def run(
     from testbed.backends.emu.emulation import LiveOptions
     from testbed.report.result_tables import verdict_table
 
-    live = LiveOptions(prefix, openflow_port, api_port, controller, force)
+    live = LiveOptions(prefix, openflow_port, api_port, controller, force, builder)
     recorded = played_live(experiment, out, live)
     bad = any(not one.good for one in recorded)
     doubtful = strict and any(one.results.summary.fidelity.verdict != "ok" for one in recorded)

@@ -22,16 +22,20 @@ from testbed.spec.experiment_file import load_experiment
 from testbed.units import UnitError, human_bandwidth, human_share, parse_bandwidth
 
 Jobs = Annotated[bool, typer.Option("--jobs", help="Admit the file's jobs as tenants.")]
+OPEN = "Without reservations: every VM slot is a host, h1 to hN, and all reach each other."
+Open = Annotated[bool, typer.Option("--open", help=OPEN)]
 
 
 def up(
     file: options.ExperimentPath,
     jobs: Jobs = False,
+    open_to_all: Open = False,
     settings: options.Settings = None,
     openflow_port: options.OpenFlowPort = 6653,
     api_port: options.ApiPort = 8653,
     controller: options.Library = None,
     prefix: options.Prefix = "hn",
+    builder: options.Builder = "batched",
     as_json: Json = False,
 ) -> None:
     """Build a file's network and leave it there, for tenants that come and go.
@@ -39,15 +43,18 @@ def up(
     Exit codes: 0 it is up; otherwise nothing is left: 2 bad file, 3 this machine cannot, 4 it
     failed, 130 interrupted.
     """
+    if jobs and open_to_all:
+        raise BadInput("--jobs makes tenants, --open has all slots in one: choose one")
     experiment = load_experiment(file, options.overrides_of(settings))
     options.require_live(prefix, f"testbed up {file}")
-    live = LiveOptions(prefix, openflow_port, api_port, controller)
-    state = bring_up(Standing(experiment, live, jobs), console.say)
+    live = LiveOptions(prefix, openflow_port, api_port, controller, builder=builder)
+    state = bring_up(Standing(experiment, live, jobs, open_to_all), console.say)
     if as_json:
         console.print_json(asdict(state))
         return
     console.print_text(_headline(state))
-    console.say("next: sudo testbed tenant add NAME --vms N --bandwidth '100 Mbit/s'")
+    first = "mininet" if open_to_all else "tenant add NAME --vms N --bandwidth '100 Mbit/s'"
+    console.say(f"next: sudo testbed {first}")
     console.say("its end: sudo testbed down")
 
 
@@ -75,6 +82,8 @@ def status(as_json: Json = False) -> None:
         reserved += f", {share} of the busiest link ({state.busiest_link})"
     console.print_text(_headline(state))
     console.print_text(f"since {since:%Y-%m-%d %H:%M:%S}, by {state.user}, process {state.pid}")
+    if state.open:
+        reserved = f"open: no reservations, VM slots are hosts h1 to h{state.slots}"
     console.print_text(f"{state.file}\n{reserved}")
     if state.trouble:
         console.print_text(f"trouble: {state.trouble}")
@@ -110,6 +119,11 @@ Chosen = Annotated[
     str | None, typer.Option("--embedder", metavar="NAME", help="In place of the file's.")
 ]
 AT = "Place so many VMs on a server, by its name or number. May be given several times."
+MODE = "In place of the file's: strict, work-conserving or none."
+Mode = Annotated[str | None, typer.Option("--enforcement", metavar="MODE", help=MODE)]
+Policy = Annotated[
+    str | None, typer.Option("--policy", metavar="NAME", help="Place by its embedder.")
+]
 At = Annotated[list[str] | None, typer.Option("--at", metavar="SERVER:VMS", help=AT)]
 
 
@@ -119,17 +133,20 @@ def add(
     bandwidth: Rate,
     vms: Vms = None,
     embedder: Chosen = None,
+    policy: Policy = None,
     at: At = None,
+    enforcement: Mode = None,
     as_json: Json = False,
 ) -> None:
     """Admit a tenant. Exit code 1, and nothing has changed, where it does not fit."""
     places = tuple(map(_place, at or ()))
-    if places and embedder is not None:
-        raise BadInput("--at places VMs by hand, --embedder by a method: choose one")
+    if bool(places) + (embedder is not None) + (policy is not None) > 1:
+        raise BadInput("--at places VMs by hand, --embedder and --policy by a method: choose one")
     if vms is None and not places:
         raise BadInput("how many VMs? --vms N, or --at SERVER:VMS")
     n_vms = sum(count for _, count in places) if vms is None else vms
-    request = requests.AddTenant(name, n_vms, _bandwidth(bandwidth), embedder, places)
+    given = name, n_vms, _bandwidth(bandwidth), embedder, places, enforcement, policy
+    request = requests.AddTenant(*given)
     _changed(request, "tenant add", as_json=as_json)
 
 
@@ -169,6 +186,8 @@ def show(name: Name, as_json: Json = False) -> None:
         console.print_json(asdict(state))
         return
     console.print_text(_sentence(state))
+    if state.trouble:
+        console.print_text(f"trouble: {state.trouble}")
     vms, links = Table("VM", "address", "server", "namespace"), Table("link", "reserved")
     for vm in state.vms:
         vms.add_row(vm.name, vm.ip, vm.server, vm.netns.rpartition("/")[2])
@@ -207,23 +226,26 @@ def _place(text: str) -> tuple[str, int]:
     return server, int(count)
 
 
+ENFORCED = {"work-conserving": "work-conserving", "none": "not enforced"}
+
+
 def _sentence(state: TenantState) -> str:
     on: dict[str, list[str]] = {}
     for vm in state.vms:
         on.setdefault(vm.server, []).append(vm.name)
     where = "; ".join(f"{' '.join(names)} on {server}" for server, names in on.items())
     rate, wire = human_bandwidth(state.bandwidth_bps), human_bandwidth(state.wire_bps)
-    return f"tenant {state.name}: {len(state.vms)} × {rate} ({wire} on the wire): {where}"
+    mode = "" if state.enforcement == "strict" else f", {ENFORCED[state.enforcement]}"
+    return f"tenant {state.name}: {len(state.vms)} × {rate} ({wire} on the wire{mode}): {where}"
 
 
 def _print_tenants(state: NetworkState) -> None:
     if not state.tenants:
         console.print_text("no tenants")
         return
-    table = Table("tenant", "VMs", "bandwidth of each", "on servers")
+    table = Table("tenant", "VMs", "bandwidth of each", "enforcement", "on servers")
     for one in state.tenants:
         servers = ", ".join(dict.fromkeys(vm.server for vm in one.vms))
-        table.add_row(
-            one.name, str(len(one.vms)), human_bandwidth(one.bandwidth_bps), Text(servers)
-        )
+        rate = human_bandwidth(one.bandwidth_bps)
+        table.add_row(one.name, str(len(one.vms)), rate, one.enforcement, Text(servers))
     console.out().print(table)

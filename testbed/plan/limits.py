@@ -83,8 +83,12 @@ def gso_bytes(rate_bps: int, volume_bytes: int = 0) -> int:
 
 
 def largest_packet_bytes(tenant: TenantPlan) -> int:
-    """The largest packet of a tenant's VMs, as its TCP hands them down."""
-    return gso_bytes(tenant.rate_bps, tenant.volume_bytes)
+    """The largest packet of a tenant's VMs, as its TCP hands them down.
+
+    A VM that borrows is to fill its server's link within that link's packets.
+    """
+    borrowing = min(LONG_GSO_BYTES, gso_bytes(tenant.lent_bps)) if tenant.lent_bps else 0
+    return max(borrowing, gso_bytes(tenant.rate_bps, tenant.volume_bytes))
 
 
 def vm_queue_bytes(rate_bps: int) -> int:
@@ -139,8 +143,9 @@ def borrowing_lines(network: NetworkPlan) -> tuple[Section, ...]:
 def tenant_limits(network: NetworkPlan, tenant: TenantPlan) -> tuple[Section, ...]:
     """A tenant's classes on every directed link it has a reservation on, and its VMs' caps.
 
-    Nobody sends above the reservation. A tenant with ``weights`` reserves nothing and shares by
-    them (PS-P).
+    Nobody sends above the reservation, unless bandwidth is lent: a class may then use all that its
+    link has left, and a VM all of its server's link. A tenant with ``weights`` reserves nothing and
+    shares by them (PS-P).
     """
     host: list[TcItem] = []
     catch_up_s = reserved_catch_up_s(tenant) if tenant.link_bps else CATCH_UP_S
@@ -149,19 +154,26 @@ def tenant_limits(network: NetworkPlan, tenant: TenantPlan) -> tuple[Section, ..
         host.append(tenant_class)
         host.append(ByteFifo(dev, minor, port_queue_bytes(tenant_class.ceil_bps)))
         host.append(PrefixFilter(dev, minor, tenant.prefix, minor))
-    rate_bps = tenant.rate_bps
+    cap_bps = tenant.cap_bps
     for dev in (vm.slot.port.name for vm in tenant.vms):
         host.append(HtbRoot(dev, VM_MINOR))
-        host.append(HtbClass(dev, 0, VM_MINOR, rate_bps, rate_bps, catch_up_s))
-        host.append(ByteFifo(dev, VM_MINOR, port_queue_bytes(rate_bps)))
-    uplinks_bps = {link.lower.bridge: link.capacity_bps for link in network.links}
+        host.append(HtbClass(dev, 0, VM_MINOR, cap_bps, cap_bps, catch_up_s))
+        host.append(ByteFifo(dev, VM_MINOR, port_queue_bytes(cap_bps)))
+    rate_bps, uplinks_bps = tenant.rate_bps, network.uplink_bps
     uplink_bps = max(uplinks_bps.get(vm.slot.port.bridge, rate_bps) for vm in tenant.vms)
-    inside = _send_cap(rate_bps, uplink_bps)
+    # Packets are the switch's and not the link's: of them only what a TCP that borrows needs.
+    packets = max(packets_per_s(rate_bps, uplink_bps), cap_bps // (8 * LEAST_PACKET_BYTES))
+    inside = _send_cap(cap_bps, packets)
     return (_added(None, host), *(_added(vm.slot.netns, inside) for vm in tenant.vms))
 
 
 def reserved_catch_up_s(tenant: TenantPlan) -> float:
-    """The bucket of a reserved tenant's classes and receive caps, in s of their rate."""
+    """The bucket of a reserved tenant's classes and receive caps, in s of their rate.
+
+    Of one that borrows it is that of the link: arrears of several would be more than it carries.
+    """
+    if tenant.lent_bps:
+        return CATCH_UP_S
     return max(RESERVED_CATCH_UP_S, 8 * largest_packet_bytes(tenant) / tenant.rate_bps)
 
 
@@ -169,11 +181,11 @@ def _tenant_classes(network: NetworkPlan, tenant: TenantPlan, catch_up_s: float)
     """A class for each reservation; for a weight one that reserves next to nothing and takes turns
     for what is left.
     """
-    minor = tenant.tenant_id
-    classes = [
-        HtbClass(network.sending_port(k).name, LINK_MINOR, minor, bps, bps, catch_up_s)
-        for k, bps in tenant.link_bps
-    ]
+    minor, classes = tenant.tenant_id, []
+    for directed, bps in tenant.link_bps:
+        dev = network.sending_port(directed).name
+        ceil_bps = network.links[directed // 2].capacity_bps if tenant.lent_bps else bps
+        classes.append(HtbClass(dev, LINK_MINOR, minor, bps, ceil_bps, catch_up_s))
     for directed, weight in tenant.weights:
         dev = network.sending_port(directed).name
         ceil_bps = network.links[directed // 2].capacity_bps
@@ -190,12 +202,12 @@ def packets_per_s(rate_bps: int, uplink_bps: int) -> int:
     return max(MIN_PACKETS_PER_S, share, rate_bps // (8 * LEAST_PACKET_BYTES))
 
 
-def _send_cap(rate_bps: int, uplink_bps: int) -> list[TcItem]:
+def _send_cap(rate_bps: int, packets: int) -> list[TcItem]:
     """The VM's cap in bytes as the ceiling of a class that borrows from one limited in packets.
 
     HTB asks no parent while a class is below its own rate, therefore the least there is.
     """
-    bps = packets_per_s(rate_bps, uplink_bps) * PACKET_MPU_BYTES * 8
+    bps = packets * PACKET_MPU_BYTES * 8
     return [
         HtbRoot(VM_DEVICE, VM_MINOR),
         HtbClass(VM_DEVICE, 0, PACKETS_MINOR, bps, bps, mpu_bytes=PACKET_MPU_BYTES),

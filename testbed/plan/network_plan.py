@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network
 from itertools import count
+from typing import TYPE_CHECKING
 
 from controller import values
 from jobs.request import JobRequest
 from testbed.embedding.placement import Placement, hose_bps, tree_of, vms_below
 from testbed.errors import BadInput
 from topologies.datacentre import DataCentre
+
+if TYPE_CHECKING:
+    from testbed.spec.experiment import Enforcement
 
 TENANT_BITS = 10
 # The least that tc can pace: a job without bandwidth still has a capped interface.
@@ -107,6 +111,11 @@ class NetworkPlan:
         """The capacity that leaves by each end of each link, in bit/s, by the port's name."""
         return {end.name: k.capacity_bps for k in self.links for end in (k.lower, k.upper)}
 
+    @cached_property
+    def uplink_bps(self) -> dict[str, int]:
+        """The capacity of each bridge's link upward, in bit/s."""
+        return {link.lower.bridge: link.capacity_bps for link in self.links}
+
     def sending_port(self, directed_link: int) -> Port:
         """The port whose egress carries a directed link: where its limit is set."""
         link = self.links[directed_link // 2]
@@ -129,7 +138,8 @@ class TenantPlan:
     ``link_bps``: directed link -> the hose's reservation min(X, N-X)·B. ``edges``: the links of
     the pinned tree with VMs on both sides, by link number. ``weights``: directed link -> what a
     tenant without a reservation counts for there, where tenants count by weight (PS-P).
-    ``volume_bytes``: payload that each VM is going to send; 0 where it is not known.
+    ``volume_bytes``: payload that each VM is going to send; 0 where it is not known. ``lent_bps``:
+    the most that a VM may send and receive where bandwidth is lent; 0: its rate.
     """
 
     tenant_id: int
@@ -141,6 +151,12 @@ class TenantPlan:
     edges: tuple[Link, ...]
     weights: tuple[tuple[int, int], ...] = ()
     volume_bytes: int = 0
+    lent_bps: int = 0
+
+    @property
+    def cap_bps(self) -> int:
+        """The most that each VM may send, and receive."""
+        return max(self.rate_bps, self.lent_bps)
 
     @property
     def unconnected(self) -> bool:
@@ -253,6 +269,17 @@ def tenant_plan(
     edges = tuple(network.links[link] for link in _vms_below_links(datacentre, placement))
     need = hose_bps(tree_of(datacentre, placement.root), placement, rate_bps)
     return TenantPlan(tenant_id, job_id, prefix, vms, rate_bps, tuple(sorted(need.items())), edges)
+
+
+def enforced(network: NetworkPlan, tenant: TenantPlan, enforcement: Enforcement) -> TenantPlan:
+    """A reserved tenant under an enforcement: VMs that borrow have their server's link, and under
+    ``none`` no link has a reservation of theirs.
+    """
+    if enforcement == "strict":
+        return tenant
+    lent_bps = max(network.uplink_bps.get(vm.slot.port.bridge, 0) for vm in tenant.vms)
+    link_bps = tenant.link_bps if enforcement == "work-conserving" else ()
+    return replace(tenant, lent_bps=lent_bps, link_bps=link_bps)
 
 
 def _vms_below_links(datacentre: DataCentre, placement: Placement) -> dict[int, int]:

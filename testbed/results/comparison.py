@@ -87,7 +87,7 @@ class Comparison:
         found = self.difference
         both = [summary.to_json() for summary in self.summaries]
         metrics = {key: [own[key] for own in both] for key in both[0]}
-        apart = {key: metrics.pop(key) for key in ("estimate_ratio", "fidelity")}
+        apart = {key: metrics.pop(key) for key in ("estimate_ratio", "iperf3_ratio", "fidelity")}
         return {
             "runs": list(self.names),
             "decisions": list(self.n_decisions),

@@ -45,6 +45,10 @@ class JobRow:
     duration_s: float
     ratio: float | None
     job_class: str | None
+    iperf3_bps: float | None = None
+    iperf3_worst_bps: float | None = None
+    iperf3_ratio: float | None = None
+    iperf3_counted_bps: float | None = None
     exempt: str | None = None  # why a live time says nothing of its reservation; no column
 
     @property
@@ -182,6 +186,7 @@ class Summary:
     migrations: int
     classes: Mapping[str, Mapping[str, Any]]
     estimate_ratio: Spread | None
+    iperf3_ratio: Spread | None
     fidelity: Fidelity
     span_s: float
     wall_s: float | None
@@ -223,6 +228,7 @@ class _Job:
     slowed: bool = False
     by_policy: bool = False
     price: float = 0.0
+    iperf3: Mapping[str, Sequence[float]] = field(default_factory=dict)
     n_slots: int = 0
     reserved_bps: int = 0
     tier: str = "foreground"
@@ -311,6 +317,7 @@ class Tally:
                 job.end_s, job.outcome, job.reason = event.t, event.outcome, event.reason
                 job.measured_s, job.by_policy = event.measured_s, event.killed_by_policy
                 job.price = float(event.detail.get("price", 0.0))
+                job.iperf3 = event.detail.get("iperf3", {})
         if isinstance(event, _RUNS):
             # A background VM runs in what the foreground leaves: it takes no slot of its own.
             self._hold(job, job.n_slots if job.tier == "foreground" else 0, job.reserved_bps)
@@ -359,6 +366,7 @@ class Tally:
             revenue=sum(r.price for r in rows),
             classes=by_class(rows),
             estimate_ratio=spread(r.ratio for r in rows if r.ratio is not None),
+            iperf3_ratio=spread(r.iperf3_ratio for r in rows if r.iperf3_ratio is not None),
             fidelity=self.fidelity(),
             span_s=self._use.now_s,
             wall_s=wall_s,
@@ -388,6 +396,7 @@ def _row(job: _Job, started: events.RunStarted) -> JobRow:
     ratio = None
     if job.outcome == "finished" and job.measured_s is not None and job.estimate_s:
         ratio = job.measured_s / job.estimate_s
+    iperf3 = _iperf3(job)
     return JobRow(
         job_id=str(request["id"]),
         policy=started.policy,
@@ -395,20 +404,34 @@ def _row(job: _Job, started: events.RunStarted) -> JobRow:
         met_deadline=_met(job),
         ratio=ratio,
         job_class=_class(request),
-        exempt=_exempt(job) if started.backend == LIVE else None,
+        exempt=_exempt(job, iperf3) if started.backend == LIVE else None,
+        **iperf3,
         **{column: request[column] for column in _OF_REQUEST},
         **{column: getattr(job, column) for column in _OF_EVENTS},
     )
 
 
-def _exempt(job: _Job) -> str | None:
+def _iperf3(job: _Job) -> dict[str, float]:
+    """Columns of a finished job that measured its bandwidth itself: the median and worst VM."""
+    received, counted = (sorted(job.iperf3.get(k, ())) for k in ("received_bps", "counted_bps"))
+    if job.outcome != "finished" or not received or not counted:
+        return {}
+    columns = {"iperf3_bps": quantile(received, 0.5), "iperf3_worst_bps": received[0]}
+    if job.granted_bps:
+        columns["iperf3_ratio"] = received[0] / job.granted_bps
+    return {**columns, "iperf3_counted_bps": quantile(counted, 0.5)}
+
+
+def _exempt(job: _Job, iperf3: Mapping[str, float]) -> str | None:
     """Why a job's time shows nothing about its reservation. A failure always does."""
     request, killed = job.request, job.outcome == "killed"
+    share = iperf3.get("iperf3_ratio")
+    found = "" if share is None else f": its worst VM received {share:.4f} of its reservation"
     cases = (
         (job.by_policy, f"killed by its policy: {job.reason}"),
         (killed and job.reason != events.OUTLASTED, None),
         (request["kind"] == "compute" or not job.granted_bps, "no bandwidth reserved"),
-        (request["kind"] == "iperf3", "iperf3 takes its duration at any rate"),
+        (request["kind"] == "iperf3", f"iperf3 takes its duration at any rate{found}"),
         (request.get("command"), "a command: nothing is known of what it sends"),
         ((request.get("true_duration_s") or 0) > request["duration_s"], "needs longer than stated"),
         (job.preemptions or job.migrations, "preempted or migrated: its time includes that"),

@@ -78,8 +78,14 @@ class _Request(TypedDict):
     profile: NotRequired[_Profile | None]
 
 
+class _Iperf3(TypedDict):
+    received_bps: list[Number]
+    counted_bps: list[Number]
+
+
 class _Detail(TypedDict):
     price: NotRequired[Number]
+    iperf3: NotRequired[_Iperf3]
 
 
 class _Links(TypedDict):

@@ -24,13 +24,15 @@ from testbed.results.reading import Run, checked, claims_of, read_events, read_j
 from testbed.spec.experiment import ApplicationExpectation, Expectation
 from topologies.datacentre import DataCentre
 
+_IPERF3 = ("iperf3_bps", "iperf3_worst_bps", "iperf3_ratio", "iperf3_counted_bps")
 JOB_COLUMNS = (
-    *(f.name for f in fields(JobRow) if f.name != "exempt"),
+    *(f.name for f in fields(JobRow) if f.name not in ("exempt", *_IPERF3)),
     "wait_s",
     "queued_s",
     "response_s",
     "slowdown",
     "bounded_slowdown",
+    *_IPERF3,
 )
 
 

@@ -28,19 +28,28 @@ from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.errors import BadInput, RunFailed, TestbedError
 from testbed.runs.keeper_protocol import (
     AddTenant,
+    NetworkLayout,
     NetworkState,
     RemoveTenant,
     Request,
     RerateTenant,
+    SetLink,
+    ShowLayout,
+    ShowLinks,
+    ShowPlans,
     ShowTenant,
+    TenantPlans,
     read_reply,
     reply_line,
     send,
     serve,
     standing_dir,
 )
-from testbed.runs.standing_tenants import StandingTenants
-from testbed.spec.experiment import Experiment
+from testbed.runs.standing_links import StandingLinks
+from testbed.runs.standing_tenants import StandingTenants, open_placement
+from testbed.schedulers.registry import known_policies
+from testbed.spec.document import unknown_name
+from testbed.spec.experiment import Experiment, PolicySpec
 
 Narrate = Callable[[str], None]
 
@@ -50,11 +59,15 @@ MOST_REFUSED = 10
 
 @dataclass(frozen=True)
 class Standing:
-    """A network that is to stay up; ``with_jobs``: the file's jobs are its first tenants."""
+    """A network that is to stay up; ``with_jobs``: the file's jobs are its first tenants.
+
+    ``open``: one tenant has all slots, without reservations.
+    """
 
     experiment: Experiment
     options: LiveOptions
     with_jobs: bool = False
+    open: bool = False
 
 
 def bring_up(standing: Standing, narrate: Narrate) -> NetworkState:
@@ -67,6 +80,8 @@ def bring_up(standing: Standing, narrate: Narrate) -> NetworkState:
             "scale.rate: auto is found by the preflight of a run; a network that stays up has none",
             "--set scale.rate=0.1, or what a run of this file has found",
         )
+    if standing.open:
+        open_placement(standing.experiment.datacentre)  # or there is none: better known now
     log = standing_dir() / "keeper.log"
     read_fd, write_fd = os.pipe()
     pid = os.fork()
@@ -122,6 +137,7 @@ class Keeper:
         self._asker: socket.socket | None = None
         self._emulation: Emulation
         self._tenants: StandingTenants
+        self._links: StandingLinks
 
     def keep(self) -> int:
         """Keep the network until its end; returns the exit code."""
@@ -146,13 +162,15 @@ class Keeper:
         experiment, folder = self._standing.experiment, standing_dir()
         name = f"the network of {experiment.path} that is up"
         given = experiment.datacentre, experiment.scale, self._standing.options, folder, name
-        placing = dict(experiment.policies[0].parameters).get("embedder", experiment.embedder)
         with ExitStack() as stack:
             self._emulation = stack.enter_context(emulate(*given, self._narrate))
             self._emulation.network.forbid_borrowing()
-            rate = experiment.scale.rate
-            self._tenants = StandingTenants(self._emulation, rate, str(placing), folder)
-            if self._standing.with_jobs:
+            placing = self._emulation, experiment.scale.rate, embedder_of(experiment), folder
+            self._tenants = StandingTenants(*placing, experiment.enforcement)
+            self._links = StandingLinks(self._emulation, self._tenants)
+            if self._standing.open:
+                self._tenants.open()
+            elif self._standing.with_jobs:
                 admit_jobs(self._tenants, experiment.jobs, self._narrate)
             journal = self._emulation.journal
             listener = stack.enter_context(_listening(folder / "socket", journal))
@@ -167,25 +185,53 @@ class Keeper:
 
     def _handle(self, request: Request) -> object:
         match request:
-            case AddTenant(name, n_vms, bandwidth_bps, embedder, at):
-                return self._tenants.add(name, n_vms, bandwidth_bps, embedder, at)
+            case AddTenant() | RerateTenant() | RemoveTenant() if self._standing.open:
+                raise BadInput(
+                    "the network is open: all its slots are one tenant's, without reservations",
+                    "sudo testbed down, then sudo testbed up FILE without --open",
+                )
+            case AddTenant(name, n_vms, bandwidth_bps, chosen, at, enforcement, policy):
+                if policy is not None:
+                    chosen = embedder_of(self._standing.experiment, policy)
+                return self._tenants.add(name, n_vms, bandwidth_bps, chosen, at, enforcement)
             case RerateTenant(name, bandwidth_bps):
                 return self._tenants.rerate(name, bandwidth_bps)
             case RemoveTenant(name):
                 self._tenants.remove(name)
                 return None
+            case SetLink(names, up):
+                return self._links.change(names, up=up)
+        return self._shown(request)
+
+    def _shown(self, request: Request) -> object:
+        match request:
             case ShowTenant(name):
                 return self._tenants.state(name)
+            case ShowLayout():
+                return self.layout()
+            case ShowLinks():
+                return self._links.states()
+            case ShowPlans():
+                plans, borrowing = self._tenants.plans, self._emulation.network.borrowing
+                return TenantPlans(plans, self._tenants.names, borrowing)
         return self.state()
+
+    def layout(self) -> NetworkLayout:
+        """The network as it was built."""
+        of_bridge = self._emulation.network.switch_of_bridge
+        switches = {name: (str(each.run_dir), each.netns) for name, each in of_bridge.items()}
+        port = self._emulation.controller.openflow_port
+        return NetworkLayout(self._emulation.plan, switches, port, os.getpid())
 
     def state(self) -> NetworkState:
         """The network now."""
         experiment, plan = self._standing.experiment, self._emulation.plan
-        centre, trouble = experiment.datacentre, ""
+        centre, trouble = experiment.datacentre, []
         try:
             self._emulation.network.check_switch(self._emulation.log_dir)
         except RunFailed as error:
-            trouble = error.message
+            trouble = [error.message]
+        trouble += self._links.trouble()
         free = self._tenants.ledger.residual(0.0, None)
         pairs = zip(free.free_bps, centre.directed_capacity_bps, strict=True)
         shares = [1 - int(left) / int(capacity) for left, capacity in pairs]
@@ -207,9 +253,27 @@ class Keeper:
             slots_taken=slots - int(free.free_slots.sum()),
             busiest_link=centre.link_name(shares.index(busiest)) if busiest else "",
             busiest_share=busiest,
-            trouble=trouble,
+            trouble="; ".join(trouble),
             tenants=self._tenants.states(),
+            open=self._standing.open,
         )
+
+
+def embedder_of(experiment: Experiment, policy: str | None = None) -> str:
+    """The embedder that a policy (None: the file's first) places by: of its parameters in the file,
+    else the file's. Raises BadInput for a policy that has none.
+    """
+    specs = {spec.name: spec for spec in reversed(experiment.policies)}
+    own = experiment.policies[0] if policy is None else specs.get(policy, PolicySpec(policy))
+    if policy is not None:
+        kinds = known_policies()
+        able = [name for name, kind in kinds.items() if kind.embeds]
+        if policy not in kinds:
+            raise BadInput(unknown_name("policy", policy, able))
+        if policy not in able:
+            reason = f"policy {policy} cannot place one tenant at once: it has no embedder"
+            raise BadInput(reason, f"name one that has: {', '.join(able)}")
+    return str(dict(own.parameters).get("embedder", experiment.embedder))
 
 
 def admit_jobs(tenants: StandingTenants, jobs: Iterable[JobRequest], narrate: Narrate) -> None:

@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -21,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from testbed.backends.emu.cleanup_journal import state_dir
 from testbed.errors import BadInput, DoesNotFit, MachineCannot, RunFailed, TestbedError
+from testbed.plan.network_plan import NetworkPlan, TenantPlan
 from testbed.runs.standing_tenants import TenantState
 
 REQUEST_LIMIT_BYTES = 65_536
@@ -49,6 +50,29 @@ class ShowNetwork(Request):
 
 
 @dataclass(frozen=True)
+class ShowLayout(Request):
+    """Asks for :class:`NetworkLayout`."""
+
+
+@dataclass(frozen=True)
+class ShowPlans(Request):
+    """Asks for :class:`TenantPlans`."""
+
+
+@dataclass(frozen=True)
+class ShowLinks(Request):
+    """Asks for every cable as it is now."""
+
+
+@dataclass(frozen=True)
+class SetLink(Request):
+    """``names``: those of both ends, or the link's."""
+
+    names: tuple[str, ...]
+    up: bool
+
+
+@dataclass(frozen=True)
 class TakeDown(Request):
     """Asks for the end of the network; the reply (None) follows when all is removed."""
 
@@ -60,13 +84,17 @@ class ShowTenant(Request):
 
 @dataclass(frozen=True)
 class AddTenant(Request):
-    """``at``: servers and their numbers of VMs, in place of an embedder."""
+    """``at``: servers and their numbers of VMs, in place of an embedder; ``policy``: whose embedder
+    places it; ``enforcement``: in place of the file's.
+    """
 
     name: str
     n_vms: int
     bandwidth_bps: int
     embedder: str | None = None
     at: tuple[tuple[str, int], ...] = ()
+    enforcement: str | None = None
+    policy: str | None = None
 
 
 @dataclass(frozen=True)
@@ -87,7 +115,8 @@ KINDS = {kind.__name__: kind for kind in Request.__subclasses__()}
 class NetworkState:
     """A network that is up: its file, its keeper, its tenants. ``trouble``: what does not work.
 
-    ``busiest_link`` is empty where no bandwidth is reserved.
+    ``busiest_link`` is empty where no bandwidth is reserved. ``open``: all slots are one tenant's,
+    without reservations.
     """
 
     file: str
@@ -105,6 +134,36 @@ class NetworkState:
     busiest_share: float
     trouble: str
     tenants: tuple[TenantState, ...]
+    open: bool = False
+
+
+@dataclass(frozen=True)
+class NetworkLayout:
+    """A network as it was built, whatever has become of its file.
+
+    ``switches``: bridge -> run folder and network namespace (None: the host's) of the Open vSwitch
+    that it is in. ``pid``: the keeper's.
+    """
+
+    plan: NetworkPlan
+    switches: dict[str, tuple[str, str | None]]
+    controller_port: int
+    pid: int
+
+
+@dataclass(frozen=True)
+class TenantPlans:
+    """Tenants as they should be on the network: limits and flows follow from these values.
+
+    ``names``: of bridges and of VMs, these by their ports, as people call them. ``borrowing``:
+    traffic without a reservation may borrow. ``app``: the file of a person's controller, whose
+    flows nobody knows beforehand; empty: flows are ours.
+    """
+
+    tenants: tuple[TenantPlan, ...]
+    names: dict[str, str]
+    borrowing: bool
+    app: str = ""
 
 
 # -- the one who asks
@@ -142,9 +201,14 @@ def read_reply(text: bytes, kind: type[Reply]) -> Reply:
     """The value of a reply; raises the error that it carries."""
     record = json.loads(text)
     if "error" in record:
-        kinds = {each.exit_code: each for each in (DoesNotFit, BadInput, MachineCannot)}
-        raise kinds.get(record["exit_code"], RunFailed)(record["error"], record["hint"])
+        raise error_of(record)
     return TypeAdapter(kind).validate_python(record["done"])
+
+
+def error_of(record: dict[str, Any]) -> TestbedError:
+    """An error by its exit code, as a reply or ``--json`` carries it."""
+    kinds = {each.exit_code: each for each in (DoesNotFit, BadInput, MachineCannot)}
+    return kinds.get(record["exit_code"], RunFailed)(record["error"], record.get("hint"))
 
 
 # -- the keeper's side
@@ -155,7 +219,14 @@ def reply_line(value: object) -> bytes:
     record: dict[str, object] = {"done": value}
     if isinstance(value, TestbedError):
         record = {"error": value.message, "hint": value.hint, "exit_code": value.exit_code}
-    return json.dumps(record, default=vars).encode() + b"\n"
+    return json.dumps(record, default=_plain).encode() + b"\n"
+
+
+def _plain(value: Any) -> object:
+    """The fields of a dataclass, without the properties that it has cached; an address's text."""
+    if not is_dataclass(value):
+        return str(value)
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def serve(

@@ -137,9 +137,9 @@ def _one_policy(
         ):
             sink = tee(reserve.guarded(log), bar)
             weighted = policy_kind(policy.name).sharing_of({}).weights == "proximate"
-            backend = LiveBackend(
-                emulation, experiment.scale, experiment.seed, sink, weighted=weighted
-            )
+            given = emulation, experiment.scale, experiment.seed, sink
+            mode = experiment.enforcement
+            backend = LiveBackend(*given, weighted=weighted, enforcement=mode)
             traced = TracingBackend(backend, writer(trace, reserve))
             backend.begin()
             noting = _before_the_end(sink, backend, finding)

@@ -14,6 +14,7 @@ from testbed.plan.network_plan import (
     Slot,
     TenantPlan,
     check_reachable,
+    enforced,
     network_plan,
     scaled_bps,
     tenant_plan,
@@ -84,6 +85,8 @@ def planned(experiment: Experiment, policy: PolicySpec) -> Planned:
                     where, rate_bps = event, _give_back(free, taken, job_id)
                 place = _tenant(experiment, network, free, where, rate_bps, len(tenants) + 1)
                 tenant = sending(place, requests[job_id], experiment.scale, rate_bps)
+                if not requests[job_id].is_best_effort(rate_bps):
+                    tenant = enforced(network, tenant, experiment.enforcement)
                 taken[job_id] = rate_bps, tenant
                 tenants.append(_shown(network, tenant, job_id, event.t))
             case events.JobEnded(job_id=job_id, outcome="rejected", reason=reason):

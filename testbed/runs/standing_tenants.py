@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from testbed.backends.emu.cleanup_journal import Entry
@@ -18,24 +18,31 @@ from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.backends.emu.vm_process import HOSTS, VmPlace
 from testbed.embedding.base import embedder
 from testbed.embedding.check import check_placement
-from testbed.embedding.placement import Placement, Refusal
+from testbed.embedding.placement import Placement, Refusal, Residual
 from testbed.errors import BadInput, DoesNotFit, RunFailed
-from testbed.plan.network_plan import MAX_TENANT_VMS, TenantPlan, scaled_bps, tenant_plan
+from testbed.plan.lost_links import cables_of, cut_text
+from testbed.plan.network_plan import MAX_TENANT_VMS, TenantPlan, enforced, scaled_bps, tenant_plan
 from testbed.reservation.ledger import Ledger, OverCommit
 from testbed.spec.document import unknown_name
+from testbed.spec.experiment import ENFORCEMENTS, Enforcement
 from testbed.units import human_bandwidth
+from topologies.datacentre import DataCentre
 
 # The name of a VM is a host name, a letter first: "1.0" would be read as an address.
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 # Every reservation is open-ended, from one instant on.
 ALWAYS_S = 0.0
+OPEN = "open"
+"""The tenant that has all slots of an open network."""
 
 
 @dataclass(frozen=True)
 class TenantState:
     """A tenant as people see it: bit/s per VM, in the experiment and on the emulated wire.
 
-    ``links``: directed links and what is reserved there, in bit/s of the experiment.
+    ``links``: directed links and what is reserved there, in bit/s of the experiment. The tenant of
+    an open network has the bandwidth of a server's link, the most that a VM can have. ``trouble``:
+    which of its VMs links that are down have cut off from which.
     """
 
     name: str
@@ -43,6 +50,8 @@ class TenantState:
     wire_bps: int
     vms: tuple[VmPlace, ...]
     links: tuple[tuple[str, int], ...]
+    enforcement: Enforcement = "strict"
+    trouble: str = ""
 
 
 @dataclass
@@ -50,26 +59,50 @@ class _Held:
     plan: TenantPlan
     bandwidth_bps: int
     vms: tuple[VmPlace, ...]
+    enforcement: Enforcement
 
 
 class StandingTenants:
-    """The tenants of one network. ``embedder_name`` places those that name no other.
+    """The tenants of one network. ``embedder_name`` places, and ``enforcement`` limits, those that
+    name no other.
 
     ``folder`` is where the hosts files of VMs are.
     """
 
     def __init__(
-        self, emulation: Emulation, scale_rate: float, embedder_name: str, folder: Path
+        self,
+        emulation: Emulation,
+        scale_rate: float,
+        embedder_name: str,
+        folder: Path,
+        enforcement: Enforcement = "strict",
     ) -> None:
         self._emulation = emulation
         self._scale_rate = scale_rate
         self._embedder = embedder_name
         self._folder = folder
+        self._enforcement = enforcement
         self.datacentre = emulation.datacentre
         self.ledger = Ledger(self.datacentre)
         self._held: dict[str, _Held] = {}
+        self._open = False
 
     # -- changing ---------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Give all slots to one tenant without reservations: hosts h1, h2, … in their order.
+
+        They share links as jobs without guarantees do. Raises BadInput, RunFailed.
+        """
+        self._open = True
+        placement, slots = open_placement(self.datacentre), self._emulation.plan.slots
+        self.ledger.reserve(OPEN, placement, 0, ALWAYS_S, None)
+        most_bps = int(max(self.datacentre.nic_bps))
+        wire_bps = scaled_bps(most_bps, self._scale_rate)
+        given = placement, slots, 1, OPEN, wire_bps
+        plan = replace(tenant_plan(self.datacentre, self._emulation.plan, *given), link_bps=())
+        self._emulation.network.allow_borrowing()
+        self._held[OPEN] = _Held(plan, most_bps, self._admitted(plan), "none")
 
     def add(
         self,
@@ -78,6 +111,7 @@ class StandingTenants:
         bandwidth_bps: int,
         embedder_name: str | None = None,
         at: Sequence[tuple[str, int]] = (),
+        enforcement: str | None = None,
     ) -> TenantState:
         """Admit ⟨n, b⟩ where the embedder, or ``at`` (servers and numbers of VMs), puts it.
 
@@ -91,14 +125,21 @@ class StandingTenants:
         if not 1 <= n_vms <= MAX_TENANT_VMS:
             raise BadInput(f"{n_vms} VMs: a live tenant has 1 to {MAX_TENANT_VMS}")
         self._check_bandwidth(bandwidth_bps)
-        placement = self._placement(name, n_vms, bandwidth_bps, embedder_name, at)
+        mode, lost = self._mode(enforcement), self._emulation.network.lost_cables()
+        free = self._free(lost)
+        placement = self._placement(name, n_vms, bandwidth_bps, embedder_name, at, free)
         try:
             self.ledger.reserve(name, placement, bandwidth_bps, ALWAYS_S, None)
         except OverCommit as error:
             raise _does_not_fit(name, error) from error
         try:
-            plan = self._planned(name, placement, bandwidth_bps)
-            self._held[name] = _Held(plan, bandwidth_bps, self._admitted(plan))
+            plan = enforced(
+                self._emulation.plan, self._planned(name, placement, bandwidth_bps), mode
+            )
+            self._check_carried(plan, lost)
+            if mode == "none":
+                self._emulation.network.allow_borrowing()
+            self._held[name] = _Held(plan, bandwidth_bps, self._admitted(plan), mode)
         except BaseException:
             self.ledger.release(name, ALWAYS_S)
             raise
@@ -139,8 +180,41 @@ class StandingTenants:
 
     # -- looking ----------------------------------------------------------------------------
 
-    def state(self, name: str) -> TenantState:
-        """Raises BadInput for a name that no tenant has."""
+    @property
+    def plans(self) -> tuple[TenantPlan, ...]:
+        """All tenants as they are on the network, in order of admission."""
+        return tuple(held.plan for held in self._held.values())
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Bridge -> node, and port of a VM on its server -> VM, as people call them."""
+        nodes, bridges = self.datacentre.names, self._emulation.plan.bridges
+        named = {bridge.name: nodes[bridge.node] for bridge in bridges}
+        for held in self._held.values():
+            for vm, place in zip(held.plan.vms, held.vms, strict=True):
+                named[vm.slot.port.name] = place.name
+        return named
+
+    @property
+    def cables(self) -> dict[str, tuple[str, str]]:
+        """Names of both ends of every link, and of every VM slot's cable, by the lower port."""
+        names, plan = self.names, self._emulation.plan
+        ports = [slot.port for slot in plan.slots]
+        links = {k.lower.name: (names[k.lower.bridge], names[k.upper.bridge]) for k in plan.links}
+        return links | {p.name: (names.get(p.name, p.name), names[p.bridge]) for p in ports}
+
+    def cut(self, plan: TenantPlan, lost: Collection[str]) -> str:
+        """A sentence about which VMs no longer reach which; empty where all do."""
+        if not lost:
+            return ""
+        return cut_text(plan, lost, self.names, pinned=len(self.datacentre.trees) > 1)
+
+    def state(self, name: str, lost: Collection[str] | None = None) -> TenantState:
+        """``lost``: the cables that carry nothing, if the caller has asked the kernel already.
+
+        Raises BadInput for a name that no tenant has.
+        """
+        lost = self._emulation.network.lost_cables() if lost is None else lost
         held, reserved = self._of(name), self.ledger.held(name)
         servers, n_links = self.datacentre.n_servers, self.datacentre.n_links
         links = [
@@ -149,11 +223,13 @@ class StandingTenants:
             if servers <= place < servers + n_links
             for down in (0, 1)
         ]
-        return TenantState(name, held.bandwidth_bps, held.plan.rate_bps, held.vms, tuple(links))
+        rates, cut = (held.bandwidth_bps, held.plan.rate_bps), self.cut(held.plan, lost)
+        return TenantState(name, *rates, held.vms, tuple(links), held.enforcement, cut)
 
     def states(self) -> tuple[TenantState, ...]:
         """All tenants, in order of admission."""
-        return tuple(map(self.state, self._held))
+        lost = self._emulation.network.lost_cables()
+        return tuple(self.state(name, lost) for name in self._held)
 
     # -- inside -----------------------------------------------------------------------------
 
@@ -164,6 +240,12 @@ class StandingTenants:
             raise BadInput(unknown_name("tenant", name, list(self._held)))
         return self._held[name]
 
+    def _mode(self, name: str | None) -> Enforcement:
+        modes = [mode for mode in ENFORCEMENTS if mode == (name or self._enforcement)]
+        if not modes:
+            raise BadInput(unknown_name("enforcement", str(name), ENFORCEMENTS))
+        return modes[0]
+
     def _check_bandwidth(self, bandwidth_bps: int) -> None:
         if bandwidth_bps <= 0:
             raise BadInput("the bandwidth of a tenant is above 0 bit/s")
@@ -172,10 +254,32 @@ class StandingTenants:
             asked, most = map(human_bandwidth, (bandwidth_bps, most_bps))
             raise DoesNotFit(f"{asked} asked per VM, no server's link has more than {most}")
 
-    def _placement(
-        self, name: str, n: int, bps: int, chosen: str | None, at: Sequence[tuple[str, int]]
-    ) -> Placement:
+    def _free(self, lost: Collection[str]) -> Residual:
+        """Free capacity, of which a link that is down has none."""
         free = self.ledger.residual(ALWAYS_S, None)
+        free_bps = free.free_bps.copy()
+        for number, link in enumerate(self._emulation.plan.links):
+            if link.lower.name in lost:
+                free_bps[2 * number : 2 * number + 2] = 0
+        return replace(free, free_bps=free_bps)
+
+    def _check_carried(self, plan: TenantPlan, lost: Collection[str]) -> None:
+        """Raises DoesNotFit for a tenant whose packets a link that is down would not carry."""
+        needed = [each for each in cables_of(plan) if each in lost]
+        if needed:
+            link = " - ".join(self.cables[needed[0]])
+            why = f"tenant {plan.job_id} does not fit: it would use the link {link}, which is down"
+            raise DoesNotFit(why, "sudo testbed link show")
+
+    def _placement(
+        self,
+        name: str,
+        n: int,
+        bps: int,
+        chosen: str | None,
+        at: Sequence[tuple[str, int]],
+        free: Residual,
+    ) -> Placement:
         if not at:
             found = embedder(chosen or self._embedder).embed(self.datacentre, free, n, bps)
             if isinstance(found, Refusal):
@@ -233,9 +337,13 @@ class StandingTenants:
         for vm, groups in zip(plan.vms, joins, strict=True):
             server = self.datacentre.names[vm.slot.server]
             netns, joined = str(NETNS_DIR / vm.slot.netns), tuple(map(str, groups))
-            name = f"{plan.job_id}.{vm.index}"
+            name = self._vm_name(plan, vm.index)
             places.append(VmPlace(name, server, str(vm.ip), netns, joined, str(hosts)))
         return tuple(places)
+
+    def _vm_name(self, plan: TenantPlan, index: int) -> str:
+        """A tenant's VMs count from 0, hosts of an open network from 1, as Mininet's do."""
+        return f"h{index + 1}" if self._open else f"{plan.job_id}.{index}"
 
     def _hosts_file(self, name: str) -> Path:
         return self._folder / f"hosts.{name}"
@@ -245,12 +353,29 @@ class StandingTenants:
         path = self._hosts_file(plan.job_id)
         self._emulation.journal.add([Entry("file", str(path))])
         known = HOSTS.read_text(encoding="utf-8", errors="replace") if HOSTS.exists() else ""
-        lines = [known.rstrip("\n"), *(f"{vm.ip}\t{plan.job_id}.{vm.index}" for vm in plan.vms)]
+        lines = [
+            known.rstrip("\n"),
+            *(f"{vm.ip}\t{self._vm_name(plan, vm.index)}" for vm in plan.vms),
+        ]
         path.unlink(missing_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w") as file:
             os.fchmod(file.fileno(), 0o644)
             file.write("".join(f"{line}\n" for line in lines))
         return path
+
+
+def open_placement(datacentre: DataCentre) -> Placement:
+    """A VM in every slot, on the first tree that has all servers. Raises BadInput without any."""
+    on = tuple((server, n) for server, n in enumerate(datacentre.slots.tolist()) if n)
+    servers = {server for server, _ in on}
+    roots = [t.root for t in datacentre.trees if servers <= set(t.members.tolist())]
+    if datacentre.n_links == 0 or not (on and roots):
+        hint = "give the topology links that connect all servers, as kind: tree has"
+        raise BadInput(f"no network connects all servers of this {datacentre.kind} topology", hint)
+    if datacentre.total_slots > MAX_TENANT_VMS:
+        most = f"an open network has at most {MAX_TENANT_VMS}"
+        raise BadInput(f"{datacentre.total_slots} VM slots: {most}", "use a smaller topology")
+    return Placement(roots[0], on)
 
 
 def _does_not_fit(name: str, error: OverCommit) -> DoesNotFit:

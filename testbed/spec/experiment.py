@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from jobs.interference import Interference
 from jobs.request import JobRequest
@@ -14,6 +14,12 @@ from testbed.spec.document import Place
 from topologies.datacentre import DataCentre
 
 Scalar: TypeAlias = bool | int | float | str
+
+Enforcement: TypeAlias = Literal["strict", "work-conserving", "none"]
+"""Live limits of reservations: nobody sends above one; unused bandwidth is lent, and reservations
+come first; or only links and ports limit, and tenants share by their TCP."""
+
+ENFORCEMENTS: tuple[Enforcement, ...] = get_args(Enforcement)
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,24 @@ class Expectation:
     # Measured over estimate of a live job of which the file states nothing; earlier folders: None.
     late_above: float | None = 1.05
 
+    def under(self, enforcement: Enforcement) -> Expectation:
+        """The part that holds under an enforcement: where bandwidth is lent, a job may end before
+        its estimate; where nothing is reserved, after it too.
+        """
+        if enforcement == "strict":
+            return self
+        own = {
+            name: replace(one, estimate_ratio=_without_min(one.estimate_ratio))
+            for name, one in self.applications.items()
+        }
+        late_above = None if enforcement == "none" else self.late_above
+        band = _without_min(self.estimate_ratio)
+        return replace(self, estimate_ratio=band, applications=own, late_above=late_above)
+
+
+def _without_min(band: Band | None) -> Band | None:
+    return None if band is None or band.max is None else Band(None, band.max)
+
 
 @dataclass(frozen=True)
 class BandwidthSweep:
@@ -127,6 +151,7 @@ class Experiment:
     workload: str
     jobs: Sequence[JobRequest]
     expect: Expectation
+    enforcement: Enforcement = "strict"
     interference: Interference = Interference()  # noqa: RUF009 - frozen
     overrides: tuple[tuple[str, str], ...] = ()
     job_places: Mapping[str, Place] = field(default_factory=dict)
@@ -148,6 +173,7 @@ class Experiment:
             "scale": asdict(self.scale),
             "interference": asdict(self.interference),
             "embedder": self.embedder,
+            "enforcement": self.enforcement,
             "policies": [{"name": p.name, **dict(p.parameters)} for p in self.policies],
             "workload": self.workload,
             "workload_facts": dict(self.workload_facts),

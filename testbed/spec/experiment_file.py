@@ -25,10 +25,10 @@ from testbed.spec.document import (
     read_text,
     unknown_name,
 )
-from testbed.spec.experiment import Expectation, Experiment, Scale
+from testbed.spec.experiment import Enforcement, Expectation, Experiment, Scale
 from testbed.spec.generated_sections import BatchWorkload, PoissonWorkload, SyntheticLeases
 from testbed.spec.job_entries import JobListWorkload
-from testbed.spec.policy_section import read_policies
+from testbed.spec.policy_section import SWEEP_WORKLOAD, read_policies
 from testbed.spec.sweep_section import SweepWorkload
 from testbed.spec.swim_section import SwimWorkload
 from testbed.spec.topology_section import LoadContext, Topology, with_topology
@@ -168,6 +168,11 @@ class ExperimentFile(Section):
         description="who places VMs, where the policy lets one choose"
         f" (default {DEFAULT_EMBEDDER})",
     )
+    enforcement: Enforcement = Field(
+        "strict",
+        description="live only: strict, nobody sends above a reservation; work-conserving, unused"
+        " bandwidth is lent; none, nothing is reserved on links (default strict)",
+    )
     policies: Annotated[Any, WithJsonSchema({"type": "array"})] = Field(
         None,
         description="who decides; each gets a run of its own (default [vc], for leases [mbfcbs],"
@@ -226,6 +231,8 @@ def _checked(
         workload, kind = file.workload.loaded(here / "workload", context), file.workload.kind
     interference = _interference(file.interference, here / "interference")
     policies = read_policies(here / "policies", kind)
+    if kind == SWEEP_WORKLOAD and known.enforcement != "strict":
+        here.report("must be strict: a profile is measured at given bandwidths", "enforcement")
     if file.expect is not None:
         _check_expect(file.expect, here / "expect", workload)
     if document.problems or context.datacentre is None:
@@ -244,7 +251,8 @@ def _checked(
         jobs=workload.jobs,
         expect=_EXPECTATION.validate_python(
             {} if file.expect is None else file.expect.model_dump(exclude_none=True)
-        ),
+        ).under(known.enforcement),
+        enforcement=known.enforcement,
         interference=interference,
         overrides=tuple(overrides.items()),
         job_places=workload.places,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from jobs.request import JobRequest
 from jobs.wire import payload_bytes
 from testbed.schedulers.actions import Start
 from testbed.spec.experiment import Scale
+from tests.emu.test_run import Testbed
 from tests.support.scripted_run import ScriptedPolicy, ended, on, play, small_emulation
 from topologies.tree import tree
 
@@ -36,3 +39,50 @@ def test_its_receivers_count_what_its_bandwidth_lets_through(
     assert 0 < end.detail["received_bytes_raw"] <= 1.05 * most
     assert end.detail["acknowledged_bytes_raw"] == end.detail["received_bytes_raw"]
     assert end.detail["congestion_control"]
+    found = end.detail["iperf3"]
+    for measured in (found["received_bps"], found["counted_bps"]):
+        assert len(measured) == 3
+        assert all(0 < bps <= 1.05 * 500 * MBIT for bps in measured)
+
+
+FILE = """
+name: iperf3
+topology: {kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 1}
+scale: {rate: 0.02}
+policies: [vc]
+workload:
+  kind: jobs
+  jobs:
+    - {id: ring, vms: 4, bandwidth: 500 Mbit/s, duration: 5 s, kind: iperf3}
+    - {id: all, vms: 3, bandwidth: 400 Mbit/s, duration: 5 s, kind: iperf3, pattern: all-to-all,
+       after: ring}
+    - {id: moved, vms: 2, bandwidth: 300 Mbit/s, duration: 2 s, after: all}
+"""
+
+
+@pytest.mark.slow
+def test_what_iperf3_reports_is_the_reservation(prefix: str, tmp_path: Path) -> None:
+    """Within 1 % where the machine was not disturbed, and by the counters within 5 %."""
+    testbed = Testbed(prefix, tmp_path)
+    testbed.file.write_text(FILE, encoding="utf-8")
+    for attempt in ("once", "again"):  # only a machine that was disturbed is asked again
+        done = testbed.live("--out", str(tmp_path / attempt))
+        assert done.returncode == 0, done.stderr
+        (folder,) = (tmp_path / attempt).iterdir()
+        summary = json.loads((folder / "summary.json").read_text("utf-8"))
+        if summary["fidelity"]["verdict"] == "ok":
+            break
+    with (folder / "jobs.csv").open(encoding="utf-8") as file:
+        rows = {row["job_id"]: row for row in csv.DictReader(file)}
+    figures = {name: {k: v for k, v in row.items() if "iperf3" in k} for name, row in rows.items()}
+    assert set(figures["moved"].values()) == {""}
+    for name, own in list(figures.items())[:2]:
+        granted_bps = float(rows[name]["granted_bps"])
+        assert float(own["iperf3_ratio"]) == pytest.approx(1, rel=0.01), figures
+        assert float(own["iperf3_bps"]) / granted_bps == pytest.approx(1, rel=0.01), figures
+        assert float(own["iperf3_counted_bps"]) / granted_bps == pytest.approx(1, rel=0.05), figures
+    ratios = [float(figures[name]["iperf3_ratio"]) for name in ("ring", "all")]
+    assert summary["iperf3_ratio"]["min"] == min(ratios)
+    assert "its worst VM received" in " ".join(done.stdout.split())
+    audited = testbed.run("audit", str(folder))
+    assert audited.returncode == 0, audited.stdout

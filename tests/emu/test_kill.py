@@ -20,6 +20,7 @@ import pytest
 
 from testbed.backends.emu.cleanup import clean, devices_in_group
 from testbed.backends.emu.cleanup_journal import STATE_VARIABLE, boot_id, journals
+from testbed.backends.emu.emulation import Builder
 from testbed.backends.emu.open_vswitch import MACHINE, RUN_KEY
 from testbed.backends.emu.part_switches import RUN_ROOT
 from testbed.backends.emu.traffic_control import NETNS_DIR
@@ -61,12 +62,18 @@ def environment() -> dict[str, str]:
 class Run:
     """The program of killed_run.py, started and known by its mark."""
 
-    def __init__(self, prefix: str, folder: Path, most_weight: int = MOST_WEIGHT) -> None:
+    def __init__(
+        self,
+        prefix: str,
+        folder: Path,
+        most_weight: int = MOST_WEIGHT,
+        builder: Builder = "batched",
+    ) -> None:
         # A file, not a pipe: its children outlive it and would keep a pipe open.
         self._log = folder / f"run-{time.monotonic_ns()}.log"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(PROGRAM), prefix, str(most_weight)],
+                [sys.executable, str(PROGRAM), prefix, str(most_weight), builder],
                 stdout=log,
                 stderr=log,
                 env=environment(),

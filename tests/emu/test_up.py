@@ -143,6 +143,16 @@ def test_tenants_come_measure_and_go(standing: Standing, prefix: str) -> None:
     standing.good("tenant", "rerate", "a", "100 Mbit/s")
     measured(standing, "a", 100_000_000)
 
+    # By another policy's embedder, and with what its links have left over.
+    refused = standing.run("tenant", "add", "c", "--vms", "2", *RATE, "--policy", "jsa")
+    assert refused.returncode == 2
+    assert "policy jsa cannot place one tenant at once: it has no embedder" in refused.stderr
+    lent = ("--policy", "dcloud", "--enforcement", "work-conserving")
+    standing.good("tenant", "add", "c", "--vms", "3", *RATE, *lent)
+    ratios = measured_ratios(standing, "c")
+    assert all(ratio > 1.5 for ratio in ratios.values()), ratios
+    standing.good("tenant", "remove", "c")
+
     # A tenant that goes takes along what still runs in its VMs.
     sleeper = subprocess.Popen(
         standing.command("exec", "b.0", "--", "sleep", "1000"), env=standing.environment
@@ -165,8 +175,27 @@ def b_ip(standing: Standing) -> str:
     return str(json.loads(standing.good("tenant", "show", "b", "--json"))["vms"][0]["ip"])
 
 
+RATE = ("--bandwidth", "100 Mbit/s")
+TRIES = 3
+
+
+def measured_ratios(standing: Standing, name: str) -> dict[str, float]:
+    """Measured over reserved, of each VM."""
+    done = standing.run("measure", name, "--seconds", "2", "--json")
+    return {one["sender"]: one["ratio"] for one in json.loads(done.stdout)["pairs"]}
+
+
 def measured(standing: Standing, name: str, reserved_bps: int) -> None:
-    """Never more than is reserved; how much less, and the exit code with it, is the machine's."""
+    """Never more than is reserved, and each within 1 % in one of three measurements: what else the
+    machine does only takes away. The exit code says which it was.
+    """
+    for _ in range(TRIES):
+        if judged(standing, name, reserved_bps):
+            return
+    pytest.fail(f"no measurement of {TRIES} was within 1 %")
+
+
+def judged(standing: Standing, name: str, reserved_bps: int) -> bool:
     done = standing.run("measure", name, "--seconds", "2", "--json")
     assert done.returncode in (0, 1), done.stderr
     pairs = json.loads(done.stdout)["pairs"]
@@ -179,7 +208,9 @@ def measured(standing: Standing, name: str, reserved_bps: int) -> None:
         assert one["reserved_bps"] == reserved_bps
         assert 0 < one["ratio"] <= 1.05
         assert one["good"] == (abs(one["ratio"] - 1) <= 0.01 and one["lost_share"] == 0)
-    assert (done.returncode == 0) == all(one["good"] for one in pairs)
+    good = all(one["good"] for one in pairs)
+    assert (done.returncode == 0) is good
+    return good
 
 
 def wait_for(happened: Any) -> None:

@@ -135,8 +135,11 @@ class FakeEmulation:
         self.plan = network_plan(datacentre, "hn", SCALE_RATE, namespaces_per_server)
         self.agents = FakeAgents()
         self.here: set[str] = set()
+        self.admitted: list[TenantPlan] = []
+        self.borrowing = 0
         self.refused_bps: set[int] = set()
         self.recorded: set[str] = set()
+        self.lost: set[str] = set()
         self.journal = SimpleNamespace(
             add=lambda entries: self.recorded.update(entry.name for entry in entries),
             remove=lambda entries: self.recorded.difference_update(e.name for e in entries),
@@ -148,12 +151,21 @@ class FakeEmulation:
             unshaped_packets=dict,
             switch_pids=[],
             check_switch=lambda _: None,
-            allow_borrowing=lambda: None,
+            allow_borrowing=self._allow_borrowing,
             forbid_borrowing=lambda: None,
+            lost_cables=lambda: frozenset(self.lost),
+            set_ports=self._set_ports,
         )
+
+    def _allow_borrowing(self) -> None:
+        self.borrowing += 1
+
+    def _set_ports(self, names: tuple[str, ...], *, up: bool) -> None:
+        (self.lost.difference_update if up else self.lost.update)(names)
 
     def admit(self, tenant: TenantPlan) -> None:
         self.here.add(tenant.job_id)
+        self.admitted.append(tenant)
 
     def dismiss(self, tenant: TenantPlan) -> None:
         self.here.discard(tenant.job_id)

@@ -14,7 +14,7 @@ from testbed.embedding.placement import Placement
 from testbed.engine.engine import Engine
 from testbed.schedulers.actions import Action, Arrived, Ended, PolicyEvent, Wake, Woken
 from testbed.schedulers.policy import View
-from testbed.spec.experiment import Scale
+from testbed.spec.experiment import Enforcement, Scale
 from tests.emu.test_run import free_port
 from topologies.datacentre import DataCentre
 
@@ -85,10 +85,12 @@ def play(
     scale: Scale = SMALL,
     *,
     weighted: bool = False,
+    enforcement: Enforcement = "strict",
 ) -> dict[str, list[events.Event]]:
     """Every job's events, in order."""
     recorded: list[events.Event] = []
-    backend = LiveBackend(emulation, scale, 1, recorded.append, weighted=weighted)
+    given = emulation, scale, 1, recorded.append
+    backend = LiveBackend(*given, weighted=weighted, enforcement=enforcement)
     backend.begin()
     engine = Engine(
         emulation.datacentre,

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from jobs.live.connections import VM_SYSCTLS
 from jobs.wire import MTU_BYTES
@@ -43,6 +45,8 @@ class SwitchConditions:
 
 class Network:
     """The live network of a plan. A context manager: up on entry, down on exit."""
+
+    builder = "batched"
 
     def __init__(
         self,
@@ -89,8 +93,10 @@ class Network:
             raise
 
     def down(self) -> None:
-        """Remove everything. A second call does nothing."""
+        """Remove everything, and end the shells of :attr:`mininet`. A second call does nothing."""
         with uninterrupted():
+            if (net := self.__dict__.pop("mininet", None)) is not None:
+                net.stop()
             if self._kernel is not None:
                 self._kernel.close()
                 self._kernel = None
@@ -130,7 +136,7 @@ class Network:
         self, switch: Switch, bridges: Sequence[Bridge], port: int
     ) -> open_vswitch.SwitchSockets:
         tag = self._journal.tag
-        switch.vsctl(open_vswitch.up_arguments(self.plan, bridges, tag.run, self._datapath, port))
+        self._start_bridges(switch, bridges, port)
         of_bridge = self.plan.ports_of_bridge
         switch.check_ports([port for bridge in bridges for port in of_bridge[bridge.name]])
         # The bridges' own devices outlive a switch that dies: they are marked as well.
@@ -139,6 +145,11 @@ class Network:
         if not self._has_sockets:
             return open_vswitch.SwitchSockets(None, 0)
         return switch.prime_send_socket(of_bridge[bridges[0].name][0])
+
+    def _start_bridges(self, switch: Switch, bridges: Sequence[Bridge], port: int) -> None:
+        """One transaction. ``port``: where the controller listens for them."""
+        run = self._journal.tag.run
+        switch.vsctl(open_vswitch.up_arguments(self.plan, bridges, run, self._datapath, port))
 
     def _sides(self) -> list[traffic_control.Side]:
         """Each switch's devices; a part's namespace has no others but loopback."""
@@ -160,9 +171,7 @@ class Network:
             *(Entry("bridge", bridge.name) for bridge in plan.bridges),
         ]  # fmt: skip
         self._journal.add([*(Entry("netns", slot.netns) for slot in plan.slots), *on_host])
-        netns_of = {bridge.name: part.netns for part in self._parts for bridge in part.bridges}
-        for lines in up_lines(plan, group, netns_of):
-            _side_by_side(lines)
+        self._make_cables(group)
         inodes = {
             slot.netns: (traffic_control.NETNS_DIR / slot.netns).stat().st_ino
             for slot in plan.slots
@@ -173,6 +182,12 @@ class Network:
         with ThreadPoolExecutor(BATCHES) as pool:
             up = [f"link set group {group} up"]
             list(pool.map(lambda each: ip_batch(up, each[0].netns), self._switches()))
+
+    def _make_cables(self, group: int) -> None:
+        """VM namespaces, then veth pairs in a device group, of a switch in parts as of a whole."""
+        netns_of = {bridge.name: part.netns for part in self._parts for bridge in part.bridges}
+        for lines in up_lines(self.plan, group, netns_of):
+            _side_by_side(lines)
 
     def _refuse_taken_names(self) -> None:
         if not self._parts:
@@ -241,10 +256,44 @@ class Network:
                 part.keep_logs(log_dir)
                 raise RunFailed(f"switch part {part.netns} has died", f"see its logs in {log_dir}")
 
+    def lost_cables(self) -> frozenset[str]:
+        """Links and VM slots' cables that carry nothing now, by the ports at their lower ends."""
+        slots, links = self.plan.slots, self.plan.links
+        ports = [*(slot.port for slot in slots), *(link.lower for link in links)]
+        carrier, lost = traffic_control.has_carrier, set[str]()
+        for switch, bridges, _ in self._switches():
+            here = {bridge.name for bridge in bridges}
+            with switch.inside():
+                lost |= {p.name for p in ports if p.bridge in here and not carrier(p.name)}
+        return frozenset(lost)
+
+    def set_ports(self, names: Iterable[str], *, up: bool) -> None:
+        """Take ports of bridges up or down; their limits stay. Raises RunFailed."""
+        bridge_of = {port.name: port.bridge for port in self.plan.ports}
+        switches, state = self.switch_of_bridge, "up" if up else "down"
+        for name in names:
+            ip_batch([f"link set dev {name} {state}"], switches[bridge_of[name]].netns)
+
+    @property
+    def borrowing(self) -> bool:
+        """True while traffic without a reservation may borrow."""
+        return self._open
+
     @property
     def switch_of_bridge(self) -> dict[str, Switch]:
         """Bridge -> the Open vSwitch that it is in."""
         return {bridge.name: each for each, bridges, _ in self._switches() for bridge in bridges}
+
+    @cached_property
+    def mininet(self) -> Any:
+        """The network, which is up, as one Mininet object for all who are in this process.
+
+        Its hosts hold the plan's own VM slots, its switches the plan's bridges. Made when it is
+        first asked for; gone with the network. ImportError without Mininet.
+        """
+        from testbed.backends.emu.mininet_network import mininet_network
+
+        return mininet_network(self.plan, self.switch_of_bridge, self._controller_port)
 
     def begin_pace(self) -> None:
         """From now on the passes of a switch in parts are paced: all bridges are connected."""

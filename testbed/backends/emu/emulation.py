@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 
@@ -52,6 +52,9 @@ LEAST_MEMORY_BYTES = 64 << 20
 PORT_TAKEN = "port-taken"
 HTTP_NOT_FOUND = 404
 
+Builder = Literal["batched", "plain"]
+"""Who builds the network: the testbed in batches, or Mininet link by link."""
+
 WriteText = Callable[[str, str], object]
 
 
@@ -64,6 +67,7 @@ class LiveOptions:
     api_port: int = API_PORT
     library: str | None = None
     force: bool = False
+    builder: Builder = "batched"
 
 
 @dataclass
@@ -92,6 +96,15 @@ class Emulation:
         """End the thread that talks to the controller."""
         self._flows.shutdown(wait=True, cancel_futures=True)
         self._client.close()
+
+    @property
+    def mininet(self) -> Any:
+        """The network as one Mininet object; with the plain builder the one that built it.
+
+        Limits and addresses are set on its interfaces, agents run in its hosts' namespaces, and the
+        controller's flows are in its switches.
+        """
+        return self.network.mininet
 
     # -- tenants ------------------------------------------------------------------------------
 
@@ -223,6 +236,7 @@ class Emulation:
                 "version": self.controller.library_version,
                 "user": self.controller.user,
             },
+            "builder": self.network.builder,
             "datapath": found.datapath,
             "open_vswitch": found.version,
             "userspace_tso": sockets.offload,
@@ -259,6 +273,7 @@ def emulate(
     Leftovers of earlier runs are removed first; everything this one makes, at the end.
     """
     plan = network_plan(datacentre, options.prefix, scale.rate, namespaces_per_server)
+    kind = network_kind(options.builder, plan, narrate)
     with ExitStack() as stack:
         stack.enter_context(machine_lock(name))
         for thing in clean_leftovers():
@@ -274,7 +289,7 @@ def emulate(
             f"{len(plan.slots)} VM slots" + (f", {len(parts)} switch parts" if parts else "")
         )
         controller = _start_controller(stack, journal, options, log_dir, listeners(parts))
-        network = Network(plan, journal, controller.openflow_port, parts)
+        network = kind(plan, journal, controller.openflow_port, parts)
         client = stack.enter_context(controller.client())
         try:
             client.put_network(controller_switches(plan))
@@ -293,6 +308,22 @@ def emulate(
         except RunFailed:
             network.check_switch(log_dir)  # it is the reason of whatever else failed
             raise
+
+
+def network_kind(
+    builder: Builder, plan: NetworkPlan, narrate: Callable[[str], None]
+) -> type[Network]:
+    """The network's class. Raises BadInput where the builder cannot, MachineCannot."""
+    if builder == "batched":
+        return Network
+    try:
+        from testbed.backends.emu import plain_network
+    except ImportError as error:
+        raise MachineCannot("Mininet is missing", "sudo ./provision.sh install") from error
+    plain_network.refuse_parts(plan)
+    seconds, cables = plain_network.built_in_s(plan), len(plan.slots) + len(plan.links)
+    narrate(f"Mininet builds {cables:,} links one by one: about {seconds:.0f} s")
+    return plain_network.PlainNetwork
 
 
 def _enter_cgroup(stack: ExitStack, journal: CleanupJournal) -> RunCgroup:

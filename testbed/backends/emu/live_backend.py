@@ -20,6 +20,7 @@ from itertools import count
 from jobs.live.agent_pool import AgentPoolError, Message
 from jobs.live.agent_protocol import AgentExited, AgentRefused, Progress
 from jobs.request import JobRequest
+from jobs.wire import wire_rate_bps
 from testbed import events
 from testbed.backends.emu.emulation import Emulation
 from testbed.backends.emu.live_job import LiveJob
@@ -28,9 +29,16 @@ from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
 from testbed.errors import RunFailed
 from testbed.plan.agent_plans import agent_plans, remaining, sending, time_limit_s
-from testbed.plan.network_plan import Slot, TenantPlan, proximate_weights, scaled_bps, tenant_plan
+from testbed.plan.network_plan import (
+    Slot,
+    TenantPlan,
+    enforced,
+    proximate_weights,
+    scaled_bps,
+    tenant_plan,
+)
 from testbed.schedulers.actions import Tier
-from testbed.spec.experiment import Scale
+from testbed.spec.experiment import Enforcement, Scale
 
 READY_TIMEOUT_S = 60.0
 EXIT_TIMEOUT_S = 30.0
@@ -60,13 +68,16 @@ class LiveBackend:
         sink: Callable[[events.Event], None],
         *,
         weighted: bool = False,
+        enforcement: Enforcement = "strict",
         played_for_s: float = 0.0,
     ) -> None:
         """``weighted``: jobs without guarantees share a link by their VMs, as under PS-P; else they
-        share the link's default class, as their TCP does. ``played_for_s``: jobs send the packets
+        share the link's default class, as their TCP does. ``enforcement``: of the others'
+        reservations. ``played_for_s``: jobs send the packets
         of one that lasts so long, in wall time, where they are a piece of it.
         """
         self._weighted = weighted
+        self._enforcement = enforcement
         self._played_for_s = played_for_s
         self._emulation = emulation
         self._scale = scale
@@ -170,7 +181,7 @@ class LiveBackend:
             cap_limited = {
                 job.tenant.tenant_id: job.delivered_share
                 for job in running
-                if job.is_cap_limited and job.tenant is not None
+                if job.is_cap_limited and job.tenant is not None and self._enforcement != "none"
             }
             timeout_s = self.watch.tick(timeout_s, tenants, cap_limited)
         asleep_s = time.monotonic()
@@ -252,7 +263,7 @@ class LiveBackend:
         self._jobs[job.id] = live
         try:
             with self._emitting_events():
-                if best_effort and not self._weighted:
+                if self._enforcement == "none" or (best_effort and not self._weighted):
                     self._emulation.network.allow_borrowing()
                 self._deploy(live, time.monotonic_ns())
         except (OSError, RunFailed) as error:
@@ -312,7 +323,7 @@ class LiveBackend:
         granted_bps = 0 if live.best_effort else live.rate_bps
         tenant = sending(tenant, job, self._scale, granted_bps, self._played_for_s)
         if not live.best_effort:
-            return tenant
+            return enforced(self._emulation.plan, tenant, self._enforcement)
         weights = proximate_weights(self._emulation.datacentre, placement) if self._weighted else ()
         return replace(tenant, link_bps=(), weights=weights)
 
@@ -366,10 +377,26 @@ class LiveBackend:
         # Later than anything recorded so far: the events' time never runs backwards.
         at_s = self._experiment_s(max(end_ns, self._emitted_ns))
         measured_s = live.ran_until_ns(end_ns) / 1e9 * self._scale.time
+        iperf3 = self._iperf3(live, measured_s)
         self.kill(job_id)
         if live.trouble is not None:
             return Completion(job_id, at_s, "killed", live.trouble, None, live.detail())
-        return Completion(job_id, at_s, "finished", "", measured_s, live.detail())
+        detail = {**live.detail(), **({"iperf3": iperf3} if iperf3 else {})}
+        return Completion(job_id, at_s, "finished", "", measured_s, detail)
+
+    def _iperf3(self, live: LiveJob, measured_s: float) -> dict[str, list[float]]:
+        """Each VM's bandwidth by iperf3, and by its cap's counter over the whole of its time.
+
+        In bit/s on the wire, in the experiment's units; of jobs that stayed where they began.
+        """
+        if live.tenant is None or live.generation or not (reported := live.iperf3_bps):
+            return {}
+        sent_bytes = self._emulation.network.vm_sent_bytes(live.tenant)
+        wall_s, rate = measured_s / self._scale.time, self._scale.rate
+        return {
+            "received_bps": [round(wire_rate_bps(bps) / rate) for bps in reported],
+            "counted_bps": [round(8 * sent / wall_s / rate) for sent in sent_bytes],
+        }
 
     def kill(self, job_id: str) -> None:
         """Agents gone, limits and flows removed, namespaces free again."""

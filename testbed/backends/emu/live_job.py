@@ -197,6 +197,15 @@ class LiveJob:
         stamps = [f.first_ns for r in self.reports.values() for f in r.received if f.first_ns]
         return (min(stamps, default=self.first_begin_ns) - self.decided_ns) / 1e9
 
+    @property
+    def iperf3_bps(self) -> list[float]:
+        """Payload in bit/s on the emulated wire that iperf3 reports for each receiving VM."""
+        found = []
+        for report in sorted(self.reports.values(), key=lambda report: report.index):
+            rates = [flow.reported_bps for flow in report.received if flow.reported_bps is not None]
+            found += [sum(rates)] if rates else []
+        return found
+
     def detail(self) -> dict[str, object]:
         """Raw metrics for ``events.jsonl``."""
         reports = list(self.reports.values())

@@ -55,7 +55,9 @@ def mininet_network(
     ``switches``: bridge -> its Open vSwitch, where that is not the machine's. Any process of root
     may make one; several may be in use at a time.
     """
-    return AttachedMininet(plan, switches or {}, controller_port)
+    net = AttachedMininet(controller_port)
+    net.attach(plan, switches or {})
+    return net
 
 
 # --------------------------------------------------------------------------------------- nodes
@@ -253,11 +255,13 @@ class AttachedIntf(Intf):  # type: ignore[misc]
 class AttachedLink(Link):  # type: ignore[misc]
     """A cable that is there. ``mac``: of the first end."""
 
+    set_up: bool | None = None  # as it is
+
     def __init__(
         self, node1: Node, node2: Node, end1: tuple[str, int], port2: Port, mac: str | None = None
     ) -> None:
         (name1, port1), name2 = end1, port2.name
-        both = {"intf": AttachedIntf, "up": None}  # as they are: not set up either
+        both = {"intf": AttachedIntf, "up": self.set_up}
         super().__init__(node1, node2, port1, port2.number, name1, name2, mac, **both)
 
     @classmethod
@@ -272,15 +276,14 @@ class AttachedLink(Link):  # type: ignore[misc]
 
 
 class AttachedMininet(Mininet):  # type: ignore[misc]
-    """The network of a plan: hosts h1, h2, … in the order of its VM slots, and its bridges.
+    """A network with hosts h1, h2, … in the order of its plan's VM slots, and the plan's bridges.
 
-    A host is also found by its slot's name, as ``hn-s0v0``, and by its aliases. What somebody adds
+    A host is also found by its slot's name, as ``hn-s0v0``, a bridge by its number in the plan, the
+    servers' first, as ``s1``, and both by their aliases. What somebody adds
     by Mininet's means (``addHost``, ``addLink``) is theirs, and goes when ``stop`` is called.
     """
 
-    def __init__(
-        self, plan: NetworkPlan, switches: Mapping[str, Switch], controller_port: int
-    ) -> None:
+    def __init__(self, controller_port: int) -> None:
         numCores.ncores = os.cpu_count()  # Mininet starts a process to count them
         # Its start-up would change kernel settings of the whole machine.
         was, Mininet.inited = Mininet.inited, True
@@ -290,19 +293,31 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         # Of its settings these are needed: a shell holds two files.
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        self.controllers = [AttachedController("c0", controller_port)]
+        self.nameToNode = {"c0": self.controllers[0]}
+
+    def attach(self, plan: NetworkPlan, switches: Mapping[str, Switch]) -> None:
+        """Take in everything of a plan. ``switches``: as for :func:`mininet_network`."""
         self.hosts = [AttachedHost(f"h{i}", slot) for i, slot in enumerate(plan.slots, 1)]
         self.switches = [AttachedSwitch(b, switches.get(b.name, MACHINE)) for b in plan.bridges]
-        self.controllers = [AttachedController("c0", controller_port)]
-        nodes = (*self.hosts, *self.switches, *self.controllers)
-        self.nameToNode = {node.name: node for node in nodes}
+        self.nameToNode |= {node.name: node for node in (*self.hosts, *self.switches)}
+        for number, switch in enumerate(self.switches, 1):
+            self.alias(f"s{number}", switch)
         for host in self.hosts:
             self.alias(host.slot.netns, host)
+        for ends in self.cables(plan):
+            self.links.append(AttachedLink(**ends))
+
+    def cables(self, plan: NetworkPlan) -> Iterator[dict[str, Any]]:
+        """Arguments of an :class:`AttachedLink` for each VM slot's cable, then for each link."""
+        for host in self.hosts:
             port, inner = host.slot.port, (VM_DEVICE, host.portBase)
-            self.links.append(AttachedLink(host, self[port.bridge], inner, port, host.slot.mac))
+            ends = {"node1": host, "node2": self[port.bridge], "end1": inner, "port2": port}
+            yield {**ends, "mac": host.slot.mac}
         for link in plan.links:
             low, high = link.lower, link.upper
-            ends = (self[low.bridge], self[high.bridge], (low.name, low.number), high)
-            self.links.append(AttachedLink(*ends))
+            ends = {"node1": self[low.bridge], "node2": self[high.bridge]}
+            yield {**ends, "end1": (low.name, low.number), "port2": high}
 
     def alias(self, name: str, node: Node) -> None:
         """Another name for a node, as ``a.0``. Raises BadInput if it is another node's."""
@@ -408,10 +423,18 @@ class Prompt(CLI):  # type: ignore[misc]
 
     identchars = CLI.identchars + "-."
 
+    def getLocals(self) -> Any:
+        """Nodes by all their names that Python can read, for ``py`` and ``px``."""
+        known = self.mn.nameToNode.items()
+        self.locals.update({name: node for name, node in known if name.isidentifier()})
+        return super().getLocals()
+
     def onecmd(self, line: str) -> Any:
         """Run a line; what is refused is said, and the prompt continues."""
         try:
             return super().onecmd(line)
         except (TestbedError, OSError) as refused:
             error(f"*** {refused}\n")
-            return None
+        except KeyError as unknown:
+            error(f"*** unknown node: {unknown}\n")
+        return None

@@ -40,11 +40,12 @@ SAMPLES_SHARE = 0.025
 NEARLY_OVER = 0.97
 
 LINK, SEND_CAP, RECEIVE_CAP = range(3)
-COLUMNS = ("what", "tenant", "where", "rate_bps", "packet_bits", "bucket_bits")
+COLUMNS = ("what", "tenant", "where", "rate_bps", "packet_bits", "bucket_bits", "most_bps")
 LIMITER = np.dtype([(column, "i8") for column in COLUMNS])
 """A limiter of a tenant; ``where``: the directed link, or the VM by its index. ``packet_bits``: its
 largest packet, which leaves at once and counts whole in one sample; ``bucket_bits``: what it sends
-beyond its rate after a pause, where a packet has made its bucket larger than usual."""
+beyond its rate after a pause, where a packet has made its bucket larger than usual; ``most_bps``:
+its ceiling, above its rate where bandwidth is lent."""
 
 
 def limiters(tenants: Iterable[TenantPlan], plan: NetworkPlan) -> dict[Limiter, tuple[int, ...]]:
@@ -54,14 +55,18 @@ def limiters(tenants: Iterable[TenantPlan], plan: NetworkPlan) -> dict[Limiter, 
     found: dict[Limiter, tuple[int, ...]] = {}
     for tenant in tenants:
         key, bps, packet = tenant.tenant_id, tenant.rate_bps, 8 * largest_packet_bytes(tenant)
-        catch_up_s = reserved_catch_up_s(tenant) - RESERVED_CATCH_UP_S
+        catch_up_s = max(0.0, reserved_catch_up_s(tenant) - RESERVED_CATCH_UP_S)
         for link, link_bps in tenant.link_bps:
             name, bucket = plan.sending_port(link).name, round(catch_up_s * link_bps)
-            found[Limiter(None, name, key)] = (LINK, key, link, link_bps, packet, bucket)
+            most_bps = plan.links[link // 2].capacity_bps if tenant.lent_bps else link_bps
+            row = (LINK, key, link, link_bps, packet, bucket, most_bps)
+            found[Limiter(None, name, key)] = row
         for vm in tenant.vms:
             port, at, bucket = vm.slot.port.name, vm.index, round(catch_up_s * bps)
-            found[Limiter(None, port)] = (RECEIVE_CAP, key, at, bps, packet, bucket)
-            found[Limiter(vm.slot.netns, VM_DEVICE)] = (SEND_CAP, key, at, bps, packet, packet)
+            most_bps = tenant.cap_bps
+            found[Limiter(None, port)] = (RECEIVE_CAP, key, at, bps, packet, bucket, most_bps)
+            sends = (SEND_CAP, key, at, bps, packet, packet, most_bps)
+            found[Limiter(vm.slot.netns, VM_DEVICE)] = sends
     return found
 
 
@@ -81,6 +86,7 @@ class Watch:
         self._now_s = now_s
         self._next = 0.0
         self._tenants: Sequence[TenantPlan] | None = None
+        self._borrowers: list[int] = []
         self._rows = np.zeros(0, LIMITER)
         self._last_s: float | None = None
         self._last, self._last_bps = np.zeros(0, COUNTERS), self._rows["rate_bps"]
@@ -168,6 +174,7 @@ class Watch:
         self._rows = np.array(list(there.values()), LIMITER)
         self._reader = self._emulation.network.counter_reader(list(there))
         self._tenants = list(tenants)
+        self._borrowers = [tenant.tenant_id for tenant in tenants if tenant.lent_bps]
 
     def _compare(
         self, length_s: float, now: NDArray[Any], cap_limited: Mapping[int, float]
@@ -180,21 +187,24 @@ class Watch:
         interval_s = now["at_s"] - was["at_s"]
         sent_bps = (now["sent_bytes"] - was["sent_bytes"]) * 8 / interval_s
         on_link = rows["what"] == LINK
+        at_rate = ~np.isin(rows["tenant"], self._borrowers)
         samples = fidelity.ClassSamples(
             partial(self._name, rows),
             np.minimum(was_bps, rows["rate_bps"]),
             sent_bps,
             np.minimum(was["backlog_bytes"], now["backlog_bytes"]),
-            np.maximum(was_bps, rows["rate_bps"]),
+            np.maximum(was_bps, rows["most_bps"]),
             rows["packet_bits"] / interval_s,
             rows["packet_bits"],
             rows["bucket_bits"] / interval_s,
         )
         self._starved.take(samples, on_link)
-        self._cap_limited.take(samples, ~on_link & np.isin(rows["tenant"], list(cap_limited)))
+        of_caps = ~on_link & at_rate & np.isin(rows["tenant"], list(cap_limited))
+        self._cap_limited.take(samples, of_caps)
         self._exceeding.take(samples)
-        # A VM's cap limits its own TCP by drops too; between VMs none should occur, at any time.
-        there = on_link & (was["sent_bytes"] >= 0) & (now["sent_bytes"] >= 0)
+        # A VM's cap limits its own TCP by drops too; between VMs none should occur, at any time,
+        # unless they borrow until a link is full.
+        there = on_link & at_rate & (was["sent_bytes"] >= 0) & (now["sent_bytes"] >= 0)
         drops = np.where(there, now["drops"] - was["drops"], 0)
         for row in np.flatnonzero(drops > 0).tolist():
             self._drops[samples.names(row)] += int(drops[row])

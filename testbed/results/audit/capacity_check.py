@@ -227,22 +227,7 @@ def _of_profile(options: list[list[float]], granted: float) -> float:
 def samples(history: History) -> Found:
     """Every sample is of a link that exists and shows no more than the link can carry."""
     topology = history.topology
-    changes: dict[int, list[Change]] = defaultdict(list)
-    for change in occupied(history):
-        changes[id(change.event)].append(change)
-    rates: dict[str, int] = {}
-    packets: dict[str, Mapping[int, float]] = {}
-    for event in history.events:
-        job_id = getattr(event, "job_id", "")
-        rates[job_id] = getattr(event, "rate_bps", None) or rates.get(job_id, 0)
-        for change in changes.get(id(event), ()):
-            vms = {link: bps / max(1, rates[job_id]) for link, bps in change.hold.links}
-            if change.sign > 0:
-                packets[job_id] = vms
-            else:
-                packets.pop(job_id, None)
-        if not isinstance(event, events.LinkSample):
-            continue
+    for event, vms, _ in sampled(history):
         if event.interval_s <= 0:
             yield event, f"a sample over {event.interval_s} s"
             continue
@@ -255,15 +240,41 @@ def samples(history: History) -> Found:
             where = f"on {topology.link(number)}, capacity {capacity}"
             if not 0 <= reserved <= capacity * (1 + ROUNDING):
                 yield event, f"{reserved:.0f} bit/s reserved {where}"
-            if 0 <= sent <= capacity * (1 + SAMPLE_SLACK):
-                continue
-            n_packets = sum(vms.get(number, 0.0) for vms in packets.values())
-            beside = n_packets * _packet_bits(history) / event.interval_s
+            beside = vms.get(number, 0.0) * packet_bits(history) / event.interval_s
             if not 0 <= sent <= capacity * (1 + SAMPLE_SLACK) + beside:
                 yield event, f"{sent:.0f} bit/s sent {where}"
 
 
-def _packet_bits(history: History) -> float:
+def sampled(history: History) -> Iterator[tuple[events.LinkSample, Mapping[int, float], bool]]:
+    """Every sample, how many VMs had a reservation on each directed link then, and whether a job
+    was rescaled since the sample before.
+    """
+    rescaled = False
+    changes: dict[int, list[Change]] = defaultdict(list)
+    for change in occupied(history):
+        changes[id(change.event)].append(change)
+    rates: dict[str, int] = {}
+    behind: dict[str, Mapping[int, float]] = {}
+    for event in history.events:
+        job_id = getattr(event, "job_id", "")
+        rates[job_id] = getattr(event, "rate_bps", None) or rates.get(job_id, 0)
+        for change in changes.get(id(event), ()):
+            if change.sign > 0:
+                rate_bps = max(1, rates[job_id])
+                behind[job_id] = {link: bps / rate_bps for link, bps in change.hold.links}
+            else:
+                behind.pop(job_id, None)
+        if isinstance(event, events.LinkSample):
+            vms: dict[int, float] = defaultdict(float)
+            for of_job in behind.values():
+                for link, n in of_job.items():
+                    vms[link] += n
+            yield event, vms, rescaled
+        if isinstance(event, events.LinkSample | events.JobRescaled):
+            rescaled = isinstance(event, events.JobRescaled)
+
+
+def packet_bits(history: History) -> float:
     """A packet on the wire in bits of the experiment, for a second of its time."""
     resolved: Any = history.resolved
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from testbed import events
 from testbed.results.audit import capacity_check as capacity
+from testbed.results.audit import enforcement_check as enforcement
 from testbed.results.audit import event_order as order
 from testbed.results.audit import summary_check as stored
 from testbed.results.audit import tables_check as tables
@@ -56,6 +57,18 @@ CHECKS = (
     Check("estimates", "every estimate is p·b/b', or the profile's", capacity.estimates),
     Check("measured", "measured times fit into the jobs' stays", order.measured),
     Check("samples", "no sample above its link's capacity", capacity.samples, _is_sampled),
+    Check(
+        "strict",
+        "no link carries more of tenants than they reserve",
+        enforcement.strict,
+        enforcement.applies("strict"),
+    ),
+    Check(
+        "work-conserving",
+        "bandwidth is lent, and every reservation is kept",
+        enforcement.work_conserving,
+        enforcement.applies("work-conserving"),
+    ),
     Check("jobs.csv", "the table says what the events say", tables.jobs_csv, has_file(JOBS)),
     Check(
         "links.csv",

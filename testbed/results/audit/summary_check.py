@@ -61,6 +61,7 @@ def _expected(history: History, jobs: Sequence[Cells]) -> dict[str, Any]:
         "revenue": math.fsum(_numbers(jobs, "price")),
         "classes": _classes(jobs),
         "estimate_ratio": _spread(_numbers(jobs, "ratio")),
+        "iperf3_ratio": _spread(_numbers(jobs, "iperf3_ratio")),
         "fidelity": fidelity(history),
         "span_s": history.end_s,
         **_use(history),
@@ -349,7 +350,7 @@ def _due(history: History, expect: Mapping[str, Any], job: Cells) -> str:
     less = granted is None or granted < job["requested_bps"]
     below = own.get("scaled_down_below") if less else None
     if band is None and below is None:
-        return _due_by_reservation(history, expect.get("late_above"), job)
+        return due_by_reservation(history, expect.get("late_above"), job)
     if job["ratio"] is None:
         return "outside"
     low, high = (None, None) if band is None else (band.get("min"), band.get("max"))
@@ -361,7 +362,7 @@ def _due(history: History, expect: Mapping[str, Any], job: Cells) -> str:
     return "ok" if held else "outside"
 
 
-def _due_by_reservation(history: History, late_above: float | None, job: Cells) -> str:
+def due_by_reservation(history: History, late_above: float | None, job: Cells) -> str:
     """The verdict on a live job of which the file states nothing."""
     lived, rate_bps = history.jobs[job["job_id"]], job["granted_bps"]
     request, live = lived.request, history.started.backend == "live"

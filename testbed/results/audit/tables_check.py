@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
@@ -25,6 +26,7 @@ STOPPED = "the run stopped before its end"
 """The reason of a job without an end event."""
 
 
+_MEASURED = ("bps", "worst_bps", "ratio", "counted_bps")
 _OF_REQUEST = ("kind", "submit_s", "n_vms", "deadline_s", "value", "application", "duration_s")
 
 
@@ -56,6 +58,7 @@ def _cells(job: JobHistory, policy: str) -> Cells:
         "job_class": _class(request),
         "wait_s": None if started is None else started.t - request["submit_s"],
         **_of_finished(request["submit_s"], ended, estimate_s),
+        **_by_iperf3(ended, getattr(booked, "rate_bps", None)),
     }
 
 
@@ -98,6 +101,20 @@ def _of_finished(
             out["slowdown"] = stay_s / ran_s
         if estimate_s:
             out["ratio"] = ran_s / estimate_s
+    return out
+
+
+def _by_iperf3(ended: events.JobEnded | None, granted_bps: int | None) -> dict[str, float | None]:
+    """Columns that only a finished job has whose VMs measured with iperf3."""
+    out: dict[str, float | None] = dict.fromkeys(f"iperf3_{name}" for name in _MEASURED)
+    found = ended.detail.get("iperf3", {}) if ended and ended.outcome == "finished" else {}
+    lists = [found.get(key, []) for key in ("received_bps", "counted_bps")]
+    if all(lists):
+        received, counted = lists
+        figures = (statistics.median(received), min(received), statistics.median(counted))
+        out["iperf3_bps"], out["iperf3_worst_bps"], out["iperf3_counted_bps"] = figures
+        if granted_bps:
+            out["iperf3_ratio"] = min(received) / granted_bps
     return out
 
 

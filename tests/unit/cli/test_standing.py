@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from testbed.cli import main
+from testbed.cli import in_vm, main
 from testbed.runs.keeper_protocol import Request, ShowTenant
 from testbed.runs.standing_tenants import TenantState
 from tests.unit.runs.test_keeper_protocol import served
@@ -29,6 +30,8 @@ def as_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ([*ADD, "--at", "server 0"], "--at server 0: write it as SERVER:VMS"),
         ([*ADD, "--at", "0:x"], "--at 0:x: write it as SERVER:VMS"),
         ([*ADD, "--at", "0:1", "--embedder", "exact"], "choose one"),
+        ([*ADD, "--at", "0:1", "--policy", "vc"], "choose one"),
+        ([*ADD, "--vms", "2", "--embedder", "exact", "--policy", "vc"], "choose one"),
         (ADD, "how many VMs?"),
         (["tenant", "rerate", "a", "fast"], "'fast' is not a bandwidth"),
         (["tenant", "frobnicate"], "No such command"),
@@ -38,6 +41,13 @@ def as_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["exec", "a", "--", "true"], "no network is up"),
         (["measure", "a"], "no network is up"),
         (["down"], "no network is up"),
+        (["shell", "h1"], "no network is up"),
+        (["up", "x.yaml", "--jobs", "--open"], "--jobs makes tenants, --open has all slots in one"),
+        (["link", "down"], "Missing argument"),
+        (["link", "down", "rack 0", "core 0"], "no network is up"),
+        (["link", "show"], "no network is up"),
+        (["verify"], "no network is up"),
+        (["top"], "no network is up"),
     ],
 )
 def test_bad_usage_is_a_sentence_and_exit_code_2(
@@ -54,7 +64,13 @@ def test_status_says_that_nothing_is_up(capsys: pytest.CaptureFixture[str]) -> N
     assert json.loads(capsys.readouterr().out) == {"up": False}
 
 
-@pytest.mark.parametrize("verb", [["status"], ["down"], ["measure", "a"], ["tenant", "list"]])
+@pytest.mark.parametrize(
+    "verb",
+    [
+        *(["status"], ["down"], ["measure", "a"], ["tenant", "list"], ["mininet"]),
+        *(["exec", "h1", "id"], ["link", "show"], ["link", "up", "a.0"], ["verify"], ["top"]),
+    ],
+)
 def test_without_root_the_hint_has_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: list[str]
 ) -> None:
@@ -63,22 +79,70 @@ def test_without_root_the_hint_has_it(
     assert f"hint: sudo testbed {verb[0]}" in capsys.readouterr().err
 
 
-def test_a_tenant_is_shown_with_its_vms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def handle(request: Request) -> object:
-        assert isinstance(request, ShowTenant)
-        vm = {"name": "a.0", "server": "server 3", "ip": "10.0.4.1", "netns": "/run/netns/hn-s3v0"}
-        vm |= {"hosts": "/x"}
-        return {
-            "name": "a",
-            "bandwidth_bps": 10**8,
-            "wire_bps": 10**7,
-            "vms": [vm | {"cgroups": ["/g"]}],
-            "links": [],
-        }
+def a_tenant(name: str, *vms: str) -> dict[str, object]:
+    at = {"server": "server 3", "ip": "10.0.4.1", "netns": "/run/netns/hn-s3v0"}
+    at |= {"hosts": "/x"}
+    return {
+        "name": name,
+        "bandwidth_bps": 10**8,
+        "wire_bps": 10**7,
+        "vms": [{"name": vm, "cgroups": ["/g"], **at} for vm in vms],
+        "links": [],
+    }
 
+
+def a_network(*tenants: dict[str, object], is_open: bool = False, pid: int = 7) -> dict[str, Any]:
+    words = dict.fromkeys(("file", "name", "user", "topology", "busiest_link", "trouble"), "x")
+    numbers = dict.fromkeys(("bridges", "cables", "slots", "slots_taken"), 2)
+    scales = {"since_unix_s": 0.0, "scale_rate": 0.1, "busiest_share": 0.0}
+    return {**words, **numbers, **scales, "pid": pid, "tenants": tenants, "open": is_open}
+
+
+@pytest.fixture
+def up_folder(tmp_path: Path) -> Path:
     folder = tmp_path / "up"
     folder.mkdir()
-    with served(folder, handle):
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        ("h3", "unknown VM 'h3': known are h1 to h2"),
+        ("web", "a shell is in one of a tenant's, as web.0"),
+    ],
+)
+def test_hosts_of_an_open_network_are_vms(
+    up_folder: Path, capsys: pytest.CaptureFixture[str], target: str, sentence: str
+) -> None:
+    with served(up_folder, lambda _: a_network(a_tenant("open", "h1", "h2"), is_open=True)):
+        assert main.run(["shell", target]) == 2
+        assert sentence in capsys.readouterr().err
+        place = in_vm._vm("h2", "shell")
+        assert place is not None
+        assert place.name == "h2"
+        assert main.run(["status"]) == 0
+        assert "open: no reservations, VM slots are hosts h1 to h2\n" in capsys.readouterr().out
+    (up_folder / "socket").unlink()
+    with served(up_folder, lambda _: a_network()):
+        assert in_vm._vm("h2", "exec") is None  # it can be a tenant's name
+
+
+@pytest.mark.needs("mininet")
+@pytest.mark.filterwarnings("ignore:.*distutils:DeprecationWarning")
+def test_the_prompt_needs_a_network(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["mininet"]) == 2
+    assert "no network is up\nhint: sudo testbed up FILE" in capsys.readouterr().err
+
+
+def test_a_tenant_is_shown_with_its_vms(
+    up_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def handle(request: Request) -> object:
+        assert isinstance(request, ShowTenant)
+        return a_tenant("a", "a.0")
+
+    with served(up_folder, handle):
         assert main.run(["tenant", "show", "a"]) == 0
         shown = capsys.readouterr().out
         assert main.run(["tenant", "show", "a", "--json"]) == 0

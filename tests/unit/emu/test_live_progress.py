@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from jobs.live.agent_protocol import Progress
+from jobs.demand import Iperf3
+from jobs.live.agent_protocol import AgentReport, Progress, Received
 from jobs.live.compute import ComputePlan
 from jobs.request import JobRequest
 from testbed import events
@@ -90,3 +91,25 @@ def test_the_more_vms_a_network_has_the_less_often_each_agent_reports() -> None:
 
 def test_completion_windows_want_to_know_more() -> None:
     assert progress_every_s(8, 16, Scale(instant_s=1.0)) == 0.2
+
+
+def test_what_iperf3_reports_is_recorded_as_frames_in_the_experiments_units() -> None:
+    """Two VMs receive 1.448 Mbit/s of payload each, one from two senders; the rate is 0.1."""
+    fake = FakeEmulation(tree([3], [10**9], 1))
+    fake.network.vm_sent_bytes = lambda _: [750_000, 0, 187_500]
+    scale = Scale(rate=0.1, time=2.0)
+    backend = LiveBackend(cast(Any, fake), scale, 1, lambda _: None)
+    request = JobRequest("m", 0.0, 3, 10**8, 8.0, demand=Iperf3("ring"))
+    backend.start(request, Placement(3, ((0, 1), (1, 1), (2, 1))), 10**8, "foreground")
+    live = backend._jobs["m"]
+    assert backend._iperf3(live, 8.0) == {}  # nothing is reported
+    rates = {2: [1_448_000.0], 0: [724_000.0, 724_000.0], 1: []}
+    for index, bps in rates.items():
+        received = tuple(Received(i, 1, None, 1, each) for i, each in enumerate(bps))
+        live.reports[f"m.{index}"] = AgentReport(index, 0, 1, received)
+    assert backend._iperf3(live, 8.0) == {
+        "received_bps": [15_140_000, 15_140_000],
+        "counted_bps": [15_000_000, 0, 3_750_000],  # 6 Mbit in 4 s of wall time
+    }
+    live.generation = 1
+    assert backend._iperf3(live, 8.0) == {}

@@ -86,6 +86,9 @@ def test_nodes_links_and_port_numbers_are_the_plans(datacentre: Any, prefix: str
     assert [host.name for host in net.hosts] == [f"h{i + 1}" for i in range(len(plan.slots))]
     assert [switch.name for switch in net.switches] == [bridge.name for bridge in plan.bridges]
     assert list(net) == [n.name for n in (*net.hosts, *net.switches, *net.controllers)]
+    assert net.get(*(f"s{i + 1}" for i in range(len(net.switches)))) == (
+        net.switches if len(net.switches) > 1 else net.switches[0]
+    )
     for host, slot in zip(net.hosts, plan.slots, strict=True):
         assert net.get(slot.netns) is host is net[host.name]
         assert (host.defaultIntf().name, host.MAC()) == ("eth0", slot.mac)
@@ -299,10 +302,12 @@ def test_a_prompts_refusal_is_a_sentence(
     addresses(module, monkeypatch, {})
     net = module.mininet_network(PLAN)
     script = tmp_path / "script"
-    script.write_text("iperf h1 h2\nnodes\ntpn-s0\na.0\n")
+    script.write_text("iperf h1 h2\nnodes\ntpn-s0\na.0\nx h99\npx n = 7\npy s1.name * n\n")
     with Path("/dev/null").open() as nothing:
         module.Prompt(net, stdin=nothing, script=str(script))
     refused, rest = transcript.getvalue().split("available nodes are: \n")
     assert "*** no iperf: h1 has no tenant's VM\n" in refused
     assert "Please enter a command for node: tpn-s0" in rest
     assert "Unknown command: a.0" in rest
+    assert "*** unknown node: 'h99'\n" in rest
+    assert rest.endswith("tpn-s0" * 7 + "\n")

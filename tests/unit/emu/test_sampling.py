@@ -21,7 +21,7 @@ from testbed.backends.emu.sampling import (
 from testbed.embedding.placement import Placement
 from testbed.plan.fidelity import Finding
 from testbed.plan.limits import largest_packet_bytes
-from testbed.plan.network_plan import network_plan, tenant_plan
+from testbed.plan.network_plan import TenantPlan, enforced, network_plan, tenant_plan
 from testbed.spec.experiment import Scale
 from topologies.tree import tree
 
@@ -120,7 +120,10 @@ def judged(
 
 
 def sampled(
-    monkeypatch: pytest.MonkeyPatch, kernel: Kernel, cap_limited: tuple[int, ...] = (1,)
+    monkeypatch: pytest.MonkeyPatch,
+    kernel: Kernel,
+    cap_limited: tuple[int, ...] = (1,),
+    tenant: TenantPlan | None = None,
 ) -> tuple[Watch, list[events.Event]]:
     """After six dumps, a second apart; with what was recorded."""
     monkeypatch.setattr(watch_module, "time", SimpleNamespace(monotonic=lambda: kernel.dumps + 0.0))
@@ -129,7 +132,7 @@ def sampled(
     watch = Watch(emulation, Scale(0.5, 1.0), recorded.append, lambda: 0.0)
     watch.start()
     for _ in range(6):
-        watch._sample([TENANT], dict.fromkeys(cap_limited, 0.5))
+        watch._sample([tenant or TENANT], dict.fromkeys(cap_limited, 0.5))
     return watch, recorded
 
 
@@ -273,3 +276,47 @@ def test_a_limiter_is_judged_by_the_packets_that_its_vms_send() -> None:
     rows = np.array(list(limiters([much], PLAN).values()), LIMITER)
     assert set(rows["packet_bits"]) == {8 * largest_packet_bytes(much)}
     assert largest_packet_bytes(much) > largest_packet_bytes(TENANT)
+
+
+LENT = enforced(PLAN, TENANT, "work-conserving")
+
+
+def doubted(
+    monkeypatch: pytest.MonkeyPatch, kernel: Kernel, tenant: TenantPlan
+) -> list[tuple[str, str]]:
+    found = sampled(monkeypatch, kernel, tenant=tenant)[0].findings()
+    judged = ("starved class", "starved VM", "exceeded limit", "drops")
+    return [(f.check, f.level) for f in found if f.check in judged and f.level != "ok"]
+
+
+def test_a_borrower_may_send_all_that_its_link_carries_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    all_of_it = dict.fromkeys(("link", "send cap", "receive cap"), 100 / 8)
+    full = Kernel("link", all_of_it)
+    full.drops = 3
+    assert doubted(monkeypatch, full, LENT) == []
+    assert ("exceeded limit", "invalid") in doubted(monkeypatch, full, TENANT)
+    over = Kernel("", {"link": 1.2 * 100 / 8})
+    assert doubted(monkeypatch, over, LENT) == [("exceeded limit", "invalid")]
+
+
+def test_a_borrowers_guarantee_is_watched_on_links_and_not_at_its_caps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert doubted(monkeypatch, Kernel("link", {"link": 0.4}), LENT) == [
+        ("starved class", "invalid")
+    ]
+    assert doubted(monkeypatch, Kernel("send cap", {"send cap": 0.4}), LENT) == []
+    # What it received of its rate says that nothing lacked, as of any reserved tenant.
+    watch, _ = sampled(monkeypatch, Kernel("", {"receive cap": 2.0}), tenant=LENT)
+    assert watch.received == pytest.approx(2.0)
+
+
+def test_without_enforcement_only_caps_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = enforced(PLAN, TENANT, "none")
+    assert {at.minor for at in limiters([free], PLAN)} == {None}
+    assert doubted(monkeypatch, Kernel("link", {"link": 0.4}), free) == []
+    assert doubted(monkeypatch, Kernel("", {"send cap": 20.0}), free) == [
+        ("exceeded limit", "invalid")
+    ]

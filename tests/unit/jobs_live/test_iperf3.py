@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import pytest
 
 from jobs.live.agent_protocol import AgentExited, AgentReport, Plan
-from jobs.live.iperf3 import Iperf3Plan
+from jobs.live.iperf3 import Iperf3Agent, Iperf3Plan
 from tests.support.agent_watch import Watch, loopback_ips
 
 pytestmark = pytest.mark.skipif(shutil.which("iperf3") is None, reason="there is no iperf3")
@@ -32,6 +33,9 @@ def test_what_the_servers_count_is_what_is_received(watch: Watch, spawn_all: Spa
         (received,), (sent,) = report.received, report.sent
         assert (received.peer, sent.peer) == ((index - 1) % 3, (index + 1) % 3)
         assert received.size_bytes > 0
+        assert received.reported_bps == pytest.approx(
+            8 * received.size_bytes, rel=0.1
+        )  # in a second
         assert report.start_ns is not None
         assert received.last_ns is not None
         assert received.last_ns - report.start_ns > 0.99e9
@@ -56,6 +60,16 @@ def test_an_address_that_is_not_the_vms_is_reported_before_the_start(
     assert outcome.report.error is not None
     assert outcome.report.error.startswith("iperf3 server for VM 1: error - unable to start")
     assert outcome.report.start_ns is None
+
+
+@pytest.mark.parametrize(("seconds", "counted", "omitted"), [(1, 1, 0), (2, 1, 1), (5, 4, 1)])
+def test_the_first_second_does_not_count_unless_it_is_the_only_one(
+    seconds: int, counted: int, omitted: int
+) -> None:
+    agent = Iperf3Agent(Iperf3Plan(1, "10.0.4.2", 5001, seconds, (), ()), cast(Any, None))
+    options = agent._client("10.0.4.1")
+    given = {name: options[options.index(name) + 1] for name in ("--time", "--omit", "--port")}
+    assert given == {"--time": str(counted), "--omit": str(omitted), "--port": "5002"}
 
 
 def test_a_plan_moves_and_is_divided_by_time() -> None:

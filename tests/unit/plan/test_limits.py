@@ -41,10 +41,12 @@ from testbed.plan.limits import (
 from testbed.plan.network_plan import (
     NetworkPlan,
     TenantPlan,
+    enforced,
     network_plan,
     proximate_weights,
     tenant_plan,
 )
+from testbed.spec.experiment import Enforcement
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree
@@ -357,3 +359,101 @@ def test_links_open_and_close_again() -> None:
     assert "rate 1000000bit ceil 1000000000bit" in opening.lines[0].text()
     assert "rate 1000000bit ceil 1000000bit" in closing.lines[-1].text()
     assert [line.item for line in closing.lines] == [line.before for line in opening.lines][::-1]
+
+
+# ------------------------------------------------------------------------------- enforcement
+
+
+def test_a_strict_tenant_is_limited_to_its_reservation() -> None:
+    network, tenant = placed(dumbbell(), ((0, 2), (1, 1)))
+    assert enforced(network, tenant, "strict") is tenant
+
+
+def test_a_tenant_that_borrows_keeps_its_rate_and_may_have_the_link() -> None:
+    network, tenant = placed(dumbbell(), ((0, 2), (1, 1)))
+    lent = enforced(network, tenant, "work-conserving")
+    lines = host_lines(tenant_limits(network, lent))
+    up, rack = (network.sending_port(directed).name for directed in (0, 4))
+    of = {dev: [line for line in lines if f"dev {dev} " in line] for dev in (up, rack, "hn-s1v0")}
+    burst, cburst = burst_bytes(100 * MBIT, CATCH_UP_S), burst_bytes(1000 * MBIT, CATCH_UP_S)
+    assert of[up][:2] == [
+        (
+            f"class add dev {up} parent 1:ffff classid 1:5 htb rate 100000000bit"
+            f" ceil 1000000000bit burst {burst} cburst {cburst} quantum 60000"
+        ),
+        f"qdisc add dev {up} parent 1:5 bfifo limit {port_queue_bytes(1000 * MBIT)}",
+    ]
+    assert "rate 100000000bit ceil 400000000bit" in of[rack][0]
+    # Both caps of a VM are its server's link.
+    assert "rate 1000000000bit ceil 1000000000bit" in of["hn-s1v0"][1]
+    inside = [line.text() for line in tenant_limits(network, lent)[1].lines]
+    assert "classid 1:1 htb rate 8000bit ceil 1000000000bit" in inside[2]
+    assert inside[3] == f"qdisc add dev eth0 parent 1:1 bfifo limit {vm_queue_bytes(1000 * MBIT)}"
+
+
+def test_a_tenant_without_enforcement_has_no_class_and_the_links_theirs() -> None:
+    network, tenant = placed(dumbbell(), ((0, 2), (1, 1)))
+    free = enforced(network, tenant, "none")
+    lines = host_lines(tenant_limits(network, free))
+    assert not [line for line in lines if "parent 1:ffff" in line or "filter" in line]
+    assert {line.split()[3] for line in lines} == {vm.slot.port.name for vm in tenant.vms}
+    assert sum("rate 1000000000bit ceil 1000000000bit" in line for line in lines) == 3
+
+
+@given(
+    counts=placements,
+    rate=st.integers(8_000, 10**9),
+    mode=st.sampled_from(["strict", "work-conserving", "none"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_in_every_mode_links_keep_their_capacity_and_removal_is_whole(
+    counts: list[int], rate: int, mode: Enforcement
+) -> None:
+    vms_on = tuple((server, n) for server, n in enumerate(counts) if n)
+    network, plain = placed(fat_tree(4, 10**9, 2), vms_on, rate)
+    tenant = enforced(network, plain, mode)
+    sections = tenant_limits(network, tenant)
+    items = [line.item for section in sections for line in section.lines]
+    classes = [i for i in items if isinstance(i, HtbClass) and i.parent_minor == LINK_MINOR]
+    reserved = {network.sending_port(d).name: bps for d, bps in plain.link_bps}
+    # A guarantee is the same whether bandwidth is lent or not; without one there is no class.
+    assert {c.dev: c.rate_bps for c in classes} == ({} if mode == "none" else reserved)
+    capacity = network.capacity_of_port
+    for each in classes:
+        strict_bps = each.rate_bps
+        assert each.ceil_bps == (strict_bps if mode == "strict" else capacity[each.dev])
+    gone = [line.item for section in removal_lines(network, tenant) for line in section.lines]
+    assert {i for i in gone if isinstance(i, HtbRoot | PrefixFilter)} == {
+        i for i in items if isinstance(i, HtbRoot | PrefixFilter)
+    }
+    assert rerate_lines(network, tenant, tenant) == ()
+
+
+def test_a_borrowers_new_rate_leaves_what_it_may_borrow() -> None:
+    network, plain = placed(dumbbell(), ((0, 2), (1, 2)), 100 * MBIT)
+    old = enforced(network, plain, "work-conserving")
+    links = tuple((d, bps // 2) for d, bps in old.link_bps)
+    sections = rerate_lines(network, old, replace(old, rate_bps=50 * MBIT, link_bps=links))
+    changed = [line.item for s in sections for line in s.lines]
+    classes = [item for item in changed if isinstance(item, HtbClass) and not item.mpu_bytes]
+    assert {item.parent_minor for item in classes} == {LINK_MINOR}
+    assert {item.rate_bps for item in classes} == {bps for _, bps in links}
+    capacity = network.capacity_of_port
+    assert all(item.ceil_bps == capacity[item.dev] for item in classes)
+
+
+@given(rate=st.integers(8_000, 10**9), uplink=st.integers(10**7, 10**9))
+def test_a_borrower_can_fill_its_link_with_its_packets_and_has_no_more_than_it_needs(
+    rate: int, uplink: int
+) -> None:
+    rate = min(rate, uplink)
+    network, plain = placed(tree([2], [uplink], 1), ((0, 1), (1, 1)), rate)
+    tenant = enforced(network, plain, "work-conserving")
+    (limit,) = {
+        line.item.rate_bps // (8 * PACKET_MPU_BYTES)
+        for section in tenant_limits(network, tenant)
+        for line in section.lines
+        if isinstance(line.item, HtbClass) and line.item.mpu_bytes
+    }
+    assert (limit + 1) * largest_packet_bytes(tenant) * 8 >= uplink
+    assert limit == max(packets_per_s(rate, uplink), uplink // (8 * 16_384))

@@ -54,6 +54,8 @@ def test_checks_that_do_not_apply_say_why(tmp_path: Path) -> None:
     why = {r.name: r.why for r in audit(folder.path).results if r.status == "not applicable"}
     assert why == {
         "samples": "no link was sampled",
+        "strict": "only a live network enforces",
+        "work-conserving": "only a live network enforces",
         "within-deadline": "scripted does not claim it",
         "memory": "memory limits nothing here",
         "lease-starts": "no advance or immediate lease was asked for",
@@ -431,6 +433,76 @@ def test_a_full_reservation_in_whole_bits_of_the_wire_is_no_more_than_full(
     assert ("samples" not in failed(audit(folder.path))) is passed
 
 
+# -------------------------------------------------------------------------------- enforcement
+
+
+def enforced(path: Path, mode: str | None) -> None:
+    """Write down another enforcement; None: as folders of earlier versions, without one."""
+    file = path / "spec.resolved.json"
+    record = json.loads(file.read_text("utf-8"))
+    record.pop("enforcement", None)
+    file.write_text(json.dumps(record | ({"enforcement": mode} if mode else {})), "utf-8")
+
+
+def over_reserved(nth: range, share: float) -> Mutation:
+    """So many samples in a row show so much of the first link's reservation."""
+
+    def change(r: list[Record]) -> None:
+        for sample_ in (one(r, "link_sample", nth=i) for i in nth):
+            sample_["links"][0][1] = share * sample_["links"][0][2]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("mode", "failing", "words"),
+    [
+        (None, "strict", "reserved on server 0 -> rack 0, over two samples"),
+        ("strict", "strict", "reserved on server 0 -> rack 0, over two samples"),
+        ("work-conserving", None, "enforcement is work-conserving"),
+        ("none", None, "enforcement is none: no reservation was enforced"),
+    ],
+)
+def test_only_where_bandwidth_is_lent_may_more_be_sent_than_is_reserved(
+    tmp_path: Path, mode: str | None, failing: str | None, words: str
+) -> None:
+    folder, _ = write_run(tmp_path, sample.main_example())
+    enforced(folder.path, mode)
+    mutate(folder.path, over_reserved(range(4, 7), 1.2))
+    checked = audit(folder.path)
+    strict = next(r for r in checked.results if r.name == "strict")
+    assert words in strict.why + " ".join(map(str, strict.findings))
+    assert (strict.status == "failed") is (failing == "strict")
+    lent = next(r for r in checked.results if r.name == "work-conserving")
+    assert (lent.status == "passed") is (mode == "work-conserving")
+
+
+@pytest.mark.parametrize(("nth", "share"), [(range(4, 5), 1.08), (range(4, 8), 1.04)])
+def test_a_bucket_and_five_per_cent_are_not_held_against_a_strict_run(
+    tmp_path: Path, nth: range, share: float
+) -> None:
+    folder, _ = write_run(tmp_path, sample.main_example())
+    mutate(folder.path, over_reserved(nth, share))
+    assert "strict" not in failed(audit(folder.path))
+
+
+@pytest.mark.parametrize(
+    ("mode", "status"),
+    [("strict", "not applicable"), ("work-conserving", "failed"), ("none", "not applicable")],
+)
+def test_a_reservation_is_kept_where_bandwidth_is_lent(
+    tmp_path: Path, mode: str, status: str
+) -> None:
+    folder, _ = write_run(tmp_path, sample.main_example(worst_ratio=1.2))
+    enforced(folder.path, mode)
+    (lent,) = [r for r in audit(folder.path).results if r.name == "work-conserving"]
+    assert lent.status == status
+    if status == "failed":
+        assert [str(found).split(": ", 1)[1] for found in lent.findings] == [
+            "sort-150: measured/estimate 1.2000, its reservation was lent"
+        ]
+
+
 def test_lies_about_one_job_leave_other_checks_alone(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, sample.main_example())
     mutate(folder.path, wrong_estimate)
@@ -734,6 +806,9 @@ def test_every_check_has_been_shown_to_fail() -> None:
         "memory",
         "lease-starts",
         "best-effort-preempted-once",
+        # Of a run's enforcement, above.
+        "strict",
+        "work-conserving",
         # In test_audit_tampering.py.
         "jobs.csv",
         "links.csv",

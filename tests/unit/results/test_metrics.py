@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed import events
-from testbed.results.metrics import JobRow, Summary, quantile, spread, tally
+from testbed.results.metrics import JobRow, Spread, Summary, quantile, spread, tally
 from testbed.results.tables import JOB_COLUMNS, write_jobs_csv
 from tests.unit.results import sample
 
@@ -121,6 +121,29 @@ def test_rows_by_hand() -> None:
     assert (b.outcome, b.reason, b.start_s, b.met_deadline) == ("rejected", "no room", None, False)
     assert (c.outcome, c.ratio, c.met_deadline, c.response_s) == ("killed", None, False, None)
     assert (d.outcome, d.met_deadline, d.end_s) == ("unfinished", None, None)
+
+
+def test_what_iperf3_reports_stands_beside_the_reservation_and_the_counters() -> None:
+    def measured(**detail: object) -> list[events.Event]:
+        stream = by_hand()
+        stream[10] = events.JobEnded(12.0, "a", "finished", "", 10.0, detail)
+        return stream
+
+    lists = {"received_bps": [10.0, 8.0, 9.5, 9.8], "counted_bps": [10.0, 9.0, 9.9, 10.1]}
+    a = rows_of(measured(iperf3=lists))["a"]
+    assert (a.iperf3_bps, a.iperf3_worst_bps, a.iperf3_counted_bps) == (9.65, 8.0, 9.95)
+    assert a.iperf3_ratio == 0.8
+    assert summary_of(measured(iperf3=lists)).iperf3_ratio == Spread(0.8, 0.8, 0.8, 0.8)
+    for without in (measured(), measured(iperf3={"received_bps": [], "counted_bps": []})):
+        rows = rows_of(without).values()
+        assert {getattr(r, c) for r in rows for c in JOB_COLUMNS if "iperf3" in c} == {None}
+        assert summary_of(without).iperf3_ratio is None
+    assert JOB_COLUMNS[-4:] == (
+        "iperf3_bps",
+        "iperf3_worst_bps",
+        "iperf3_ratio",
+        "iperf3_counted_bps",
+    )
 
 
 def test_waiting_in_all_counts_what_a_preempted_job_waits_later() -> None:

@@ -27,6 +27,9 @@ ROOT = TOPOLOGY["trees"][0]["root"]
 HERE, THERE = [[0, 2], [1, 1]], [[2, 2], [3, 1]]
 
 
+HALF = {"received_bps": [RATE, RATE // 2, RATE], "counted_bps": [RATE, RATE // 2, RATE]}
+
+
 @dataclass(frozen=True)
 class Life:
     """A live job of 10 s: its request, its reservation, what happened to it, how it ended."""
@@ -111,6 +114,10 @@ CASES = {
     ),
     "a transfer that asks for nothing": (Life(4.0, {"bandwidth_bps": 0}, 0), "open"),
     "iperf3": (Life(1.0, {"kind": "iperf3"}), "open"),
+    "iperf3 with half of its reservation": (
+        Life(1.0, {"kind": "iperf3"}, detail={"iperf3": HALF}),
+        "open",
+    ),
     "a command": (Life(4.0, {"command": ["sleep", "9"]}), "open"),
     "a command that failed": (replace(FAILED, asked={"command": ["false"]}), "killed"),
     "longer than stated": (Life(2.0, {"true_duration_s": 20.0}), "open"),
@@ -140,6 +147,8 @@ def test_a_live_job_of_which_the_file_states_nothing(name: str) -> None:
 def test_the_reason_is_in_the_verdict() -> None:
     assert "SIGKILL" in judged(run_of(FAILED)).rows[0].why
     assert "preempted by lease 7" in judged(run_of(BY_POLICY)).rows[0].why
+    half = Life(1.0, {"kind": "iperf3"}, detail={"iperf3": HALF})
+    assert "worst VM received 0.5000 of its reservation" in judged(run_of(half)).rows[0].why
     assert "1.0501, held is at most 1.05" in judged(run_of(Life(1.0501))).rows[0].why
 
 

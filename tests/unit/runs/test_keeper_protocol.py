@@ -14,12 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import BadInput, DoesNotFit, MachineCannot, RunFailed, TestbedError
+from testbed.plan.network_plan import network_plan
 from testbed.runs.keeper_protocol import (
     REQUEST_LIMIT_BYTES,
     AddTenant,
+    NetworkLayout,
     NothingUp,
     RemoveTenant,
     Request,
+    ShowLayout,
     ShowNetwork,
     ShowTenant,
     TakeDown,
@@ -28,6 +31,7 @@ from testbed.runs.keeper_protocol import (
     serve,
 )
 from testbed.runs.standing_tenants import TenantState
+from topologies.fat_tree import fat_tree
 
 PATIENCE_S = 0.1
 STATE = TenantState("a", 10, 1, (), (("server 0 -> rack 0", 10),))
@@ -83,6 +87,16 @@ def test_a_request_arrives_as_the_value_that_was_sent_and_so_does_its_reply(tmp_
     with served(tmp_path, handle) as place:
         assert ask(wanted, TenantState, place) == STATE
     assert seen == [wanted]
+
+
+def test_a_plan_arrives_as_it_was_built_whatever_it_has_computed(tmp_path: Path) -> None:
+    plan = network_plan(fat_tree(4, 10**9, 2), "tpn", 0.1)
+    places = {bridge.name: ("/run/x", None) for bridge in plan.bridges}
+    layout = NetworkLayout(plan, places | {"tpn-s0": ("/run/y", "tpn-part0")}, 6653, 7)
+    assert plan.ports_of_bridge
+    assert plan.bridge_of_node
+    with served(tmp_path, lambda _: layout) as place:
+        assert ask(ShowLayout(), NetworkLayout, place) == layout
 
 
 @pytest.mark.parametrize("kind", [DoesNotFit, BadInput, MachineCannot, RunFailed])

@@ -11,23 +11,29 @@ from hypothesis import strategies as st
 
 from jobs.request import JobRequest
 from testbed.errors import BadInput, DoesNotFit, RunFailed
-from testbed.runs.keeper import admit_jobs
-from testbed.runs.standing_tenants import StandingTenants
+from testbed.runs.keeper import Keeper, Standing, admit_jobs, embedder_of
+from testbed.runs.keeper_protocol import AddTenant, RemoveTenant, Request, RerateTenant
+from testbed.runs.standing_tenants import StandingTenants, open_placement
+from testbed.spec.experiment import Enforcement
+from testbed.spec.experiment_file import parse_experiment
 from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
+from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
+from topologies.flat import flat
 from topologies.tree import tree
 
 MBIT = 10**6
 GBIT = 10**9
+ACROSS = [("server 0", 1), ("server 1", 1)]
 
 
 class Network:
     """Two racks of two servers of two slots; a link has 1 Gbit/s."""
 
-    def __init__(self, folder: Path, datacentre: Any = None) -> None:
+    def __init__(self, folder: Path, datacentre: Any = None, mode: Enforcement = "strict") -> None:
         self.fake = FakeEmulation(datacentre or tree([2, 2], [GBIT, GBIT], 2))
         emulation: Any = self.fake
-        self.tenants = StandingTenants(emulation, SCALE_RATE, "oktopus", folder)
+        self.tenants = StandingTenants(emulation, SCALE_RATE, "oktopus", folder, mode)
 
     @property
     def names(self) -> list[str]:
@@ -134,6 +140,10 @@ def test_what_is_not_admitted_changes_nothing(
         (("a", 2, MBIT, None, [("rack 0", 2)]), "unknown server 'rack 0'"),
         (("a", 2, MBIT, None, [("0", 1)]), "2 VMs are asked for, 1 are placed by hand"),
         (("a", 2, MBIT, None, [("0", 2), ("1", 0)]), "are placed by hand"),
+        (
+            ("a", 2, MBIT, None, [], "work-conservin"),
+            r"unknown enforcement 'work-conservin' \(did you mean 'work-conserving'\?\)",
+        ),
     ],
 )
 def test_nonsense_gets_a_sentence(
@@ -143,6 +153,64 @@ def test_nonsense_gets_a_sentence(
     with pytest.raises(BadInput, match=sentence):
         network.tenants.add(*request_)
     assert network.names == ["taken"]
+
+
+def test_a_tenant_is_enforced_as_it_asks_else_as_the_file_does(tmp_path: Path) -> None:
+    network = Network(tmp_path, mode="work-conserving")
+    states = [
+        network.tenants.add("file", 2, 100 * MBIT, at=ACROSS),
+        network.tenants.add("own", 2, 100 * MBIT, at=ACROSS, enforcement="strict"),
+    ]
+    assert [state.enforcement for state in states] == ["work-conserving", "strict"]
+    assert network.fake.borrowing == 0
+    lent, strict = network.fake.admitted
+    assert (lent.lent_bps, strict.lent_bps) == (GBIT * SCALE_RATE, 0)
+    assert lent.link_bps == strict.link_bps
+    assert lent.link_bps
+
+
+def test_a_tenant_that_nothing_enforces_is_admitted_as_any_and_shares_what_is_left(
+    network: Network,
+) -> None:
+    state = network.tenants.add("a", 2, 600 * MBIT, at=ACROSS, enforcement="none")
+    assert state.enforcement == "none"
+    assert network.fake.borrowing == 1
+    assert network.fake.admitted[0].link_bps == ()
+    assert state.links
+    with pytest.raises(DoesNotFit):
+        network.tenants.add("b", 2, 600 * MBIT, at=ACROSS)
+    network.tenants.rerate("a", 100 * MBIT)
+    network.tenants.remove("a")
+    assert network.names == []
+
+
+FILE = """
+topology: {kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 2}
+embedder: exact
+policies: [easy, {name: fcfs, embedder: adaba}, vc]
+workload: {kind: jobs, jobs: [{id: a, vms: 2, bandwidth: 1 Mbit/s, duration: 5 s}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("policy", "placing"),
+    [
+        (None, "exact"), ("vc", "exact"), ("fcfs", "adaba"), ("dcloud", "exact"),
+        ("oktopus-batch", "exact"),
+    ],
+)  # fmt: skip
+def test_a_policy_places_by_its_embedder(policy: str | None, placing: str) -> None:
+    assert embedder_of(parse_experiment(FILE, Path("a.yaml")), policy) == placing
+
+
+@pytest.mark.parametrize("policy", ["jsa", "bl", "ps-p", "easy", "mbfcbs"])
+def test_a_policy_without_an_embedder_cannot_place_a_tenant(policy: str) -> None:
+    experiment = parse_experiment(FILE, Path("a.yaml"))
+    with pytest.raises(BadInput, match=f"{policy} cannot place one tenant.*no embedder") as refused:
+        embedder_of(experiment, policy)
+    assert "vc" in str(refused.value.hint)
+    with pytest.raises(BadInput, match=r"unknown policy 'vcc' \(did you mean 'vc'\?\)"):
+        embedder_of(experiment, "vcc")
 
 
 @pytest.mark.parametrize(
@@ -197,6 +265,55 @@ def test_jobs_that_fit_become_tenants_and_of_the_others_the_reason_is_narrated(
     assert network.names == ["one", "two"]
     assert lines[0].startswith("job huge is not admitted: tenant huge does not fit: ")
     assert lines[1] == "2 jobs are tenants, 1 are not admitted"
+
+
+# ------------------------------------------------------------------------------- open networks
+
+
+@pytest.mark.parametrize("datacentre", [tree([2, 2], [GBIT, GBIT], 2), fat_tree(4, GBIT, 1)])
+def test_open_every_slot_is_a_host_and_nothing_is_reserved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, datacentre: DataCentre
+) -> None:
+    network = Network(tmp_path, datacentre)
+    borrowing: list[bool] = []
+    monkeypatch.setattr(network.fake.network, "allow_borrowing", lambda: borrowing.append(True))
+    network.tenants.open()
+    (state,) = network.tenants.states()
+    slots = network.fake.plan.slots
+    assert [vm.name for vm in state.vms] == [f"h{i + 1}" for i in range(len(slots))]
+    assert [Path(vm.netns).name for vm in state.vms] == [slot.netns for slot in slots]
+    assert (state.reserved, state.links, state.bandwidth_bps) == (False, (), GBIT)
+    assert f"{state.vms[-1].ip}\t{state.vms[-1].name}\n" in (tmp_path / "hosts.open").read_text()
+    assert borrowing == [True]
+    plan = network.tenants._held["open"].plan
+    assert plan.link_bps == ()
+    assert not plan.unconnected
+    # A path between any two: every server with a host is at an end of the tree that is pinned.
+    assert {edge.lower.bridge for edge in plan.edges} >= {slot.port.bridge for slot in slots}
+    network.tenants.ledger.check()
+
+
+@pytest.mark.parametrize(
+    ("datacentre", "sentence"),
+    [
+        (flat(4, 2), "no network connects all servers of this flat topology"),
+        (tree([8, 8], GBIT, 16), "1024 VM slots: an open network has at most 1021"),
+    ],
+)
+def test_what_cannot_be_open_is_refused(datacentre: DataCentre, sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        open_placement(datacentre)
+
+
+@pytest.mark.parametrize(
+    "asked", [AddTenant("a", 1, MBIT), RerateTenant("open", MBIT), RemoveTenant("open")]
+)
+def test_an_open_network_has_no_reservations_to_change(asked: Request) -> None:
+    anything: Any = None
+    keeper = Keeper(Standing(anything, anything, open=True), anything)
+    with pytest.raises(BadInput, match="the network is open: all its slots") as refused:
+        keeper._handle(asked)
+    assert refused.value.hint == "sudo testbed down, then sudo testbed up FILE without --open"
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("+-r"), st.integers(1, 9))))

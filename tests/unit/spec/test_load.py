@@ -281,3 +281,28 @@ def test_reading_a_file_creates_nothing(tmp_path: Path) -> None:
     with pytest.raises(SpecErrors):
         load_experiment(path)
     assert [each.name for each in tmp_path.iterdir()] == ["x.yaml"]
+
+
+ENFORCED = """
+topology: {kind: tree, fanout: [2], links: 1 Gbit/s, slots_per_server: 1}
+workload: {kind: jobs, jobs: [{id: a, vms: 2, bandwidth: 1 Mbit/s, duration: 5 s, application: x}]}
+expect: {estimate_ratio: {min: 0.98, max: 1.02}, applications: {x: {estimate_ratio: {min: 0.9}}}}
+"""
+
+
+def test_reservations_are_strict_unless_the_file_says_otherwise() -> None:
+    experiment = parse_experiment(ENFORCED, Path("a.yaml"))
+    assert experiment.enforcement == experiment.resolved["enforcement"] == "strict"
+    assert experiment.expect.estimate_ratio == Band(0.98, 1.02)
+
+
+@pytest.mark.parametrize(("mode", "late_above"), [("work-conserving", 1.05), ("none", None)])
+def test_where_reservations_do_not_limit_a_job_may_end_early(
+    mode: str, late_above: float | None
+) -> None:
+    experiment = parse_experiment(ENFORCED, Path("a.yaml"), {"enforcement": mode})
+    assert experiment.resolved["enforcement"] == mode
+    expect = experiment.expect
+    assert expect.estimate_ratio == Band(None, 1.02)
+    assert expect.applications["x"].estimate_ratio is None
+    assert expect.late_above == late_above

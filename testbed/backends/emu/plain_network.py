@@ -1,0 +1,165 @@
+"""The network of a plan, built by Mininet itself: addHost, addSwitch, addLink, build, start.
+
+Names, numbers and settings are those of the batched builder, and so are journal, limits, tenants
+and removal. Each node costs a shell and each cable two processes: for small networks.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import cached_property
+from typing import Any
+
+from mininet.node import Node
+
+from testbed.backends.emu.cleanup_journal import OwnershipTag
+from testbed.backends.emu.commands import run
+from testbed.backends.emu.emulated_network import Network, up_lines
+from testbed.backends.emu.mininet_network import (
+    Attached,
+    AttachedHost,
+    AttachedLink,
+    AttachedMininet,
+    AttachedSwitch,
+)
+from testbed.backends.emu.open_vswitch import MACHINE, RUN_KEY, Switch, datapath_type
+from testbed.errors import BadInput, RunFailed
+from testbed.plan.network_plan import Bridge, NetworkPlan, Port, Slot
+from testbed.plan.switch_parts import switch_parts
+
+
+class BuiltHost(AttachedHost):
+    """A VM slot whose namespace Mininet makes, with the host's shell, and which then gets its name.
+
+    Processes enter it by that name, as with the batched builder.
+    """
+
+    def __init__(self, name: str, slot: Slot, **_params: Any) -> None:
+        """Without the address that Mininet would give it: that is its tenant's."""
+        super().__init__(name, slot)
+
+    def startShell(self, mnopts: str | None = None) -> None:
+        """Start it at once, in a new namespace."""
+        inside, self.inside = self.inside, nullcontext
+        super(Attached, self).startShell(mnopts)
+        run(["ip", "netns", "attach", self.slot.netns, str(self.pid)])
+        self.inside = inside
+
+
+class BuiltSwitch(AttachedSwitch):
+    """A bridge that Mininet makes, in the machine's Open vSwitch. ``tag``: its owner's mark."""
+
+    def __init__(self, name: str, bridge: Bridge, tag: str, **_params: Any) -> None:
+        del name  # the bridge has it
+        super().__init__(bridge, MACHINE)
+        self.tag = tag
+        self.datapath = "user" if datapath_type() == "netdev" else "kernel"
+
+    def start(self, controllers: Sequence[Node]) -> None:
+        """Make it, with its ports and controller. Raises RunFailed."""
+        super(AttachedSwitch, self).start(controllers)
+
+    def vsctl(self, *arguments: Any, **_options: Any) -> str:
+        """``ovs-vsctl`` without the shell, which takes no line of over 4,095 characters."""
+        return MACHINE.vsctl(shlex.split(" ".join(map(str, arguments))))
+
+    @classmethod
+    def isOldOVS(cls) -> bool:
+        """Never: Open vSwitch 1.10 is of 2013."""
+        return False
+
+    def bridgeOpts(self) -> str:
+        """As Mininet's, with the tag."""
+        noop = f"--id=@noop create QoS type=linux-noop {self.tag}"
+        return f"{super().bridgeOpts()} {self.tag} -- {noop}"
+
+    def intfOpts(self, intf: Any) -> str:
+        """As Mininet's, and Open vSwitch leaves the port's limits alone."""
+        return f"{super().intfOpts(intf)} -- set Port {intf} qos=@noop {self.tag}"
+
+
+class BuiltLink(AttachedLink):
+    """A cable that Mininet makes. ``line``: of the batch that would make it."""
+
+    set_up = True
+
+    def __init__(
+        self, node1: Node, node2: Node, line: str, end1: tuple[str, int], port2: Port, **params: Any
+    ) -> None:
+        if complaint := node2.cmd("ip", line):
+            raise RunFailed(f"Mininet's ip refused {line!r}: {complaint.strip()}")
+        super().__init__(node1, node2, end1, port2, params.get("mac"))
+
+
+class PlainMininet(AttachedMininet):
+    """The network of a plan, which :meth:`add` and :meth:`start` make."""
+
+    _started = False
+
+    def add(self, plan: NetworkPlan, tag: OwnershipTag) -> None:
+        """Hosts with their namespaces, switches without bridges yet, and all cables."""
+        for number, slot in enumerate(plan.slots, 1):
+            self.alias(slot.netns, self.addHost(f"h{number}", BuiltHost, slot=slot))
+        for number, bridge in enumerate(plan.bridges, 1):
+            mark = f"external_ids:{RUN_KEY}={tag.run}"
+            switch = self.addSwitch(bridge.name, BuiltSwitch, bridge=bridge, tag=mark)
+            self.alias(f"s{number}", switch)
+        _, lines = up_lines(plan, tag.group, {})
+        for line, ends in zip(lines, self.cables(plan), strict=True):
+            self.addLink(**ends, cls=BuiltLink, line=line)
+
+    def build(self) -> None:
+        """Configure the hosts, as Mininet does."""
+        super(AttachedMininet, self).build()
+
+    def start(self) -> None:
+        """Make the bridges; later calls do nothing, as it is up."""
+        if not self._started:
+            self._started = True
+            super().start()
+
+
+class PlainNetwork(Network):
+    """The live network of a plan, in which :attr:`mininet` is the object that has built it."""
+
+    builder = "plain"
+
+    @cached_property
+    def mininet(self) -> PlainMininet:
+        return PlainMininet(self._controller_port)
+
+    def _make_cables(self, group: int) -> None:
+        del group  # it is the tag's
+        self.mininet.add(self.plan, self._journal.tag)
+        self.mininet.build()
+
+    def _start_bridges(self, switch: Switch, bridges: Sequence[Bridge], port: int) -> None:
+        del switch, bridges, port  # all of them, in the machine's switch
+        self.mininet.start()
+
+
+# Seconds that Mininet takes, on two processors: a node's shell, and a cable, which takes longer the
+# more ports the switch has.
+NODE_S, CABLE_S, PORT_S = 0.03, 0.04, 0.0004
+
+
+def built_in_s(plan: NetworkPlan) -> float:
+    """Approximate time that Mininet takes to build a network."""
+    cables = len(plan.slots) + len(plan.links)
+    nodes = len(plan.slots) + len(plan.bridges)
+    return NODE_S * nodes + CABLE_S * cables + PORT_S * cables**2
+
+
+def refuse_parts(plan: NetworkPlan) -> None:
+    """Raises BadInput where the network needs more than the one switch that Mininet builds."""
+    n_parts = len(switch_parts(plan))
+    if n_parts > 1 and datapath_type() != "system":
+        cables = len(plan.slots) + len(plan.links)
+        raise BadInput(
+            f"--builder plain: a network of {cables:,} links needs {n_parts} switch parts on the"
+            " userspace datapath, and Mininet builds one switch",
+            "leave --builder out: the batched builder makes the parts; or take a smaller topology,"
+            " as a fat-tree of k = 4 with two slots a server (80 links)",
+        )

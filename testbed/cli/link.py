@@ -1,0 +1,73 @@
+"""``testbed link show``, ``down`` and ``up``: the cables of the network that is up."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from testbed.cli import console
+from testbed.cli.options import Json, require_root
+from testbed.runs.keeper_protocol import SetLink, ShowLinks, ask
+from testbed.runs.standing_links import LinkState
+from testbed.units import human_bandwidth, human_share
+
+link = typer.Typer(no_args_is_help=True)
+
+ENDS = "Both ends, as 'rack 1' 'core 0', or the link's name; of a VM's cable the VM is enough."
+Ends = Annotated[list[str], typer.Argument(metavar="A [B]", help=ENDS)]
+
+
+@link.command()
+def show(as_json: Json = False) -> None:
+    """List the links, and those of VMs' cables that are down (with --json all of them)."""
+    require_root("testbed link show")
+    states = ask(ShowLinks(), tuple[LinkState, ...])
+    if as_json:
+        console.print_json([asdict(state) for state in states])
+        return
+    table = Table("link", "state", "capacity", "reserved", "share", "tenants")
+    for state in states:
+        if state.up and not state.capacity_bps:
+            continue
+        shown = Text("up") if state.up else Text("DOWN", "bold red")
+        rates = ["–", "–", "–"]
+        if state.capacity_bps:
+            rates = [human_bandwidth(bps) for bps in (state.capacity_bps, state.reserved_bps)]
+            rates.append(human_share(state.reserved_bps / state.capacity_bps))
+        table.add_row(Text(state.name), shown, *rates, Text(" ".join(state.tenants)))
+    console.out().print(table)
+    for text in dict.fromkeys(text for state in states for text in state.broken):
+        console.print_text(text)
+
+
+@link.command()
+def down(ends: Ends, as_json: Json = False) -> None:
+    """Take a link down in both directions, and say whom that cuts. Limits stay."""
+    _change(ends, up=False, as_json=as_json)
+
+
+@link.command()
+def up(ends: Ends, as_json: Json = False) -> None:
+    """Bring a link back, with its limits."""
+    _change(ends, up=True, as_json=as_json)
+
+
+def _change(ends: list[str], *, up: bool, as_json: bool) -> None:
+    require_root(f"testbed link {'up' if up else 'down'}")
+    state = ask(SetLink(tuple(ends), up), LinkState)
+    if as_json:
+        console.print_json(asdict(state))
+        return
+    console.print_text(f"link {state.name} is {'up' if state.up else 'down'}")
+    for text in state.broken:
+        console.print_text(text)
+    if not state.up and not state.broken:
+        console.print_text("no tenant's VMs are cut")
+    if state.broken:
+        back = "' '".join(state.ends)
+        console.say("tenants keep their tree: remove and add one to have it placed elsewhere")
+        console.say(f"its way back: sudo testbed link up '{back}'")

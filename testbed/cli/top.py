@@ -1,0 +1,74 @@
+"""``testbed top``: the traffic of links and tenants of the network that is up."""
+
+from __future__ import annotations
+
+from contextlib import closing, suppress
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from testbed.cli import console
+from testbed.cli.options import Json, require_root
+from testbed.runs.keeper_protocol import NetworkState
+from testbed.runs.traffic_rates import Sample, Traffic, samples
+from testbed.units import human_bandwidth
+
+Once = Annotated[bool, typer.Option("--once", help="One sample over a second, and no more.")]
+# Lines of the screen that are not links: titles, headings, blanks.
+AROUND = 10
+
+
+def top(once: Once = False, as_json: Json = False) -> None:
+    """Show what links and tenants reserve, send, queue and drop, each second, until Ctrl-C.
+
+    Without a terminal, or with --json: one sample over a second.
+    """
+    require_root("testbed top")
+    out = console.out()
+    with closing(samples()) as taken:
+        if once or as_json or not out.is_terminal:
+            state, sample = next(taken)
+            if as_json:
+                console.print_json({"scale_rate": state.scale_rate, **asdict(sample)})
+            else:
+                out.print(_shown(state, sample, len(sample.links)))
+            return
+        with (
+            suppress(KeyboardInterrupt),
+            Live(console=out, screen=True, auto_refresh=False) as live,
+        ):
+            for state, sample in taken:
+                rows = max(1, out.height - AROUND - len(sample.tenants))
+                live.update(_shown(state, sample, rows), refresh=True)
+
+
+def _shown(state: NetworkState, sample: Sample, most: int) -> Group:
+    """``most``: links with traffic or reservations, the fullest first, as many as there is room."""
+    title = f"{state.name}: {sample.interval_s:.1f} s, rates in the file's units"
+    trouble = [Text(f"trouble: {state.trouble}", "bold red")] if state.trouble else []
+    links = [each for each in sample.links if each.reserved_bps or each.sent_bps]
+    links.sort(key=lambda k: (-k.sent_bps / k.capacity_bps, -k.reserved_bps / k.capacity_bps))
+    tenants, left = _table("tenant", sample.tenants), len(sample.links) - len(links[:most])
+    rest = [Text(f"and {left} directions of links, idle or less loaded", "dim")] if left else []
+    return Group(Text(title), *trouble, tenants, _table("link", links[:most]), *rest)
+
+
+def _table(heading: str, rows: tuple[Traffic, ...] | list[Traffic]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column(heading, no_wrap=True, overflow="ellipsis")
+    for column in ("capacity", "reserved", "sent", "queued", "dropped"):
+        if column != "capacity" or heading == "link":
+            table.add_column(column, justify="right", no_wrap=True)
+    for row in rows:
+        capacity = [human_bandwidth(row.capacity_bps)] if heading == "link" else []
+        rates = human_bandwidth(row.reserved_bps), human_bandwidth(row.sent_bps)
+        dropped = Text(str(row.dropped), "bold red" if row.dropped and heading == "link" else "")
+        queued = f"{row.queued_bytes / 1000:.0f} kB"
+        table.add_row(Text(row.name), *capacity, *rates, queued, dropped)
+    return table

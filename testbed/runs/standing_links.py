@@ -1,0 +1,93 @@
+"""Cables of a network that stays up: what is reserved on them, and whom one cuts that is lost.
+
+Whether a cable carries is asked of the kernel each time, whoever has taken it down.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from testbed.backends.emu.emulation import Emulation
+from testbed.errors import BadInput
+from testbed.plan.lost_links import cables_of
+from testbed.runs.standing_tenants import ALWAYS_S, StandingTenants
+from testbed.spec.document import did_you_mean
+
+
+@dataclass(frozen=True)
+class LinkState:
+    """A cable as people see it: a link of the data centre, or that of a VM slot to its server.
+
+    ``ends``: the lower and the upper. ``ports``: the devices that go down and up with it, of a VM's
+    cable the switch's alone. Bit/s of the experiment, in the direction with more; 0 of a VM's
+    cable. ``tenants`` use it; ``broken``: what its loss has cut, a sentence for each.
+    """
+
+    name: str
+    ends: tuple[str, str]
+    ports: tuple[str, ...]
+    up: bool
+    capacity_bps: int
+    reserved_bps: int
+    tenants: tuple[str, ...]
+    broken: tuple[str, ...]
+
+
+class StandingLinks:
+    """The cables of one network: its links in the plan's order, then those of VM slots."""
+
+    def __init__(self, emulation: Emulation, tenants: StandingTenants) -> None:
+        self._links = emulation.plan.links
+        self._network = emulation.network
+        self._tenants = tenants
+
+    def states(self) -> tuple[LinkState, ...]:
+        """Every cable as it is now."""
+        lost, capacities_bps = (
+            self._network.lost_cables(),
+            self._tenants.datacentre.link_capacity_bps,
+        )
+        free_bps = self._tenants.ledger.residual(ALWAYS_S, None).free_bps.reshape(-1, 2).min(axis=1)
+        of_link = {}
+        for k, most, free in zip(self._links, capacities_bps, free_bps, strict=True):
+            of_link[k.lower.name] = k.upper.name, int(most), int(most - free)
+        used = [(plan, set(cables_of(plan))) for plan in self._tenants.plans]
+        found = []
+        for port, ends in self._tenants.cables.items():
+            upper, *rates_bps = of_link.get(port, ("", 0, 0))
+            users = [plan for plan, cables in used if port in cables]
+            cuts = [self._tenants.cut(plan, lost) for plan in users] if port in lost else []
+            ports, names = (port, upper) if upper else (port,), tuple(p.job_id for p in users)
+            rest = *rates_bps, names, tuple(filter(None, cuts))
+            found.append(LinkState(" - ".join(ends), ends, ports, port not in lost, *rest))
+        return tuple(found)
+
+    def change(self, names: Sequence[str], *, up: bool) -> LinkState:
+        """Take a cable down, or bring it back, in both directions; its limits stay.
+
+        ``names``: both ends in any order, or the link's name. Raises BadInput, RunFailed.
+        """
+        self._network.set_ports(self._named(names).ports, up=up)
+        return self._named(names)
+
+    def _named(self, names: Sequence[str]) -> LinkState:
+        ends = [end for name in names for end in re.split(" <?->? ", name)]
+        states = self.states()
+        known = list(dict.fromkeys(end for state in states for end in state.ends))
+        for end in ends:
+            if end not in known:
+                hint = "sudo testbed link show lists the links"
+                raise BadInput(f"no link ends at {end!r}{did_you_mean(end, known)}", hint)
+        found = [state for state in states if set(ends) <= set(state.ends)]
+        if len(found) != 1:
+            which = f"no link is between {' and '.join(ends)}" if ends[1:] else "name both ends"
+            others = [end for s in states if ends[0] in s.ends for end in s.ends if end != ends[0]]
+            raise BadInput(which, f"{ends[0]} has links to {', '.join(others)}")
+        return found[0]
+
+    def trouble(self) -> list[str]:
+        """A sentence for each cable of links or VMs that is down."""
+        down = [s for s in self.states() if not s.up and (s.tenants or s.capacity_bps)]
+        return ["; ".join((f"link {state.name} is down", *state.broken)) for state in down]

@@ -1,0 +1,195 @@
+"""Links of a network that is up go down and come back; verify finds what differs; top counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from testbed.backends.emu.open_vswitch import MACHINE
+from tests.emu.test_up import Standing, standing  # noqa: F401 - a fixture
+
+PING = ("ping", "-c", "1", "-W", "2")
+GONE = "table=1,priority=200,ip,nw_src=10.0.4.0/22"
+# Too heavy for one part of the userspace switch.
+PARTS = """
+name: parts
+topology: {kind: fat-tree, k: 4, links: 1 Gbit/s, slots_per_server: 8}
+scale: {rate: 0.05}
+policies: [vc]
+workload: {kind: jobs, jobs: [{id: a, vms: 2, bandwidth: 1 Mbit/s, duration: 5 s}]}
+"""
+
+
+def up_with_tenants(network: Standing) -> None:
+    """Tenant a is in both racks, b in the first alone."""
+    assert network.up().returncode == 0
+    network.good("tenant", "add", "a", "--bandwidth", "200 Mbit/s", "--at", "0:2", "--at", "2:1")
+    network.good("tenant", "add", "b", "--bandwidth", "100 Mbit/s", "--at", "1:2")
+
+
+def shown(network: Standing, *names: str) -> list[dict[str, Any]]:
+    """Links as `link show` has them."""
+    states = json.loads(network.good("link", "show", "--json"))
+    return [state for state in states if not names or state["name"] in names]
+
+
+def verified(network: Standing) -> tuple[int, dict[str, list[str]]]:
+    """The exit code of `verify`, and each check's problems."""
+    done = network.run("verify", "--json")
+    checks = json.loads(done.stdout)
+    assert all(check["good"] == (not check["problems"]) for check in checks)
+    return done.returncode, {check["name"]: check["problems"] for check in checks}
+
+
+def limits_of(prefix: str) -> str:
+    """Classes and queues of the first rack's uplink, without counters."""
+    tc = [["tc", "-d", kind, "show", "dev", f"{prefix}-r0-u0"] for kind in ("class", "qdisc")]
+    return "".join(subprocess.run(x, capture_output=True, text=True, check=True).stdout for x in tc)
+
+
+def test_a_link_goes_down_says_whom_it_cuts_and_comes_back_with_its_limits(
+    standing: Standing,  # noqa: F811
+    prefix: str,
+) -> None:
+    up_with_tenants(standing)
+    before = limits_of(prefix)
+    (link,) = shown(standing, "rack 0 - core 0")
+    assert (link["up"], link["tenants"], link["reserved_bps"]) == (True, ["a"], 200_000_000)
+
+    cut = "tenant a is cut: a.0 a.1 | a.2; 2 of 3 pairs"
+    said = standing.good("link", "down", "rack 0", "core 0")
+    assert said == f"link rack 0 - core 0 is down\n{cut}\n"
+    assert standing.inside("a.0", *PING, "a.2").returncode == 1
+    assert standing.inside("a.0", *PING, "a.1").returncode == 0
+    assert standing.inside("b.0", *PING, "b.1").returncode == 0
+    assert f"trouble: link rack 0 - core 0 is down; {cut}\n" in standing.good("status")
+    assert f"trouble: {cut}\n" in standing.good("tenant", "show", "a")
+    assert "trouble" not in standing.good("tenant", "show", "b")
+    refused = standing.run(
+        "tenant", "add", "c", "--bandwidth", "10 Mbit/s", "--at", "2:1", "--at", "3:1"
+    )
+    assert refused.returncode == 0, refused.stderr  # not by that link
+    standing.good("tenant", "remove", "c")
+    code, problems = verified(standing)
+    assert code == 1
+    assert problems["links"] == [f"{prefix}-r0-u0 (rack 0 -> core 0) is down"]
+    assert "a.0 to a.2: nothing arrives" in problems["reachability"]
+    assert not any("b." in problem for problem in problems["reachability"])
+    assert problems["limits"] == problems["flows"] == problems["isolation"] == []
+
+    assert standing.good("link", "up", "rack 0 - core 0") == "link rack 0 - core 0 is up\n"
+    assert standing.inside("a.0", *PING, "a.2").returncode == 0
+    assert limits_of(prefix) == before
+    assert standing.status()["trouble"] == ""
+
+    # A VM's cable: by its switch's end, so that the VM still knows its neighbours afterwards.
+    assert "a.0 a.1 | a.2" in standing.good("link", "down", "a.2")
+    assert standing.inside("a.0", *PING, "a.2").returncode == 1
+    standing.good("link", "up", "a.2", "server 2")
+    assert standing.inside("a.2", *PING, "a.0").returncode == 0
+    assert verified(standing) == (0, {name: [] for name in problems})
+
+    unknown = standing.run("link", "down", "rak 0", "core 0")
+    assert unknown.returncode == 2
+    assert "no link ends at 'rak 0' (did you mean 'rack 0'?)" in unknown.stderr
+
+
+def test_verify_names_what_somebody_changed(standing: Standing, prefix: str) -> None:  # noqa: F811
+    up_with_tenants(standing)
+    clean = standing.run("verify")
+    assert clean.returncode == 0, clean.stdout + clean.stderr
+    sabotaged = (
+        "tc class change dev {0}-r0-u0 parent 1:ffff classid 1:1 htb rate 5mbit burst 75000",
+        f"ovs-ofctl -O OpenFlow13 --strict del-flows {{0}}-r1 {GONE},nw_dst=10.0.4.3",
+        "ovs-ofctl -O OpenFlow13 add-flow {0}-s0 table=0,priority=300,actions=flood",
+        "ovs-ofctl -O OpenFlow13 add-flow {0}-s1 table=0,priority=300,actions=flood",
+        "ovs-ofctl -O OpenFlow13 add-flow {0}-r0 table=0,priority=300,actions=flood",
+        "tc qdisc del dev {0}-s1v0 root",
+    )
+    for line in sabotaged:
+        subprocess.run(line.format(prefix).split(), check=True)
+    code, problems = verified(standing)
+    assert code == 1
+    place = f"{prefix}-r0-u0 (rack 0 -> core 0) class 1:1 of tenant a: "
+    assert f"{place}rate 5 Mbit/s, expected 10 Mbit/s" in problems["limits"]
+    assert f"{prefix}-s1v0 (server 1 -> b.0) root: missing" in problems["limits"]
+    assert {text.split()[0] for text in problems["limits"]} == {f"{prefix}-r0-u0", f"{prefix}-s1v0"}
+    (gone,) = [text for text in problems["flows"] if "priority=300" not in text]
+    flow = "table=1,priority=200,ip,nw_dst=10.0.4.3,nw_src=10.0.4.0/22"
+    assert gone == f"{prefix}-r1 (rack 1) flow {flow}: missing"
+    strange = f"{prefix}-s0 (server 0) flow table=0,priority=300: not of the plan"
+    assert strange in problems["flows"]
+    # What that means is seen by packets: some are lost, others leave the tenant.
+    assert "a.0 to a.2: nothing arrives" in problems["reachability"]
+    assert any("a.0 to b.0: arrives at" in problem for problem in problems["isolation"])
+    assert any("another MAC: arrives at" in problem for problem in problems["anti-spoofing"])
+    assert problems["links"] == []
+    text = standing.run("verify").stdout
+    assert f"limits: {place}" in text
+
+
+def test_top_counts_what_vms_send_and_ends_by_ctrl_c(standing: Standing) -> None:  # noqa: F811
+    up_with_tenants(standing)
+    sender = subprocess.Popen(
+        standing.command("exec", "a.0", "--", "ping", "-q", "-s", "1400", "-i", "0.01", "a.2"),
+        env=standing.environment, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        sample = json.loads(standing.good("top", "--json"))
+        while not sample["tenants"][0]["sent_bps"]:  # it has not begun yet
+            sample = json.loads(standing.good("top", "--json"))
+        a, b = sample["tenants"]
+        assert (a["name"], a["reserved_bps"], b["name"], b["sent_bps"]) == ("a", 6e8, "b", 0)
+        core = next(link for link in sample["links"] if link["name"] == "rack 0 -> core 0")
+        assert (core["capacity_bps"], core["reserved_bps"], core["dropped"]) == (1e9, 2e8, 0)
+        assert 0 < core["sent_bps"] < 1e9
+        assert "rack 0 -> core 0" in standing.good("top")
+
+        pid, terminal = pty.fork()
+        if pid == 0:
+            command = standing.command("top")
+            os.execvpe(command[0], command, standing.environment)  # noqa: S606
+        screen = b""
+        while b"a.0" not in screen and b"rack 0 -> core 0" not in screen:
+            assert select.select([terminal], [], [], 60)[0], screen
+            screen += os.read(terminal, 65_536)
+        os.write(terminal, b"\x03")
+        with suppress(OSError):  # its end
+            while select.select([terminal], [], [], 60)[0]:
+                os.read(terminal, 65_536)
+        os.close(terminal)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    finally:
+        sender.send_signal(signal.SIGKILL)
+        sender.wait(30)
+
+
+@pytest.mark.needs("userspace-datapath")
+def test_links_and_limits_in_parts_of_the_switch(standing: Standing) -> None:  # noqa: F811
+    standing.file.write_text(PARTS, encoding="utf-8")
+    came = standing.up()
+    assert "2 switch parts" in came.stderr
+    assert MACHINE.rows("Bridge", ["name"]) == []
+    where = [f"--at={server}:1" for server in (0, 5, 10, 15)]
+    standing.good("tenant", "add", "a", "--bandwidth", "100 Mbit/s", *where)
+    assert verified(standing)[0] == 0
+    (name,) = [
+        s["name"] for s in shown(standing) if s["tenants"] and "aggregation 6 - " in s["name"]
+    ]
+    said = standing.good("link", "down", name)
+    core = name.partition(" - ")[2]
+    assert f"tenant a (pinned to {core}) is cut: a.0 a.1 a.2 | a.3; 3 of 6 pairs\n" in said
+    assert verified(standing)[0] == 1
+    # By hand too, a tenant is pinned to a tree whose links carry.
+    standing.good("tenant", "add", "b", "--bandwidth", "100 Mbit/s", *where)
+    assert standing.inside("b.0", *PING, "b.3").returncode == 0
+    standing.good("link", "up", name)
+    assert verified(standing)[0] == 0

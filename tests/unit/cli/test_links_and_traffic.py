@@ -1,0 +1,173 @@
+"""What `link`, `verify` and `top` print, on a screen of 80 columns too."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.cli import main, top, verify
+from testbed.runs import verification
+from testbed.runs.keeper_protocol import Request, SetLink, ShowLinks
+from testbed.runs.standing_links import LinkState
+from testbed.runs.traffic_rates import Sample, Traffic
+from testbed.runs.verification import Check
+from tests.unit.runs.test_keeper_protocol import served
+
+CUT = "tenant a is cut: a.0 a.1 | a.2; 2 of 3 pairs"
+
+
+def state(
+    name: str, *, up: bool, bps: tuple[int, int], tenants: str, broken: str = ""
+) -> LinkState:
+    low, _, high = name.partition(" - ")
+    ports, cuts = ("hn-x-u0", "hn-y-d0") if bps[0] else ("hn-x",), (broken,) if broken else ()
+    return LinkState(name, (low, high), ports, up, *bps, tuple(tenants.split()), cuts)
+
+
+CORE = state("rack 0 - core 0", up=True, bps=(10**9, 10**8), tenants="a")
+DOWN = state("rack 1 - core 0", up=False, bps=(10**9, 0), tenants="a b", broken=CUT)
+VM = state("a.0 - server 0", up=True, bps=(0, 0), tenants="a")
+LOST_VM = state("a.1 - server 0", up=False, bps=(0, 0), tenants="a")
+
+
+@pytest.fixture(autouse=True)
+def as_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("HOSENET_STATE_DIR", str(tmp_path))
+    monkeypatch.setattr("testbed.cli.console.PIPED_WIDTH", 80)
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Iterator[list[Request]]:
+    """A keeper that answers what is asked of links; what was asked."""
+    requests: list[Request] = []
+
+    def handle(request: Request) -> object:
+        requests.append(request)
+        if isinstance(request, ShowLinks):
+            return (CORE, DOWN, VM, LOST_VM)
+        assert isinstance(request, SetLink)
+        return CORE if request.up else DOWN
+
+    folder = tmp_path / "up"
+    folder.mkdir()
+    with served(folder, handle):
+        yield requests
+
+
+def test_links_are_listed_and_of_vms_those_that_are_down(
+    asked: list[Request], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["link", "show"]) == 0
+    shown = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    rows = [line.split("│") for line in shown.splitlines() if line.startswith("│")]
+    assert [[cell.strip() for cell in row[1:-1]] for row in rows] == [
+        ["rack 0 - core 0", "up", "1 Gbit/s", "100 Mbit/s", "10 %", "a"],
+        ["rack 1 - core 0", "DOWN", "1 Gbit/s", "0 bit/s", "0 %", "a b"],
+        ["a.1 - server 0", "DOWN", "–", "–", "–", "a"],
+    ]
+    assert shown.endswith(f"{CUT}\n")
+    assert main.run(["link", "show", "--json"]) == 0
+    records = json.loads(capsys.readouterr().out)
+    assert [record["name"] for record in records] == [s.name for s in (CORE, DOWN, VM, LOST_VM)]
+    assert len(asked) == 2
+
+
+def test_what_a_lost_link_cuts_is_said(
+    asked: list[Request], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["link", "down", "rack 1", "core 0"]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"link rack 1 - core 0 is down\n{CUT}\n"
+    assert "sudo testbed link up 'rack 1' 'core 0'" in said.err
+    assert main.run(["link", "up", "rack 0 - core 0"]) == 0
+    assert capsys.readouterr().out == "link rack 0 - core 0 is up\n"
+    assert asked == [
+        SetLink(("rack 1", "core 0"), up=False),
+        SetLink(("rack 0 - core 0",), up=True),
+    ]
+
+
+GOOD = [Check(name, 4, ()) for name in verification.CHECKS]
+BAD = [
+    Check("limits", 9, tuple(f"hn-r{i} root: missing" for i in range(30))),
+    Check("flows", 0, ()),
+]
+
+
+@pytest.mark.parametrize(("checks", "code"), [(GOOD, 0), (BAD, 1), ([], 0)])
+def test_verify_ends_with_1_where_something_differs(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    checks: list[Check],
+    code: int,
+) -> None:
+    monkeypatch.setattr(verify, "ask", lambda *_: None)
+    monkeypatch.setattr(verification, "checks", lambda *_: iter(checks))
+    assert main.run(["verify"]) == code
+    shown = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    assert shown.count("│ ok ") == sum(check.good and check.compared > 0 for check in checks)
+    if code:
+        assert "30 WRONG" in shown
+        assert "limits: hn-r0 root: missing\n" in shown
+        assert f"limits: {30 - verify.MOST_LISTED} more\n" in shown
+    assert main.run(["verify", "--json"]) == code
+    records = json.loads(capsys.readouterr().out)
+    assert [record["good"] for record in records] == [check.good for check in checks]
+
+
+def test_flows_of_a_persons_controller_have_no_verdict(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(verify, "ask", lambda *_: None)
+    own = Check("flows", 7, (), "those of mine.py are not compared")
+    monkeypatch.setattr(verification, "checks", lambda *_: iter([own]))
+    assert main.run(["verify"]) == 0
+    shown = capsys.readouterr().out
+    assert "ok" not in shown
+    assert "flows: those of mine.py are not compared\n" in shown
+
+
+def traffic(name: str, reserved: float, sent: float, capacity: float = 0.0) -> Traffic:
+    return Traffic(name, reserved, sent, 12_345, 3, capacity)
+
+
+SAMPLE = Sample(
+    1.0,
+    (
+        traffic("rack 0 -> core 0", 2e8, 1e8, 1e9),
+        traffic("core 0 -> rack 0", 0.0, 0.0, 1e9),
+        traffic("aggregation 10 -> core 12", 2e8, 9e8, 1e9),
+    ),
+    (traffic("a", 6e8, 1.234e8),),
+)
+
+
+def test_top_shows_the_fullest_links_first_within_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class State:
+        name, trouble, scale_rate = "standing", f"link rack 1 - core 0 is down; {CUT}", 0.05
+
+    monkeypatch.setattr(top, "samples", lambda: (each for each in [(State, SAMPLE)]))
+    assert main.run(["top"]) == 0
+    shown = capsys.readouterr().out
+    lines = shown.splitlines()
+    assert all(len(line) <= 80 for line in lines if "trouble" not in line)
+    words = [line.split() for line in lines]
+    assert ["a", "600", "Mbit/s", "123", "Mbit/s", "12", "kB", "3"] in words
+    assert shown.index("aggregation 10 -> core 12") < shown.index("rack 0 -> core 0")
+    assert "core 0 -> rack 0" not in shown
+    assert "and 1 directions of links" in shown
+    assert CUT in shown.replace("\n", "")
+    assert main.run(["top", "--json"]) == 0
+    record: Any = json.loads(capsys.readouterr().out)
+    assert record["scale_rate"] == 0.05
+    assert [each["name"] for each in record["links"]] == [each.name for each in SAMPLE.links]
