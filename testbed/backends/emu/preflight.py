@@ -102,6 +102,10 @@ def checked(
         narrate(f"preflight: {tested[-1]}")
         return max(tested[-1].loads)
 
+    def searched(rate: float) -> float:
+        found = load(rate)
+        return min(found, load(rate)) if suspect < found <= invalid else found
+
     first = load(start)
     if first == inf and scale.auto and not force:
         refusal = MachineCannot(str(tested[0]), "give scale.rate a number in place of auto")
@@ -112,7 +116,7 @@ def checked(
         load(start)
         return min(tested, key=lambda one: max(one.loads))
     least = min(start, two_figures(LEAST_VM_BPS / max(1, fastest_bps)))
-    fitting = fitting_rate(load, start, scale.rate, least)
+    fitting = fitting_rate(searched, start, scale.rate, least)
     lowest = min(one.rate for one in tested)
     rate = (fitting or lowest) if scale.auto else start
     found = min((one for one in tested if one.rate == rate), key=lambda one: max(one.loads))

@@ -164,7 +164,7 @@ def _ethtool(device: str, command: int, value: int) -> int:
 
 
 def has_carrier(device: str) -> bool:
-    """Whether a device of the namespace this thread is in is up, and its other end too, now.
+    """True if a device of the namespace this thread is in, and its other end, are up now.
 
     The kernel's flag for it (``IFF_RUNNING``) may come up to a second later.
     """
