@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 
@@ -58,7 +58,7 @@ class Sample:
     tenants: tuple[Traffic, ...]
 
 
-def samples() -> Iterator[tuple[NetworkState, Sample]]:
+def samples() -> Generator[tuple[NetworkState, Sample], None, None]:
     """The network that is up and its traffic, again and again, each over a second.
 
     Raises what the keeper says, and OSError.
