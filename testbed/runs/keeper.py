@@ -226,7 +226,7 @@ class Keeper:
     def state(self) -> NetworkState:
         """The network now."""
         experiment, plan = self._standing.experiment, self._emulation.plan
-        centre, trouble = experiment.datacentre, []
+        centre, trouble = experiment.datacentre, list[str]()
         try:
             self._emulation.network.check_switch(self._emulation.log_dir)
         except RunFailed as error:
