@@ -76,6 +76,8 @@ def status(as_json: Json = False) -> None:
     console.print_text(_headline(state))
     console.print_text(f"since {since:%Y-%m-%d %H:%M:%S}, by {state.user}, process {state.pid}")
     console.print_text(f"{state.file}\n{reserved}")
+    if state.controller:
+        console.print_text(f"flows: those of {state.controller}, none of the testbed's")
     if state.trouble:
         console.print_text(f"trouble: {state.trouble}")
     _print_tenants(state)

@@ -16,7 +16,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, NoReturn
 
@@ -145,7 +145,8 @@ class Keeper:
     def _keep(self) -> None:
         experiment, folder = self._standing.experiment, standing_dir()
         name = f"the network of {experiment.path} that is up"
-        given = experiment.datacentre, experiment.scale, self._standing.options, folder, name
+        options = replace(self._standing.options, app=experiment.controller_app)
+        given = experiment.datacentre, experiment.scale, options, folder, name
         placing = dict(experiment.policies[0].parameters).get("embedder", experiment.embedder)
         with ExitStack() as stack:
             self._emulation = stack.enter_context(emulate(*given, self._narrate))
@@ -183,7 +184,8 @@ class Keeper:
         experiment, plan = self._standing.experiment, self._emulation.plan
         centre, trouble = experiment.datacentre, ""
         try:
-            self._emulation.network.check_switch(self._emulation.log_dir)
+            self._emulation.check()
+            trouble = self._emulation.own.trouble if self._emulation.own else ""
         except RunFailed as error:
             trouble = error.message
         free = self._tenants.ledger.residual(0.0, None)
@@ -209,6 +211,7 @@ class Keeper:
             busiest_share=busiest,
             trouble=trouble,
             tenants=self._tenants.states(),
+            controller=str(experiment.controller_app or ""),
         )
 
 

@@ -87,7 +87,8 @@ KINDS = {kind.__name__: kind for kind in Request.__subclasses__()}
 class NetworkState:
     """A network that is up: its file, its keeper, its tenants. ``trouble``: what does not work.
 
-    ``busiest_link`` is empty where no bandwidth is reserved.
+    ``busiest_link`` is empty where no bandwidth is reserved. ``controller``: the file of a person's
+    application whose flows they are; empty: flows are the testbed's own.
     """
 
     file: str
@@ -105,6 +106,7 @@ class NetworkState:
     busiest_share: float
     trouble: str
     tenants: tuple[TenantState, ...]
+    controller: str = ""
 
 
 # -- the one who asks
