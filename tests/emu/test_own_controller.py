@@ -55,7 +55,7 @@ workload: {kind: jobs, jobs: [{id: a, vms: 2, bandwidth: 1 Mbit/s, duration: 1 s
 @pytest.fixture
 def testbed(prefix: str, tmp_path: Path) -> Iterator[Testbed]:
     own = Testbed(prefix, tmp_path)
-    for name in ("own-controller.yaml", "own_controller.py"):
+    for name in ("own-controller.yaml", "learning_switch.py"):
         shutil.copy(REPOSITORY / "examples" / name, tmp_path)
     own.file = tmp_path / "own-controller.yaml"
     yield own
@@ -77,7 +77,7 @@ def test_a_run_under_a_learning_switch(testbed: Testbed, tmp_path: Path) -> None
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads((testbed.folder / "summary.json").read_text())
     assert (summary["finished"], summary["jobs"]) == (2, 2)
-    app = tmp_path / "own_controller.py"
+    app = tmp_path / "learning_switch.py"
     (note,) = [e for e in testbed.events() if e.get("check") == "flows"]
     assert note["level"] == "ok"
     assert f"all flows are those of {app}" in note["reason"]
@@ -86,7 +86,7 @@ def test_a_run_under_a_learning_switch(testbed: Testbed, tmp_path: Path) -> None
     log = testbed.folder / "logs" / "controller.log"
     assert log.stat().st_mode & 0o777 == 0o600
     assert "Traceback" not in log.read_text()
-    assert (testbed.folder / "plan" / "own_controller.py").read_text() == app.read_text()
+    assert (testbed.folder / "plan" / "learning_switch.py").read_text() == app.read_text()
     network = (testbed.folder / "plan" / "0000-network.txt").read_text()
     assert network.endswith(f"# flows: those of {app}\n")
     audited = testbed.run("audit", str(testbed.folder))

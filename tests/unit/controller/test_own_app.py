@@ -18,7 +18,7 @@ from tests.support.fake_openflow import FakeConnection
 from tests.support.fake_switch import FakeSwitch
 
 ROOT = Path(__file__).parents[3]
-EXAMPLE = ROOT / "examples" / "own_controller.py"
+EXAMPLE = ROOT / "examples" / "learning_switch.py"
 LIBRARIES = [
     pytest.param("ryu", marks=pytest.mark.needs("ryu")),
     pytest.param("os-ken", marks=pytest.mark.needs("os-ken")),
