@@ -26,8 +26,9 @@ REPEATS = 3
 LENDER, BORROWER = 0.4, 0.6
 """Shares of the link that the two tenants reserve: together all of it."""
 FLOWS = 8
-ALONE_S, LENDER_S, WARM_UP_S = 4.0, 4.0, 1.5
-"""Wall time at the reserved rate: of the lone tenant, of the lender; of the borrower before it."""
+ALONE_S, LENDER_S, WARM_UP_S = 3.0, 3.0, 1.5
+"""Wall time at the reserved rate: of the lone tenant, of the lender (half of it where nothing is
+enforced); of the borrower before it."""
 KEEPS, LENDS, STAYS = 0.97, 0.95, 0.02
 BIN_S, STEP_S, POLL_S = 0.1, 0.01, 0.004
 WITHIN_S = 0.1
@@ -40,7 +41,9 @@ def run(quick: bool) -> list[Result]:
     that the borrower gets while it is alone. Then the borrower sends with eight TCP flows, and the
     lender begins with one: *given back* is when the first 100 ms begin in which its VM receives
     97 % of its guarantee (in steps of 10 ms, from the instant in which it begins to send), *kept*
-    the share of its guarantee that it receives from 100 ms on until it ends.
+    the share of its guarantee that it receives from 100 ms on until it ends. *Behind*: the most
+    that it ever lacked of what its guarantee had brought until then, as time at that rate; unlike
+    the least of any 100 ms it does not count packets, which are up to 7 % of those.
     """
     results = []
     for mbps in LINKS_MBPS[: 1 if quick else None]:
@@ -57,6 +60,7 @@ class Try:
 
     lent: float
     back_s: float
+    behind_s: float
     kept: float
     least: float
 
@@ -64,20 +68,22 @@ class Try:
 def _rows(name: str, mode: Enforcement, tries: list[Try]) -> list[Result]:
     lent = tuple(one.lent for one in tries)
     back_ms = tuple(1e3 * one.back_s for one in tries)
+    behind_ms = tuple(1e3 * one.behind_s for one in tries)
     kept = tuple(100 * one.kept for one in tries)
     least = [round(100 * one.least, 1) for one in tries]
     target, meets = "at least 0.95", min(lent) >= LENDS
     if mode == "strict":
         target, meets = "at most 0.02", max(lent) <= STAYS
-    rows = [Result(f"{name}: lent to a lone tenant", "share", lent, target, meets)]
+    rows = [Result(f"{name}: lent", "share", lent, target, meets)]
     extra = {"least_in_100_ms": least}
-    if mode == "none":
-        rows.append(Result(f"{name}: given back after", "ms", back_ms))
-        return [*rows, Result(f"{name}: guarantee kept", "%", kept, extra=extra)]
-    good = max(back_ms) <= 1e3 * WITHIN_S
-    rows.append(Result(f"{name}: given back after", "ms", back_ms, "within 100 ms", good))
+    if mode == "none":  # no guarantee, and no target
+        rows.append(Result(f"{name}: given back", "ms", back_ms))
+        return [*rows, Result(f"{name}: kept", "%", kept, extra=extra)]
+    for what, found in (("given back", back_ms), ("behind", behind_ms)):
+        good = max(found) <= 1e3 * WITHIN_S
+        rows.append(Result(f"{name}: {what}", "ms", found, "within 100 ms", good))
     good = min(kept) >= 100 * KEEPS
-    return [*rows, Result(f"{name}: guarantee kept", "%", kept, "at least 97 %", good, extra)]
+    return [*rows, Result(f"{name}: kept", "%", kept, "at least 97 %", good, extra)]
 
 
 def _try(emulation: Emulation, mbps: int, mode: Enforcement) -> Try:
@@ -98,7 +104,7 @@ def _try(emulation: Emulation, mbps: int, mode: Enforcement) -> Try:
         lent = (alone_bps - borrower.rate_bps) / lender.rate_bps
         with _borrowing(borrower):
             received = Received(emulation, lender)
-            begin_s = received.during(LENDER_S)
+            begin_s = received.during(LENDER_S / 2 if mode == "none" else LENDER_S)
     return Try(lent, *received.judged(begin_s, lender.rate_bps))
 
 
@@ -164,15 +170,17 @@ class Received:
                 self.times_s.append(float(row["at_s"]))
                 self.counts.append(int(row["sent_bytes"]))
 
-    def judged(self, begin_s: float, rate_bps: int) -> tuple[float, float, float]:
-        """Seconds until it is given back, share kept, and the least share of any 100 ms then."""
+    def judged(self, begin_s: float, rate_bps: int) -> tuple[float, float, float, float]:
+        """Until it is given back, and the most behind, in s; kept, and in the worst 100 ms."""
         last_s = self.last_s - BIN_S
         starts = np.arange(begin_s, last_s, STEP_S)
         shares = (self._bytes(starts + BIN_S) - self._bytes(starts)) * 8 / BIN_S / rate_bps
         first = int(np.argmax(shares >= KEEPS)) if (shares >= KEEPS).any() else len(shares) - 1
         from_s = begin_s + WITHIN_S
         kept = (self._bytes(last_s) - self._bytes(from_s)) * 8 / (last_s - from_s) / rate_bps
-        return float(starts[first] - begin_s), float(kept), float(shares[first:].min())
+        came_s = (self._bytes(starts) - self._bytes(begin_s)) * 8 / rate_bps
+        behind_s = float((starts - begin_s - came_s).max())
+        return float(starts[first] - begin_s), behind_s, float(kept), float(shares[first:].min())
 
     def _bytes(self, at_s: np.ndarray | float) -> np.ndarray:
         return np.asarray(np.interp(at_s, self.times_s, self.counts))

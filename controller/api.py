@@ -1,28 +1,33 @@
 """The controller's HTTP API: JSON over HTTP/1.1 on loopback, with a bearer token.
 
 docs/controller.md describes it. One thread (or green thread) per connection; the same code runs
-under both. Everything is decided by the control plane; here requests are read strictly and
-answers written in one piece.
+under both. Everything is decided by the control plane; here requests are read strictly, limited
+in size, time and number, and answers written in one piece. ``openapi.json`` describes all of it.
 """
 
 from __future__ import annotations
 
 import errno
 import hmac
+import io
 import json
 import logging
+import math
 import re
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from controller.control_plane import ControlPlane, Outcome
 from controller.flow_rules import desired_flows, tenant_flows
+from controller.rate_limit import TokenBucket
 from controller.values import (
     Conflict,
     InvalidValues,
@@ -36,26 +41,40 @@ from controller.values import (
 
 LOG = logging.getLogger(__name__)
 
-BODY_SIZE_MAX_BYTES = 8 << 20
+OPENAPI: Mapping[str, Any] = json.loads(Path(__file__).with_name("openapi.json").read_bytes())
+"""The API's description, an OpenAPI document."""
+
+# Four times the largest tenant, of 1,021 VMs each on a switch of its own.
+BODY_SIZE_MAX_BYTES = 1 << 20
 CONNECTIONS_MAX = 64
 IDLE_TIMEOUT_S = 120.0
+REQUEST_TIMEOUT_S = 10.0
+"""From a request's first byte to its last: whoever sends byte by byte would keep a connection."""
+LINGER_S = 1.0
+RATE_PER_S, BURST = 500.0, 1000
+"""Requests with the token. A live tenant takes two, of some 10 ms each."""
+STRANGERS_RATE_PER_S, STRANGERS_BURST = 20.0, 40
+"""Requests without: they can use up nothing of those with the token."""
 CONFIRM_TIMEOUT_S = 30.0
 CONFIRM_TIMEOUT_MAX_S = 300.0
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An HTTP status and the body's values."""
+    """An HTTP status, the body's values, and headers of this answer alone."""
 
     status: int
     body: Mapping[str, Any]
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Refusal(Exception):
     """The request cannot be served. Raised anywhere below, answered in one place."""
 
-    def __init__(self, status: int, error: str, **more: object) -> None:
-        self.answer = Answer(status, {"error": error, **more})
+    def __init__(
+        self, status: int, error: str, headers: tuple[str, str] | None = None, **more: object
+    ) -> None:
+        self.answer = Answer(status, {"error": error, **more}, dict([headers] if headers else ()))
         super().__init__(error)
 
 
@@ -104,19 +123,22 @@ class Api:
         for pattern, verbs in _ROUTES:
             if match := pattern.fullmatch(url.path):
                 if method not in verbs:
-                    raise Refusal(405, f"{method} is not for {url.path}")
+                    allowed = ", ".join(verbs)
+                    raise Refusal(405, f"{method} is not for {url.path}", ("Allow", allowed))
                 request = Request(_query(url.query), body, *map(int, match.groups()))
                 return verbs[method](self, request)
         raise Refusal(404, f"there is no {url.path}")
 
-    def health(self, request: Request) -> Answer:
+    def openapi(self, _: Request) -> Answer:
+        """The API's description: the same for everybody, so it needs no token."""
+        return Answer(200, OPENAPI)
+
+    def health(self, _: Request) -> Answer:
         """Liveness check; reveals nothing else, as it requires no token."""
-        del request
         return Answer(200, {"status": "ok"})
 
-    def state(self, request: Request) -> Answer:
+    def state(self, _: Request) -> Answer:
         """Switches and tenants, and what is missing."""
-        del request
         return Answer(200, {**self.about, **self.plane.view()})
 
     def put_network(self, request: Request) -> Answer:
@@ -148,9 +170,8 @@ class Api:
         """A tenant as it was given."""
         return Answer(200, json.loads(to_json(self.plane.state.tenant(request.path_id))))
 
-    def flows(self, request: Request) -> Answer:
+    def flows(self, _: Request) -> Answer:
         """The intended rules as text, per switch."""
-        del request
         state = self.plane.state
         texts = {dpid: [flow.text() for flow in own] for dpid, own in desired_flows(state).items()}
         switches = [
@@ -167,6 +188,7 @@ class Api:
 
 _Endpoint = Callable[[Api, Request], Answer]
 _ROUTES: tuple[tuple[re.Pattern[str], dict[str, _Endpoint]], ...] = (
+    (re.compile(r"/openapi\.json"), {"GET": Api.openapi}),
     (re.compile(r"/v1/health"), {"GET": Api.health}),
     (re.compile(r"/v1/state"), {"GET": Api.state}),
     (re.compile(r"/v1/network"), {"PUT": Api.put_network}),
@@ -176,7 +198,7 @@ _ROUTES: tuple[tuple[re.Pattern[str], dict[str, _Endpoint]], ...] = (
     (re.compile(r"/v1/flows"), {"GET": Api.flows}),
     (re.compile(r"/v1/reconcile"), {"POST": Api.reconcile}),
 )
-_OPEN = "/v1/health"
+_OPEN = ("/openapi.json", "/v1/health")
 
 
 def _confirmed(outcome: Outcome, answer: Answer) -> Answer:
@@ -199,12 +221,15 @@ def _query(text: str) -> dict[str, str]:
     return {key: values[0] for key, values in pairs.items()}
 
 
+# A number as JSON has it; Python reads more, such as digits of other scripts.
+_SECONDS = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+
+
 def _timeout(request: Request) -> float:
     text = request.query.get("timeout_s", str(CONFIRM_TIMEOUT_S))
-    try:
-        return _bounded(float(text))
-    except ValueError:
-        raise InvalidValues([f"?timeout_s={text} is not a number of seconds"]) from None
+    if not _SECONDS.fullmatch(text):
+        raise InvalidValues([f"?timeout_s={text} is not a number of seconds"])
+    return _bounded(float(text))
 
 
 def _bounded(timeout_s: float) -> float:
@@ -216,15 +241,24 @@ def _bounded(timeout_s: float) -> float:
 # ----------------------------------------------------------------------------------- serving
 
 
-def serve(listener: socket.socket, api: Api, token: str) -> None:
-    """Serve connections of `listener`, each in a thread of its own, until it fails."""
-    authorization = f"Bearer {token}".encode()
-    handler = type("_BoundHandler", (_Handler,), {"api": api, "authorization": authorization})
+def serve(listener: socket.socket, api: Api, token: str, bucket: TokenBucket | None = None) -> None:
+    """Serve connections of `listener`, each in a thread of its own, until it fails.
+
+    ``bucket`` limits requests with the token, in place of RATE_PER_S.
+    """
+    bound = {
+        "api": api,
+        "authorization": f"Bearer {token}".encode(),
+        "bucket": bucket or TokenBucket(RATE_PER_S, BURST),
+        "strangers": TokenBucket(STRANGERS_RATE_PER_S, STRANGERS_BURST),
+    }
+    handler = type("_BoundHandler", (_Handler,), bound)
     free = threading.BoundedSemaphore(CONNECTIONS_MAX)
 
     def converse(connection: socket.socket, address: tuple[str, int]) -> None:
         try:
             handler(connection, address, None)
+            _linger(connection)
         except OSError as error:
             LOG.debug("API connection from %s: %s", address, error)
         finally:
@@ -240,25 +274,72 @@ def serve(listener: socket.socket, api: Api, token: str) -> None:
         threading.Thread(target=converse, args=(connection, address), daemon=True).start()
 
 
+def _linger(connection: socket.socket) -> None:
+    """Take in, for a moment, what is still sent: closing over it would lose the answer."""
+    until_s = time.monotonic() + LINGER_S
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_WR)
+        connection.settimeout(LINGER_S)
+        while connection.recv(1 << 16) and time.monotonic() < until_s:
+            pass
+
+
+class _Incoming(io.RawIOBase):
+    """Bytes from a connection, each request within REQUEST_TIMEOUT_S of its first."""
+
+    until_s: float | None = None
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__()
+        self._connection = connection
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Raises TimeoutError."""
+        left_s = self.until_s - time.monotonic() if self.until_s else IDLE_TIMEOUT_S
+        if left_s <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left_s)
+        size = self._connection.recv_into(buffer)
+        self.until_s = self.until_s or time.monotonic() + REQUEST_TIMEOUT_S
+        return size
+
+
 class _Handler(BaseHTTPRequestHandler):
-    """One connection. `api` and `authorization` come with the subclass that `serve` makes."""
+    """One connection. What is the same for all comes with the subclass that `serve` makes."""
 
     api: Api
     authorization: bytes
+    bucket: TokenBucket
+    strangers: TokenBucket
 
     protocol_version = "HTTP/1.1"
     server_version = "hosenet"
     sys_version = ""
-    timeout = IDLE_TIMEOUT_S
     # An answer leaves in one piece: its head and body would wait for each other's acknowledgement.
     wbufsize = 1 << 16
     error_content_type = "application/json"
     error_message_format = '{"error": "%(message)s"}\n'
 
+    def setup(self) -> None:
+        """Put the time limit under the reader."""
+        super().setup()
+        self._incoming = _Incoming(self.connection)
+        self.rfile = io.BufferedReader(self._incoming)
+
+    def handle_one_request(self) -> None:
+        """As the base class does; the next request has its own time."""
+        self._incoming.until_s = None
+        super().handle_one_request()
+
     def _serve(self) -> None:
         try:
-            self._check_token()
-            answer = self.api.answer(self.command, self.path, self._body())
+            bucket = self._known()
+            body = self._body()
+            _admit(bucket)
+            answer = self.api.answer(self.command, self.path, body)
         except Refusal as refusal:
             answer = refusal.answer
         except OSError:
@@ -269,13 +350,19 @@ class _Handler(BaseHTTPRequestHandler):
         self._write(answer)
 
     do_GET = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815 - http.server's names
+    do_HEAD = do_OPTIONS = do_PATCH = do_TRACE = _serve  # noqa: N815 - answered with 405
 
-    def _check_token(self) -> None:
+    def _known(self) -> TokenBucket:
+        """The bucket of a request that is let in: with the token, or for an open path."""
         given = self.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
-        right = hmac.compare_digest(given, self.authorization)
-        if not right and urlsplit(self.path).path != _OPEN:
+        if hmac.compare_digest(given, self.authorization):
+            return self.bucket
+        if urlsplit(self.path).path not in _OPEN:
             self.close_connection = True  # Its body, if any, stays unread.
-            raise Refusal(401, "the bearer token is missing or wrong")
+            _admit(self.strangers)
+            why = "the bearer token is missing or wrong"
+            raise Refusal(401, why, ("WWW-Authenticate", "Bearer"))
+        return self.strangers
 
     def _body(self) -> bytes:
         text = self.headers.get("Content-Length", "0")
@@ -289,25 +376,37 @@ class _Handler(BaseHTTPRequestHandler):
         if problem is not None:
             self.close_connection = True
             raise problem
-        body = self.rfile.read(int(text))
+        try:
+            body = self.rfile.read(int(text))
+        except TimeoutError:
+            self.close_connection = True
+            raise Refusal(408, f"the request took more than {REQUEST_TIMEOUT_S:g} s") from None
         if len(body) < int(text):
             raise ConnectionError("the request ends in the middle of its body")
         return body
 
     def _write(self, answer: Answer) -> None:
         body = json.dumps(answer.body).encode() + b"\n"
+        self.connection.settimeout(REQUEST_TIMEOUT_S)
         self.send_response(answer.status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
-        if answer.status == 401:
-            self.send_header("WWW-Authenticate", "Bearer")
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(b"" if self.command == "HEAD" else body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
         LOG.debug("API: %s", format % args)
+
+
+def _admit(bucket: TokenBucket) -> None:
+    wait_s = bucket.take()
+    if wait_s:
+        again = ("Retry-After", str(math.ceil(wait_s)))
+        raise Refusal(429, "too many requests: wait, then ask again", again)
 
 
 _PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +17,8 @@ from controller.values import Network, Switch, Tenant, to_json
 CONFIRM_TIMEOUT_S = 30.0
 ANSWER_TIMEOUT_S = 10.0
 """For connecting, and for every answer that needs no switch."""
+_ATTEMPTS = 10
+"""Of a request that is refused because there were too many others: a second lies between two."""
 _SLACK_S = 5.0
 """Extra wait of the client beyond the controller's: its answer says more than a time-out."""
 
@@ -128,7 +131,7 @@ class ControllerClient:
         return answer
 
     def _exchange(
-        self, method: str, target: str, body: bytes, timeout_s: float
+        self, method: str, target: str, body: bytes, timeout_s: float, attempts: int = _ATTEMPTS
     ) -> tuple[int, bytes]:
         """One request and its answer. A kept connection that has gone stale is replaced once."""
         fresh = self._connection is None
@@ -143,10 +146,13 @@ class ControllerClient:
             self.close()
             if fresh:
                 raise
-            return self._exchange(method, target, body, timeout_s)
+            return self._exchange(method, target, body, timeout_s, attempts)
         text = response.read()
         if response.will_close:
             self.close()
+        if response.status == 429 and attempts > 1:
+            time.sleep(float(response.headers["Retry-After"]))
+            return self._exchange(method, target, body, timeout_s, attempts - 1)
         return response.status, text
 
     def _connected(self, timeout_s: float) -> http.client.HTTPConnection:

@@ -45,6 +45,10 @@ configuration = _module("cfg").CONF
 _Datapath: Any = _module("controller.controller").Datapath
 handler = _module("controller.handler")
 hub = _module("lib.hub")
+if LIBRARY == "os-ken":
+    # It takes any exception for a thread's wish to end: an application that raises one would
+    # hear no more events, without a word. Nothing raises this.
+    hub.TaskExit = type("TaskExit", (BaseException,), {})
 ofp_event = _module("controller.ofp_event")
 _Handshake: Any = _module("controller.ofp_handler").OFPHandler
 ofproto = _module("ofproto.ofproto_v1_3")
@@ -202,9 +206,35 @@ class HosenetApplication(Application):  # type: ignore[misc]
         self._plane.refused(message.datapath, message.xid, reason)
 
 
+def configure() -> None:
+    """Complete the library's configuration, from no file and no option: its defaults."""
+    configuration([], project="hosenet", default_config_files=[], default_config_dirs=[])
+
+
+def start_module(name: str, listeners: Sequence[socket.socket]) -> None:
+    """Start a loaded module's application, with all that it requires, in place of ours.
+
+    Returns at once. Raises ImportError where the module has none for these switches, and whatever
+    the application raises.
+    """
+    library = app_manager.AppManager.get_instance()
+    library.load_apps([name])
+    found = library.applications_cls.get(name)
+    if found is None:
+        raise ImportError(f"no class in it is a subclass of {Application.__name__}")
+    if ofproto.OFP_VERSION not in (found.OFP_VERSIONS or [ofproto.OFP_VERSION]):
+        raise ImportError(
+            f"{found.__name__}.OFP_VERSIONS lacks OpenFlow 1.3, which the bridges speak"
+        )
+    # Ours has the sockets; the library's own handshake would bind one for everybody.
+    library.applications_cls.pop(f"{_PACKAGE}.controller.ofp_handler", None)
+    library.instantiate(Listener, listeners)
+    library.instantiate_apps(**library.create_contexts())
+
+
 def start(plane: ControlPlane, listeners: Sequence[socket.socket]) -> None:
     """Start serving switches on `listeners`; returns at once."""
-    configuration([], project="hosenet", default_config_files=[], default_config_dirs=[])
+    configure()
     library = app_manager.AppManager.get_instance()
     accepting = library.instantiate(Listener, listeners)
     application = library.instantiate(HosenetApplication, plane)

@@ -20,6 +20,7 @@ import signal
 import socket
 import stat
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
 from controller.library import LibraryMissing, LibraryName, choose_library, prepare
+from controller.own_app import OwnApp
 from jobs import linux
 
 if TYPE_CHECKING:
@@ -65,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGINT, _end)
         _serve(parsed)
     except CannotStart as reason:
-        _tell(parsed.ready_fd, {"ready": False, "error": reason.error, "port": reason.port})
+        about = {"error": reason.error, "port": reason.port, "message": str(reason)}
+        _tell(parsed.ready_fd, {"ready": False, **about})
         print(f"hosenet controller: {reason}", file=sys.stderr)
         return reason.exit_code
     return EXIT_OK
@@ -74,13 +77,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _serve(options: argparse.Namespace) -> None:
     # Everything is imported before root is given up: afterwards the files may be out of reach.
     app = _openflow_application(options.library)
+    if options.app is not None:
+        options.app.import_library(options.library)
     import encodings.idna  # noqa: F401 - sockets look it up by name when they first need it
     import threading
 
     from controller import api
 
     logging.basicConfig(
-        level=logging.INFO if options.verbose else logging.WARNING,
+        level=logging.INFO if options.verbose or options.app else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     # As many open files as may be had: a network has hundreds of switches.
@@ -88,16 +93,22 @@ def _serve(options: argparse.Namespace) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     plane, user_name = _plane_of_somebody_unprivileged(options)
     openflow_socket = _listen(options.openflow_port, "OpenFlow", "--openflow-port")
-    api_socket = _listen(options.api_port, "API", "--api-port")
     about = {
         "pid": os.getpid(),
         "library": options.library,
         "library_version": importlib.metadata.version(options.library),
         "user": user_name,
         "openflow_port": openflow_socket.getsockname()[1],
-        "api_port": api_socket.getsockname()[1],
+        "api_port": 0,
     }
     elsewhere = [socket.socket(fileno=descriptor) for descriptor in options.openflow_fd]
+    if options.app is not None:
+        _start_own(options.app, app, [openflow_socket, *elsewhere])
+        _tell(options.ready_fd, {"ready": True, **about})
+        while True:
+            app.hub.sleep(3600)
+    api_socket = _listen(options.api_port, "API", "--api-port")
+    about["api_port"] = api_socket.getsockname()[1]
     app.start(plane, [openflow_socket, *elsewhere])
     serving = threading.Thread(
         target=api.serve, args=(api_socket, api.Api(plane, about), options.token), daemon=True
@@ -107,6 +118,15 @@ def _serve(options: argparse.Namespace) -> None:
     serving.join()
     # The thread has logged why. Native threads of the library would keep the process alive.
     os._exit(EXIT_FAILED)
+
+
+def _start_own(own: OwnApp, app: ModuleType, listeners: Sequence[socket.socket]) -> None:
+    """Start a person's application, unprivileged by now; what it raises is all in the log."""
+    try:
+        own.start(app, listeners)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - it raises what it likes
+        traceback.print_exc()
+        raise CannotStart(EXIT_BAD_INPUT, "app", own.explained(error)) from None
 
 
 def _plane_of_somebody_unprivileged(options: argparse.Namespace) -> tuple[ControlPlane, str]:
@@ -226,6 +246,12 @@ def _parser() -> argparse.ArgumentParser:
         help="which OpenFlow library (default: HOSENET_CONTROLLER_LIBRARY, else what is there)",
     )
     parser.add_argument(
+        "--app",
+        type=Path,
+        metavar="FILE",
+        help="run this Ryu or os-ken application in place of ours; there is no API then",
+    )
+    parser.add_argument(
         "--token-file",
         type=Path,
         help=f"a file of mode 0600 with the API's token (default: the variable {TOKEN_VARIABLE})",
@@ -258,10 +284,16 @@ def _check(options: argparse.Namespace) -> None:
             option = "--" + name.replace("_", "-")
             raise CannotStart(EXIT_BAD_INPUT, "usage", f"{option} is not within 0..65535")
     try:
-        options.library = choose_library(options.library)
+        if options.app is not None:
+            options.app = OwnApp.read(options.app)
+        own = options.app
+        choose = choose_library if own is None else own.library
+        options.library = choose(options.library)
     except LibraryMissing as error:
         raise CannotStart(EXIT_MACHINE_CANNOT, "library-missing", str(error)) from None
-    options.token = _token(options.token_file)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise CannotStart(EXIT_BAD_INPUT, "app", str(error)) from None
+    options.token = _token(options.token_file) if own is None else ""
 
 
 def _token(path: Path | None) -> str:

@@ -20,6 +20,8 @@ from controller.launch import TOKEN_VARIABLE
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 5.0
 KILL_TIMEOUT_S = 60.0
+APP_ERROR = "app"
+"""The word for a person's application that does not load or start."""
 
 
 class ControllerNotStarted(RuntimeError):
@@ -77,9 +79,9 @@ def start_controller(
     """Start a controller that ends with this process, and wait until it is ready.
 
     ``options`` are those of `controller.launch`, ``listeners`` descriptors of sockets that listen
-    for switches elsewhere. `log` gets its standard error; the last of that,
-    where it can be read back, appears in the exception. Call it from a thread that stays (the main
-    one): the kernel ends the child with the thread. Raises `ControllerNotStarted`.
+    for switches elsewhere. `log` gets its output; the last of that, where it can be read back,
+    appears in the exception, of a person's application its error. Call it from a thread that stays
+    (the main one): the kernel ends the child with the thread. Raises `ControllerNotStarted`.
     """
     token = secrets.token_urlsafe(32)
     reader, writer = os.pipe()
@@ -91,10 +93,10 @@ def start_controller(
                     *chain.from_iterable(("--openflow-fd", str(each)) for each in listeners),
                     *("--ready-fd", str(writer), "--exit-with-parent", str(os.getpid())),
                 ],
-                env={**os.environ, TOKEN_VARIABLE: token},
+                env={**os.environ, TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"},
                 cwd=Path(__file__).parent.parent,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
+                stdout=log,
                 stderr=log,
                 pass_fds=[writer, *listeners],
                 start_new_session=True,
@@ -130,6 +132,8 @@ def _not_started(
     message = last or f"the controller ended with {exit_code} before it was ready"
     if exit_code is None:
         message = f"the controller was not ready within {START_TIMEOUT_S:g} s; {last}"
+    if answer.get("error") == APP_ERROR:
+        message = answer["message"]  # it may have begun threads, which do not end
     return ControllerNotStarted(message, exit_code, answer.get("error"), answer.get("port"))
 
 

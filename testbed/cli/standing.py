@@ -85,6 +85,8 @@ def status(as_json: Json = False) -> None:
     if state.open:
         reserved = f"open: no reservations, VM slots are hosts h1 to h{state.slots}"
     console.print_text(f"{state.file}\n{reserved}")
+    if state.controller:
+        console.print_text(f"flows: those of {state.controller}, none of the testbed's")
     if state.trouble:
         console.print_text(f"trouble: {state.trouble}")
     _print_tenants(state)

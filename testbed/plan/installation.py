@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from ipaddress import IPv4Interface
+from pathlib import Path
 
 from controller.flow_rules import BASE_FLOWS, Flow, tenant_flows
 from jobs.wire import SEGMENT_BYTES
@@ -73,31 +74,38 @@ def packet_changes(old: TenantPlan, new: TenantPlan) -> tuple[Section, ...]:
 # ---------------------------------------------------------------------------------------- text
 
 
-def tenant_text(network: NetworkPlan, tenant: TenantPlan) -> str:
-    """The tc text, host configuration and flows of one tenant, as installed."""
+def tenant_text(network: NetworkPlan, tenant: TenantPlan, app: Path | None = None) -> str:
+    """The tc text, host configuration and flows of one tenant, as installed.
+
+    ``app``: the file of a person's controller, whose flows are its own.
+    """
     flows: Mapping[int, tuple[Flow, ...]] = {}
     if not tenant.unconnected:
         flows = tenant_flows(controller_tenant(network, tenant))
     return (
         f"# limits (tc -batch)\n{batch_text(tenant_limits(network, tenant))}"
         f"# hosts (ip -batch)\n{batch_text(tenant_hosts(tenant))}"
-        f"# flows (ovs-ofctl add-flow)\n{flows_text(network, flows)}"
+        f"{flows_text(network, flows, app)}"
     )
 
 
-def network_text(network: NetworkPlan) -> str:
+def network_text(network: NetworkPlan, app: Path | None = None) -> str:
     """Text of the network before any tenant: the switch's parts, link limits, base flows."""
     flows = {switch.dpid: BASE_FLOWS for switch in controller_switches(network)}
     return (
         f"{parts_text(network)}"
         f"# limits (tc -batch)\n{batch_text(network_limits(network))}"
-        f"# flows (ovs-ofctl add-flow)\n{flows_text(network, flows)}"
+        f"{flows_text(network, flows, app)}"
     )
 
 
-def flows_text(network: NetworkPlan, flows: Mapping[int, tuple[Flow, ...]]) -> str:
-    """Flows under their switch's name, switches in order."""
-    out = []
+def flows_text(
+    network: NetworkPlan, flows: Mapping[int, tuple[Flow, ...]], app: Path | None = None
+) -> str:
+    """Flows under their switch's name, switches in order; whose they are if not ours."""
+    if app is not None:
+        return f"# flows: those of {app}\n"
+    out = ["# flows (ovs-ofctl add-flow)"]
     for bridge in network.bridges:
         if flows.get(bridge.dpid):
             out.append(f"# {bridge.name}")

@@ -38,14 +38,14 @@ def cut_text(
 
     ``names``: of bridges and of VMs, these by their ports. ``pinned``: say to which root.
     """
-    apart, n = groups(tenant, lost), len(tenant.vms)
-    if len(apart) == 1:
+    parts, n = groups(tenant, lost), len(tenant.vms)
+    if len(parts) == 1:
         return ""
-    named = ([names[port] for port in group] for group in apart)
+    named = ([names[port] for port in group] for group in parts)
     sides = (vms if len(vms) <= MOST_NAMES else (vms[0], "…", vms[-1]) for vms in named)
     lower = {edge.lower.bridge for edge in tenant.edges}
     roots = [names[e.upper.bridge] for e in tenant.edges if e.upper.bridge not in lower]
     root = f" (pinned to {roots[0]})" if pinned and roots else ""
-    cut, pairs = (n * n - sum(len(group) ** 2 for group in apart)) // 2, n * (n - 1) // 2
+    cut, pairs = (n * n - sum(len(group) ** 2 for group in parts)) // 2, n * (n - 1) // 2
     which = " | ".join(map(" ".join, sides))
     return f"tenant {tenant.job_id}{root} is cut: {which}; {cut} of {pairs} pairs"

@@ -411,7 +411,7 @@ def _row(job: _Job, started: events.RunStarted) -> JobRow:
     )
 
 
-def _iperf3(job: _Job) -> dict[str, float]:
+def _iperf3(job: _Job) -> dict[str, Any]:
     """Columns of a finished job that measured its bandwidth itself: the median and worst VM."""
     received, counted = (sorted(job.iperf3.get(k, ())) for k in ("received_bps", "counted_bps"))
     if job.outcome != "finished" or not received or not counted:
@@ -422,7 +422,7 @@ def _iperf3(job: _Job) -> dict[str, float]:
     return {**columns, "iperf3_counted_bps": quantile(counted, 0.5)}
 
 
-def _exempt(job: _Job, iperf3: Mapping[str, float]) -> str | None:
+def _exempt(job: _Job, iperf3: Mapping[str, Any]) -> str | None:
     """Why a job's time shows nothing about its reservation. A failure always does."""
     request, killed = job.request, job.outcome == "killed"
     share = iperf3.get("iperf3_ratio")

@@ -16,7 +16,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, NoReturn
 
@@ -161,7 +161,8 @@ class Keeper:
     def _keep(self) -> None:
         experiment, folder = self._standing.experiment, standing_dir()
         name = f"the network of {experiment.path} that is up"
-        given = experiment.datacentre, experiment.scale, self._standing.options, folder, name
+        options = replace(self._standing.options, app=experiment.controller_app)
+        given = experiment.datacentre, experiment.scale, options, folder, name
         with ExitStack() as stack:
             self._emulation = stack.enter_context(emulate(*given, self._narrate))
             self._emulation.network.forbid_borrowing()
@@ -213,7 +214,8 @@ class Keeper:
                 return self._links.states()
             case ShowPlans():
                 plans, borrowing = self._tenants.plans, self._emulation.network.borrowing
-                return TenantPlans(plans, self._tenants.names, borrowing)
+                app = str(self._standing.experiment.controller_app or "")
+                return TenantPlans(plans, self._tenants.names, borrowing, app)
         return self.state()
 
     def layout(self) -> NetworkLayout:
@@ -226,9 +228,11 @@ class Keeper:
     def state(self) -> NetworkState:
         """The network now."""
         experiment, plan = self._standing.experiment, self._emulation.plan
-        centre, trouble = experiment.datacentre, []
+        centre, trouble = experiment.datacentre, list[str]()
         try:
-            self._emulation.network.check_switch(self._emulation.log_dir)
+            self._emulation.check()
+            if self._emulation.own is not None and self._emulation.own.trouble:
+                trouble = [self._emulation.own.trouble]
         except RunFailed as error:
             trouble = [error.message]
         trouble += self._links.trouble()
@@ -256,6 +260,7 @@ class Keeper:
             trouble="; ".join(trouble),
             tenants=self._tenants.states(),
             open=self._standing.open,
+            controller=str(experiment.controller_app or ""),
         )
 
 

@@ -116,7 +116,8 @@ class NetworkState:
     """A network that is up: its file, its keeper, its tenants. ``trouble``: what does not work.
 
     ``busiest_link`` is empty where no bandwidth is reserved. ``open``: all slots are one tenant's,
-    without reservations.
+    without reservations. ``controller``: the file of a person's application whose flows they are;
+    empty: flows are the testbed's own.
     """
 
     file: str
@@ -135,6 +136,7 @@ class NetworkState:
     trouble: str
     tenants: tuple[TenantState, ...]
     open: bool = False
+    controller: str = ""
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,7 @@ def _run_policies(
 ) -> None:
     """Adds to ``recorded`` policy by policy: whatever stops the run, those are there."""
     check_reachable(experiment.datacentre, experiment.jobs)
+    options = replace(options, app=experiment.controller_app)
     plans = [dry_run(experiment, policy) for policy in experiment.policies]
     peaks = [peak(plan, experiment.datacentre) for plan in plans]
     slots = [int(count) for count in experiment.datacentre.slots]
@@ -142,7 +143,7 @@ def _one_policy(
             backend = LiveBackend(*given, weighted=weighted, enforcement=mode)
             traced = TracingBackend(backend, writer(trace, reserve))
             backend.begin()
-            noting = _before_the_end(sink, backend, finding)
+            noting = _before_the_end(sink, backend, finding, emulation.flow_findings)
             play(experiment, policy, traced, noting, refusal=refusal)
     except BaseException:
         # What stopped the run is what the caller must hear, whatever the folder still allows.
@@ -170,12 +171,14 @@ def _begun(
         return folder.open_events()
 
 
-def _before_the_end(sink: Sink, backend: LiveBackend, first: Finding) -> Sink:
+def _before_the_end(
+    sink: Sink, backend: LiveBackend, first: Finding, flows: Callable[[], list[Finding]]
+) -> Sink:
     """Note the fidelity checks just before ``run_ended``."""
 
     def passed(event: events.Event) -> None:
         if isinstance(event, events.RunEnded):
-            for found in [first, *backend.watch.findings()]:
+            for found in [first, *backend.watch.findings(), *flows()]:
                 sink(
                     events.FidelityNoted(
                         event.t, found.level, found.check, found.reason, found.metrics

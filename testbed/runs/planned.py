@@ -88,14 +88,16 @@ def planned(experiment: Experiment, policy: PolicySpec) -> Planned:
                 if not requests[job_id].is_best_effort(rate_bps):
                     tenant = enforced(network, tenant, experiment.enforcement)
                 taken[job_id] = rate_bps, tenant
-                tenants.append(_shown(network, tenant, job_id, event.t))
+                text = tenant_text(network, tenant, experiment.controller_app)
+                tenants.append(PlannedTenant(job_id, _summary(tenant, event.t), text))
             case events.JobEnded(job_id=job_id, outcome="rejected", reason=reason):
                 refused.append((job_id, reason))
             case events.JobEnded(job_id=job_id) if job_id in taken:
                 _give_back(free, taken, job_id)
             case _:
                 pass
-    return Planned(policy.label, network_text(network), tuple(tenants), tuple(refused))
+    text = network_text(network, experiment.controller_app)
+    return Planned(policy.label, text, tuple(tenants), tuple(refused))
 
 
 def _give_back(
@@ -126,10 +128,9 @@ def _tenant(
     )
 
 
-def _shown(network: NetworkPlan, tenant: TenantPlan, job_id: str, start_s: float) -> PlannedTenant:
+def _summary(tenant: TenantPlan, start_s: float) -> str:
     where = ", ".join(vm.slot.netns for vm in tenant.vms)
-    summary = (
-        f"{job_id} at {start_s:.1f} s as tenant {tenant.tenant_id}, {tenant.prefix}, "
+    return (
+        f"{tenant.job_id} at {start_s:.1f} s as tenant {tenant.tenant_id}, {tenant.prefix}, "
         f"{tenant.rate_bps / 1e6:g} Mbit/s on the wire, in {where}"
     )
-    return PlannedTenant(job_id, summary, tenant_text(network, tenant))

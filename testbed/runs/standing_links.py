@@ -45,23 +45,29 @@ class StandingLinks:
 
     def states(self) -> tuple[LinkState, ...]:
         """Every cable as it is now."""
-        lost, capacities_bps = (
-            self._network.lost_cables(),
-            self._tenants.datacentre.link_capacity_bps,
-        )
-        free_bps = self._tenants.ledger.residual(ALWAYS_S, None).free_bps.reshape(-1, 2).min(axis=1)
-        of_link = {}
-        for k, most, free in zip(self._links, capacities_bps, free_bps, strict=True):
-            of_link[k.lower.name] = k.upper.name, int(most), int(most - free)
-        used = [(plan, set(cables_of(plan))) for plan in self._tenants.plans]
+        of, lost = self._tenants, self._network.lost_cables()
+        free_bps = of.ledger.residual(ALWAYS_S, None).free_bps.reshape(-1, 2).min(axis=1)
+        rates_bps = zip(of.datacentre.link_capacity_bps.tolist(), free_bps.tolist(), strict=True)
+        both = zip(self._links, rates_bps, strict=True)
+        of_link = {k.lower.name: (k.upper.name, *rates) for k, rates in both}
+        used = [(plan, set(cables_of(plan))) for plan in of.plans]
         found = []
-        for port, ends in self._tenants.cables.items():
-            upper, *rates_bps = of_link.get(port, ("", 0, 0))
+        for port, ends in of.cables.items():
+            upper, capacity_bps, free = of_link.get(port, ("", 0, 0))
             users = [plan for plan, cables in used if port in cables]
-            cuts = [self._tenants.cut(plan, lost) for plan in users] if port in lost else []
-            ports, names = (port, upper) if upper else (port,), tuple(p.job_id for p in users)
-            rest = *rates_bps, names, tuple(filter(None, cuts))
-            found.append(LinkState(" - ".join(ends), ends, ports, port not in lost, *rest))
+            cuts = [of.cut(plan, lost) for plan in users] if port in lost else []
+            found.append(
+                LinkState(
+                    name=" - ".join(ends),
+                    ends=ends,
+                    ports=(port, upper) if upper else (port,),
+                    up=port not in lost,
+                    capacity_bps=capacity_bps,
+                    reserved_bps=capacity_bps - free,
+                    tenants=tuple(plan.job_id for plan in users),
+                    broken=tuple(filter(None, cuts)),
+                )
+            )
         return tuple(found)
 
     def change(self, names: Sequence[str], *, up: bool) -> LinkState:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections import Counter
+from collections.abc import Generator
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,46 +58,42 @@ class Sample:
     tenants: tuple[Traffic, ...]
 
 
-def samples() -> Iterator[tuple[NetworkState, Sample]]:
+def samples() -> Generator[tuple[NetworkState, Sample], None, None]:
     """The network that is up and its traffic, again and again, each over a second.
 
     Raises what the keeper says, and OSError.
     """
-    layout = ask(ShowLayout(), NetworkLayout)
-    counters, known = None, None
-    try:
-        while True:
-            state = ask(ShowNetwork(), NetworkState)
-            tenants = [(each.name, each.wire_bps) for each in state.tenants]
-            if counters is None or tenants != known:
-                if counters is not None:
-                    counters.close()
-                plans, known = ask(ShowPlans(), TenantPlans), tenants
-                counters = TrafficCounters(layout, plans, state.scale_rate)
-            time.sleep(SAMPLE_S)
-            yield state, counters.sample()
-    finally:
-        if counters is not None:
-            counters.close()
+    layout, state = ask(ShowLayout(), NetworkLayout), ask(ShowNetwork(), NetworkState)
+    while True:
+        plans, tenants = ask(ShowPlans(), TenantPlans), state.tenants
+        with closing(TrafficCounters(layout, plans, state.scale_rate)) as counters:
+            while state.tenants == tenants:
+                time.sleep(SAMPLE_S)
+                yield state, counters.sample()
+                state = ask(ShowNetwork(), NetworkState)
 
 
 class TrafficCounters:
     """The counters of a network with these tenants; a sample is the time since the one before."""
 
     def __init__(self, layout: NetworkLayout, plans: TenantPlans, scale_rate: float) -> None:
-        self._plan, self._plans, self._scale_rate = layout.plan, plans, scale_rate
-        of_tenants = limiters(plans.tenants, self._plan)
-        rows = [row[:2] for row in of_tenants.values()]
-        self._what, self._tenant = np.array(rows, np.int64).reshape(-1, 2).T
-        n_links = 2 * len(self._plan.links)
-        of_links = [Limiter(None, self._plan.sending_port(k).name) for k in range(n_links)]
-        sides = [
-            _side(netns) for netns in sorted({at for _, at in layout.switches.values()}, key=str)
-        ]
-        names = [vm.slot.netns for tenant in plans.tenants for vm in tenant.vms]
-        vms = {netns: _side(netns) for netns in names}
+        plan, self._tenants, self._scale_rate = layout.plan, plans.tenants, scale_rate
+        reserved_bps = Counter[int]()
+        for tenant in plans.tenants:
+            reserved_bps.update(dict(tenant.link_bps))
+        self._links = []
+        for k, link in enumerate(link for link in plan.links for _ in range(2)):
+            ends = [plans.names[end.bridge] for end in (link.lower, link.upper)]
+            rates_bps = reserved_bps[k] / scale_rate, link.capacity_bps / scale_rate
+            self._links.append((" -> ".join(reversed(ends) if k % 2 else ends), *rates_bps))
+        found = limiters(plans.tenants, plan)
+        self._rows = np.array([row[:2] for row in found.values()], np.int64).reshape(-1, 2)
+        ports = [Limiter(None, plan.sending_port(k).name) for k in range(len(self._links))]
+        namespaces = sorted({netns for _, netns in layout.switches.values()}, key=str)
+        sides = [_side(netns) for netns in namespaces]
+        vms = {vm.slot.netns: _side(vm.slot.netns) for t in plans.tenants for vm in t.vms}
         self._sockets = [side.route for side in (*sides, *vms.values())]
-        self._reader = CounterReader(sides, vms, [*of_tenants, *of_links])
+        self._reader = CounterReader(sides, vms, [*found, *ports])
         self._at_s, self._last = time.monotonic(), self._reader.read()
 
     def close(self) -> None:
@@ -107,43 +103,30 @@ class TrafficCounters:
     def sample(self) -> Sample:
         """Traffic since the last sample, or since these counters are read."""
         now_s, now, was = time.monotonic(), self._reader.read(), self._last
-        interval_s = now_s - self._at_s
-        self._at_s, self._last = now_s, now
+        interval_s, self._at_s, self._last = now_s - self._at_s, now_s, now
         there = (now["sent_bytes"] >= 0) & (was["sent_bytes"] >= 0)
-        sent_bytes, drops = (
-            np.where(there, now[name] - was[name], 0) for name in ("sent_bytes", "drops")
-        )
-        moved = sent_bytes * 8 / interval_s / self._scale_rate, now["backlog_bytes"], drops
-        n = len(self._tenant)
-        of_limiters, of_links = [each[:n] for each in moved], [each[n:] for each in moved]
-        return Sample(interval_s, self._of_links(*of_links), self._of_tenants(*of_limiters))
-
-    def _of_links(self, *moved: NDArray[Any]) -> tuple[Traffic, ...]:
-        plan, names = self._plan, self._plans.names
-        reserved_bps = [0.0] * (2 * len(plan.links))
-        for tenant in self._plans.tenants:
-            for link, bps in tenant.link_bps:
-                reserved_bps[link] += bps / self._scale_rate
-        found = []
-        for k, (bps, sent, queued, drops) in enumerate(zip(reserved_bps, *moved, strict=True)):
-            link = plan.links[k // 2]
-            low, high = names[link.lower.bridge], names[link.upper.bridge]
-            name = f"{high} -> {low}" if k % 2 else f"{low} -> {high}"
-            counted = float(sent), int(queued), int(drops)
-            found.append(Traffic(name, bps, *counted, link.capacity_bps / self._scale_rate))
-        return tuple(found)
-
-    def _of_tenants(
-        self, sent: NDArray[Any], queued: NDArray[Any], drops: NDArray[Any]
-    ) -> tuple[Traffic, ...]:
-        found = []
-        for tenant in self._plans.tenants:
-            of = self._tenant == tenant.tenant_id
-            sending = of & (self._what == SEND_CAP)
+        sent, drops = (np.where(there, now[x] - was[x], 0) for x in ("sent_bytes", "drops"))
+        sent_bps = sent * 8 / interval_s / self._scale_rate
+        moved = np.stack((sent_bps, now["backlog_bytes"], drops), axis=1)
+        links, tenants = [], []
+        for (name, reserved_bps, most_bps), row in zip(
+            self._links, moved[len(self._rows) :], strict=True
+        ):
+            links.append(_traffic(name, reserved_bps, row, most_bps))
+        for tenant in self._tenants:
+            of = self._rows[:, 1] == tenant.tenant_id
+            row = moved[: len(of)][of].sum(axis=0)
+            row[0] = moved[: len(of), 0][of & (self._rows[:, 0] == SEND_CAP)].sum()
             reserved_bps = len(tenant.vms) * tenant.rate_bps / self._scale_rate
-            counted = float(sent[sending].sum()), int(queued[of].sum()), int(drops[of].sum())
-            found.append(Traffic(tenant.job_id, reserved_bps, *counted))
-        return tuple(found)
+            tenants.append(_traffic(tenant.job_id, reserved_bps, row))
+        return Sample(interval_s, tuple(links), tuple(tenants))
+
+
+def _traffic(
+    name: str, reserved_bps: float, moved: NDArray[np.float64], capacity_bps: float = 0.0
+) -> Traffic:
+    sent_bps, queued, dropped = moved.tolist()
+    return Traffic(name, reserved_bps, sent_bps, int(queued), int(dropped), capacity_bps)
 
 
 def _side(netns: str | None) -> Side:

@@ -162,9 +162,9 @@ def _titles(layout: NetworkLayout, plans: TenantPlans) -> dict[str, str]:
 
 
 def _problems(expected: Objects, found: Objects, titles: Mapping[str, str]) -> tuple[str, ...]:
-    told = []
+    problems = []
     for name, fault in differences(expected, found):
         device, _, what = name.partition(" ")
         whose = f" of {titles[name]}" if name in titles else ""
-        told.append(f"{device} ({titles.get(device, 'unknown')}) {what}{whose}: {fault}")
-    return tuple(told)
+        problems.append(f"{device} ({titles.get(device, 'unknown')}) {what}{whose}: {fault}")
+    return tuple(problems)

@@ -136,7 +136,8 @@ class Experiment:
     ``workload_facts`` is the provenance of the jobs of a trace or a model (``workload_notes``: in
     sentences); those jobs are made when they are looked at. ``sweep`` is set where the jobs are
     the runs of a profile measurement. ``interference``: the slowdown of two VMs on one simulated
-    node.
+    node. ``controller_app``: the file of a person's OpenFlow application, in place of our
+    controller.
     """
 
     path: Path
@@ -158,6 +159,7 @@ class Experiment:
     workload_facts: Mapping[str, Any] = field(default_factory=dict)
     workload_notes: tuple[str, ...] = ()
     sweep: BandwidthSweep | None = None
+    controller_app: Path | None = None
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -166,6 +168,7 @@ class Experiment:
         Jobs that a trace or a model determines are not repeated: ``workload_facts`` has the file's
         checksum and every parameter.
         """
+        own = {} if self.controller_app is None else {"app": str(self.controller_app)}
         return {
             "name": self.name,
             "seed": self.seed,
@@ -178,6 +181,7 @@ class Experiment:
             "workload": self.workload,
             "workload_facts": dict(self.workload_facts),
             **({} if self.sweep is None else {"ladder": asdict(self.sweep)}),
+            **({"controller": own} if own else {}),
             "jobs": [] if self.workload_facts else [job.to_json() for job in self.jobs],
             "expect": asdict(self.expect),
             "overrides": dict(self.overrides),

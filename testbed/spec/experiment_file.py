@@ -12,6 +12,7 @@ from pydantic import Field, TypeAdapter, WithJsonSchema, WrapValidator
 
 from jobs.interference import Interference
 from testbed.embedding.base import embedder_names
+from testbed.spec.controller_section import ControllerSection, controller_app
 from testbed.spec.document import (
     Document,
     Location,
@@ -160,6 +161,9 @@ class ExperimentFile(Section):
     )
     topology: Topology = Field(description="the data centre, a mapping with a kind")
     scale: ScaleSection | None = Field(None, description="live only: rate, time, cpu, instant")
+    controller: ControllerSection | None = Field(
+        None, description="live only: a person's OpenFlow application in place of ours"
+    )
     interference: InterferenceSection | None = Field(
         None, description="simulator only: what two VMs on a node do to each other"
     )
@@ -230,6 +234,7 @@ def _checked(
     if file["workload"] is not None:
         workload, kind = file.workload.loaded(here / "workload", context), file.workload.kind
     interference = _interference(file.interference, here / "interference")
+    own_app = controller_app(file.controller, here / "controller")
     policies = read_policies(here / "policies", kind)
     if kind == SWEEP_WORKLOAD and known.enforcement != "strict":
         here.report("must be strict: a profile is measured at given bandwidths", "enforcement")
@@ -259,6 +264,7 @@ def _checked(
         workload_facts=workload.facts,
         workload_notes=workload.notes,
         sweep=workload.sweep,
+        controller_app=own_app,
     )
 
 

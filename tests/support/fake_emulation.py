@@ -17,6 +17,7 @@ from jobs.live.agent_pool import Message
 from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentReport, Plan, Ready, Received
 from testbed.backends.emu.limiter_counters import COUNTERS, Limiter
 from testbed.errors import RunFailed
+from testbed.plan.fidelity import Finding
 from testbed.plan.network_plan import Slot, TenantPlan, network_plan
 from topologies.datacentre import DataCentre
 
@@ -150,12 +151,16 @@ class FakeEmulation:
             counter_reader=lambda at: SimpleNamespace(read=lambda: unread(at)),
             unshaped_packets=dict,
             switch_pids=[],
-            check_switch=lambda _: None,
             allow_borrowing=self._allow_borrowing,
             forbid_borrowing=lambda: None,
             lost_cables=lambda: frozenset(self.lost),
             set_ports=self._set_ports,
         )
+
+    def check(self) -> None: ...
+
+    def flow_findings(self) -> list[Finding]:
+        return []
 
     def _allow_borrowing(self) -> None:
         self.borrowing += 1

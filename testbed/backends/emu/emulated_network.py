@@ -54,10 +54,14 @@ class Network:
         journal: CleanupJournal,
         controller_port: int,
         parts: Sequence[Part] = (),
+        *,
+        offload: bool = True,
     ) -> None:
         """``parts``: the namespaces of the switch's parts; without any the machine's does it all.
 
         ``controller_port``: where the controller listens on the host; a part has a socket for it.
+        ``offload``: VMs leave checksums to the switch where that fills them in. It does not in a
+        packet that passes through a controller.
         """
         self.plan = plan
         self._parts = parts
@@ -67,6 +71,7 @@ class Network:
         self._datapath = open_vswitch.datapath_type()
         self._kernel: traffic_control.TrafficControl | None = None
         self._open = False
+        self._may_offload = offload
 
     def __enter__(self) -> Network:
         self.up()
@@ -120,9 +125,10 @@ class Network:
                 kernel.apply(limits.network_limits(self.plan))
                 found = [each.result() for each in switching]
             self.conditions = self._conditions(found)
-            offload = self.conditions.sockets.offload is not False
             names = [slot.netns for slot in self.plan.slots]
-            vms |= traffic_control.open_namespaces(names, VM_SYSCTLS, checksum_offload=offload)
+            vms |= traffic_control.open_namespaces(
+                names, VM_SYSCTLS, checksum_offload=self.offloads
+            )
             on_failure.pop_all()
         self._kernel = kernel
 
@@ -207,6 +213,13 @@ class Network:
                 raise taken("network device", name, "ip link delete")
 
     @property
+    def offloads(self) -> bool:
+        """VMs leave checksums, and the cutting of segments, to others."""
+        if self._has_sockets and not self._may_offload:
+            return False
+        return self.conditions.sockets.offload is not False
+
+    @property
     def _has_sockets(self) -> bool:
         """The kernel's datapath has none, nor has a switch without a port."""
         return self._datapath != "system" and bool(self.plan.slots)
@@ -278,6 +291,11 @@ class Network:
     def borrowing(self) -> bool:
         """True while traffic without a reservation may borrow."""
         return self._open
+
+    def unconnected_bridges(self) -> list[str]:
+        """Bridges that no controller is connected to."""
+        found = {name for switch, *_ in self._switches() for name in switch.controlled()}
+        return [bridge.name for bridge in self.plan.bridges if bridge.name not in found]
 
     @property
     def switch_of_bridge(self) -> dict[str, Switch]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,12 @@ import psutil
 
 from controller.api_client import ControllerError, ControllerRefused
 from controller.launch import API_PORT, OPENFLOW_PORT, unprivileged_user
-from controller.process import ControllerNotStarted, ControllerProcess, start_controller
+from controller.process import (
+    APP_ERROR,
+    ControllerNotStarted,
+    ControllerProcess,
+    start_controller,
+)
 from jobs.live.agent_pool import AgentPool
 from jobs.live.agent_protocol import Plan, SpawnRequest
 from jobs.live.connections import VM_SYSCTLS
@@ -26,10 +31,12 @@ from testbed.backends.emu.cleanup import clean_leftovers, remove_run
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, machine_lock, start_ticks
 from testbed.backends.emu.emulated_network import Network
 from testbed.backends.emu.machine_checks import require_room
+from testbed.backends.emu.own_controller import OwnController
 from testbed.backends.emu.paced_poll import is_paced
 from testbed.backends.emu.part_switches import listeners, switch_in_parts
 from testbed.backends.emu.traffic_control import NETNS_DIR
-from testbed.errors import MachineCannot, RunFailed
+from testbed.errors import BadInput, MachineCannot, RunFailed
+from testbed.plan.fidelity import Finding
 from testbed.plan.installation import network_text, tenant_text
 from testbed.plan.network_plan import (
     NetworkPlan,
@@ -49,6 +56,7 @@ WEIGHTS: dict[Tier, int] = {"foreground": 10_000, "background": 1}
 # Share of the machine's memory for all nodes together, and the least that one gets.
 MEMORY_SHARE = 0.8
 LEAST_MEMORY_BYTES = 64 << 20
+CONTROLLER_LOG = "controller.log"
 PORT_TAKEN = "port-taken"
 HTTP_NOT_FOUND = 404
 
@@ -60,7 +68,10 @@ WriteText = Callable[[str, str], object]
 
 @dataclass(frozen=True)
 class LiveOptions:
-    """Choices of the user; ``force``: play what the machine cannot do by the preflight, too."""
+    """Choices of the user; ``force``: play what the machine cannot do by the preflight, too.
+
+    ``app``: the file of an OpenFlow application that runs in place of our controller.
+    """
 
     prefix: str = "hn"
     openflow_port: int = OPENFLOW_PORT
@@ -68,6 +79,7 @@ class LiveOptions:
     library: str | None = None
     force: bool = False
     builder: Builder = "batched"
+    app: Path | None = None
 
 
 @dataclass
@@ -82,11 +94,13 @@ class Emulation:
     log_dir: Path
     quotas: dict[str, Any]
     journal: CleanupJournal
+    own: OwnController | None = None
 
     def __post_init__(self) -> None:
         self.plan: NetworkPlan = self.network.plan
         self._user = unprivileged_user(os.environ)
-        self._client = self.controller.client()
+        self._client = self.own or self.controller.client()
+        self._app = None if self.own is None else self.own.app
         # One thread, one connection: flows go in while this thread waits for tc.
         self._flows = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flows")
         self._write: WriteText | None = None
@@ -105,6 +119,16 @@ class Emulation:
         controller's flows are in its switches.
         """
         return self.network.mininet
+
+    def check(self) -> None:
+        """Raises RunFailed naming what has died: a switch part, a person's controller."""
+        self.network.check_switch(self.log_dir)
+        if self.own is not None:
+            self.own.check()
+
+    def flow_findings(self) -> list[Finding]:
+        """Fidelity of flows that are not the testbed's own; nothing where they are."""
+        return [] if self.own is None else self.own.findings(len(self.datacentre.trees))
 
     # -- tenants ------------------------------------------------------------------------------
 
@@ -129,7 +153,7 @@ class Emulation:
         self._admitted += 1
         if self._write is not None:
             name = f"plan/{self._admitted:04}-{tenant.job_id}.txt"
-            self._write(name, tenant_text(self.plan, tenant))
+            self._write(name, tenant_text(self.plan, tenant, self._app))
 
     def _withdraw(self, flows: Future[Any] | None, tenant: TenantPlan) -> None:
         if flows is not None:
@@ -224,7 +248,9 @@ class Emulation:
         """From now on, store the text of everything that is installed through ``write``."""
         self._write = write
         self._admitted = 0
-        write("plan/0000-network.txt", network_text(self.plan))
+        write("plan/0000-network.txt", network_text(self.plan, self._app))
+        if self._app is not None:
+            write(f"plan/{self._app.name}", self._app.read_text("utf-8", "replace"))
 
     def facts(self) -> dict[str, Any]:
         """Provenance of the live network."""
@@ -235,6 +261,7 @@ class Emulation:
                 "library": self.controller.library,
                 "version": self.controller.library_version,
                 "user": self.controller.user,
+                **({} if self._app is None else {"app": str(self._app)}),
             },
             "builder": self.network.builder,
             "datapath": found.datapath,
@@ -242,7 +269,7 @@ class Emulation:
             "userspace_tso": sockets.offload,
             "send_buffer_bytes": sockets.send_buffer_bytes,
             "congestion_control": "cubic",
-            "offloads": {"vm_checksum_and_segmentation": sockets.offload is not False},
+            "offloads": {"vm_checksum_and_segmentation": self.network.offloads},
             "vm_sysctls": dict(VM_SYSCTLS),
             "agents_user": self._user.name,
             "switch_parts": len(self.network.switch_pids),
@@ -289,8 +316,11 @@ def emulate(
             f"{len(plan.slots)} VM slots" + (f", {len(parts)} switch parts" if parts else "")
         )
         controller = _start_controller(stack, journal, options, log_dir, listeners(parts))
-        network = kind(plan, journal, controller.openflow_port, parts)
-        client = stack.enter_context(controller.client())
+        given = plan, journal, controller.openflow_port, parts
+        network = kind(*given, offload=options.app is None)
+        log = log_dir / CONTROLLER_LOG
+        own = OwnController(options.app, log, controller, network) if options.app else None
+        client = stack.enter_context(closing(own or controller.client()))
         try:
             client.put_network(controller_switches(plan))
             stack.enter_context(network)
@@ -300,13 +330,13 @@ def emulate(
             raise RunFailed(f"the controller: {error}") from error
         agents = stack.enter_context(AgentPool(log_dir / "agents.log"))
         _record_process(journal, "agents", agents.pid)
-        given = datacentre, network, controller, agents, cgroup, log_dir, quotas, journal
-        emulation = Emulation(*given)
+        made = datacentre, network, controller, agents, cgroup, log_dir, quotas, journal, own
+        emulation = Emulation(*made)
         stack.callback(emulation.close)
         try:
             yield emulation
         except RunFailed:
-            network.check_switch(log_dir)  # it is the reason of whatever else failed
+            emulation.check()  # it is the reason of whatever else failed
             raise
 
 
@@ -361,15 +391,20 @@ def _start_controller(
     elsewhere: Sequence[int],
 ) -> ControllerProcess:
     log_dir.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(
-        log_dir / "controller.log", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
-    )
+    path = log_dir / CONTROLLER_LOG
+    # What an earlier run's application said is none of this one's errors.
+    begin = os.O_APPEND if options.app is None else os.O_APPEND | os.O_TRUNC
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | begin | os.O_CLOEXEC, 0o600)
     log = stack.enter_context(os.fdopen(descriptor, "a+b"))
     try:
         ports = ("--openflow-port", str(options.openflow_port), "--api-port", str(options.api_port))
         library = ("--library", options.library) if options.library else ()
-        controller = start_controller(log, *ports, *library, listeners=elsewhere)
+        app = ("--app", str(options.app)) if options.app else ()
+        controller = start_controller(log, *ports, *library, *app, listeners=elsewhere)
     except ControllerNotStarted as error:
+        if error.error == APP_ERROR:
+            why = f"the controller {options.app} does not start: {error}"
+            raise BadInput(why, f"see {path}") from error
         if error.error == PORT_TAKEN:
             option = "openflow" if error.port == options.openflow_port else "api"
             raise MachineCannot(

@@ -33,7 +33,7 @@ UNITS = {
 RATES = ("rate", "ceil")
 # tc cuts rates off after four to six digits, and rounds sizes.
 RATE_TOLERANCE, SIZE_TOLERANCE = 0.001, 0.01
-_QUANTITY = re.compile(r"(\d+)([A-Za-z]*)(?:/\d+)?")
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]*)(?:/\d+)?")
 _STATISTIC = re.compile(r"(duration|n_packets|n_bytes|idle_age|hard_age)=")
 
 
@@ -81,7 +81,7 @@ def _value(text: str) -> Value:
     found = _QUANTITY.fullmatch(text)
     if found is None or found[2] not in UNITS:
         return text
-    return float(int(found[1]) * UNITS[found[2]])
+    return float(found[1]) * UNITS[found[2]]
 
 
 def installed_limits(netns: str | None, devices: Sequence[str], prefix: str = "") -> Objects:

@@ -197,7 +197,7 @@ class LiveBackend:
             self._show(job)
         if time.monotonic_ns() >= self._next_check_ns:
             self._next_check_ns = time.monotonic_ns() + CHECK_EVERY_NS
-            self._emulation.network.check_switch(self._emulation.log_dir)
+            self._emulation.check()
             for job in self._jobs.values():
                 self._check_job(job)
 

@@ -171,6 +171,13 @@ class Switch:
         out = self.vsctl(shown, wait=False)
         return list(json.loads(out)["data"]) if out.strip() else []
 
+    def controlled(self) -> set[str]:
+        """Its bridges whose controller is connected."""
+        rows = self.rows("Controller", ["_uuid", "is_connected"])
+        connected = [row for row, is_connected in rows if is_connected]
+        bridges = self.rows("Bridge", ["name", "controller"])
+        return {str(name) for name, controller in bridges if controller in connected}
+
     @property
     def database_pid(self) -> int | None:
         """The process of its database, by its pid file: it may be slow, but it is there."""

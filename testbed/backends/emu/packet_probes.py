@@ -97,7 +97,7 @@ def pairs(things: Sequence[Thing]) -> Iterator[tuple[Thing, Thing]]:
 
 
 def probes(tenants: Sequence[Sequence[Vm]]) -> Iterator[Probe]:
-    """What has to be tried between the VMs of tenants."""
+    """Packets that have to be tried between the VMs of tenants."""
     for vms in tenants:
         for a, b in pairs(vms):
             yield Probe("reachability", a, b, a.ip, a.mac)
@@ -167,7 +167,7 @@ class Arrivals:
         return attempt < FORBIDDEN_ROUNDS
 
     def fault(self, number: int, probe: Probe) -> str:
-        """What is wrong with a probe's arrival so far."""
+        """The fault of a probe's arrival so far; empty if there is none."""
         asked, answered = self._at[number, True], self._at[number, False]
         if probe.kind != "reachability":
             where = " ".join(sorted(asked | answered))

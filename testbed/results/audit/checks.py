@@ -40,6 +40,12 @@ CHECKS = (
     Check("ending", "the run's status is a known one and fits its jobs", order.ending),
     Check("notes", "every note on fidelity is of a known level", order.notes),
     Check("experiment", "the resolved experiment is the one that was run", stored.experiment),
+    Check(
+        "flows",
+        "flows that are not the testbed's are noted as such",
+        stored.foreign_flows,
+        stored.has_foreign_flows,
+    ),
     Check("topology", "the arrays describe a data centre", order.topology),
     Check("lives", "each job's events are in order and end in one outcome", order.lives),
     Check("outcomes", "each outcome is a known one and fits what came before", order.outcomes),

@@ -202,6 +202,24 @@ def experiment(history: History) -> Found:
         yield _RESOLVED, "jobs is not a list of jobs"
 
 
+def foreign_flows(history: History) -> Found:
+    """A live run under a person's controller has a note which says whose the flows are."""
+    app = _controller_app(history)
+    if not any(app in note.reason for note in history.each(events.FidelityNoted)):
+        yield _RESOLVED, f"the flows are those of {app}, and no note on fidelity says so"
+
+
+def has_foreign_flows(history: History) -> str | None:
+    """Why a run has no flows but the testbed's; None where it has."""
+    others = history.started.backend == "live" and _controller_app(history)
+    return None if others else "no controller but the testbed's"
+
+
+def _controller_app(history: History) -> str:
+    section = None if isinstance(history.resolved, str) else history.resolved.get("controller")
+    return str(section.get("app", "")) if isinstance(section, dict) else ""
+
+
 def _jobs(history: History, listed: dict[str, dict[str, Any]]) -> Found:
     """Jobs are submitted as specified; with ``after``, and live, possibly later."""
     came = {str(event.job["id"]): event for event in history.each(events.JobSubmitted)}

@@ -1,4 +1,4 @@
-"""What `link`, `verify` and `top` print, on a screen of 80 columns too."""
+"""Output of `link`, `verify` and `top`, on a screen of 80 columns too."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,7 @@ from controller.api_client import (
 )
 from controller.control_plane import ControlPlane
 from controller.flow_rules import Change, desired_flows
+from controller.rate_limit import TokenBucket
 from controller.values import Network, Tenant, to_json
 from tests.support.fake_datacentre import tree_datacentre
 from tests.support.fake_switch import FakeSwitch
@@ -101,14 +103,15 @@ class Service:
         return status, answer
 
 
-@pytest.fixture
-def service() -> Iterator[Service]:
+@contextmanager
+def serving(bucket: TokenBucket | None = None) -> Iterator[Service]:
+    """The API on a port of its own, over an empty control plane."""
     plane = ControlPlane()
     listener = socket.create_server(("127.0.0.1", 0))
 
     def run() -> None:
         try:
-            serve(listener, Api(plane, ABOUT), TOKEN)
+            serve(listener, Api(plane, ABOUT), TOKEN, bucket)
         except OSError:
             return  # The listener has been closed below.
 
@@ -118,6 +121,12 @@ def service() -> Iterator[Service]:
     listener.shutdown(socket.SHUT_RDWR)
     thread.join(10)
     listener.close()
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with serving() as running:
+        yield running
 
 
 def a_tenant(tenant_id: int = 3, first: int = 0, count: int = 4) -> Tenant:

@@ -1,4 +1,4 @@
-"""What tc and ovs-ofctl show, read as the plan's lines are: equal where it is, named where not."""
+"""Output of tc and ovs-ofctl against the plan's lines: equal where it is, named where not."""
 
 from __future__ import annotations
 

@@ -36,8 +36,7 @@ def heard(live: LiveJob) -> list[events.Event]:
     emulation: Any = SimpleNamespace(
         plan=SimpleNamespace(slots_of_server={}, slots=()),
         agents=SimpleNamespace(poll=lambda _: [("job.0", progress)]),
-        network=SimpleNamespace(check_switch=lambda _: None),
-        log_dir=None,
+        check=lambda: None,
     )
     recorded: list[events.Event] = []
     backend = LiveBackend(emulation, Scale(), 1, recorded.append)

@@ -56,6 +56,7 @@ def test_checks_that_do_not_apply_say_why(tmp_path: Path) -> None:
         "samples": "no link was sampled",
         "strict": "only a live network enforces",
         "work-conserving": "only a live network enforces",
+        "flows": "no controller but the testbed's",
         "within-deadline": "scripted does not claim it",
         "memory": "memory limits nothing here",
         "lease-starts": "no advance or immediate lease was asked for",
@@ -644,6 +645,26 @@ def test_fcfs_order(tmp_path: Path) -> None:
     }
 
 
+def test_flows_of_somebody_else_are_to_be_noted(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.main_example())
+    file = folder.path / "spec.resolved.json"
+    record = json.loads(file.read_text(encoding="utf-8"))
+    record["controller"] = {"app": "/home/me/mine.py"}
+    file.write_text(json.dumps(record), encoding="utf-8")
+    assert list(failed(audit(folder.path))) == ["flows"]
+
+    def noted(r: list[Record]) -> None:
+        note = {
+            "level": "ok",
+            "check": "flows",
+            "reason": "all flows are those of /home/me/mine.py",
+        }
+        r.insert(-1, {**one(r, "fidelity_noted"), "t": r[-1]["t"], **note})
+
+    mutate(folder.path, noted)
+    assert failed(audit(folder.path)) == {}
+
+
 def _declare(path: Path, *claims: str) -> None:
     file = path / "spec.resolved.json"
     record = json.loads(file.read_text(encoding="utf-8"))
@@ -818,6 +839,7 @@ def test_every_check_has_been_shown_to_fail() -> None:
         "granted-as-asked",
         "in-order-of-arrival",
         "head-not-delayed",  # in test_audit_easy.py
+        "flows",
         "options-within-deadline",
         "no-preemption",
     }

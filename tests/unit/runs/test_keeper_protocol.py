@@ -27,6 +27,7 @@ from testbed.runs.keeper_protocol import (
     ShowTenant,
     TakeDown,
     ask,
+    reply_line,
     send,
     serve,
 )
@@ -93,8 +94,10 @@ def test_a_plan_arrives_as_it_was_built_whatever_it_has_computed(tmp_path: Path)
     plan = network_plan(fat_tree(4, 10**9, 2), "tpn", 0.1)
     places = {bridge.name: ("/run/x", None) for bridge in plan.bridges}
     layout = NetworkLayout(plan, places | {"tpn-s0": ("/run/y", "tpn-part0")}, 6653, 7)
+    line = reply_line(layout)
     assert plan.ports_of_bridge
     assert plan.bridge_of_node
+    assert reply_line(layout) == line
     with served(tmp_path, lambda _: layout) as place:
         assert ask(ShowLayout(), NetworkLayout, place) == layout
 

@@ -138,7 +138,7 @@ def test_on_a_fat_tree_a_tenant_is_placed_on_a_core_that_is_whole(tmp_path: Path
 
 
 def test_plans_travel_whole(network: Network) -> None:
-    """Who verifies or watches has the plans that the keeper has."""
+    """A process that verifies or watches has the plans that the keeper has."""
     network.tenants.add("a", 3, 100 * MBIT)
     layout = NetworkLayout(network.fake.plan, {"hn-r0": ("/run", None)}, 6653, 1)
     _ = network.fake.plan.ports  # a property that is cached is no part of it

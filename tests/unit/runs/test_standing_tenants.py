@@ -282,7 +282,7 @@ def test_open_every_slot_is_a_host_and_nothing_is_reserved(
     slots = network.fake.plan.slots
     assert [vm.name for vm in state.vms] == [f"h{i + 1}" for i in range(len(slots))]
     assert [Path(vm.netns).name for vm in state.vms] == [slot.netns for slot in slots]
-    assert (state.reserved, state.links, state.bandwidth_bps) == (False, (), GBIT)
+    assert (state.enforcement, state.links, state.bandwidth_bps) == ("none", (), GBIT)
     assert f"{state.vms[-1].ip}\t{state.vms[-1].name}\n" in (tmp_path / "hosts.open").read_text()
     assert borrowing == [True]
     plan = network.tenants._held["open"].plan

@@ -1,4 +1,4 @@
-"""Rates of links and tenants, from two readings of counters."""
+"""Rates of links and tenants, from two samples of counters."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ LAYOUT = NetworkLayout(NETWORK, {b.name: ("/run/x", None) for b in NETWORK.bridg
 RATE = 0.5
 
 
-class Readings:
+class Counted:
     """Counters by limiter, in place of the kernel's; the clock is set by hand."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.counted: dict[Limiter, tuple[int, int, int]] = {}
+        self.now: dict[Limiter, tuple[int, int, int]] = {}
         self.limiters: list[Limiter] = []
         self.now_s = 100.0
         self.open: set[str | None] = set()
@@ -40,24 +40,24 @@ class Readings:
         return SimpleNamespace(route=SimpleNamespace(close=lambda: self.open.discard(netns)))
 
     def _read(self) -> Any:
-        rows = [(0.0, *self.counted.get(each, (-1, 0, 0))) for each in self.limiters]
+        rows = [(0.0, *self.now.get(each, (-1, 0, 0))) for each in self.limiters]
         return np.array(rows, COUNTERS)
 
 
 def test_links_and_tenants_have_their_rates_queues_and_drops(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    readings = Readings(monkeypatch)
+    counted = Counted(monkeypatch)
     plans = TenantPlans((TENANT,), NAMES, borrowing=False)
     counters = TrafficCounters(LAYOUT, plans, RATE)
-    assert readings.open == {None, "hn-s0v0", "hn-s0v1", "hn-s2v0"}
+    assert counted.open == {None, "hn-s0v0", "hn-s0v1", "hn-s2v0"}
     uplink, share = Limiter(None, "hn-r0-u0"), Limiter(None, "hn-r0-u0", 1)
     first, second = Limiter("hn-s0v0", "eth0"), Limiter("hn-s0v1", "eth0")
-    readings.counted = {uplink: (1000, 1, 0), share: (900, 0, 0), first: (0, 0, 0)}
-    readings.now_s += 1.0
+    counted.now = {uplink: (1000, 1, 0), share: (900, 0, 0), first: (0, 0, 0)}
+    counted.now_s += 1.0
     counters.sample()
-    readings.now_s += 2.0
-    readings.counted = {
+    counted.now_s += 2.0
+    counted.now = {
         uplink: (251_000, 4, 3000),
         share: (250_900, 3, 3000),
         first: (500_000, 5, 700),
@@ -68,7 +68,7 @@ def test_links_and_tenants_have_their_rates_queues_and_drops(
     links = {link.name: link for link in sample.links}
     assert len(links) == 2 * len(NETWORK.links)
     core = links["rack 0 -> core 0"]
-    assert core.capacity_bps == 1000e6
+    assert core.capacity_bps == 1000e6 / RATE
     assert core.reserved_bps == TENANT.rate_bps / RATE
     assert (core.sent_bps, core.queued_bytes, core.dropped) == (1e6 / RATE, 3000, 3)
     idle = links["core 0 -> rack 0"]
@@ -78,13 +78,13 @@ def test_links_and_tenants_have_their_rates_queues_and_drops(
     assert tenant.sent_bps == 2e6 / RATE
     assert (tenant.queued_bytes, tenant.dropped) == (3700, 8)
     counters.close()
-    assert readings.open == set()
+    assert counted.open == set()
 
 
 def test_a_network_without_tenants_has_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    readings = Readings(monkeypatch)
+    counted = Counted(monkeypatch)
     counters = TrafficCounters(LAYOUT, TenantPlans((), NAMES, borrowing=False), RATE)
-    readings.now_s += 1.0
+    counted.now_s += 1.0
     sample = counters.sample()
     assert sample.tenants == ()
     assert {link.sent_bps for link in sample.links} == {0}

@@ -20,7 +20,7 @@ PLANS = TenantPlans((TENANT,), NAMES, borrowing=False)
 
 
 class Installed:
-    """What the tools show: all of the plan, unless somebody takes a part of it away."""
+    """Output of the tools: all of the plan, unless somebody takes a part of it away."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.limits = planned_limits(LAYOUT, PLANS)

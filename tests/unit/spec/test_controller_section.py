@@ -1,0 +1,110 @@
+"""The ``controller`` section: its file found, compiled, never run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from testbed.cli.main import run as command
+from testbed.spec.document import SpecErrors
+from testbed.spec.experiment_file import load_experiment
+from testbed.spec.json_schema import experiment_schema
+
+FILE = """\
+topology: {kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 2}
+controller: CONTROLLER
+workload: {kind: jobs, jobs: [{id: a, vms: 2, bandwidth: 1 Mbit/s, duration: 1 s}]}
+"""
+
+
+def written(folder: Path, section: str = "{app: ./mine.py}", code: str | None = "x = 1\n") -> Path:
+    if code is not None:
+        (folder / "mine.py").write_text(code, encoding="utf-8")
+    path = folder / "one.yaml"
+    path.write_text(FILE.replace("CONTROLLER", section))
+    return path
+
+
+def problems(path: Path) -> list[str]:
+    with pytest.raises(SpecErrors) as caught:
+        load_experiment(path)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_the_file_beside_the_experiment_is_its_controller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, code="raise SystemExit('was run')\n")
+    monkeypatch.chdir(tmp_path)
+    experiment = load_experiment("one.yaml")
+    assert experiment.controller_app == tmp_path / "mine.py"
+    assert experiment.resolved["controller"] == {"app": str(tmp_path / "mine.py")}
+
+
+def test_without_the_section_nothing_says_so(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    path.write_text(path.read_text().replace("controller: {app: ./mine.py}\n", ""))
+    experiment = load_experiment(path)
+    assert experiment.controller_app is None
+    assert "controller" not in experiment.resolved
+
+
+def test_a_mistake_of_syntax_is_told_at_its_line(tmp_path: Path) -> None:
+    path = written(tmp_path, code="import json\ndef broken(:\n")
+    (problem,) = problems(path)
+    assert problem.startswith(f"{tmp_path}/mine.py:2:12: controller.app: is not Python: ")
+
+
+@pytest.mark.parametrize("code", ["return 1\n", "x = '\\d'\nbreak\n"])
+def test_what_only_the_compiler_refuses(tmp_path: Path, code: str) -> None:
+    (problem,) = problems(written(tmp_path, code=code))
+    assert f"mine.py:{code.count(chr(10))}:" in problem
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    (tmp_path / "mine.py").write_bytes(b"x = 1\0\n")
+    (problem,) = problems(path)
+    assert "mine.py" in problem
+    assert "null bytes" in problem
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ("{app: ./other.py}", "one.yaml:2:19: controller.app: there is no file './other.py'"),
+        ("{app: 5}", "one.yaml:2:19: controller.app: must be a text, not 5"),
+        ("{}", "one.yaml:2:13: controller.app: is required: a Ryu or os-ken application"),
+        ("./mine.py", "one.yaml:2:13: controller: must be a mapping with the keys app"),
+        ("{app: ./mine.py, port: 1}", "controller.port: is an unknown key"),
+    ],
+)
+def test_sections_that_are_refused(tmp_path: Path, section: str, expected: str) -> None:
+    (problem,) = problems(written(tmp_path, section))
+    assert expected in problem
+
+
+def test_the_schema_knows_it() -> None:
+    schema = experiment_schema()
+    validator = Draft202012Validator(
+        {**schema["properties"]["controller"], "$defs": schema["$defs"]}
+    )
+    assert validator.is_valid({"app": "./mine.py"})
+    assert not validator.is_valid({"app": 5})
+    assert not validator.is_valid({})
+
+
+def test_validate_names_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["validate", str(written(tmp_path, code="x =\n"))]) == 2
+    assert "mine.py:1:4: controller.app: is not Python" in capsys.readouterr().err
+
+
+def test_a_plan_says_whose_the_flows_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["plan", str(written(tmp_path))]) == 0
+    out = capsys.readouterr().out
+    assert out.count(f"# flows: those of {tmp_path}/mine.py\n") == 2
+    assert "actions=" not in out
