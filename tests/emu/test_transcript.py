@@ -97,10 +97,7 @@ exec {sys.executable} -m testbed.cli.main "$verb" "$@" """,
     for name, text in scripts.items():
         (tools / name).write_text(f"#!/bin/bash\n{text}\n", encoding="utf-8")
         (tools / name).chmod(0o755)
-    environment = own.environment | {
-        "PATH": f"{tools}:{os.environ['PATH']}", "COLUMNS": "120", "TMPDIR": str(tmp_path),
-    }  # fmt: skip
-    found = Shell(environment)
+    found = Shell(own.environment | {"PATH": f"{tools}:{os.environ['PATH']}", "COLUMNS": "100"})
     yield found
     found.close()
     own.run("down")
