@@ -13,20 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-<<<<<<< HEAD:testbed/backends/emu/own_controller.py
-from controller.process import ControllerProcess
-from controller.values import Switch, Tenant
-=======
->>>>>>> ownctl:testbed/backends/emu/own_flows.py
 from testbed.errors import RunFailed
 from testbed.plan.fidelity import Finding
 
 if TYPE_CHECKING:
-<<<<<<< HEAD:testbed/backends/emu/own_controller.py
-=======
     from controller.process import ControllerProcess
     from controller.values import Switch, Tenant
->>>>>>> ownctl:testbed/backends/emu/own_flows.py
     from testbed.backends.emu.emulated_network import Network
 
 POLL_S = 0.1
