@@ -59,7 +59,7 @@ def test_one_that_has_ended_is_named_with_its_last_error(tmp_path: Path) -> None
     own(tmp_path).check()
     with pytest.raises(RunFailed, match=r"mine.py has ended with -9: KeyError: 5"):
         own(tmp_path, code=-9, log=LOG).check()
-    with pytest.raises(RunFailed, match=r"mine.py has ended with 1$"):
+    with pytest.raises(RunFailed, match=r"mine.py has ended with 1(\n|$)"):
         own(tmp_path, lambda: ["hn-s0"], code=1).wait_connected(timeout_s=3600)
 
 
