@@ -12,14 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import get_args
 
-from controller.flow_rules import BASE_FLOWS, tenant_flows
+from controller.flow_rules import desired_flows
+from controller.values import DesiredState
 from testbed.backends.emu import installed_state, packet_probes
 from testbed.backends.emu.installed_state import NO_QUEUE, Objects, differences
 from testbed.backends.emu.packet_probes import Vm
 from testbed.errors import RunFailed
 from testbed.plan import limits
 from testbed.plan.batch_lines import VM_DEVICE
-from testbed.plan.network_plan import Slot, controller_tenant
+from testbed.plan.network_plan import Slot, TenantVm, controller_switches, controller_tenant
 from testbed.runs.keeper_protocol import NetworkLayout, TenantPlans
 
 CHECKS = {
@@ -97,15 +98,13 @@ def planned_limits(layout: NetworkLayout, plans: TenantPlans) -> Objects:
 
 def planned_flows(layout: NetworkLayout, plans: TenantPlans) -> Objects:
     """Every flow that has to be there."""
-    lines = {bridge.dpid: [flow.text() for flow in BASE_FLOWS] for bridge in layout.plan.bridges}
-    for tenant in plans.tenants:
-        if not tenant.unconnected:
-            flows = tenant_flows(controller_tenant(layout.plan, tenant))
-            for dpid, more in flows.items():
-                lines[dpid] += [flow.text() for flow in more]
+    network = layout.plan
+    tenants = (controller_tenant(network, each) for each in plans.tenants if not each.unconnected)
+    flows = desired_flows(DesiredState(controller_switches(network), tuple(tenants)))
     expected = Objects()
-    for bridge in layout.plan.bridges:
-        expected |= installed_state.flow_objects(bridge.name, lines[bridge.dpid])
+    for bridge in network.bridges:
+        lines = (flow.text() for flow in flows[bridge.dpid])
+        expected |= installed_state.flow_objects(bridge.name, lines)
     return expected
 
 
@@ -127,15 +126,12 @@ def _flows(layout: NetworkLayout, plans: TenantPlans) -> Check:
 
 def _packets(plans: TenantPlans) -> Iterator[Check]:
     """Pings within tenants pass; nothing passes between tenants, or with a forged source."""
-    tenants = [
-        [
-            Vm(plans.names[s.port.name], s.netns, str(vm.ip), s.mac)
-            for vm in t.vms
-            for s in [vm.slot]
-        ]
-        for t in plans.tenants
-        if not t.unconnected
-    ]
+
+    def named(vm: TenantVm) -> Vm:
+        slot = vm.slot
+        return Vm(plans.names[slot.port.name], slot.netns, str(vm.ip), slot.mac)
+
+    tenants = [[*map(named, each.vms)] for each in plans.tenants if not each.unconnected]
     sent = list(packet_probes.probes(tenants))
     faults = packet_probes.faults(sent)
     for kind in get_args(packet_probes.Kind):

@@ -129,8 +129,6 @@ def test_verify_names_what_somebody_changed(standing: Standing, prefix: str) -> 
     assert any("a.0 to b.0: arrives at" in problem for problem in problems["isolation"])
     assert any("another MAC: arrives at" in problem for problem in problems["anti-spoofing"])
     assert problems["links"] == []
-    text = standing.run("verify").stdout
-    assert f"limits: {place}" in text
 
 
 def test_top_counts_what_vms_send_and_ends_by_ctrl_c(standing: Standing) -> None:  # noqa: F811
@@ -183,7 +181,6 @@ def test_links_and_limits_in_parts_of_the_switch(standing: Standing) -> None:  #
     said = standing.good("link", "down", name)
     core = name.partition(" - ")[2]
     assert f"tenant a (pinned to {core}) is cut: a.0 a.1 a.2 | a.3; 3 of 6 pairs\n" in said
-    assert verified(standing)[0] == 1
     # By hand too, a tenant is pinned to a tree whose links carry.
     standing.good("tenant", "add", "b", "--bandwidth", "100 Mbit/s", *where)
     assert standing.inside("b.0", *PING, "b.3").returncode == 0

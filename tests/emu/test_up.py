@@ -235,6 +235,28 @@ def test_jobs_become_tenants_and_nothing_else_runs_beside(standing: Standing) ->
     assert standing.status() == state
 
 
+def test_of_several_people_at_once_one_is_served_first(standing: Standing) -> None:
+    assert standing.up().returncode == 0
+    wanted = ("tenant", "add", "a", "--vms", "2", "--bandwidth", "100 Mbit/s")
+    everybody = [
+        subprocess.Popen(
+            standing.command(*wanted), env=standing.environment,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for _ in range(4)
+    ]  # fmt: skip
+    said = [each.communicate(timeout=120) for each in everybody]
+    assert sorted(each.returncode for each in everybody) == [0, 2, 2, 2], said
+    refusals = [text for _, text in said if text]
+    assert len(refusals) == 3
+    assert all("there is a tenant a already" in text for text in refusals)
+    (a,) = standing.status()["tenants"]
+    assert len(a["vms"]) == 2
+    refused = standing.inside("a.7", "true")
+    assert refused.returncode == 2
+    assert "unknown VM 'a.7': known are a.0 to a.1" in refused.stderr
+
+
 def test_a_killed_keepers_network_stays_until_it_is_cleaned(
     standing: Standing, prefix: str
 ) -> None:

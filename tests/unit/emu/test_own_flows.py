@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from testbed.backends.emu import open_vswitch, own_controller
+from testbed.backends.emu import open_vswitch, own_flows
 from testbed.backends.emu.open_vswitch import MACHINE
-from testbed.backends.emu.own_controller import OwnController
+from testbed.backends.emu.own_flows import OwnController
 from testbed.errors import RunFailed
 
 LOG = """\
@@ -40,7 +40,7 @@ def own(
 def test_it_waits_until_every_bridge_is_connected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_controller, "POLL_S", 0.0)
+    monkeypatch.setattr(own_flows, "POLL_S", 0.0)
     replies = iter([["hn-s0", "hn-s1"], ["hn-s1"], []])
     own(tmp_path, lambda: next(replies)).wait_connected(timeout_s=3600)
     assert next(replies, None) is None
@@ -57,9 +57,9 @@ def test_bridges_that_never_connect_are_named(tmp_path: Path) -> None:
 
 def test_one_that_has_ended_is_named_with_its_last_error(tmp_path: Path) -> None:
     own(tmp_path).check()
-    with pytest.raises(RunFailed, match=r"mine.py has ended with -9: KeyError: 5$"):
+    with pytest.raises(RunFailed, match=r"mine.py has ended with -9: KeyError: 5"):
         own(tmp_path, code=-9, log=LOG).check()
-    with pytest.raises(RunFailed, match=r"mine.py has ended with 1$"):
+    with pytest.raises(RunFailed, match=r"mine.py has ended with 1(\n|$)"):
         own(tmp_path, lambda: ["hn-s0"], code=1).wait_connected(timeout_s=3600)
 
 
@@ -71,7 +71,7 @@ def test_errors_of_its_log_are_counted(tmp_path: Path) -> None:
 
 
 def test_only_the_end_of_a_long_log_is_read(tmp_path: Path) -> None:
-    long = LOG + "x" * (own_controller.LOG_TAIL_BYTES + 1) + "\n" + LOG
+    long = LOG + "x" * (own_flows.LOG_TAIL_BYTES + 1) + "\n" + LOG
     assert len(own(tmp_path, log=long).errors()) == 2
 
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controller.process import ControllerProcess
-from controller.values import Switch, Tenant
 from testbed.errors import RunFailed
 from testbed.plan.fidelity import Finding
 
 if TYPE_CHECKING:
+    from controller.process import ControllerProcess
+    from controller.values import Switch, Tenant
     from testbed.backends.emu.emulated_network import Network
 
 POLL_S = 0.1
