@@ -7,18 +7,19 @@ lines.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from jobs.wire import FRAME_BYTES, SEGMENT_BYTES
 from tests.emu.test_run import REPOSITORY, Testbed
+from tests.emu.test_up import machine
 
 PAGE = REPOSITORY / "docs" / "hands-on.md"
 END = "end-of-command"
@@ -34,13 +35,15 @@ class Typed:
     shown: tuple[str, ...]
 
 
-def typed(page: str) -> Iterator[Typed]:
-    """The commands of a page's console blocks, in their order."""
+def blocks(page: str) -> Iterator[list[Typed]]:
+    """The commands of each of a page's console blocks, in their order."""
     for block in re.findall(r"```console\n(.*?)```", page, re.DOTALL):
+        found = []
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             line, *shown = part.rstrip("\n").split("\n")
             expected = re.search(r"  # exit code (\d+)$", line)
-            yield Typed(line, int(expected[1]) if expected else 0, tuple(shown))
+            found.append(Typed(line, int(expected[1]) if expected else 0, tuple(shown)))
+        yield found
 
 
 def words(line: str) -> str:
@@ -58,11 +61,12 @@ def same_words(shown: tuple[str, ...], printed: str) -> bool:
 class Shell:
     """One shell, into which the page's commands are typed."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(self, environment: dict[str, str], folder: Path) -> None:
+        self.folder = folder
         self._bash = subprocess.Popen(
             ["bash", "--norc"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env=environment, text=True, cwd=REPOSITORY,
+            env=environment, text=True, cwd=folder,
         )  # fmt: skip
 
     def type(self, line: str) -> tuple[int, str]:
@@ -97,20 +101,73 @@ exec {sys.executable} -m testbed.cli.main "$verb" "$@" """,
     for name, text in scripts.items():
         (tools / name).write_text(f"#!/bin/bash\n{text}\n", encoding="utf-8")
         (tools / name).chmod(0o755)
-    found = Shell(own.environment | {"PATH": f"{tools}:{os.environ['PATH']}", "COLUMNS": "100"})
+    (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
+    environment = {"PATH": f"{tools}:{os.environ['PATH']}", "COLUMNS": "100"}
+    found = Shell(own.environment | environment, tmp_path)
     yield found
     found.close()
     own.run("down")
     assert own.run("clean").returncode == 0
 
 
-def test_the_page_as_it_would_be_typed(shell: Shell, prefix: str) -> None:
-    printed: dict[str, list[str]] = {}
-    differs: list[str] = []
-    for one in typed(PAGE.read_text("utf-8")):
+def ratios(printed: str) -> list[float]:
+    """Measured over reserved, of a printed table of ``measure``."""
+    return [float(found) for found in re.findall(r" (\d\.\d{4}) ", printed)]
+
+
+def received(folder: Path) -> list[float]:
+    """Mbit/s of frames on the wire in each 100 ms, from iperf3's receiver."""
+    text = (folder / "received.txt").read_text(encoding="utf-8")
+    found = re.findall(r"([\d.]+)-([\d.]+) +sec .* ([\d.]+) Mbits/sec", text)
+    rates = [float(rate) for begin, end, rate in found if float(end) - float(begin) < 0.2]
+    return [rate * FRAME_BYTES / SEGMENT_BYTES for rate in rates]
+
+
+def rerated(mbps: Sequence[float], most: float) -> str:
+    """Whatever is wrong with a re-rating to half of ``most`` and back; empty: nothing."""
+    begun = mbps[5:-2]
+    low = max(len(run) for run in re.findall("l*", "".join("lh"[v > 0.75 * most] for v in begun)))
+    found = {
+        "a spike": max(mbps) > 1.05 * most,
+        "a gap": min(begun) < 0.4 * most,
+        "never half": low < 20,
+    }
+    half = sorted(v for v in begun if v <= 0.75 * most)
+    found["a spike at half the rate"] = bool(half) and half[-2] > 1.05 * most / 2
+    return ", ".join(what for what, there in found.items() if there)
+
+
+MOST_TRIES = 3
+
+
+def type_block(shell: Shell, block: list[Typed], folder: Path) -> tuple[str, str]:
+    """Whatever a block's figures lack, and what it printed other than the page."""
+    lacks, differs = "", ""
+    for one in block:
         code, text = shell.type(one.line)
-        printed.setdefault(one.line, []).append(text)
-        assert code == one.exit_code, f"{one.line}\n{text}"
+        if "testbed measure" in one.line and one.exit_code == 0:
+            kept = ratios(text)
+            if code != 0 or not kept or not all(abs(each - 1) <= 0.01 for each in kept):
+                lacks += text
+        else:
+            assert code == one.exit_code, f"{one.line}\n{text}"
         if not same_words(one.shown, text):
-            differs.append(f"$ {one.line}\n{text}")
-    assert not differs, "the page shows something else:\n" + "\n".join(differs)
+            differs += f"$ {one.line}\n{text}"
+    if any("received.txt" in one.line for one in block):
+        lacks += rerated(received(folder), 150.0)
+    return lacks, differs
+
+
+def test_the_page_as_it_would_be_typed(shell: Shell, prefix: str) -> None:
+    """A block whose figures are not within their bounds is typed again: other programs on the
+    machine only take away.
+    """
+    before, folder = machine(prefix), shell.folder
+    for block in blocks(PAGE.read_text("utf-8")):
+        for last in reversed(range(MOST_TRIES)):
+            lacks, differs = type_block(shell, block, folder)
+            if not lacks:
+                break
+            assert last, lacks
+        assert not differs, f"the page shows something else:\n{differs}"
+    assert machine(prefix) == before
