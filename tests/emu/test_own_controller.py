@@ -77,12 +77,8 @@ def test_a_run_under_a_learning_switch(testbed: Testbed, tmp_path: Path) -> None
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads((testbed.folder / "summary.json").read_text())
     assert (summary["finished"], summary["jobs"]) == (2, 2)
-<<<<<<< HEAD
     app = tmp_path / "learning_switch.py"
-=======
-    app = tmp_path / "own_controller.py"
     assert f"flows: those of {app}, none of the testbed's" in done.stderr
->>>>>>> ownctl
     (note,) = [e for e in testbed.events() if e.get("check") == "flows"]
     assert note["level"] == "ok"
     assert f"all flows are those of {app}" in note["reason"]
