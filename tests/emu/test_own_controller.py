@@ -78,6 +78,7 @@ def test_a_run_under_a_learning_switch(testbed: Testbed, tmp_path: Path) -> None
     summary = json.loads((testbed.folder / "summary.json").read_text())
     assert (summary["finished"], summary["jobs"]) == (2, 2)
     app = tmp_path / "learning_switch.py"
+    assert f"flows: those of {app}, none of the testbed's" in done.stderr
     (note,) = [e for e in testbed.events() if e.get("check") == "flows"]
     assert note["level"] == "ok"
     assert f"all flows are those of {app}" in note["reason"]

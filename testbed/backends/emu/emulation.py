@@ -326,6 +326,8 @@ def emulate(
             stack.enter_context(network)
             client.wait_connected(timeout_s=CONNECT_TIMEOUT_S)
             network.begin_pace()
+            if own is not None:
+                narrate(f"flows: those of {own.app}, none of the testbed's")
         except ControllerError as error:
             raise RunFailed(f"the controller: {error}") from error
         agents = stack.enter_context(AgentPool(log_dir / "agents.log"))

@@ -137,6 +137,8 @@ ROUNDING = 1e-5
 """A counter's interval and a limiter's burst are not exact: a sample may show 5 % too much."""
 PACKET_BITS = 32_768 * 8
 """A slow VM's packet: for each behind a link, one may be sent beyond the rate after a pause."""
+BUCKET_PACKETS = 2
+"""Packets of a VM beyond its rate: one that counts whole in a sample, and one in the bucket."""
 
 
 def placements(history: History) -> Found:
@@ -240,7 +242,7 @@ def samples(history: History) -> Found:
             where = f"on {topology.link(number)}, capacity {capacity}"
             if not 0 <= reserved <= capacity * (1 + ROUNDING):
                 yield event, f"{reserved:.0f} bit/s reserved {where}"
-            beside = vms.get(number, 0.0) * packet_bits(history) / event.interval_s
+            beside = vms.get(number, 0.0) * _packet_bits(history) / event.interval_s
             if not 0 <= sent <= capacity * (1 + SAMPLE_SLACK) + beside:
                 yield event, f"{sent:.0f} bit/s sent {where}"
 
@@ -274,7 +276,25 @@ def sampled(history: History) -> Iterator[tuple[events.LinkSample, Mapping[int, 
             rescaled = isinstance(event, events.JobRescaled)
 
 
-def packet_bits(history: History) -> float:
+def strict(history: History) -> Found:
+    """On no directed link do tenants send more than they reserve, over two samples in a row.
+
+    One sample may be a bucket's. Nothing is proved of samples in which a reservation was changed.
+    """
+    before: dict[int, tuple[float, float]] = {}
+    for event, vms, rescaled in sampled(history):
+        length_s = event.interval_s
+        now = {int(k): (sent * length_s, held * length_s) for k, sent, held in event.links}
+        for link in [] if rescaled else sorted(before.keys() & now.keys()):
+            sent_bits, most_bits = map(sum, zip(before[link], now[link], strict=True))
+            beside = BUCKET_PACKETS * vms.get(link, 0.0) * _packet_bits(history)
+            if sent_bits > most_bits * (1 + SAMPLE_SLACK) + beside:
+                where = f"on {history.topology.link(link)}, over two samples"
+                yield event, f"{sent_bits:.0f} bits sent of {most_bits:.0f} reserved {where}"
+        before = {} if rescaled else now
+
+
+def _packet_bits(history: History) -> float:
     """A packet on the wire in bits of the experiment, for a second of its time."""
     resolved: Any = history.resolved
     try:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from testbed import events
 from testbed.results.audit import capacity_check as capacity
-from testbed.results.audit import enforcement_check as enforcement
 from testbed.results.audit import event_order as order
 from testbed.results.audit import summary_check as stored
 from testbed.results.audit import tables_check as tables
@@ -21,6 +20,7 @@ from testbed.results.audit.history import (
     Result,
     Status,
     has_file,
+    is_enforced,
     parsed,
 )
 from testbed.results.audit.policy_claims import CLAIM_CHECKS, has_leases, lease_starts
@@ -66,14 +66,14 @@ CHECKS = (
     Check(
         "strict",
         "no link carries more of tenants than they reserve",
-        enforcement.strict,
-        enforcement.applies("strict"),
+        capacity.strict,
+        is_enforced("strict"),
     ),
     Check(
         "work-conserving",
         "bandwidth is lent, and every reservation is kept",
-        enforcement.work_conserving,
-        enforcement.applies("work-conserving"),
+        stored.work_conserving,
+        is_enforced("work-conserving"),
     ),
     Check("jobs.csv", "the table says what the events say", tables.jobs_csv, has_file(JOBS)),
     Check(

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from testbed.events import Event, JobReserved, JobSubmitted, RunEnded, RunStarted
+from testbed.events import Event, JobReserved, JobSubmitted, LinkSample, RunEnded, RunStarted
 from testbed.results.folder import RESOLVED
 from testbed.results.reading import EventFile
 
@@ -370,3 +370,26 @@ def has_file(name: str) -> Callable[[History], str | None]:
     return lambda history: (
         None if (history.folder / name).is_file() else f"the run never wrote {name}"
     )
+
+
+def mode_of(history: History) -> str:
+    """The enforcement of reservations in a run; folders of earlier versions were strict."""
+    named = history.resolved.get("enforcement") if isinstance(history.resolved, dict) else None
+    return str(named) if named in ("work-conserving", "none") else "strict"
+
+
+def is_enforced(mode: str) -> Callable[[History], str | None]:
+    """Condition of the check of one mode."""
+
+    def why_not(history: History) -> str | None:
+        found = mode_of(history)
+        if history.started.backend != "live":
+            return "only a live network enforces"
+        if found == "none":
+            return "enforcement is none: no reservation was enforced"
+        if found != mode:
+            return f"enforcement is {found}"
+        sampled_too = mode != "strict" or history.each(LinkSample)
+        return None if sampled_too else "no link was sampled"
+
+    return why_not

@@ -368,7 +368,7 @@ def _due(history: History, expect: Mapping[str, Any], job: Cells) -> str:
     less = granted is None or granted < job["requested_bps"]
     below = own.get("scaled_down_below") if less else None
     if band is None and below is None:
-        return due_by_reservation(history, expect.get("late_above"), job)
+        return _due_by_reservation(history, expect.get("late_above"), job)
     if job["ratio"] is None:
         return "outside"
     low, high = (None, None) if band is None else (band.get("min"), band.get("max"))
@@ -380,7 +380,7 @@ def _due(history: History, expect: Mapping[str, Any], job: Cells) -> str:
     return "ok" if held else "outside"
 
 
-def due_by_reservation(history: History, late_above: float | None, job: Cells) -> str:
+def _due_by_reservation(history: History, late_above: float | None, job: Cells) -> str:
     """The verdict on a live job of which the file states nothing."""
     lived, rate_bps = history.jobs[job["job_id"]], job["granted_bps"]
     request, live = lived.request, history.started.backend == "live"
@@ -399,6 +399,20 @@ def due_by_reservation(history: History, late_above: float | None, job: Cells) -
     if not kept or job["ratio"] is None:
         return "killed" if kept and job["outcome"] == "killed" else "open"
     return "late" if job["ratio"] > late_above else "held"
+
+
+def work_conserving(history: History) -> Found:
+    """No job whose reservation was to be kept is late: what is lent only makes it end earlier.
+
+    A file that accepts an invalid emulation accepts late jobs.
+    """
+    expect = expected(history) or {}
+    if expect.get("fidelity") == "invalid":
+        return
+    for job_id, job in facts(history).items():
+        if _due_by_reservation(history, expect.get("late_above"), job) == "late":
+            ended = history.jobs[job_id].all(events.JobEnded)[-1]
+            yield ended, f"{job_id}: measured/estimate {job['ratio']:.4f}, its reservation was lent"
 
 
 def _others(
