@@ -72,18 +72,20 @@ def expected_s(seconds: int) -> float:
 def measure(tenant: TenantState, seconds: int, tick: Tick) -> list[Measured]:
     """Measure, with iperf3 for ``seconds``; ``tick`` is called with the time since its last call.
 
-    Raises BadInput for a tenant of one VM, MachineCannot without ping or iperf3, RunFailed.
+    Of two VMs between which every ping is lost, the bandwidth is 0. Raises BadInput for a tenant of one VM, MachineCannot without ping or iperf3, RunFailed.
     """
     if len(tenant.vms) < 2:
         raise BadInput(f"tenant {tenant.name} has one VM: there is no bandwidth to measure")
     pairs = list(zip(tenant.vms, (*tenant.vms[1:], tenant.vms[0]), strict=True))
     try:
         pings = _pings(pairs, tick)
-        rates_bps = _rates_bps(pairs, seconds, tick)
+        joined = [pair for pair, (_, lost) in zip(pairs, pings, strict=True) if lost < 1]
+        received_bps = dict(zip(joined, _rates_bps(joined, seconds, tick), strict=True))
     except BadInput as error:
         raise MachineCannot(error.message, "sudo ./provision.sh install") from error
     found = []
-    for pair, (rtt_ms, lost), payload_bps in zip(pairs, pings, rates_bps, strict=True):
+    for pair, (rtt_ms, lost) in zip(pairs, pings, strict=True):
+        payload_bps = received_bps.get(pair, 0.0)
         ratio = wire_rate_bps(payload_bps) / tenant.wire_bps
         reserved_bps = 0 if tenant.enforcement == "none" else tenant.bandwidth_bps
         names, ping = (pair[0].name, pair[1].name), (rtt_ms, lost)
