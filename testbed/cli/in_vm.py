@@ -11,13 +11,13 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from jobs.request import Enforcement
 from testbed.backends.emu.vm_process import VmPlace, become_process, run_in_each
 from testbed.cli import console
 from testbed.cli.options import Json
 from testbed.cli.standing import Name, shown_tenant
 from testbed.errors import BadInput
 from testbed.runs import vm_measurement
-from testbed.spec.experiment import Enforcement
 from testbed.units import human_bandwidth, human_share
 
 Vm = Annotated[str, typer.Argument(metavar="VM", help="A VM's name, as a.0.")]

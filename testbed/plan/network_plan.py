@@ -14,10 +14,9 @@ from ipaddress import IPv4Address, IPv4Network
 from itertools import count
 
 from controller import values
-from jobs.request import JobRequest
+from jobs.request import Enforcement, JobRequest
 from testbed.embedding.placement import Placement, hose_bps, tree_of, vms_below
 from testbed.errors import BadInput
-from testbed.spec.experiment import Enforcement
 from topologies.datacentre import DataCentre
 
 TENANT_BITS = 10

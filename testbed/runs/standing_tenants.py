@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from jobs.request import ENFORCEMENTS, Enforcement
 from testbed.backends.emu.cleanup_journal import Entry
 from testbed.backends.emu.emulation import Emulation
 from testbed.backends.emu.traffic_control import NETNS_DIR
@@ -23,7 +24,6 @@ from testbed.errors import BadInput, DoesNotFit, RunFailed
 from testbed.plan.network_plan import MAX_TENANT_VMS, TenantPlan, enforced, scaled_bps, tenant_plan
 from testbed.reservation.ledger import Ledger, OverCommit
 from testbed.spec.document import unknown_name
-from testbed.spec.experiment import ENFORCEMENTS, Enforcement
 from testbed.units import human_bandwidth
 
 # The name of a VM is a host name, a letter first: "1.0" would be read as an address.

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from math import inf
 
 from jobs.live.iperf3 import listening
+from jobs.request import Enforcement
 from jobs.wire import FRAME_BYTES, SEGMENT_BYTES
 from testbed.backends.emu.vm_process import VmPlace, started
 from testbed.errors import BadInput, MachineCannot, RunFailed
 from testbed.runs.standing_tenants import TenantState
-from testbed.spec.experiment import Enforcement
 
 PORT = 5201
 PINGS = 10

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.request import JobRequest
+from jobs.request import Enforcement, JobRequest
 from testbed.errors import BadInput, DoesNotFit, RunFailed
 from testbed.runs.keeper import admit_jobs, embedder_of
 from testbed.runs.standing_tenants import StandingTenants
-from testbed.spec.experiment import Enforcement
 from testbed.spec.experiment_file import parse_experiment
 from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
 from topologies.fat_tree import fat_tree
