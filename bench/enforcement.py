@@ -14,11 +14,11 @@ import numpy as np
 from bench.live_network import PORT, collect, network, pair, transfer
 from bench.samples import Result
 from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
+from jobs.request import ENFORCEMENTS, Enforcement
 from jobs.wire import payload_bytes
 from testbed.backends.emu.emulation import Emulation
 from testbed.backends.emu.limiter_counters import Limiter
 from testbed.plan.network_plan import TenantPlan, enforced
-from testbed.spec.experiment import ENFORCEMENTS, Enforcement
 from topologies.tree import tree
 
 LINKS_MBPS = (100, 500)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from jobs.demand import CpuUse, Demand, Transfer
 
 TRANSFER = Transfer()
 SERVICE_TAG = ("class", "service")
 """The tag of a user-facing service: its end is not known, p = d (DCloud, Section VI)."""
+
+Enforcement: TypeAlias = Literal["strict", "work-conserving", "none"]
+"""Live limits of reservations: nobody sends above one; unused bandwidth is lent, and reservations
+come first; or only links and ports limit, and tenants share by their TCP."""
+
+ENFORCEMENTS: tuple[Enforcement, ...] = get_args(Enforcement)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from jobs.request import Enforcement
 from testbed.backends.emu.vm_process import VmPlace, become_process, run_in_each
 from testbed.cli import console
 from testbed.cli.options import Json, require_root
@@ -19,7 +20,6 @@ from testbed.cli.standing import Name, shown_tenant
 from testbed.errors import BadInput
 from testbed.runs import vm_measurement
 from testbed.runs.keeper_protocol import NetworkState, ShowNetwork, ask
-from testbed.spec.experiment import Enforcement
 from testbed.units import human_bandwidth, human_share
 
 Vm = Annotated[str, typer.Argument(metavar="VM", help="A VM's name, as a.0, or h1 if open.")]

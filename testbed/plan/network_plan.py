@@ -12,16 +12,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network
 from itertools import count
-from typing import TYPE_CHECKING
 
 from controller import values
-from jobs.request import JobRequest
+from jobs.request import Enforcement, JobRequest
 from testbed.embedding.placement import Placement, hose_bps, tree_of, vms_below
 from testbed.errors import BadInput
 from topologies.datacentre import DataCentre
-
-if TYPE_CHECKING:
-    from testbed.spec.experiment import Enforcement
 
 TENANT_BITS = 10
 # The least that tc can pace: a job without bandwidth still has a capped interface.

@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from jobs.request import ENFORCEMENTS, Enforcement
 from testbed.backends.emu.cleanup_journal import Entry
 from testbed.backends.emu.emulation import Emulation
 from testbed.backends.emu.traffic_control import NETNS_DIR
@@ -24,7 +25,6 @@ from testbed.plan.lost_links import cables_of, cut_text
 from testbed.plan.network_plan import MAX_TENANT_VMS, TenantPlan, enforced, scaled_bps, tenant_plan
 from testbed.reservation.ledger import Ledger, OverCommit
 from testbed.spec.document import unknown_name
-from testbed.spec.experiment import ENFORCEMENTS, Enforcement
 from testbed.units import human_bandwidth
 from topologies.datacentre import DataCentre
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from math import inf
 
 from jobs.live.iperf3 import BLOCK_BYTES, OMITTED_S, listening
+from jobs.request import Enforcement
 from jobs.wire import wire_rate_bps
 from testbed.backends.emu.vm_process import VmPlace, started
 from testbed.errors import BadInput, MachineCannot, RunFailed
 from testbed.runs.standing_tenants import TenantState
-from testbed.spec.experiment import Enforcement
 
 PORT = 5201
 PINGS = 10

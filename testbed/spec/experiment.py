@@ -6,20 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 from jobs.interference import Interference
-from jobs.request import JobRequest
+from jobs.request import Enforcement, JobRequest
 from testbed.spec.document import Place
 from topologies.datacentre import DataCentre
 
 Scalar: TypeAlias = bool | int | float | str
-
-Enforcement: TypeAlias = Literal["strict", "work-conserving", "none"]
-"""Live limits of reservations: nobody sends above one; unused bandwidth is lent, and reservations
-come first; or only links and ports limit, and tenants share by their TCP."""
-
-ENFORCEMENTS: tuple[Enforcement, ...] = get_args(Enforcement)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, WithJsonSchema, WrapValidator
 
 from jobs.interference import Interference
+from jobs.request import Enforcement
 from testbed.embedding.base import embedder_names
 from testbed.spec.controller_section import ControllerSection, controller_app
 from testbed.spec.document import (
@@ -26,7 +27,7 @@ from testbed.spec.document import (
     read_text,
     unknown_name,
 )
-from testbed.spec.experiment import Enforcement, Expectation, Experiment, Scale
+from testbed.spec.experiment import Expectation, Experiment, Scale
 from testbed.spec.generated_sections import BatchWorkload, PoissonWorkload, SyntheticLeases
 from testbed.spec.job_entries import JobListWorkload
 from testbed.spec.policy_section import SWEEP_WORKLOAD, read_policies

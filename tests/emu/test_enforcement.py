@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.request import JobRequest
+from jobs.request import Enforcement, JobRequest
 from testbed.backends.emu.emulation import Emulation
 from testbed.events import Event
 from testbed.schedulers.actions import Start
-from testbed.spec.experiment import Enforcement
 from tests.emu.test_actions import MBIT, measured, whole
 from tests.support.scripted_run import ScriptedPolicy, on, play, small_emulation
 from topologies.tree import tree

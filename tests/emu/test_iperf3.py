@@ -10,7 +10,7 @@ import pytest
 
 from jobs.demand import Iperf3
 from jobs.request import JobRequest
-from jobs.wire import payload_bytes
+from jobs.wire import FRAME_BYTES, payload_bytes
 from testbed.schedulers.actions import Start
 from testbed.spec.experiment import Scale
 from tests.emu.test_run import Testbed
@@ -45,6 +45,8 @@ def test_its_receivers_count_what_its_bandwidth_lets_through(
         assert all(0 < bps <= 1.05 * 500 * MBIT for bps in measured)
 
 
+# What a VM that receives at its full rate takes from its own cap at most (VM_SYSCTLS).
+ACKNOWLEDGEMENTS = 66 / (2 * FRAME_BYTES)
 FILE = """
 name: iperf3
 topology: {kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 1}
@@ -62,7 +64,7 @@ workload:
 
 @pytest.mark.slow
 def test_what_iperf3_reports_is_the_reservation(prefix: str, tmp_path: Path) -> None:
-    """Within 1 % where the machine was not disturbed, and by the counters within 5 %."""
+    """Within 1 % and the acknowledgements, by the counters within 5 %."""
     testbed = Testbed(prefix, tmp_path)
     testbed.file.write_text(FILE, encoding="utf-8")
     for attempt in ("once", "again", "last"):  # other programs on the machine only take away
@@ -78,8 +80,9 @@ def test_what_iperf3_reports_is_the_reservation(prefix: str, tmp_path: Path) -> 
     assert set(figures["moved"].values()) == {""}
     for name, own in list(figures.items())[:2]:
         granted_bps = float(rows[name]["granted_bps"])
-        assert float(own["iperf3_ratio"]) == pytest.approx(1, rel=0.01), figures
-        assert float(own["iperf3_bps"]) / granted_bps == pytest.approx(1, rel=0.01), figures
+        least, most = 0.99 - ACKNOWLEDGEMENTS, 1.01
+        assert least <= float(own["iperf3_ratio"]) <= most, figures
+        assert least <= float(own["iperf3_bps"]) / granted_bps <= most, figures
         assert float(own["iperf3_counted_bps"]) / granted_bps == pytest.approx(1, rel=0.05), figures
     ratios = [float(figures[name]["iperf3_ratio"]) for name in ("ring", "all")]
     assert summary["iperf3_ratio"]["min"] == min(ratios)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from jobs.request import JobRequest
+from jobs.request import Enforcement, JobRequest
 from testbed import events
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.live_backend import LiveBackend
@@ -14,7 +14,7 @@ from testbed.embedding.placement import Placement
 from testbed.engine.engine import Engine
 from testbed.schedulers.actions import Action, Arrived, Ended, PolicyEvent, Wake, Woken
 from testbed.schedulers.policy import View
-from testbed.spec.experiment import Enforcement, Scale
+from testbed.spec.experiment import Scale
 from tests.emu.test_run import free_port
 from topologies.datacentre import DataCentre
 

@@ -19,7 +19,7 @@ from itertools import count
 
 from jobs.live.agent_pool import AgentPoolError, Message
 from jobs.live.agent_protocol import AgentExited, AgentRefused, Progress
-from jobs.request import JobRequest
+from jobs.request import Enforcement, JobRequest
 from jobs.wire import wire_rate_bps
 from testbed import events
 from testbed.backends.emu.emulation import Emulation
@@ -38,7 +38,7 @@ from testbed.plan.network_plan import (
     tenant_plan,
 )
 from testbed.schedulers.actions import Tier
-from testbed.spec.experiment import Enforcement, Scale
+from testbed.spec.experiment import Scale
 
 READY_TIMEOUT_S = 60.0
 EXIT_TIMEOUT_S = 30.0

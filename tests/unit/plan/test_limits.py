@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.request import Enforcement
 from testbed.embedding.placement import Placement
 from testbed.plan.batch_lines import (
     BatchLine,
@@ -46,7 +47,6 @@ from testbed.plan.network_plan import (
     proximate_weights,
     tenant_plan,
 )
-from testbed.spec.experiment import Enforcement
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree

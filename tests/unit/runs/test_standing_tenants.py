@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.request import JobRequest
+from jobs.request import Enforcement, JobRequest
 from testbed.errors import BadInput, DoesNotFit, RunFailed
 from testbed.runs.keeper import Keeper, Standing, admit_jobs, embedder_of
 from testbed.runs.keeper_protocol import AddTenant, RemoveTenant, Request, RerateTenant
 from testbed.runs.standing_tenants import StandingTenants, open_placement
-from testbed.spec.experiment import Enforcement
 from testbed.spec.experiment_file import parse_experiment
 from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
 from topologies.datacentre import DataCentre
