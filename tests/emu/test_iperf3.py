@@ -67,12 +67,13 @@ def test_what_iperf3_reports_is_the_reservation(prefix: str, tmp_path: Path) -> 
     """Within 1 % and the acknowledgements, by the counters within 5 %."""
     testbed = Testbed(prefix, tmp_path)
     testbed.file.write_text(FILE, encoding="utf-8")
+    least, most = 0.99 - ACKNOWLEDGEMENTS, 1.01
     for attempt in ("once", "again", "last"):  # other programs on the machine only take away
         done = testbed.live("--out", str(tmp_path / attempt))
         assert done.returncode == 0, done.stderr
         (folder,) = (tmp_path / attempt).iterdir()
         summary = json.loads((folder / "summary.json").read_text("utf-8"))
-        if summary["fidelity"]["verdict"] == "ok" and summary["iperf3_ratio"]["min"] >= 0.99:
+        if summary["fidelity"]["verdict"] == "ok" and summary["iperf3_ratio"]["min"] >= least:
             break
     with (folder / "jobs.csv").open(encoding="utf-8") as file:
         rows = {row["job_id"]: row for row in csv.DictReader(file)}
@@ -80,7 +81,6 @@ def test_what_iperf3_reports_is_the_reservation(prefix: str, tmp_path: Path) -> 
     assert set(figures["moved"].values()) == {""}
     for name, own in list(figures.items())[:2]:
         granted_bps = float(rows[name]["granted_bps"])
-        least, most = 0.99 - ACKNOWLEDGEMENTS, 1.01
         assert least <= float(own["iperf3_ratio"]) <= most, figures
         assert least <= float(own["iperf3_bps"]) / granted_bps <= most, figures
         assert float(own["iperf3_counted_bps"]) / granted_bps == pytest.approx(1, rel=0.05), figures

@@ -25,7 +25,7 @@ def test_audit_of_a_good_run(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     folder, _ = write_run(tmp_path, sample.main_example(), FIG10)
     assert run(["audit", str(folder.path)]) == 0
     shown = capsys.readouterr()
-    assert "all 22 applicable checks passed\n" in shown.out
+    assert "all 23 applicable checks passed\n" in shown.out
     assert "FAILED" not in shown.out
     assert shown.err == ""
 
@@ -37,7 +37,7 @@ def test_audit_of_a_bad_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     shown = capsys.readouterr().out
     assert "FAILED estimates" in shown
     assert "sort-450: estimate 1 s, p·b/b' is 6.66667 s" in shown
-    assert shown.endswith("4 checks failed, 18 passed\n")
+    assert shown.endswith("4 checks failed, 19 passed\n")
     assert run(["audit", str(folder.path), "--json"]) == 1
     (record,) = json.loads(capsys.readouterr().out)
     assert record["passed"] is False
