@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from jobs.wire import FRAME_BYTES, SEGMENT_BYTES
 from tests.emu.test_run import REPOSITORY, Testbed
 from tests.emu.test_up import machine
 
@@ -115,26 +114,20 @@ def ratios(printed: str) -> list[float]:
     return [float(found) for found in re.findall(r" (\d\.\d{4}) ", printed)]
 
 
-def received(folder: Path) -> list[float]:
-    """Mbit/s of frames on the wire in each 100 ms, from iperf3's receiver."""
-    text = (folder / "received.txt").read_text(encoding="utf-8")
-    found = re.findall(r"([\d.]+)-([\d.]+) +sec .* ([\d.]+) Mbits/sec", text)
-    rates = [float(rate) for begin, end, rate in found if float(end) - float(begin) < 0.2]
-    return [rate * FRAME_BYTES / SEGMENT_BYTES for rate in rates]
-
-
 def rerated(mbps: Sequence[float], most: float) -> str:
-    """Whatever is wrong with a re-rating to half of ``most`` and back; empty: nothing."""
-    begun = mbps[5:-2]
-    low = max(len(run) for run in re.findall("l*", "".join("lh"[v > 0.75 * most] for v in begun)))
+    """Whatever is wrong with a re-rating to half of ``most`` and back; empty: nothing.
+
+    ``mbps``: what left the VM in each 100 ms. Two of these may be of both rates.
+    """
+    low = sorted(rate for rate in mbps if rate <= 0.75 * most)
     found = {
+        "never half": len(low) < 15,
         "a spike": max(mbps) > 1.05 * most,
-        "a gap": min(begun) < 0.4 * most,
-        "never half": low < 20,
+        "a spike at half the rate": bool(low[2:]) and low[-3] > 1.05 * most / 2,
+        "a gap": min(mbps) < 0.25 * most,
     }
-    half = sorted(v for v in begun if v <= 0.75 * most)
-    found["a spike at half the rate"] = bool(half) and half[-2] > 1.05 * most / 2
-    return ", ".join(what for what, there in found.items() if there)
+    wrong = [what for what, there in found.items() if there]
+    return f"{wrong} in {mbps}" if wrong else ""
 
 
 MOST_TRIES = 3
@@ -153,8 +146,9 @@ def type_block(shell: Shell, block: list[Typed], folder: Path) -> tuple[str, str
             assert code == one.exit_code, f"{one.line}\n{text}"
         if not same_words(one.shown, text):
             differs += f"$ {one.line}\n{text}"
-    if any("received.txt" in one.line for one in block):
-        lacks += rerated(received(folder), 150.0)
+    if any("rerate a" in one.line for one in block):
+        rates = (folder / "every-100-ms.txt").read_text(encoding="utf-8").split()
+        lacks += rerated([float(rate) for rate in rates], 30.0)
     return lacks, differs
 
 
