@@ -36,6 +36,8 @@ LOAD_TEST_WALL_S = 1.5
 LONG_LOAD_TEST_WALL_S = 5.0
 """A load test's length, and that of one more where a first is in doubt, or where a VM sends less
 than enough of its largest packets in a short one: packets' time on their way counts for less."""
+NEARLY = 1.0
+"""The load up to which one that is over the limit is in doubt: another program only adds load."""
 TAKEN_SHARE = 0.1
 """Of the processors, taken from a network whose first load test is in doubt."""
 TAKE_S = 0.001
@@ -104,7 +106,7 @@ def checked(
 
     def searched(rate: float) -> float:
         found = load(rate)
-        return min(found, load(rate)) if suspect < found <= invalid else found
+        return min(found, load(rate)) if suspect < found <= NEARLY else found
 
     first = load(start)
     if first == inf and scale.auto and not force:
