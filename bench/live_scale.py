@@ -17,7 +17,7 @@ import argparse
 import json
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf, nan
 from pathlib import Path
 from statistics import median
@@ -90,11 +90,10 @@ class Size:
     duration_s: float
     first_rate_mbps: float
     up_down_s: float
-    vms_per_job: int = VMS_PER_JOB
 
     @property
     def vms(self) -> int:
-        return self.n_jobs * self.vms_per_job
+        return self.n_jobs * VMS_PER_JOB
 
     @property
     def plan(self) -> NetworkPlan:
@@ -112,11 +111,9 @@ SIZES = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """``--only``, ``--k``, ``--jobs``, ``--vms`` and ``--parts``."""
+    """``--only``, ``--k`` and ``--parts``."""
     parser.add_argument("--only", metavar="|".join(KINDS), type=_kinds, default=KINDS)
     parser.add_argument("--k", metavar="4,6,8,10", type=_sizes, default=tuple(SIZES))
-    parser.add_argument("--jobs", metavar="N", type=int, help="number of jobs, for a slow machine")
-    parser.add_argument("--vms", metavar="N", type=int, default=VMS_PER_JOB, help="of each job")
     parser.add_argument(
         "--parts", metavar="planned,1,2,4", type=_parts,
         help="switch parts (rtt: planned,1; exact and cost: planned; sweep: 1,2,4)",
@@ -152,11 +149,7 @@ class Task:
 def run(quick: bool, given: argparse.Namespace) -> list[Result]:
     """Everything asked for; ``quick``: shorter jobs, fewer rates."""
     sizes = [SIZES[k] for k in given.k]
-    played = [
-        replace(size, n_jobs=given.jobs or size.n_jobs, vms_per_job=given.vms)
-        for size in sizes
-        if size.n_jobs
-    ]
+    played = [size for size in sizes if size.n_jobs]
     tasks: list[Task] = []
     if "rtt" in given.only:
         tasks += [_round_trip(size, n) for n in given.parts or (None, 1) for size in sizes]
@@ -264,7 +257,7 @@ def play(size: Size, rate_mbps: float, duration_s: float, n_parts: int | None) -
     """The jobs of a size, each VM at a rate on the emulated wire. Raises MachineCannot."""
     text = EXPERIMENT.format(k=size.k, slots=size.slots, scale=rate_mbps / BANDWIDTH_MBPS)
     jobs = range(size.n_jobs)
-    text += "".join(JOB.format(i=i, vms=size.vms_per_job, duration_s=duration_s) for i in jobs)
+    text += "".join(JOB.format(i=i, vms=VMS_PER_JOB, duration_s=duration_s) for i in jobs)
     with TemporaryDirectory(prefix="hosenet-bench-") as folder, switch_of(n_parts):
         file = Path(folder) / "live-scale.yaml"
         file.write_text(text, encoding="utf-8")

@@ -166,7 +166,7 @@ def _ethtool(device: str, command: int, value: int) -> int:
 def has_carrier(device: str) -> bool:
     """True if a device of the namespace this thread is in, and its other end, are up now.
 
-    The kernel's flag for it (``IFF_RUNNING``) may come up to a second later.
+    The kernel's own flag for it (``IFF_RUNNING``) may lag behind by up to a second.
     """
     try:
         return bool(_ethtool(device, ETHTOOL_GLINK, 0))

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,10 @@ pytestmark = pytest.mark.skipif(
 
 LOOP = """
 import os, select, sys, time
-n_fds, n_polls = map(int, sys.argv[1:])
+n_fds, n_polls, alone = map(int, sys.argv[1:])
+if alone >= 0:  # idle-class: that it wakes never takes the processor from another
+    os.sched_setaffinity(0, [alone])
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 poll = select.poll()
 for _ in range(n_fds):
     poll.register(os.eventfd(1), select.POLLIN)
@@ -27,17 +29,24 @@ for _ in range(n_polls):
     assert len(poll.poll()) == n_fds
 print(time.monotonic() - began_s)
 """
+BURN = """
+import os
+os.write(1, b".")
+while True:
+    pass
+"""
 AT_ONCE = 32
 MANY_FDS, FEW_FDS = 64, 63
 
 
-def looped_s(
-    interval_s: float, n_fds: int, n_polls: int, folder: Path, before: Sequence[str] = ()
-) -> float:
-    """Seconds that a process with so many ready descriptors takes for its polls."""
+def looped_s(interval_s: float, n_fds: int, n_polls: int, folder: Path, alone: int = -1) -> float:
+    """Seconds that a process with so many ready descriptors takes for its polls.
+
+    ``alone``: the processor that it gets when nobody else wants it.
+    """
     with pace(interval_s, folder) as paced:
         done = subprocess.run(
-            [*before, sys.executable, "-c", LOOP, str(n_fds), str(n_polls)],
+            [sys.executable, "-c", LOOP, str(n_fds), str(n_polls), str(alone)],
             env={**os.environ, **paced.of(folder)},
             pass_fds=paced.files,
             capture_output=True,
@@ -65,11 +74,13 @@ def test_a_main_loop_for_which_nobody_waits_has_no_pace(begun: Path) -> None:
 
 
 def test_one_that_waits_for_a_processor_keeps_to_it(begun: Path) -> None:
-    alone, nice = str(min(os.sched_getaffinity(0))), ["nice", "-n", "19"]
-    burn = ["taskset", "-c", alone, sys.executable, "-c", "while True: pass"]
-    with subprocess.Popen(burn) as burner:
+    alone = min(os.sched_getaffinity(0))
+    burn = ["taskset", "-c", str(alone), sys.executable, "-c", BURN]
+    with subprocess.Popen(burn, stdout=subprocess.PIPE) as burner:
         try:
-            took_s = looped_s(0.01, MANY_FDS, AT_ONCE + 100, begun, ["taskset", "-c", alone, *nice])
+            assert burner.stdout is not None
+            assert burner.stdout.read(1) == b"."  # from now on the processor is taken
+            took_s = looped_s(0.01, MANY_FDS, AT_ONCE + 100, begun, alone)
         finally:
             burner.kill()
     assert took_s >= 0.9 * 99 * 0.01

@@ -63,6 +63,16 @@ def test_of_an_overload_that_has_gone_at_a_second_test_nothing_is_left() -> None
     assert found.findings[0].level == "ok"
 
 
+def test_a_rate_just_over_the_limit_is_tested_twice_and_the_better_test_counts() -> None:
+    loads = iter([1.5, 1.5, 0.95, 0.85, *[1.05] * 20])
+    machine = Machine(lambda _: next(loads))
+    found = check(machine, Scale(0.1))
+    assert machine.rates[:2] == [0.1, 0.1]
+    assert machine.rates[2] == machine.rates[3] < 0.1
+    assert f"scale.rate: {machine.rates[2]:g} was tested and fits" in found.findings[0].reason
+    assert len(machine.rates[4:]) == len(set(machine.rates[4:]))  # above it: once
+
+
 def test_too_much_is_refused_with_a_rate_that_was_tested() -> None:
     machine = Machine(lambda rate: rate / 0.05)
     found = check(machine, Scale(0.1))
