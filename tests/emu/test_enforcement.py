@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from jobs.live.connections import VM_SYSCTLS
 from jobs.request import Enforcement, JobRequest
 from testbed.backends.emu.emulation import Emulation
 from testbed.events import Event
 from testbed.schedulers.actions import Start
 from tests.emu.test_actions import MBIT, measured, whole
-from tests.support.scripted_run import ScriptedPolicy, on, play, small_emulation
+from tests.support.scripted_run import (
+    ScriptedPolicy,
+    begun,
+    ended,
+    on,
+    play,
+    small_emulation,
+)
 from topologies.tree import tree
 
 ALONE_S, BORROWER_S, LENDER_S = 3.0, 24.0, 5.0
@@ -58,8 +67,10 @@ def beside(own: Emulation, mode: Enforcement) -> float:
     for history in histories.values():
         whole(history)
     # The borrower had more than it reserves, and the link carried no more than it can.
+    assert measured(histories["borrower"]) < 0.9 * BORROWER_S
     volume_s = (BORROWER * BORROWER_S + LENDER * LENDER_S) / (1000 * MBIT)
-    assert 0.97 * volume_s < measured(histories["borrower"]) < 0.9 * BORROWER_S
+    last_s = max(ended(history).t for history in histories.values())
+    assert last_s - begun(histories["borrower"]) > 0.97 * volume_s
     return measured(histories["lender"]) / LENDER_S
 
 
@@ -78,6 +89,10 @@ def test_what_is_unused_is_lent_and_given_back(own: Emulation) -> None:
     while len(kept) < TRIES and not any(one <= 1.03 for one in kept):
         kept.append(beside(own, "work-conserving"))
     assert min(kept) <= 1.03, kept
+    for slot in own.plan.slots:  # a VM's slot is as before
+        shown = ["ip", "netns", "exec", slot.netns, "sysctl", "-n", "net.ipv4.tcp_rmem"]
+        rmem = subprocess.run(shown, capture_output=True, text=True, check=True).stdout
+        assert rmem.split() == dict(VM_SYSCTLS)["net.ipv4.tcp_rmem"].split()
 
 
 def test_without_enforcement_a_neighbour_takes_a_part_of_the_guarantee(own: Emulation) -> None:

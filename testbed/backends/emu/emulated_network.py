@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from jobs.linux import inside_network_namespace
 from jobs.live.connections import VM_SYSCTLS
 from jobs.wire import MTU_BYTES
 from testbed.backends.emu import open_vswitch, traffic_control
@@ -30,7 +31,7 @@ from testbed.backends.emu.part_switches import Part, start_daemons, taken
 from testbed.errors import RunFailed
 from testbed.plan import limits
 from testbed.plan.batch_lines import VM_DEVICE
-from testbed.plan.installation import packet_changes, tenant_hosts
+from testbed.plan.installation import packet_changes, tenant_hosts, tenant_sysctls
 from testbed.plan.network_plan import Bridge, NetworkPlan, Port, TenantPlan
 
 
@@ -236,11 +237,15 @@ class Network:
     def configure_tenant(self, tenant: TenantPlan) -> None:
         """Limits, then addresses and neighbours. All or nothing. Raises RunFailed."""
         self._up().apply((*limits.tenant_limits(self.plan, tenant), *tenant_hosts(tenant)))
+        _set_sysctls(tenant, tenant_sysctls(tenant))
 
     def remove_tenant(self, tenant: TenantPlan) -> None:
         """The inverse of :meth:`configure_tenant`; what is gone already is no failure."""
         hosts = [section.undo() for section in reversed(tenant_hosts(tenant))]
         self._up().remove((*hosts, *limits.removal_lines(self.plan, tenant)))
+        own = dict(tenant_sysctls(tenant))
+        with suppress(FileNotFoundError):
+            _set_sysctls(tenant, [setting for setting in VM_SYSCTLS if setting[0] in own])
 
     def rerate_tenant(self, old: TenantPlan, new: TenantPlan) -> None:
         """Change a placed tenant's rates in place. Raises RunFailed; then the old ones stand."""
@@ -347,6 +352,12 @@ class Network:
         if self._kernel is None:
             raise RuntimeError("the network is not up")
         return self._kernel
+
+
+def _set_sysctls(tenant: TenantPlan, sysctls: Sequence[tuple[str, str]]) -> None:
+    for vm in tenant.vms if sysctls else ():
+        with inside_network_namespace(traffic_control.NETNS_DIR / vm.slot.netns):
+            traffic_control.set_sysctls(*sysctls)
 
 
 def _silence_ipv6(devices: Iterable[str]) -> None:

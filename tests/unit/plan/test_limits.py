@@ -21,6 +21,7 @@ from testbed.plan.batch_lines import (
     batch_text,
     burst_bytes,
 )
+from testbed.plan.installation import tenant_sysctls
 from testbed.plan.limits import (
     CATCH_UP_S,
     DEFAULT_CLASS_MINOR,
@@ -274,6 +275,10 @@ def test_undoing_a_change_restores_what_was_there() -> None:
 placements = st.lists(st.integers(0, 2), min_size=16, max_size=16).filter(lambda n: sum(n) > 0)
 
 
+# The servers below each link of that fat-tree: one, those of a rack, those of a pod.
+SUBTREES = [range(i, i + size) for size in (1, 2, 4) for i in range(0, 16, size)]
+
+
 @given(counts=placements, rate=st.integers(8_000, 10**9), tenant_id=st.integers(1, (1 << 14) - 1))
 @settings(max_examples=60, deadline=None)
 def test_what_is_added_is_exactly_what_is_removed(
@@ -440,6 +445,34 @@ def test_a_borrowers_new_rate_leaves_what_it_may_borrow() -> None:
     assert {item.rate_bps for item in classes} == {bps for _, bps in links}
     capacity = network.capacity_of_port
     assert all(item.ceil_bps == capacity[item.dev] for item in classes)
+
+
+@given(counts=placements, rate=st.integers(8_000, 10**9))
+@settings(max_examples=60, deadline=None)
+def test_all_that_a_lender_has_on_its_way_over_a_link_fits_its_class_or_is_the_least(
+    counts: list[int], rate: int
+) -> None:
+    vms_on = tuple((server, n) for server, n in enumerate(counts) if n)
+    network, plain = placed(fat_tree(4, 10**9, 2), vms_on, rate)
+    assert tenant_sysctls(plain) == tenant_sysctls(enforced(network, plain, "none")) == ()
+    tenant = enforced(network, plain, "work-conserving")
+    sections = tenant_limits(network, tenant)
+    items = [line.item for section in sections for line in section.lines]
+    queues = [
+        i.limit_bytes for i in items if isinstance(i, ByteFifo) and i.minor == tenant.tenant_id
+    ]
+    if not queues:  # no link is crossed
+        assert tenant_sysctls(tenant) == ()
+        return
+    ((_, value),) = tenant_sysctls(tenant)
+    _, begins_bytes, most_bytes = map(int, value.split())
+    assert begins_bytes == most_bytes
+    n = len(tenant.vms)
+    # Brute force: the senders on one side of a link times the receivers on its other.
+    below = {sum(counts[s] for s in servers) for servers in SUBTREES}
+    connections = max(x * (n - x) for x in below)
+    assert most_bytes == 65_536 or most_bytes * connections <= min(queues) / 2
+    assert most_bytes >= 65_536
 
 
 @given(rate=st.integers(8_000, 10**9), uplink=st.integers(10**7, 10**9))
