@@ -2,13 +2,14 @@
 
 import sys
 import time
+from pathlib import Path
 
 EVERY_S = 0.1
 
 
 def sent_bytes() -> int:
     """Bytes that have left the VM's device so far."""
-    with open("/proc/net/dev") as devices:
+    with Path("/proc/net/dev").open() as devices:
         (eth0,) = (line for line in devices if line.lstrip().startswith("eth0:"))
     return int(eth0.split(":")[1].split()[8])
 

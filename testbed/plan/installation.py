@@ -56,13 +56,14 @@ def receive_buffer_bytes(tenant: TenantPlan) -> int:
     While a VM may send more than its guarantee, TCP fills the queues behind which that is kept. If
     they drop, the guarantee goes into finding out what to send again: a transfer of 5 s took 5 %
     longer with 70 to 200 packets sent again. So all connections of a link have room in its queue.
+    Less would leave it idle when the switch waits for a processor.
     """
     if not (tenant.lent_bps and tenant.link_bps):
         return 0
     n_vms = len(tenant.vms)
     fewer = max(bps // tenant.rate_bps for _, bps in tenant.link_bps)
-    room_bytes = port_queue_bytes(tenant.lent_bps) // 2 // (fewer * (n_vms - fewer))
-    return max(MIN_RECEIVE_BUFFER_BYTES, room_bytes)
+    room_bytes = port_queue_bytes(min(link.capacity_bps for link in tenant.edges))
+    return max(MIN_RECEIVE_BUFFER_BYTES, room_bytes // (fewer * (n_vms - fewer)))
 
 
 def tenant_sysctls(tenant: TenantPlan) -> tuple[tuple[str, str], ...]:

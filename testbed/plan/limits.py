@@ -152,7 +152,9 @@ def tenant_limits(network: NetworkPlan, tenant: TenantPlan) -> tuple[Section, ..
     for tenant_class in _tenant_classes(network, tenant, catch_up_s):
         dev, minor = tenant_class.dev, tenant.tenant_id
         host.append(tenant_class)
-        host.append(ByteFifo(dev, minor, port_queue_bytes(tenant_class.ceil_bps)))
+        queue_bytes = port_queue_bytes(tenant_class.ceil_bps)
+        # What borrows is to fill it with payload alone: headers and one more packet have room.
+        host.append(ByteFifo(dev, minor, queue_bytes * 5 // 4 if tenant.lent_bps else queue_bytes))
         host.append(PrefixFilter(dev, minor, tenant.prefix, minor))
     cap_bps = tenant.cap_bps
     for dev in (vm.slot.port.name for vm in tenant.vms):

@@ -72,7 +72,8 @@ def expected_s(seconds: int) -> float:
 def measure(tenant: TenantState, seconds: int, tick: Tick) -> list[Measured]:
     """Measure, with iperf3 for ``seconds``; ``tick`` is called with the time since its last call.
 
-    Of two VMs between which every ping is lost, the bandwidth is 0. Raises BadInput for a tenant of one VM, MachineCannot without ping or iperf3, RunFailed.
+    Of two VMs between which every ping is lost, the bandwidth is 0. Raises BadInput for a tenant
+    of one VM, MachineCannot without ping or iperf3, RunFailed.
     """
     if len(tenant.vms) < 2:
         raise BadInput(f"tenant {tenant.name} has one VM: there is no bandwidth to measure")

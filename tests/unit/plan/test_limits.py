@@ -275,7 +275,7 @@ def test_undoing_a_change_restores_what_was_there() -> None:
 placements = st.lists(st.integers(0, 2), min_size=16, max_size=16).filter(lambda n: sum(n) > 0)
 
 
-# The servers below each link of that fat-tree: one, those of a rack, those of a pod.
+# The servers below each link of a tree of 4 times 2 racks of 2.
 SUBTREES = [range(i, i + size) for size in (1, 2, 4) for i in range(0, 16, size)]
 
 
@@ -386,7 +386,7 @@ def test_a_tenant_that_borrows_keeps_its_rate_and_may_have_the_link() -> None:
             f"class add dev {up} parent 1:ffff classid 1:5 htb rate 100000000bit"
             f" ceil 1000000000bit burst {burst} cburst {cburst} quantum 60000"
         ),
-        f"qdisc add dev {up} parent 1:5 bfifo limit {port_queue_bytes(1000 * MBIT)}",
+        f"qdisc add dev {up} parent 1:5 bfifo limit {port_queue_bytes(1000 * MBIT) * 5 // 4}",
     ]
     assert "rate 100000000bit ceil 400000000bit" in of[rack][0]
     # Both caps of a VM are its server's link.
@@ -447,13 +447,17 @@ def test_a_borrowers_new_rate_leaves_what_it_may_borrow() -> None:
     assert all(item.ceil_bps == capacity[item.dev] for item in classes)
 
 
-@given(counts=placements, rate=st.integers(8_000, 10**9))
+@given(
+    counts=placements,
+    rate=st.integers(8_000, 10**9),
+    links_bps=st.lists(st.integers(10**7, 10**9), min_size=3, max_size=3),
+)
 @settings(max_examples=60, deadline=None)
 def test_all_that_a_lender_has_on_its_way_over_a_link_fits_its_class_or_is_the_least(
-    counts: list[int], rate: int
+    counts: list[int], rate: int, links_bps: list[int]
 ) -> None:
     vms_on = tuple((server, n) for server, n in enumerate(counts) if n)
-    network, plain = placed(fat_tree(4, 10**9, 2), vms_on, rate)
+    network, plain = placed(tree([4, 2, 2], links_bps, 2), vms_on, rate)
     assert tenant_sysctls(plain) == tenant_sysctls(enforced(network, plain, "none")) == ()
     tenant = enforced(network, plain, "work-conserving")
     sections = tenant_limits(network, tenant)
@@ -471,7 +475,7 @@ def test_all_that_a_lender_has_on_its_way_over_a_link_fits_its_class_or_is_the_l
     # Brute force: the senders on one side of a link times the receivers on its other.
     below = {sum(counts[s] for s in servers) for servers in SUBTREES}
     connections = max(x * (n - x) for x in below)
-    assert most_bytes == 65_536 or most_bytes * connections <= min(queues) / 2
+    assert most_bytes == 65_536 or most_bytes * connections <= 0.8 * min(queues)
     assert most_bytes >= 65_536
 
 
