@@ -28,7 +28,7 @@ from typing import Any, Literal
 import psutil
 
 from jobs.linux import inside_network_namespace
-from testbed.backends.emu.cgroups import release
+from testbed.backends.emu.cgroups import lives, release
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, setting
 from testbed.backends.emu.commands import run
 from testbed.backends.emu.traffic_control import NETNS_DIR
@@ -199,7 +199,7 @@ class Switch:
             command = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
         except (OSError, ValueError):
             return None
-        return pid if command == name else None
+        return pid if command == name and lives(pid) else None
 
     def sockets(self) -> SwitchSockets:
         """Its packet sockets, as the kernel has them."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 from testbed.backends.emu.emulated_network import up_lines
 from testbed.backends.emu.open_vswitch import (
+    Switch,
     SwitchSockets,
     deletion_arguments,
     read_sockets,
@@ -165,3 +170,16 @@ def test_a_switch_without_ports_tells_nothing_of_offload() -> None:
 def test_another_switch_on_the_machine_is_not_this_one() -> None:
     assert read_sockets(SS, None) == read_sockets(SS, 9)
     assert read_sockets(SS, 99) == SwitchSockets(offload=None, send_buffer_bytes=0)
+
+
+def test_a_switch_that_has_died_does_not_run_though_nobody_waits_for_it(tmp_path: Path) -> None:
+    program = tmp_path / "ovs-vswitchd"
+    shutil.copy(shutil.which("cat") or "/bin/cat", program)
+    with subprocess.Popen([program], stdin=subprocess.PIPE) as process:
+        (tmp_path / "ovs-vswitchd.pid").write_text(f"{process.pid}\n")
+        switch = Switch(tmp_path)
+        assert switch.pid == process.pid
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # a zombie from now on
+        assert Path(f"/proc/{process.pid}/comm").read_text() == "ovs-vswitchd\n"
+        assert switch.pid is None
