@@ -159,9 +159,9 @@ policies: [vc]
 workload:
   kind: jobs
   jobs:
-    - {id: ring, vms: 4, bandwidth: 150 Mbit/s, duration: 4 s, pattern: ring}
-    - {id: all, vms: 3, bandwidth: 100 Mbit/s, duration: 4 s, pattern: all-to-all}
-    - {id: pairs, vms: 6, bandwidth: 120 Mbit/s, duration: 4 s, pattern: permutation}
+    - {id: ring, vms: 4, bandwidth: 75 Mbit/s, duration: 4 s, pattern: ring}
+    - {id: all, vms: 3, bandwidth: 50 Mbit/s, duration: 4 s, pattern: all-to-all}
+    - {id: pairs, vms: 6, bandwidth: 60 Mbit/s, duration: 4 s, pattern: permutation}
 """
 
 
@@ -221,7 +221,7 @@ def test_a_network_in_parts_is_refused(prefix: str, tmp_path: Path) -> None:
 def strikes() -> Iterator[float]:
     """Moments in the network's coming up, which takes Mininet a second or so."""
     stream = random.Random(time.time_ns())
-    return iter([0.1 + 0.4 * stream.random(), 0.5 + stream.random()])
+    return iter([0.1, *sorted(1.6 * stream.random() for _ in range(2))])
 
 
 def test_killed_at_any_moment_what_mininet_made_is_removed_and_nothing_else(
