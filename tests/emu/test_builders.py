@@ -27,6 +27,7 @@ from tests.emu.test_kill import Run, foreign, settings, state, traces  # noqa: F
 from tests.emu.test_mininet_network import gone, shells
 from tests.emu.test_network import a_tenant, asked, command, flood, journal  # noqa: F401
 from tests.emu.test_run import Testbed
+from tests.support.interrupts import interrupt_at_start
 from topologies.datacentre import DataCentre
 from topologies.tree import tree
 
@@ -107,48 +108,43 @@ def test_mininet_builds_the_network_that_the_batches_build(
     prefix: str,
     journal: CleanupJournal,  # noqa: F811
 ) -> None:
+    """The same things; then limits and tenants are those of the object that built it."""
     plan = network_plan(datacentre, prefix, 0.1)
     pictures = {}
     for builder in BUILDERS:
         with built(builder, plan, journal) as network:
             assert network.builder == builder
             pictures[builder] = picture(network)
+            object_with_a_tenant(network, datacentre)
         assert shells() == []
         assert journal.entries == ()
     assert pictures["plain"] == pictures["batched"]
     assert len(pictures["plain"]["devices"]) == len(plan.ports)
 
 
-def test_limits_and_tenants_are_those_of_the_object_that_built_it(
-    datacentre: DataCentre,
-    prefix: str,
-    journal: CleanupJournal,  # noqa: F811
-) -> None:
-    plan = network_plan(datacentre, prefix, 0.1)
-    for builder in BUILDERS:
-        with built(builder, plan, journal) as network:
-            flood(plan)
-            tenant = a_tenant(datacentre, plan)
-            network.configure_tenant(tenant)
-            net = network.mininet
-            assert net is network.mininet
-            # Slots and bridges are the plan's own values, by which the testbed names devices.
-            assert [host.slot for host in net.hosts] == list(plan.slots)
-            assert all(a.slot is b for a, b in zip(net.hosts, plan.slots, strict=True))
-            assert all(a.bridge is b for a, b in zip(net.switches, plan.bridges, strict=True))
-            for vm in tenant.vms:
-                host = net[vm.slot.netns]
-                named = (NETNS_DIR / vm.slot.netns).stat()
-                assert Path(f"/proc/{host.pid}/ns/net").stat().st_ino == named.st_ino
-                assert host.IP() == str(vm.ip)
-                assert "ceil 20Mbit" in host.cmd("tc class show dev eth0")
-                switch = net[vm.slot.port.bridge]
-                assert "ceil 20Mbit" in switch.cmd(f"tc class show dev {vm.slot.port.name}")
-            assert net.pingAll() == 0
-            net.start()  # it is up: nothing is made again
-            assert net.ping() == 0
-            assert network.unshaped_packets() == {}
-        assert shells() == []
+def object_with_a_tenant(network: Network, datacentre: DataCentre) -> None:
+    plan = network.plan
+    flood(plan)
+    tenant = a_tenant(datacentre, plan)
+    network.configure_tenant(tenant)
+    net = network.mininet
+    assert net is network.mininet
+    # Slots and bridges are the plan's own values, by which the testbed names devices.
+    assert [host.slot for host in net.hosts] == list(plan.slots)
+    assert all(a.slot is b for a, b in zip(net.hosts, plan.slots, strict=True))
+    assert all(a.bridge is b for a, b in zip(net.switches, plan.bridges, strict=True))
+    for vm in tenant.vms:
+        host = net[vm.slot.netns]
+        named = (NETNS_DIR / vm.slot.netns).stat()
+        assert Path(f"/proc/{host.pid}/ns/net").stat().st_ino == named.st_ino
+        assert host.IP() == str(vm.ip)
+        assert "ceil 20Mbit" in host.cmd("tc class show dev eth0")
+        switch = net[vm.slot.port.bridge]
+        assert "ceil 20Mbit" in switch.cmd(f"tc class show dev {vm.slot.port.name}")
+    assert net.pingAll() == 0
+    net.start()  # it is up: nothing is made again
+    assert net.ping() == 0
+    assert network.unshaped_packets() == {}
 
 
 # ----------------------------------------------------------------------------- the same results
@@ -163,9 +159,9 @@ policies: [vc]
 workload:
   kind: jobs
   jobs:
-    - {id: ring, vms: 4, bandwidth: 150 Mbit/s, duration: 4 s, pattern: ring}
-    - {id: all, vms: 3, bandwidth: 100 Mbit/s, duration: 4 s, pattern: all-to-all, after: ring}
-    - {id: pairs, vms: 6, bandwidth: 120 Mbit/s, duration: 4 s, pattern: permutation, after: all}
+    - {id: ring, vms: 4, bandwidth: 75 Mbit/s, duration: 4 s, pattern: ring}
+    - {id: all, vms: 3, bandwidth: 50 Mbit/s, duration: 4 s, pattern: all-to-all}
+    - {id: pairs, vms: 6, bandwidth: 60 Mbit/s, duration: 4 s, pattern: permutation}
 """
 
 
@@ -223,9 +219,9 @@ def test_a_network_in_parts_is_refused(prefix: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def strikes() -> Iterator[float]:
-    """Moments in the network's coming up, which takes Mininet a second or two."""
+    """Moments in the network's coming up, which takes Mininet a second or so."""
     stream = random.Random(time.time_ns())
-    return iter([0.1, 1.6 * stream.random(), 0.5 + stream.random(), 2.5 * stream.random()])
+    return iter([0.1, *sorted(1.6 * stream.random() for _ in range(2))])
 
 
 def test_killed_at_any_moment_what_mininet_made_is_removed_and_nothing_else(
@@ -261,6 +257,26 @@ def test_interrupted_mininets_network_goes_by_itself(
         assert traces(prefix, run.tag) == []
         gone(*shells_of_mininet())
         assert journals() == []
+
+
+@pytest.mark.parametrize("argument", ["mininet:h2", "attach", "mininet:{}-c0"])
+def test_interrupted_as_a_process_starts_mininets_network_goes(
+    datacentre: DataCentre,
+    prefix: str,
+    journal: CleanupJournal,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    argument: str,
+) -> None:
+    """The shell of a host, the name of its namespace, the shell of a switch that gets a cable."""
+    plan = network_plan(datacentre, prefix, 0.1)
+    network = built("plain", plan, journal)
+    happened = interrupt_at_start(monkeypatch, argument.format(prefix))
+    with pytest.raises(KeyboardInterrupt):
+        network.up()
+    assert len(happened) == 1
+    assert traces(prefix, journal.tag.run) == []
+    assert shells() == []
+    assert journal.entries == ()
 
 
 def shells_of_mininet() -> list[int]:

@@ -28,6 +28,7 @@ from mininet.util import numCores, waitListening
 
 from controller.launch import OPENFLOW_PORT
 from jobs.linux import inside_network_namespace
+from testbed.backends.emu.cleanup import uninterrupted
 from testbed.backends.emu.open_vswitch import MACHINE, Switch
 from testbed.backends.emu.traffic_control import NETNS_DIR, has_carrier
 from testbed.errors import BadInput, RunFailed, TestbedError
@@ -63,9 +64,9 @@ def mininet_network(
 # --------------------------------------------------------------------------------------- nodes
 
 
-def _ended_by_hang_up() -> None:
-    """In a child: a hang-up, by which Mininet ends shells, ends it even if started by nohup."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# A hang-up, by which Mininet ends shells, ends them even if this was started by nohup. A preexec_fn
+# would not do: Python loses a Ctrl-C that comes while it forks with one (logging's fork hooks).
+ENDED_BY_HANG_UP = ("env", "--default-signal=HUP")
 
 
 class Attached(Node):  # type: ignore[misc]
@@ -97,10 +98,10 @@ class Attached(Node):  # type: ignore[misc]
                 self.__dict__.pop(name, None)
 
     def __getattr__(self, name: str) -> Any:
-        """Starts the shell: a part of it is wanted for the first time."""
+        """Starts the shell: a part of it is wanted for the first time. Ctrl-C waits for it."""
         if name not in SHELL:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        with self.inside():  # before anything is begun: it may be gone
+        with uninterrupted(), self.inside():  # before anything is begun: it may be gone
             # The namespace is there: mnexec is not to make another.
             self.shell, in_namespace, self.inNamespace = None, self.inNamespace, False
             try:
@@ -132,9 +133,8 @@ class Attached(Node):  # type: ignore[misc]
 
     def _popen(self, cmd: Sequence[str], **params: Any) -> Any:
         params.setdefault("env", {**os.environ, **self._environment})
-        params.setdefault("preexec_fn", _ended_by_hang_up)
         with self.inside():  # a child is where the thread is that starts it
-            return super()._popen(cmd, **params)
+            return super()._popen([*ENDED_BY_HANG_UP, *cmd], **params)
 
     def terminate(self) -> None:
         """End the node's shell, if it was started, with what runs in it."""

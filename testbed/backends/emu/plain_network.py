@@ -14,6 +14,7 @@ from typing import Any
 
 from mininet.node import Node
 
+from testbed.backends.emu.cleanup import uninterrupted
 from testbed.backends.emu.cleanup_journal import OwnershipTag
 from testbed.backends.emu.commands import run
 from testbed.backends.emu.emulated_network import Network, up_lines
@@ -99,16 +100,22 @@ class PlainMininet(AttachedMininet):
     _started = False
 
     def add(self, plan: NetworkPlan, tag: OwnershipTag) -> None:
-        """Hosts with their namespaces, switches without bridges yet, and all cables."""
+        """Hosts with their namespaces, switches without bridges yet, and all cables.
+
+        Ctrl-C waits for the host or the cable that is being made: its shell would not be known,
+        or its ``ip`` still run, when what was made is removed.
+        """
         for number, slot in enumerate(plan.slots, 1):
-            self.alias(slot.netns, self.addHost(f"h{number}", BuiltHost, slot=slot))
+            with uninterrupted():
+                self.alias(slot.netns, self.addHost(f"h{number}", BuiltHost, slot=slot))
         for number, bridge in enumerate(plan.bridges, 1):
             mark = f"external_ids:{RUN_KEY}={tag.run}"
             switch = self.addSwitch(bridge.name, BuiltSwitch, bridge=bridge, tag=mark)
             self.alias(f"s{number}", switch)
         _, lines = up_lines(plan, tag.group, {})
         for line, ends in zip(lines, self.cables(plan), strict=True):
-            self.addLink(**ends, cls=BuiltLink, line=line)
+            with uninterrupted():
+                self.addLink(**ends, cls=BuiltLink, line=line)
 
     def build(self) -> None:
         """Configure the hosts, as Mininet does."""

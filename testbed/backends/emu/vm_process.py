@@ -21,6 +21,7 @@ from typing import NoReturn
 
 from controller.launch import User, become, unprivileged_user
 from jobs import linux
+from testbed.backends.emu.cleanup import uninterrupted
 from testbed.errors import BadInput, RunFailed
 
 HOSTS = Path("/etc/hosts")
@@ -95,15 +96,16 @@ def start_process(place: VmPlace, argv: Sequence[str], stderr: int) -> subproces
     """A process in a VM, without input, which ends with this one. Raises RunFailed, BadInput."""
     user = unprivileged_user(os.environ)
     try:
-        return subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            env=_environment(place, user),
-            # No thread of this program has a lock that it needs.
-            preexec_fn=partial(enter, place, user, tied=True),  # noqa: PLW1509
-        )
+        with uninterrupted():  # with a preexec_fn Python would lose a Ctrl-C while it forks
+            return subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=_environment(place, user),
+                # No thread of this program has a lock that it needs.
+                preexec_fn=partial(enter, place, user, tied=True),  # noqa: PLW1509
+            )
     except subprocess.SubprocessError as error:
         raise _cannot_enter(place, error) from error
     except OSError as error:

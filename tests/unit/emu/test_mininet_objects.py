@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import logging
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 from testbed.backends.emu.open_vswitch import MACHINE, Switch
 from testbed.errors import BadInput, RunFailed
 from testbed.plan.network_plan import network_plan
+from tests.support.interrupts import interrupt_at_start
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree
 
@@ -311,3 +314,39 @@ def test_a_prompts_refusal_is_a_sentence(
     assert "Unknown command: a.0" in rest
     assert "*** unknown node: 'h99'\n" in rest
     assert rest.endswith("tpn-s0" * 7 + "\n")
+
+
+# ------------------------------------------------------------------------------ shells and signals
+
+
+@pytest.fixture
+def controller(module: ModuleType) -> Iterator[Any]:
+    """A node whose shell needs neither a network nor root."""
+    node = module.mininet_network(PLAN).controllers[0]
+    yield node
+    node.terminate()
+
+
+def test_a_ctrl_c_as_a_shell_starts_is_neither_lost_nor_cuts_the_start_short(
+    controller: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened = interrupt_at_start(monkeypatch, "mininet:c0")
+    with pytest.raises(KeyboardInterrupt):
+        controller.cmd("true")
+    assert len(happened) == 1
+    pid = controller.pid
+    assert controller.cmd("echo $$").strip() == str(pid)  # the same shell, whole
+    controller.terminate()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_shell_of_a_program_that_ignores_hang_ups_is_ended_by_one(controller: Any) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        ignored = controller.cmd("grep SigIgn /proc/$$/status").split()[1]
+        popened, _, _ = controller.pexec("grep", "SigIgn", "/proc/self/status")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    for mask in (ignored, popened.split()[1]):
+        assert not int(mask, 16) >> (signal.SIGHUP - 1) & 1
