@@ -361,7 +361,7 @@ class LiveBackend:
         give_up = time.monotonic() + READY_TIMEOUT_S
         while live.waiting_for:
             left_s, waited_for = give_up - time.monotonic(), len(live.waiting_for)
-            self._listen(max(0.0, left_s))
+            self._listen(max(0.0, min(left_s, self._patience_s())))
             if live.trouble is not None:
                 raise RunFailed(live.trouble)
             # A timeout re-checks the condition once: this process itself may have been paused.

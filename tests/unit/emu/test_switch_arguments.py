@@ -175,7 +175,13 @@ def test_another_switch_on_the_machine_is_not_this_one() -> None:
 def test_a_switch_that_has_died_does_not_run_though_nobody_waits_for_it(tmp_path: Path) -> None:
     program = tmp_path / "ovs-vswitchd"
     shutil.copy(shutil.which("cat") or "/bin/cat", program)
-    with subprocess.Popen([program], stdin=subprocess.PIPE) as process:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([program], **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b".")
+        process.stdin.flush()
+        process.stdout.read(1)  # it is the program now, and has its name
         (tmp_path / "ovs-vswitchd.pid").write_text(f"{process.pid}\n")
         switch = Switch(tmp_path)
         assert switch.pid == process.pid
