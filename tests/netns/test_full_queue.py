@@ -65,6 +65,6 @@ def sent(environment: dict[str, str], files: tuple[int, ...] = ()) -> list[int]:
 
 @pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="no C compiler (Debian: tcc)")
 def test_what_follows_a_refused_packet_is_sent(tmp_path: Path) -> None:
-    assert sent({}) == [1, 1]  # the kernel stops there: the library has something to mend
+    assert sent({}) == [1, 1]  # the kernel stops there, whatever comes after
     with pace(1.0, tmp_path) as paced:
         assert sent(paced.of(tmp_path), paced.files) == [6, 3]

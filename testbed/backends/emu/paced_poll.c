@@ -7,7 +7,7 @@ once, where this thread had to wait for a processor for more than a WAITED_PART 
 a switch with little to do answers as soon as ever, a busy one takes more packets a pass. It begins
 when the file HOSENET_PASS_FILE is there, as bridges and ports are made in many passes.
 
-sendmmsg() goes on after a packet that a full queue refuses. Open vSwitch gives up there, and drops
+sendmmsg() continues after a packet that a full queue refuses. Open vSwitch gives up there, and drops
 the rest of what it sends to that port together: a flood into one tenant's full queue took the packets
 of others with it.
 
