@@ -50,8 +50,9 @@ def daemons(mark: str) -> dict[str, int]:
 
 
 def running(testbed: Testbed) -> tuple[subprocess.Popen[str], dict[str, int]]:  # noqa: F811
-    """A run whose jobs have started and do not end, and its parts' processes."""
-    testbed.file.write_text(LARGE.replace("DURATION", "300"))
+    """A run whose only job has started and does not end, and its parts' processes."""
+    lines = LARGE.replace("DURATION", "300").splitlines(keepends=True)
+    testbed.file.write_text("".join(line for line in lines if "{id: b" not in line))
     process = testbed.start()
     testbed.until("job_started", process)
     (mark,) = testbed.marks
