@@ -252,28 +252,14 @@ start_kernel_ovs() {
     fi
 }
 
-# ovs-vswitchd without the kernel's module. ovs-ctl insists on the module, so the daemon is started
-# here. It opens its one send socket when the first packet leaves, not when it starts: the larger
-# default buffer stays in force until a packet has been sent through a throw-away bridge.
+# ovs-vswitchd without the kernel's module: as a run starts it that finds none. It opens its one send
+# socket when the first packet leaves, not when it starts: the larger default buffer stays in force
+# until a packet has been sent through a throw-away bridge.
 start_userspace_ovs() {
     ! with_systemd || systemctl stop openvswitch-switch.service ovs-vswitchd.service || true
-    daemon_pid ovsdb-server >/dev/null || "$OVS_SCRIPTS/ovs-ctl" --system-id=random \
-        --no-record-hostname --no-ovs-vswitchd start
-    ovs-vsctl --timeout=10 --no-wait set Open_vSwitch . other_config:userspace-tso-enable=true \
-        other_config:emc-insert-inv-prob=0
     touch "$STATE/userspace-tso"
-    # Three files per bridge and one or more per port; in a container root may not pass the hard limit.
-    local files
-    files=$(ulimit -H -n)
-    [ "$files" != unlimited ] && [ "$files" -le 65535 ] || files=65535
-    ulimit -S -n "$files"
-    # Not locked into memory (ovs-ctl would): thread stacks and packet pools cost gigabytes. With an
-    # allocator that gives back within a second, and no exact-match cache: it would keep what jobs
-    # long over have used. (The same setting as in testbed/backends/emu/open_vswitch.py.)
-    LD_PRELOAD=libjemalloc.so.2 \
-        MALLOC_CONF=dirty_decay_ms:1000,muzzy_decay_ms:0,narenas:1,tcache_nslots_small_min:128 \
-        ovs-vswitchd "unix:$OVS_RUN/db.sock" -vconsole:emer -vsyslog:err -vfile:info \
-        --no-chdir --log-file --pidfile --detach --monitor
+    PYTHONPATH=$ROOT "$VENV/bin/python" -c \
+        'from testbed.backends.emu.open_vswitch import start; start()'
 }
 
 open_send_socket() {
@@ -320,8 +306,12 @@ userspace_fault() {
     socket=$(send_socket)
     case $socket in *vnethdr*) ;; *) echo "TCP offload is off (userspace-tso-enable)"; return ;; esac
     buffer=$(sed -E 's/.*[(,]tb([0-9]+).*/\1/' <<<"$socket")
-    [ "$buffer" -ge "$SEND_BUFFER_BYTES" ] ||
+    [ "$buffer" -ge "$SEND_BUFFER_BYTES" ] || {
         echo "its send buffer is $buffer bytes, not $SEND_BUFFER_BYTES"
+        return
+    }
+    grep -q switch_preload "/proc/$(daemon_pid ovs-vswitchd)/maps" ||
+        echo "a full queue takes packets of others with it"
 }
 
 bridges() { ovs-vsctl --timeout=10 list-br; }

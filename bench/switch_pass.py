@@ -27,7 +27,7 @@ from bench.live_cost import cpu_s
 from bench.live_network import ping_ms
 from bench.progress import Progress, Step
 from bench.samples import Result
-from testbed.backends.emu import open_vswitch, part_switches
+from testbed.backends.emu import part_switches, switch_preload
 from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.cleanup import clean_leftovers, remove_run
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, machine_lock
@@ -47,7 +47,7 @@ CASES = ((0, 0), (10, 6), (25, 6), (25, 12), (50, 2), (50, 6), (10, 30))
 QUICK_CASES = ((0, 0), (10, 6), (50, 2), (10, 30))
 ALLOCATOR_CASE = (25, 12)
 ALLOCATORS: dict[str, dict[str, str]] = {
-    "as a run has it": dict(open_vswitch.ALLOCATOR),
+    "as a run has it": dict(switch_preload.ALLOCATOR),
     "the C library's": {},
     "jemalloc, memory kept for 1 s": {
         "LD_PRELOAD": "libjemalloc.so.2",
@@ -145,7 +145,7 @@ def fit(taken: Sequence[Pass]) -> list[Result]:
 
 @contextmanager
 def _allocator(environment: dict[str, str]) -> Iterator[None]:
-    with mock.patch.dict(open_vswitch.ALLOCATOR, environment, clear=True):
+    with mock.patch.dict(switch_preload.ALLOCATOR, environment, clear=True):
         yield
 
 

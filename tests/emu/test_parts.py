@@ -11,8 +11,8 @@ import subprocess
 import pytest
 
 from testbed.backends.emu.cgroups import lives
-from testbed.backends.emu.paced_poll import COMPILERS
 from testbed.backends.emu.part_switches import RUN_ROOT
+from testbed.backends.emu.switch_preload import COMPILERS
 from testbed.backends.emu.traffic_control import NETNS_DIR
 from tests.emu.test_run import Testbed, testbed  # noqa: F401 - a fixture
 

@@ -6,11 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from testbed.backends.emu.paced_poll import COMPILERS, pace
+from testbed.backends.emu.switch_preload import COMPILERS, preload
 
 # A queue of 100 bytes takes the small packets and refuses the large ones.
 SEND = """
@@ -64,7 +63,7 @@ def sent(environment: dict[str, str], files: tuple[int, ...] = ()) -> list[int]:
 
 
 @pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="no C compiler (Debian: tcc)")
-def test_what_follows_a_refused_packet_is_sent(tmp_path: Path) -> None:
+def test_what_follows_a_refused_packet_is_sent() -> None:
     assert sent({}) == [1, 1]  # the kernel stops there, whatever comes after
-    with pace(1.0, tmp_path) as paced:
-        assert sent(paced.of(tmp_path), paced.files) == [6, 3]
+    with preload() as library:
+        assert sent(library.environment, library.files) == [6, 3]

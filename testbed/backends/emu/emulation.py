@@ -32,8 +32,8 @@ from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, machine_
 from testbed.backends.emu.emulated_network import Network
 from testbed.backends.emu.machine_checks import require_room
 from testbed.backends.emu.own_flows import OwnController
-from testbed.backends.emu.paced_poll import is_paced
 from testbed.backends.emu.part_switches import listeners, switch_in_parts
+from testbed.backends.emu.switch_preload import is_paced
 from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.errors import BadInput, MachineCannot, RunFailed
 from testbed.plan.fidelity import Finding

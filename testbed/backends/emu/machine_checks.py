@@ -29,6 +29,7 @@ from testbed.backends.emu.cgroups import CgroupLayout, RunCgroup, probe_layout, 
 from testbed.backends.emu.cleanup_journal import journals, machine_lock
 from testbed.backends.emu.commands import CommandFailed, run
 from testbed.backends.emu.open_vswitch import MACHINE
+from testbed.backends.emu.switch_preload import is_preloaded
 from testbed.errors import MachineCannot
 from testbed.plan.network_plan import NetworkPlan, network_plan
 from testbed.plan.switch_parts import switch_parts
@@ -181,7 +182,14 @@ def _switch() -> Iterator[Check]:
     if 0 < sockets.send_buffer_bytes < 1 << 20:
         found = f"{sockets.send_buffer_bytes} bytes: a deep queue on one port starves the others"
         yield Check("switch's send buffer", "warn", found, INSTALL)
+    yield _whole_batches()
     yield _switch_memory()
+
+
+def _whole_batches() -> Check:
+    whole = is_preloaded(MACHINE.pid or 0)
+    found = "stays its tenant's" if whole else "takes packets of other tenants with it"
+    return _graded("drops of a full queue", whole, found, INSTALL)
 
 
 def _switch_memory() -> Check:

@@ -31,6 +31,7 @@ from jobs.linux import inside_network_namespace
 from testbed.backends.emu.cgroups import lives, release
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, setting
 from testbed.backends.emu.commands import run
+from testbed.backends.emu.switch_preload import preload
 from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.errors import MachineCannot, RunFailed
 from testbed.plan.network_plan import Bridge, NetworkPlan, Port
@@ -274,15 +275,6 @@ SEND_BUFFER_BYTES = 32 << 20
 MAX_FILES = 65_535
 RMEM_DEFAULT = Path("/proc/sys/net/core/rmem_default")
 RECEIVE_BUFFER_BYTES = 4 << 20
-# A port receives into 32 buffers of 64 KiB; a large packet is sent on in the one it came in, and
-# that is replaced. Out of the C library's heap each is sooner or later another one's page, resident
-# for good; this allocator gives what is freed back within a second (at once costs half again as
-# much processor time a byte). In every pass each port takes 32 buffers and gives them back: as many
-# have to fit into the thread's own cache. Where it is not installed, the loader goes on without it.
-ALLOCATOR = {
-    "LD_PRELOAD": "libjemalloc.so.2",
-    "MALLOC_CONF": "dirty_decay_ms:1000,muzzy_decay_ms:0,narenas:1,tcache_nslots_small_min:128",
-}
 # The exact-match cache names flows until others take their places: jobs long over stay in memory.
 SETTINGS = {"userspace-tso-enable": "true", "emc-insert-inv-prob": "0"}
 # An Ethernet frame of a type that nobody listens to.
@@ -314,20 +306,21 @@ def start() -> None:
         detached([*ctl, "--no-ovs-vswitchd", "start"])
         settings = [f"other_config:{key}={value}" for key, value in SETTINGS.items()]
         MACHINE.vsctl(["set", "Open_vSwitch", ".", *settings], wait=False)
-        detached([*switch_command(MACHINE.run_dir), "--monitor"])
+        with preload() as library:
+            command = switch_command(MACHINE.run_dir, library.environment)
+            detached([*command, "--monitor"], files=library.files)
     if not MACHINE.running:
         raise MachineCannot("Open vSwitch does not start", f"sudo {OVS_CTL} start")
     for pid in (MACHINE.database_pid, MACHINE.pid):
         _release(pid)
 
 
-def switch_command(run_dir: Path, pace: Mapping[str, str] | None = None) -> list[str]:
-    """ovs-vswitchd itself, with its allocator: ovs-ctl insists on the kernel's module.
+def switch_command(run_dir: Path, environment: Mapping[str, str]) -> list[str]:
+    """ovs-vswitchd itself, with what it is to have in its environment: ovs-ctl insists on the
+    kernel's module.
 
     Three files a bridge and one or more a port; in a container root may not pass the hard limit.
-    ``pace``: what its environment has instead, of :mod:`~testbed.backends.emu.paced_poll`.
     """
-    environment = {**ALLOCATOR, **(pace or {})}
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     files = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
     return [

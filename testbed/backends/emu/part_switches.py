@@ -27,7 +27,7 @@ from testbed.backends.emu.open_vswitch import (
     detached,
     switch_command,
 )
-from testbed.backends.emu.paced_poll import BEGUN, Pace, pace
+from testbed.backends.emu.switch_preload import BEGUN, Preload, preload
 from testbed.backends.emu.traffic_control import NETNS_DIR, set_sysctls
 from testbed.errors import MachineCannot
 from testbed.plan.network_plan import Bridge, NetworkPlan
@@ -124,11 +124,11 @@ def start_daemons(network: NetworkPlan, parts: Sequence[Part]) -> None:
     run(["ovsdb-tool", "create", str(database), str(SCHEMA)])
     run(["ovsdb-tool", "transact", str(database), json.dumps(["Open_vSwitch", insert])])
     interval_s = pass_interval_s(network, os.cpu_count() or 1)
-    with pace(interval_s, folder) as paced, ThreadPoolExecutor(STARTED_AT_ONCE) as pool:
-        list(pool.map(lambda part: _start(part, database, paced), parts))
+    with preload() as library, ThreadPoolExecutor(STARTED_AT_ONCE) as pool:
+        list(pool.map(lambda part: _start(part, database, library, interval_s), parts))
 
 
-def _start(part: Part, database: Path, paced: Pace) -> None:
+def _start(part: Part, database: Path, library: Preload, interval_s: float) -> None:
     folder = part.switch.run_dir
     folder.mkdir(mode=0o700)
     shutil.copyfile(database, folder / "conf.db")
@@ -142,6 +142,7 @@ def _start(part: Part, database: Path, paced: Pace) -> None:
             ],
             environment,
         )  # fmt: skip
-        detached(switch_command(folder, paced.of(folder)), environment, paced.files)
+        command = switch_command(folder, library.paced(interval_s, folder))
+        detached(command, environment, library.files)
     if not part.switch.running:
         raise MachineCannot(f"switch part {part.netns} does not start", "sudo testbed doctor")

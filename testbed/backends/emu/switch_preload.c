@@ -1,11 +1,13 @@
-/* Passes of a daemon's main loop at a pace, while processes wait for the processors.
+/* Passes of a daemon's main loop at a pace, while processes wait for the processors; and batches of
+packets sent whole.
 
 ovs-vswitchd's main loop polls every port, then looks at every port, and so on. A packet that comes
 in ends the poll, whatever it costs to look at all the others. Loaded before the C library, this
 poll() lets passes begin at most once in HOSENET_PASS_US microseconds on average, BURST of them at
 once, where this thread had to wait for a processor for more than a WAITED_PART of its recent time:
 a switch with little to do answers as soon as ever, a busy one takes more packets a pass. It begins
-when the file HOSENET_PASS_FILE is there, as bridges and ports are made in many passes.
+when the file HOSENET_PASS_FILE is there, as bridges and ports are made in many passes; without
+that name never.
 
 sendmmsg() continues after a packet that a full queue refuses. Open vSwitch gives up there, and drops
 the rest of what it sends to that port together: a flood into one tenant's full queue took the packets
@@ -100,7 +102,8 @@ int poll(struct pollfd *fds, unsigned long n, int timeout_ms)
 
     /* Other threads wait for a few things, the main loop for all ports. */
     if (n >= MAIN_LOOP_FDS) {
-        if (pace_ns == 0 && access(getenv("HOSENET_PASS_FILE"), 0) == 0)
+        char *begun = pace_ns == 0 ? getenv("HOSENET_PASS_FILE") : 0;
+        if (begun && access(begun, 0) == 0)
             pace_ns = atol(getenv("HOSENET_PASS_US")) * 1000;
         if (pace_ns > 0)
             wait_for_turn();

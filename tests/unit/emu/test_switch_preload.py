@@ -8,8 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from testbed.backends.emu.open_vswitch import ALLOCATOR, switch_command
-from testbed.backends.emu.paced_poll import BEGUN, COMPILERS, is_paced, pace
+from testbed.backends.emu.open_vswitch import switch_command
+from testbed.backends.emu.switch_preload import (
+    ALLOCATOR,
+    BEGUN,
+    COMPILERS,
+    is_paced,
+    is_preloaded,
+    preload,
+)
 
 pytestmark = pytest.mark.skipif(
     not any(map(shutil.which, COMPILERS)), reason="no C compiler (Debian: tcc)"
@@ -44,11 +51,11 @@ def looped_s(interval_s: float, n_fds: int, n_polls: int, folder: Path, alone: i
 
     ``alone``: the processor that it gets when nobody else wants it.
     """
-    with pace(interval_s, folder) as paced:
+    with preload() as library:
         done = subprocess.run(
             [sys.executable, "-c", LOOP, str(n_fds), str(n_polls), str(alone)],
-            env={**os.environ, **paced.of(folder)},
-            pass_fds=paced.files,
+            env={**os.environ, **library.paced(interval_s, folder)},
+            pass_fds=library.files,
             capture_output=True,
             text=True,
             check=True,
@@ -100,8 +107,8 @@ def test_there_is_no_pace_before_it_has_begun(tmp_path: Path) -> None:
 
 
 def test_the_daemon_keeps_its_allocator(tmp_path: Path) -> None:
-    with pace(0.01, tmp_path) as paced:
-        command = switch_command(tmp_path, paced.of(tmp_path))
+    with preload() as library:
+        command = switch_command(tmp_path, library.paced(0.01, tmp_path))
     loaded = next(each for each in command if each.startswith("LD_PRELOAD="))
     assert loaded.split("=")[1].split(":")[1] == ALLOCATOR["LD_PRELOAD"]
     assert "HOSENET_PASS_US=10000" in command
@@ -112,12 +119,33 @@ def test_the_daemon_keeps_its_allocator(tmp_path: Path) -> None:
 def test_without_a_compiler_a_daemon_goes_at_its_own_pace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("testbed.backends.emu.paced_poll.COMPILERS", ("no-such-compiler",))
-    with pace(0.01, tmp_path) as paced:
-        assert paced.of(tmp_path) == {}
-        assert paced.files == ()
+    monkeypatch.setattr("testbed.backends.emu.switch_preload.COMPILERS", ("no-such-compiler",))
+    with preload() as library:
+        assert library.paced(0.01, tmp_path) == library.environment == ALLOCATOR
+        assert library.files == ()
 
 
 def test_a_process_without_the_library_is_not_paced() -> None:
-    assert not is_paced(os.getpid())
-    assert not is_paced(0)
+    for pid in (os.getpid(), 0):
+        assert not is_preloaded(pid)
+        assert not is_paced(pid)
+
+
+def test_who_has_no_pace_is_not_paced(tmp_path: Path) -> None:
+    with preload() as library:
+        for environment in (library.environment, library.paced(1.0, tmp_path)):
+            with subprocess.Popen(
+                ["cat"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, **environment},
+                pass_fds=library.files,
+            ) as process:
+                assert process.stdin is not None
+                assert process.stdout is not None
+                process.stdin.write(b".")
+                process.stdin.flush()
+                process.stdout.read(1)
+                assert is_preloaded(process.pid)
+                assert is_paced(process.pid) is (environment != library.environment)
+                process.stdin.close()
