@@ -67,7 +67,8 @@ def _table(heading: str, rows: tuple[Traffic, ...] | list[Traffic]) -> Table:
             table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
         capacity = [human_bandwidth(row.capacity_bps)] if heading == "link" else []
-        rates = human_bandwidth(row.reserved_bps), human_bandwidth(row.sent_bps)
+        reserved = human_bandwidth(row.reserved_bps) if row.reserved_bps else "–"
+        rates = reserved, human_bandwidth(row.sent_bps)
         dropped = Text(str(row.dropped), "bold red" if row.dropped and heading == "link" else "")
         queued = f"{row.queued_bytes / 1000:.0f} kB"
         table.add_row(Text(row.name), *capacity, *rates, queued, dropped)

@@ -37,8 +37,9 @@ SAMPLE_S = 1.0
 class Traffic:
     """A directed link or a tenant over a sample: bit/s of the experiment, bytes on the wire.
 
-    ``reserved_bps``: of a tenant, the sum of its VMs' bandwidths. ``sent_bps``: what has left the
-    link, or the tenant's VMs. ``dropped``: packets, of a tenant at all its limits, also its VMs'.
+    ``reserved_bps``: of a tenant, the sum of its VMs' bandwidths, if it reserves them.
+    ``sent_bps``: what has left the link, or the tenant's VMs. ``dropped``: packets, of a tenant at
+    all its limits, also its VMs'.
     """
 
     name: str
@@ -117,7 +118,9 @@ class TrafficCounters:
             of = self._rows[:, 1] == tenant.tenant_id
             row = moved[: len(of)][of].sum(axis=0)
             row[0] = moved[: len(of), 0][of & (self._rows[:, 0] == SEND_CAP)].sum()
-            reserved_bps = len(tenant.vms) * tenant.rate_bps / self._scale_rate
+            is_reserved = tenant.link_bps or not tenant.edges
+            rate_bps = tenant.rate_bps if is_reserved else 0
+            reserved_bps = len(tenant.vms) * rate_bps / self._scale_rate
             tenants.append(_traffic(tenant.job_id, reserved_bps, row))
         return Sample(interval_s, tuple(links), tuple(tenants))
 

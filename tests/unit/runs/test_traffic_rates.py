@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from testbed.backends.emu.limiter_counters import COUNTERS, Limiter
+from testbed.plan.network_plan import enforced
 from testbed.runs import traffic_rates
 from testbed.runs.keeper_protocol import NetworkLayout, TenantPlans
 from testbed.runs.traffic_rates import TrafficCounters
@@ -88,3 +89,15 @@ def test_a_network_without_tenants_has_links(monkeypatch: pytest.MonkeyPatch) ->
     sample = counters.sample()
     assert sample.tenants == ()
     assert {link.sent_bps for link in sample.links} == {0}
+
+
+def test_who_is_not_enforced_reserves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch)
+    _, inside, _ = placed(TREE, ((0, 2),))
+    tenants = [enforced(NETWORK, TENANT, "none"), enforced(NETWORK, TENANT, "work-conserving")]
+    tenants += [inside, enforced(NETWORK, inside, "strict")]
+    plans = TenantPlans(tuple(tenants), NAMES, borrowing=False)
+    counters = TrafficCounters(LAYOUT, plans, RATE)
+    counted.now_s += 1.0
+    found = [tenant.reserved_bps * RATE / TENANT.rate_bps for tenant in counters.sample().tenants]
+    assert found == [0, 3, 2, 2]
