@@ -15,6 +15,12 @@ from tests.support import own_switch
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(own_switch.__file__)
+STARTED_BESIDE = """
+import subprocess
+from testbed.backends.emu.open_vswitch import start
+subprocess.run(["mount", "-t", "tmpfs", "own", "/run/openvswitch"], check=True)
+start()
+"""
 SETTINGS = ("/proc/sys/net/core/wmem_default", "/proc/sys/net/core/rmem_default")
 
 
@@ -24,6 +30,9 @@ SETTINGS = ("/proc/sys/net/core/wmem_default", "/proc/sys/net/core/rmem_default"
 )
 def test_a_switch_of_the_runs_own(prefix: str, tmp_path: Path) -> None:
     machines_own = MACHINE.pid
+    if machines_own and (bridges := MACHINE.rows("Bridge", ["name"])):
+        # The userspace datapath's device has one name: no switch beside one that has bridges.
+        pytest.skip(f"the machine's switch has bridges that no test made: {bridges}")
     before = [Path(name).read_text() for name in SETTINGS]
     done = subprocess.run(
         ["unshare", "--mount", "--propagation", "private",
@@ -50,3 +59,22 @@ def test_a_switch_of_the_runs_own(prefix: str, tmp_path: Path) -> None:
     assert output["after"] is False
     assert [Path(name).read_text() for name in SETTINGS] == before
     assert MACHINE.pid == machines_own
+
+
+@pytest.mark.needs("userspace-datapath")
+def test_a_switch_does_not_start_beside_one_with_bridges(prefix: str) -> None:
+    name = f"{prefix}-s0"
+    bridge = ["add-br", name, "--", "set", "Bridge", name, "datapath_type=netdev"]
+    MACHINE.vsctl(bridge)
+    try:
+        done = subprocess.run(
+            ["unshare", "--mount", "--propagation", "private",
+             sys.executable, "-c", STARTED_BESIDE],
+            capture_output=True, text=True, timeout=100, check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+    finally:
+        MACHINE.vsctl(["del-br", name])
+    assert done.returncode == 1
+    assert "another Open vSwitch has the userspace datapath" in done.stderr
+    assert MACHINE.running

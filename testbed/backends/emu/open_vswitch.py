@@ -14,9 +14,12 @@ packet:
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import re
 import resource
+import struct
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -270,6 +273,10 @@ def owned_by(run_tag: str) -> tuple[list[str], list[str]]:
 
 OVS_CTL = Path("/usr/share/openvswitch/scripts/ovs-ctl")
 DATABASE = Path("/etc/openvswitch/conf.db")
+# The userspace datapath's own device: one name in a network namespace, so one switch with bridges.
+USERSPACE_DEVICE = "ovs-netdev"
+DEVICE_TIMEOUT_S = 5
+TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000  # linux/if_tun.h
 WMEM_DEFAULT = Path("/proc/sys/net/core/wmem_default")
 SEND_BUFFER_BYTES = 32 << 20
 MAX_FILES = 65_535
@@ -296,13 +303,17 @@ def ensure_running(journal: CleanupJournal) -> None:
 
 
 def start() -> None:
-    """Start both daemons; for the userspace datapath with segmentation offload."""
+    """Start both daemons; for the userspace datapath with segmentation offload.
+
+    Raises MachineCannot, also if another switch has the userspace datapath.
+    """
     if not OVS_CTL.exists():
         raise MachineCannot("Open vSwitch is not installed", "sudo ./provision.sh install")
     ctl = [str(OVS_CTL), "--system-id=random", "--no-mlockall"]
     if datapath_type() == "system":
         detached([*ctl, "start"])
     else:
+        _wait_for_datapath()
         detached([*ctl, "--no-ovs-vswitchd", "start"])
         settings = [f"other_config:{key}={value}" for key, value in SETTINGS.items()]
         MACHINE.vsctl(["set", "Open_vSwitch", ".", *settings], wait=False)
@@ -313,6 +324,34 @@ def start() -> None:
         raise MachineCannot("Open vSwitch does not start", f"sudo {OVS_CTL} start")
     for pid in (MACHINE.database_pid, MACHINE.pid):
         _release(pid)
+
+
+def _wait_for_datapath() -> None:
+    """Beside a switch that holds the datapath's device no other makes a bridge, and it never says.
+
+    A killed switch leaves the device behind, held by nobody a moment later.
+    """
+    give_up_s = time.monotonic() + DEVICE_TIMEOUT_S
+    while _is_held(USERSPACE_DEVICE):
+        if time.monotonic() > give_up_s:
+            raise MachineCannot(
+                f"another Open vSwitch has the userspace datapath (device {USERSPACE_DEVICE})",
+                "remove its bridges (ovs-vsctl list-br, ovs-vsctl del-br BRIDGE) or stop it",
+            )
+        time.sleep(0.05)
+
+
+def _is_held(tap: str) -> bool:
+    """Another process has the device."""
+    if not Path("/sys/class/net", tap).exists():
+        return False
+    request = struct.pack("16sH22x", tap.encode(), IFF_TAP | IFF_NO_PI)
+    with Path("/dev/net/tun").open("rb", buffering=0) as device:
+        try:
+            fcntl.ioctl(device, TUNSETIFF, request)
+        except OSError as err:
+            return err.errno == errno.EBUSY
+    return False
 
 
 def switch_command(run_dir: Path, environment: Mapping[str, str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a userspace switch is started with: its allocator, and ``switch_preload.c``, compiled.
+"""A userspace switch's allocator, and ``switch_preload.c``, compiled: what it is started with.
 
 The library is loaded from a file in memory: folders of root's that do not outlive the machine are
 often mounted without the right to execute.
