@@ -1,4 +1,4 @@
-"""Two floods into one tenant's queue, beside another tenant that sends through the same port."""
+"""Three floods into one tenant's queue, beside another tenant that sends through the same port."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ PINGS = 100
 
 @pytest.fixture
 def own(prefix: str, tmp_path: Path) -> Iterator[Emulation]:
-    """Three servers of two VMs below a switch."""
-    datacentre = tree([3], [1000 * MBIT], 2)
+    """Four servers of two VMs below a switch."""
+    datacentre = tree([4], [400 * MBIT], 2)
     with small_emulation(datacentre, prefix, tmp_path, Scale(rate=0.2)) as emulation:
         yield emulation
 
@@ -47,9 +47,9 @@ def tenant(own: Emulation, number: int, servers: tuple[int, ...], rate_bps: int)
 
 
 def test_what_a_full_queue_refuses_takes_nothing_of_others_with_it(own: Emulation) -> None:
-    beside = tenant(own, 1, (0, 2), 50 * MBIT)
-    # Both send at their rate to the third, which may receive that of one.
-    flooding = tenant(own, 2, (0, 1, 2), 60 * MBIT)
+    beside = tenant(own, 1, (0, 3), 30 * MBIT)
+    # Each sends at its rate to the last, which receives that of one.
+    flooding = tenant(own, 2, (0, 1, 2, 3), 30 * MBIT)
     with ExitStack() as stack:
         for each in (beside, flooding):
             own.admit(each)
@@ -64,7 +64,7 @@ def test_what_a_full_queue_refuses_takes_nothing_of_others_with_it(own: Emulatio
         ping = ("ping", "-q", "-c", str(PINGS), "-i", "0.02", "-W", "5", str(there.ip))
         in_vm = ("ip", "netns", "exec", here.slot.netns)
         said = subprocess.run([*in_vm, *ping], capture_output=True, text=True, check=False).stdout
-        port = own.plan.sending_port(5).name
+        port = own.plan.sending_port(7).name
         shown = subprocess.run(
             ["tc", "-s", "class", "show", "dev", port], capture_output=True, text=True, check=True
         ).stdout
