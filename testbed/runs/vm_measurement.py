@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from jobs.live.iperf3 import BLOCK_BYTES, OMITTED_S, listening
+from jobs.live.iperf3 import BLOCK_BYTES, OMITTED_S, listening, received_bps
 from jobs.request import Enforcement
 from jobs.wire import wire_rate_bps
 from testbed.backends.emu.vm_process import VmPlace, started
@@ -24,6 +24,9 @@ from testbed.runs.standing_tenants import TenantState
 PORT = 5201
 PINGS = 10
 PING_EVERY_S = 0.2
+ENDING_S = 1
+"""Seconds after those that count, as iperf3's omitted ones before: the first programs to end hold
+up the others' traffic by some 40 ms."""
 PATIENCE_S = 30.0
 POLL_S = 0.05
 # Of measured over reserved.
@@ -66,7 +69,7 @@ class Measured:
 
 def expected_s(seconds: int) -> float:
     """Approximate time of a measurement."""
-    return PINGS * PING_EVERY_S + OMITTED_S + seconds + 1.0
+    return PINGS * PING_EVERY_S + OMITTED_S + seconds + ENDING_S + 1.0
 
 
 def measure(tenant: TenantState, seconds: int, tick: Tick) -> list[Measured]:
@@ -112,7 +115,8 @@ def _pings(pairs: Pairs, tick: Tick) -> list[tuple[float | None, float]]:
 def _rates_bps(pairs: Pairs, seconds: int, tick: Tick) -> list[float]:
     """Payload that each pair's receiver has counted, in bit/s."""
     common = ("--port", str(PORT), "--json")
-    times = ("--time", str(seconds), "--omit", str(OMITTED_S), "--length", str(BLOCK_BYTES))
+    lasts_s = str(seconds + ENDING_S)
+    times = ("--time", lasts_s, "--omit", str(OMITTED_S), "--length", str(BLOCK_BYTES))
     serving, sending = [], []
     for a, b in pairs:
         serving.append((b, ["iperf3", "--server", "--one-off", "--bind", b.ip, *common]))
@@ -121,7 +125,7 @@ def _rates_bps(pairs: Pairs, seconds: int, tick: Tick) -> list[float]:
         for (_, b), server in zip(pairs, servers, strict=True):
             _until_listening(b, server)
         with started(sending, subprocess.STDOUT) as clients:
-            patience_s = OMITTED_S + seconds + PATIENCE_S
+            patience_s = OMITTED_S + seconds + ENDING_S + PATIENCE_S
             for text in _outputs(clients, patience_s, tick):
                 _received_bps(text)
             return [_received_bps(text) for text in _outputs(servers, PATIENCE_S, tick)]
@@ -134,7 +138,7 @@ def _received_bps(text: str) -> float:
         document, _ = json.JSONDecoder().raw_decode(text)
         if "error" in document:
             raise RunFailed(f"iperf3: {document['error']}")
-        return float(document["end"]["sum_received"]["bits_per_second"])
+        return received_bps(document, ENDING_S)
     except (ValueError, KeyError, TypeError):
         raise RunFailed(f"iperf3 has no result: {text.strip()[-300:]}") from None
 

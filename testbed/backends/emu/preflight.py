@@ -38,6 +38,8 @@ LONG_LOAD_TEST_WALL_S = 5.0
 than enough of its largest packets in a short one: packets' time on their way counts for less."""
 NEARLY = 1.0
 """The load up to which one that is over the limit is in doubt: another program only adds load."""
+FAR = 2.0
+"""The load beyond which a first test is not repeated: the search begins far below its rate."""
 TAKEN_SHARE = 0.1
 """Of the processors, taken from a network whose first load test is in doubt."""
 TAKE_S = 0.001
@@ -86,10 +88,10 @@ def checked(
 ) -> Preflight:
     """Tests the scale's rate; searches for one that fits if it does not, or is ``auto``.
 
-    The search tests the first rate once more, and the better of both tests counts: a switch that
-    has just been started, or another program, only adds load. ``force``: nothing is refused, and a
-    given rate is tested twice at most. A load test that could not be made is one more finding of a
-    run at a given rate; without any, ``auto`` has no rate.
+    The search tests the first rate once more, unless its load is beyond :data:`FAR`, and the better
+    of both tests counts: a switch that has just been started, or another program, only adds load.
+    ``force``: nothing is refused, and a given rate is tested twice at most. A load test that could
+    not be made is one more finding of a run at a given rate; without any, ``auto`` has no rate.
     """
     suspect, invalid = THRESHOLDS["preflight"]
     fastest_bps = max((one.rate_bps for peak in peaks for one in peak), default=1)
@@ -118,7 +120,8 @@ def checked(
         load(start)
         return min(tested, key=lambda one: max(one.loads))
     least = min(start, two_figures(LEAST_VM_BPS / max(1, fastest_bps)))
-    fitting = fitting_rate(searched, start, scale.rate, least)
+    begin = start if first <= FAR else max(least, min(likely, two_figures(start / first)))
+    fitting = fitting_rate(searched, begin, scale.rate, least)
     lowest = min(one.rate for one in tested)
     rate = (fitting or lowest) if scale.auto else start
     found = min((one for one in tested if one.rate == rate), key=lambda one: max(one.loads))

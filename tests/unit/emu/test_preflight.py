@@ -63,6 +63,15 @@ def test_of_an_overload_that_has_gone_at_a_second_test_nothing_is_left() -> None
     assert found.findings[0].level == "ok"
 
 
+def test_far_beyond_the_limit_the_search_begins_far_below_without_a_second_test() -> None:
+    machine = Machine(lambda rate: 2 * rate)
+    found = check(machine, Scale(1000.0))
+    assert found.refusal is not None
+    assert machine.rates[0] == 1000.0
+    assert max(machine.rates[1:]) <= 1.0
+    assert len(machine.rates) <= 4
+
+
 def test_a_rate_just_over_the_limit_is_tested_twice_and_the_better_test_counts() -> None:
     loads = iter([1.5, 1.5, 0.95, 0.85, *[1.05] * 20])
     machine = Machine(lambda _: next(loads))
