@@ -207,7 +207,9 @@ def received_bps(document: Mapping[str, Any], uncounted_s: int = 0) -> float:
     within = [one for one in counted if not one["omitted"] and one["start"] < lasts_s - 0.5]
     if not within:
         return float(document["end"]["sum_received"]["bits_per_second"])
-    return 8 * float(sum(one["bytes"] for one in within)) / sum(one["seconds"] for one in within)
+    counted_bytes: float = sum(one["bytes"] for one in within)
+    time_s: float = sum(one["seconds"] for one in within)
+    return 8 * counted_bytes / time_s
 
 
 def listening(ip: str, process: int | str = "self") -> set[int]:

@@ -19,7 +19,8 @@ from testbed.cli.options import Json, require_root
 from testbed.cli.standing import Name, shown_tenant
 from testbed.errors import BadInput
 from testbed.runs import vm_measurement
-from testbed.runs.keeper_protocol import NetworkState, ShowNetwork, ask
+from testbed.runs.keeper_protocol import ShowNetwork, ask
+from testbed.runs.network_state import NetworkState
 from testbed.units import human_bandwidth, human_share
 
 Vm = Annotated[str, typer.Argument(metavar="VM", help="A VM's name, as a.0, or h1 if open.")]

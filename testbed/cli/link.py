@@ -12,7 +12,7 @@ from rich.text import Text
 from testbed.cli import console
 from testbed.cli.options import Json, require_root
 from testbed.runs.keeper_protocol import SetLink, ShowLinks, ask
-from testbed.runs.standing_links import LinkState
+from testbed.runs.network_state import LinkState
 from testbed.units import human_bandwidth, human_share
 
 link = typer.Typer(no_args_is_help=True)

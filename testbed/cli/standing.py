@@ -10,52 +10,13 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from testbed.backends.emu.emulation import LiveOptions
-from testbed.cli import console, options
+from testbed.cli import console
 from testbed.cli.options import Json, require_root
 from testbed.errors import BadInput
 from testbed.runs import keeper_protocol as requests
-from testbed.runs.keeper import Standing, bring_up
-from testbed.runs.keeper_protocol import NetworkState, ask
-from testbed.runs.standing_tenants import TenantState
-from testbed.spec.experiment_file import load_experiment
+from testbed.runs.keeper_protocol import ask
+from testbed.runs.network_state import NetworkState, TenantState
 from testbed.units import UnitError, human_bandwidth, human_share, parse_bandwidth
-
-Jobs = Annotated[bool, typer.Option("--jobs", help="Admit the file's jobs as tenants.")]
-OPEN = "Without reservations: every VM slot is a host, h1 to hN, and all reach each other."
-Open = Annotated[bool, typer.Option("--open", help=OPEN)]
-
-
-def up(
-    file: options.ExperimentPath,
-    jobs: Jobs = False,
-    open_to_all: Open = False,
-    settings: options.Settings = None,
-    openflow_port: options.OpenFlowPort = 6653,
-    api_port: options.ApiPort = 8653,
-    controller: options.Library = None,
-    prefix: options.Prefix = "hn",
-    builder: options.Builder = "batched",
-    as_json: Json = False,
-) -> None:
-    """Build a file's network and leave it there, for tenants that come and go.
-
-    Exit codes: 0 it is up; otherwise nothing is left: 2 bad file, 3 this machine cannot, 4 it
-    failed, 130 interrupted.
-    """
-    if jobs and open_to_all:
-        raise BadInput("--jobs makes tenants, --open has all slots in one: choose one")
-    experiment = load_experiment(file, options.overrides_of(settings))
-    options.require_live(prefix, f"testbed up {file}")
-    live = LiveOptions(prefix, openflow_port, api_port, controller, builder=builder)
-    state = bring_up(Standing(experiment, live, jobs, open_to_all), console.say)
-    if as_json:
-        console.print_json(asdict(state))
-        return
-    console.print_text(_headline(state))
-    first = "mininet" if open_to_all else "tenant add NAME --vms N --bandwidth '100 Mbit/s'"
-    console.say(f"next: sudo testbed {first}")
-    console.say("its end: sudo testbed down")
 
 
 def status(as_json: Json = False) -> None:
@@ -80,7 +41,7 @@ def status(as_json: Json = False) -> None:
     if state.busiest_link:
         share = human_share(state.busiest_share)
         reserved += f", {share} of the busiest link ({state.busiest_link})"
-    console.print_text(_headline(state))
+    console.print_text(headline(state))
     console.print_text(f"since {since:%Y-%m-%d %H:%M:%S}, by {state.user}, process {state.pid}")
     if state.open:
         reserved = f"open: no reservations, VM slots are hosts h1 to h{state.slots}"
@@ -102,7 +63,7 @@ def down(as_json: Json = False) -> None:
         console.print_text("the network is down, and everything of it is removed")
 
 
-def _headline(state: NetworkState) -> str:
+def headline(state: NetworkState) -> str:
     sizes = f"{state.slots} VM slots, {state.bridges} bridges, {state.cables} links"
     return f"{state.name} is up ({state.topology}): {sizes}, rates times {state.scale_rate:g}"
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from testbed.cli import console
 from testbed.cli.options import Json, require_root
-from testbed.runs.keeper_protocol import NetworkState
+from testbed.runs.network_state import NetworkState
 from testbed.runs.traffic_rates import Sample, Traffic, samples
 from testbed.units import human_bandwidth
 

@@ -11,7 +11,8 @@ from rich.text import Text
 from testbed.cli import console
 from testbed.cli.options import Json, require_root
 from testbed.runs import verification
-from testbed.runs.keeper_protocol import NetworkLayout, ShowLayout, ShowPlans, TenantPlans, ask
+from testbed.runs.keeper_protocol import ask
+from testbed.runs.network_layout import NetworkLayout, ShowLayout, ShowPlans, TenantPlans
 
 # Of one check, the problems that are listed; --json has all.
 MOST_LISTED = 20

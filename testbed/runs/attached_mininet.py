@@ -16,13 +16,9 @@ from mininet.log import error
 from testbed.backends.emu.mininet_network import AttachedMininet, Prompt
 from testbed.backends.emu.open_vswitch import Switch
 from testbed.errors import RunFailed, TestbedError
-from testbed.runs.keeper_protocol import (
-    NetworkLayout,
-    NetworkState,
-    ShowLayout,
-    ShowNetwork,
-    ask,
-)
+from testbed.runs.keeper_protocol import ShowNetwork, ask
+from testbed.runs.network_layout import NetworkLayout, ShowLayout
+from testbed.runs.network_state import NetworkState
 
 
 class StandingMininet(AttachedMininet):

@@ -22,29 +22,26 @@ from typing import IO, NoReturn
 
 from jobs.live.agent_pool import AgentPoolError
 from jobs.request import JobRequest
-from testbed.backends.emu.cleanup import terminated_as_interrupt
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
+from testbed.backends.emu.interrupts import terminated_as_interrupt
 from testbed.errors import BadInput, RunFailed, TestbedError
 from testbed.runs.keeper_protocol import (
     AddTenant,
-    NetworkLayout,
-    NetworkState,
     RemoveTenant,
     Request,
     RerateTenant,
     SetLink,
-    ShowLayout,
     ShowLinks,
-    ShowPlans,
     ShowTenant,
-    TenantPlans,
     read_reply,
     reply_line,
     send,
     serve,
     standing_dir,
 )
+from testbed.runs.network_layout import NetworkLayout, ShowLayout, ShowPlans, TenantPlans
+from testbed.runs.network_state import NetworkState
 from testbed.runs.standing_links import StandingLinks
 from testbed.runs.standing_tenants import StandingTenants, open_placement
 from testbed.schedulers.registry import known_policies

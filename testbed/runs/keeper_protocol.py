@@ -21,8 +21,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from testbed.backends.emu.cleanup_journal import state_dir
 from testbed.errors import BadInput, DoesNotFit, MachineCannot, RunFailed, TestbedError
-from testbed.plan.network_plan import NetworkPlan, TenantPlan
-from testbed.runs.standing_tenants import TenantState
 
 REQUEST_LIMIT_BYTES = 65_536
 # A request comes in one piece: who needs longer has stopped, and others wait.
@@ -47,16 +45,6 @@ class Request:
 @dataclass(frozen=True)
 class ShowNetwork(Request):
     """Asks for :class:`NetworkState`."""
-
-
-@dataclass(frozen=True)
-class ShowLayout(Request):
-    """Asks for :class:`NetworkLayout`."""
-
-
-@dataclass(frozen=True)
-class ShowPlans(Request):
-    """Asks for :class:`TenantPlans`."""
 
 
 @dataclass(frozen=True)
@@ -106,66 +94,6 @@ class RerateTenant(Request):
 @dataclass(frozen=True)
 class RemoveTenant(Request):
     name: str
-
-
-KINDS = {kind.__name__: kind for kind in Request.__subclasses__()}
-
-
-@dataclass(frozen=True)
-class NetworkState:
-    """A network that is up: its file, its keeper, its tenants. ``trouble``: what does not work.
-
-    ``busiest_link`` is empty where no bandwidth is reserved. ``open``: all slots are one tenant's,
-    without reservations. ``controller``: the file of a person's application whose flows they are;
-    empty: flows are the testbed's own.
-    """
-
-    file: str
-    name: str
-    user: str
-    pid: int
-    since_unix_s: float
-    topology: str
-    scale_rate: float
-    bridges: int
-    cables: int
-    slots: int
-    slots_taken: int
-    busiest_link: str
-    busiest_share: float
-    trouble: str
-    tenants: tuple[TenantState, ...]
-    open: bool = False
-    controller: str = ""
-
-
-@dataclass(frozen=True)
-class NetworkLayout:
-    """A network as it was built, whatever has become of its file.
-
-    ``switches``: bridge -> run folder and network namespace (None: the host's) of the Open vSwitch
-    that it is in. ``pid``: the keeper's.
-    """
-
-    plan: NetworkPlan
-    switches: dict[str, tuple[str, str | None]]
-    controller_port: int
-    pid: int
-
-
-@dataclass(frozen=True)
-class TenantPlans:
-    """Tenants as they should be on the network: limits and flows follow from these values.
-
-    ``names``: of bridges and of VMs, these by their ports, as people call them. ``borrowing``:
-    traffic without a reservation may borrow. ``app``: the file of a person's controller, whose
-    flows nobody knows beforehand; empty: flows are ours.
-    """
-
-    tenants: tuple[TenantPlan, ...]
-    names: dict[str, str]
-    borrowing: bool
-    app: str = ""
 
 
 # -- the one who asks
@@ -282,8 +210,9 @@ def _received(connection: socket.socket, timeout_s: float) -> Request:
         if not data or len(text) > REQUEST_LIMIT_BYTES:
             raise BadInput(f"a request is one line of at most {REQUEST_LIMIT_BYTES} bytes")
     try:
+        kinds = {kind.__name__: kind for kind in Request.__subclasses__()}
         [(name, fields)] = json.loads(text).items()
-        return TypeAdapter(KINDS[name]).validate_json(json.dumps(fields))
+        return TypeAdapter(kinds[name]).validate_json(json.dumps(fields))
     except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
         why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else "unknown form"
         raise BadInput(f"not a request: {why}") from None

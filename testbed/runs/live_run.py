@@ -10,8 +10,8 @@ from functools import partial
 
 from jobs.live.agent_pool import AgentPoolError
 from testbed import events
-from testbed.backends.emu.cleanup import terminated_as_interrupt, uninterrupted
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
+from testbed.backends.emu.interrupts import terminated_as_interrupt, uninterrupted
 from testbed.backends.emu.live_backend import LiveBackend
 from testbed.backends.emu.preflight import checked, load_test
 from testbed.errors import BadInput, MachineCannot, RunFailed

@@ -7,32 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from testbed.backends.emu.emulation import Emulation
 from testbed.errors import BadInput
 from testbed.plan.lost_links import cables_of
+from testbed.runs.network_state import LinkState
 from testbed.runs.standing_tenants import ALWAYS_S, StandingTenants
 from testbed.spec.document import did_you_mean
-
-
-@dataclass(frozen=True)
-class LinkState:
-    """A cable as people see it: a link of the data centre, or that of a VM slot to its server.
-
-    ``ends``: the lower and the upper. ``ports``: the devices that go down and up with it, of a VM's
-    cable the switch's alone. Bit/s of the experiment, in the direction with more; 0 of a VM's
-    cable. ``tenants`` use it; ``broken``: what its loss has cut, a sentence for each.
-    """
-
-    name: str
-    ends: tuple[str, str]
-    ports: tuple[str, ...]
-    up: bool
-    capacity_bps: int
-    reserved_bps: int
-    tenants: tuple[str, ...]
-    broken: tuple[str, ...]
 
 
 class StandingLinks:

@@ -13,11 +13,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from controller.launch import API_PORT, OPENFLOW_PORT
-from testbed.backends.emu.cleanup import uninterrupted
+from testbed.backends.emu.interrupts import uninterrupted
 from testbed.errors import BadInput, MachineCannot, RunFailed
 from testbed.runs import keeper_protocol as requests
-from testbed.runs.keeper_protocol import NetworkState, ask
-from testbed.runs.standing_tenants import TenantState
+from testbed.runs.keeper_protocol import ask
+from testbed.runs.network_state import NetworkState, TenantState
 from testbed.runs.vm_measurement import Measured, measure
 from testbed.units import UnitError, parse_bandwidth
 

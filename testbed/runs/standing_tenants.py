@@ -24,6 +24,7 @@ from testbed.errors import BadInput, DoesNotFit, RunFailed
 from testbed.plan.lost_links import cables_of, cut_text
 from testbed.plan.network_plan import MAX_TENANT_VMS, TenantPlan, enforced, scaled_bps, tenant_plan
 from testbed.reservation.ledger import Ledger, OverCommit
+from testbed.runs.network_state import TenantState
 from testbed.spec.document import unknown_name
 from testbed.units import human_bandwidth
 from topologies.datacentre import DataCentre
@@ -34,24 +35,6 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 ALWAYS_S = 0.0
 OPEN = "open"
 """The tenant that has all slots of an open network."""
-
-
-@dataclass(frozen=True)
-class TenantState:
-    """A tenant as people see it: bit/s per VM, in the experiment and on the emulated wire.
-
-    ``links``: directed links and what is reserved there, in bit/s of the experiment. The tenant of
-    an open network has the bandwidth of a server's link, the most that a VM can have. ``trouble``:
-    which of its VMs links that are down have cut off from which.
-    """
-
-    name: str
-    bandwidth_bps: int
-    wire_bps: int
-    vms: tuple[VmPlace, ...]
-    links: tuple[tuple[str, int], ...]
-    enforcement: Enforcement = "strict"
-    trouble: str = ""
 
 
 @dataclass

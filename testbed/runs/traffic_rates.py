@@ -20,15 +20,9 @@ from testbed.backends.emu.limiter_counters import CounterReader, Limiter
 from testbed.backends.emu.netlink import RouteSocket
 from testbed.backends.emu.sampling import SEND_CAP, limiters
 from testbed.backends.emu.traffic_control import NETNS_DIR, Side
-from testbed.runs.keeper_protocol import (
-    NetworkLayout,
-    NetworkState,
-    ShowLayout,
-    ShowNetwork,
-    ShowPlans,
-    TenantPlans,
-    ask,
-)
+from testbed.runs.keeper_protocol import ShowNetwork, ask
+from testbed.runs.network_layout import NetworkLayout, ShowLayout, ShowPlans, TenantPlans
+from testbed.runs.network_state import NetworkState
 
 SAMPLE_S = 1.0
 

@@ -21,7 +21,7 @@ from testbed.errors import RunFailed
 from testbed.plan import limits
 from testbed.plan.batch_lines import VM_DEVICE
 from testbed.plan.network_plan import Slot, TenantVm, controller_switches, controller_tenant
-from testbed.runs.keeper_protocol import NetworkLayout, TenantPlans
+from testbed.runs.network_layout import NetworkLayout, TenantPlans
 
 CHECKS = {
     "links": "cables",

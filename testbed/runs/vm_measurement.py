@@ -19,7 +19,7 @@ from jobs.request import Enforcement
 from jobs.wire import wire_rate_bps
 from testbed.backends.emu.vm_process import VmPlace, started
 from testbed.errors import BadInput, MachineCannot, RunFailed
-from testbed.runs.standing_tenants import TenantState
+from testbed.runs.network_state import TenantState
 
 PORT = 5201
 PINGS = 10

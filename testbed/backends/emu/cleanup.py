@@ -14,11 +14,10 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterable
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 import psutil
 
@@ -35,6 +34,7 @@ from testbed.backends.emu.cleanup_journal import (
     start_ticks,
 )
 from testbed.backends.emu.commands import ip_remove, run
+from testbed.backends.emu.interrupts import uninterrupted
 from testbed.backends.emu.open_vswitch import MACHINE
 from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.errors import RunFailed
@@ -48,45 +48,6 @@ class Removed:
 
     what: str
     name: str
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Defers SIGINT, SIGTERM and SIGHUP until the block is done: no removal is cut short."""
-    held: list[int] = []
-
-    def hold(signum: int, _: FrameType | None) -> None:
-        held.append(signum)
-
-    try:
-        asking = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        old = {s: signal.signal(s, hold) for s in asking}
-    except ValueError:  # not the main thread: signals do not come here
-        yield
-        return
-    try:
-        yield
-    finally:
-        for signum, handler in old.items():
-            signal.signal(signum, handler)
-        if held:
-            signal.raise_signal(held[0])
-
-
-@contextmanager
-def terminated_as_interrupt() -> Iterator[None]:
-    """SIGTERM and SIGHUP clean up like Ctrl-C."""
-
-    def interrupt(number: int, _: FrameType | None) -> None:
-        raise KeyboardInterrupt(signal.Signals(number).name)
-
-    chosen = (signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, interrupt) for number in chosen}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def clean(

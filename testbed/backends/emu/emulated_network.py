@@ -21,9 +21,10 @@ from jobs.linux import inside_network_namespace
 from jobs.live.connections import VM_SYSCTLS
 from jobs.wire import MTU_BYTES
 from testbed.backends.emu import open_vswitch, traffic_control
-from testbed.backends.emu.cleanup import remove_network, uninterrupted
+from testbed.backends.emu.cleanup import remove_network
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, expedited_rcu
 from testbed.backends.emu.commands import ip_batch
+from testbed.backends.emu.interrupts import uninterrupted
 from testbed.backends.emu.limiter_counters import CounterReader, Limiter
 from testbed.backends.emu.netlink import RouteSocket
 from testbed.backends.emu.open_vswitch import MACHINE, Switch

@@ -28,7 +28,7 @@ from mininet.util import numCores, waitListening
 
 from controller.launch import OPENFLOW_PORT
 from jobs.linux import inside_network_namespace
-from testbed.backends.emu.cleanup import uninterrupted
+from testbed.backends.emu.interrupts import uninterrupted
 from testbed.backends.emu.open_vswitch import MACHINE, Switch
 from testbed.backends.emu.traffic_control import NETNS_DIR, has_carrier
 from testbed.errors import BadInput, RunFailed, TestbedError

@@ -14,10 +14,10 @@ from typing import Any
 
 from mininet.node import Node
 
-from testbed.backends.emu.cleanup import uninterrupted
 from testbed.backends.emu.cleanup_journal import OwnershipTag
 from testbed.backends.emu.commands import run
 from testbed.backends.emu.emulated_network import Network, up_lines
+from testbed.backends.emu.interrupts import uninterrupted
 from testbed.backends.emu.mininet_network import (
     Attached,
     AttachedHost,

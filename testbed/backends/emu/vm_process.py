@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from controller.launch import User, become, unprivileged_user
 from jobs import linux
-from testbed.backends.emu.cleanup import uninterrupted
+from testbed.backends.emu.interrupts import uninterrupted
 from testbed.errors import BadInput, RunFailed
 
 HOSTS = Path("/etc/hosts")

@@ -13,7 +13,7 @@ import pytest
 from testbed.cli import main, top, verify
 from testbed.runs import verification
 from testbed.runs.keeper_protocol import Request, SetLink, ShowLinks
-from testbed.runs.standing_links import LinkState
+from testbed.runs.network_state import LinkState
 from testbed.runs.traffic_rates import Sample, Traffic
 from testbed.runs.verification import Check
 from tests.unit.runs.test_keeper_protocol import served

@@ -11,7 +11,7 @@ import pytest
 
 from testbed.cli import in_vm, main
 from testbed.runs.keeper_protocol import Request, ShowTenant
-from testbed.runs.standing_tenants import TenantState
+from testbed.runs.network_state import TenantState
 from tests.unit.runs.test_keeper_protocol import served
 
 ADD = ["tenant", "add", "a", "--bandwidth", "100 Mbit/s"]

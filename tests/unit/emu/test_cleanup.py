@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed.backends.emu import cleanup as cleaning
-from testbed.backends.emu.cleanup import Removed, clean, remove_run, uninterrupted
+from testbed.backends.emu.cleanup import Removed, clean, remove_run
 from testbed.backends.emu.cleanup_journal import (
     CleanupJournal,
     Entry,
@@ -18,6 +18,7 @@ from testbed.backends.emu.cleanup_journal import (
     machine_lock,
     start_ticks,
 )
+from testbed.backends.emu.interrupts import uninterrupted
 from testbed.errors import MachineCannot
 
 

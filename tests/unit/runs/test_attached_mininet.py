@@ -11,7 +11,8 @@ import pytest
 
 from testbed.errors import RunFailed
 from testbed.plan.network_plan import network_plan
-from testbed.runs.keeper_protocol import NetworkLayout, Request, ShowLayout, ShowNetwork
+from testbed.runs.keeper_protocol import Request, ShowNetwork
+from testbed.runs.network_layout import NetworkLayout, ShowLayout
 from tests.unit.cli.test_standing import a_network, a_tenant
 from tests.unit.runs.test_keeper_protocol import served
 from topologies.tree import tree

@@ -18,11 +18,9 @@ from testbed.plan.network_plan import network_plan
 from testbed.runs.keeper_protocol import (
     REQUEST_LIMIT_BYTES,
     AddTenant,
-    NetworkLayout,
     NothingUp,
     RemoveTenant,
     Request,
-    ShowLayout,
     ShowNetwork,
     ShowTenant,
     TakeDown,
@@ -31,7 +29,8 @@ from testbed.runs.keeper_protocol import (
     send,
     serve,
 )
-from testbed.runs.standing_tenants import TenantState
+from testbed.runs.network_layout import NetworkLayout, ShowLayout
+from testbed.runs.network_state import TenantState
 from topologies.fat_tree import fat_tree
 
 PATIENCE_S = 0.1

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from testbed.errors import BadInput, DoesNotFit
-from testbed.runs.keeper_protocol import NetworkLayout, TenantPlans, read_reply, reply_line
-from testbed.runs.standing_links import LinkState, StandingLinks
+from testbed.runs.keeper_protocol import read_reply, reply_line
+from testbed.runs.network_layout import NetworkLayout, TenantPlans
+from testbed.runs.network_state import LinkState
+from testbed.runs.standing_links import StandingLinks
 from testbed.runs.standing_tenants import StandingTenants
 from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
 from topologies.fat_tree import fat_tree

@@ -11,7 +11,7 @@ import pytest
 from testbed.backends.emu.limiter_counters import COUNTERS, Limiter
 from testbed.plan.network_plan import enforced
 from testbed.runs import traffic_rates
-from testbed.runs.keeper_protocol import NetworkLayout, TenantPlans
+from testbed.runs.network_layout import NetworkLayout, TenantPlans
 from testbed.runs.traffic_rates import TrafficCounters
 from tests.unit.plan.test_lost_links import TREE, placed
 

@@ -10,7 +10,7 @@ import pytest
 from testbed.backends.emu import installed_state, packet_probes
 from testbed.errors import RunFailed
 from testbed.plan.network_plan import network_plan
-from testbed.runs.keeper_protocol import NetworkLayout, TenantPlans
+from testbed.runs.network_layout import NetworkLayout, TenantPlans
 from testbed.runs.verification import CHECKS, Check, checks, planned_flows, planned_limits
 from tests.unit.plan.test_lost_links import TREE, placed
 

@@ -6,7 +6,7 @@ import pytest
 
 from testbed.backends.emu.vm_process import VmPlace
 from testbed.runs import vm_measurement
-from testbed.runs.standing_tenants import TenantState
+from testbed.runs.network_state import TenantState
 from testbed.runs.vm_measurement import Pairs, measure
 
 WIRE_BPS = 30_000_000
