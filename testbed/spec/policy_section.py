@@ -8,6 +8,7 @@ from testbed.schedulers.policy import Parameter
 from testbed.schedulers.registry import known_policies
 from testbed.spec.document import Location, did_you_mean, unknown_name
 from testbed.spec.experiment import PolicySpec, Scalar
+from testbed.spec.size_limits import LIMITS, within
 from testbed.spec.validation import kind_of
 from testbed.units import UnitError, parse_duration, parse_share
 
@@ -34,8 +35,9 @@ def read_policies(here: Location, workload: str) -> tuple[PolicySpec, ...]:
         return ()
     if not here.value:
         here.report("needs at least one policy")
+    within(len(here.value), "policies", here.report, "split the file")
     found: list[PolicySpec] = []
-    for index in range(len(here.value)):
+    for index in range(min(len(here.value), LIMITS["policies"])):
         policy = _read_policy(here / index)
         if policy is None:
             continue
