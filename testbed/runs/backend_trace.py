@@ -21,7 +21,7 @@ from testbed.engine.backend import Backend, Completion, StartFailed
 from testbed.errors import BadInput, RunFailed
 from testbed.events import Number
 from testbed.results.folder import DiskReserve
-from testbed.results.reading import checked, from_json, open_regular
+from testbed.results.reading import CHANGED, checked, from_json, open_regular
 from testbed.schedulers.actions import Tier
 
 TRACE = "answers.jsonl"
@@ -130,8 +130,7 @@ class ReplayBackend(_JobCalls):
         return float(answer["now_s"])
 
     def wait(self, until_s: float | None) -> list[Completion]:
-        done: list[Completion] = self._next("wait", until_s).get("done", [])
-        return done
+        return [Completion(**done) for done in self._next("wait", until_s).get("done", [])]
 
     def start(self, job: JobRequest, *_: object) -> None:
         failed = self._next("start", job.id).get("failed")
@@ -157,6 +156,9 @@ def read_trace(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in enumerate(lines, 1):
         try:
             answer = from_json(line)
+        except UnicodeDecodeError as error:
+            raise BadInput(f"{path}:{number}: damaged: {error}", CHANGED) from error
         except (ValueError, RecursionError):
             return  # cut short: the process was killed here
-        yield number, dict(checked(_ANSWER, answer, Path(f"{path}:{number}"), "answer"))
+        checked(_ANSWER, answer, Path(f"{path}:{number}"), "answer")
+        yield number, answer

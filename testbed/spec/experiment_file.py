@@ -30,8 +30,7 @@ from testbed.spec.document import (
 from testbed.spec.experiment import Expectation, Experiment, Scale
 from testbed.spec.generated_sections import BatchWorkload, PoissonWorkload, SyntheticLeases
 from testbed.spec.job_entries import JobListWorkload
-from testbed.spec.policy_section import SWEEP_WORKLOAD, read_policies
-from testbed.spec.size_limits import check_policies
+from testbed.spec.policy_section import SWEEP_WORKLOAD, check_policies, read_policies
 from testbed.spec.sweep_section import SweepWorkload
 from testbed.spec.swim_section import SwimWorkload
 from testbed.spec.topology_section import LoadContext, Topology, with_topology

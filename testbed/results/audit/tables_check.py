@@ -168,7 +168,7 @@ def _table(path: Path) -> TextIO:
 
 
 def _unreadable(error: Exception) -> str:
-    """What is wrong with a table as a whole."""
+    """The fault of a table as a whole."""
     if isinstance(error, OSError):
         missing = isinstance(error, FileNotFoundError)
         return "is missing" if missing else f"cannot be read: {error.strerror}"
