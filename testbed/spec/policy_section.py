@@ -181,5 +181,6 @@ def _check_sharing(
             last_s = max(last_s, job.submit_s + job.true_s)
     within(flows, "flows of one job", where.report, "take fewer VMs, or another pattern")
     if recompute_s:
-        hint = f"each {recompute_s:g} s of {human_duration(last_s)}: take shorter jobs, or another coupling"
+        every = f"each {recompute_s:g} s of {human_duration(last_s)}"
+        hint = f"{every}: take shorter jobs, or another coupling"
         within(last_s / recompute_s, "times that rates are computed anew", where.report, hint)

@@ -188,7 +188,7 @@ def _check_parallel(
 
 
 def _countable(section: ParallelWorkload, here: Location, jobs: ParallelJobs) -> bool:
-    """True unless arrivals last for ages, or more processes have a CPU use of their own than fit."""
+    """True unless arrivals last for ages, or too many processes have a CPU use of their own."""
     where, cpu = (here / "load").nearest, (here / "cpu").nearest
     good = within(jobs.span_s, "seconds of arrivals", where.report, "take a higher load")
     processes = int(jobs.processes.sum(dtype=np.int64)) if section.cpu is not None else 0
