@@ -82,6 +82,8 @@ def linear_profile(bandwidth_bps: int, duration_s: float, speedup: float) -> Pro
     """
     if not 0.0 <= speedup < STEEPEST:
         raise ValueError(f"a speed-up ratio is at least 0 and below {STEEPEST}, not {speedup:g}")
+    if bandwidth_bps < 1:
+        raise ValueError(f"a profile's bandwidth is at least 1 bit/s, not {bandwidth_bps}")
     found: list[tuple[int, float]] = []
     for ratio in RATIOS:
         option_bps = max(1, round(ratio * bandwidth_bps))

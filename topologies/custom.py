@@ -10,6 +10,7 @@ from typing import Any
 
 from topologies.datacentre import (
     MAX_NODES,
+    MAX_TREE_ENTRIES,
     DataCentre,
     Path,
     Problems,
@@ -20,6 +21,7 @@ from topologies.datacentre import (
 )
 
 _MAX_NAME = 40
+_MOST_COMPARED = 1000
 
 Edges = dict[str, tuple[str, int]]
 """The node that each node of a tree hangs from, and the link between them."""
@@ -71,6 +73,9 @@ def custom(content: Mapping[str, Any]) -> DataCentre:
     roots = _read_roots(problems, content, graph) if content.get("roots") is not None else None
     if len(names) > MAX_NODES:
         problems.report(f"more than {MAX_NODES:,} nodes", "servers")
+    n_roots, most = len(roots or ()), MAX_TREE_ENTRIES // max(1, len(names))
+    if n_roots > most:
+        problems.report(f"{len(names):,} nodes may have {most:,} roots, not {n_roots:,}", "roots")
     trees = {} if problems else _trees(problems, graph, roots)
     if problems:
         raise TopologyError(problems)
@@ -157,22 +162,22 @@ def _read_links(problems: Problems, content: Mapping[str, Any], graph: _Graph) -
 
 
 def _read_roots(problems: Problems, content: Mapping[str, Any], graph: _Graph) -> list[str]:
-    roots: list[str] = []
+    roots: dict[str, None] = {}
     for i, name in _entries(problems, content, "roots"):
         if isinstance(name, str) and name in graph.servers:
             problems.report(f"{name} is a server, a root is a switch", "roots", i)
-        elif name not in graph.switches:
+        elif not isinstance(name, str) or name not in graph.above:
             hint = _hint(name, graph.switches)
             problems.report(f"no switch is named {name!r}{hint}", "roots", i)
         elif name in roots:
             problems.report(f"{name} is named twice", "roots", i)
         else:
-            roots.append(name)
-    return roots
+            roots[name] = None
+    return list(roots)
 
 
 def _hint(name: object, known: list[str]) -> str:
-    close = get_close_matches(str(name), known, n=1)
+    close = get_close_matches(str(name), known, n=1) if len(known) <= _MOST_COMPARED else []
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 

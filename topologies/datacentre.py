@@ -32,6 +32,8 @@ Path: TypeAlias = "tuple[str | int, ...]"
 
 MAX_NODES = 1_000_000
 MAX_LINK_BPS = 10**15
+MAX_TREE_ENTRIES = 10_000_000
+"""Nodes times trees: parents and uplinks of all trees are 160 MB."""
 
 
 class Problems(list[tuple[Path, str]]):
@@ -262,7 +264,8 @@ class DataCentre:
         """For every node the root of the first tree that holds it (-1: none)."""
         first = np.full(self.n_nodes, -1, dtype=np.int64)
         for tree in reversed(self.trees):
-            first[tree.members] = tree.root
+            first[tree.parent >= 0] = tree.root
+            first[tree.root] = tree.root
         return frozen_array(first)
 
     @cached_property
@@ -280,9 +283,14 @@ class DataCentre:
 def _layers(datacentre: DataCentre) -> tuple[Layer, ...]:
     n = datacentre.n_nodes
     edges: list[IntArray] = []
+    # A link joins the same nodes in every tree: of each link the first tree's edge will do.
+    known = np.zeros(datacentre.n_links + 1, dtype=np.bool_)
     for tree in datacentre.trees:
-        child = np.flatnonzero(tree.parent >= 0)
+        new = (tree.parent >= 0) & ~known[tree.uplink]
+        child = np.flatnonzero(new)
         edges.append(np.stack((tree.parent[child], child, tree.uplink[child])))
+        known[tree.uplink[child]] = True
+        known[-1] = False  # no link
     if not edges:
         return ()
     together = np.concatenate(edges, axis=1)
@@ -321,7 +329,8 @@ def make_tree(
     uplink = parent.copy()
     parent[nodes] = parents
     uplink[nodes] = links
-    return Tree(root, frozen_array(parent), frozen_array(uplink), frozen_array(level))
+    shared = frozen_array(level) if level.flags.writeable else level
+    return Tree(root, frozen_array(parent), frozen_array(uplink), shared)
 
 
 # ------------------------------------------------------------------ the builders' arguments

@@ -17,6 +17,7 @@ import numpy as np
 from topologies.datacentre import (
     MAX_LINK_BPS,
     MAX_NODES,
+    MAX_TREE_ENTRIES,
     DataCentre,
     IntArray,
     Problems,
@@ -33,9 +34,6 @@ from topologies.tree import tree, tree_names
 
 Network = Literal["tree", "pooled"]
 NETWORKS: tuple[Network, ...] = get_args(Network)
-
-# Parents and uplinks of every core's tree: 150 MB.
-_MAX_TREE_ENTRIES = 10_000_000
 
 
 def fat_tree(
@@ -61,7 +59,7 @@ def fat_tree(
     if at_least(problems, ("k",), k, 2, "the number of ports"):
         if k % 2:
             problems.report(f"a fat-tree's switches have an even number of ports, not {k}", "k")
-        elif (k // 2) ** 2 * (k**3 // 4 + 5 * k * k // 4) > _MAX_TREE_ENTRIES or k**3 > MAX_NODES:
+        elif (k // 2) ** 2 * (k**3 // 4 + 5 * k * k // 4) > MAX_TREE_ENTRIES or k**3 > MAX_NODES:
             problems.report(f"k = {k} is more than is supported; at most 42", "k")
     n_servers = None if problems else int(k) ** 3 // 4
     per_level = capacities(problems, link_bps, 3)

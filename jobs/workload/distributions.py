@@ -16,6 +16,8 @@ Ints = npt.NDArray[np.int64]
 Rule = Literal["redraw", "clamp"]
 
 _MOST_ROUNDS = 10_000
+_FARTHEST = 2.0
+"""Deviations from the mean to the floor: farther up, one draw in 44 is left, and drawing lasts."""
 
 
 def stream(seed: int, *names: str | int) -> np.random.Generator:
@@ -49,7 +51,7 @@ class NormalDistribution:
     rule: Rule = "redraw"
 
     def __post_init__(self) -> None:
-        if self.rule == "redraw" and self.mean + 3 * self.sigma < self.low:
+        if self.rule == "redraw" and self.mean + _FARTHEST * self.sigma < self.low:
             raise ValueError(
                 f"a mean of {self.mean:g} with deviation {self.sigma:g} hardly ever reaches "
                 f"{self.low:g}: draws below that are drawn again"

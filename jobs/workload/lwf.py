@@ -28,7 +28,7 @@ LINE_FIELDS = (
     "arrival", "start", "duration", "real duration", "nodes", "CPUs", "memory", "disk", "image",
     "image size",
 )  # fmt: skip
-_TIME = re.compile(r"(\d{1,6}):([0-5]\d):([0-5]\d)(?:\.(\d{1,40}))?")
+_TIME = re.compile(r"(\d{1,6}):([0-5]\d):([0-5]\d)(?:\.(\d{1,40}))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +258,7 @@ class _Xml:
 
     def _name(self, given: dict[str, tuple[str, int, int]]) -> str:
         name, line, column = given.get("lease id", (str(len(self._leases) + 1), 0, 0))
-        if not name.isdecimal():
+        if not (name.isascii() and name.isdecimal()):
             return name
         number = whole_number(name, 40)
         if number is None:

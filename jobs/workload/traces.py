@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePath
-from typing import BinaryIO, Generic, Literal, TypeVar, cast
+from typing import BinaryIO, Generic, Literal, TextIO, TypeVar, cast
 
 GZIP_MAGIC = b"\x1f\x8b"
 PROBLEM_LIMIT = 20
+LONGEST_LINE = 1 << 20
 
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ class TraceErrors(ValueError):
 
 
 class CutOff(ValueError):
-    """A compressed file that ends early or is damaged."""
+    """A file that cannot be read any further: compressed and damaged, or of endless lines."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +113,7 @@ class Complaints:
             with opened(path) as lines:
                 yield lines
         except CutOff as damage:
-            message = f"the compressed file is cut off or damaged here ({damage})"
-            self.add_of_file(self.line + 1, 1, message)
+            self.add_of_file(self.line + 1, 1, str(damage))
 
     def conclude(self, path: Path, kept: int, *, lenient: bool, noun: str = "job") -> None:
         """Raises :class:`TraceErrors` where nothing is kept, or anything is wrong unless lenient.
@@ -152,7 +152,8 @@ def _unpacked(path: Path) -> Iterator[BinaryIO]:
         try:
             yield cast(BinaryIO, gzip.GzipFile(fileobj=file)) if packed else file
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise CutOff(str(error)) from None
+            what = f"the compressed file is cut off or damaged here ({error})"
+            raise CutOff(what) from None
 
 
 @contextmanager
@@ -162,7 +163,15 @@ def opened(path: Path) -> Iterator[Iterator[str]]:
     Bytes are taken as Latin-1: every one is a character, and a trace's fields are ASCII.
     """
     with _unpacked(path) as inside, io.TextIOWrapper(inside, encoding="latin-1") as text:
-        yield text
+        yield _lines(text)
+
+
+def _lines(text: TextIO) -> Iterator[str]:
+    """The lines of a file; CutOff at one that no trace has, which a small archive may hold."""
+    while line := text.readline(LONGEST_LINE + 1):
+        if len(line) > LONGEST_LINE:
+            raise CutOff(f"a line of more than {LONGEST_LINE:,} characters is no trace's")
+        yield line
 
 
 def checksum(path: Path) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, TypeVar
+from typing import IO, Annotated, Any, NotRequired, TypeVar
 
 from annotated_types import Len
 from pydantic import TypeAdapter, ValidationError
@@ -96,8 +98,9 @@ class _Links(TypedDict):
 
 class _Tree(TypedDict):
     root: Int
-    parent: list[Int]
-    uplink: list[Int]
+    # Of large data centres the root alone, below which hangs what links lead to.
+    parent: NotRequired[list[Int]]
+    uplink: NotRequired[list[Int]]
 
 
 class _Topology(TypedDict):
@@ -190,9 +193,19 @@ def stream_events(path: Path) -> Iterator[Event]:
     return (event for event in _each_line(path) if event is not None)
 
 
+def open_regular(path: Path) -> IO[bytes]:
+    """A file opened to be read. Raises OSError, also where it is a FIFO or a device, which may
+    never end.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        kind = errno.EISDIR if path.is_dir() else errno.EINVAL
+        raise OSError(kind, "not a regular file", str(path))
+    return path.open("rb")
+
+
 def _each_line(path: Path) -> Iterator[Event | None]:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             for number, raw in enumerate(file, 1):
                 yield _parse(path, number, raw)
     except OSError as error:
@@ -219,7 +232,7 @@ def _why(error: ValueError | RecursionError) -> str:
 
 
 def _object(raw: bytes) -> dict[str, Any]:
-    record = _DECODER.decode(raw.decode("utf-8"))
+    record = from_json(raw)
     if not isinstance(record, dict):
         # ValueError like the rest of what can be wrong with a line
         raise ValueError("not a JSON object")  # noqa: TRY004
@@ -231,6 +244,11 @@ def _no_constant(name: str) -> float:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def from_json(raw: bytes) -> Any:
+    """The value of a JSON text; ValueError or RecursionError where it is none, or holds NaN."""
+    return _DECODER.decode(raw.decode("utf-8"))
 
 
 def policy_folders(path: Path) -> list[Path]:
@@ -339,7 +357,8 @@ def _stored_summary(path: Path) -> dict[str, Any] | None:
 def read_json(path: Path) -> Any:
     """A JSON file's value; None where there is no such file. Raises BadInput on a damaged one."""
     try:
-        return _DECODER.decode(path.read_text(encoding="utf-8"))
+        with open_regular(path) as file:
+            return from_json(file.read())
     except FileNotFoundError:
         return None
     except OSError as error:

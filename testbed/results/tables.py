@@ -56,14 +56,20 @@ def _cell(value: object) -> object:
 # -- the topology of run_started
 
 
+MAX_LISTED_NODES = 1_000_000
+"""Nodes in all trees together whose parents and uplinks are listed; the audit finds others'."""
+
+
 def topology_record(datacentre: DataCentre) -> dict[str, Any]:
     """The ``topology`` of a :class:`testbed.events.RunStarted`.
 
     ``names`` and ``level`` per node, ``slots`` per server, ``links`` as arrays ``lower``,
     ``upper``, ``capacity_bps`` per link, and every tree a tenant can be pinned to as ``root``,
-    ``parent`` and ``uplink`` per node (-1 where there is none). ``memory_mib`` per server
-    where memory limits anything.
+    ``parent`` and ``uplink`` per node (-1 where there is none); of large data centres with many
+    trees the roots alone, below which hangs what links lead to. ``memory_mib`` per server where
+    memory limits anything.
     """
+    whole = len(datacentre.trees) * datacentre.n_nodes <= MAX_LISTED_NODES
     return {
         "kind": datacentre.kind,
         "names": list(datacentre.names),
@@ -75,7 +81,8 @@ def topology_record(datacentre: DataCentre) -> dict[str, Any]:
             "capacity_bps": datacentre.link_capacity_bps.tolist(),
         },
         "trees": [
-            {"root": int(tree.root), "parent": tree.parent.tolist(), "uplink": tree.uplink.tolist()}
+            {"root": int(tree.root)}
+            | ({"parent": tree.parent.tolist(), "uplink": tree.uplink.tolist()} if whole else {})
             for tree in datacentre.trees
         ],
         **({} if datacentre.memory_mib is None else {"memory_mib": datacentre.memory_mib.tolist()}),

@@ -12,17 +12,34 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from pydantic import ConfigDict, TypeAdapter
+from typing_extensions import TypedDict
+
 from jobs.request import JobRequest
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Backend, Completion, StartFailed
 from testbed.errors import BadInput, RunFailed
+from testbed.events import Number
 from testbed.results.folder import DiskReserve
-from testbed.results.reading import CHANGED
+from testbed.results.reading import CHANGED, checked, from_json, open_regular
 from testbed.schedulers.actions import Tier
 
 TRACE = "answers.jsonl"
 
 Write = Callable[[dict[str, Any]], None]
+
+
+class _Answer(TypedDict, total=False):
+    """A line of the trace: a call, and what came of it; the others name a call and its job."""
+
+    __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]
+
+    now_s: Number
+    wait: Number | None
+    done: list[Completion]
+
+
+_ANSWER = TypeAdapter(_Answer)
 
 
 def writer(file: IO[str], reserve: DiskReserve) -> Write:
@@ -113,7 +130,7 @@ class ReplayBackend(_JobCalls):
         return float(answer["now_s"])
 
     def wait(self, until_s: float | None) -> list[Completion]:
-        return [Completion(**done) for done in self._next("wait", until_s)["done"]]
+        return [Completion(**done) for done in self._next("wait", until_s).get("done", [])]
 
     def start(self, job: JobRequest, *_: object) -> None:
         failed = self._next("start", job.id).get("failed")
@@ -130,18 +147,18 @@ _NOTHING = object()
 def read_trace(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Every answer with its line, from 1. Raises BadInput where there is none to read."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        with open_regular(path) as file:
+            lines = file.read().splitlines()
     except OSError as error:
         raise BadInput(
             f"{path}: {error.strerror}", "only live runs keep a trace: testbed run writes it"
         ) from error
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: damaged: {error}", CHANGED) from error
     for number, line in enumerate(lines, 1):
         try:
-            answer = json.loads(line)
+            answer = from_json(line)
+        except UnicodeDecodeError as error:
+            raise BadInput(f"{path}:{number}: damaged: {error}", CHANGED) from error
         except (ValueError, RecursionError):
             return  # cut short: the process was killed here
-        if not isinstance(answer, dict):
-            raise BadInput(f"{path}:{number}: damaged: not a JSON object", CHANGED)
+        checked(_ANSWER, answer, Path(f"{path}:{number}"), "answer")
         yield number, answer

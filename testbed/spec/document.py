@@ -7,6 +7,7 @@ here, by rules that no YAML version disputes: whole numbers, decimal fractions, 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +24,8 @@ from testbed.errors import BadInput
 MAX_FILE_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 32
 MAX_VALUES: Final = 200_000
+_SHOWN: Final = 60
+_MOST_COMPARED: Final = 1000
 
 _STR = "tag:yaml.org,2002:str"
 _RESOLVER = yaml.resolver.Resolver()
@@ -92,6 +95,8 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
 
 def near(name: str, known: Sequence[str]) -> str | None:
     """The known name closest to ``name``."""
+    if len(known) > _MOST_COMPARED:  # a file may ask as often
+        return None
     folded = {k.lower().replace("_", "-"): k for k in known}
     key = name.lower().replace("_", "-").replace(" ", "-")
     if key in folded:
@@ -217,17 +222,27 @@ def file_at(here: Location, name: str, origin: str = "") -> FilePath | None:
     """The file that a key names; None, and reported, where there is none."""
     found = find_file(name, here.document.folder)
     if found is None:
-        missing = f"there is no file {name!r} beside this one, along TESTBED_DATA or in the cache"
+        shown = repr(name if len(name) <= _SHOWN else f"{name[:_SHOWN]}...")
+        missing = f"there is no file {shown} beside this one, along TESTBED_DATA or in the cache"
         here.report(f"{missing}{origin}")
     return found
 
 
 def find_file(name: str, beside: FilePath) -> FilePath | None:
     """The first file of that name; an absolute name stands for itself."""
-    if "\0" in name:
-        return None
     candidates = (folder / name for folder in search_path(beside))
-    return next((path for path in candidates if path.is_file()), None)
+    return next((path for path in candidates if is_there(path)), None)
+
+
+def is_there(path: FilePath, *, folders: bool = False) -> bool:
+    """True for a file, or a folder where ``folders`` will do; of one that nobody may look at too.
+
+    Whoever reads that says why it cannot. False for what no file can be called: too long a name.
+    """
+    try:
+        return path.exists() if folders else path.is_file()
+    except OSError as error:
+        return error.errno != errno.ENAMETOOLONG
 
 
 def read_document(text: str, source: str) -> Document:

@@ -30,7 +30,7 @@ from testbed.spec.document import (
 from testbed.spec.experiment import Expectation, Experiment, Scale
 from testbed.spec.generated_sections import BatchWorkload, PoissonWorkload, SyntheticLeases
 from testbed.spec.job_entries import JobListWorkload
-from testbed.spec.policy_section import SWEEP_WORKLOAD, read_policies
+from testbed.spec.policy_section import SWEEP_WORKLOAD, check_policies, read_policies
 from testbed.spec.sweep_section import SweepWorkload
 from testbed.spec.swim_section import SwimWorkload
 from testbed.spec.topology_section import LoadContext, Topology, with_topology
@@ -241,6 +241,8 @@ def _checked(
         here.report("must be strict: a profile is measured at given bandwidths", "enforcement")
     if file.expect is not None:
         _check_expect(file.expect, here / "expect", workload)
+    if not document.problems and context.datacentre is not None:
+        check_policies(here, policies, context.datacentre, workload.jobs)
     if document.problems or context.datacentre is None:
         raise SpecErrors(document.problems)
     return Experiment(

@@ -15,6 +15,7 @@ from jobs.workload.distributions import Floats, NormalDistribution, Rule, stream
 from jobs.workload.lwf import LEASE_KINDS, LeaseRecord
 from jobs.workload.tenants import QUANTITIES, Tenants, day_and_night, distribution, interpretation
 from testbed.spec.document import Location
+from testbed.spec.size_limits import LIMITS, within
 from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import (
     HOUR_S,
@@ -30,9 +31,6 @@ from testbed.spec.unit_types import (
 )
 from testbed.spec.validation import SpecModel, kind_of
 from testbed.spec.workload_section import NO_JOBS, LeaseWorkload, LoadedWorkload, WorkloadSection
-
-MAX_REQUESTS = 100_000
-MAX_LEASES = 200_000
 
 Interpretation = Literal["G", "literal", "literal-clamped"]
 Sigma = Annotated[float, Field(ge=0, le=1e6)]
@@ -192,9 +190,8 @@ class PoissonWorkload(TenantWorkload):
 
     def arrivals_s(self, here: Location, seed: int) -> Floats:
         expected = self.per_hour * max(1.0, self.night_factor) * self.hours
-        if expected > MAX_REQUESTS:
-            message = f"asks for some {expected:,.0f} jobs; at most {MAX_REQUESTS:,} are supported"
-            here.report(message, "per_hour")
+        hint = "take fewer an hour, or fewer hours"
+        if not within(expected, "jobs", (here / "per_hour").nearest.report, hint):
             return np.zeros(0)
         return day_and_night(seed, self.per_hour, self.night_factor, self.hours * HOUR_S)
 
@@ -203,7 +200,7 @@ class BatchWorkload(TenantWorkload):
     """Jobs that all arrive at time 0."""
 
     kind: Literal["batch"]
-    jobs: Annotated[int, Field(ge=1, le=MAX_REQUESTS)] = Field(description="how many")
+    jobs: Annotated[int, Field(ge=1, le=LIMITS["jobs"])] = Field(description="how many")
 
     def arrivals_s(self, here: Location, seed: int) -> Floats:
         del here, seed
@@ -226,7 +223,7 @@ class SyntheticLeases(LeaseWorkload):
     """Synthetic leases as in MBFCBS's evaluation."""
 
     kind: Literal["leases"]
-    jobs: Annotated[int, Field(ge=1, le=MAX_LEASES)] = Field(
+    jobs: Annotated[int, Field(ge=1, le=LIMITS["leases"])] = Field(
         1000, description="how many (default 1,000)"
     )
     mix: Literal["main", "equal"] = Field(
@@ -272,6 +269,9 @@ class SyntheticLeases(LeaseWorkload):
             here.report("advance and immediate together are more than 100 %")
             return NO_JOBS
         leases = self.draw(context.seed, context.datacentre.total_slots)
+        last_s, where = leases[-1].arrival_s, (here / "load").nearest
+        if not within(last_s, "seconds of arrivals", where.report, "take a higher load"):
+            return NO_JOBS
         facts = {
             **self.model_dump(exclude={"sizes"}),
             "advance": advance,

@@ -11,7 +11,7 @@ threshold. ``testbed profile`` writes such a file::
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Annotated, Literal
 
@@ -26,10 +26,12 @@ from testbed.spec.document import (
     Location,
     did_you_mean,
     file_at,
+    is_there,
     near,
     read_document,
     read_text,
 )
+from testbed.spec.size_limits import LIMITS
 from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import (
     Bandwidth,
@@ -42,8 +44,6 @@ from testbed.spec.unit_types import (
 from testbed.spec.validation import Section, SpecModel, read_section
 from testbed.spec.workload_section import LoadedWorkload, WorkloadSection
 from testbed.units import format_bandwidth, format_duration, format_share
-
-MAX_JOBS = 100_000
 
 Word = Annotated[str, Field(min_length=1, max_length=4096)]
 
@@ -116,7 +116,7 @@ class JobListWorkload(WorkloadSection):
     """Jobs that the file lists."""
 
     kind: Literal["jobs"]
-    jobs: Annotated[list[JobEntry], Field(min_length=1, max_length=MAX_JOBS)] = Field(
+    jobs: Annotated[list[JobEntry], Field(min_length=1, max_length=LIMITS["jobs"])] = Field(
         description="the jobs"
     )
 
@@ -248,7 +248,9 @@ def _check_command(here: Location, entry: Section) -> None:
     command: list[str] = entry["command"] or []
     folder = here.document.folder
     for index, word in enumerate(command):
-        if word.startswith("./") and not (folder / word).exists():
+        if "\0" in word:
+            here.report("holds a NUL character, which ends a word", "command", index)
+        elif word.startswith("./") and not is_there(folder / word, folders=True):
             here.report(f"there is no file {word} in {folder}", "command", index)
     for key in ("pattern", "demand"):
         if command and key in entry.model_fields_set:
@@ -345,23 +347,27 @@ def _check_followers(here: Location, entries: Sequence[JobEntry]) -> None:
             here.report(f"there is no job {after!r}{hint}", index, "after")
         elif after is not None and entry["id"] is not None:
             follows[entry.id] = owner[after]
-    for index, entry in enumerate(entries):
-        circle = _circle(follows, entry["id"])
-        if circle and min(circle) == entry.id:
-            way = " after ".join([*circle, circle[0]])
-            here.report(f"these jobs wait for each other: {way}", index, "after")
+    index_of = {entry["id"]: index for index, entry in enumerate(entries)}
+    for circle in _circles(follows):
+        first = min(circle)
+        way = [*circle[circle.index(first) :], *circle[: circle.index(first)], first]
+        message = f"these jobs wait for each other: {' after '.join(way)}"
+        here.report(message, index_of[first], "after")
 
 
-def _circle(follows: Mapping[str, str], start: str) -> list[str]:
-    """The jobs on the way from ``start`` back to itself, if there is one."""
-    way = [start]
-    while (following := follows.get(way[-1])) is not None:
-        if following == start:
-            return way
-        if following in way:
-            return []
-        way.append(following)
-    return []
+def _circles(follows: Mapping[str, str]) -> Iterator[list[str]]:
+    """Jobs each of which follows the next one, and the last one the first. O(jobs)."""
+    seen: set[str] = set()
+    for start in follows:
+        way: dict[str, None] = {}
+        job: str | None = start
+        while job is not None and job not in seen:
+            seen.add(job)
+            way[job] = None
+            job = follows.get(job)
+        if job in way:
+            names = list(way)
+            yield names[names.index(job) :]
 
 
 # ------------------------------------------------------------------ profiles

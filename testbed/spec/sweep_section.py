@@ -167,7 +167,7 @@ def _points(
             if reason is not None:
                 where.report(_cannot(request, point_bps, reason))
         return tuple(sorted(given)), ()
-    wished = tuple(max(1, round(ratio * request.bandwidth_bps)) for ratio in RATIOS)
+    wished = tuple(dict.fromkeys(max(1, round(ratio * request.bandwidth_bps)) for ratio in RATIOS))
     for index, point_bps in enumerate(wished):
         reason = _refusal(request, point_bps, context)
         if reason is None:

@@ -26,6 +26,8 @@ from testbed.spec.unit_types import Duration, PositiveBandwidth, PositiveDuratio
 from testbed.spec.workload_section import NO_JOBS, LoadedWorkload
 from testbed.units import human_bandwidth, human_duration
 
+_LEAST_LINK_BPS = 2
+
 Number = Annotated[float, Field(ge=0, le=1e9)]
 Ends = Annotated[list[Number], Field(min_length=2, max_length=2)]
 
@@ -77,6 +79,11 @@ class SwimWorkload(TraceWorkload):
         centre = context.datacentre
         known = centre is not None and context.links_known and centre.n_links
         link_bps = int(centre.nic_bps.max()) if centre is not None and known else 10**9
+        if link_bps < _LEAST_LINK_BPS:
+            half = "a job asks for half of a server's link at most, and for 1 bit/s at least"
+            least = f"give one of them {_LEAST_LINK_BPS} bit/s"
+            Location(here.document, ("topology", "links")).report(f"{half}: {least}")
+            return NO_JOBS
         try:
             jobs, sample = self.requests(trace, context.seed, link_bps)
         except ValueError as objection:

@@ -18,6 +18,7 @@ from testbed.spec.document import (
     read_text,
 )
 from testbed.spec.mininet_file import read_topo
+from testbed.spec.size_limits import LIMITS, within
 from testbed.spec.unit_types import BANDWIDTH_SCHEMA, MEMORY_SCHEMA, Memory, PositiveBandwidth
 from testbed.spec.validation import Section, SpecModel, read_section
 from testbed.units import UnitError, parse_bandwidth
@@ -28,7 +29,6 @@ from topologies.flat import flat
 from topologies.mininet_topo import from_mininet
 from topologies.tree import tree
 
-MAX_SLOTS = 1_000_000
 _COUNT = {"type": "integer", "minimum": 1}
 _SLOTS = {"anyOf": [_COUNT, {"type": "array", "items": {"type": "integer", "minimum": 0}}]}
 
@@ -286,13 +286,16 @@ def _built(
 
 
 def _countable(here: Location, datacentre: DataCentre) -> bool:
-    """True if slots can be added up: a number beyond reason would overflow the sum."""
-    for server in (datacentre.slots > MAX_SLOTS).nonzero()[0].tolist():
+    """True if slots can be added up, and are no more than there may be."""
+    for server in (datacentre.slots > LIMITS["slots a server"]).nonzero()[0].tolist():
         custom_path = here / "servers" / server / "slots"
         where = custom_path if datacentre.kind == "custom" else here / "slots_per_server" / server
-        where.nearest.report(f"{datacentre.slots[server]} is above {MAX_SLOTS:,} slots a server")
-        return False
-    return True
+        hint = "take fewer, on more servers"
+        slots = int(datacentre.slots[server])
+        return within(slots, "slots a server", where.nearest.report, hint)
+    where = (here / "slots_per_server").nearest
+    hint = "take fewer servers, or fewer slots a server"
+    return within(datacentre.total_slots, "slots", where.report, hint)
 
 
 def _other_document(here: Location, name: str | None) -> Location | None:

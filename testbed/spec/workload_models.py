@@ -18,15 +18,15 @@ from pydantic import Field
 from jobs.workload.distributions import Floats, Ints, choose, stream
 from jobs.workload.parallel_jobs import ParallelJobs, in_order
 from testbed.spec.document import Location
+from testbed.spec.size_limits import LIMITS
 from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import PositiveDuration, Share
 from testbed.spec.workload_section import NO_JOBS, CpuRule, LoadedWorkload, ParallelWorkload, fitted
 from testbed.units import human_duration
 
-MAX_MODEL_JOBS = 2_000_000
 SMALL = 20
 
-Jobs = Annotated[int, Field(ge=2, le=MAX_MODEL_JOBS)]
+Jobs = Annotated[int, Field(ge=2, le=LIMITS["jobs of a model"])]
 Largest = Annotated[int, Field(ge=1, le=65_536)]
 Factor = Annotated[float, Field(gt=0, le=1e6)]
 Order = Annotated[int, Field(ge=1, le=100)]

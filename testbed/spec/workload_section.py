@@ -27,6 +27,7 @@ from jobs.workload.parallel_jobs import (
 )
 from testbed.spec.document import Location, Place
 from testbed.spec.experiment import BandwidthSweep
+from testbed.spec.size_limits import within
 from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import BandwidthCap, Duration, PositiveBandwidth, Share
 from testbed.spec.validation import Section, SpecModel
@@ -159,6 +160,8 @@ def fitted(
             return NO_JOBS
         natural = None
     scaled = jobs.from_zero() if section.load is None else jobs.at_load(section.load, slots)
+    if not _countable(section, here, scaled):
+        return NO_JOBS
     demand = _demand(section, datacentre)
     if demand is not None:
         scaled = replace(scaled, bandwidth_bps=demand.draw(context.seed, scaled.processes))
@@ -182,6 +185,16 @@ def _check_parallel(
         _check_cpu(here / "cpu", section.cpu)
     if rule is not None and rule.rule == "mean" and rule.mean is None:
         here.report("the rule mean needs a mean", "bandwidth")
+
+
+def _countable(section: ParallelWorkload, here: Location, jobs: ParallelJobs) -> bool:
+    """True unless arrivals last for ages, or too many processes have a CPU use of their own."""
+    where, cpu = (here / "load").nearest, (here / "cpu").nearest
+    good = within(jobs.span_s, "seconds of arrivals", where.report, "take a higher load")
+    processes = int(jobs.processes.sum(dtype=np.int64)) if section.cpu is not None else 0
+    hint = "take fewer jobs, smaller ones, or more processes_per_vm"
+    what = "processes with a CPU use of their own"
+    return within(processes, what, cpu.report, hint) and good
 
 
 def _check_cpu(here: Location, rule: CpuRule) -> None:

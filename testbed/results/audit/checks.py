@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 from testbed import events
+from testbed.errors import BadInput
 from testbed.results.audit import capacity_check as capacity
 from testbed.results.audit import event_order as order
 from testbed.results.audit import summary_check as stored
@@ -25,7 +25,7 @@ from testbed.results.audit.history import (
 )
 from testbed.results.audit.policy_claims import CLAIM_CHECKS, has_leases, lease_starts
 from testbed.results.folder import EVENTS, JOBS, LINKS, SUMMARY
-from testbed.results.reading import beginning, policy_folders, read_events
+from testbed.results.reading import beginning, policy_folders, read_events, read_json
 
 SHOWN = 20
 """Findings kept per check: one broken invariant tends to break in a thousand places."""
@@ -140,13 +140,12 @@ def audit_all(path: Path) -> list[Audit]:
 
 def _list_faults(path: Path, folders: list[Path]) -> Iterator[str]:
     try:
-        listed = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
-        entries = {str(entry.pop("folder", None)): entry for entry in listed}
-    except (OSError, ValueError, RecursionError, AttributeError, TypeError):
+        entries = {str(entry.pop("folder", None)): entry for entry in read_json(path / SUMMARY)}
+    except (BadInput, AttributeError, TypeError):
         yield "is missing, damaged or not a list with one entry a policy"
         return
     for folder in folders:
-        own = parsed(folder / SUMMARY) if (folder / SUMMARY).is_file() else "is missing"
+        own = parsed(folder / SUMMARY)
         if isinstance(own, str) or entries.pop(folder.name, None) != own:
             yield f"does not hold what {folder.name}/{SUMMARY} says"
     yield from (f"names {name!r}, which has no folder" for name in entries)

@@ -29,6 +29,8 @@ _NEXT: dict[str, dict[str, str]] = {
 }
 """Events that a job may have in each phase, and its phase afterwards."""
 
+_WITH_REASON = ("job_waits", "job_shortened", "job_preempted", "job_migrated")
+_TIERS = ("foreground", "background")
 _STATUSES = ("completed", "interrupted", "failed")
 _BACKENDS = ("live", "sim", "replay")
 
@@ -88,8 +90,18 @@ def topology(history: History) -> Found:
 
 def lives(history: History) -> Found:
     for job in history.jobs.values():
-        phase = "unknown"
+        phase, reserved = "unknown", ""
         for event in job.events:
+            tier = getattr(event, "tier", _TIERS[0])
+            if tier not in _TIERS:
+                yield event, f"{event.name} of {job.job_id}: the tier is {tier!r}"
+            elif reserved and isinstance(event, events.JobStarted) and tier != reserved:
+                yield event, f"{job.job_id} starts in the {tier}, reserved is the {reserved}"
+            if getattr(event, "cost_s", 0.0) < 0:
+                yield event, f"{event.name} of {job.job_id} costs less than no time"
+            elif event.name in _WITH_REASON and not getattr(event, "reason", ""):
+                yield event, f"{event.name} of {job.job_id} without a reason"
+            reserved = tier if isinstance(event, events.JobReserved) else reserved
             after = _NEXT[phase].get(event.name)
             if after is None:
                 yield event, f"{event.name} of {job.job_id}, which is {phase}"
@@ -153,6 +165,8 @@ def _too_early(job: JobHistory, arrival_s: float) -> Found:
             from_s = min(event.t, event.start_s)
             if not about(arrival_s, from_s):
                 wrong.append(f"reserved from {from_s:.6g} s, arrives at {arrival_s:.6g} s")
+            if event.end_s is not None and not about(event.start_s, event.end_s):
+                wrong.append(f"reserved until {event.end_s:.6g} s, from {event.start_s:.6g} s on")
             if not about(event.t, event.start_s):
                 made = f"a reservation made at {event.t:.6g} s"
                 wrong.append(f"{made} begins at {event.start_s:.6g} s")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -10,9 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from testbed.errors import BadInput
 from testbed.events import Event, JobReserved, JobSubmitted, LinkSample, RunEnded, RunStarted
 from testbed.results.folder import RESOLVED
-from testbed.results.reading import EventFile
+from testbed.results.reading import EventFile, read_json
 
 Kind = TypeVar("Kind", bound=Event)
 
@@ -130,12 +131,8 @@ class History:
         """``spec.resolved.json``, or what is wrong with it."""
         # The policies of an early run share the file above them.
         for folder in (self.folder, self.folder.parent):
-            try:
+            if os.path.lexists(folder / RESOLVED):
                 return parsed(folder / RESOLVED)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                return f"damaged: {error}"
         return "is missing: the jobs asked for are unknown"
 
     @cached_property
@@ -165,9 +162,11 @@ def job_of(event: Event) -> str | None:
 def parsed(path: Path) -> dict[str, Any] | str:
     """The object in a JSON file, or what is wrong with it."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        return f"damaged: {error}"
+        value = read_json(path)
+    except BadInput as error:
+        return error.message.removeprefix(str(path)).removeprefix(": ")
+    if value is None and not path.is_file():
+        return "is missing"
     return value if isinstance(value, dict) else "is not an object"
 
 
@@ -182,7 +181,8 @@ def about(a: float, b: float, slack_s: float = 0.0) -> bool:
 class Topology:
     """``topology`` of ``run_started``: slots per server, links, and the trees by their root.
 
-    ``memory_mib`` is None where memory limits nothing.
+    ``memory_mib`` is None where memory limits nothing. A tree that lists no
+    parents and uplinks is all that hangs below its root by links.
     """
 
     def __init__(self, record: Mapping[str, Any]) -> None:
@@ -194,6 +194,7 @@ class Topology:
         )
         self.all_trees: Sequence[Mapping[str, Any]] = record["trees"]
         self.trees = {tree["root"]: tree for tree in self.all_trees}
+        self._above: dict[int, tuple[Sequence[int], Sequence[int]]] = {}
 
     @property
     def n_nodes(self) -> int:
@@ -234,11 +235,13 @@ class Topology:
         return out
 
     def _tree_problems(self, tree: Mapping[str, Any]) -> list[str]:
-        root, parent, uplink = tree["root"], tree["parent"], tree["uplink"]
+        root, parent, uplink = tree["root"], tree.get("parent", ()), tree.get("uplink", ())
+        if tree.keys() == {"root"}:
+            return [] if 0 <= root < self.n_nodes else [f"the tree's root {root} does not exist"]
         if len(parent) != self.n_nodes or len(uplink) != self.n_nodes:
             return [f"the tree below {root} has not one entry a node"]
         for node, (above, link) in enumerate(zip(parent, uplink, strict=True)):
-            if not -1 <= above < self.n_nodes or (node == root and above >= 0):
+            if not -1 <= above < self.n_nodes or link < -1 or (node == root and above >= 0):
                 return [f"the tree below {root}: node {node} cannot have {above} above it"]
             # Only a flat cluster's nodes stand below their root without links.
             if above >= 0 and link < 0 and self.lower:
@@ -269,7 +272,7 @@ class Topology:
 
     def _path(self, root: int, server: int) -> list[int] | None:
         """The links from a server up to the root; None where they do not lead there."""
-        parent, uplink = self.trees[root]["parent"], self.trees[root]["uplink"]
+        parent, uplink = self._tree(root)
         links: list[int] = []
         node, steps = server, 0
         while node != root:
@@ -280,6 +283,37 @@ class Topology:
             node = parent[node]
             steps += 1
         return links
+
+    def _tree(self, root: int) -> tuple[Sequence[int], Sequence[int]]:
+        """The node above each node in a tree, and the link to it; -1 where there is none, or
+        where links lead down to the node in two ways.
+        """
+        if root not in self._above:
+            listed = self.trees[root]
+            found = (listed["parent"], listed["uplink"]) if "parent" in listed else None
+            self._above[root] = found or self._hanging(root)
+        return self._above[root]
+
+    def _hanging(self, root: int) -> tuple[Sequence[int], Sequence[int]]:
+        parent, uplink = [-1] * self.n_nodes, [-1] * self.n_nodes
+        if not self.lower:  # a flat cluster's nodes hang below their root without links
+            parent[: len(self.slots)] = [root] * len(self.slots)
+        waiting, reached = [root], {root}
+        for upper in waiting:
+            for link in self._links_below.get(upper, ()):
+                lower = self.lower[link]
+                parent[lower], uplink[lower] = (-1, -1) if lower in reached else (upper, link)
+                if lower not in reached:
+                    waiting.append(lower)
+                reached.add(lower)
+        return parent, uplink
+
+    @cached_property
+    def _links_below(self) -> dict[int, list[int]]:
+        out: dict[int, list[int]] = {}
+        for link, upper in enumerate(self.upper):
+            out.setdefault(upper, []).append(link)
+        return out
 
     def hose(self, root: int, vms_on: Iterable[Sequence[int]], rate_bps: int) -> dict[int, int]:
         """min(X, N-X)·B in both directions of every link with VMs on both of its sides."""
@@ -366,9 +400,13 @@ class Audit:
 
 
 def has_file(name: str) -> Callable[[History], str | None]:
-    """Condition of checks on a file that an interrupted run may lack."""
+    """Condition of checks on a file that an interrupted run may lack: not if it is there, if only
+    as a folder or a device.
+    """
     return lambda history: (
-        None if (history.folder / name).is_file() else f"the run never wrote {name}"
+        None
+        if history.status == "completed" or os.path.lexists(history.folder / name)
+        else f"the run never wrote {name}"
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from testbed import events
 from testbed.results.audit.capacity_check import stays
+from testbed.results.audit.declared_topology import topology_faults
 from testbed.results.audit.history import LEVELS, OUTCOMES, Found, History, Place, about, parsed
 from testbed.results.audit.tables_check import Cells, facts, is_number
 from testbed.results.folder import RESOLVED, SUMMARY
@@ -194,6 +195,9 @@ def experiment(history: History) -> Found:
     for key, ran in (("name", started.run), ("seed", started.seed), ("policy", started.policy)):
         if spec.get(key) != ran:
             yield _RESOLVED, f"{key} is {spec.get(key)!r}, that of the run {ran!r}"
+    yield from (
+        (_RESOLVED, wrong) for wrong in topology_faults(spec.get("topology"), history.topology)
+    )
     listed = spec.get("jobs")
     if isinstance(listed, list) and all(isinstance(job, dict) for job in listed):
         # An empty list: a trace or a model decides, and is not repeated there.

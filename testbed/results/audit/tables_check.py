@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
+import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -15,6 +18,7 @@ from testbed import events
 from testbed.results.audit.capacity_check import stays
 from testbed.results.audit.history import Found, History, JobHistory, about
 from testbed.results.folder import JOBS, LINKS
+from testbed.results.reading import open_regular
 
 Cells = dict[str, Any]
 """A job's figures by column, as the events have them."""
@@ -26,6 +30,7 @@ STOPPED = "the run stopped before its end"
 """The reason of a job without an end event."""
 
 
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?")
 _MEASURED = ("bps", "worst_bps", "ratio", "counted_bps")
 _OF_REQUEST = ("kind", "submit_s", "n_vms", "deadline_s", "value", "application", "duration_s")
 
@@ -131,12 +136,12 @@ def is_number(value: object) -> bool:
 def jobs_csv(history: History) -> Found:
     """One line a job, every cell as the events have it, and no column beside them."""
     try:
-        with (history.folder / JOBS).open(encoding="utf-8", newline="") as file:
+        with _table(history.folder / JOBS) as file:
             reader = csv.DictReader(file)
             rows = [(reader.line_num, row) for row in reader]
             header = list(reader.fieldnames or ())
-    except (csv.Error, UnicodeDecodeError) as error:
-        yield (JOBS, None), f"damaged: {error}"
+    except (csv.Error, UnicodeDecodeError, OSError) as error:
+        yield (JOBS, None), _unreadable(error)
         return
     # What the table names is what it can hold of a text: no lone carriage return.
     known = {_shown(job_id): cells for job_id, cells in facts(history).items()}
@@ -156,6 +161,23 @@ def jobs_csv(history: History) -> Found:
         for wrong in _wrong_cells(row, known[job_id]):
             yield (JOBS, line), f"{job_id}: {wrong}"
     yield from (((JOBS, None), f"{job_id} is missing") for job_id in known if job_id not in seen)
+
+
+def _table(path: Path) -> TextIO:
+    return io.TextIOWrapper(open_regular(path), encoding="utf-8", newline="")
+
+
+def _unreadable(error: Exception) -> str:
+    """The fault of a table as a whole."""
+    if isinstance(error, OSError):
+        missing = isinstance(error, FileNotFoundError)
+        return "is missing" if missing else f"cannot be read: {error.strerror}"
+    return f"damaged: {error}"
+
+
+def _number(cell: str) -> float:
+    """A cell's number as the tables are written; Python's float takes 1_000 and others' digits."""
+    return float(cell) if _NUMBER.fullmatch(cell) else math.nan
 
 
 def _wrong_columns(header: list[str], wanted: set[str]) -> Iterator[str]:
@@ -185,10 +207,7 @@ def _shown(value: Any) -> str:
 
 def _cell_is(cell: str, value: Any) -> bool:
     if isinstance(value, float) and cell:
-        try:
-            return math.isclose(float(cell), value, rel_tol=1e-9, abs_tol=1e-9)
-        except ValueError:
-            return False
+        return math.isclose(_number(cell), value, rel_tol=1e-9, abs_tol=1e-9)
     if isinstance(value, int) and not isinstance(value, bool):
         return cell in (str(value), str(float(value)))
     return cell == _shown(value)
@@ -216,7 +235,7 @@ def links_csv(history: History) -> Found:
     sampled = ((one.t, int(link), *rates) for one in samples for link, *rates in one.links)
     due: Iterator[Any] = sampled if samples else _means(history)
     try:
-        with (history.folder / LINKS).open(encoding="utf-8", newline="") as file:
+        with _table(history.folder / LINKS) as file:
             reader = csv.reader(file)
             header = next(reader, [])
             if header != COLUMNS:
@@ -229,8 +248,8 @@ def links_csv(history: History) -> Found:
                     return
                 if wrong := _wrong(named, cells, row):
                     yield (LINKS, reader.line_num), wrong
-    except (csv.Error, UnicodeDecodeError) as error:
-        yield (LINKS, None), f"damaged: {error}"
+    except (csv.Error, UnicodeDecodeError, OSError) as error:
+        yield (LINKS, None), _unreadable(error)
 
 
 def _wrong(named: Sequence[tuple[str, str, str]], cells: Sequence[str], row: _Row) -> str:
@@ -252,10 +271,7 @@ def _wrong(named: Sequence[tuple[str, str, str]], cells: Sequence[str], row: _Ro
 
 
 def _about(cell: str, value: float, rounding: float) -> bool:
-    try:
-        found = float(cell)
-    except ValueError:
-        return False
+    found = _number(cell)
     return math.isfinite(found) and abs(found - value) <= rounding + 1e-9 * max(1.0, abs(value))
 
 

@@ -54,6 +54,7 @@ def write_resolved(
     record = {
         "name": started.run,
         "seed": started.seed,
+        "topology": declared(started.topology),
         "jobs": jobs,
         "expect": asdict(expect or Expectation()),
         "overrides": {},
@@ -62,6 +63,25 @@ def write_resolved(
     if started.policy == "scripted":
         record["claims"] = ["every-job-starts"]
     folder.write_json("spec.resolved.json", record)
+
+
+def declared(topology: Record) -> Record:
+    """A run's data centre as an experiment declares one of named parts."""
+    names, slots, links = topology["names"], topology["slots"], topology["links"]
+    if not links["lower"]:
+        memory = {"memory_mib": topology["memory_mib"]} if "memory_mib" in topology else {}
+        return {"kind": "flat", "slots": slots, **memory}
+    ends = zip(links["lower"], links["upper"], links["capacity_bps"], strict=True)
+    return {
+        "kind": "custom",
+        "servers": [{"name": names[i], "slots": n} for i, n in enumerate(slots)],
+        "switches": names[len(slots) :],
+        "roots": [names[tree["root"]] for tree in topology["trees"]],
+        "links": [
+            {"lower": names[lower], "upper": names[upper], "capacity_bps": bps}
+            for lower, upper, bps in ends
+        ],
+    }
 
 
 def mutate(path: Path, change: Mutation) -> None:

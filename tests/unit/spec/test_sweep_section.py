@@ -129,3 +129,11 @@ def test_an_applications_work_is_the_same_at_every_bandwidth(
         job = JobRequest("a", 0.0, 2, asked * MBIT, 10.0, demand=demand)
         moved = demand.volume_bits(at_bandwidth(job, point * MBIT))
         assert moved == pytest.approx(demand.volume_bits(job), rel=1e-9)
+
+
+def test_bandwidths_that_round_to_the_same_bit_are_one() -> None:
+    head = HEAD.replace("bandwidth: 100 Mbit/s", "bandwidth: 2 bit/s")
+    experiment = parse_experiment(head, Path("app.yaml"))
+    assert experiment.sweep is not None
+    assert experiment.sweep.bandwidths_bps == (1, 2, 3, 4)
+    assert len({job.id for job in experiment.jobs}) == len(experiment.jobs)

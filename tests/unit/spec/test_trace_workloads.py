@@ -190,3 +190,20 @@ def test_a_job_larger_than_the_data_centre_is_submitted_and_rejected_with_its_re
     experiment = parse(folder, "kind: swf, path: log.swf")
     assert "1 jobs have more VMs than there are slots" in experiment.workload_notes
     assert len(experiment.jobs) == 2
+
+
+@pytest.mark.parametrize("bps", [1, 2, 3])
+def test_a_hadoop_job_asks_for_a_whole_bit_a_second_or_is_refused(folder: Path, bps: int) -> None:
+    trace = "a\t0\t0\t100\t100\t100\nb\t1\t1\t100\t0\t100\n"
+    (folder / "t.tsv").write_text(trace)
+    topology = TREE.replace("1 Gbit/s", f"{bps} bit/s")
+    workload = "kind: swim, path: t.tsv, jobs: 1, batches: 1, vms: as-is"
+    if bps > 1:
+        (job,) = parse(folder, workload, topology).jobs
+        assert job.bandwidth_bps == 1
+        return
+    (found,) = errors(folder, workload, topology)
+    assert found == (
+        "x.yaml:1:44: topology.links: a job asks for half of a server's link at most, and for"
+        " 1 bit/s at least: give one of them 2 bit/s"
+    )

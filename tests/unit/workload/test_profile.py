@@ -43,6 +43,19 @@ def test_a_speed_up_that_makes_times_vanish_is_refused(speedup: float) -> None:
         linear_profile(100, 60.0, speedup)
 
 
+@pytest.mark.parametrize("bandwidth_bps", [0, -1])
+def test_a_profile_of_no_bandwidth_is_refused(bandwidth_bps: int) -> None:
+    with pytest.raises(ValueError, match="at least 1 bit/s"):
+        linear_profile(bandwidth_bps, 60.0, 0.1)
+
+
+@given(st.floats(0.001, 0.199), st.integers(1, 50))
+def test_the_model_holds_at_a_few_bits_a_second(speedup: float, bandwidth_bps: int) -> None:
+    options = linear_profile(bandwidth_bps, 60.0, speedup).options
+    assert not objections(options)
+    assert options[-1][0] <= 2 * bandwidth_bps
+
+
 @given(st.floats(0.001, 0.199), st.integers(1000, 10**9), st.floats(0.0, 2.5))
 def test_between_options_the_time_is_the_formulas(
     speedup: float, bandwidth_bps: int, ratio: float

@@ -1,0 +1,41 @@
+"""Sizes that an experiment file implies, and the most of each that is built.
+
+A line of a file can ask for more than any machine holds. What it comes to is worked out from its
+numbers before anything is made of them; above the limit it is an error at that line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from topologies.datacentre import MAX_NODES, MAX_TREE_ENTRIES
+
+LIMITS: Final[Mapping[str, int]] = {
+    "nodes": MAX_NODES,
+    "nodes in all trees together": MAX_TREE_ENTRIES,
+    "slots a server": 1_000_000,
+    "slots": 10_000_000,
+    "policies": 100,
+    "jobs": 100_000,
+    "leases": 200_000,
+    "jobs of a model": 2_000_000,
+    "processes with a CPU use of their own": 50_000_000,
+    "seconds of arrivals": 10**12,
+    "calendar slots": 10_000_000,
+    "cores in a table of availability": 10_000_000,
+    "flows of one job": 1_000_000,
+    "times that rates are computed anew": 200_000,
+}
+"""The most of each (docs/experiment-files.md)."""
+
+Report = Callable[[str], None]
+
+
+def within(amount: float, what: str, report: Report, hint: str) -> bool:
+    """True if ``amount`` is no more than there may be of ``what``; it is reported otherwise."""
+    most = LIMITS[what]
+    if amount <= most:
+        return True
+    report(f"asks for some {amount:,.0f} {what}; at most {most:,} are supported: {hint}")
+    return False
