@@ -364,7 +364,7 @@ class _Handler(BaseHTTPRequestHandler):
     unknown: Places
     owners: Places
 
-    protocol_version = "HTTP/1.1"
+    protocol_version = default_request_version = "HTTP/1.1"
     server_version = "hosenet"
     sys_version = ""
 
