@@ -73,7 +73,7 @@ Application: Any = app_manager.RyuApp if LIBRARY == "ryu" else app_manager.OSKen
 
 
 class Unusable(Exception):
-    """What came by a connection is no OpenFlow that we can use. The message says why."""
+    """Input of a connection that is no OpenFlow we can use. The message says why."""
 
 
 class SwitchConnection(_Datapath):  # type: ignore[misc]

@@ -4,7 +4,7 @@
     python -m tests.support.fuzz_controller --kind api --seed 1 --only 4711
 
 An input is a connection: bytes to send, then its end. The controller has to end it, too, and soon;
-what the API answers has to be HTTP with JSON. Now and then a client with the token asks for the
+what the API replies has to be HTTP with JSON. Now and then a client with the token asks for the
 state, and a switch sends an echo request: both have to be answered all the time.
 """
 
@@ -47,7 +47,7 @@ Progress = Callable[[int, float], None]
 
 @dataclass(frozen=True)
 class FuzzResult:
-    """What came of it. ``peak`` and ``resident`` memory in bytes; ``failures`` name the input."""
+    """Outcome of a fuzz run. ``peak`` and ``resident`` are bytes; ``failures`` name the input."""
 
     kind: str
     seed: int
@@ -55,7 +55,7 @@ class FuzzResult:
     duration_s: float
     tracebacks: int
     failures: tuple[str, ...]
-    answers: dict[str, int]
+    replies: dict[str, int]
     resident_before: int
     resident_after: int
     peak: int
@@ -70,7 +70,7 @@ class FuzzResult:
 
     def text(self) -> str:
         """The result in a few lines."""
-        answers = ", ".join(f"{name}: {count}" for name, count in sorted(self.answers.items()))
+        replies = ", ".join(f"{name}: {count}" for name, count in sorted(self.replies.items()))
         rate = self.inputs / self.duration_s
         sizes = [self.resident_before >> 20, self.resident_after >> 20, self.peak >> 20]
         lines = [
@@ -80,7 +80,7 @@ class FuzzResult:
             "  memory {} MiB before, {} MiB after, {} MiB at its peak".format(*sizes),
             f"  threads {self.threads_before} before, {self.threads_after} after",
             f"  log {self.log_size_bytes} bytes",
-            f"  answers {answers}",
+            f"  replies {replies}",
         ]
         return "\n".join([*lines, *(f"  FAILED {failure}" for failure in self.failures[:20])])
 
@@ -269,17 +269,17 @@ _STATUS = re.compile(rb"HTTP/1\.1 ([0-9]{3}) [^\r\n]*\r\n")
 _LENGTH = re.compile(rb"\r\nContent-Length: ([0-9]+)\r\n")
 
 
-def _judge_api(reply: bytes, answers: Counter[str]) -> str | None:
-    """Why the reply is no row of HTTP answers with JSON in them, None if it is one."""
+def _judge_api(reply: bytes, replies: Counter[str]) -> str | None:
+    """Why the reply is no row of HTTP replies with JSON in them, None if it is one."""
     if not reply:
-        answers["none"] += 1
+        replies["none"] += 1
     while reply:
         status, length = _STATUS.match(reply), _LENGTH.search(reply)
         if status is None:
             return f"no status line: {reply[:80]!r}"
         head, _, rest = reply.partition(b"\r\n\r\n")
         code = status[1].decode()
-        answers[code] += 1
+        replies[code] += 1
         if code == "500":
             return f"500: {rest[:80]!r}"
         # Neither "100 Continue" nor an answer to HEAD has a body.
@@ -384,7 +384,7 @@ def _openflow_input(rng: random.Random, token: str) -> bytes:
     return _flipped(rng, data) if act < 0.2 else data
 
 
-def _judge_openflow(reply: bytes, answers: Counter[str]) -> str | None:
+def _judge_openflow(reply: bytes, replies: Counter[str]) -> str | None:
     """Why the reply is no row of OpenFlow messages, None if it is one."""
     kinds = []
     while len(reply) >= openflow13.HEADER.size:
@@ -394,7 +394,7 @@ def _judge_openflow(reply: bytes, answers: Counter[str]) -> str | None:
         kinds.append(kind)
         reply = reply[length:]
     far = "connected" if openflow13.OFPT_FEATURES_REQUEST in kinds else "refused"
-    answers["asked for rules" if openflow13.OFPT_MULTIPART_REQUEST in kinds else far] += 1
+    replies["asked for rules" if openflow13.OFPT_MULTIPART_REQUEST in kinds else far] += 1
     return None
 
 
@@ -504,12 +504,12 @@ def _fuzz_one(
 ) -> FuzzResult:
     controller, pid = probe.controller, probe.controller.process.pid
     port = controller.api_port if kind == "api" else controller.openflow_port
-    answers: Counter[str] = Counter()
+    replies: Counter[str] = Counter()
     failures: list[str] = []
     before = _status(pid, "VmRSS"), _status(pid, "Threads")
     start_s = time.monotonic()
     for done, number in enumerate(numbers, 1):
-        why = _one(kind, port, input_of(kind, seed, number, controller.token), answers)
+        why = _one(kind, port, input_of(kind, seed, number, controller.token), replies)
         if done % PROBE_EVERY == 0 or done == len(numbers):
             why = why or probe.check()
         if why:
@@ -530,7 +530,7 @@ def _fuzz_one(
         duration_s=duration_s,
         tracebacks=text.count(b"Traceback (most recent call last)"),
         failures=tuple(failures),
-        answers=dict(answers),
+        replies=dict(replies),
         resident_before=before[0],
         resident_after=_status(pid, "VmRSS") if alive else 0,
         peak=_status(pid, "VmHWM") if alive else 0,
@@ -540,7 +540,7 @@ def _fuzz_one(
     )
 
 
-def _one(kind: str, port: int, data: bytes, answers: Counter[str]) -> str | None:
+def _one(kind: str, port: int, data: bytes, replies: Counter[str]) -> str | None:
     try:
         reply = _exchange(port, data)
         for _ in range(20):
@@ -553,7 +553,7 @@ def _one(kind: str, port: int, data: bytes, answers: Counter[str]) -> str | None
         return f"no end within {END_TIMEOUT_S:g} s"
     except OSError as error:
         return repr(error)
-    return _KINDS[kind][1](reply, answers)
+    return _KINDS[kind][1](reply, replies)
 
 
 # --------------------------------------------------------------------------------- command line

@@ -134,7 +134,7 @@ def test_garbage_is_one_line_with_its_address(running: Running, data: bytes) -> 
 
 @pytest.mark.parametrize("hello", [ENDLESS_HELLO, LONG_HELLO], ids=["endless", "long"])
 def test_what_a_hello_lists_is_not_read(running: Running, hello: bytes) -> None:
-    """The libraries' readers go on for ever at an element of length 0."""
+    """The libraries' readers continue for ever at an element of length 0."""
     connection, _ = running.send(hello + features(5) + port_description())
     with connection:
         echo(connection)
