@@ -3,6 +3,9 @@
 docs/controller.md describes it. One thread (or green thread) per connection; the same code runs
 under both. Everything is decided by the control plane; here requests are read strictly, limited
 in size, time and number, and answers written in one piece. ``openapi.json`` describes all of it.
+
+A connection is a stranger's until a request with the token has come by it. Of strangers' and of
+owners' there is a number each, in which the one that is there longest makes room for a new one.
 """
 
 from __future__ import annotations
@@ -20,15 +23,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from controller.control_plane import ControlPlane, Outcome
 from controller.flow_rules import desired_flows, tenant_flows
-from controller.rate_limit import TokenBucket
+from controller.rate_limit import Places, TokenBucket
 from controller.values import (
+    PROBLEM_LENGTH_MAX,
     Conflict,
     InvalidValues,
     Network,
@@ -36,6 +41,7 @@ from controller.values import (
     Tenant,
     UnknownTenant,
     from_json,
+    shortened,
     to_json,
 )
 
@@ -46,10 +52,15 @@ OPENAPI: Mapping[str, Any] = json.loads(Path(__file__).with_name("openapi.json")
 
 # Four times the largest tenant, of 1,021 VMs each on a switch of its own.
 BODY_SIZE_MAX_BYTES = 1 << 20
+HEAD_SIZE_MAX_BYTES = 1 << 17
 CONNECTIONS_MAX = 64
+"""Of the token's owner."""
+STRANGERS_MAX = 256
+"""Connections that have shown no token (yet)."""
 IDLE_TIMEOUT_S = 120.0
 REQUEST_TIMEOUT_S = 10.0
-"""From a request's first byte to its last: whoever sends byte by byte would keep a connection."""
+"""From a request's first byte to its last, and the same for its answer: whoever sends or reads
+byte by byte would keep a connection. A connection's first request has it from the start."""
 LINGER_S = 1.0
 RATE_PER_S, BURST = 500.0, 1000
 """Requests with the token. A live tenant takes two, of some 10 ms each."""
@@ -103,7 +114,7 @@ class Api:
     about: Mapping[str, Any]
 
     def answer(self, method: str, target: str, body: bytes) -> Answer:
-        """Serve one request whose token has been checked."""
+        """Serve one request that has been let in."""
         try:
             return self._route(method, target, body)
         except Refusal as refusal:
@@ -114,12 +125,15 @@ class Api:
             return Answer(409, {"error": "conflict", "problems": list(error.problems)})
         except UnknownTenant as error:
             return Answer(404, {"error": str(error)})
-        except OSError as error:
-            LOG.exception("%s %s", method, target)
-            return Answer(500, {"error": f"the state cannot be saved, nothing changed: {error}"})
+        except Exception as error:
+            LOG.exception("%s %r", method, target)
+            why = "the controller failed, see its log"
+            if isinstance(error, OSError):
+                why = f"the state cannot be saved, nothing changed: {error}"
+            return Answer(500, {"error": why})
 
     def _route(self, method: str, target: str, body: bytes) -> Answer:
-        url = urlsplit(target)
+        url = _url(target)
         for pattern, verbs in _ROUTES:
             if match := pattern.fullmatch(url.path):
                 if method not in verbs:
@@ -127,7 +141,7 @@ class Api:
                     raise Refusal(405, f"{method} is not for {url.path}", ("Allow", allowed))
                 request = Request(_query(url.query), body, *map(int, match.groups()))
                 return verbs[method](self, request)
-        raise Refusal(404, f"there is no {url.path}")
+        raise Refusal(404, f"there is no {shortened(url.path, PROBLEM_LENGTH_MAX)}")
 
     def openapi(self, _: Request) -> Answer:
         """The API's description: the same for everybody, so it needs no token."""
@@ -210,6 +224,13 @@ def _confirmed(outcome: Outcome, answer: Answer) -> Answer:
     return answer
 
 
+def _url(target: str) -> SplitResult:
+    try:
+        return urlsplit(target)
+    except ValueError as error:
+        raise Refusal(400, "not well-formed", problems=[f"the target: {error}"]) from None
+
+
 def _query(text: str) -> dict[str, str]:
     pairs = parse_qs(text, keep_blank_values=True)
     repeated = sorted(key for key, values in pairs.items() if len(values) > 1)
@@ -246,31 +267,31 @@ def serve(listener: socket.socket, api: Api, token: str, bucket: TokenBucket | N
 
     ``bucket`` limits requests with the token, in place of RATE_PER_S.
     """
+    unknown, owners = Places(STRANGERS_MAX), Places(CONNECTIONS_MAX)
     bound = {
         "api": api,
         "authorization": f"Bearer {token}".encode(),
         "bucket": bucket or TokenBucket(RATE_PER_S, BURST),
         "strangers": TokenBucket(STRANGERS_RATE_PER_S, STRANGERS_BURST),
+        "unknown": unknown,
+        "owners": owners,
     }
     handler = type("_BoundHandler", (_Handler,), bound)
-    free = threading.BoundedSemaphore(CONNECTIONS_MAX)
 
     def converse(connection: socket.socket, address: tuple[str, int]) -> None:
         try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             handler(connection, address, None)
             _linger(connection)
         except OSError as error:
             LOG.debug("API connection from %s: %s", address, error)
         finally:
+            unknown.leave(connection)
+            owners.leave(connection)
             connection.close()
-            free.release()
 
     for connection, address in connections(listener):
-        if not free.acquire(blocking=False):
-            LOG.warning("API: more than %d connections, one turned away", CONNECTIONS_MAX)
-            connection.close()
-            continue
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        unknown.enter(connection)
         threading.Thread(target=converse, args=(connection, address), daemon=True).start()
 
 
@@ -284,27 +305,53 @@ def _linger(connection: socket.socket) -> None:
             pass
 
 
-class _Incoming(io.RawIOBase):
-    """Bytes from a connection, each request within REQUEST_TIMEOUT_S of its first."""
+class _Timed(io.RawIOBase):
+    """A connection's bytes, in and out until `until_s` or, before a request, for IDLE_TIMEOUT_S.
 
-    until_s: float | None = None
+    The socket's own time-outs would begin anew with each byte. `head_bytes` may still be a head's.
+    """
+
+    until_s: float | None
 
     def __init__(self, connection: socket.socket) -> None:
         super().__init__()
         self._connection = connection
+        self.head_bytes: float = HEAD_SIZE_MAX_BYTES
+        self.begin()
 
     def readable(self) -> bool:
         return True
 
+    def writable(self) -> bool:
+        return True
+
+    def begin(self) -> None:
+        """Start the clock of a request, or of its answer."""
+        self.until_s = time.monotonic() + REQUEST_TIMEOUT_S
+
     def readinto(self, buffer: Any) -> int:
+        """Raises TimeoutError, and ConnectionError of a request that is cut off or has no end."""
+        if self.head_bytes <= 0:
+            raise ConnectionError(f"a head of more than {HEAD_SIZE_MAX_BYTES} bytes")
+        size = self._in_time().recv_into(buffer)
+        self.head_bytes -= size
+        if self.until_s is None:
+            self.begin()
+        elif not size:
+            # The base class would take half a head for a whole one.
+            raise ConnectionError("the request ends in its middle")
+        return size
+
+    def write(self, data: Any) -> int:
         """Raises TimeoutError."""
+        return self._in_time().send(data)
+
+    def _in_time(self) -> socket.socket:
         left_s = self.until_s - time.monotonic() if self.until_s else IDLE_TIMEOUT_S
         if left_s <= 0:
             raise TimeoutError
         self._connection.settimeout(left_s)
-        size = self._connection.recv_into(buffer)
-        self.until_s = self.until_s or time.monotonic() + REQUEST_TIMEOUT_S
-        return size
+        return self._connection
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -314,55 +361,62 @@ class _Handler(BaseHTTPRequestHandler):
     authorization: bytes
     bucket: TokenBucket
     strangers: TokenBucket
+    unknown: Places
+    owners: Places
 
-    protocol_version = "HTTP/1.1"
+    protocol_version = default_request_version = "HTTP/1.1"
     server_version = "hosenet"
     sys_version = ""
-    # An answer leaves in one piece: its head and body would wait for each other's acknowledgement.
-    wbufsize = 1 << 16
-    error_content_type = "application/json"
-    error_message_format = '{"error": "%(message)s"}\n'
 
     def setup(self) -> None:
-        """Put the time limit under the reader."""
+        """Put the limits under reader and writer."""
         super().setup()
-        self._incoming = _Incoming(self.connection)
-        self.rfile = io.BufferedReader(self._incoming)
+        self._timed = _Timed(self.connection)
+        self.rfile = io.BufferedReader(self._timed)
+        # An answer leaves in one piece: its parts would wait for each other's acknowledgement.
+        self.wfile = io.BufferedWriter(self._timed, 1 << 16)
 
     def handle_one_request(self) -> None:
-        """As the base class does; the next request has its own time."""
-        self._incoming.until_s = None
+        """As the base class does; the next request has its own limits."""
         super().handle_one_request()
+        self._timed.until_s, self._timed.head_bytes = None, HEAD_SIZE_MAX_BYTES
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """The base class's refusals, as JSON whatever they quote."""
+        del explain
+        self.close_connection = True
+        error = shortened(message or HTTPStatus(code).phrase, PROBLEM_LENGTH_MAX)
+        self._write(Answer(int(code), {"error": error}))
 
     def _serve(self) -> None:
+        if self._timed.until_s is None:  # It had come with the request before.
+            self._timed.begin()
+        given = self.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        known = hmac.compare_digest(given, self.authorization)
         try:
-            bucket = self._known()
-            body = self._body()
-            _admit(bucket)
-            answer = self.api.answer(self.command, self.path, body)
+            answer = self._owner() if known else self._stranger()
         except Refusal as refusal:
             answer = refusal.answer
-        except OSError:
-            raise
-        except Exception:
-            LOG.exception("%s %s", self.command, self.path)
-            answer = Answer(500, {"error": "the controller failed, see its log"})
         self._write(answer)
 
     do_GET = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815 - http.server's names
     do_HEAD = do_OPTIONS = do_PATCH = do_TRACE = _serve  # noqa: N815 - answered with 405
 
-    def _known(self) -> TokenBucket:
-        """The bucket of a request that is let in: with the token, or for an open path."""
-        given = self.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
-        if hmac.compare_digest(given, self.authorization):
-            return self.bucket
-        if urlsplit(self.path).path not in _OPEN:
-            self.close_connection = True  # Its body, if any, stays unread.
-            _admit(self.strangers)
+    def _owner(self) -> Answer:
+        if not (self.unknown.leave(self.connection) or self.owners.leave(self.connection)):
+            raise ConnectionError("closed to make room for another")
+        self.owners.enter(self.connection)
+        body = self._body()
+        _admit(self.bucket)
+        return self.api.answer(self.command, self.path, body)
+
+    def _stranger(self) -> Answer:
+        self.close_connection = True  # Its body, if any, stays unread.
+        _admit(self.strangers)
+        if _url(self.path).path not in _OPEN:
             why = "the bearer token is missing or wrong"
             raise Refusal(401, why, ("WWW-Authenticate", "Bearer"))
-        return self.strangers
+        return self.api.answer(self.command, self.path, b"")
 
     def _body(self) -> bytes:
         text = self.headers.get("Content-Length", "0")
@@ -370,24 +424,23 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Transfer-Encoding"):
             problem = Refusal(501, "send a Content-Length, not a Transfer-Encoding")
         elif not re.fullmatch(r"[0-9]{1,12}", text):
-            problem = Refusal(400, f"Content-Length {text!r} is not a number")
+            shown = shortened(text, PROBLEM_LENGTH_MAX)
+            problem = Refusal(400, f"Content-Length {shown!r} is not a number")
         elif int(text) > BODY_SIZE_MAX_BYTES:
             problem = Refusal(413, f"the body has {text} bytes, at most {BODY_SIZE_MAX_BYTES} go")
         if problem is not None:
             self.close_connection = True
             raise problem
         try:
-            body = self.rfile.read(int(text))
+            self._timed.head_bytes = math.inf
+            return self.rfile.read(int(text))
         except TimeoutError:
             self.close_connection = True
             raise Refusal(408, f"the request took more than {REQUEST_TIMEOUT_S:g} s") from None
-        if len(body) < int(text):
-            raise ConnectionError("the request ends in the middle of its body")
-        return body
 
     def _write(self, answer: Answer) -> None:
         body = json.dumps(answer.body).encode() + b"\n"
-        self.connection.settimeout(REQUEST_TIMEOUT_S)
+        self._timed.begin()
         self.send_response(answer.status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -397,6 +450,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(b"" if self.command == "HEAD" else body)
+        self.wfile.flush()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
         LOG.debug("API: %s", format % args)

@@ -140,13 +140,14 @@ class ControllerClient:
         try:
             connection.request(method, target, body, headers)
             response = connection.getresponse()
-        except (ConnectionError, http.client.BadStatusLine):
-            # The server closes idle connections, and its restart closes all. Every call may be
-            # repeated: the state it asks for is the same state the second time.
+        except (ConnectionError, http.client.BadStatusLine) as error:
+            # The server closes idle connections, its restart closes all, and among very many new
+            # ones it may close this. Every call may be repeated: the state it asks for is the same
+            # state the second time.
             self.close()
-            if fresh:
+            if fresh and (attempts == 1 or not isinstance(error, ConnectionError)):
                 raise
-            return self._exchange(method, target, body, timeout_s, attempts)
+            return self._exchange(method, target, body, timeout_s, attempts - fresh)
         text = response.read()
         if response.will_close:
             self.close()

@@ -12,7 +12,8 @@ import contextlib
 import importlib
 import logging
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Container, Sequence
 from typing import Any
 
 from controller import openflow13
@@ -20,9 +21,18 @@ from controller.api import connections
 from controller.control_plane import ControlPlane
 from controller.flow_rules import Change
 from controller.library import PACKAGES, choose_library
+from controller.rate_limit import Places, SparseLog, shut_down
 
 LOG = logging.getLogger(__name__)
+COMPLAINTS = SparseLog(LOG)
+"""Any process on the machine may connect, and send what it likes, as often as it likes."""
 
+HANDSHAKE_TIMEOUT_S = 10.0
+"""For a connection's handshake, and later for a message from its first byte to its last."""
+HANDSHAKES_MAX = 1024
+"""Connections in their handshake: the oldest makes room for a new one."""
+OUTBOX_MAX = 1024
+"""Messages that wait for a switch to read them."""
 
 LIBRARY = choose_library()
 _PACKAGE = PACKAGES[LIBRARY]
@@ -52,22 +62,40 @@ if LIBRARY == "os-ken":
 ofp_event = _module("controller.ofp_event")
 _Handshake: Any = _module("controller.ofp_handler").OFPHandler
 ofproto = _module("ofproto.ofproto_v1_3")
+_get_versions = _module("ofproto").get_ofp_modules
+
+_OURS = "HELLO ERROR ECHO_REQUEST ECHO_REPLY FEATURES_REPLY MULTIPART_REPLY BARRIER_REPLY"
+OUR_MESSAGES = frozenset(getattr(ofproto, f"OFPT_{name}") for name in _OURS.split())
+"""Types that our application, and the handshake, need to hear."""
 
 Application: Any = app_manager.RyuApp if LIBRARY == "ryu" else app_manager.OSKenApp
 """The base class of an OpenFlow application."""
 
 
+class Unusable(Exception):
+    """Input of a connection that is no OpenFlow we can use. The message says why."""
+
+
 class SwitchConnection(_Datapath):  # type: ignore[misc]
-    """One switch's connection: the library's, with an outbox of its own.
+    """One switch's connection: the library's, with an outbox and a reader of its own.
 
     The library's outbox holds 16 messages, and sending a 17th blocks: one switch that does not
     read would stall the whole control plane. Here no send blocks. A switch that reads nothing for
-    the library's send time-out (5 s) is cut off.
+    the library's send time-out (5 s), or leaves OUTBOX_MAX messages unread, is cut off.
+
+    The library's reader waits for ever for the rest of a handshake or a message, writes a traceback
+    for each message that it cannot read, and some that are made for it keep it busy for ever:
+    lengths of zero inside. Here types other than `only` (None: every type is for somebody) are
+    passed over, and of hellos and, with `only`, of statistics the library reads the head alone.
     """
 
-    def __init__(self, connection: socket.socket, address: tuple[str, int]) -> None:
+    def __init__(
+        self, connection: socket.socket, address: tuple[str, int], only: Container[int] | None
+    ) -> None:
         self._outbox: Any = hub.Queue()
         self._bundles = 0
+        self._only = only
+        self._until_s: float | None = time.monotonic() + HANDSHAKE_TIMEOUT_S
         super().__init__(connection, address)
         # The library numbers its own messages from here; tickets have the highest bit set.
         self.xid = 0
@@ -88,28 +116,103 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
 
     def hang_up(self) -> None:
         """See `control_plane.Channel`."""
-        self._shut_down()
+        self.give_up("another connection takes its place")
+
+    def complain(self, why: str) -> None:
+        """Write a line on this connection to the log, unless there are too many."""
+        who = f"switch {self.dpid:#x}" if self.dpid else "OpenFlow connection"
+        COMPLAINTS.warning(f"{who} at {self.address[0]}:{self.address[1]}: {why}")
+
+    def give_up(self, why: str) -> None:
+        """Close the connection, and say why in the log."""
+        self.complain(f"closed: {why}")
+        shut_down(self.socket)
 
     def send(self, buf: bytes, close_socket: bool = False) -> bool:
         """Put a message into the outbox. The library's messages come this way, too."""
+        if self._outbox.qsize() >= OUTBOX_MAX and not close_socket:
+            self.give_up(f"it leaves {OUTBOX_MAX} messages unread")
+            return False
         self._outbox.put((bytes(buf), close_socket))
         return True
 
-    def serve(self) -> None:
-        """Serve the connection until it ends, and tell that it has.
+    def serve(self, handshakes: Places) -> None:
+        """Serve the connection until it ends, and tell that it has. Raises `Unusable`.
 
-        The library's own waits for its sending thread after killing it, and native threads cannot
-        be killed. This one ends on its last message.
+        It has a place among `handshakes` until its own is done. The library's method waits for its
+        sending thread after killing it, and native threads cannot be killed. This one ends on its
+        last message.
         """
         sender = hub.spawn(self._send_loop)
         self.send_msg(self.ofproto_parser.OFPHello(self))
         try:
-            self._recv_loop()
+            while True:
+                self._take_message()
+                if self.state == handler.MAIN_DISPATCHER:
+                    if not self.dpid:
+                        raise Unusable("it has no datapath id")
+                    self._until_s = None
+                    handshakes.leave(self.socket)
+                hub.sleep(0)
+        except (EOFError, OSError) as error:
+            LOG.debug("switch %#x at %s: %r", self.dpid, self.address, error)
         finally:
             self.is_active = False
+            handshakes.leave(self.socket)
             self.send(b"", close_socket=True)
             hub.joinall([sender])
             self.set_state(handler.DEAD_DISPATCHER)
+            self.socket.close()
+
+    def _exactly(self, size_bytes: int) -> bytearray:
+        data = bytearray()
+        while len(data) < size_bytes:
+            # The socket's own time-out is the sender's, too.
+            with contextlib.suppress(TimeoutError):
+                part = self.socket.recv(size_bytes - len(data))
+                if not part:
+                    raise EOFError
+                data += part
+                self._until_s = self._until_s or time.monotonic() + HANDSHAKE_TIMEOUT_S
+            if self._until_s is not None and time.monotonic() > self._until_s:
+                raise Unusable(f"more than {HANDSHAKE_TIMEOUT_S:g} s for a handshake or a message")
+        return data
+
+    def _take_message(self) -> None:
+        head = self._exactly(openflow13.HEADER.size)
+        version, kind, length, xid = openflow13.HEADER.unpack(head)
+        if version not in _get_versions() or length < len(head):
+            raise Unusable(f"version {version:#x}, type {kind}, {length} bytes is no OpenFlow")
+        data = head + self._exactly(length - len(head))
+        if self._only is not None and kind not in self._only:
+            return
+        try:
+            event = self._event(version, kind, xid, data)
+        except Exception as error:  # noqa: BLE001 - the library's, of any kind
+            why = f"version {version:#x}, type {kind}, {length} bytes: {error!r}"
+            if self._only is not None or self.state != handler.MAIN_DISPATCHER:
+                raise Unusable(why) from None
+            # The library does not know all that true switches say.
+            self.complain(f"passed over: {why}")
+            return
+        self.ofp_brick.send_event_to_observers(event, self.state)
+        for handle in self.ofp_brick.get_handlers(event, self.state):
+            handle(event)
+
+    def _event(self, version: int, kind: int, xid: int, data: bytearray) -> Any:
+        """A message as the library's event. Raises whatever the library does if it is none."""
+        read = data
+        if kind == ofproto.OFPT_HELLO:
+            read = data[: openflow13.HEADER.size]
+        elif self._only is not None:
+            if version != ofproto.OFP_VERSION:
+                raise ValueError("another version than the handshake's")
+            if kind == ofproto.OFPT_MULTIPART_REPLY:
+                read = data[: openflow13.HEADER.size + openflow13.MULTIPART.size]
+        parse = _get_versions()[version][1].msg_parser
+        message = parse(self, version, kind, len(read), xid, read)
+        message.set_buf(data)
+        return ofp_event.ofp_msg_to_ev(message)
 
     def _send_loop(self) -> None:
         last = False
@@ -120,24 +223,26 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
         except OSError as error:
             LOG.debug("switch %#x at %s: %s", self.dpid, self.address, error)
         finally:
-            self._shut_down()
-
-    def _shut_down(self) -> None:
-        """Shuts both directions down, which wakes blocked readers and writers."""
-        with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)
+            shut_down(self.socket)
 
 
 class Listener(_Handshake):  # type: ignore[misc]
     """The library's handshake, on sockets that are bound already.
 
     The library would bind one itself, to all addresses and with a backlog of 50; a network of two
-    hundred switches comes all at once.
+    hundred switches comes all at once. ``only`` is `SwitchConnection`'s.
     """
 
-    def __init__(self, listeners: Sequence[socket.socket]) -> None:
+    error_msg_handler = None  # The library's logs what came, and fails where that is no text.
+
+    def __init__(
+        self, listeners: Sequence[socket.socket], only: Container[int] | None = None
+    ) -> None:
         super().__init__()
         self._listeners = listeners
+        self._only = only
+        self._handshakes = Places(HANDSHAKES_MAX)
+        self.logger.disabled = True  # It writes what comes, however often.
 
     def start(self) -> Any:
         """Start accepting switches."""
@@ -146,15 +251,22 @@ class Listener(_Handshake):  # type: ignore[misc]
 
     def _accept_all(self, listener: socket.socket) -> None:
         for connection, address in connections(listener):
+            self._handshakes.enter(connection)
             hub.spawn(self._serve, connection, address)
 
     def _serve(self, connection: socket.socket, address: tuple[str, int]) -> None:
-        switch = SwitchConnection(connection, address)
+        switch = SwitchConnection(connection, address, self._only)
         try:
-            switch.serve()
+            switch.serve(self._handshakes)
+        except Unusable as error:
+            switch.complain(f"closed: {error}")
         except Exception:
-            # The peer may have sent anything; it costs the peer its connection and nobody else.
+            # It costs the peer its connection and nobody else.
             LOG.exception("switch %#x at %s: connection given up", switch.dpid, address)
+
+    def _hello_failed(self, datapath: Any, error_desc: str) -> None:
+        super()._hello_failed(datapath, error_desc)
+        raise Unusable(error_desc)
 
 
 class HosenetApplication(Application):  # type: ignore[misc]
@@ -174,7 +286,7 @@ class HosenetApplication(Application):  # type: ignore[misc]
         if event.state == handler.MAIN_DISPATCHER:
             LOG.info("switch %#x connected", event.datapath.dpid)
             self._plane.connected(event.datapath)
-        elif event.datapath.dpid:
+        else:
             LOG.info("switch %#x disconnected", event.datapath.dpid)
             self._plane.disconnected(event.datapath)
 
@@ -184,9 +296,12 @@ class HosenetApplication(Application):  # type: ignore[misc]
     def on_flow_stats(self, event: Any) -> None:
         """Handles a switch's flow statistics reply."""
         message = event.msg
-        report = openflow13.decode_flow_stats_reply(bytes(message.buf))
         more = bool(message.flags & ofproto.OFPMPF_REPLY_MORE)
-        self._plane.reported(message.datapath, message.xid, report, more=more)
+        try:
+            report = openflow13.decode_flow_stats_reply(bytes(message.buf))
+            self._plane.reported(message.datapath, message.xid, report, more=more)
+        except ValueError as error:
+            message.datapath.give_up(str(error))
 
     @handler.set_ev_cls(  # type: ignore[untyped-decorator]
         ofp_event.EventOFPBarrierReply, handler.MAIN_DISPATCHER
@@ -202,7 +317,7 @@ class HosenetApplication(Application):  # type: ignore[misc]
         """A switch has refused something."""
         message = event.msg
         reason = f"OpenFlow error type {message.type}, code {message.code}"
-        LOG.warning("switch %#x: %s", message.datapath.dpid, reason)
+        message.datapath.complain(reason)
         self._plane.refused(message.datapath, message.xid, reason)
 
 
@@ -236,7 +351,7 @@ def start(plane: ControlPlane, listeners: Sequence[socket.socket]) -> None:
     """Start serving switches on `listeners`; returns at once."""
     configure()
     library = app_manager.AppManager.get_instance()
-    accepting = library.instantiate(Listener, listeners)
+    accepting = library.instantiate(Listener, listeners, OUR_MESSAGES)
     application = library.instantiate(HosenetApplication, plane)
     application.start()
     accepting.start()

@@ -36,6 +36,10 @@ from controller.flow_rules import (
 from controller.saved_state import StateStore
 from controller.values import Conflict, DesiredState, Switch, Tenant
 
+REPORT_PARTS_MAX = 128
+"""Messages of 64 kB in which a switch reports its rules, some 100,000 of them."""
+UNKNOWN_SWITCHES_MAX = 1024
+"""Connected switches that are not in the network: one more, and the first of them is cut off."""
 _BASE = 0
 """Stands for the base rules where a tenant's id would stand."""
 
@@ -83,6 +87,7 @@ class _Session:
     syncing: int | None = None
     synced: bool = True
     report: FlowReport = field(default_factory=FlowReport)
+    parts: int = 0
     revision_of: dict[int, int] = field(default_factory=dict)
     refusals: dict[int, str] = field(default_factory=dict)
     confirmed: int = -1
@@ -129,7 +134,10 @@ class ControlPlane:
     def connected(self, channel: Channel) -> None:
         """A switch has finished its handshake. A later connection of it replaces an earlier."""
         with self._lock:
-            former = self._sessions.get(channel.dpid)
+            former = self._sessions.pop(channel.dpid, None)
+            unknown = [dpid for dpid in self._sessions if dpid not in self._flows]
+            if former is None and len(unknown) >= UNKNOWN_SWITCHES_MAX:
+                former = self._sessions.pop(unknown[0])
             session = self._sessions[channel.dpid] = _Session(channel)
             if channel.dpid in self._flows:
                 self._ask(session)
@@ -144,12 +152,19 @@ class ControlPlane:
                 del self._sessions[channel.dpid]
 
     def reported(self, channel: Channel, ticket: int, report: FlowReport, *, more: bool) -> None:
-        """Takes (part of) a switch's reply to a request for its rules."""
+        """Takes (part of) a switch's reply to a request for its rules.
+
+        Raises ValueError at one part too many: then nothing has come of it.
+        """
         with self._lock:
             session = self._sessions.get(channel.dpid)
             if session is None or session.asked != ticket:
                 return  # An answer to an earlier question, perhaps of an earlier connection.
             session.report = session.report.joined(report)
+            session.parts += 1
+            if session.parts > REPORT_PARTS_MAX:
+                session.asked, session.report = None, FlowReport()
+                raise ValueError(f"it reports its rules in more than {REPORT_PARTS_MAX} parts")
             if not more:
                 self._sync(channel.dpid, session)
 
@@ -308,7 +323,7 @@ class ControlPlane:
 
     def _ask(self, session: _Session) -> None:
         session.asked = self._next_ticket()
-        session.report = FlowReport()
+        session.report, session.parts = FlowReport(), 0
         session.channel.request_flows(session.asked)
 
     def _sync(self, dpid: int, session: _Session) -> None:

@@ -229,9 +229,9 @@ def _oxm_value(number: int, masked: bool, value: bytes) -> str | int | bool:
         return _decode_prefix(value) if masked else str(IPv4Address(value))
     if masked:
         raise ValueError(f"masked match field {number}")
-    if number == _IN_PORT:
+    if number == _IN_PORT and len(value) == 4:
         return int.from_bytes(value, "big")
-    if number == _ETH_SRC:
+    if number == _ETH_SRC and len(value) == 6:
         return value.hex(":")
     if (number, value) in ((_ETH_TYPE, b"\x08\x00"), (_VLAN_VID, b"\0\0")):
         return True

@@ -27,6 +27,14 @@ ADDRESSES_PER_TENANT = 1 << (32 - PREFIX_LENGTH)
 PORT_MAX = 0xFEFF
 """The highest port number Open vSwitch gives out (OpenFlow itself would allow 0xffffff00)."""
 DPID_MAX = (1 << 64) - 1
+ELEMENTS_MAX = 1 << 15
+"""Commas and opening brackets in a JSON text. The largest tenant has two thirds of them."""
+RULES_MAX = 1 << 16
+"""One for each VM of a tenant on each switch above it. The largest has a sixteenth of them."""
+PROBLEMS_MAX = 20
+PROBLEM_LENGTH_MAX = 300
+_ERRORS_MAX = 1000
+"""Beyond, they are counted only: pydantic gives all of them or none, 1 kB each."""
 
 _TENANT_SPACE = ipaddress.IPv4Network("10.0.0.0/8")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
@@ -42,11 +50,19 @@ Value = TypeVar("Value", bound=Strict)
 
 
 class _Problems(ValueError):
-    """`problems` names all that is wrong, one line each."""
+    """`problems` names what is wrong, a line each: PROBLEMS_MAX of `every`, and how many more."""
 
     def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = tuple(problems)
+        self.every = tuple(problems)
+        shown = [shortened(problem, PROBLEM_LENGTH_MAX) for problem in self.every[:PROBLEMS_MAX]]
+        more = len(self.every) - len(shown)
+        self.problems = (*shown, f"and {more} more") if more else tuple(shown)
         super().__init__("; ".join(self.problems))
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, cut to `most` characters."""
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 class InvalidValues(_Problems):
@@ -271,8 +287,12 @@ def from_json(kind: type[Value], text: str | bytes) -> Value:
     """Read one value of type `kind` from JSON, strictly.
 
     Raises `InvalidValues` with every problem found: unknown and repeated keys, wrong types, and
-    whatever the value itself refuses.
+    whatever the value itself refuses; of a text with too many values, that alone.
     """
+    raw = text.encode(errors="surrogatepass") if isinstance(text, str) else text
+    count = sum(map(raw.count, (b",", b"[", b"{")))
+    if count > ELEMENTS_MAX:
+        raise InvalidValues([f"{count} commas and brackets, at most {ELEMENTS_MAX} go"])
     try:
         json.loads(text, object_pairs_hook=_without_repeats)
         value: Value = _adapter(kind).validate_json(text)
@@ -299,12 +319,14 @@ def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _explain(error: ValidationError) -> list[str]:
+    if error.error_count() > _ERRORS_MAX:
+        return [f"{error.error_count()} values are wrong, missing or unknown: too many to list"]
     lines = []
     for detail in error.errors(include_url=False):
         path = _path(detail["loc"])
         cause = detail.get("ctx", {}).get("error")
         if isinstance(cause, InvalidValues):
-            lines += [f"{path}: {problem}" if path else problem for problem in cause.problems]
+            lines += [f"{path}: {problem}" if path else problem for problem in cause.every]
         elif detail["type"] == "unexpected_keyword_argument":
             lines.append(f"{path}: unknown key")
         elif detail["type"] == "missing":
@@ -312,8 +334,7 @@ def _explain(error: ValidationError) -> list[str]:
         elif detail["type"] == "json_invalid":
             lines.append(f"not JSON: {detail['msg']}")
         else:
-            given = repr(detail["input"])
-            shown = given if len(given) <= 60 else given[:57] + "..."
+            shown = shortened(repr(detail["input"]), 60)
             message = f"{detail['msg'][:1].lower()}{detail['msg'][1:]}, not {shown}"
             lines.append(f"{path}: {message}" if path else message)
     return lines
@@ -406,25 +427,24 @@ def _tree_problems(tenant: Tenant) -> list[str]:
     ]
     if problems:
         return problems
-    parent = {edge.child_dpid: edge.parent_dpid for edge in tenant.tree}
-    roots = {dpid: _root(parent, dpid) for dpid in tenant.dpids}
-    circling = [dpid for dpid in tenant.dpids if roots[dpid] is None]
+    below: dict[int, list[int]] = {dpid: [] for dpid in tenant.dpids}
+    for edge in tenant.tree:
+        below[edge.parent_dpid].append(edge.child_dpid)
+    roots = sorted(below.keys() - {edge.child_dpid for edge in tenant.tree})
+    depth, reached = dict.fromkeys(roots, 1), list(roots)
+    for dpid in reached:  # it grows under way
+        depth |= dict.fromkeys(below[dpid], depth[dpid] + 1)
+        reached += below[dpid]
+    circling = [dpid for dpid in tenant.dpids if dpid not in depth]
     if circling:
         return [f"tree: the edges above switch {circling[0]} form a circle"]
-    distinct = sorted({root for root in roots.values() if root is not None})
-    if len(distinct) > 1:
-        listed = ", ".join(map(str, distinct))
+    if len(roots) > 1:
+        listed = ", ".join(map(str, roots))
         return [f"tree: it falls apart, switches {listed} have no parent and are not connected"]
+    rules = sum(depth[vm.dpid] for vm in tenant.vms)
+    if rules > RULES_MAX:
+        return [f"tree: {rules} rules for VMs and the switches above, at most {RULES_MAX} go"]
     return []
-
-
-def _root(parent: dict[int, int], dpid: int) -> int | None:
-    """The topmost switch above `dpid`; None if there is a circle instead of a top."""
-    for _ in range(len(parent) + 1):
-        if dpid not in parent:
-            return dpid
-        dpid = parent[dpid]
-    return None
 
 
 def _collisions(tenant: Tenant, other: Tenant) -> list[str]:

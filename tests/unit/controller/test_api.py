@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from controller import api as api_module
 from controller.api import BODY_SIZE_MAX_BYTES, Api, serve
 from controller.api_client import (
     ControllerRefused,
@@ -360,24 +359,6 @@ def test_a_body_that_ends_early_is_not_acted_on(service: Service) -> None:
     head = f"PUT /v1/network HTTP/1.1\r\nContent-Length: {len(body) + 1}"
     assert service.raw(_request(head, body)) == b""
     assert service.plane.state.switches == ()
-
-
-def test_more_connections_than_it_keeps(service: Service) -> None:
-    """Those above the limit are turned away; when others go there is room again."""
-    held = []
-    for _ in range(api_module.CONNECTIONS_MAX):
-        client = service.client()
-        assert client.health()
-        held.append(client)
-    with service.client() as late:
-        assert not late.health()
-        for client in held:
-            client.close()
-        for _ in range(1000):
-            if late.health():
-                return
-            threading.Event().wait(0.01)
-    pytest.fail("no room again")
 
 
 def test_a_failure_inside_is_a_500_and_not_the_end(

@@ -13,6 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from controller import control_plane
 from controller.control_plane import ControlPlane, Outcome
 from controller.flow_rules import (
     BASE_FLOWS,
@@ -539,3 +540,37 @@ def test_a_switch_may_be_any_of_four_roles() -> None:
     plane = ControlPlane()
     plane.put_network([Switch(1, "a", "server", ()), Switch(2, "b", "core", (1,))])
     assert [s.role for s in namespaces(plane.view()).switches] == ["server", "core"]
+
+
+# ---------------------------------------------------------------------------- hostile switches
+
+
+def test_a_report_without_end_comes_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_plane, "REPORT_PARTS_MAX", 10)
+    plane = ControlPlane()
+    plane.put_network(DATACENTRE.switches)
+    wire = Wire(FakeSwitch(1, DATACENTRE.switches[0].ports), plane)
+    plane.connected(wire)
+    ticket = plane._sessions[1].asked
+    assert ticket is not None
+    part = FlowReport(other_cookies=(COOKIE_TAG | 1,) * 4)
+    for _ in range(10):
+        plane.reported(wire, ticket, part, more=True)
+    with pytest.raises(ValueError, match="more than 10 parts"):
+        plane.reported(wire, ticket, part, more=True)
+    plane.reported(wire, ticket, part, more=False)
+    assert wire.batches == []
+    assert plane.wait_connected([1], timeout_s=0).missing == (DATACENTRE.switches[0].name,)
+
+
+def test_switches_that_nobody_planned_are_not_kept_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(control_plane, "UNKNOWN_SWITCHES_MAX", 3)
+    fabric = Fabric()
+    strangers = [fabric.connect(FakeSwitch(dpid, [1])) for dpid in range(100, 106)]
+    assert [wire.hung_up for wire in strangers] == [True] * 3 + [False] * 3
+    assert fabric.plane.view()["unknown_dpids"] == [103, 104, 105]
+    again = fabric.connect(FakeSwitch(104, [1]))
+    assert [wire.hung_up for wire in (*strangers[3:], again)] == [False, True, False, False]
+    assert not any(fabric.wires[s.dpid].hung_up for s in DATACENTRE.switches)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import struct
 import warnings
 from ipaddress import IPv4Network
 from typing import Any
@@ -281,3 +282,14 @@ def test_mangled_statistics_are_refused_or_read_but_never_crash(
     except ValueError:
         return
     assert isinstance(report, FlowReport)
+
+
+@pytest.mark.parametrize(
+    ("number", "size"), [(0, 0), (0, 3), (0, 255), (4, 0), (4, 5), (4, 255)], ids=str
+)
+def test_a_match_field_of_another_size_is_not_of_our_making(number: int, size: int) -> None:
+    """It could not be written again, as the removal of the rule."""
+    field = bytes([0x80, 0, number << 1, size]) + bytes([255]) * size
+    match = struct.pack("!HH", 1, 4 + len(field)) + field
+    with pytest.raises(ValueError, match=f"match field {number}"):
+        openflow13.decode_match(match + bytes(-len(match) % 8))

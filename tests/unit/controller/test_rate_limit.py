@@ -1,8 +1,12 @@
-"""The API's limits: requests a second, their size, the time that they may take to come."""
+"""The API's limits: requests a second, their size, the time that they may take to come.
+
+And those of the log: lines that anybody can cause.
+"""
 
 from __future__ import annotations
 
 import http.client
+import logging
 import socket
 import time
 from collections.abc import Iterator
@@ -15,7 +19,7 @@ from controller import api as api_module
 from controller import api_client
 from controller.api import BODY_SIZE_MAX_BYTES, STRANGERS_BURST
 from controller.api_client import ControllerRefused
-from controller.rate_limit import TokenBucket
+from controller.rate_limit import LINE_LENGTH_MAX, LINES_MAX, PAUSE_S, SparseLog, TokenBucket
 from controller.values import Network, to_json
 from tests.unit.controller.test_api import DATACENTRE, TOKEN, Service, serving
 
@@ -175,3 +179,30 @@ def test_requests_on_a_kept_connection_have_each_their_time(
             first = first or client._connection
             time.sleep(0.3)
         assert client._connection is first
+
+
+# --------------------------------------------------------------------------------------- the log
+
+
+def test_lines_that_repeat_are_counted_in_place_of_written(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = [0.0]
+    log = SparseLog(logging.getLogger("sparse"), lambda: clock[0])
+    for number in range(10_000):
+        clock[0] += PAUSE_S / 2
+        log.warning(f"line {number}")
+    clock[0] += PAUSE_S
+    log.warning("late")
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[:LINES_MAX] == [f"line {number}" for number in range(LINES_MAX)]
+    assert lines[LINES_MAX:-1] == [
+        f"line {count - 1} ({count} such lines, most left out)"
+        for count in (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+    ]
+    assert lines[-1] == "late"
+
+
+def test_a_line_has_an_end(caplog: pytest.LogCaptureFixture) -> None:
+    SparseLog(logging.getLogger("sparse")).warning("x" * 100_000)
+    assert len(caplog.records[0].getMessage()) == LINE_LENGTH_MAX

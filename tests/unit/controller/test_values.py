@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.flow_rules import tenant_flows
 from controller.values import (
+    ELEMENTS_MAX,
+    PROBLEM_LENGTH_MAX,
+    PROBLEMS_MAX,
+    RULES_MAX,
     Conflict,
     DesiredState,
     InvalidValues,
@@ -97,7 +103,7 @@ def test_all_problems_are_named_at_once_with_their_places() -> None:
     [
         ("", "not JSON"),
         ("{", "not JSON"),
-        ("[" * 100_000, "not JSON"),
+        ("[" * 30_000, "not JSON"),
         ("[]", "input should be an object"),
         ('{"switches": [], "switches": []}', "key 'switches' is given twice"),
         ('{"switches": [{"dpid": true, "name": "a", "role": "rack", "ports": []}]}', "dpid"),
@@ -302,3 +308,140 @@ def test_switches_are_distinct() -> None:
 
 def test_ports_are_sorted() -> None:
     assert Switch(1, "a", "rack", (3, 1, 2)).ports == (1, 2, 3)
+
+
+# ---------------------------------------------------------------------------- what is too much
+
+
+MEBIBYTE = 1 << 20
+
+
+def _list_of(item: bytes, most: int = MEBIBYTE) -> bytes:
+    return b'{"switches":[' + b",".join([item] * ((most - 15) // (len(item) + 1))) + b"]}"
+
+
+def _ports_of(item: bytes, count: int) -> bytes:
+    ports = b",".join([item] * count)
+    return b'{"switches":[{"dpid":1,"name":"a","role":"core","ports":[' + ports + b"]}]}"
+
+
+LONG = 10**4299
+WORST = {
+    "many short objects": _list_of(b'{"dpid":1}'),
+    "many empty objects": _list_of(b"{}"),
+    "as many as go": _list_of(b"{}", 3 * (ELEMENTS_MAX // 2 - 4)),
+    "many empty lists": _list_of(b"[]"),
+    "many lists for ports": _ports_of(b"[]", ELEMENTS_MAX // 2 - 10),
+    "many texts for ports": _ports_of(b'""', ELEMENTS_MAX - 10),
+    "many ports out of range": _ports_of(b"0", ELEMENTS_MAX - 10),
+    "one port many times": _ports_of(b"1", ELEMENTS_MAX - 10),
+    "many unknown keys": b"{" + b",".join(b'"%d":0' % n for n in range(ELEMENTS_MAX - 2)) + b"}",
+    "many repeated keys": b"{" + b",".join([b'"a":0,"b":0'] * (ELEMENTS_MAX // 2 - 2)) + b"}",
+    "deep lists": b"[" * MEBIBYTE,
+    "deep as far as goes": b'{"switches":' + b"[" * (ELEMENTS_MAX - 2),
+    "deep objects": b'{"switches":' * (MEBIBYTE // 12),
+    "long numbers": _ports_of(str(LONG).encode(), 200),
+    "one longer number": _ports_of(b"9" * (MEBIBYTE - 100), 1),
+    "a long fraction": _ports_of(b"0." + b"9" * (MEBIBYTE - 100), 1),
+    "a long text": _ports_of(b'"' + b"x" * (MEBIBYTE - 100) + b'"', 1),
+    "a long key": b'{"' + b"x" * (MEBIBYTE - 10) + b'":1}',
+    "a long name": b'{"switches":[{"dpid":1,"role":"core","ports":[],"name":"%s"}]}'
+    % (b"x" * 10**6),
+    "no text": b"\xff" * MEBIBYTE,
+}
+
+
+@pytest.mark.parametrize("text", WORST.values(), ids=WORST)
+def test_the_worst_mebibyte_is_refused_in_few_words_and_little_memory(text: bytes) -> None:
+    assert len(text) <= MEBIBYTE
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidValues) as caught:
+            from_json(Network, text)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 1 <= len(caught.value.problems) <= PROBLEMS_MAX + 1
+    assert len(str(caught.value)) <= (PROBLEMS_MAX + 1) * (PROBLEM_LENGTH_MAX + 10)
+    assert peak_bytes < 48 << 20
+
+
+def test_the_rest_of_the_problems_is_counted() -> None:
+    ports = ",".join(str(n) for n in range(70_000, 70_050))
+    text = f'{{"switches":[{{"dpid":1,"name":"a","role":"core","ports":[{ports}]}}]}}'
+    with pytest.raises(InvalidValues) as caught:
+        from_json(Network, text)
+    assert len(caught.value.problems) == PROBLEMS_MAX + 1
+    assert "ports: 70000 is not within" in caught.value.problems[0]
+    assert caught.value.problems[-1].endswith("and 30 more")
+
+
+def test_the_largest_tenant_is_far_below_the_number_of_elements() -> None:
+    """1,021 VMs, each on its own server in a rack of its own below pods of their own."""
+    vms = tuple(
+        TenantVm(
+            n, vm_address("10.0.4.0/22", n), f"02:00:00:00:{n >> 8:02x}:{n & 255:02x}", n + 1, 1
+        )
+        for n in range(1021)
+    )
+    tree = tuple(
+        edge
+        for n in range(1021)
+        for edge in (
+            TreeEdge(n + 1, 2, 2001 + n, 1),
+            TreeEdge(2001 + n, 2, 4001 + n, 1),
+            TreeEdge(4001 + n, 2, 9000, n + 1),
+        )
+    )
+    tenant = Tenant(1, "largest", "10.0.4.0/22", vms, tree)
+    text = to_json(tenant)
+    assert from_json(Tenant, text) == tenant
+    assert 3 * sum(map(text.count, (b",", b"[", b"{"))) < 2 * ELEMENTS_MAX
+    assert sum(map(len, tenant_flows(tenant).values())) < RULES_MAX / 4
+
+
+def _chain(length: int, vms: int) -> dict[str, Any]:
+    """A tenant whose tree is a chain, its VMs at the lower end."""
+    return {
+        "id": 1,
+        "name": "chain",
+        "prefix": "10.0.4.0/22",
+        "vms": [
+            {
+                "index": n,
+                "ip": vm_address("10.0.4.0/22", n),
+                "mac": f"02:00:00:00:{n >> 8:02x}:{n & 255:02x}",
+                "dpid": 1,
+                "port": 10 + n,
+            }
+            for n in range(vms)
+        ],
+        "tree": [
+            {"child_dpid": n, "child_port": 1, "parent_dpid": n + 1, "parent_port": 2}
+            for n in range(1, length)
+        ],
+    }
+
+
+def test_a_tree_may_be_deep_but_not_with_many_vms_at_its_end() -> None:
+    """Every switch above a VM has a rule for it."""
+    tenant = from_json(Tenant, json.dumps(_chain(1000, 60)))
+    assert len(tenant.dpids) == 1000
+    with pytest.raises(InvalidValues, match=r"tree: 1000000 rules .* at most 65536 go"):
+        from_json(Tenant, json.dumps(_chain(1000, 1000)))
+
+
+def test_a_long_tree_is_looked_at_once() -> None:
+    """No switch is walked up from for itself: a chain of thousands would take seconds."""
+    looks = [0]
+
+    class Counting(int):
+        def __hash__(self) -> int:
+            looks[0] += 1
+            return super().__hash__()
+
+    chain = _chain(2000, 1)
+    edges = tuple(TreeEdge(*(Counting(number) for number in e.values())) for e in chain["tree"])
+    vm = TenantVm(0, "10.0.4.1", "02:00:00:00:00:00", Counting(1), 10)
+    Tenant(1, "chain", "10.0.4.0/22", (vm,), edges)
+    assert looks[0] < 100 * len(edges)
