@@ -256,7 +256,7 @@ def static_figures() -> list[Figure]:
     small = [str(p) for p in counted() if lines(p) < SMALL_LINES and p.stem not in MAY_REPEAT]
     all_lines = sum(map(lines, counted()))
     return [
-        Figure("lines without bench and reproductions", all_lines, 41_800),
+        Figure("lines without bench and reproductions", all_lines, 42_600),
         *(Figure(f"lines in {part}", size[part]) for part in PRODUCT),
         Figure("files", len(files())),
         Figure("module names that repeat", len(repeated), 0, tuple(repeated)),

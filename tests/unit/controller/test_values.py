@@ -396,7 +396,7 @@ def test_the_largest_tenant_is_far_below_the_number_of_elements() -> None:
     tenant = Tenant(1, "largest", "10.0.4.0/22", vms, tree)
     text = to_json(tenant)
     assert from_json(Tenant, text) == tenant
-    assert 3 * sum(map(text.count, (b",", b"[", b"{"))) < 2 * ELEMENTS_MAX
+    assert 2 * sum(map(text.count, (b",", b"[", b"{"))) < ELEMENTS_MAX
     assert sum(map(len, tenant_flows(tenant).values())) < RULES_MAX / 4
 
 
