@@ -28,8 +28,8 @@ PORT_MAX = 0xFEFF
 """The highest port number Open vSwitch gives out (OpenFlow itself would allow 0xffffff00)."""
 DPID_MAX = (1 << 64) - 1
 ELEMENTS_MAX = 1 << 16
-"""Commas and opening brackets in a JSON text. The largest tenant has a third of them, the network of
-a fat-tree of k = 24 three quarters."""
+"""Commas and opening brackets in a JSON text. The largest tenant has a third of them, the network
+of a fat-tree of k = 24 three quarters."""
 RULES_MAX = 1 << 16
 """One for each VM of a tenant on each switch above it. The largest has a sixteenth of them."""
 PROBLEMS_MAX = 20

@@ -160,10 +160,14 @@ def job_of(event: Event) -> str | None:
 
 
 def parsed(path: Path) -> dict[str, Any] | str:
-    """The object in a JSON file, or what is wrong with it."""
+    """The object in a JSON file, or what is wrong with it. Raises BadInput where this user may not
+    read it.
+    """
     try:
         value = read_json(path)
     except BadInput as error:
+        if isinstance(error.__cause__, PermissionError):
+            raise
         return error.message.removeprefix(str(path)).removeprefix(": ")
     if value is None and not path.is_file():
         return "is missing"

@@ -15,6 +15,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from testbed import events
+from testbed.errors import BadInput
 from testbed.results.audit.capacity_check import stays
 from testbed.results.audit.history import Found, History, JobHistory, about
 from testbed.results.folder import JOBS, LINKS
@@ -168,7 +169,9 @@ def _table(path: Path) -> TextIO:
 
 
 def _unreadable(error: Exception) -> str:
-    """The fault of a table as a whole."""
+    """The fault of a table as a whole. Raises BadInput where this user may not read it."""
+    if isinstance(error, PermissionError):
+        raise BadInput(f"{error.filename}: {error.strerror}") from error
     if isinstance(error, OSError):
         missing = isinstance(error, FileNotFoundError)
         return "is missing" if missing else f"cannot be read: {error.strerror}"
