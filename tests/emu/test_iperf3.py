@@ -55,16 +55,29 @@ policies: [vc]
 workload:
   kind: jobs
   jobs:
-    - {id: ring, vms: 4, bandwidth: 500 Mbit/s, duration: 5 s, kind: iperf3}
-    - {id: all, vms: 3, bandwidth: 400 Mbit/s, duration: 5 s, kind: iperf3, pattern: all-to-all,
+    - {id: ring, vms: 4, bandwidth: 500 Mbit/s, duration: 10 s, kind: iperf3}
+    - {id: all, vms: 3, bandwidth: 400 Mbit/s, duration: 10 s, kind: iperf3, pattern: all-to-all,
        after: ring}
     - {id: moved, vms: 2, bandwidth: 300 Mbit/s, duration: 2 s, after: all}
 """
 
 
+def figures_of(folder: Path) -> dict[str, dict[str, str]]:
+    """The jobs' rows of a run folder's table, by their ids."""
+    with (folder / "jobs.csv").open(encoding="utf-8") as file:
+        return {row["job_id"]: row for row in csv.DictReader(file)}
+
+
+def counted_share(row: dict[str, str]) -> float:
+    """The bandwidth by the cap's counter over that granted."""
+    return float(row["iperf3_counted_bps"]) / float(row["granted_bps"])
+
+
 @pytest.mark.slow
 def test_what_iperf3_reports_is_the_reservation(prefix: str, tmp_path: Path) -> None:
-    """Within 1 % and the acknowledgements, by the counters within 5 %."""
+    """Within 1 % and the acknowledgements, by the counters within 5 %: those count over all of a
+    job's time, in which iperf3 also exchanges results.
+    """
     testbed = Testbed(prefix, tmp_path)
     testbed.file.write_text(FILE, encoding="utf-8")
     least, most = 0.99 - ACKNOWLEDGEMENTS, 1.01
@@ -73,18 +86,18 @@ def test_what_iperf3_reports_is_the_reservation(prefix: str, tmp_path: Path) -> 
         assert done.returncode == 0, done.stderr
         (folder,) = (tmp_path / attempt).iterdir()
         summary = json.loads((folder / "summary.json").read_text("utf-8"))
-        if summary["fidelity"]["verdict"] == "ok" and summary["iperf3_ratio"]["min"] >= least:
+        rows = figures_of(folder)
+        measured = [rows["ring"], rows["all"]]
+        kept = summary["iperf3_ratio"]["min"] >= least and min(map(counted_share, measured)) >= 0.95
+        if summary["fidelity"]["verdict"] == "ok" and kept:
             break
-    with (folder / "jobs.csv").open(encoding="utf-8") as file:
-        rows = {row["job_id"]: row for row in csv.DictReader(file)}
     figures = {name: {k: v for k, v in row.items() if "iperf3" in k} for name, row in rows.items()}
     assert set(figures["moved"].values()) == {""}
-    for name, own in list(figures.items())[:2]:
-        granted_bps = float(rows[name]["granted_bps"])
-        assert least <= float(own["iperf3_ratio"]) <= most, figures
-        assert least <= float(own["iperf3_bps"]) / granted_bps <= most, figures
-        assert float(own["iperf3_counted_bps"]) / granted_bps == pytest.approx(1, rel=0.05), figures
-    ratios = [float(figures[name]["iperf3_ratio"]) for name in ("ring", "all")]
+    for row in measured:
+        assert least <= float(row["iperf3_ratio"]) <= most, figures
+        assert least <= float(row["iperf3_bps"]) / float(row["granted_bps"]) <= most, figures
+        assert counted_share(row) == pytest.approx(1, rel=0.05), figures
+    ratios = [float(row["iperf3_ratio"]) for row in measured]
     assert summary["iperf3_ratio"]["min"] == min(ratios)
     assert "its worst VM received" in " ".join(done.stdout.split())
     audited = testbed.run("audit", str(folder))
