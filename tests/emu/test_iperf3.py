@@ -78,26 +78,25 @@ def test_what_iperf3_reports_is_the_reservation(prefix: str, tmp_path: Path) -> 
     testbed = Testbed(prefix, tmp_path)
     testbed.file.write_text(FILE, encoding="utf-8")
     least, most = 0.99 - ACKNOWLEDGEMENTS, 1.01
-    for attempt in ("once", "again", "last"):  # other programs on the machine only take away
+    for attempt in ("first", "second", "third", "last"):  # other programs only take away
         done = testbed.live("--out", str(tmp_path / attempt))
         assert done.returncode == 0, done.stderr
         (folder,) = (tmp_path / attempt).iterdir()
-        summary = json.loads((folder / "summary.json").read_text("utf-8"))
         rows = figures_of(folder)
         measured = [rows["ring"], rows["all"]]
-        if summary["fidelity"]["verdict"] == "ok" and summary["iperf3_ratio"]["min"] >= least:
+        shares = [float(row["iperf3_bps"]) / float(row["granted_bps"]) for row in measured]
+        ratios = [float(row["iperf3_ratio"]) for row in measured]
+        if all(least <= share <= most for share in (*shares, *ratios)):
             break
     figures = {name: {k: v for k, v in row.items() if "iperf3" in k} for name, row in rows.items()}
     assert set(figures["moved"].values()) == {""}
+    assert all(least <= share <= most for share in (*shares, *ratios)), figures
     for row in measured:
-        assert least <= float(row["iperf3_ratio"]) <= most, figures
-        granted_bps, reported_bps = float(row["granted_bps"]), float(row["iperf3_bps"])
-        assert least <= reported_bps / granted_bps <= most, figures
         counted_bps = float(row["iperf3_counted_bps"])
-        assert counted_bps <= 1.05 * granted_bps, figures
+        assert counted_bps <= 1.05 * float(row["granted_bps"]), figures
         counted = counted_bps * float(row["measured_s"])
-        assert counted >= 0.95 * reported_bps * DURATION_S, figures
-    ratios = [float(row["iperf3_ratio"]) for row in measured]
+        assert counted >= 0.95 * float(row["iperf3_bps"]) * DURATION_S, figures
+    summary = json.loads((folder / "summary.json").read_text("utf-8"))
     assert summary["iperf3_ratio"]["min"] == min(ratios)
     assert "its worst VM received" in " ".join(done.stdout.split())
     audited = testbed.run("audit", str(folder))
