@@ -114,21 +114,17 @@ def ratios(printed: str) -> list[float]:
     return [float(found) for found in re.findall(r" (\d\.\d{4}) ", printed)]
 
 
-# The largest packet of a connection made at 30 Mbit/s, 5 ms of that, in one of 100 ms.
-PACKET_MBPS = 1.5
-
-
-def rerated(mbps: Sequence[float], most: float) -> str:
-    """Whatever is wrong with a re-rating to half of ``most`` and back; empty: nothing.
+def rerated(mbps: Sequence[float], least: float) -> str:
+    """Whatever is wrong with a re-rating to twice ``least`` and back; empty: nothing.
 
     ``mbps``: what left the VM in each 100 ms. Two of these may be of both rates.
     """
-    low = sorted(rate for rate in mbps if rate <= 0.75 * most)
+    low = sorted(rate for rate in mbps if rate <= 1.5 * least)
     found = {
-        "never half": len(low) < 15,
-        "a spike": max(mbps) > 1.05 * most,
-        "a spike at half the rate": bool(low[2:]) and low[-3] > most / 2 + PACKET_MBPS,
-        "a gap": min(mbps) < 0.25 * most,
+        "hardly ever at either rate": min(len(low), len(mbps) - len(low)) < 15,
+        "a spike": max(mbps) > 1.05 * 2 * least,
+        "a spike at the lower rate": bool(low[2:]) and low[-3] > 1.05 * least,
+        "a gap": min(mbps) < 0.5 * least,
     }
     wrong = [what for what, there in found.items() if there]
     return f"{wrong} in {mbps}" if wrong else ""
