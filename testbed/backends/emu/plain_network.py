@@ -72,9 +72,10 @@ class BuiltSwitch(AttachedSwitch):
         return False
 
     def bridgeOpts(self) -> str:
-        """As Mininet's, with the tag."""
+        """As Mininet's, with the tag, and the datapath by name where it is the kernel's too."""
         noop = f"--id=@noop create QoS type=linux-noop {self.tag}"
-        return f"{super().bridgeOpts()} {self.tag} -- {noop}"
+        datapath = f"datapath_type={datapath_type()}"
+        return f"{super().bridgeOpts()} {datapath} {self.tag} -- {noop}"
 
     def intfOpts(self, intf: Any) -> str:
         """As Mininet's, and Open vSwitch leaves the port's limits alone."""
