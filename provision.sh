@@ -258,7 +258,7 @@ start_kernel_ovs() {
 start_userspace_ovs() {
     ! with_systemd || systemctl stop openvswitch-switch.service ovs-vswitchd.service || true
     touch "$STATE/userspace-tso"
-    PYTHONPATH=$ROOT "$VENV/bin/python" -c \
+    PYTHONPATH=$ROOT "$VENV/bin/python" -B -c \
         'from testbed.backends.emu.open_vswitch import start; start()'
 }
 

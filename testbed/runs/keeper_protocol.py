@@ -210,6 +210,7 @@ def _received(connection: socket.socket, timeout_s: float) -> Request:
         if not data or len(text) > REQUEST_LIMIT_BYTES:
             raise BadInput(f"a request is one line of at most {REQUEST_LIMIT_BYTES} bytes")
     try:
+        # Whoever handles a kind has imported it; not all are of this module.
         kinds = {kind.__name__: kind for kind in Request.__subclasses__()}
         [(name, fields)] = json.loads(text).items()
         return TypeAdapter(kinds[name]).validate_json(json.dumps(fields))

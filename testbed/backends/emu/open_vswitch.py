@@ -327,9 +327,9 @@ def start() -> None:
 
 
 def _wait_for_datapath() -> None:
-    """Beside a switch that holds the datapath's device no other makes a bridge, and it never says.
+    """Wait until no other switch has the datapath's device: beside it none can make a bridge.
 
-    A killed switch leaves the device behind, held by nobody a moment later.
+    A killed switch leaves the device behind, held by nobody a moment later. Raises MachineCannot.
     """
     give_up_s = time.monotonic() + DEVICE_TIMEOUT_S
     while _is_held(USERSPACE_DEVICE):
@@ -342,15 +342,15 @@ def _wait_for_datapath() -> None:
 
 
 def _is_held(tap: str) -> bool:
-    """Another process has the device."""
+    """True if another process has the device."""
     if not Path("/sys/class/net", tap).exists():
         return False
     request = struct.pack("16sH22x", tap.encode(), IFF_TAP | IFF_NO_PI)
-    with Path("/dev/net/tun").open("rb", buffering=0) as device:
-        try:
+    try:
+        with Path("/dev/net/tun").open("rb", buffering=0) as device:
             fcntl.ioctl(device, TUNSETIFF, request)
-        except OSError as err:
-            return err.errno == errno.EBUSY
+    except OSError as error:
+        return error.errno == errno.EBUSY
     return False
 
 

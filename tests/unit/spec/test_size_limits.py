@@ -160,29 +160,30 @@ def test_one_line_of_a_small_archive_is_not_unpacked_without_end(tmp_path: Path)
 # ------------------------------------------------------------------ long files end
 
 
-def test_a_long_chain_of_jobs_is_checked_in_its_length(tmp_path: Path) -> None:
-    count = 3000
-    jobs = "".join(
-        f"    - {{id: j{n}, vms: 1, bandwidth: 1 bit/s, duration: 1 s, after: j{n + 1}}}\n"
-        for n in range(count)
+LONG = 3000
+LONG_HEAD = f"topology: {TREE}\nworkload:\n  kind: jobs\n  jobs:\n"
+
+
+def each_after(name: str, step: int) -> str:
+    """A long list of jobs; number n follows job ``name`` n + ``step``."""
+    return "".join(
+        f"    - {{id: j{n}, vms: 1, bandwidth: 1 bit/s, duration: 1 s, after: {name}{n + step}}}\n"
+        for n in range(LONG)
     )
-    last = f"    - {{id: j{count}, vms: 1, bandwidth: 1 bit/s, duration: 1 s"
-    head = f"topology: {TREE}\nworkload:\n  kind: jobs\n  jobs:\n"
-    whole = parse_experiment(f"{head}{jobs}{last}}}\n", tmp_path / "x.yaml")
-    assert len(whole.jobs) == count + 1
-    (found,) = errors(f"{head}{jobs}{last}, after: j0}}\n", tmp_path)
+
+
+def test_a_long_chain_of_jobs_is_checked_in_its_length(tmp_path: Path) -> None:
+    jobs = f"{LONG_HEAD}{each_after('j', 1)}"
+    last = f"    - {{id: j{LONG}, vms: 1, bandwidth: 1 bit/s, duration: 1 s"
+    whole = parse_experiment(f"{jobs}{last}}}\n", tmp_path / "x.yaml")
+    assert len(whole.jobs) == LONG + 1
+    (found,) = errors(f"{jobs}{last}, after: j0}}\n", tmp_path)
     assert "these jobs wait for each other: j0 after j1 after j2" in found
 
 
 def test_many_names_are_not_all_compared(tmp_path: Path) -> None:
-    count = 3000
-    jobs = "".join(
-        f"    - {{id: j{n}, vms: 1, bandwidth: 1 bit/s, duration: 1 s, after: k{n}}}\n"
-        for n in range(count)
-    )
-    head = f"topology: {TREE}\nworkload:\n  kind: jobs\n  jobs:\n"
-    found = errors(f"{head}{jobs}", tmp_path)
-    assert len(found) == count
+    found = errors(f"{LONG_HEAD}{each_after('k', 0)}", tmp_path)
+    assert len(found) == LONG
     assert found[0].endswith("there is no job 'k0'")
 
 
