@@ -21,6 +21,7 @@ LARGEST = 10**30
 
 OUTLASTED = "its reservation ended before it did"
 NOT_STARTED = "it could not be started"
+FAILED = "stopped by a failure"
 """Reasons of a kill that neither the policy nor the running job's own failure made."""
 
 Int = Annotated[int, Field(strict=True, gt=-LARGEST, lt=LARGEST)]
@@ -157,7 +158,7 @@ class JobEnded(JobEvent):
     @property
     def killed_by_policy(self) -> bool:
         """True for a Kill among its actions; a job that failed while it ran has a detail."""
-        forced = self.detail or self.reason.startswith((OUTLASTED, NOT_STARTED))
+        forced = self.detail or self.reason.startswith((OUTLASTED, NOT_STARTED, FAILED))
         return self.outcome == "killed" and not forced
 
 
@@ -204,6 +205,70 @@ class JobTierSwitched(JobEvent):
     """The same nodes, from now on the other tier's CPU priority."""
 
     tier: str
+
+
+@dataclass(frozen=True)
+class JobRerooted(JobEvent):
+    """The same nodes, below another root from now on; ``links`` of its reservation there."""
+
+    reason: str
+    root: Int
+    links: list[Pair]
+
+
+@dataclass(frozen=True)
+class JobCut(JobEvent):
+    """Some of its VMs do not reach others from now on; its reservation stays."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class JobReconnected(JobEvent):
+    """All of its VMs reach each other again, on the paths that it has."""
+
+
+@dataclass(frozen=True)
+class JobRequeued(JobEvent):
+    """It gives back what it holds and waits, at its old place, to start anew."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class LinkFailed(Event):
+    """Carries nothing from now on, in both directions. ``link``: an undirected link's number."""
+
+    link: Int
+
+
+@dataclass(frozen=True)
+class LinkRestored(Event):
+    link: Int
+
+
+@dataclass(frozen=True)
+class ServerFailed(Event):
+    """``server``: its node's number; whatever its VMs did is lost."""
+
+    server: Int
+
+
+@dataclass(frozen=True)
+class ServerRestored(Event):
+    server: Int
+
+
+@dataclass(frozen=True)
+class SwitchRestarted(Event):
+    """``switch``: its node's number."""
+
+    switch: Int
+
+
+@dataclass(frozen=True)
+class ControllerKilled(Event):
+    """It was killed, and started again."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 from jobs.request import JobRequest
 from testbed.embedding.placement import Placement
+from testbed.failures import Failure
 from testbed.schedulers.actions import Tier
 
 
@@ -69,4 +70,20 @@ class Backend(Protocol):
 
     def kill(self, job_id: str) -> None:
         """End a job now; no completion follows."""
+        ...
+
+    def fail(self, failure: Failure) -> None:
+        """Bring a failure, or the end of one, about now."""
+        ...
+
+    def reroot(self, job_id: str, placement: Placement) -> None:
+        """From now on a running job's traffic takes the paths of another root."""
+        ...
+
+    def cut(self, job_id: str) -> None:
+        """Some of a running job's VMs do not reach others from now on."""
+        ...
+
+    def reconnect(self, job_id: str) -> None:
+        """All VMs of a job that was cut reach each other again."""
         ...

@@ -25,8 +25,10 @@ from testbed.engine.job_states import (
     Phase,
     visible_of,
 )
+from testbed.engine.outages import Outages
 from testbed.engine.tier_reservations import Reservations
 from testbed.errors import RunFailed
+from testbed.failures import Failure, OnFailure
 from testbed.reservation.ledger import Ledger
 from testbed.schedulers import actions as act
 from testbed.schedulers.policy import Charging, Policy
@@ -51,6 +53,8 @@ class Engine:
         backend: Backend,
         sink: Sink | None,
         after_step: Callable[[Engine], None] | None = None,
+        failures: tuple[Failure, ...] = (),
+        on_failure: OnFailure = "kill",
     ) -> None:
         self.datacentre = datacentre
         self.policy = policy
@@ -70,12 +74,15 @@ class Engine:
         self._arrived = 0
         self.largest_bps = 0
         self._out_of_order = False
+        self._outages = Outages(self, failures, on_failure)
+        for number, failure in enumerate(failures):
+            self._at(failure.at_s, EventPriority.FAILURE, "", number)
         self._view = EngineView(self, listening=sink is not None)
         self._does: dict[type, Callable[[Any], None]] = {
             act.Start: self._start,
             act.Reserve: self._reserve,
             act.Reject: self._reject,
-            act.Kill: lambda action: self._kill(action.job_id, action.reason),
+            act.Kill: lambda action: self.kill(action.job_id, action.reason),
             act.Rescale: self._rescale,
             act.Preempt: lambda action: self._preempt(action.job_id, action.reason),
             act.Shorten: self._shorten,
@@ -113,7 +120,7 @@ class Engine:
             raise
         for job_id in list(self.waiting):
             self._end(self.jobs[job_id], "unfinished", "the policy never started it")
-        self._emit(events.RunEnded(self.now_s, "completed", ""))
+        self.emit(events.RunEnded(self.now_s, "completed", ""))
 
     # -- the loop ---------------------------------------------------------------------------
 
@@ -127,6 +134,8 @@ class Engine:
             until = arrival.submit_s
         elif not self.running:
             return False
+        elif self._outages.lasting and self._outages.hopeless():
+            return True
         completions = self.backend.wait(until)
         if completions:
             self._complete_all(completions)
@@ -147,7 +156,7 @@ class Engine:
         # Not before: the policy is in the middle of its list of actions.
         while self._unstarted:
             job_id = self._unstarted.pop(0)
-            self._ask(act.Ended(job_id, "killed", more_at_this_time=bool(self._unstarted)))
+            self.ask(act.Ended(job_id, "killed", more_at_this_time=bool(self._unstarted)))
         # Entries of jobs that have left must not keep the run from ending with its last job.
         while timeline and self._stale(*timeline[0]):
             heapq.heappop(timeline)
@@ -157,8 +166,16 @@ class Engine:
         """True if an entry of the timeline belongs to an earlier plan or a job that has left."""
         if priority == EventPriority.WAKE:
             return False
+        if priority == EventPriority.FAILURE:  # with nobody left to meet it
+            return self._coming.next is None and len(self.jobs) == len(self._left)
         job = self.jobs.get(key)
         return job is None or job.epoch != epoch
+
+    def catch_up(self) -> None:
+        """Make it the backend's time, which goes on while it does what it is asked to."""
+        now_s = self.backend.now_s()
+        if now_s > self.now_s:
+            self._advance(now_s)
 
     def _advance(self, at_s: float) -> None:
         if at_s > self.now_s:
@@ -169,7 +186,10 @@ class Engine:
 
     def _due(self, priority: EventPriority, key: str, epoch: int, at_s: float) -> None:
         if priority is EventPriority.WAKE:
-            self._ask(act.Woken(at_s))
+            self.ask(act.Woken(at_s))
+            return
+        if priority is EventPriority.FAILURE:
+            self._outages.due(epoch)
             return
         job = self.jobs.get(key)
         if job is not None and job.epoch == epoch:
@@ -178,15 +198,15 @@ class Engine:
                 self._launch(job, job.placed())
             elif priority is EventPriority.END and job.yields_to is not None:
                 self._preempt(key, job.yields_to)
-                self._ask(act.Preempted(key))
+                self.ask(act.Preempted(key))
             elif priority is EventPriority.END:
-                self._kill(key, events.OUTLASTED)
-                self._ask(act.Ended(key, "killed"))
+                self.kill(key, events.OUTLASTED)
+                self.ask(act.Ended(key, "killed"))
 
     def _at(self, at_s: float, priority: EventPriority, key: str, epoch: int = 0) -> None:
         heapq.heappush(self._timeline, (at_s, priority.value, key, epoch))
 
-    def _ask(self, event: act.PolicyEvent) -> None:
+    def ask(self, event: act.PolicyEvent) -> None:
         does = self._does
         for action in self.policy.decide(self._view, event):
             # Decided together with a start that the backend could not make.
@@ -210,7 +230,7 @@ class Engine:
             self.largest_bps = request.bandwidth_bps
         if self._sink is not None:
             self._sink(events.JobSubmitted(self.now_s, events.JobRecord(request.to_json)))
-        self._ask(act.Arrived(request.id))
+        self.ask(act.Arrived(request.id))
 
     def _complete_all(self, completions: list[Completion]) -> None:
         """Records all of them before the policy is notified of the first.
@@ -230,9 +250,9 @@ class Engine:
                 gone.append(act.Ended(done.job_id, done.outcome))
         last = gone.pop() if gone else None
         for ended in gone:
-            self._ask(ended._replace(more_at_this_time=True))
+            self.ask(ended._replace(more_at_this_time=True))
         if last is not None:
-            self._ask(last)
+            self.ask(last)
 
     def _price(self, policy: Charging, done: Completion) -> dict[str, float]:
         """The price of a job; nothing where the job was late."""
@@ -244,7 +264,7 @@ class Engine:
             return {}
         return {"price": policy.price(request, done.measured_s or request.duration_s)}
 
-    def _kill(self, job_id: str, reason: str) -> None:
+    def kill(self, job_id: str, reason: str) -> None:
         job = self.jobs[job_id]
         if job.phase in ("running", "preempted"):
             self.backend.kill(job_id)
@@ -272,6 +292,8 @@ class Engine:
             self._sink(
                 events.JobEnded(self.now_s, job_id, outcome, reason, measured_s, detail or {})
             )
+        if self._outages.lasting and outcome != "unfinished":
+            self._outages.retry()
         if self._coming.followers:
             self._coming.after(job_id, self.now_s)
 
@@ -305,7 +327,7 @@ class Engine:
     def _reserve(self, action: act.Reserve) -> None:
         job = self._require(action.job_id, "waiting")
         self._hold(job, action.placement, action.rate_bps, action.start_s, action.end_s)
-        self._emit(self._reserved(job, action.start_s, action.end_s))
+        self.emit(self._reserved(job, action.start_s, action.end_s))
         job.phase, job.pending = "reserved", action
         self.waiting.pop(action.job_id, None)
         self._at(action.start_s, EventPriority.START, action.job_id, job.epoch)
@@ -325,7 +347,7 @@ class Engine:
             None if best_effort else request.demand.estimate_s(request, rate_bps),
             placement.root,
             list(map(list, placement.vms_on)),
-            self._links(placement, rate_bps),
+            self.links(placement, rate_bps),
             job.tier,
         )
 
@@ -353,11 +375,11 @@ class Engine:
             self._end(job, "killed", f"{events.NOT_STARTED}: {error}")
             self._unstarted.append(job_id)
             return
-        now_s = self.backend.now_s()
-        if now_s > self.now_s:
-            self._advance(now_s)
+        self.catch_up()
         if self._sink is not None:
             self._sink(events.JobStarted(self.now_s, job_id, job.rate_bps, job.tier))
+        if self._outages.lasting:
+            self._outages.started(job)
 
     def _rescale(self, action: act.Rescale) -> None:
         job_id, rate_bps = action.job_id, action.rate_bps
@@ -368,8 +390,8 @@ class Engine:
         self.ledger.rerate(job_id, self.now_s, rate_bps)
         job.rate_bps = rate_bps
         self.backend.rescale(job_id, rate_bps)
-        links = self._links(placement, rate_bps)
-        self._emit(events.JobRescaled(self.now_s, job_id, rate_bps, links))
+        links = self.links(placement, rate_bps)
+        self.emit(events.JobRescaled(self.now_s, job_id, rate_bps, links))
 
     def _shorten(self, action: act.Shorten) -> None:
         """Gives a running job's reservation an earlier end, where the job is preempted."""
@@ -379,7 +401,7 @@ class Engine:
         job.epoch += 1
         job.yields_to = reason
         self._at(until_s, EventPriority.END, job_id, job.epoch)
-        self._emit(events.JobShortened(self.now_s, job_id, until_s, reason))
+        self.emit(events.JobShortened(self.now_s, job_id, until_s, reason))
 
     def _preempt(self, job_id: str, reason: str) -> None:
         """Takes a job off its nodes with its progress. It waits at its place by arrival."""
@@ -390,7 +412,19 @@ class Engine:
         self.running.pop(job_id, None)
         self.waiting[job_id] = None
         self._out_of_order = True
-        self._emit(events.JobPreempted(self.now_s, job_id, reason))
+        self.emit(events.JobPreempted(self.now_s, job_id, reason))
+
+    def requeue(self, job: JobState, reason: str) -> None:
+        """A running job gives back what it holds; it waits at its place by arrival, anew."""
+        job_id = job.request.id
+        self.backend.kill(job_id)
+        self._give_back(job)
+        job.phase, job.left, job.last_wait = "waiting", None, None
+        self.running.pop(job_id, None)
+        self.waiting[job_id] = None
+        self._out_of_order = True
+        self.emit(events.JobRequeued(self.now_s, job_id, reason))
+        self._outages.retry()
 
     def _resume(self, action: act.Resume) -> None:
         """Resumes a preempted job where it was."""
@@ -399,7 +433,7 @@ class Engine:
         self._run_again(job, job.placed(), action)
         self.backend.resume(job_id, cost_s, tier)
         until_s = action.reserve_until_s
-        self._emit(events.JobResumed(self.now_s, job_id, tier, cost_s, until_s))
+        self.emit(events.JobResumed(self.now_s, job_id, tier, cost_s, until_s))
 
     def _migrate(self, action: act.Migrate) -> None:
         """Resumes a preempted or running job on (other) nodes."""
@@ -409,14 +443,14 @@ class Engine:
             self._give_back(job)
         self._run_again(job, placement, action)
         self.backend.migrate(job_id, placement, action.cost_s, action.tier)
-        self._emit(
+        self.emit(
             events.JobMigrated(
                 self.now_s,
                 job_id,
                 action.reason,
                 placement.root,
                 [list(pair) for pair in placement.vms_on],
-                self._links(placement, job.rate_bps),
+                self.links(placement, job.rate_bps),
                 action.tier,
                 action.cost_s,
                 action.reserve_until_s,
@@ -434,14 +468,14 @@ class Engine:
         self._hold(job, job.placed(), job.rate_bps, self.now_s, None)
         job.left = None
         self.backend.switch_tier(job_id, tier)
-        self._emit(events.JobTierSwitched(self.now_s, job_id, tier))
+        self.emit(events.JobTierSwitched(self.now_s, job_id, tier))
 
     def _wait(self, action: act.Wait) -> None:
         """Records why a job waits, where that is news."""
         job = self._require(action.job_id, "waiting", "preempted")
         if job.last_wait != action:
             job.last_wait = action
-            self._emit(
+            self.emit(
                 events.JobWaits(
                     self.now_s, action.job_id, action.reason, list(action.behind), action.until_s
                 )
@@ -476,12 +510,12 @@ class Engine:
             )
         return job
 
-    def _links(self, placement: Placement, rate_bps: int) -> list[list[int]]:
+    def links(self, placement: Placement, rate_bps: int) -> list[list[int]]:
         if not rate_bps or not len(self.datacentre.link_capacity_bps):
             return []
         need = hose_bps(tree_of(self.datacentre, placement.root), placement, rate_bps)
         return [[link, bps] for link, bps in sorted(need.items())]
 
-    def _emit(self, event: events.Event) -> None:
+    def emit(self, event: events.Event) -> None:
         if self._sink is not None:
             self._sink(event)

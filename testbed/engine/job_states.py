@@ -26,9 +26,10 @@ class EventPriority(IntEnum):
     """Order of events at one instant."""
 
     END = 0
-    START = 1
-    ARRIVAL = 2
-    WAKE = 3
+    FAILURE = 1
+    START = 2
+    ARRIVAL = 3
+    WAKE = 4
 
 
 @dataclass(slots=True)

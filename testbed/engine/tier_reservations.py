@@ -13,6 +13,7 @@ reservation with an end, a question about the future, a look at the ledger) make
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 import numpy as np
 
@@ -171,6 +172,11 @@ class Reservations:
             counters.release(job_id)
         else:
             self.ledger(tier).release(job_id, at_s)
+
+    def set_lost(self, servers: Collection[int], links: Collection[int]) -> None:
+        """These, and no others, have nothing free from now on in either tier."""
+        for tier in self.counters:
+            self.ledger(tier).set_lost(servers, links)
 
     def forget_past(self) -> None:
         """Drops what lies before now, which is not read or changed again."""

@@ -45,9 +45,17 @@ def peak(history: Iterable[events.Event], datacentre: DataCentre) -> tuple[event
             case events.JobReserved(job_id=job_id):
                 booked[job_id] = event
                 continue
-            case events.JobEnded(job_id=job_id) | events.JobPreempted(job_id=job_id):
+            case (
+                events.JobEnded(job_id=job_id)
+                | events.JobPreempted(job_id=job_id)
+                | events.JobRequeued(job_id=job_id)
+            ):
                 running.pop(job_id, None)
                 continue
+            case events.JobRerooted(job_id=job_id, root=root, links=links):
+                booked[job_id] = replace(booked[job_id], root=root, links=links)
+                if job_id not in running:
+                    continue
             case events.JobMigrated(job_id=job_id, root=root, vms_on=vms_on, links=links):
                 booked[job_id] = replace(booked[job_id], root=root, vms_on=vms_on, links=links)
             case events.JobRescaled(job_id=job_id, rate_bps=rate_bps, links=links):
@@ -161,7 +169,7 @@ def _peak(history: Iterable[events.Event], n_servers: int) -> tuple[list[int], b
                 beyond = beyond or tier == "background"
             case events.JobMigrated(job_id=job_id, vms_on=vms_on):
                 move(job_id, vms_on)
-            case events.JobEnded(job_id=job_id):
+            case events.JobEnded(job_id=job_id) | events.JobRequeued(job_id=job_id):
                 move(job_id, [])
             case events.JobPreempted():
                 beyond = True

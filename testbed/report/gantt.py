@@ -47,7 +47,7 @@ class Span:
 _PHASES: dict[type[events.Event], str | None] = {
     events.JobReserved: "reserved",
     **dict.fromkeys((events.JobStarted, events.JobResumed, events.JobMigrated), "running"),
-    events.JobPreempted: "waiting",
+    **dict.fromkeys((events.JobPreempted, events.JobRequeued), "waiting"),
     events.JobEnded: None,
 }
 

@@ -96,8 +96,11 @@ class HoseCapacity:
 
     @property
     def idle(self) -> bool:
-        """True where no slot is taken."""
-        return self._free_slots == self._view.datacentre.total_slots
+        """True where no slot is taken, and no server or link is lost."""
+        centre = self._view.datacentre
+        return self._free_slots == centre.total_slots and bool(
+            (self._free.free_bps == centre.directed_capacity_bps).all()
+        )
 
     def fit(self, job: JobRequest) -> Placement | Refusal:
         """Finds a place for a job by the embedder, or the reason why there is none."""

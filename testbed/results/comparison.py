@@ -121,6 +121,10 @@ _KEPT: dict[type[events.Event], tuple[str, ...]] = {
     events.JobResumed: ("tier", "cost_s"),
     events.JobMigrated: ("root", "vms_on", "tier", "cost_s"),
     events.JobTierSwitched: ("tier",),
+    events.JobRerooted: ("root",),
+    events.JobCut: (),
+    events.JobReconnected: (),
+    events.JobRequeued: (),
 }
 
 

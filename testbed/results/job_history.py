@@ -140,12 +140,14 @@ class _Looking:
         elif isinstance(event, events.JobEnded):
             found.end_s, found.outcome, found.reason = event.t, event.outcome, event.reason
         found.steps.append(Step(event.t, event.name, message, behind, until_s))
-        if isinstance(event, events.JobWaits | events.JobPreempted | events.JobReserved):
+        if isinstance(event, _WAITS):
             self._since_s = event.t if self._since_s is None else self._since_s
-        elif self._since_s is not None:
+        elif self._since_s is not None and not isinstance(event, events.JobRerooted):
             found.waited_s += event.t - self._since_s
             self._since_s = None
 
+
+_WAITS = (events.JobWaits, events.JobPreempted, events.JobReserved, events.JobRequeued)
 
 _SAYS: dict[type[events.Event], str] = {
     events.JobWaits: "waits: {event.reason}",
@@ -156,6 +158,10 @@ _SAYS: dict[type[events.Event], str] = {
     events.JobMigrated: "resumes {where}{after}: {event.reason}",
     events.JobTierSwitched: "continues in the {event.tier} of its nodes",
     events.JobRescaled: "has {rate} a VM from now on",
+    events.JobRerooted: "takes the paths of another root: {event.reason}",
+    events.JobCut: "is cut: {event.reason}",
+    events.JobReconnected: "is whole again",
+    events.JobRequeued: "waits to start anew: {event.reason}",
     events.JobEnded: "{event.outcome}",
 }
 

@@ -226,6 +226,7 @@ class _Job:
     preemptions: int = 0
     migrations: int = 0
     slowed: bool = False
+    failed: bool = False
     by_policy: bool = False
     price: float = 0.0
     iperf3: Mapping[str, Sequence[float]] = field(default_factory=dict)
@@ -252,7 +253,7 @@ class _Use:
         self.now_s = t
 
 
-_PLACED = (events.JobReserved, events.JobRescaled, events.JobMigrated)
+_PLACED = (events.JobReserved, events.JobRescaled, events.JobMigrated, events.JobRerooted)
 _TIERED = (events.JobReserved, events.JobResumed, events.JobTierSwitched, events.JobMigrated)
 _RUNS = (events.JobStarted, events.JobRescaled, *_TIERED[1:])
 _NOT_STARTED = events.RunStarted(0.0, "", "", "", 0, {"slots": [], "links": {"capacity_bps": []}})
@@ -309,6 +310,8 @@ class Tally:
                 job.start_s = event.t if job.start_s is None else job.start_s
             case events.JobRescaled():
                 job.slowed |= event.rate_bps < (job.granted_bps or 0)
+            case events.JobCut() | events.JobRequeued():
+                job.failed = True
             case events.JobPreempted():
                 job.preemptions += 1
             case events.JobMigrated():
@@ -321,8 +324,10 @@ class Tally:
         if isinstance(event, _RUNS):
             # A background VM runs in what the foreground leaves: it takes no slot of its own.
             self._hold(job, job.n_slots if job.tier == "foreground" else 0, job.reserved_bps)
-        elif isinstance(event, events.JobPreempted | events.JobEnded):
+        elif isinstance(event, events.JobPreempted | events.JobRequeued | events.JobEnded):
             self._hold(job, 0, 0)
+        elif isinstance(event, events.JobRerooted) and job.held != (0, 0):
+            self._hold(job, job.held[0], job.reserved_bps)
 
     def _hold(self, job: _Job, n_slots: int, reserved_bps: int) -> None:
         self._use.vms += n_slots - job.held[0]
@@ -429,6 +434,7 @@ def _exempt(job: _Job, iperf3: Mapping[str, Any]) -> str | None:
     found = "" if share is None else f": its worst VM received {share:.4f} of its reservation"
     cases = (
         (job.by_policy, f"killed by its policy: {job.reason}"),
+        (killed and job.reason.startswith(events.FAILED), f"{job.reason}, as the file has it"),
         (killed and job.reason != events.OUTLASTED, None),
         (request["kind"] == "compute" or not job.granted_bps, "no bandwidth reserved"),
         (request["kind"] == "iperf3", f"iperf3 takes its duration at any rate{found}"),
@@ -436,6 +442,7 @@ def _exempt(job: _Job, iperf3: Mapping[str, Any]) -> str | None:
         ((request.get("true_duration_s") or 0) > request["duration_s"], "needs longer than stated"),
         (job.preemptions or job.migrations, "preempted or migrated: its time includes that"),
         (job.slowed, "rescaled below the bandwidth of its estimate"),
+        (job.failed, "cut, or started anew, by a failure"),
     )
     return next((reason for applies, reason in cases if applies), None)
 

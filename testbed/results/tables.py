@@ -174,7 +174,13 @@ def reservations(stream: Iterable[events.Event]) -> Iterator[Reservation]:
                 yield from release(event.job_id)
                 links[event.job_id] = event.links
                 since[event.job_id] = now_s
-            case events.JobPreempted() | events.JobEnded():
+            case events.JobRerooted():
+                runs = event.job_id in since
+                yield from release(event.job_id)
+                links[event.job_id] = event.links
+                if runs:
+                    since[event.job_id] = now_s
+            case events.JobPreempted() | events.JobRequeued() | events.JobEnded():
                 yield from release(event.job_id)
     for job_id in list(since):
         yield from release(job_id)

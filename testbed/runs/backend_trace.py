@@ -20,6 +20,7 @@ from testbed.embedding.placement import Placement
 from testbed.engine.backend import Backend, Completion, StartFailed
 from testbed.errors import BadInput, RunFailed
 from testbed.events import Number
+from testbed.failures import Failure
 from testbed.results.folder import DiskReserve
 from testbed.results.reading import CHANGED, checked, from_json, open_regular
 from testbed.schedulers.actions import Tier
@@ -70,6 +71,7 @@ class _JobCalls:
 
     rescale, preempt, resume = _about("rescale"), _about("preempt"), _about("resume")
     migrate, switch_tier, kill = _about("migrate"), _about("switch_tier"), _about("kill")
+    reroot, cut, reconnect = _about("reroot"), _about("cut"), _about("reconnect")
 
 
 class TracingBackend(_JobCalls):
@@ -97,6 +99,10 @@ class TracingBackend(_JobCalls):
             self._write({"start": job.id, "failed": str(error)})
             raise
         self._write({"start": job.id})
+
+    def fail(self, failure: Failure) -> None:
+        self._write({"fail": failure.kind})
+        self._backend.fail(failure)
 
     def about(self, call: str, job_id: str, *arguments: object) -> None:
         self._write({call: job_id})
@@ -136,6 +142,9 @@ class ReplayBackend(_JobCalls):
         failed = self._next("start", job.id).get("failed")
         if failed is not None:
             raise StartFailed(str(failed))
+
+    def fail(self, failure: Failure) -> None:
+        self._next("fail", failure.kind)
 
     def about(self, call: str, job_id: str, *_: object) -> None:
         self._next(call, job_id)

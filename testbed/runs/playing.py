@@ -77,7 +77,9 @@ def play(
     )
     built = build_policy(policy.name, embedder(experiment.embedder), dict(policy.parameters))
     observed = built if around is None else around(built)
-    engine = Engine(experiment.datacentre, experiment.jobs, observed, backend, sink)
+    given = experiment.datacentre, experiment.jobs, observed, backend, sink
+    on_failure = policy_kind(policy.name).on_failure_of(dict(policy.parameters))
+    engine = Engine(*given, failures=experiment.failures, on_failure=on_failure)
     try:
         if refusal is not None:
             raise refusal  # noqa: TRY301 - the stream is to end in it

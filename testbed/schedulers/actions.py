@@ -207,4 +207,9 @@ class Woken:
     at_s: float
 
 
-PolicyEvent: TypeAlias = Arrived | Ended | Preempted | Woken
+@dataclass(frozen=True)
+class Restored:
+    """A link or a server that was lost is back: there is more free than before."""
+
+
+PolicyEvent: TypeAlias = Arrived | Ended | Preempted | Woken | Restored

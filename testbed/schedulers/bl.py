@@ -79,6 +79,7 @@ POLICIES = (
         "no guarantees: lowest subtree with free slots, TCP shares the network",
         lambda _, __: Baseline(),
         sharing=SharingModel(),
+        on_failure=("wait", "kill"),
         claims=("no-preemption",),
     ),
 )

@@ -182,6 +182,7 @@ def _kind(name: str, summary: str, reshaping: Reshaping) -> PolicyKind:
         lambda embedder, given: DCloud(embedder, given.gamma, reshaping, name),
         DCloudParameters,
         embeds=True,
+        on_failure=("wait", "kill"),
         claims=("within-deadline", "no-preemption"),
     )
 

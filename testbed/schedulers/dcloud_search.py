@@ -123,6 +123,8 @@ class TreeSearch(Search):
         return tree_arrays(self.datacentre)
 
     def best(self, ledger: Ledger, now_s: float, n_vms: int, grid: Rows) -> Choice | None:
+        if ledger.has_lost:  # which the timeline's record, that the loops read, does not know
+            return super().best(ledger, now_s, n_vms, grid)
         shapes = [shape for row in grid for shape in row]
         points = _grid(now_s, grid, shapes)
         timeline = ledger.timeline

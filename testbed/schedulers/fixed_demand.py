@@ -89,6 +89,7 @@ def _embedding(name: str, summary: str, rank: SortKey) -> PolicyKind:
         lambda embedder, given: FixedDemand(name, embedder, rank, given),
         FixedDemandParameters,
         embeds=True,
+        on_failure=("requeue", "kill", "wait"),
         claims=("no-preemption",),
     )
 
@@ -104,6 +105,7 @@ POLICIES = (
         lambda _, given: FixedDemand("ps-p", SlotsAlone(), by_arrival, given, reserves=False),
         FixedDemandParameters,
         sharing=SharingModel("lockstep", "proximate"),
+        on_failure=("wait", "kill", "requeue"),
         claims=("no-preemption",),
     ),
 )

@@ -64,8 +64,10 @@ class Room:
 
     @property
     def idle(self) -> bool:
-        """True while no slot is taken."""
-        return self.free_slots == self.datacentre.total_slots
+        """True while no slot is taken, and no server or link is lost."""
+        return self.free_slots == self.datacentre.total_slots and bool(
+            (self.free.free_bps == self.datacentre.directed_capacity_bps).all()
+        )
 
     def place(self, n_vms: int, rate_bps: int) -> Held | None:
         """Book ⟨n, b⟩ where the embedder puts it; None where it finds no place."""
@@ -336,6 +338,7 @@ def _kind(name: str, summary: str, *, speeds_up: bool) -> PolicyKind:
         name,
         summary,
         lambda _, __: JSA(name, speeds_up=speeds_up),
+        on_failure=("requeue", "kill", "wait"),
         claims=("options-within-deadline", "no-preemption"),
     )
 

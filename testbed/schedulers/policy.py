@@ -14,6 +14,7 @@ from jobs.request import JobRequest
 from testbed.embedding.base import Embedder, embedder, embedder_names
 from testbed.embedding.placement import Placement, Residual
 from testbed.errors import BadInput
+from testbed.failures import OnFailure
 from testbed.reservation.ledger import Ledger
 from testbed.schedulers.actions import Action, PolicyEvent, Tier
 from topologies.datacentre import DataCentre
@@ -198,8 +199,9 @@ class PolicyKind:
     ``build`` takes an embedder and an instance of ``parameters``, a frozen dataclass whose fields
     are made by :func:`parameter`. A policy that ``embeds`` takes the key ``embedder``, in place of
     the experiment's; one that ``leases`` schedules VMs with cores, memory and start times.
-    ``sharing``: its jobs reserve no bandwidth and share the network so. ``claims`` may depend on
-    the parameters.
+    ``sharing``: its jobs reserve no bandwidth and share the network so. ``on_failure``: what may
+    become of a job that a failure stops, the default first; empty for a policy that keeps its own
+    record of free nodes, and so cannot know of lost ones. ``claims`` may depend on the parameters.
     """
 
     name: str
@@ -209,6 +211,7 @@ class PolicyKind:
     embeds: bool = False
     leases: bool = False
     sharing: SharingModel | None = None
+    on_failure: tuple[OnFailure, ...] = ()
     claims: tuple[Claim, ...] | Callable[[Any], tuple[Claim, ...]] = ()
 
     @cached_property
@@ -218,6 +221,9 @@ class PolicyKind:
         if self.sharing is not None:
             default, what = self.sharing.flow_dependency, "flow-dependency model of the simulator"
             found.append(Parameter("coupling", default, what, choices=FLOW_DEPENDENCIES))
+        if self.on_failure:
+            what = "fate of a job that a failure stops"
+            found.append(Parameter("on_failure", self.on_failure[0], what, choices=self.on_failure))
         if self.embeds:
             names = embedder_names()
             found.append(Parameter("embedder", "adaba", "in place of the file's", choices=names))
@@ -245,3 +251,9 @@ class PolicyKind:
         """The sharing model for jobs without a reservation, with a file's ``coupling``."""
         model = self.sharing or SharingModel()
         return replace(model, flow_dependency=values.get("coupling", model.flow_dependency))
+
+    def on_failure_of(self, values: Mapping[str, Any]) -> OnFailure:
+        """The fate of a job that a failure stops, with a file's ``on_failure``."""
+        default = self.on_failure[0] if self.on_failure else "kill"
+        chosen: OnFailure = values.get("on_failure", default)
+        return chosen

@@ -196,6 +196,7 @@ def _sorted(name: str, summary: str, key: SortKey) -> PolicyKind:
         lambda embedder, given: OrderedQueue(name, embedder, key, skip=given.skip),
         SortedQueueParameters,
         embeds=True,
+        on_failure=("requeue", "kill", "wait"),
         claims=("no-preemption",),
     )
 
@@ -206,6 +207,7 @@ POLICIES = (
         "a queue in order of arrival; the first waits until it fits, all others wait",
         lambda embedder, _: OrderedQueue("fcfs", embedder, by_arrival),
         embeds=True,
+        on_failure=("requeue", "kill", "wait"),
         claims=("in-order-of-arrival", "no-preemption"),
     ),
     _sorted("sbf", "as fcfs, the smallest bandwidth first", attrgetter("bandwidth_bps")),

@@ -62,6 +62,7 @@ POLICIES = (
         "Oktopus virtual clusters: on arrival, as asked for, or not at all",
         lambda embedder, _: VirtualCluster(embedder),
         embeds=True,
+        on_failure=("kill", "wait", "requeue"),
         claims=("granted-as-asked", "no-preemption"),
     ),
     PolicyKind(
@@ -69,6 +70,7 @@ POLICIES = (
         "starts given jobs at given bandwidths",
         lambda embedder, _: Scripted(embedder),
         embeds=True,
+        on_failure=("kill", "wait", "requeue"),
         claims=("every-job-starts", "no-preemption"),
     ),
 )

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from jobs.interference import Interference
 from jobs.request import Enforcement, JobRequest
+from testbed.failures import Failure
 from testbed.spec.document import Place
 from topologies.datacentre import DataCentre
 
@@ -131,7 +132,7 @@ class Experiment:
     sentences); those jobs are made when they are looked at. ``sweep`` is set where the jobs are
     the runs of a profile measurement. ``interference``: the slowdown of two VMs on one simulated
     node. ``controller_app``: the file of a person's OpenFlow application, in place of our
-    controller.
+    controller. ``failures`` are in order of time.
     """
 
     path: Path
@@ -154,6 +155,7 @@ class Experiment:
     workload_notes: tuple[str, ...] = ()
     sweep: BandwidthSweep | None = None
     controller_app: Path | None = None
+    failures: tuple[Failure, ...] = ()
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -176,6 +178,7 @@ class Experiment:
             "workload_facts": dict(self.workload_facts),
             **({} if self.sweep is None else {"ladder": asdict(self.sweep)}),
             **({"controller": own} if own else {}),
+            **({"failures": [asdict(one) for one in self.failures]} if self.failures else {}),
             "jobs": [] if self.workload_facts else [job.to_json() for job in self.jobs],
             "expect": asdict(self.expect),
             "overrides": dict(self.overrides),

@@ -28,6 +28,7 @@ from testbed.spec.document import (
     unknown_name,
 )
 from testbed.spec.experiment import Expectation, Experiment, Scale
+from testbed.spec.failures_section import FailureEntry, check_failures, read_failures
 from testbed.spec.generated_sections import BatchWorkload, PoissonWorkload, SyntheticLeases
 from testbed.spec.job_entries import JobListWorkload
 from testbed.spec.policy_section import SWEEP_WORKLOAD, check_policies, read_policies
@@ -184,6 +185,9 @@ class ExperimentFile(Section):
         " for kind ladder [scripted])",
     )
     workload: Workload = Field(description="the jobs, a mapping with a kind")
+    failures: list[FailureEntry] | None = Field(
+        None, description="links, servers, switches and the controller that fail at given times"
+    )
     expect: ExpectSection | None = Field(
         None, description="what the results must show for exit code 0"
     )
@@ -241,6 +245,9 @@ def _checked(
         here.report("must be strict: a profile is measured at given bandwidths", "enforcement")
     if file.expect is not None:
         _check_expect(file.expect, here / "expect", workload)
+    failures = read_failures(file["failures"] or (), here / "failures", context.datacentre)
+    if failures:
+        check_failures(here, policies)
     if not document.problems and context.datacentre is not None:
         check_policies(here, policies, context.datacentre, workload.jobs)
     if document.problems or context.datacentre is None:
@@ -268,6 +275,7 @@ def _checked(
         workload_notes=workload.notes,
         sweep=workload.sweep,
         controller_app=own_app,
+        failures=failures,
     )
 
 

@@ -154,7 +154,7 @@ class _BestEffortJob:
 
     ``left_bits`` of the ``flow_bits`` of every flow, by bundle (``independent`` alone);
     ``flow_bps`` each flow's rate, by bundle (not ``lockstep``, where ``vm_bps`` says all);
-    ``priority`` of a flow on each of its bundles' links.
+    ``priority`` of a flow on each of its bundles' links. ``cut``: it sends nothing.
     """
 
     request: JobRequest
@@ -164,6 +164,7 @@ class _BestEffortJob:
     flow_bps: FloatArray
     priority: FloatArray
     vm_bps: float = 0.0
+    cut: bool = False
 
     @cached_property
     def width(self) -> IntArray:
@@ -198,12 +199,12 @@ class _BestEffortJob:
     def as_unit(self) -> Units:
         """The whole job: its rate per VM."""
         links, load = self.load
-        cap = np.array([float(self.request.bandwidth_bps)])
+        cap = np.array([0.0 if self.cut else float(self.request.bandwidth_bps)])
         return np.array([len(links)]), links, load, cap, self.job_priority
 
     def bundles(self) -> Units:
         """A flow of each bundle; finished ones ask for nothing."""
-        active = self.left_bits > 0
+        active = (self.left_bits > 0) & (not self.cut)
         keep = np.repeat(active, self.width)
         return (
             np.where(active, self.width, 0),
@@ -234,7 +235,7 @@ class SharedNetwork:
     # -- jobs -----------------------------------------------------------------------
 
     def join(self, job: JobRequest, placement: Placement) -> None:
-        """Adds a best-effort job that starts."""
+        """Adds a best-effort job that starts; one that is there gets the paths of another root."""
         flows = traffic(self._datacentre, job, placement, self._seed)
         bits = math.inf if job.demand.timed else job.demand.volume_bits(job) / flows.per_vm
         priority = (
@@ -242,9 +243,16 @@ class SharedNetwork:
             if self.model.weights == "proximate"
             else np.ones(len(flows.links))
         )
-        self._jobs[job.id] = _BestEffortJob(
-            job, flows, bits, np.full(flows.n_bundles, bits), np.zeros(flows.n_bundles), priority
-        )
+        known = self._jobs.get(job.id)
+        # Bundles are pairs of servers, whatever the root: each keeps what it has left.
+        left = np.full(flows.n_bundles, bits) if known is None else known.left_bits
+        bps = np.zeros(flows.n_bundles)
+        self._jobs[job.id] = _BestEffortJob(job, flows, bits, left, bps, priority)
+        self._stale = True
+
+    def cut(self, job_id: str, *, cut: bool) -> None:
+        """A best-effort job sends nothing from now on; or again."""
+        self._jobs[job_id].cut = cut
         self._stale = True
 
     def leave(self, job_id: str) -> None:

@@ -21,6 +21,7 @@ from testbed.backends.sim.node_sharing import TwoTiers
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
 from testbed.errors import RunFailed
+from testbed.failures import Failure
 from testbed.schedulers.actions import Tier
 from testbed.schedulers.policy import SharingModel
 from testbed.units import with_tolerance_s
@@ -36,7 +37,8 @@ class _SimJob:
     ``speed`` is what sharing its nodes leaves of its speed, ``cpus`` how many CPUs it keeps busy.
     ``done`` is its progress at ``since_s``, ``ran_s`` the time it had been on nodes by then; until
     ``idle_until_s`` it makes none (it is being restored); at its present rate it ends at
-    ``end_s``. ``epoch`` tells valid entries of the heap from stale ones.
+    ``end_s``. One that is ``cut`` makes none either. ``epoch`` tells valid entries of the heap from
+    stale ones.
     """
 
     request: JobRequest
@@ -52,6 +54,7 @@ class _SimJob:
     idle_until_s: float = -math.inf
     end_s: float = math.inf
     paused: bool = False
+    cut: bool = False
     connected: bool = False
     epoch: int = 0
 
@@ -220,6 +223,33 @@ class SimulatedBackend:
         job.epoch += 1
         del self._jobs[job_id]
 
+    # -- failures ---------------------------------------------------------------------------
+
+    def fail(self, failure: Failure) -> None:
+        """Nothing: the engine says which jobs a failure stops. Others do not notice it."""
+
+    def reroot(self, job_id: str, placement: Placement) -> None:
+        job = self._jobs[job_id]
+        job.placement = placement
+        if job.best_effort and self._shared is not None:
+            self._shared.join(job.request, placement)
+        else:
+            self._connect(job)
+
+    def cut(self, job_id: str) -> None:
+        self._set_cut(self._jobs[job_id], cut=True)
+
+    def reconnect(self, job_id: str) -> None:
+        self._set_cut(self._jobs[job_id], cut=False)
+
+    def _set_cut(self, job: _SimJob, *, cut: bool) -> None:
+        if job.best_effort and self._shared is not None:
+            self._shared.cut(job.request.id, cut=cut)
+            return
+        self._bring_up_to_date(job)
+        job.cut = cut
+        self._plan(job)
+
     # -- shared nodes -------------------------------------------------------------
 
     def _occupy(self, job: _SimJob) -> None:
@@ -280,7 +310,7 @@ class SimulatedBackend:
         if job.paused:
             return
         worked_s = self._now_s - max(job.since_s, job.idle_until_s)
-        if worked_s > 0:
+        if worked_s > 0 and not job.cut:
             request, worked_s = job.request, worked_s * job.speed
             job.done = request.demand.advanced(request, job.done, job.rate_bps, worked_s)
         elapsed_s = self._now_s - job.since_s
@@ -291,6 +321,9 @@ class SimulatedBackend:
     def _plan(self, job: _SimJob) -> None:
         """Plans a job's end at its present rate; independent flows have theirs recomputed."""
         job.epoch += 1
+        if job.cut:
+            job.end_s = math.inf
+            return
         if job.best_effort and self._flow_by_flow(job):
             return
         begin_s = job.since_s if job.since_s > job.idle_until_s else job.idle_until_s

@@ -59,8 +59,9 @@ class Booking:
     hold: Hold
 
 
+_GIVING = (events.JobPreempted, events.JobRequeued, events.JobEnded)
 _TAKING = (events.JobStarted, events.JobResumed, events.JobTierSwitched, events.JobMigrated)
-_HOLDING = (events.JobReserved, *_TAKING[1:], events.JobRescaled)
+_HOLDING = (events.JobReserved, *_TAKING[1:], events.JobRescaled, events.JobRerooted)
 
 
 def occupied(history: History) -> Iterator[Change]:
@@ -72,7 +73,8 @@ def occupied(history: History) -> Iterator[Change]:
         if isinstance(event, _HOLDING):
             placed[job_id] = placed.get(job_id, Hold()).changed(event)
         takes = isinstance(event, (*_TAKING, events.JobRescaled)) and job_id in placed
-        ends = isinstance(event, events.JobPreempted | events.JobEnded)
+        takes |= isinstance(event, events.JobRerooted) and job_id in held
+        ends = isinstance(event, _GIVING)
         if job_id in held and (takes or ends):
             yield Change(event.t, event, job_id, -1, held.pop(job_id))
         if takes:
@@ -108,6 +110,9 @@ def _bookings(job: JobHistory) -> Iterator[Booking]:
                 after = Booking(event.start_s, event.end_s, event, Hold().changed(event))
             case events.JobMigrated():
                 after = Booking(event.t, event.end_s, event, Hold().changed(event))
+            case events.JobRerooted() if now is not None:
+                begin_s = max(event.t, now.start_s)
+                after = Booking(begin_s, now.end_s, event, now.hold.changed(event))
             case events.JobRescaled() if now is not None:
                 after = Booking(event.t, now.end_s, event, now.hold.changed(event))
             case events.JobTierSwitched() if now is not None:
@@ -116,7 +121,7 @@ def _bookings(job: JobHistory) -> Iterator[Booking]:
                 after = Booking(event.t, event.end_s, event, last.hold.changed(event))
             case events.JobShortened() if now is not None:
                 now = after = replace(now, end_s=event.until_s)
-            case events.JobPreempted() | events.JobEnded():
+            case events.JobPreempted() | events.JobRequeued() | events.JobEnded():
                 last, after = now, None
             case _:
                 pass
@@ -165,6 +170,8 @@ def _hose_findings(history: History, job: JobHistory) -> Found:
                 root, vms, rate_bps = event.root, event.vms_on, event.rate_bps
             case events.JobMigrated():
                 root, vms = event.root, event.vms_on
+            case events.JobRerooted():
+                root = event.root
             case events.JobRescaled():
                 rate_bps = event.rate_bps
             case events.JobStarted() if event.rate_bps != rate_bps:

@@ -9,6 +9,7 @@ from testbed import events
 from testbed.errors import BadInput
 from testbed.results.audit import capacity_check as capacity
 from testbed.results.audit import event_order as order
+from testbed.results.audit import failures_check as lost
 from testbed.results.audit import summary_check as stored
 from testbed.results.audit import tables_check as tables
 from testbed.results.audit.history import (
@@ -85,6 +86,12 @@ CHECKS = (
     Check("summary", "the summary says what the events say", stored.summary, has_file(SUMMARY)),
     Check(
         "expectations", "every verdict is the one that is due", stored.verdicts, has_file(SUMMARY)
+    ),
+    Check(
+        "failures",
+        "nobody is put on what is lost, or left there unseen",
+        lost.failures,
+        lost.has_failures,
     ),
     Check(
         "lease-starts", "timed leases start at their time or are rejected", lease_starts, has_leases

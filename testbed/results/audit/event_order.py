@@ -9,7 +9,7 @@ from testbed.results.folder import EVENTS
 _NEXT: dict[str, dict[str, str]] = {
     "unknown": {"job_submitted": "waiting"},
     "waiting": {"job_waits": "waiting", "job_reserved": "reserved", "job_ended": "ended"},
-    "reserved": {"job_started": "running", "job_ended": "ended"},
+    "reserved": {"job_started": "running", "job_rerooted": "reserved", "job_ended": "ended"},
     "running": {
         "job_rescaled": "running",
         "job_progress": "running",
@@ -17,6 +17,10 @@ _NEXT: dict[str, dict[str, str]] = {
         "job_tier_switched": "running",
         "job_shortened": "running",
         "job_preempted": "preempted",
+        "job_rerooted": "running",
+        "job_cut": "running",
+        "job_reconnected": "running",
+        "job_requeued": "waiting",
         "job_ended": "ended",
     },
     "preempted": {
@@ -29,8 +33,12 @@ _NEXT: dict[str, dict[str, str]] = {
 }
 """Events that a job may have in each phase, and its phase afterwards."""
 
-_WITH_REASON = ("job_waits", "job_shortened", "job_preempted", "job_migrated")
+_WITH_REASON = (
+    *("job_waits", "job_shortened", "job_preempted", "job_migrated"),
+    *("job_rerooted", "job_cut", "job_requeued"),
+)
 _TIERS = ("foreground", "background")
+_BEGINS = (events.JobStarted, events.JobRequeued)
 _STATUSES = ("completed", "interrupted", "failed")
 _BACKENDS = ("live", "sim", "replay")
 
@@ -65,7 +73,7 @@ def ending(history: History) -> Found:
             yield end, f"{end.status} without a reason"
         for job in history.jobs.values() if end.status == "completed" else ():
             ended = job.first(events.JobEnded)
-            if ended and ended.outcome == "unfinished" and job.first(events.JobStarted):
+            if ended and ended.outcome == "unfinished" and _has_started(job):
                 yield end, f"completed, and yet {job.job_id} was stopped half-way"
 
 
@@ -111,9 +119,15 @@ def lives(history: History) -> Found:
             yield job.events[-1], f"{job.job_id} has no outcome: it is still {phase}"
 
 
+def _has_started(job: JobHistory) -> bool:
+    """True if a job has started, since it was last requeued."""
+    begins = [event for event in job.events if isinstance(event, _BEGINS)]
+    return isinstance(next(reversed(begins), None), events.JobStarted)
+
+
 def outcomes(history: History) -> Found:
     for job in history.jobs.values():
-        started = job.first(events.JobStarted) is not None
+        started = _has_started(job)
         for ended in job.all(events.JobEnded):
             wrong = _unfit(ended, started=started)
             if wrong:
@@ -188,7 +202,7 @@ def overstays(history: History) -> Found:
                     ends_s = event.until_s
                 case events.JobTierSwitched():
                     ends_s = None
-                case events.JobEnded() | events.JobPreempted():
+                case events.JobEnded() | events.JobPreempted() | events.JobRequeued():
                     if ends_s is not None and not about(event.t, ends_s, history.live_slack_s):
                         booked = f"is booked until {ends_s:.6g} s"
                         yield event, f"{job.job_id} runs until {event.t:.6g} s, {booked}"

@@ -48,9 +48,13 @@ def granted_as_asked(history: History) -> Found:
 
 def in_order_of_arrival(history: History) -> Found:
     order = {event.job["id"]: n for n, event in enumerate(history.each(events.JobSubmitted))}
+    # One that a failure has sent back to the queue starts again when it can.
+    anew = {event.job_id for event in history.each(events.JobRequeued)}
     latest, by = -1, ""
     for event in history.each(events.JobStarted):
         place = order.get(event.job_id, -1)
+        if event.job_id in anew:
+            continue
         if 0 <= place < latest:
             yield event, f"{event.job_id} starts after {by}, which arrived later"
         elif place > latest:

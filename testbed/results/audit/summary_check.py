@@ -392,12 +392,13 @@ def _due_by_reservation(history: History, late_above: float | None, job: Cells) 
     if late_above is None or not live or by_policy or job["estimate_s"] is None:
         return "open"
     if job["outcome"] == "killed" and job["reason"] != events.OUTLASTED:
-        return "killed"
+        return "open" if job["reason"].startswith(events.FAILED) else "killed"
     kept = (
         bool(rate_bps)
         and (request["kind"] in ("transfer", "demand") and not request.get("command"))
         and (request.get("true_duration_s") or 0) <= request["duration_s"]
         and job["preemptions"] + job["migrations"] == 0
+        and not (lived.all(events.JobCut) or lived.all(events.JobRequeued))
         and all(event.rate_bps >= rate_bps for event in lived.all(events.JobRescaled))
     )
     if not kept or job["ratio"] is None:

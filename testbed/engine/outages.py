@@ -1,0 +1,208 @@
+"""Lost links and servers during a run, and the jobs that they stop.
+
+A running job whose tree has lost a link on the paths between its VMs moves to the first other root
+that has room, with its VMs where they are. Where none has, its policy's
+:data:`~testbed.failures.OnFailure` says what becomes of it. A job that waits for its link is tried
+again whenever something is freed. A reservation for later moves too; if it cannot, the same is
+decided when its time comes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from testbed import events
+from testbed.embedding.placement import Placement
+from testbed.engine.job_states import JobState, Phase
+from testbed.failures import Failure, OnFailure
+from testbed.reservation.rerooting import links_used, reroot
+from testbed.schedulers import actions as act
+from topologies.datacentre import up
+
+if TYPE_CHECKING:
+    from testbed.engine.engine import Engine
+
+
+class Outages:
+    """The failures of one run: those to come, and those that last."""
+
+    def __init__(
+        self, engine: Engine, failures: tuple[Failure, ...], on_failure: OnFailure
+    ) -> None:
+        self._engine = engine
+        self._on_failure = on_failure
+        self.failures = failures
+        self._links: set[int] = set()
+        self._servers: set[int] = set()
+        self._cut: dict[str, None] = {}
+        # Jobs ended and jobs requeued by what is being handled, of which the policy has to hear.
+        self._ended: list[str] = []
+        self._requeued: list[str] = []
+
+    @property
+    def lasting(self) -> bool:
+        """True while a link or a server is lost."""
+        return bool(self._links or self._servers)
+
+    def due(self, number: int) -> None:
+        """Bring the failure of that number about, and see to the jobs that it concerns."""
+        failure, engine = self.failures[number], self._engine
+        engine.backend.fail(failure)
+        engine.catch_up()
+        lost = self._servers if failure.kind.startswith("server") else self._links
+        restored = failure.kind in ("link_restored", "server_restored")
+        if failure.kind in ("link_failed", "server_failed"):
+            lost.add(failure.part)
+        elif restored:
+            lost.discard(failure.part)
+        engine.emit(_event(engine.now_s, failure))
+        engine.reservations.set_lost(self._servers, self._links)
+        if failure.kind == "server_failed":
+            self._server_failed()
+        elif failure.kind == "link_failed":
+            self._link_failed()
+        elif restored:
+            self.retry()
+        self._tell()
+        if restored:
+            engine.ask(act.Restored())
+
+    def started(self, job: JobState) -> None:
+        """See to a job that starts while something is lost."""
+        if job.phase == "running" and self._lacks_server(job):
+            self._stop(job, self._server_text())
+        elif job.phase == "running" and self._lacks_link(job):
+            self._reroute(job)
+        self._tell()
+
+    def retry(self) -> None:
+        """Reconnect jobs that wait for a link: over their own paths, or below another root."""
+        for job_id in list(self._cut):
+            job = self._engine.jobs.get(job_id)
+            if job is None or job.phase != "running":
+                del self._cut[job_id]
+            elif not self._lacks_link(job) or not isinstance(self._moved(job), str):
+                self._reconnect(job)
+
+    def hopeless(self) -> bool:
+        """End the jobs that run, if all of them wait for links that nothing brings back.
+
+        The caller knows that nothing else is to come. False if some job still gets on.
+        """
+        engine = self._engine
+        if not self._cut or not all(job_id in self._cut for job_id in engine.running):
+            return False
+        for job_id in list(engine.running):
+            self._kill(engine.jobs[job_id], f"cut off for good: {self._link_text()}")
+        self._cut.clear()
+        self._tell()
+        return True
+
+    # -- inside -----------------------------------------------------------------------------
+
+    def _lacks_server(self, job: JobState) -> bool:
+        """True if a job has VMs on a server that is lost."""
+        return any(server in self._servers for server, _ in job.placed().vms_on)
+
+    def _lacks_link(self, job: JobState) -> bool:
+        """True if the links that are lost keep some of a job's VMs from others."""
+        if not self._links or not job.request.demand.network:
+            return False
+        used = links_used(self._engine.datacentre, job.placed())
+        return not used.isdisjoint(self._links)
+
+    def _placed(self, *phases: Phase) -> list[JobState]:
+        """Jobs in these phases, by arrival."""
+        found = [job for job in self._engine.jobs.values() if job.phase in phases]
+        return sorted(found, key=lambda job: job.order)
+
+    def _link_failed(self) -> None:
+        for job in filter(self._lacks_link, self._placed("running", "reserved")):
+            if job.phase == "reserved":
+                self._moved(job)
+            elif job.request.id not in self._cut:
+                self._reroute(job)
+
+    def _server_failed(self) -> None:
+        for job in filter(self._lacks_server, self._placed("running")):
+            self._stop(job, self._server_text())
+
+    def _reroute(self, job: JobState) -> None:
+        """Another root for a running job, or its policy's way."""
+        refusal = self._moved(job)
+        if not isinstance(refusal, str):
+            return
+        reason = f"{self._link_text()}; {refusal}"
+        if self._on_failure != "wait":
+            self._stop(job, reason)
+            return
+        job_id = job.request.id
+        self._cut[job_id] = None
+        self._engine.backend.cut(job_id)
+        self._engine.emit(events.JobCut(self._engine.now_s, job_id, reason))
+
+    def _moved(self, job: JobState) -> Placement | str:
+        """The job's placement below another root; the reason where there is none."""
+        engine, job_id = self._engine, job.request.id
+        ledger = engine.reservations.ledger(job.tier)
+        if job_id not in ledger.holdings():
+            return "its reservation is over"
+        moved = reroot(ledger, job_id, engine.now_s, self._links)
+        if isinstance(moved, str):
+            return moved
+        job.placement = moved
+        if job.pending is not None:
+            job.pending = act.Reserve(**{**vars(job.pending), "placement": moved})
+        else:
+            engine.backend.reroot(job_id, moved)
+            engine.catch_up()
+        links = engine.links(moved, job.rate_bps)
+        text = self._link_text()
+        engine.emit(events.JobRerooted(engine.now_s, job_id, text, moved.root, links))
+        return moved
+
+    def _reconnect(self, job: JobState) -> None:
+        job_id = job.request.id
+        del self._cut[job_id]
+        self._engine.backend.reconnect(job_id)
+        self._engine.emit(events.JobReconnected(self._engine.now_s, job_id))
+
+    def _stop(self, job: JobState, reason: str) -> None:
+        """End a job, or let it wait to start anew."""
+        self._cut.pop(job.request.id, None)
+        if self._on_failure == "requeue":
+            self._engine.requeue(job, reason)
+            self._requeued.append(job.request.id)
+        else:
+            self._kill(job, reason)
+
+    def _kill(self, job: JobState, reason: str) -> None:
+        self._engine.kill(job.request.id, f"{events.FAILED}: {reason}")
+        self._ended.append(job.request.id)
+
+    def _tell(self) -> None:
+        """Tell the policy, once all are stopped: of the ends, then of what waits again."""
+        engine = self._engine
+        gone, anew = self._ended + self._requeued, self._requeued
+        self._ended, self._requeued = [], []
+        for job_id in gone:
+            more = bool(anew) or job_id != gone[-1]
+            engine.ask(act.Ended(job_id, "killed", more_at_this_time=more))
+        for job_id in anew:
+            if job_id in engine.waiting:  # or it was started with one before it
+                engine.ask(act.Arrived(job_id))
+
+    def _link_text(self) -> str:
+        names = sorted(map(self._engine.datacentre.link_name, map(up, self._links)))
+        return f"lost link{'s' if len(names) > 1 else ''} {', '.join(names)}"
+
+    def _server_text(self) -> str:
+        names = [self._engine.datacentre.names[server] for server in sorted(self._servers)]
+        return f"lost server{'s' if len(names) > 1 else ''} {', '.join(names)}"
+
+
+def _event(now_s: float, failure: Failure) -> events.Event:
+    if failure.kind == "controller_killed":
+        return events.ControllerKilled(now_s)
+    made: events.Event = events.EVENTS[failure.kind](now_s, failure.part)  # type: ignore[call-arg]
+    return made

@@ -1,0 +1,152 @@
+"""Failures: whom each of them stops, where they move, and that nothing is put on what is lost.
+
+Lost links and servers are followed through the events with the topology alone. At every failure and
+its end, each running job whose VMs then do not all reach each other has to be moved to another
+root, cut, requeued or killed at that instant, and one that is cut has to be reconnected as soon as
+they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from testbed import events
+from testbed.results.audit.capacity_check import Hold
+from testbed.results.audit.history import Found, History
+
+_FAILURES = (
+    events.LinkFailed,
+    events.LinkRestored,
+    events.ServerFailed,
+    events.ServerRestored,
+)
+
+
+def has_failures(history: History) -> str | None:
+    named = (*_FAILURES, events.SwitchRestarted, events.ControllerKilled)
+    return None if any(history.each(kind) for kind in named) else "nothing failed"
+
+
+@dataclass
+class _Job:
+    root: int
+    hold: Hold
+    network: bool
+    runs: bool = False
+    cut: bool = False
+
+
+@dataclass
+class _Walk:
+    history: History
+    links: set[int] = field(default_factory=set)
+    servers: set[int] = field(default_factory=set)
+    jobs: dict[str, _Job] = field(default_factory=dict)
+    requests: dict[str, Any] = field(default_factory=dict)
+    # When each was first seen to be hit, and not yet seen to.
+    due: dict[str, tuple[float, events.Event]] = field(default_factory=dict)
+
+    def broken(self, job: _Job) -> str:
+        """Why a job's VMs do not all reach each other; empty where they do."""
+        gone = [server for server, _ in job.hold.vms_on if server in self.servers]
+        if gone:
+            return f"has VMs on {self.history.topology.node(gone[0])}, which is lost"
+        if not (self.links and job.network):
+            return ""
+        used = self.history.topology.hose(job.root, job.hold.vms_on, 1)
+        lost = sorted(self.links & {directed // 2 for directed in used})
+        return f"needs {self.history.topology.link(2 * lost[0])}, which is lost" if lost else ""
+
+    def take(self, event: events.Event) -> Iterator[str]:
+        """Follows an event; faults of the event itself."""
+        match event:
+            case events.LinkFailed() | events.LinkRestored():
+                yield from self._changed(event, self.links, event.link, "link")
+            case events.ServerFailed() | events.ServerRestored():
+                yield from self._changed(event, self.servers, event.server, "server")
+            case events.SwitchRestarted():
+                topology = self.history.topology
+                if not len(topology.slots) <= event.switch < topology.n_nodes:
+                    yield f"node {event.switch} is no switch"
+            case events.JobSubmitted():
+                kind = event.job.get("kind")
+                self.requests[str(event.job["id"])] = kind != "compute"
+            case _:
+                yield from self._of_job(event)
+
+    def _changed(self, event: events.Event, lost: set[int], part: int, what: str) -> Iterator[str]:
+        topology, fails = self.history.topology, "failed" in event.name
+        known = len(topology.lower) if what == "link" else len(topology.slots)
+        if not 0 <= part < known:
+            yield f"there is no {what} {part}"
+        elif fails == (part in lost):
+            yield f"{what} {part} {'fails, and was' if fails else 'returns, and was not'} lost"
+        (lost.add if fails else lost.discard)(part)
+        for job_id, job in self.jobs.items():
+            if job.runs and bool(self.broken(job)) != job.cut:
+                self.due.setdefault(job_id, (event.t, event))
+
+    def _of_job(self, event: events.Event) -> Iterator[str]:
+        job_id = getattr(event, "job_id", "")
+        job = self.jobs.get(job_id)
+        match event:
+            case events.JobReserved() | events.JobMigrated():
+                hold, network = Hold().changed(event), self.requests.get(job_id, False)
+                running = isinstance(event, events.JobMigrated)
+                job = self.jobs[job_id] = _Job(event.root, hold, network, running)
+                if event.start_s == event.t if isinstance(event, events.JobReserved) else True:
+                    yield from self._on_lost(job_id, event)
+            case events.JobRerooted() if job is not None:
+                job.root = event.root
+                if self.broken(job):
+                    yield f"{job_id} is moved below {event.root}, and {self.broken(job)}"
+                job.hold = job.hold.changed(event)
+            case events.JobStarted() | events.JobResumed() if job is not None:
+                job.runs, job.cut = True, False
+                if self.broken(job):
+                    self.due.setdefault(job_id, (event.t, event))
+            case events.JobCut() if job is not None:
+                if not self.broken(job):
+                    yield f"{job_id} is cut, and all its VMs reach each other"
+                job.cut = True
+            case events.JobReconnected() if job is not None:
+                if not job.cut:
+                    yield f"{job_id} is reconnected, and was not cut"
+                if wrong := self.broken(job):
+                    yield f"{job_id} is reconnected, and {wrong}"
+                job.cut = False
+            case events.JobRequeued() | events.JobPreempted() | events.JobEnded():
+                self.jobs.pop(job_id, None)
+                self.due.pop(job_id, None)
+            case _:
+                return
+        if job is not None and job.runs and bool(self.broken(job)) == job.cut:
+            self.due.pop(job_id, None)
+
+    def _on_lost(self, job_id: str, event: events.Event) -> Iterator[str]:
+        """Bandwidth or VMs that are newly put on what is lost."""
+        hold = self.jobs[job_id].hold
+        for directed in sorted({number for number, _ in hold.links if number // 2 in self.links}):
+            yield f"{job_id} is put on {self.history.topology.link(directed)}, which is lost"
+        for server in sorted(self.servers & {server for server, _ in hold.vms_on}):
+            yield f"{job_id} is put on {self.history.topology.node(server)}, which is lost"
+
+    def late(self, now_s: float) -> Found:
+        """Jobs that were to be seen to before now."""
+        for job_id, (at_s, event) in list(self.due.items()):
+            if now_s > at_s + self.history.live_slack_s:
+                job = self.jobs[job_id]
+                wrong = self.broken(job) or "is cut, and all its VMs reach each other"
+                yield event, f"{job_id} {wrong}; nothing is done about it by {now_s:.6g} s"
+                del self.due[job_id]
+
+
+def failures(history: History) -> Found:
+    """Each job that a failure hits is seen to at once, and nobody is put on what is lost."""
+    walk = _Walk(history)
+    for event in history.events:
+        yield from walk.late(event.t)
+        for wrong in walk.take(event):
+            yield event, wrong

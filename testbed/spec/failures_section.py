@@ -1,0 +1,134 @@
+"""The ``failures`` section: links, servers, switches and the controller, failing at given times."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from pydantic import Field
+
+from testbed.failures import Failure, FailureKind
+from testbed.schedulers.registry import known_policies
+from testbed.spec.document import Location, did_you_mean
+from testbed.spec.experiment import PolicySpec
+from testbed.spec.unit_types import Duration, PositiveDuration
+from testbed.spec.validation import Section
+from topologies.datacentre import DataCentre
+
+_PARTS = ("link", "server", "switch", "controller")
+_LASTING: Mapping[str, tuple[FailureKind, FailureKind]] = {
+    "link": ("link_failed", "link_restored"),
+    "server": ("server_failed", "server_restored"),
+}
+
+
+class FailureEntry(Section):
+    """A failure: its time, one of link, server, switch and controller, and how long it lasts."""
+
+    at: Duration = Field(description="when, from the start of the run")
+    link: str | None = Field(
+        None, description="a link by its ends, as 'rack 0 - server 1': it carries nothing"
+    )
+    server: str | None = Field(None, description="a server by its name: what runs on it is lost")
+    switch: str | None = Field(None, description="a switch by its name: it is restarted")
+    controller: str | None = Field(None, description="killed: it is killed, and started again")
+    lasts: PositiveDuration | None = Field(
+        None, description="of links and servers: for how long (default: for good)"
+    )
+
+
+def read_failures(
+    entries: Sequence[FailureEntry], here: Location, centre: DataCentre | None
+) -> tuple[Failure, ...]:
+    """Failures and their ends in order of time; what is wrong with an entry is reported.
+
+    ``centre`` None: the topology cannot be read, and neither can the parts that entries name.
+    """
+    found: list[Failure] = []
+    for index, entry in enumerate(entries):
+        found += _read(entry, here / index, centre)
+    found.sort(key=lambda one: one.at_s)  # stable: at equal times as in the file
+    lost: dict[tuple[str, int], bool] = {}
+    for one in found:
+        part = one.kind.partition("_")[0], one.part
+        if one.kind in ("link_failed", "server_failed"):
+            if lost.get(part):
+                name = "" if centre is None else f" {_name(centre, *part)}"
+                here.report(f"at {one.at_s:g} s the {part[0]}{name} fails, which is lost already")
+            lost[part] = True
+        elif one.kind in ("link_restored", "server_restored"):
+            lost[part] = False
+    return tuple(found)
+
+
+def _read(entry: FailureEntry, here: Location, centre: DataCentre | None) -> list[Failure]:
+    given = [part for part in _PARTS if entry[part] is not None]
+    if not entry.is_readable("at", "lasts", *_PARTS):
+        return []
+    if len(given) != 1:
+        here.report(f"needs one of {', '.join(_PARTS)}, not {' and '.join(given) or 'none'}")
+        return []
+    kind = given[0]
+    if entry.lasts is not None and kind not in _LASTING:
+        here.report(f"a {kind} comes back by itself: leave 'lasts' out", "lasts", at_key=True)
+    if kind == "controller":
+        if entry.controller != "killed":
+            here.report(f"is 'killed', and nothing else, not {entry.controller!r}", kind)
+        return [Failure(entry.at, "controller_killed")]
+    part = None if centre is None else _part(centre, kind, entry[kind], here / kind)
+    if part is None:
+        return []
+    if kind == "switch":
+        return [Failure(entry.at, "switch_restarted", part)]
+    fails, returns = _LASTING[kind]
+    if entry.lasts is None:
+        return [Failure(entry.at, fails, part)]
+    return [Failure(entry.at, fails, part), Failure(entry.at + entry.lasts, returns, part)]
+
+
+def _part(centre: DataCentre, kind: str, text: str, here: Location) -> int | None:
+    """A link's number, a server's or a switch's node; None where there is none of that name."""
+    names = centre.names
+    if kind == "link":
+        return _link(centre, text, here)
+    first, last = (0, centre.n_servers) if kind == "server" else (centre.n_servers, centre.n_nodes)
+    known = names[first:last]
+    if text not in known:
+        hint = did_you_mean(text, known) or (f": {known[0]} to {known[-1]}" if known else "")
+        here.report(f"unknown {kind} {text!r}{hint}")
+        return None
+    return first + known.index(text)
+
+
+def _link(centre: DataCentre, text: str, here: Location) -> int | None:
+    ends = re.split(r"\s+<?-+>?\s+", text.strip())
+    pairs = zip(centre.link_lower.tolist(), centre.link_upper.tolist(), strict=True)
+    named = [{centre.names[lower], centre.names[upper]} for lower, upper in pairs]
+    if len(ends) == 2 and set(ends) in named:
+        return named.index(set(ends))
+    known = sorted({name for pair in named for name in pair})
+    for end in ends if len(ends) == 2 else ():
+        if end not in known:
+            here.report(f"no link ends at {end!r}{did_you_mean(end, known)}")
+            return None
+    example = " - ".join(sorted(named[0])) if named else ""
+    reason = "there are no links" if not named else f"no link is called {text!r}, as {example!r} is"
+    here.report(reason)
+    return None
+
+
+def _name(centre: DataCentre, kind: str, part: int) -> str:
+    return centre.link_name(2 * part) if kind == "link" else centre.names[part]
+
+
+def check_failures(here: Location, policies: Sequence[PolicySpec]) -> None:
+    """Reports policies that know of no failures."""
+    kinds = known_policies()
+    able = ", ".join(name for name, kind in kinds.items() if kind.on_failure)
+    for index, policy in enumerate(policies):
+        if not kinds[policy.name].on_failure:
+            entry = (here / "policies" / index).nearest
+            where = entry if entry.path else here / "failures"
+            where.report(
+                f"{policy.name} keeps its own record of free nodes, and plays no failures: {able} do"
+            )
