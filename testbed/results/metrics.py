@@ -301,6 +301,7 @@ class Tally:
             job.reserved_bps = sum(bps for _, bps in event.links)
         if isinstance(event, _TIERED):
             job.tier = event.tier
+        job.failed |= isinstance(event, events.JobCut | events.JobRequeued)
         match event:
             case events.JobReserved():
                 job.granted_bps, job.estimate_s = event.rate_bps, event.estimate_s
@@ -310,8 +311,6 @@ class Tally:
                 job.start_s = event.t if job.start_s is None else job.start_s
             case events.JobRescaled():
                 job.slowed |= event.rate_bps < (job.granted_bps or 0)
-            case events.JobCut() | events.JobRequeued():
-                job.failed = True
             case events.JobPreempted():
                 job.preemptions += 1
             case events.JobMigrated():
@@ -321,6 +320,9 @@ class Tally:
                 job.measured_s, job.by_policy = event.measured_s, event.killed_by_policy
                 job.price = float(event.detail.get("price", 0.0))
                 job.iperf3 = event.detail.get("iperf3", {})
+        self._follow_holds(job, event)
+
+    def _follow_holds(self, job: _Job, event: events.Event) -> None:
         if isinstance(event, _RUNS):
             # A background VM runs in what the foreground leaves: it takes no slot of its own.
             self._hold(job, job.n_slots if job.tier == "foreground" else 0, job.reserved_bps)

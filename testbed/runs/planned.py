@@ -94,9 +94,9 @@ def planned(experiment: Experiment, policy: PolicySpec) -> Planned:
                 refused.append((job_id, reason))
             case events.JobRerooted(job_id=job_id) if job_id in booked:
                 booked[job_id] = replace(booked[job_id], root=event.root, links=event.links)
-            case (
-                events.JobEnded(job_id=job_id) | events.JobRequeued(job_id=job_id)
-            ) if job_id in taken:
+            case events.JobEnded(job_id=job_id) | events.JobRequeued(job_id=job_id) if (
+                job_id in taken
+            ):
                 _give_back(free, taken, job_id)
             case _:
                 pass

@@ -78,12 +78,10 @@ def _read(entry: FailureEntry, here: Location, centre: DataCentre | None) -> lis
     part = None if centre is None else _part(centre, kind, entry[kind], here / kind)
     if part is None:
         return []
-    if kind == "switch":
-        return [Failure(entry.at, "switch_restarted", part)]
-    fails, returns = _LASTING[kind]
-    if entry.lasts is None:
-        return [Failure(entry.at, fails, part)]
-    return [Failure(entry.at, fails, part), Failure(entry.at + entry.lasts, returns, part)]
+    fails, returns = _LASTING.get(kind, ("switch_restarted", "switch_restarted"))
+    begins = [Failure(entry.at, fails, part)]
+    ends = [] if entry.lasts is None else [Failure(entry.at + entry.lasts, returns, part)]
+    return begins + ends
 
 
 def _part(centre: DataCentre, kind: str, text: str, here: Location) -> int | None:
@@ -129,6 +127,5 @@ def check_failures(here: Location, policies: Sequence[PolicySpec]) -> None:
         if not kinds[policy.name].on_failure:
             entry = (here / "policies" / index).nearest
             where = entry if entry.path else here / "failures"
-            where.report(
-                f"{policy.name} keeps its own record of free nodes, and plays no failures: {able} do"
-            )
+            why = "keeps its own record of free nodes, and plays no failures"
+            where.report(f"{policy.name} {why}: {able} do")

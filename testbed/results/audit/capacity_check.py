@@ -110,11 +110,9 @@ def _bookings(job: JobHistory) -> Iterator[Booking]:
                 after = Booking(event.start_s, event.end_s, event, Hold().changed(event))
             case events.JobMigrated():
                 after = Booking(event.t, event.end_s, event, Hold().changed(event))
-            case events.JobRerooted() if now is not None:
+            case events.JobRescaled() | events.JobRerooted() if now is not None:
                 begin_s = max(event.t, now.start_s)
                 after = Booking(begin_s, now.end_s, event, now.hold.changed(event))
-            case events.JobRescaled() if now is not None:
-                after = Booking(event.t, now.end_s, event, now.hold.changed(event))
             case events.JobTierSwitched() if now is not None:
                 after = Booking(event.t, None, event, now.hold.changed(event))
             case events.JobResumed() if last is not None:

@@ -90,48 +90,53 @@ class _Walk:
 
     def _of_job(self, event: events.Event) -> Iterator[str]:
         job_id = getattr(event, "job_id", "")
+        if isinstance(event, events.JobReserved | events.JobMigrated):
+            runs = isinstance(event, events.JobMigrated)
+            network = self.requests.get(job_id, False)
+            self.jobs[job_id] = _Job(event.root, Hold().changed(event), network, runs)
+            if isinstance(event, events.JobMigrated) or event.start_s == event.t:
+                yield from self._on_lost(job_id)
+        elif isinstance(event, events.JobRequeued | events.JobEnded):
+            self.jobs.pop(job_id, None)
         job = self.jobs.get(job_id)
-        match event:
-            case events.JobReserved() | events.JobMigrated():
-                hold, network = Hold().changed(event), self.requests.get(job_id, False)
-                running = isinstance(event, events.JobMigrated)
-                job = self.jobs[job_id] = _Job(event.root, hold, network, running)
-                if event.start_s == event.t if isinstance(event, events.JobReserved) else True:
-                    yield from self._on_lost(job_id, event)
-            case events.JobRerooted() if job is not None:
-                job.root = event.root
-                if self.broken(job):
-                    yield f"{job_id} is moved below {event.root}, and {self.broken(job)}"
-                job.hold = job.hold.changed(event)
-            case events.JobStarted() | events.JobResumed() if job is not None:
-                job.runs, job.cut = True, False
-                if self.broken(job):
-                    self.due.setdefault(job_id, (event.t, event))
-            case events.JobCut() if job is not None:
-                if not self.broken(job):
-                    yield f"{job_id} is cut, and all its VMs reach each other"
-                job.cut = True
-            case events.JobReconnected() if job is not None:
-                if not job.cut:
-                    yield f"{job_id} is reconnected, and was not cut"
-                if wrong := self.broken(job):
-                    yield f"{job_id} is reconnected, and {wrong}"
-                job.cut = False
-            case events.JobRequeued() | events.JobPreempted() | events.JobEnded():
-                self.jobs.pop(job_id, None)
-                self.due.pop(job_id, None)
-            case _:
-                return
-        if job is not None and job.runs and bool(self.broken(job)) == job.cut:
+        if job is not None:
+            yield from (f"{job_id} {wrong}" for wrong in self._follow(job, event))
+        if job is None or not job.runs or bool(self.broken(job)) == job.cut:
             self.due.pop(job_id, None)
+        else:
+            self.due.setdefault(job_id, (event.t, event))
 
-    def _on_lost(self, job_id: str, event: events.Event) -> Iterator[str]:
+    def _follow(self, job: _Job, event: events.Event) -> Iterator[str]:
+        """Takes in an event of a job; faults of the event."""
+        match event:
+            case events.JobStarted() | events.JobResumed():
+                job.runs, job.cut = True, False
+            case events.JobPreempted():
+                job.runs = job.cut = False
+            case events.JobRerooted():
+                job.root, job.hold = event.root, job.hold.changed(event)
+                if any(directed // 2 in self.links for directed, _ in event.links):
+                    yield f"is moved below {event.root}, to a link that is lost"
+            case events.JobCut():
+                job.cut = True
+                if not self.broken(job):
+                    yield "is cut, and all its VMs reach each other"
+            case events.JobReconnected():
+                if not job.cut:
+                    yield "is reconnected, and was not cut"
+                job.cut = False
+                if wrong := self.broken(job):
+                    yield f"is reconnected, and {wrong}"
+            case _:
+                pass
+
+    def _on_lost(self, job_id: str) -> Iterator[str]:
         """Bandwidth or VMs that are newly put on what is lost."""
-        hold = self.jobs[job_id].hold
+        hold, topology = self.jobs[job_id].hold, self.history.topology
         for directed in sorted({number for number, _ in hold.links if number // 2 in self.links}):
-            yield f"{job_id} is put on {self.history.topology.link(directed)}, which is lost"
+            yield f"{job_id} is put on {topology.link(directed)}, which is lost"
         for server in sorted(self.servers & {server for server, _ in hold.vms_on}):
-            yield f"{job_id} is put on {self.history.topology.node(server)}, which is lost"
+            yield f"{job_id} is put on {topology.node(server)}, which is lost"
 
     def late(self, now_s: float) -> Found:
         """Jobs that were to be seen to before now."""

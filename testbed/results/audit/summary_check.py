@@ -398,7 +398,7 @@ def _due_by_reservation(history: History, late_above: float | None, job: Cells) 
         and (request["kind"] in ("transfer", "demand") and not request.get("command"))
         and (request.get("true_duration_s") or 0) <= request["duration_s"]
         and job["preemptions"] + job["migrations"] == 0
-        and not (lived.all(events.JobCut) or lived.all(events.JobRequeued))
+        and not any(isinstance(e, events.JobCut | events.JobRequeued) for e in lived.events)
         and all(event.rate_bps >= rate_bps for event in lived.all(events.JobRescaled))
     )
     if not kept or job["ratio"] is None:

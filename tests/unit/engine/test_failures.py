@@ -1,4 +1,4 @@
-"""Lost links and servers in the engine: other roots, and the ways of policies where there is none."""
+"""Lost links and servers in the engine: other roots, and the ways of policies without one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ FAT = fat_tree(4, GBIT, 1)
 TREE = tree([2, 2], GBIT, 2)
 
 
-def request(job_id: str, submit_s: float = 0.0, n: int = 2, bps: int = GBIT, p: float = 10.0) -> Any:
+def request(
+    job_id: str, submit_s: float = 0.0, n: int = 2, bps: int = GBIT, p: float = 10.0
+) -> Any:
     return JobRequest(job_id, submit_s, n, bps, p)
 
 
@@ -162,7 +164,7 @@ def test_a_cut_that_nothing_mends_ends_the_job_with_the_reason() -> None:
 
 def test_the_jobs_of_a_lost_server_end_or_start_anew_elsewhere() -> None:
     job = request("a", n=2, bps=GBIT // 8)
-    first = [e for e in play(TREE, [job], []) if isinstance(e, events.JobReserved)][0]
+    first = next(e for e in play(TREE, [job], []) if isinstance(e, events.JobReserved))
     server = first.vms_on[0][0]
     failures = [Failure(4.0, "server_failed", server)]
     killed = play(TREE, [job], failures, "vc")
