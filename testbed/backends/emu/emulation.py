@@ -36,6 +36,7 @@ from testbed.backends.emu.part_switches import listeners, switch_in_parts
 from testbed.backends.emu.switch_preload import is_paced
 from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.errors import BadInput, MachineCannot, RunFailed
+from testbed.failures import Failure
 from testbed.plan.fidelity import Finding
 from testbed.plan.installation import network_text, reroot_text, tenant_text
 from testbed.plan.network_plan import (
@@ -210,6 +211,20 @@ class Emulation:
                 self._move_flows(old)
                 self.network.end_reroot(new, old)
         return failed
+
+    def fail(self, failure: Failure) -> None:
+        """Bring a failure, or the end of one, about. Raises RunFailed."""
+        part = failure.part
+        match failure.kind:
+            case "link_failed" | "link_restored":
+                links = [self.plan.links[part]]
+            case "server_failed" | "server_restored":
+                bridge = self.plan.bridge_of_node[part].name
+                links = [link for link in self.plan.links if link.lower.bridge == bridge]
+            case _:
+                raise RunFailed(f"{failure.kind}: not yet")
+        ports = [port.name for link in links for port in (link.lower, link.upper)]
+        self.network.set_ports(ports, up=failure.kind.endswith("restored"))
 
     def _move_flows(self, tenant: TenantPlan) -> ControllerError | None:
         """By a connection of its own: of several moves at once none waits for another's end."""
