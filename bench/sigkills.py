@@ -52,7 +52,9 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
     n, rng = (4 if quick else args.kills), Random(args.seed)  # noqa: S311 - no secret
     progress = Progress([Step(f"kill {k + 1}", 10.0) for k in range(n)])
     problems: list[str] = []
-    moments, cleaned, ran = [], [], []
+    moments: list[float] = []
+    cleaned: list[float] = []
+    ran: list[float] = []
     with TemporaryDirectory(prefix="hosenet-kills-") as folder, _others() as others:
         file = Path(folder) / "run.yaml"
         file.write_text(FILE)

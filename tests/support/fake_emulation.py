@@ -17,6 +17,7 @@ from jobs.live.agent_pool import Message
 from jobs.live.agent_protocol import AgentExited, AgentRefused, AgentReport, Plan, Ready, Received
 from testbed.backends.emu.limiter_counters import COUNTERS, Limiter
 from testbed.errors import RunFailed
+from testbed.failures import Failure
 from testbed.plan.fidelity import Finding
 from testbed.plan.network_plan import Slot, TenantPlan, network_plan
 from topologies.datacentre import DataCentre
@@ -142,6 +143,7 @@ class FakeEmulation:
         self.recorded: set[str] = set()
         self.lost: set[str] = set()
         self.own: object = None
+        self.failures: list[Failure] = []
         self.reroot_refused: set[str] = set()
         self.journal = SimpleNamespace(
             add=lambda entries: self.recorded.update(entry.name for entry in entries),
@@ -205,6 +207,9 @@ class FakeEmulation:
     def reroot(self, moves: list[tuple[TenantPlan, TenantPlan]]) -> dict[str, RunFailed]:
         names = self.reroot_refused & {new.job_id for _, new in moves}
         return {name: RunFailed(f"tc refused {name}") for name in names}
+
+    def fail(self, failure: Failure) -> None:
+        self.failures.append(failure)
 
     def open_vm(self, slot: Slot) -> tuple[Path, ...]:
         return (Path(f"/cgroup/node{slot.server}/vm{slot.index}/cgroup.procs"),)

@@ -466,9 +466,10 @@ class LiveBackend:
         centre, plan = self._emulation.datacentre, self._emulation.plan
         moved = rerooted(centre, plan, live.tenant, placement)
         failed = self._emulation.reroot([(live.tenant, moved)])
-        live.tenant = moved
         for why in failed.values():
             live.fail(why.message)
+        if not failed:
+            live.tenant = moved
 
     def cut(self, job_id: str) -> None:
         """It is not to be done by any time, and nothing need arrive."""
