@@ -71,8 +71,8 @@ with socket.create_connection((sys.argv[1], 5000)) as connection:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """``--k`` and ``--losses``."""
-    sizes = {"type": int, "choices": sorted(RATES), "action": "append"}
-    parser.add_argument("--k", help="a fat-tree's k; may be given several times", **sizes)
+    several = "a fat-tree's k; may be given several times"
+    parser.add_argument("--k", type=int, choices=sorted(RATES), action="append", help=several)
     parser.add_argument("--losses", type=int, default=50, help="of each (default %(default)s)")
 
 

@@ -14,7 +14,7 @@ import psutil
 
 from testbed.backends.emu.cgroups import lives
 from testbed.backends.emu.emulation import Emulation
-from testbed.backends.emu.open_vswitch import MACHINE, Switch, foreign_bridges
+from testbed.backends.emu.open_vswitch import MACHINE, Switch, foreign_bridges, has_service
 from testbed.errors import BadInput, MachineCannot
 from testbed.runs.keeper_protocol import Watched
 from testbed.runs.network_state import SwitchState
@@ -59,7 +59,7 @@ class StandingSwitches:
             why = f"the machine's Open vSwitch has bridges of others: {', '.join(others)}"
             raise MachineCannot(f"{why}; a restart would interrupt them", "ovs-vsctl del-br BRIDGE")
         pid = switch.pid
-        if pid is not None:
+        if pid is not None and not (switch is MACHINE and has_service()):
             os.kill(pid, signal.SIGKILL)
             while lives(pid):
                 time.sleep(0.001)

@@ -1,4 +1,4 @@
-"""Processes under a network that stays up are killed: traffic goes on, and all is as planned again.
+"""Processes under a network that stays up are killed: traffic lasts, and all is as planned again.
 
 ``verify`` judges, which reads by other tools than those that wrote.
 """

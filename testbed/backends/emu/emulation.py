@@ -46,7 +46,7 @@ from testbed.backends.emu.own_flows import OwnController
 from testbed.backends.emu.part_switches import RUN_ROOT, listeners, switch_in_parts
 from testbed.backends.emu.switch_preload import is_paced
 from testbed.backends.emu.traffic_control import NETNS_DIR
-from testbed.errors import BadInput, MachineCannot, RunFailed
+from testbed.errors import BadInput, MachineCannot, RunFailed, TestbedError
 from testbed.plan.fidelity import Finding
 from testbed.plan.installation import network_text, reroot_text, tenant_text
 from testbed.plan.network_plan import (
@@ -75,6 +75,7 @@ DYING_S = 1.0
 CONTROLLER_STATE = "controller"
 PORT_TAKEN = "port-taken"
 HTTP_NOT_FOUND = 404
+MOVE_TIMEOUT_S = 5.0
 MOVES_AT_ONCE = 32
 """Tenants that change their tree at once, each by a connection to the controller."""
 
@@ -164,7 +165,10 @@ class Emulation:
         if self.start_controller is None or self.controller.process.returncode is None:
             return False
         self._client.close()
-        self.controller = self.start_controller()
+        try:
+            self.controller = self.start_controller()
+        except TestbedError as error:
+            raise RunFailed(f"the controller has ended: {error.message}", error.hint) from error
         self._client = self.controller.client()
         return True
 
@@ -278,28 +282,42 @@ class Emulation:
             except RunFailed as error:
                 failed[new.job_id] = error
         begun = [(old, new) for old, new in moves if new.job_id not in failed]
+        asked = self.controller
         with ThreadPoolExecutor(MOVES_AT_ONCE) as pool:
             errors = list(pool.map(self._move_flows, (new for _, new in begun)))
         for (old, new), why in zip(begun, errors, strict=True):
-            if isinstance(why, ControllerUnreachable) and self.revive_controller(DYING_S):
-                why = self._move_flows(new)  # noqa: PLW2901 - asked again
+            if isinstance(why, ControllerUnreachable):
+                why = self._move_flows_again(new, asked)  # noqa: PLW2901
             if why is None:
-                self.network.end_reroot(old, new)
+                with suppress(RunFailed):  # of what is left behind `verify` tells
+                    self.network.end_reroot(old, new)
                 self._record(new, "reroot", reroot_text(self.plan, old, new, self._app))
             else:
                 failed[new.job_id] = RunFailed(f"job {new.job_id}: {why}")
                 self._move_flows(old)
-                self.network.end_reroot(new, old)
+                with suppress(RunFailed):
+                    self.network.end_reroot(new, old)
         return failed
 
-    def _move_flows(self, tenant: TenantPlan) -> ControllerError | None:
+    def _move_flows(self, tenant: TenantPlan) -> ControllerError | RunFailed | None:
         """By a connection of its own: of several moves at once none waits for another's end."""
         try:
             with closing(self.own or self.controller.client()) as client:
-                client.move_tenant(controller_tenant(self.plan, tenant))
+                client.move_tenant(controller_tenant(self.plan, tenant), MOVE_TIMEOUT_S)
         except ControllerError as error:
             return error
         return None
+
+    def _move_flows_again(
+        self, tenant: TenantPlan, asked: ControllerProcess
+    ) -> ControllerError | RunFailed | None:
+        """Of the controller that takes the place of the one that was asked."""
+        try:
+            if self.controller is asked and not self.revive_controller(DYING_S):
+                return RunFailed("the controller does not answer")
+        except RunFailed as error:
+            return error
+        return self._move_flows(tenant)
 
     def spawn(self, name: str, slot: Slot, plan: Plan, cores: int = 1) -> None:
         """Ask for an agent in a VM slot: in its namespace and control group, unprivileged.
@@ -525,6 +543,7 @@ def _start_controller(
         library = ("--library", options.library) if options.library else ()
         state = RUN_ROOT / journal.tag.run / CONTROLLER_STATE
         journal.add([Entry("part", str(state))])
+        state.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         kind = ("--app", str(options.app)) if options.app else ("--state-dir", str(state))
         controller = start_controller(log, *ports, *library, *kind, listeners=elsewhere)
     except ControllerNotStarted as error:

@@ -301,7 +301,7 @@ def ensure_running(journal: CleanupJournal) -> None:
     """
     if MACHINE.running:
         return
-    if Path("/run/systemd/system").exists():
+    if has_service():
         hint = "sudo systemctl start openvswitch-switch"
         raise MachineCannot("Open vSwitch is not running", hint)
     journal.add([Entry("daemon", "openvswitch")])
@@ -327,12 +327,17 @@ def start() -> None:
     _released()
 
 
+def has_service() -> bool:
+    """True where systemd keeps the machine's switch."""
+    return Path("/run/systemd/system").exists()
+
+
 def start_again() -> None:
     """Start the machine's switch after its end, as it was started: by its service, or by us.
 
     Raises MachineCannot.
     """
-    if Path("/run/systemd/system").exists():
+    if has_service():
         detached(["systemctl", "restart", "ovs-vswitchd"])
     elif datapath_type() == "system":
         detached([str(OVS_CTL), "--no-ovsdb-server", "--no-mlockall", "restart"])

@@ -42,7 +42,7 @@ class OwnController:
     def add_tenant(self, tenant: Tenant, timeout_s: float = 0.0) -> None:
         """Flows are the application's."""
 
-    def move_tenant(self, tenant: Tenant) -> None:
+    def move_tenant(self, tenant: Tenant, timeout_s: float = 0.0) -> None:
         """Flows are the application's."""
 
     def remove_tenant(self, tenant_id: int, timeout_s: float = 0.0) -> None:
