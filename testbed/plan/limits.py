@@ -257,10 +257,9 @@ def reroot_lines(
         for name, item in now.items()
         if was.get(name) != item
     ]
-    gone = [item for name, item in was.items() if name not in now]
-    filters = [item for item in gone if isinstance(item, PrefixFilter)]
-    classes = [item for item in gone if isinstance(item, HtbClass)]
-    removed = tuple(BatchLine("del", item) for item in (*filters, *classes))
+    gone = [x for name, x in was.items() if name not in now and not isinstance(x, ByteFifo)]
+    gone.sort(key=lambda item: not isinstance(item, PrefixFilter))
+    removed = tuple(BatchLine("del", item) for item in gone)
     return (Section(None, tuple(made)),), (Section(None, removed),)
 
 
