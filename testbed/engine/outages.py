@@ -70,7 +70,7 @@ class Outages:
     def started(self, job: JobState) -> None:
         """See to a job that starts while something is lost."""
         if job.phase == "running" and self._lacks_server(job):
-            self._stop(job, self._server_text())
+            self._stop(job, self._server_text(job))
         elif job.phase == "running" and self._lacks_link(job):
             self._reroute(job)
         self._tell()
@@ -93,7 +93,8 @@ class Outages:
         if not self._cut or not all(job_id in self._cut for job_id in engine.running):
             return False
         for job_id in list(engine.running):
-            self._kill(engine.jobs[job_id], f"cut off for good: {self._link_text()}")
+            job = engine.jobs[job_id]
+            self._kill(job, f"cut off for good: {self._link_text(job)}")
         self._cut.clear()
         self._tell()
         return True
@@ -106,10 +107,10 @@ class Outages:
 
     def _lacks_link(self, job: JobState) -> bool:
         """True if the links that are lost keep some of a job's VMs from others."""
-        if not self._links or not job.request.demand.network:
-            return False
-        used = links_used(self._engine.datacentre, job.placed())
-        return not used.isdisjoint(self._links)
+        return bool(self._links) and job.request.demand.network and bool(self._lost_links(job))
+
+    def _lost_links(self, job: JobState) -> list[int]:
+        return sorted(self._links & links_used(self._engine.datacentre, job.placed()))
 
     def _placed(self, *phases: Phase) -> list[JobState]:
         """Jobs in these phases, by arrival."""
@@ -125,14 +126,14 @@ class Outages:
 
     def _server_failed(self) -> None:
         for job in filter(self._lacks_server, self._placed("running")):
-            self._stop(job, self._server_text())
+            self._stop(job, self._server_text(job))
 
     def _reroute(self, job: JobState) -> None:
         """Another root for a running job, or its policy's way."""
         refusal = self._moved(job)
         if not isinstance(refusal, str):
             return
-        reason = f"{self._link_text()}; {refusal}"
+        reason = f"{self._link_text(job)}; {refusal}"
         if self._on_failure != "wait":
             self._stop(job, reason)
             return
@@ -150,14 +151,13 @@ class Outages:
         moved = reroot(ledger, job_id, engine.now_s, self._links)
         if isinstance(moved, str):
             return moved
-        job.placement = moved
+        text, job.placement = self._link_text(job), moved
         if job.pending is not None:
             job.pending = act.Reserve(**{**vars(job.pending), "placement": moved})
         else:
             engine.backend.reroot(job_id, moved)
             engine.catch_up()
         links = engine.links(moved, job.rate_bps)
-        text = self._link_text()
         engine.emit(events.JobRerooted(engine.now_s, job_id, text, moved.root, links))
         return moved
 
@@ -192,13 +192,15 @@ class Outages:
             if job_id in engine.waiting:  # or it was started with one before it
                 engine.ask(act.Arrived(job_id))
 
-    def _link_text(self) -> str:
-        names = sorted(map(self._engine.datacentre.link_name, map(up, self._links)))
+    def _link_text(self, job: JobState) -> str:
+        name = self._engine.datacentre.link_name
+        names = [name(up(link)) for link in self._lost_links(job)]
         return f"lost link{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
-    def _server_text(self) -> str:
-        names = [self._engine.datacentre.names[server] for server in sorted(self._servers)]
-        return f"lost server{'s' if len(names) > 1 else ''} {', '.join(names)}"
+    def _server_text(self, job: JobState) -> str:
+        names = self._engine.datacentre.names
+        lost = [names[server] for server, _ in job.placed().vms_on if server in self._servers]
+        return f"{', '.join(lost)} {'are' if len(lost) > 1 else 'is'} lost"
 
 
 def _event(now_s: float, failure: Failure) -> events.Event:

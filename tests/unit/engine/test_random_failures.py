@@ -232,7 +232,7 @@ class Twin:
                 job.cut = False
             case events.JobRequeued() | events.JobEnded():
                 stopped = event.reason.removeprefix(f"{events.FAILED}: ")
-                if stopped.startswith("lost server"):
+                if stopped.endswith((" is lost", " are lost")):
                     assert self.servers & set(job.servers)
                 elif stopped.startswith(("lost link", "cut off for good")):
                     assert not whole
