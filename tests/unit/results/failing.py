@@ -31,9 +31,7 @@ def _played(
     record = topology_record(centre)
     history: list[events.Event] = [events.RunStarted(0.0, "failing", "fcfs", "sim", 1, record)]
     built, backend = build_policy("fcfs", embedder("oktopus"), {}), SimulatedBackend(centre)
-    Engine(
-        centre, jobs, built, backend, history.append, None, tuple(failures), on_failure
-    ).run()
+    Engine(centre, jobs, built, backend, history.append, None, tuple(failures), on_failure).run()
     return history
 
 

@@ -132,7 +132,9 @@ def test_failures_are_decided_as_in_the_live_run(
     text = text.replace("vms: {mean: 3", "vms: {mean: 4") + FAILURES
     if kind == "fat-tree":
         text = text.replace("kind: tree, fanout: [2, 2]", "kind: fat-tree, k: 4")
-        text = text.replace("slots_per_server: 2", "slots_per_server: 1").replace("400 Mbit/s", "90 Mbit/s")
+        text = text.replace("slots_per_server: 2", "slots_per_server: 1").replace(
+            "400 Mbit/s", "90 Mbit/s"
+        )
         text = text.replace("mean: 4", "mean: 9")
         for old, new in (("rack", "edge"), ("core 0 - edge 1", "core 0 - aggregation 0")):
             text = text.replace(old, new)

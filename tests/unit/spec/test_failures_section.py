@@ -50,9 +50,9 @@ def test_a_failure_that_lasts_is_two_and_all_are_in_order_of_time() -> None:
 
 @pytest.mark.parametrize("text", ["server 1 - edge 0", "edge 0 -> server 1", "server 1 --  edge 0"])
 def test_a_links_ends_are_named_in_either_order(text: str) -> None:
-    assert read(f"at: 0 s, link: {text}").failures == read(
-        "at: 0 s, link: edge 0 - server 1"
-    ).failures
+    assert (
+        read(f"at: 0 s, link: {text}").failures == read("at: 0 s, link: edge 0 - server 1").failures
+    )
 
 
 def test_a_part_may_fail_again_the_moment_it_is_back() -> None:
