@@ -73,7 +73,7 @@ def outages(stream: Iterable[events.Event], topology: Mapping[str, Any]) -> list
 
 def _name(event: events.Event, topology: Mapping[str, Any]) -> str:
     """The part that an event is about; a damaged folder has numbers of nothing."""
-    nodes = (getattr(event, "switch", None), getattr(event, "server", None))
+    nodes: tuple[Any, ...] = (getattr(event, "switch", None), getattr(event, "server", None))
     if isinstance(event, events.LinkFailed | events.LinkRestored):
         nodes = tuple(
             dict(enumerate(topology["links"][e])).get(event.link) for e in ("lower", "upper")

@@ -39,7 +39,8 @@ _PALE: Any = {"alpha": 0.3, "linewidth": 0}
 @dataclass(frozen=True)
 class Span:
     """A stretch of a job's life: ``waiting``, ``reserved`` (booked, not started), ``running`` or
-    ``cut`` (it holds its nodes, and a lost link keeps it from running)."""
+    ``cut`` (it holds its nodes, and a lost link keeps it from running).
+    """
 
     job_id: str
     phase: str
@@ -145,7 +146,7 @@ def _legend(axes: Axes, index_of: dict[str, int], *, cut: bool) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles: list[Patch | Line2D] = [
+    handles: list[Any] = [
         Patch(color=series_colour(index), label=f"{_short(name)} runs")
         for name, index in list(index_of.items())[:6]
     ]
