@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from testbed import events
+from testbed.results.job_history import words
 
 
 def clock(seconds: float) -> str:
@@ -71,6 +72,10 @@ class RunProgress:
                     self._bars.update(self._tasks[job_id], completed=share)
             case events.JobEnded(job_id=job_id):
                 self._job_ended(event)
+            case events.JobRerooted(job_id=job_id) | events.JobRequeued(job_id=job_id):
+                self._say(f"{job_id} {words(event)}")
+            case events.JobCut(job_id=job_id) | events.JobReconnected(job_id=job_id):
+                self._say(f"{job_id} {words(event)}")
         self._update(event.t)
 
     def _job_ended(self, event: events.JobEnded) -> None:

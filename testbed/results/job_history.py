@@ -130,7 +130,7 @@ class _Looking:
 
     def _follow(self, found: Explanation, event: events.Event) -> None:
         """Records an event of the job, and whether it waits from then on."""
-        message = _words(event)
+        message = words(event)
         if message is None:
             return
         behind: tuple[str, ...] = ()
@@ -174,7 +174,7 @@ _SAYS: dict[type[events.Event], str] = {
 }
 
 
-def _words(event: events.Event) -> str | None:
+def words(event: events.Event) -> str | None:
     """An event as a sentence about its job; None where it is of no interest to people."""
     says = _SAYS.get(type(event))
     if says is None:

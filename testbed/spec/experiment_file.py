@@ -248,6 +248,10 @@ def _checked(
     failures = read_failures(file["failures"] or (), here / "failures", context.datacentre)
     if failures:
         check_failures(here, policies)
+    if failures and own_app is not None:
+        here.report(
+            "need the testbed's own controller, which moves tenants: leave it out", "failures"
+        )
     if not document.problems and context.datacentre is not None:
         check_policies(here, policies, context.datacentre, workload.jobs)
     if document.problems or context.datacentre is None:

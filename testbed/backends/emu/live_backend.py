@@ -28,12 +28,14 @@ from testbed.backends.emu.sampling import Watch
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
 from testbed.errors import RunFailed
+from testbed.failures import Failure
 from testbed.plan.agent_plans import agent_plans, remaining, sending, time_limit_s
 from testbed.plan.network_plan import (
     Slot,
     TenantPlan,
     enforced,
     proximate_weights,
+    rerooted,
     scaled_bps,
     tenant_plan,
 )
@@ -225,6 +227,8 @@ class LiveBackend:
         if job.since_ns is None or not job.begun or job.tenant is None or job.over:
             return
         now_ns = time.monotonic_ns()
+        if job.cut_ns is not None:
+            return
         for tenant, vm in self.watch.lost_ports:
             if tenant == job.tenant.tenant_id:
                 port = job.tenant.vms[vm].slot.port.name
@@ -447,6 +451,37 @@ class LiveBackend:
             self._give_back(vm.slot for vm in live.tenant.vms)
         for name in live.agents:
             self._owner.pop(name, None)
+
+    # -- failures ---------------------------------------------------------------------------
+
+    def fail(self, failure: Failure) -> None:
+        with self._emitting_events():
+            self._emulation.fail(failure)
+
+    def reroot(self, job_id: str, placement: Placement) -> None:
+        live = self._jobs[job_id]
+        live.placement = placement
+        if live.tenant is None:
+            return
+        centre, plan = self._emulation.datacentre, self._emulation.plan
+        moved = rerooted(centre, plan, live.tenant, placement)
+        failed = self._emulation.reroot([(live.tenant, moved)])
+        for why in failed.values():
+            live.fail(why.message)
+        if not failed:
+            live.tenant = moved
+
+    def cut(self, job_id: str) -> None:
+        """It is not to be done by any time, and nothing need arrive."""
+        self._jobs[job_id].cut_ns = time.monotonic_ns()
+
+    def reconnect(self, job_id: str) -> None:
+        live, now_ns = self._jobs[job_id], time.monotonic_ns()
+        if live.cut_ns is not None:
+            live.moved_ns = now_ns
+            if live.limit_s is not None:
+                live.limit_s += (now_ns - live.cut_ns) / 1e9
+        live.cut_ns = None
 
     # -- changing ---------------------------------------------------------------------------
 

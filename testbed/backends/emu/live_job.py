@@ -58,6 +58,7 @@ class LiveJob:
     trouble_ns: int = 0
     shown_ns: int = 0
     thaw_ns: int | None = None
+    cut_ns: int | None = None
     sent_when_frozen: list[int] = field(default_factory=list)
     decided_ns: int = 0
 

@@ -108,7 +108,12 @@ def _raise_first(section: Section, refused: Sequence[Refusal]) -> None:
 NETNS_DIR = Path("/run/netns")
 # VMs speak IPv4 only; neighbour discovery would be traffic that no tenant sends. That of "all" sets
 # "default" too, of which devices to come begin.
-BASE_SYSCTLS = (("net.ipv6.conf.all.disable_ipv6", "1"),)
+BASE_SYSCTLS = (
+    ("net.ipv6.conf.all.disable_ipv6", "1"),
+    # TCP that a lost link has stopped tries again every second, not after a time that doubles up to
+    # two minutes. From Linux 6.15 on.
+    ("net.ipv4.tcp_rto_max_ms", "1000"),
+)
 SIOCETHTOOL = 0x8946
 ETHTOOL_GLINK = 0x0A
 ETHTOOL_STXCSUM = 0x17
@@ -144,13 +149,16 @@ def open_namespaces(
 
 
 def set_sysctls(*sysctls: tuple[str, str]) -> None:
-    """Settings of the namespace this thread is in: IPv6 off, and ``sysctls``."""
-    for key, value in (*BASE_SYSCTLS, *sysctls):
+    """Settings of the namespace this thread is in: those of all VMs that its kernel has, and
+    ``sysctls``.
+    """
+    for setting in (*BASE_SYSCTLS, *sysctls):
+        key, value = setting
         path = Path("/proc/sys") / key.replace(".", "/")
         try:
             path.write_text(value, encoding="ascii")
         except FileNotFoundError:
-            if not key.startswith("net.ipv6."):
+            if setting not in BASE_SYSCTLS:
                 raise
 
 
