@@ -153,7 +153,7 @@ def test_on_a_tree_the_policy_says_what_becomes_of_a_job(on_failure: OnFailure) 
         )
 
 
-def test_a_cut_that_nothing_mends_ends_the_job_with_the_reason() -> None:
+def test_a_cut_that_lasts_for_good_ends_the_job_with_the_reason() -> None:
     link = link_between(TREE, TREE.names[0], TREE.names[TREE.n_servers])
     job = request("a", n=8, bps=GBIT // 8)
     history = play(TREE, [job], [Failure(4.0, "link_failed", link)], "fcfs", "wait")

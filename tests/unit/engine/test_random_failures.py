@@ -126,7 +126,7 @@ class Job:
 
 @dataclass
 class Twin:
-    """Who reaches whom, by networkx, and what other roots have free, by summing up."""
+    """Reachability by networkx, and free bandwidth below other roots by summing up."""
 
     centre: DataCentre
     sums_up: bool

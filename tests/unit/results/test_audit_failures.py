@@ -130,6 +130,25 @@ def test_the_failures_are_the_experiments(tmp_path: Path, lie: Mutation, words: 
     assert any(words in str(finding) for finding in found["failures"]), found["failures"]
 
 
+def live(records: list[Record]) -> None:
+    records[0]["backend"] = "live"
+
+
+@pytest.mark.parametrize(("shift_s", "good"), [(0.9, True), (-0.1, False)])
+def test_a_live_failure_may_take_its_time_and_comes_not_before_it(
+    tmp_path: Path, shift_s: float, good: bool
+) -> None:
+    folder, _ = write_run(tmp_path, failing.moving())
+
+    def lie(records: list[Record]) -> None:
+        live(records)
+        one(records, "controller_killed")["t"] += shift_s
+
+    mutate(folder.path, lie)
+    found = {result.name: result.findings for result in audit(folder.path).results}
+    assert (found["failures"] == ()) == good
+
+
 def test_a_failure_is_due_only_while_there_are_jobs(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, failing.moving())
     file = folder.path / "spec.resolved.json"

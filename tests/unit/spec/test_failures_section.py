@@ -11,8 +11,9 @@ from jsonschema import Draft202012Validator
 
 from testbed.failures import Failure
 from testbed.schedulers.registry import policy_kind
+from testbed.spec.document import SpecErrors
 from testbed.spec.experiment import Experiment
-from testbed.spec.experiment_file import parse_experiment
+from testbed.spec.experiment_file import load_experiment, parse_experiment
 from testbed.spec.json_schema import experiment_schema
 
 FILE = """\
@@ -77,6 +78,20 @@ def test_a_file_without_failures_says_nothing_of_them() -> None:
     assert experiment.failures == ()
     assert "failures" not in experiment.resolved
     assert parse_experiment(f"{FILE}failures: []\n", Path("x.yaml")).failures == ()
+
+
+def test_a_controller_of_ones_own_plays_no_failures(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("x = 1\n")
+    path = tmp_path / "one.yaml"
+    path.write_text(
+        f"{FILE}controller: {{app: ./mine.py}}\nfailures: [{{at: 1 s, controller: killed}}]\n"
+    )
+    with pytest.raises(SpecErrors) as caught:
+        load_experiment(path)
+    assert str(caught.value) == (
+        f"{path}:5:11: failures: need the testbed's own controller, which moves tenants:"
+        " leave it out"
+    )
 
 
 @pytest.mark.parametrize(
