@@ -9,6 +9,7 @@ decided when its time comes.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from testbed import events
@@ -35,9 +36,8 @@ class Outages:
         self._links: set[int] = set()
         self._servers: set[int] = set()
         self._cut: dict[str, None] = {}
-        # Jobs ended and jobs requeued by what is being handled, of which the policy has to hear.
-        self._ended: list[str] = []
-        self._requeued: list[str] = []
+        # Jobs that were stopped, and whether they wait again: the policy has to hear of them.
+        self.untold: list[tuple[str, bool]] = []
 
     @property
     def lasting(self) -> bool:
@@ -63,17 +63,16 @@ class Outages:
             self._link_failed()
         elif restored:
             self.retry()
-        self._tell()
+        self.tell()
         if restored:
             engine.ask(act.Restored())
 
     def started(self, job: JobState) -> None:
-        """See to a job that starts while something is lost."""
+        """See to a job that starts while something is lost; :meth:`tell` is for the caller."""
         if job.phase == "running" and self._lacks_server(job):
             self._stop(job, self._server_text(job))
         elif job.phase == "running" and self._lacks_link(job):
             self._reroute(job)
-        self._tell()
 
     def retry(self) -> None:
         """Reconnect jobs that wait for a link: over their own paths, or below another root."""
@@ -96,8 +95,21 @@ class Outages:
             job = engine.jobs[job_id]
             self._kill(job, f"cut off for good: {self._link_text(job)}")
         self._cut.clear()
-        self._tell()
+        self.tell()
         return True
+
+    def tell(self) -> None:
+        """Tell the policy, once all are stopped: of the ends, then of what waits again."""
+        engine = self._engine
+        gone = sorted(self.untold, key=itemgetter(1))
+        self.untold.clear()
+        anew = [job_id for job_id, waits in gone if waits]
+        for job_id, _ in gone:
+            more = bool(anew) or job_id != gone[-1][0]
+            engine.ask(act.Ended(job_id, "killed", more_at_this_time=more))
+        for job_id in anew:
+            if job_id in engine.waiting:  # or it was started with one before it
+                engine.ask(act.Arrived(job_id))
 
     # -- inside -----------------------------------------------------------------------------
 
@@ -172,25 +184,13 @@ class Outages:
         self._cut.pop(job.request.id, None)
         if self._on_failure == "requeue":
             self._engine.requeue(job, reason)
-            self._requeued.append(job.request.id)
+            self.untold.append((job.request.id, True))
         else:
             self._kill(job, reason)
 
     def _kill(self, job: JobState, reason: str) -> None:
         self._engine.kill(job.request.id, f"{events.FAILED}: {reason}")
-        self._ended.append(job.request.id)
-
-    def _tell(self) -> None:
-        """Tell the policy, once all are stopped: of the ends, then of what waits again."""
-        engine = self._engine
-        gone, anew = self._ended + self._requeued, self._requeued
-        self._ended, self._requeued = [], []
-        for job_id in gone:
-            more = bool(anew) or job_id != gone[-1]
-            engine.ask(act.Ended(job_id, "killed", more_at_this_time=more))
-        for job_id in anew:
-            if job_id in engine.waiting:  # or it was started with one before it
-                engine.ask(act.Arrived(job_id))
+        self.untold.append((job.request.id, False))
 
     def _link_text(self, job: JobState) -> str:
         name = self._engine.datacentre.link_name
