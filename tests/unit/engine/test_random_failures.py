@@ -18,9 +18,13 @@ import pytest
 from testbed import events
 from testbed.embedding.base import embedder, embedder_names
 from testbed.engine.engine import Engine
+from testbed.plan.peak_load import peak
+from testbed.report.gantt import spans
 from testbed.results.audit import audit
 from testbed.results.folder import RunFolder
+from testbed.results.job_history import explained
 from testbed.results.tables import conclude, topology_record
+from testbed.runs.planned import planned
 from testbed.runs.playing import simulated
 from testbed.schedulers.registry import build_policy, known_policies, policy_kind
 from testbed.spec.experiment import Experiment
@@ -255,6 +259,23 @@ def follow(centre: DataCentre, history: Sequence[events.Event]) -> set[str]:
     return twin.seen
 
 
+def told(experiment: Experiment, history: Sequence[events.Event]) -> None:
+    """The plan, the preflight's peak, the explanations and the page's stretches agree with it."""
+    started = {e.job_id for e in history if isinstance(e, events.JobStarted)}
+    plan = planned(experiment, experiment.policies[0])
+    assert {tenant.job_id for tenant in plan.tenants} == started
+    assert {booked.job_id for booked in peak(history, experiment.datacentre)} <= started
+    stretches = spans(history)
+    for job in experiment.jobs:
+        found = explained(history, job.id)
+        own = [span for span in stretches if span.job_id == job.id]
+        cut_s = sum(span.end_s - span.start_s for span in own if span.phase == "cut")
+        assert found.cut_s == pytest.approx(cut_s)
+        assert (found.start_s is not None) == (job.id in started)
+        assert found.end_s is not None
+        assert found.steps[-1].event == "job_ended"
+
+
 @pytest.mark.parametrize(("policy", "way"), WAYS)
 def test_any_failures_leave_a_run_that_the_audit_and_the_twin_agree_with(
     tmp_path: Path, policy: str, way: str
@@ -279,3 +300,4 @@ def test_any_failures_leave_a_run_that_the_audit_and_the_twin_agree_with(
         outcomes = (summary.finished, summary.rejected, summary.killed, summary.unfinished)
         assert summary.jobs == sum(outcomes) == len(experiment.jobs)
         follow(experiment.datacentre, history)
+        told(experiment, history)
