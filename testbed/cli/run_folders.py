@@ -118,10 +118,11 @@ def _first(names: tuple[str, ...]) -> str:
 
 
 def _sentence(history: Explanation) -> str:
-    """Time waited, and the later jobs that started meanwhile."""
+    """Time waited, and the later jobs that started meanwhile; time cut."""
+    cut = f" It was cut for {human_duration(history.cut_s)}." if history.cut_s else ""
     if not history.waited_s and history.start_s is not None:
-        return "It did not wait."
-    message = f"It waited {human_duration(history.waited_s)}."
+        return f"It did not wait.{cut}"
+    message = f"It waited {human_duration(history.waited_s)}.{cut}"
     if not history.overtaken_by:
         return f"{message} No later job started meanwhile."
     who = [f"{o.job_id} ({o.n_vms} VMs, at {o.start_s:.6g} s)" for o in history.overtaken_by]

@@ -75,6 +75,7 @@ class Engine:
         self.largest_bps = 0
         self._out_of_order = False
         self._outages = Outages(self, failures, on_failure)
+        self._untold = self._outages.untold
         for number, failure in enumerate(failures):
             self._at(failure.at_s, EventPriority.FAILURE, "", number)
         self._view = EngineView(self, listening=sink is not None)
@@ -154,6 +155,8 @@ class Engine:
                 self._coming.step()
                 self._arrive(arrival)
         # Not before: the policy is in the middle of its list of actions.
+        while self._untold:
+            self._outages.tell()
         while self._unstarted:
             job_id = self._unstarted.pop(0)
             self.ask(act.Ended(job_id, "killed", more_at_this_time=bool(self._unstarted)))
@@ -392,6 +395,8 @@ class Engine:
         self.backend.rescale(job_id, rate_bps)
         links = self.links(placement, rate_bps)
         self.emit(events.JobRescaled(self.now_s, job_id, rate_bps, links))
+        if self._outages.lasting:
+            self._outages.retry()
 
     def _shorten(self, action: act.Shorten) -> None:
         """Gives a running job's reservation an earlier end, where the job is preempted."""

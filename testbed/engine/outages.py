@@ -9,6 +9,7 @@ decided when its time comes.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from testbed import events
@@ -35,9 +36,8 @@ class Outages:
         self._links: set[int] = set()
         self._servers: set[int] = set()
         self._cut: dict[str, None] = {}
-        # Jobs ended and jobs requeued by what is being handled, of which the policy has to hear.
-        self._ended: list[str] = []
-        self._requeued: list[str] = []
+        # Jobs that were stopped, and whether they wait again: the policy has to hear of them.
+        self.untold: list[tuple[str, bool]] = []
 
     @property
     def lasting(self) -> bool:
@@ -63,17 +63,16 @@ class Outages:
             self._link_failed()
         elif restored:
             self.retry()
-        self._tell()
+        self.tell()
         if restored:
             engine.ask(act.Restored())
 
     def started(self, job: JobState) -> None:
-        """See to a job that starts while something is lost."""
+        """See to a job that starts while something is lost; :meth:`tell` is for the caller."""
         if job.phase == "running" and self._lacks_server(job):
-            self._stop(job, self._server_text())
+            self._stop(job, self._server_text(job))
         elif job.phase == "running" and self._lacks_link(job):
             self._reroute(job)
-        self._tell()
 
     def retry(self) -> None:
         """Reconnect jobs that wait for a link: over their own paths, or below another root."""
@@ -93,10 +92,24 @@ class Outages:
         if not self._cut or not all(job_id in self._cut for job_id in engine.running):
             return False
         for job_id in list(engine.running):
-            self._kill(engine.jobs[job_id], f"cut off for good: {self._link_text()}")
+            job = engine.jobs[job_id]
+            self._kill(job, f"cut off for good: {self._link_text(job)}")
         self._cut.clear()
-        self._tell()
+        self.tell()
         return True
+
+    def tell(self) -> None:
+        """Tell the policy, once all are stopped: of the ends, then of what waits again."""
+        engine = self._engine
+        gone = sorted(self.untold, key=itemgetter(1))
+        self.untold.clear()
+        anew = [job_id for job_id, waits in gone if waits]
+        for job_id, _ in gone:
+            more = bool(anew) or job_id != gone[-1][0]
+            engine.ask(act.Ended(job_id, "killed", more_at_this_time=more))
+        for job_id in anew:
+            if job_id in engine.waiting:  # or it was started with one before it
+                engine.ask(act.Arrived(job_id))
 
     # -- inside -----------------------------------------------------------------------------
 
@@ -106,10 +119,10 @@ class Outages:
 
     def _lacks_link(self, job: JobState) -> bool:
         """True if the links that are lost keep some of a job's VMs from others."""
-        if not self._links or not job.request.demand.network:
-            return False
-        used = links_used(self._engine.datacentre, job.placed())
-        return not used.isdisjoint(self._links)
+        return bool(self._links) and job.request.demand.network and bool(self._lost_links(job))
+
+    def _lost_links(self, job: JobState) -> list[int]:
+        return sorted(self._links & links_used(self._engine.datacentre, job.placed()))
 
     def _placed(self, *phases: Phase) -> list[JobState]:
         """Jobs in these phases, by arrival."""
@@ -125,14 +138,14 @@ class Outages:
 
     def _server_failed(self) -> None:
         for job in filter(self._lacks_server, self._placed("running")):
-            self._stop(job, self._server_text())
+            self._stop(job, self._server_text(job))
 
     def _reroute(self, job: JobState) -> None:
         """Another root for a running job, or its policy's way."""
         refusal = self._moved(job)
         if not isinstance(refusal, str):
             return
-        reason = f"{self._link_text()}; {refusal}"
+        reason = f"{self._link_text(job)}; {refusal}"
         if self._on_failure != "wait":
             self._stop(job, reason)
             return
@@ -150,14 +163,13 @@ class Outages:
         moved = reroot(ledger, job_id, engine.now_s, self._links)
         if isinstance(moved, str):
             return moved
-        job.placement = moved
+        text, job.placement = self._link_text(job), moved
         if job.pending is not None:
             job.pending = act.Reserve(**{**vars(job.pending), "placement": moved})
         else:
             engine.backend.reroot(job_id, moved)
             engine.catch_up()
         links = engine.links(moved, job.rate_bps)
-        text = self._link_text()
         engine.emit(events.JobRerooted(engine.now_s, job_id, text, moved.root, links))
         return moved
 
@@ -172,33 +184,23 @@ class Outages:
         self._cut.pop(job.request.id, None)
         if self._on_failure == "requeue":
             self._engine.requeue(job, reason)
-            self._requeued.append(job.request.id)
+            self.untold.append((job.request.id, True))
         else:
             self._kill(job, reason)
 
     def _kill(self, job: JobState, reason: str) -> None:
         self._engine.kill(job.request.id, f"{events.FAILED}: {reason}")
-        self._ended.append(job.request.id)
+        self.untold.append((job.request.id, False))
 
-    def _tell(self) -> None:
-        """Tell the policy, once all are stopped: of the ends, then of what waits again."""
-        engine = self._engine
-        gone, anew = self._ended + self._requeued, self._requeued
-        self._ended, self._requeued = [], []
-        for job_id in gone:
-            more = bool(anew) or job_id != gone[-1]
-            engine.ask(act.Ended(job_id, "killed", more_at_this_time=more))
-        for job_id in anew:
-            if job_id in engine.waiting:  # or it was started with one before it
-                engine.ask(act.Arrived(job_id))
-
-    def _link_text(self) -> str:
-        names = sorted(map(self._engine.datacentre.link_name, map(up, self._links)))
+    def _link_text(self, job: JobState) -> str:
+        name = self._engine.datacentre.link_name
+        names = [name(up(link)) for link in self._lost_links(job)]
         return f"lost link{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
-    def _server_text(self) -> str:
-        names = [self._engine.datacentre.names[server] for server in sorted(self._servers)]
-        return f"lost server{'s' if len(names) > 1 else ''} {', '.join(names)}"
+    def _server_text(self, job: JobState) -> str:
+        names = self._engine.datacentre.names
+        lost = [names[server] for server, _ in job.placed().vms_on if server in self._servers]
+        return f"{', '.join(lost)} {'are' if len(lost) > 1 else 'is'} lost"
 
 
 def _event(now_s: float, failure: Failure) -> events.Event:

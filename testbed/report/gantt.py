@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from testbed import events
+from testbed.report.failure_bands import Outage, draw
 from testbed.report.plot_style import (
     BAD,
     MUTED,
@@ -32,11 +33,14 @@ _ENDS = {
     "unfinished": (">", MUTED),
 }
 _HATCHED: Any = {"facecolor": "none", "hatch": "////", "linewidth": 0.8}
+_PALE: Any = {"alpha": 0.3, "linewidth": 0}
 
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of a job's life: ``waiting``, ``reserved`` (booked, not started) or ``running``."""
+    """A stretch of a job's life: ``waiting``, ``reserved`` (booked, not started), ``running`` or
+    ``cut`` (it holds its nodes, and a lost link keeps it from running).
+    """
 
     job_id: str
     phase: str
@@ -47,6 +51,8 @@ class Span:
 _PHASES: dict[type[events.Event], str | None] = {
     events.JobReserved: "reserved",
     **dict.fromkeys((events.JobStarted, events.JobResumed, events.JobMigrated), "running"),
+    events.JobReconnected: "running",
+    events.JobCut: "cut",
     **dict.fromkeys((events.JobPreempted, events.JobRequeued), "waiting"),
     events.JobEnded: None,
 }
@@ -82,7 +88,12 @@ def colours(rows: Sequence[JobRow]) -> dict[str, int]:
     return {name: min(index, 5) for index, name in enumerate(names)}
 
 
-def gantt_svg(rows: Sequence[JobRow], all_spans: Sequence[Span], span_s: float) -> str:
+def gantt_svg(
+    rows: Sequence[JobRow],
+    all_spans: Sequence[Span],
+    span_s: float,
+    failed: Sequence[Outage] = (),
+) -> str:
     """A lane per job: waiting, reserved, running; the estimated end, the deadline, the outcome."""
     index_of = colours(rows)
     if len(index_of) <= len(SERIES):
@@ -97,15 +108,17 @@ def gantt_svg(rows: Sequence[JobRow], all_spans: Sequence[Span], span_s: float) 
             width, left = (span.end_s - span.start_s) / unit_s, span.start_s / unit_s
             looks: dict[str, Any] = {
                 "running": {"height": 0.62, "color": colour},
+                "cut": {"height": 0.62, "color": colour, **_PALE},
                 "reserved": {"height": 0.62, "edgecolor": colour, **_HATCHED},
                 "waiting": {"height": 0.12, "color": MUTED},
             }
             axes.barh(lane, width, left=left, **looks[span.phase])
+        draw(axes, failed, unit_s)
         _marks(axes, rows, unit_s)
         axes.set_yticks(range(len(rows)), [_short(row.job_id) for row in rows])
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.grid(visible=False, axis="y")
-        _legend(axes, index_of)
+        _legend(axes, index_of, cut=any(span.phase == "cut" for span in all_spans))
         return svg(made, "gantt")
 
 
@@ -129,11 +142,11 @@ def _marks(axes: Axes, rows: Sequence[JobRow], unit_s: float) -> None:
             axes.plot(row.end_s / unit_s, lane, marker, markersize=7, color=colour, clip_on=False)
 
 
-def _legend(axes: Axes, index_of: dict[str, int]) -> None:
+def _legend(axes: Axes, index_of: dict[str, int], *, cut: bool) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles: list[Patch | Line2D] = [
+    handles: list[Any] = [
         Patch(color=series_colour(index), label=f"{_short(name)} runs")
         for name, index in list(index_of.items())[:6]
     ]
@@ -142,6 +155,8 @@ def _legend(axes: Axes, index_of: dict[str, int]) -> None:
         Patch(edgecolor=MUTED, label="reserved", **_HATCHED),
         Line2D([], [], color=MUTED, linewidth=2, label="waits"),
         Line2D([], [], color=TEXT, **stroke),
+        *([Patch(color=series_colour(0), label="cut off", **_PALE)] if cut else []),
+        *axes.get_legend_handles_labels()[0],
     ]
     axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=5)
 
@@ -151,7 +166,11 @@ def _short(text: str, length: int = 28) -> str:
 
 
 def occupancy_svg(
-    rows: Sequence[JobRow], all_spans: Sequence[Span], total_slots: int, span_s: float
+    rows: Sequence[JobRow],
+    all_spans: Sequence[Span],
+    total_slots: int,
+    span_s: float,
+    failed: Sequence[Outage] = (),
 ) -> str:
     """VM slots in use by application, and jobs waiting, as means over six hundred intervals."""
     index_of = colours(rows)
@@ -171,6 +190,7 @@ def occupancy_svg(
         colour = [series_colour(i) for i in range(len(use))]
         above.stackplot(xs, use, labels=labels, colors=colour, alpha=0.85, linewidth=0)
         _full(above, total_slots)
+        draw(above, failed, unit_s)
         above.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=6)
         if anyone_waits:
             below.fill_between(xs, waiting, color=MUTED, alpha=0.5, step="mid", linewidth=0)
@@ -187,7 +207,7 @@ def _means(
     waiting = [0.0] * POINTS
     for span in known:
         row, series, amount = row_of[span.job_id], waiting, 1.0
-        if span.phase == "running":
+        if span.phase in ("running", "cut"):
             series, amount = use[index_of[row.application or row.kind]], row.n_vms
         for i, inside_s in shares(span.start_s, span.end_s, step_s, POINTS):
             series[i] += amount * inside_s / step_s
@@ -202,8 +222,8 @@ def _full(axes: Axes, total_slots: int) -> None:
     axes.set(ylim=(0, total_slots * 1.12), ylabel="VM slots in use")
 
 
-def gantt_alt(rows: Sequence[JobRow]) -> str:
-    """The picture in words, a sentence a job."""
+def gantt_alt(rows: Sequence[JobRow], all_spans: Sequence[Span] = ()) -> str:
+    """The picture in words, a sentence a job; times when it was cut."""
     message = []
     for row in rows:
         start = "did not start" if row.start_s is None else f"started at {row.start_s:.1f} s"
@@ -211,4 +231,9 @@ def gantt_alt(rows: Sequence[JobRow]) -> str:
         message.append(
             f"{row.job_id} was submitted at {row.submit_s:.1f} s, {start}, {row.outcome}{end}."
         )
+    message += [
+        f"{span.job_id} was cut off from {span.start_s:.1f} s to {span.end_s:.1f} s."
+        for span in all_spans
+        if span.phase == "cut"
+    ]
     return " ".join(message)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from testbed.report.failure_bands import Outage, draw, of_link, restarts
 from testbed.report.plot_style import MUTED, SERIES, TEXT, figure, svg, time_axis
 from testbed.results.tables import LinkRow
 from testbed.units import human_bandwidth
@@ -77,7 +78,7 @@ def alike(series: Sequence[Series]) -> list[Alike]:
     return list(groups.values())
 
 
-def panels_svg(groups: Sequence[Alike], span_s: float) -> str:
+def panels_svg(groups: Sequence[Alike], span_s: float, failed: Sequence[Outage] = ()) -> str:
     """The busiest groups, reserved as a step, sent as a line with its spread over the group."""
     shown = groups[:MAX_PANELS]
     columns = 2 if len(shown) > 1 else 1
@@ -94,6 +95,8 @@ def panels_svg(groups: Sequence[Alike], span_s: float) -> str:
             else:
                 cell.tick_params(labelbottom=True)
             _panel(cell, shown[index], unit_s)
+            own = of_link(failed, *(one.link for one in shown[index]))
+            draw(cell, own + restarts(failed), unit_s)
         known: dict[str, Any] = {}
         for cell in grid.flat:
             for handle, label in zip(*cell.get_legend_handles_labels(), strict=True):
@@ -136,7 +139,7 @@ def _steps(values_bps: Sequence[float]) -> list[float]:
     return [value / 1e6 for value in (*values_bps[:1], *values_bps)]
 
 
-def heat_svg(series: Sequence[Series], span_s: float) -> str:
+def heat_svg(series: Sequence[Series], span_s: float, failed: Sequence[Outage] = ()) -> str:
     """The busiest links, a row each; the darker, the more of its capacity is reserved."""
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -159,6 +162,12 @@ def heat_svg(series: Sequence[Series], span_s: float) -> str:
         axes.set_yticks(range(len(shown)), [one.link.replace(" -> ", " → ") for one in shown])
         axes.tick_params(axis="y", labelsize=8, length=0)
         axes.grid(visible=False)
+        for row, one in enumerate(shown):
+            band = {"ymin": 1 - (row + 1) / len(shown), "ymax": 1 - row / len(shown), "alpha": 0.4}
+            draw(axes, of_link(failed, one.link), unit_s, **band)
+        draw(axes, restarts(failed), unit_s)
+        if failed:
+            axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4)
         bar = made.colorbar(image, ax=axes, shrink=min(1.0, 10 / len(shown)), pad=0.01)
         bar.set_label("share of capacity reserved")
         bar.outline.set_edgecolor(MUTED)

@@ -21,6 +21,7 @@ from testbed.report.bandwidth_charts import (
     scaling_alt,
     scaling_svg,
 )
+from testbed.report.failure_bands import Outage, outages, sentences
 from testbed.report.gantt import MAX_LANES, gantt_alt, gantt_svg, occupancy_svg, spans
 from testbed.report.link_timelines import (
     MAX_HEAT_LINKS,
@@ -133,9 +134,10 @@ def _pictures(run: Run, verdicts: Verdicts) -> list[Picture]:
     found = applications(run.rows, verdicts.rows, stored_expectation(run))
     if found:
         out.append(Picture("scaling", scaling_svg(found), scaling_alt(found)))
+    failed = outages(run.file.events, run.started.topology)
     if run.rows:
-        out.append(_jobs_picture(run))
-    return out + _link_pictures(run)
+        out.append(_jobs_picture(run, failed))
+    return out + _link_pictures(run, failed)
 
 
 def _profile_pictures(run: Run) -> list[Picture]:
@@ -149,30 +151,36 @@ def _profile_pictures(run: Run) -> list[Picture]:
     return [Picture("profile", profile_svg(measured), profile_alt(measured), facts)]
 
 
-def _jobs_picture(run: Run) -> Picture:
+def _jobs_picture(run: Run, failed: Sequence[Outage]) -> Picture:
     all_spans, summary = spans(run.file.events), run.summary
+    facts = {"failures": len(failed)}
     if len(run.rows) <= MAX_LANES:
-        return Picture("gantt", gantt_svg(run.rows, all_spans, summary.span_s), gantt_alt(run.rows))
+        picture = gantt_svg(run.rows, all_spans, summary.span_s, failed)
+        alt = f"{gantt_alt(run.rows, all_spans)} {sentences(failed)}".rstrip()
+        return Picture("gantt", picture, alt, facts)
     slots = sum(run.started.topology["slots"])
     alt = (
         f"On average {labels.share_text(summary.vm_utilisation)} of {slots:,} VM slots were "
         f"in use; {summary.finished:,} jobs finished, {summary.rejected:,} were rejected."
+        f" {sentences(failed)}"
     )
-    return Picture("occupancy", occupancy_svg(run.rows, all_spans, slots, summary.span_s), alt)
+    picture = occupancy_svg(run.rows, all_spans, slots, summary.span_s, failed)
+    return Picture("occupancy", picture, alt.rstrip(), facts)
 
 
-def _link_pictures(run: Run) -> list[Picture]:
+def _link_pictures(run: Run, failed: Sequence[Outage]) -> list[Picture]:
     """Panels of the busiest links; where those are not all, how full each link was too."""
     series, span_s = link_series(link_rows(run.file.events)), run.summary.span_s
     groups = alike(series)
     if not groups:
         return []
-    alt = links_alt(groups)
-    panels = {"shown": min(MAX_PANELS, len(groups)), "groups": len(groups)}
-    out = [Picture("links", panels_svg(groups, span_s), alt, panels)]
+    alt = f"{links_alt(groups)} {sentences(failed)}".rstrip()
+    facts = {"failures": len(failed)}
+    panels = {"shown": min(MAX_PANELS, len(groups)), "groups": len(groups), **facts}
+    out = [Picture("links", panels_svg(groups, span_s, failed), alt, panels)]
     if len(groups) > MAX_PANELS:
-        rows = {"shown": min(MAX_HEAT_LINKS, len(series)), "links": len(series)}
-        out.append(Picture("heat", heat_svg(series, span_s), alt, rows))
+        rows = {"shown": min(MAX_HEAT_LINKS, len(series)), "links": len(series), **facts}
+        out.append(Picture("heat", heat_svg(series, span_s, failed), alt, rows))
     return out
 
 

@@ -52,6 +52,7 @@ class Explanation:
     outcome: str = "unfinished"
     reason: str = ""
     waited_s: float = 0.0
+    cut_s: float = 0.0
     steps: list[Step] = field(default_factory=list)
     overtaken_by: list[Overtaker] = field(default_factory=list)
 
@@ -85,6 +86,7 @@ class _Looking:
         self._now_s = 0.0
         self._found: Explanation | None = None
         self._since_s: float | None = None
+        self._cut_since_s: float | None = None
         self._others: list[str] = []
         self._later: dict[str, tuple[float, int]] = {}
 
@@ -140,6 +142,11 @@ class _Looking:
         elif isinstance(event, events.JobEnded):
             found.end_s, found.outcome, found.reason = event.t, event.outcome, event.reason
         found.steps.append(Step(event.t, event.name, message, behind, until_s))
+        if isinstance(event, _CUT_UNTIL) and self._cut_since_s is not None:
+            found.cut_s += event.t - self._cut_since_s
+            self._cut_since_s = None
+        elif isinstance(event, events.JobCut):
+            self._cut_since_s = event.t
         if isinstance(event, _WAITS):
             self._since_s = event.t if self._since_s is None else self._since_s
         elif self._since_s is not None and not isinstance(event, events.JobRerooted):
@@ -147,6 +154,7 @@ class _Looking:
             self._since_s = None
 
 
+_CUT_UNTIL = (events.JobReconnected, events.JobRequeued, events.JobEnded)
 _WAITS = (events.JobWaits, events.JobPreempted, events.JobReserved, events.JobRequeued)
 
 _SAYS: dict[type[events.Event], str] = {
@@ -158,10 +166,10 @@ _SAYS: dict[type[events.Event], str] = {
     events.JobMigrated: "resumes {where}{after}: {event.reason}",
     events.JobTierSwitched: "continues in the {event.tier} of its nodes",
     events.JobRescaled: "has {rate} a VM from now on",
-    events.JobRerooted: "takes the paths of another root: {event.reason}",
-    events.JobCut: "is cut: {event.reason}",
-    events.JobReconnected: "is whole again",
-    events.JobRequeued: "waits to start anew: {event.reason}",
+    events.JobRerooted: "takes the paths of another root, its VMs where they are: {event.reason}",
+    events.JobCut: "is cut, and stands still: {event.reason}",
+    events.JobReconnected: "gets on: all its VMs reach each other again",
+    events.JobRequeued: "is stopped, and waits to start anew: {event.reason}",
     events.JobEnded: "{event.outcome}",
 }
 

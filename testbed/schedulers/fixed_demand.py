@@ -105,7 +105,7 @@ POLICIES = (
         lambda _, given: FixedDemand("ps-p", SlotsAlone(), by_arrival, given, reserves=False),
         FixedDemandParameters,
         sharing=SharingModel("lockstep", "proximate"),
-        on_failure=("wait", "kill", "requeue"),
+        on_failure=("wait", "kill"),
         claims=("no-preemption",),
     ),
 )

@@ -201,7 +201,9 @@ class PolicyKind:
     the experiment's; one that ``leases`` schedules VMs with cores, memory and start times.
     ``sharing``: its jobs reserve no bandwidth and share the network so. ``on_failure``: what may
     become of a job that a failure stops, the default first; empty for a policy that keeps its own
-    record of free nodes, and so cannot know of lost ones. ``claims`` may depend on the parameters.
+    record of free nodes, and so cannot know of lost ones. One that does not look at links cannot
+    requeue: it would start the job over the same link again. ``claims`` may depend on the
+    parameters.
     """
 
     name: str

@@ -44,21 +44,19 @@ def read_failures(
 
     ``centre`` None: the topology cannot be read, and neither can the parts that entries name.
     """
-    found: list[Failure] = []
+    found: list[tuple[Failure, Location]] = []
     for index, entry in enumerate(entries):
-        found += _read(entry, here / index, centre)
-    found.sort(key=lambda one: one.at_s)  # stable: at equal times as in the file
+        found += [(one, here / index) for one in _read(entry, here / index, centre)]
+    # At equal times ends first, then as in the file.
+    found.sort(key=lambda one: (one[0].at_s, not one[0].kind.endswith("restored")))
     lost: dict[tuple[str, int], bool] = {}
-    for one in found:
-        part = one.kind.partition("_")[0], one.part
-        if one.kind in ("link_failed", "server_failed"):
-            if lost.get(part):
-                name = "" if centre is None else f" {_name(centre, *part)}"
-                here.report(f"at {one.at_s:g} s the {part[0]}{name} fails, which is lost already")
-            lost[part] = True
-        elif one.kind in ("link_restored", "server_restored"):
-            lost[part] = False
-    return tuple(found)
+    for one, entry_here in found:
+        kind, _, change = one.kind.partition("_")
+        if centre is not None and change == "failed" and lost.get((kind, one.part)):
+            name = _name(centre, kind, one.part)
+            entry_here.report(f"{name} fails at {one.at_s:g} s, and is lost already")
+        lost[kind, one.part] = change == "failed"
+    return tuple(one for one, _ in found)
 
 
 def _read(entry: FailureEntry, here: Location, centre: DataCentre | None) -> list[Failure]:
@@ -92,7 +90,8 @@ def _part(centre: DataCentre, kind: str, text: str, here: Location) -> int | Non
     first, last = (0, centre.n_servers) if kind == "server" else (centre.n_servers, centre.n_nodes)
     known = names[first:last]
     if text not in known:
-        hint = did_you_mean(text, known) or (f": {known[0]} to {known[-1]}" if known else "")
+        span = " to ".join(dict.fromkeys((*known[:1], *known[-1:])))
+        hint = did_you_mean(text, known) or f": {span}"
         here.report(f"unknown {kind} {text!r}{hint}")
         return None
     return first + known.index(text)
@@ -105,7 +104,7 @@ def _link(centre: DataCentre, text: str, here: Location) -> int | None:
     if len(ends) == 2 and set(ends) in named:
         return named.index(set(ends))
     known = sorted({name for pair in named for name in pair})
-    for end in ends if len(ends) == 2 else ():
+    for end in ends if named and len(ends) == 2 else ():
         if end not in known:
             here.report(f"no link ends at {end!r}{did_you_mean(end, known)}")
             return None

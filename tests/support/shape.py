@@ -256,7 +256,8 @@ def static_figures() -> list[Figure]:
     small = [str(p) for p in counted() if lines(p) < SMALL_LINES and p.stem not in MAY_REPEAT]
     all_lines = sum(map(lines, counted()))
     return [
-        Figure("lines without bench and reproductions", all_lines, 42_600),
+        # 42,600 before experiments had failures: played, moved away from, audited, drawn.
+        Figure("lines without bench and reproductions", all_lines, 44_300),
         *(Figure(f"lines in {part}", size[part]) for part in PRODUCT),
         Figure("files", len(files())),
         Figure("module names that repeat", len(repeated), 0, tuple(repeated)),

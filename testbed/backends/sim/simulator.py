@@ -58,6 +58,10 @@ class _SimJob:
     connected: bool = False
     epoch: int = 0
 
+    def __lt__(self, _: _SimJob) -> bool:
+        """A killed job that starts anew may tie with its own stale entry in the heap."""
+        return False
+
 
 class SimulatedBackend:
     """See :class:`testbed.engine.backend.Backend`.

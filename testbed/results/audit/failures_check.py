@@ -10,23 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import zip_longest
+from typing import Any, get_args
 
 from testbed import events
+from testbed.failures import FailureKind
 from testbed.results.audit.capacity_check import Hold
-from testbed.results.audit.history import Found, History
+from testbed.results.audit.history import Found, History, about
+from testbed.results.folder import RESOLVED
 
-_FAILURES = (
-    events.LinkFailed,
-    events.LinkRestored,
-    events.ServerFailed,
-    events.ServerRestored,
-)
+_FAILURES = tuple(events.EVENTS[kind] for kind in get_args(FailureKind))
 
 
 def has_failures(history: History) -> str | None:
-    named = (*_FAILURES, events.SwitchRestarted, events.ControllerKilled)
-    return None if any(history.each(kind) for kind in named) else "nothing failed"
+    found = _declared(history) or any(history.each(kind) for kind in _FAILURES)
+    return None if found else "nothing failed"
+
+
+def _declared(history: History) -> list[dict[str, Any]]:
+    """The failures of the experiment, in order of time."""
+    found = history.resolved.get("failures") if isinstance(history.resolved, dict) else None
+    listed = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return [one for one in listed if isinstance(one.get("at_s"), int | float)]
 
 
 @dataclass
@@ -53,11 +58,15 @@ class _Walk:
         gone = [server for server, _ in job.hold.vms_on if server in self.servers]
         if gone:
             return f"has VMs on {self.history.topology.node(gone[0])}, which is lost"
-        if not (self.links and job.network):
+        if not (self.links and job.network) or self._misplaced(job):
             return ""
         used = self.history.topology.hose(job.root, job.hold.vms_on, 1)
         lost = sorted(self.links & {directed // 2 for directed in used})
         return f"needs {self.history.topology.link(2 * lost[0])}, which is lost" if lost else ""
+
+    def _misplaced(self, job: _Job) -> list[str]:
+        vms_on = job.hold.vms_on
+        return self.history.topology.misplaced(job.root, vms_on, sum(n for _, n in vms_on))
 
     def take(self, event: events.Event) -> Iterator[str]:
         """Follows an event; faults of the event itself."""
@@ -97,7 +106,9 @@ class _Walk:
             if isinstance(event, events.JobMigrated) or event.start_s == event.t:
                 yield from self._on_lost(job_id)
         elif isinstance(event, events.JobRequeued | events.JobEnded):
-            self.jobs.pop(job_id, None)
+            left = self.jobs.pop(job_id, None)
+            if left is not None and _by_failure(event) and not self.broken(left):
+                yield f"{job_id} is stopped by a failure, and nothing of it is lost"
         job = self.jobs.get(job_id)
         if job is not None:
             yield from (f"{job_id} {wrong}" for wrong in self._follow(job, event))
@@ -114,7 +125,10 @@ class _Walk:
             case events.JobPreempted():
                 job.runs = job.cut = False
             case events.JobRerooted():
+                if not self.broken(job):
+                    yield "is moved, and all its VMs reach each other"
                 job.root, job.hold = event.root, job.hold.changed(event)
+                yield from self._misplaced(job)
                 if any(directed // 2 in self.links for directed, _ in event.links):
                     yield f"is moved below {event.root}, to a link that is lost"
             case events.JobCut():
@@ -148,10 +162,33 @@ class _Walk:
                 del self.due[job_id]
 
 
+def _by_failure(event: events.JobRequeued | events.JobEnded) -> bool:
+    return isinstance(event, events.JobRequeued) or event.reason.startswith(events.FAILED)
+
+
 def failures(history: History) -> Found:
     """Each job that a failure hits is seen to at once, and nobody is put on what is lost."""
+    yield from _as_declared(history)
     walk = _Walk(history)
     for event in history.events:
         yield from walk.late(event.t)
         for wrong in walk.take(event):
             yield event, wrong
+
+
+def _as_declared(history: History) -> Found:
+    """The failures of the experiment and no others, at their times, while there are jobs."""
+    came, slack_s = [e for e in history.events if isinstance(e, _FAILURES)], history.live_slack_s
+    ended_s = max((event.t for event in history.each(events.JobEnded)), default=0.0)
+    for event, due in zip_longest(came, _declared(history)):
+        if event is None:
+            if not about(ended_s, due["at_s"], slack_s):
+                yield history.events[-1], f"{due} of {RESOLVED} never came"
+            return
+        part = next((value for key, value in vars(event).items() if key != "t"), 0)
+        if due is None or (event.name, part) != (due.get("kind"), due.get("part")):
+            yield event, f"{RESOLVED} has {due or 'no more failures'} here"
+            return
+        late_s = event.t - due["at_s"]  # live, what brings it about takes its time
+        if not about(0.0, late_s) or (history.started.backend == "sim" and not about(late_s, 0.0)):
+            yield event, f"comes at {event.t:.6g} s, in {RESOLVED} at {due['at_s']:.6g} s"

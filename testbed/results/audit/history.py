@@ -113,9 +113,10 @@ class History:
     @property
     def live_slack_s(self) -> float:
         """Time by which a live run may be late, since processes take a moment to start and to be
-        ended: a second, and one per cent of the run's length. Nothing in a simulated one.
+        ended: a second, and one per cent of the run's length. Its replay has its times. Nothing in
+        a simulated one.
         """
-        return 1.0 + 0.01 * self.end_s if self.started.backend == "live" else 0.0
+        return 1.0 + 0.01 * self.end_s if self.started.backend != "sim" else 0.0
 
     def each(self, kind: type[Kind]) -> list[Kind]:
         return [event for event in self.events if isinstance(event, kind)]

@@ -153,7 +153,7 @@ def test_on_a_tree_the_policy_says_what_becomes_of_a_job(on_failure: OnFailure) 
         )
 
 
-def test_a_cut_that_nothing_mends_ends_the_job_with_the_reason() -> None:
+def test_a_cut_that_lasts_for_good_ends_the_job_with_the_reason() -> None:
     link = link_between(TREE, TREE.names[0], TREE.names[TREE.n_servers])
     job = request("a", n=8, bps=GBIT // 8)
     history = play(TREE, [job], [Failure(4.0, "link_failed", link)], "fcfs", "wait")
@@ -203,3 +203,60 @@ def test_every_policy_with_hoses_says_what_becomes_of_a_job() -> None:
     silent = {name for name, kind in known_policies().items() if not kind.on_failure}
     keep_own_nodes = {"easy", "cmbf", "ambf", "cmcbf", "amcbf", "mbfcbs", "v-mct", "priority"}
     assert silent == keep_own_nodes
+
+
+class AllAtOnce(Given):
+    """Starts whatever waits, best effort, where the test says, whenever a job has left."""
+
+    def decide(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
+        if isinstance(event, act.Arrived) and view.running():
+            return []
+        return [act.Start(job_id, self._places[job_id], 0) for job_id in view.waiting()]
+
+
+def test_a_policy_hears_of_jobs_that_stop_as_they_start_when_its_list_is_done() -> None:
+    link = link_between(TREE, TREE.names[0], TREE.names[TREE.n_servers])
+    root, all_of_them = TREE.trees[0].root, ((0, 2), (1, 2), (2, 2), (3, 2))
+    places = {
+        "first": Placement(root, all_of_them),
+        **{name: Placement(root, all_of_them[n : n + 2]) for name, n in (("a", 0), ("b", 2))},
+    }
+    jobs = [request("first", n=8, bps=9), *(request(name, 1.0, n=4, bps=9) for name in "ab")]
+    history: list[events.Event] = []
+    given = TREE, jobs, AllAtOnce(places), SimulatedBackend(TREE), history.append, None
+    Engine(*given, (Failure(4.0, "link_failed", link),), "kill").run()
+    assert [of(history, job_id)[-1] for job_id in ("first", "a")] == [(4.0, "ended")] * 2
+    assert of(history, "b") == [(4.0, "reserved"), (4.0, "started"), (14.0, "ended")]
+
+
+class Halving(Given):
+    """Halves the first job's bandwidth when the last has come."""
+
+    def decide(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
+        done = super().decide(view, event)
+        if isinstance(event, act.Arrived) and event.job_id == "z":
+            done.append(act.Rescale("b", GBIT // 2))
+        return done
+
+
+def test_bandwidth_that_a_job_gives_up_is_room_for_one_that_is_cut() -> None:
+    roots = [each.root for each in FAT.trees]
+    places = {
+        job_id: Placement(root, tuple((first + 4 * pod, 1) for pod in range(4)))
+        for job_id, root, first in zip("abcd", roots, (0, 2, 1, 3), strict=True)
+    }
+    places = {**places, "z": Placement(roots[0], ((1, 1),))}
+    del places["c"]
+    jobs = [request(j, n=4, p=20.0, bps=GBIT // (2 if j == "a" else 1)) for j in "abd"]
+    jobs.append(request("z", 6.0, n=1, bps=1, p=1.0))
+    core = FAT.tree_by_root[roots[0]]
+    lost = int(core.uplink[core.parent[core.parent[0]]])
+    others = [FAT.tree_by_root[root] for root in roots[2:]]
+    also = [int(each.uplink[each.parent[each.parent[0]]]) for each in others]
+    failures = [Failure(4.0, "link_failed", number) for number in (*also[:1], lost)]
+    history: list[events.Event] = []
+    given = FAT, jobs, Halving(places), SimulatedBackend(FAT), history.append, None
+    Engine(*given, tuple(failures), "wait").run()
+    moved = [name for at_s, name in of(history, "a") if at_s == 6.0]
+    assert (4.0, "cut") in of(history, "a")
+    assert moved == ["rerooted", "reconnected"]

@@ -58,6 +58,7 @@ def test_checks_that_do_not_apply_say_why(tmp_path: Path) -> None:
         "work-conserving": "only a live network enforces",
         "flows": "no controller but the testbed's",
         "within-deadline": "scripted does not claim it",
+        "failures": "nothing failed",
         "memory": "memory limits nothing here",
         "lease-starts": "no advance or immediate lease was asked for",
         "best-effort-preempted-once": "scripted does not claim it",
@@ -840,6 +841,7 @@ def test_every_check_has_been_shown_to_fail() -> None:
         "in-order-of-arrival",
         "head-not-delayed",  # in test_audit_easy.py
         "flows",
+        "failures",  # in test_audit_failures.py
         "options-within-deadline",
         "no-preemption",
     }

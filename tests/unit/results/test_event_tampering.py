@@ -21,7 +21,7 @@ from testbed import events
 from testbed.errors import BadInput
 from testbed.results.audit import audit
 from testbed.results.reading import load_run
-from tests.unit.results import sample
+from tests.unit.results import failing, sample
 from tests.unit.results.test_audit_tampering import at, eventful, places
 from tests.unit.results.written import Record, mutate, one, write_run
 
@@ -53,6 +53,9 @@ UNSEEN = {
     "job_resumed.cost_s": "a restored job's progress is not replayed",
     "job_progress.received_bytes": "progress is not replayed",
     "job_progress.share": "progress is not replayed",
+    "job_rerooted.reason": WORDS,
+    "job_cut.reason": WORDS,
+    "job_requeued.reason": WORDS,
     "job_ended.detail.payload_bytes": "raw metrics, but for price and iperf3",
     "job_ended.detail.congestion_control": "raw metrics, but for price and iperf3",
     "job_ended.detail.congestion_control[]": "raw metrics, but for price and iperf3",
@@ -106,6 +109,8 @@ STREAMS: dict[str, Callable[[], list[events.Event]]] = {
     "tiers": sample.two_tiers,
     "later": sample.sliding,
     "leases": leases,
+    "moving": failing.moving,
+    "anew": failing.anew,
 }
 
 

@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from testbed import events
 from testbed.events import Event, JobSubmitted, RunStarted
+from testbed.failures import FailureKind
 from testbed.results.folder import RunFolder
 from testbed.results.tables import Results, conclude
 from testbed.spec.experiment import ApplicationExpectation, Band, Expectation
@@ -60,6 +62,12 @@ def write_resolved(
         "overrides": {},
         "policy": started.policy,
     }
+    kinds = tuple(events.EVENTS[kind] for kind in get_args(FailureKind))
+    if failed := [event for event in stream if isinstance(event, kinds)]:
+        record["failures"] = [
+            {"at_s": event.t, "kind": event.name, "part": [*vars(event).values(), 0][1]}
+            for event in failed
+        ]
     if started.policy == "scripted":
         record["claims"] = ["every-job-starts"]
     folder.write_json("spec.resolved.json", record)

@@ -12,7 +12,10 @@ import pytest
 from testbed import events
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.cli.main import run as command
+from testbed.embedding.placement import Placement
 from testbed.errors import RunFailed
+from testbed.failures import Failure
+from testbed.results.audit import audit
 from testbed.results.comparison import decisions, first_difference
 from testbed.results.folder import EVENTS, EventLog
 from testbed.runs.backend_trace import TRACE, ReplayBackend, TracingBackend
@@ -40,6 +43,23 @@ class Late(SimulatedBackend):
         return super().now_s() + 3.7
 
 
+class Slow(SimulatedBackend):
+    """A backend in which failures and new paths take time, as in the live one."""
+
+    spent_s = 0.0
+
+    def now_s(self) -> float:
+        return super().now_s() + self.spent_s
+
+    def fail(self, failure: Failure) -> None:
+        self.spent_s += 0.3
+        super().fail(failure)
+
+    def reroot(self, job_id: str, placement: Placement) -> None:
+        self.spent_s += 0.1
+        super().reroot(job_id, placement)
+
+
 @pytest.fixture
 def experiment(tmp_path: Path) -> Experiment:
     path = tmp_path / "replay.yaml"
@@ -48,14 +68,16 @@ def experiment(tmp_path: Path) -> Experiment:
 
 
 def recorded(
-    experiment: Experiment, policy: PolicySpec | None = None
+    experiment: Experiment,
+    policy: PolicySpec | None = None,
+    live: type[SimulatedBackend] = Late,
 ) -> tuple[list[dict[str, Any]], list[events.Event]]:
     trace: list[dict[str, Any]] = []
     decided: list[events.Event] = []
     play(
         experiment, policy or experiment.policies[0],
         TracingBackend(
-            Late(experiment.datacentre), lambda a: trace.append(json.loads(json.dumps(a)))
+            live(experiment.datacentre), lambda a: trace.append(json.loads(json.dumps(a)))
         ),
         decided.append,
     )  # fmt: skip
@@ -79,6 +101,74 @@ def test_another_decision_is_found_and_the_replay_ends_there(experiment: Experim
     with pytest.raises(RunFailed, match="asks for start"):
         play(
             experiment, experiment.policies[0],
+            ReplayBackend(iter(list(enumerate(trace, 1)))), lambda _: None,
+        )  # fmt: skip
+
+
+FAILURES = """
+failures:
+  - {at: 30 min, link: rack 0 - server 0, lasts: 40 min}
+  - {at: 1 h, server: server 2, lasts: 1 h}
+  - {at: 100 min, switch: rack 1}
+  - {at: 2 h, controller: killed}
+  - {at: 150 min, link: core 0 - rack 1, lasts: 30 min}
+  - {at: 4 h, link: server 3 - rack 1}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("live", [Late, Slow])
+@pytest.mark.parametrize("policy", ["{name: dcloud, on_failure: wait}", "fcfs", "vc", "bl", "jsa"])
+@pytest.mark.parametrize("kind", ["tree", "fat-tree"])
+def test_failures_are_decided_as_in_the_live_run(
+    tmp_path: Path,
+    policy: str,
+    live: type[SimulatedBackend],
+    kind: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "failing.yaml"
+    text = FILE.replace("[dcloud]", f"[{policy}]").replace("per_hour: 12", "per_hour: 20")
+    text = text.replace("vms: {mean: 3", "vms: {mean: 4") + FAILURES
+    if kind == "fat-tree":
+        text = text.replace("kind: tree, fanout: [2, 2]", "kind: fat-tree, k: 4")
+        text = text.replace("slots_per_server: 2", "slots_per_server: 1").replace(
+            "400 Mbit/s", "90 Mbit/s"
+        )
+        text = text.replace("mean: 4", "mean: 9")
+        for old, new in (("rack", "edge"), ("core 0 - edge 1", "core 0 - aggregation 0")):
+            text = text.replace(old, new)
+        text = text.replace("server 3 - edge 1", "edge 1 - aggregation 1")
+    path.write_text(text)
+    failing = load_experiment(path)
+    assert command(["simulate", str(path), "--out", str(tmp_path / "sim"), "--json"]) == 0
+    (first,) = json.loads(capsys.readouterr().out)
+    trace, decided = recorded(failing, live=live)
+    keep(Path(first["folder"]), trace, decided)
+    done = {event.name for event in decided}
+    assert {"link_failed", "link_restored", "server_failed", "server_restored"} < done
+    stopped = any("lost" in str(vars(event)) for event in decided)
+    assert stopped or "job_rerooted" in done
+    replay = ["simulate", str(path), "--out", str(tmp_path / "again"), "--json"]
+    assert command([*replay, "--replay", first["folder"]]) == 0
+    (second,) = json.loads(capsys.readouterr().out)
+    assert second["same_decisions"] is True
+    assert second["decisions"] > 50
+    checked = audit(Path(second["folder"]))
+    # What the simulator measures here is not of the clock of these backends.
+    assert {each.name for each in checked.results if each.findings} <= {"measured"}
+
+
+def test_another_failure_is_another_run(tmp_path: Path) -> None:
+    path = tmp_path / "failing.yaml"
+    path.write_text(FILE + FAILURES)
+    failing = load_experiment(path)
+    trace, _ = recorded(failing)
+    one = next(answer for answer in trace if "fail" in answer)
+    one["fail"] = "server_failed"
+    with pytest.raises(RunFailed, match="asks for fail"):
+        play(
+            failing, failing.policies[0],
             ReplayBackend(iter(list(enumerate(trace, 1)))), lambda _: None,
         )  # fmt: skip
 
