@@ -322,22 +322,18 @@ class Emulation:
         """Bring a failure, or the end of one, about, with these tenants on the network: what is
         started again has all that it lacks when this returns. Raises RunFailed, MachineCannot.
         """
-        part = failure.part
-        match failure.kind:
-            case "link_failed" | "link_restored":
-                links = [self.plan.links[part]]
-            case "server_failed" | "server_restored":
-                bridge = self.plan.bridge_of_node[part].name
-                links = [link for link in self.plan.links if link.lower.bridge == bridge]
-            case "switch_restarted":
-                bridge = self.plan.bridge_of_node[part].name
+        if failure.kind == "controller_killed":
+            self.controller.process.kill()
+            if self.revive_controller(DYING_S):
+                self._wait_connected([bridge.dpid for bridge in self.plan.bridges])
+            return
+        links = [self.plan.links[failure.part]] if failure.kind.startswith("link") else []
+        if not links:
+            bridge = self.plan.bridge_of_node[failure.part].name
+            if failure.kind == "switch_restarted":
                 self.restart_switch(self.network.switch_of_bridge[bridge], tenants)
-                return
-            case "controller_killed":
-                self.controller.process.kill()
-                if self.revive_controller(DYING_S):
-                    self._wait_connected([bridge.dpid for bridge in self.plan.bridges])
-                return
+            else:
+                links = [link for link in self.plan.links if link.lower.bridge == bridge]
         ports = [port.name for link in links for port in (link.lower, link.upper)]
         self.network.set_ports(ports, up=failure.kind.endswith("restored"))
 
