@@ -286,6 +286,9 @@ class Tally:
             case events.LinkSample():
                 self._sampled_s += event.interval_s
                 self._sent_bits += sum(s[1] for s in event.links) * event.interval_s
+            case events.SwitchRestarted():
+                for job in self._jobs.values():
+                    job.failed |= job.held != (0, 0)
             case events.JobSubmitted():
                 self._jobs[str(event.job["id"])] = _Job(event.job)
             case _:
@@ -444,7 +447,7 @@ def _exempt(job: _Job, iperf3: Mapping[str, Any]) -> str | None:
         ((request.get("true_duration_s") or 0) > request["duration_s"], "needs longer than stated"),
         (job.preemptions or job.migrations, "preempted or migrated: its time includes that"),
         (job.slowed, "rescaled below the bandwidth of its estimate"),
-        (job.failed, "cut, or started anew, by a failure"),
+        (job.failed, "interrupted, cut or started anew by a failure"),
     )
     return next((reason for applies, reason in cases if applies), None)
 

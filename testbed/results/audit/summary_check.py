@@ -15,7 +15,16 @@ from typing import Any
 from testbed import events
 from testbed.results.audit.capacity_check import stays
 from testbed.results.audit.declared_topology import topology_faults
-from testbed.results.audit.history import LEVELS, OUTCOMES, Found, History, Place, about, parsed
+from testbed.results.audit.history import (
+    LEVELS,
+    OUTCOMES,
+    Found,
+    History,
+    JobHistory,
+    Place,
+    about,
+    parsed,
+)
 from testbed.results.audit.tables_check import Cells, facts, is_number
 from testbed.results.folder import RESOLVED, SUMMARY
 
@@ -399,11 +408,19 @@ def _due_by_reservation(history: History, late_above: float | None, job: Cells) 
         and (request.get("true_duration_s") or 0) <= request["duration_s"]
         and job["preemptions"] + job["migrations"] == 0
         and not any(isinstance(e, events.JobCut | events.JobRequeued) for e in lived.events)
+        and not any(_runs_at(history, lived, e) for e in history.each(events.SwitchRestarted))
         and all(event.rate_bps >= rate_bps for event in lived.all(events.JobRescaled))
     )
     if not kept or job["ratio"] is None:
         return "killed" if kept and job["outcome"] == "killed" else "open"
     return "late" if job["ratio"] > late_above else "held"
+
+
+def _runs_at(history: History, job: JobHistory, event: events.Event) -> bool:
+    """True for a job that has started and not ended where an event stands."""
+    around = (job.first(events.JobStarted), job.first(events.JobEnded))
+    first, last = (0 if one is None else history.lines[id(one)] for one in around)
+    return 0 < first < history.lines[id(event)] < (last or math.inf)
 
 
 def work_conserving(history: History) -> Found:
