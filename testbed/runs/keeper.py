@@ -33,8 +33,10 @@ from testbed.runs.keeper_protocol import (
     RemoveTenant,
     Request,
     RerateTenant,
+    RestartSwitch,
     SetLink,
     ShowLinks,
+    ShowSwitches,
     ShowTenant,
     Watched,
     read_reply,
@@ -46,6 +48,7 @@ from testbed.runs.keeper_protocol import (
 from testbed.runs.network_layout import NetworkLayout, ShowLayout, ShowPlans, TenantPlans
 from testbed.runs.network_state import NetworkState
 from testbed.runs.standing_links import StandingLinks
+from testbed.runs.standing_switches import StandingSwitches
 from testbed.runs.standing_tenants import StandingTenants, open_placement
 from testbed.schedulers.registry import known_policies
 from testbed.spec.document import unknown_name
@@ -138,6 +141,7 @@ class Keeper:
         self._emulation: Emulation
         self._tenants: StandingTenants
         self._links: StandingLinks
+        self._switches: StandingSwitches
         self._ports: Sequence[PortEvents]
 
     def keep(self) -> int:
@@ -178,6 +182,7 @@ class Keeper:
             listener = stack.enter_context(_listening(folder / "socket", journal))
             self._client.write(reply_line(self.state()))
             self._client.close()
+            self._switches = StandingSwitches(self._emulation, self._tenants)
             self._ports = stack.enter_context(self._emulation.network.port_events())
             self._follow_links()  # one may have gone down before
             self._asker = serve(listener, self._handle, watched=self._watched)
@@ -188,7 +193,8 @@ class Keeper:
         self._client.write(json.dumps({"say": text}).encode() + b"\n")
 
     def _watched(self) -> Watched:
-        return {each.events.fileno(): partial(self._port_changed, each) for each in self._ports}
+        ports = {x.events.fileno(): partial(self._port_changed, x) for x in self._ports}
+        return {**ports, **self._switches.watched()}
 
     def _port_changed(self, port: PortEvents) -> None:
         if port.any():
@@ -216,6 +222,8 @@ class Keeper:
                 return None
             case SetLink(names, up):
                 return self._links.change(names, up=up)
+            case RestartSwitch(name):
+                return self._switches.restart(name)
         return self._shown(request)
 
     def _shown(self, request: Request) -> object:
@@ -226,6 +234,8 @@ class Keeper:
                 return self.layout()
             case ShowLinks():
                 return self._links.states()
+            case ShowSwitches():
+                return self._switches.states()
             case ShowPlans():
                 plans, borrowing = self._tenants.plans, self._emulation.network.borrowing
                 app = str(self._standing.experiment.controller_app or "")

@@ -184,13 +184,13 @@ class StandingTenants:
         stay, and say why. A sentence for each that has moved, or has its links back.
         """
         lost = self._known_lost()
-        hit, said = list[str](), list[str]()
+        hit, sentences = list[str](), list[str]()
         for name, held in self._held.items():
             if any(edge.lower.name in lost for edge in held.plan.edges):
                 hit.append(name)
             elif held.stays:
                 held.stays = ""
-                said.append(f"tenant {name} has its links back")
+                sentences.append(f"tenant {name} has its links back")
         moves = self._rebooked(hit, lost) if self._emulation.own is None else {}
         new = {name: self._on_its_root(name) for name in moves}
         failed = self._emulation.reroot([(self._held[n].plan, plan) for n, plan in new.items()])
@@ -202,8 +202,8 @@ class StandingTenants:
                 continue
             was, now = (names[root_of(plan)] for plan in (self._held[name].plan, new[name]))
             self._held[name].plan, self._held[name].stays = new[name], ""
-            said.append(f"tenant {name} has moved from {was} to {now}")
-        return tuple(said)
+            sentences.append(f"tenant {name} has moved from {was} to {now}")
+        return tuple(sentences)
 
     def _rebooked(self, hit: Sequence[str], lost: Collection[str]) -> dict[str, Placement]:
         """Tenants that the ledger has brought to another root -> where they were. Whoever moves

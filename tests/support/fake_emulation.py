@@ -208,7 +208,7 @@ class FakeEmulation:
         names = self.reroot_refused & {new.job_id for _, new in moves}
         return {name: RunFailed(f"tc refused {name}") for name in names}
 
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: Failure, _: list[TenantPlan]) -> None:
         self.failures.append(failure)
 
     def open_vm(self, slot: Slot) -> tuple[Path, ...]:

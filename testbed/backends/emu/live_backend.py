@@ -455,8 +455,8 @@ class LiveBackend:
     # -- failures ---------------------------------------------------------------------------
 
     def fail(self, failure: Failure) -> None:
-        with self._emitting_events():
-            self._emulation.fail(failure)
+        tenants = [job.tenant for job in self._jobs.values() if job.tenant is not None]
+        self._emulation.fail(failure, tenants)
 
     def reroot(self, job_id: str, placement: Placement) -> None:
         live = self._jobs[job_id]
