@@ -33,16 +33,12 @@ class Outages:
         self._engine = engine
         self._on_failure = on_failure
         self.failures = failures
+        self.lasting = False  # True while a link or a server is lost
         self._links: set[int] = set()
         self._servers: set[int] = set()
         self._cut: dict[str, None] = {}
         # Jobs that were stopped, and whether they wait again: the policy has to hear of them.
         self.untold: list[tuple[str, bool]] = []
-
-    @property
-    def lasting(self) -> bool:
-        """True while a link or a server is lost."""
-        return bool(self._links or self._servers)
 
     def due(self, number: int) -> None:
         """Bring the failure of that number about, and see to the jobs that it concerns."""
@@ -55,6 +51,7 @@ class Outages:
             lost.add(failure.part)
         elif restored:
             lost.discard(failure.part)
+        self.lasting = bool(self._links or self._servers)
         engine.emit(_event(engine.now_s, failure))
         engine.reservations.set_lost(self._servers, self._links)
         if failure.kind == "server_failed":
