@@ -175,6 +175,14 @@ class Api:
         body = {"id": tenant.id, "switches": len(tenant.dpids), "flows": count}
         return _confirmed(outcome, Answer(201, body))
 
+    def move_tenant(self, request: Request) -> Answer:
+        """Bring a tenant to another tree."""
+        tenant = from_json(Tenant, request.body)
+        if tenant.id != request.path_id:
+            raise InvalidValues([f"id: {tenant.id} is not that of the path, {request.path_id}"])
+        outcome = self.plane.move_tenant(tenant, _timeout(request))
+        return _confirmed(outcome, Answer(200, {"id": tenant.id}))
+
     def remove_tenant(self, request: Request) -> Answer:
         """Take a tenant out."""
         outcome = self.plane.remove_tenant(request.path_id, _timeout(request))
@@ -208,7 +216,10 @@ _ROUTES: tuple[tuple[re.Pattern[str], dict[str, _Endpoint]], ...] = (
     (re.compile(r"/v1/network"), {"PUT": Api.put_network}),
     (re.compile(r"/v1/wait"), {"POST": Api.wait}),
     (re.compile(r"/v1/tenants"), {"POST": Api.add_tenant}),
-    (re.compile(r"/v1/tenants/([0-9]{1,9})"), {"GET": Api.tenant, "DELETE": Api.remove_tenant}),
+    (
+        re.compile(r"/v1/tenants/([0-9]{1,9})"),
+        {"GET": Api.tenant, "PUT": Api.move_tenant, "DELETE": Api.remove_tenant},
+    ),
     (re.compile(r"/v1/flows"), {"GET": Api.flows}),
     (re.compile(r"/v1/reconcile"), {"POST": Api.reconcile}),
 )

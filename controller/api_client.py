@@ -102,6 +102,14 @@ class ControllerClient:
         target = f"/v1/tenants?timeout_s={float(timeout_s)}"
         self._call("POST", target, to_json(tenant), wait_s=timeout_s)
 
+    def move_tenant(self, tenant: Tenant, timeout_s: float = CONFIRM_TIMEOUT_S) -> None:
+        """Bring a tenant to another tree, make before break; returns when the old one is empty.
+
+        May be repeated. Raises as :meth:`add_tenant`; refused by a switch it is on its old tree.
+        """
+        target = f"/v1/tenants/{tenant.id}?timeout_s={float(timeout_s)}"
+        self._call("PUT", target, to_json(tenant), wait_s=timeout_s)
+
     def remove_tenant(self, tenant_id: int, timeout_s: float = CONFIRM_TIMEOUT_S) -> None:
         """Take a tenant out; returns when all its switches have confirmed."""
         target = f"/v1/tenants/{tenant_id}?timeout_s={float(timeout_s)}"

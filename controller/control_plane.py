@@ -29,7 +29,9 @@ from controller.flow_rules import (
     Flow,
     FlowReport,
     RemoveByCookie,
+    Step,
     difference,
+    move_steps,
     tenant_cookie,
     tenant_flows,
 )
@@ -40,6 +42,9 @@ REPORT_PARTS_MAX = 128
 """Messages of 64 kB in which a switch reports its rules, some 100,000 of them."""
 UNKNOWN_SWITCHES_MAX = 1024
 """Connected switches that are not in the network: one more, and the first of them is cut off."""
+DRAIN_S = 0.1
+"""Between the turn of a tenant's traffic to another tree and the end of its rules on the old one:
+three times what a switch port queues."""
 _BASE = 0
 """Stands for the base rules where a tenant's id would stand."""
 
@@ -246,6 +251,25 @@ class ControlPlane:
                 self._outcome(undo, timeout_s)
         return outcome
 
+    def move_tenant(self, tenant: Tenant, timeout_s: float) -> Outcome:
+        """Bring a tenant to another tree, in the order of `move_steps`; returns after the last.
+
+        Raises `UnknownTenant`, `InvalidValues`, or `Conflict` where more than its tree differs.
+        The tree that it has may be given again: then this only waits. Whoever is missing after
+        `timeout_s` gets the rules when it connects. If a switch refuses one, the tenant goes back.
+        """
+        with self._lock:
+            old = self._state.tenant(tenant.id)
+            if (old.name, old.prefix, old.vms) != (tenant.name, tenant.prefix, tenant.vms):
+                raise Conflict([f"tenant {tenant.id} is another: only its tree may differ"])
+        if old == tenant:
+            nothing: Step = dict.fromkeys(tenant.dpids, ())
+            return self._outcome(self._take_step(tenant, nothing), timeout_s)
+        outcome = self._moved(tenant, timeout_s)
+        if outcome.refused:
+            self._moved(old, timeout_s)
+        return outcome
+
     def remove_tenant(self, tenant_id: int, timeout_s: float) -> Outcome:
         """Take a tenant out and wait until its switches have confirmed. `UnknownTenant`."""
         with self._lock:
@@ -362,6 +386,55 @@ class ControlPlane:
                     wait.refused[dpid] = refusal
                 if not wait.pending:
                     wait.done.set()
+
+    def _moved(self, tenant: Tenant, timeout_s: float) -> Outcome:
+        """The outcome of the steps in which it is waited for the tree that is wanted."""
+        until_s = time.monotonic() + timeout_s
+        added, turned, removed = self._begin_move(tenant)
+        outcomes = []
+        for step in (added, turned):
+            wait = self._take_step(tenant, step)
+            outcomes.append(self._outcome(wait, max(0.0, until_s - time.monotonic())))
+        time.sleep(DRAIN_S)
+        self._outcome(self._take_step(tenant, removed), max(0.0, until_s - time.monotonic()))
+        refused = dict(pair for each in outcomes for pair in each.refused)
+        missing = dict.fromkeys(name for each in outcomes for name in each.missing)
+        return Outcome(tuple(missing), tuple(refused.items()))
+
+    def _begin_move(self, tenant: Tenant) -> tuple[Step, Step, Step]:
+        """The tree is wanted from now on, and what it takes to have it."""
+        with self._lock:
+            former = self._state.tenant(tenant.id)
+            state = self._state.without_tenant(tenant.id).with_tenant(tenant)
+            if self._store:
+                self._store.save_tenant(tenant)
+            self._state = state
+            old, new = tenant_flows(former), tenant_flows(tenant)
+            for dpid in old:
+                del self._flows[dpid][tenant.id]
+            for dpid, flows in new.items():
+                self._flows[dpid][tenant.id] = flows
+            return move_steps(old, new)
+
+    def _take_step(self, tenant: Tenant, step: Step) -> _Wait:
+        """Without what is not wanted any more of a tenant moved again, or taken out, meanwhile."""
+        with self._lock:
+            self._revision += 1
+            wait = self._waiting_for(step, self._revision)
+            for dpid, changes in step.items():
+                wanted = self._flows.get(dpid, {}).get(tenant.id, ())
+                keys = {flow.key for flow in wanted}
+                due = [
+                    each
+                    for each in changes
+                    if (
+                        each.flow in wanted
+                        if isinstance(each, AddFlow)
+                        else each.flow.key not in keys
+                    )
+                ]
+                self._send_if_synced(dpid, due)
+            return wait
 
     def _take_out(self, tenant: Tenant) -> _Wait:
         state = self._state.without_tenant(tenant.id)

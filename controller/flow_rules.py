@@ -19,7 +19,7 @@ can be removed at once, and rules added by hand can be distinguished from ours.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from controller.values import DesiredState, Tenant
@@ -251,6 +251,36 @@ class FlowReport:
     def joined(self, other: FlowReport) -> FlowReport:
         """This report and its continuation."""
         return FlowReport(self.flows + other.flows, self.other_cookies + other.other_cookies)
+
+
+Step = dict[int, tuple[AddFlow | RemoveFlow, ...]]
+"""What one step of a move changes, per switch (dpid)."""
+
+
+def move_steps(
+    old: Mapping[int, Iterable[Flow]], new: Mapping[int, Iterable[Flow]]
+) -> tuple[Step, Step, Step]:
+    """A tenant's way from the rules of one tree to those of another, make before break: rules that
+    are new, then those that turn traffic to them, then the removal of what no packet meets now.
+
+    Between two trees with the same VMs below each switch that both have, as in a fat-tree, no
+    packet is lost if a step begins after the one before is confirmed, and the last after what was
+    under way has arrived.
+    """
+    added: Step = {}
+    turned: Step = {}
+    removed: Step = {}
+    for dpid in sorted(old.keys() | new.keys()):
+        was = {flow.key: flow for flow in old.get(dpid, ())}
+        now = {flow.key: flow for flow in new.get(dpid, ())}
+        for step, changes in (
+            (added, [AddFlow(flow) for key, flow in now.items() if key not in was]),
+            (turned, [AddFlow(flow) for key, flow in now.items() if was.get(key, flow) != flow]),
+            (removed, [RemoveFlow(flow) for key, flow in was.items() if key not in now]),
+        ):
+            if changes:
+                step[dpid] = tuple(changes)
+    return added, turned, removed
 
 
 def is_ours(cookie: int) -> bool:

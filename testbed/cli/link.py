@@ -46,13 +46,13 @@ def show(as_json: Json = False) -> None:
 
 @link.command()
 def down(ends: Ends, as_json: Json = False) -> None:
-    """Take a link down in both directions, and say whom that cuts. Limits stay."""
+    """Take a link down in both directions; say who moves to another root, and who is cut."""
     _change(ends, up=False, as_json=as_json)
 
 
 @link.command()
 def up(ends: Ends, as_json: Json = False) -> None:
-    """Bring a link back, with its limits."""
+    """Bring a link back, with its limits; say who has its links back."""
     _change(ends, up=True, as_json=as_json)
 
 
@@ -63,11 +63,10 @@ def _change(ends: list[str], *, up: bool, as_json: bool) -> None:
         console.print_json(asdict(state))
         return
     console.print_text(f"link {state.name} is {'up' if state.up else 'down'}")
-    for text in state.broken:
+    for text in (*state.moved, *state.broken):
         console.print_text(text)
     if not state.up and not state.broken:
         console.print_text("no tenant's VMs are cut")
     if state.broken:
         back = "' '".join(state.ends)
-        console.say("tenants keep their tree: remove and add one to have it placed elsewhere")
         console.say(f"its way back: sudo testbed link up '{back}'")

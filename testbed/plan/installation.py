@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from ipaddress import IPv4Interface
 from pathlib import Path
 
-from controller.flow_rules import BASE_FLOWS, Flow, tenant_flows
+from controller.flow_rules import BASE_FLOWS, Flow, move_steps, tenant_flows
 from jobs.wire import SEGMENT_BYTES
 from testbed.plan.batch_lines import (
     Address,
@@ -23,6 +23,7 @@ from testbed.plan.limits import (
     largest_packet_bytes,
     network_limits,
     port_queue_bytes,
+    reroot_lines,
     tenant_limits,
 )
 from testbed.plan.network_plan import (
@@ -119,6 +120,19 @@ def tenant_text(network: NetworkPlan, tenant: TenantPlan, app: Path | None = Non
         f"{own}"
         f"{flows_text(network, flows, app)}"
     )
+
+
+def reroot_text(
+    network: NetworkPlan, old: TenantPlan, new: TenantPlan, app: Path | None = None
+) -> str:
+    """A tenant's way to another tree, as it is done: limits, flows in their steps, limits."""
+    made, gone = reroot_lines(network, old, new)
+    steps = move_steps(*(tenant_flows(controller_tenant(network, each)) for each in (old, new)))
+    text = f"# new limits (tc -batch)\n{batch_text(made)}"
+    for title, step in zip(("new", "turned", "removed"), steps, strict=True):
+        flows = {dpid: tuple(each.flow for each in changes) for dpid, changes in step.items()}
+        text += f"# {title} {flows_text(network, flows, app).removeprefix('# ')}"
+    return f"{text}# limits to be removed (tc -batch)\n{batch_text(gone)}"
 
 
 def network_text(network: NetworkPlan, app: Path | None = None) -> str:

@@ -147,6 +147,17 @@ def tenant_limits(network: NetworkPlan, tenant: TenantPlan) -> tuple[Section, ..
     link has left, and a VM all of its server's link. A tenant with ``weights`` reserves nothing and
     shares by them (PS-P).
     """
+    cap_bps, rate_bps, uplinks_bps = tenant.cap_bps, tenant.rate_bps, network.uplink_bps
+    uplink_bps = max(uplinks_bps.get(vm.slot.port.bridge, rate_bps) for vm in tenant.vms)
+    # Packets are the switch's and not the link's: of them only what a TCP that borrows needs.
+    packets = max(packets_per_s(rate_bps, uplink_bps), cap_bps // (8 * LEAST_PACKET_BYTES))
+    inside = _send_cap(cap_bps, packets)
+    host = _added(None, _on_switches(network, tenant))
+    return (host, *(_added(vm.slot.netns, inside) for vm in tenant.vms))
+
+
+def _on_switches(network: NetworkPlan, tenant: TenantPlan) -> list[TcItem]:
+    """A tenant's limits on ports of switches: of each port one of a kind."""
     host: list[TcItem] = []
     catch_up_s = reserved_catch_up_s(tenant) if tenant.link_bps else CATCH_UP_S
     for tenant_class in _tenant_classes(network, tenant, catch_up_s):
@@ -161,12 +172,7 @@ def tenant_limits(network: NetworkPlan, tenant: TenantPlan) -> tuple[Section, ..
         host.append(HtbRoot(dev, VM_MINOR))
         host.append(HtbClass(dev, 0, VM_MINOR, cap_bps, cap_bps, catch_up_s))
         host.append(ByteFifo(dev, VM_MINOR, port_queue_bytes(cap_bps)))
-    rate_bps, uplinks_bps = tenant.rate_bps, network.uplink_bps
-    uplink_bps = max(uplinks_bps.get(vm.slot.port.bridge, rate_bps) for vm in tenant.vms)
-    # Packets are the switch's and not the link's: of them only what a TCP that borrows needs.
-    packets = max(packets_per_s(rate_bps, uplink_bps), cap_bps // (8 * LEAST_PACKET_BYTES))
-    inside = _send_cap(cap_bps, packets)
-    return (_added(None, host), *(_added(vm.slot.netns, inside) for vm in tenant.vms))
+    return host
 
 
 def reserved_catch_up_s(tenant: TenantPlan) -> float:
@@ -237,6 +243,28 @@ def rerate_lines(network: NetworkPlan, old: TenantPlan, new: TenantPlan) -> tupl
         if lines:
             sections.append(Section(now.netns, lines))
     return tuple(sections)
+
+
+def reroot_lines(
+    network: NetworkPlan, old: TenantPlan, new: TenantPlan
+) -> tuple[tuple[Section, ...], tuple[Section, ...]]:
+    """Limits of a tenant on another tree, make before break: what is new or has another rate, to
+    be set before its flows go there, and what is to be removed after. VMs' caps stay.
+    """
+    was, now = (
+        {(type(item), item.dev): item for item in _on_switches(network, tenant)}
+        for tenant in (old, new)
+    )
+    made = [
+        BatchLine("change", item, was[name]) if name in was else BatchLine("add", item)
+        for name, item in now.items()
+        if was.get(name) != item
+    ]
+    gone = [item for name, item in was.items() if name not in now]
+    filters = [item for item in gone if isinstance(item, PrefixFilter)]
+    classes = [item for item in gone if isinstance(item, HtbClass)]
+    removed = tuple(BatchLine("del", item) for item in (*filters, *classes))
+    return (Section(None, tuple(made)),), (Section(None, removed),)
 
 
 def removal_lines(network: NetworkPlan, tenant: TenantPlan) -> tuple[Section, ...]:

@@ -1,7 +1,7 @@
 """Tenants on a network with cables that carry nothing: which VMs still reach which. Pure.
 
-A tenant is pinned to one tree, so a lost link of it has no detour. A cable is named by the port at
-its lower end: a link's, or a VM's on its server.
+A tenant is pinned to one tree: a lost link of it has no detour but another tree. A cable is named
+by the port at its lower end: a link's, or a VM's on its server.
 """
 
 from __future__ import annotations
@@ -17,6 +17,12 @@ def cables_of(tenant: TenantPlan) -> list[str]:
     """Cables that a tenant's packets use: its VMs' own, and those of its tree."""
     ports = [vm.slot.port for vm in tenant.vms] + [edge.lower for edge in tenant.edges]
     return [port.name for port in ports]
+
+
+def root_of(tenant: TenantPlan) -> str:
+    """The bridge at the top of a tenant's edges."""
+    lower = {edge.lower.bridge for edge in tenant.edges}
+    return next(e.upper.bridge for e in tenant.edges if e.upper.bridge not in lower)
 
 
 def groups(tenant: TenantPlan, lost: Collection[str]) -> list[list[str]]:
@@ -43,9 +49,7 @@ def cut_text(
         return ""
     named = ([names[port] for port in group] for group in parts)
     sides = (vms if len(vms) <= MOST_NAMES else (vms[0], "…", vms[-1]) for vms in named)
-    lower = {edge.lower.bridge for edge in tenant.edges}
-    roots = [names[e.upper.bridge] for e in tenant.edges if e.upper.bridge not in lower]
-    root = f" (pinned to {roots[0]})" if pinned and roots else ""
+    root = f" (pinned to {names[root_of(tenant)]})" if pinned and tenant.edges else ""
     cut, pairs = (n * n - sum(len(group) ** 2 for group in parts)) // 2, n * (n - 1) // 2
     which = " | ".join(map(" ".join, sides))
     return f"tenant {tenant.job_id}{root} is cut: {which}; {cut} of {pairs} pairs"

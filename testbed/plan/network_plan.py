@@ -267,6 +267,17 @@ def tenant_plan(
     return TenantPlan(tenant_id, job_id, prefix, vms, rate_bps, tuple(sorted(need.items())), edges)
 
 
+def rerooted(
+    datacentre: DataCentre, network: NetworkPlan, tenant: TenantPlan, placement: Placement
+) -> TenantPlan:
+    """A tenant on the tree of another root: its VMs and their slots, addresses and rate stay."""
+    edges = tuple(network.links[link] for link in _vms_below_links(datacentre, placement))
+    need = hose_bps(tree_of(datacentre, placement.root), placement, tenant.rate_bps)
+    link_bps = tuple(sorted(need.items())) if tenant.link_bps else ()
+    weights = proximate_weights(datacentre, placement) if tenant.weights else ()
+    return replace(tenant, edges=edges, link_bps=link_bps, weights=weights)
+
+
 def enforced(network: NetworkPlan, tenant: TenantPlan, enforcement: Enforcement) -> TenantPlan:
     """A reserved tenant under an enforcement: VMs that borrow have their server's link, and under
     ``none`` no link has a reservation of theirs.

@@ -14,7 +14,7 @@ sweeps. Where all reservations are open-ended there is nothing to sweep.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -72,6 +72,7 @@ class Ledger:
         # Jobs whose reservation ran out and was forgotten before they were released.
         self._ran_out: set[str] = set()
         self._forgotten_s = -math.inf
+        self._lost: IntArray = np.empty(0, dtype=np.int64)
 
     # -- booking ----------------------------------------------------------------------------
 
@@ -113,18 +114,25 @@ class Ledger:
 
     def rerate(self, job_id: str, at_s: float, rate_bps: int) -> None:
         """From ``at_s`` on the job holds ``rate_bps`` per VM. Raises as :meth:`reserve` does."""
-        old = self._holdings[job_id]
+        self._rebook(at_s, replace(self._holdings[job_id], rate_bps=rate_bps))
+
+    def reroot(self, job_id: str, at_s: float, placement: Placement) -> None:
+        """From ``at_s`` on the job holds another placement. Raises as :meth:`reserve` does."""
+        self._rebook(at_s, replace(self._holdings[job_id], placement=placement))
+
+    def _rebook(self, at_s: float, new: Holding) -> None:
+        job_id, old = new.job_id, self._holdings[new.job_id]
         self._not_forgotten(at_s)
         if at_s >= old.until_s:
             raise ValueError(f"job {job_id}: its reservation ended at {old.until_s:g} s")
-        print_ = footprint(self.datacentre, old.placement, rate_bps, old.size)
+        print_ = footprint(self.datacentre, new.placement, new.rate_bps, new.size)
         begin_s = max(at_s, old.start_s)
         # What the job itself gives back in that interval is there for it to take.
         own = self.held(job_id)
         self._require_room(job_id, print_, begin_s, old.until_s, own)
         self._cut(old, at_s)
         number = self.timeline.add(print_, begin_s, old.until_s)
-        self._holdings[job_id] = replace(old, rate_bps=rate_bps, start_s=begin_s, number=number)
+        self._holdings[job_id] = replace(new, start_s=begin_s, number=number)
         self._job_of[number] = job_id
 
     def shorten(self, job_id: str, end_s: float) -> None:
@@ -138,6 +146,19 @@ class Ledger:
             )
         self.timeline.cut(old.number, old.until_s, end_s)
         self._holdings[job_id] = replace(old, end_s=end_s)
+
+    @property
+    def has_lost(self) -> bool:
+        """True while links or servers are lost."""
+        return bool(len(self._lost))
+
+    def set_lost(self, servers: Collection[int], links: Collection[int]) -> None:
+        """These, and no others, have nothing free from now on; who holds a part of them keeps it.
+
+        The record of reservations (``timeline``) does not know of it.
+        """
+        n_servers = self.datacentre.n_servers
+        self._lost = np.array(sorted({*servers, *(n_servers + k for k in links)}), dtype=np.int64)
 
     def forget_before(self, now_s: float) -> None:
         """Drops what lies before ``now_s``, which is not read or changed again."""
@@ -255,6 +276,8 @@ class Ledger:
         own: Footprint | None = None,
     ) -> None:
         free = self.timeline.least_free_of(wanted.objects, start_s, until_s)
+        if len(self._lost):
+            free = np.where(np.isin(wanted.objects, self._lost), 0, free)
         if own is not None:
             free = free + _amounts_of(own, wanted.objects)
         short = np.flatnonzero(wanted.amounts > free)
@@ -280,7 +303,9 @@ class Ledger:
         return self.datacentre.link_name(up(place - servers))
 
     def _residual(self, free: IntArray) -> Residual:
-        """Slots, links and memory out of one number per object."""
+        """Slots, links and memory out of one number per object; what is lost has nothing free."""
+        if len(self._lost):
+            free[self._lost] = 0
         n, last = self.datacentre.n_servers, self.datacentre.n_servers + self.datacentre.n_links
         memory = None if self.datacentre.memory_mib is None else free[last:]
         return Residual(free[:n], np.repeat(free[n:last], 2), memory)

@@ -14,15 +14,17 @@ import pwd
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, NoReturn
 
 from jobs.live.agent_pool import AgentPoolError
 from jobs.request import JobRequest
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry
+from testbed.backends.emu.emulated_network import PortEvents
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.interrupts import terminated_as_interrupt
 from testbed.errors import BadInput, RunFailed, TestbedError
@@ -34,6 +36,7 @@ from testbed.runs.keeper_protocol import (
     SetLink,
     ShowLinks,
     ShowTenant,
+    Watched,
     read_reply,
     reply_line,
     send,
@@ -135,6 +138,7 @@ class Keeper:
         self._emulation: Emulation
         self._tenants: StandingTenants
         self._links: StandingLinks
+        self._ports: Sequence[PortEvents]
 
     def keep(self) -> int:
         """Keep the network until its end; returns the exit code."""
@@ -174,12 +178,25 @@ class Keeper:
             listener = stack.enter_context(_listening(folder / "socket", journal))
             self._client.write(reply_line(self.state()))
             self._client.close()
-            self._asker = serve(listener, self._handle)
+            self._ports = stack.enter_context(self._emulation.network.port_events())
+            self._follow_links()  # one may have gone down before
+            self._asker = serve(listener, self._handle, watched=self._watched)
 
     def _narrate(self, text: str) -> None:
         """To the log, and to whoever waits: one that is gone does not want the network."""
         logging.info(text)
         self._client.write(json.dumps({"say": text}).encode() + b"\n")
+
+    def _watched(self) -> Watched:
+        return {each.events.fileno(): partial(self._port_changed, each) for each in self._ports}
+
+    def _port_changed(self, port: PortEvents) -> None:
+        if port.any():
+            self._follow_links()
+
+    def _follow_links(self) -> None:
+        for text in self._tenants.follow_links():
+            logging.info(text)
 
     def _handle(self, request: Request) -> object:
         match request:
@@ -234,8 +251,8 @@ class Keeper:
             trouble = [error.message]
         trouble += self._links.trouble()
         free = self._tenants.ledger.residual(0.0, None)
-        pairs = zip(free.free_bps, centre.directed_capacity_bps, strict=True)
-        shares = [1 - int(left) / int(capacity) for left, capacity in pairs]
+        pairs = zip(self._tenants.reserved_bps, centre.link_capacity_bps.tolist(), strict=True)
+        shares = [reserved / capacity for reserved, capacity in pairs]
         busiest = max(shares, default=0.0)
         shape = experiment.topology
         size = next((f", {key} {shape[key]}" for key in ("fanout", "k") if key in shape), "")
@@ -252,7 +269,7 @@ class Keeper:
             cables=len(plan.links),
             slots=slots,
             slots_taken=slots - int(free.free_slots.sum()),
-            busiest_link=centre.link_name(shares.index(busiest)) if busiest else "",
+            busiest_link=centre.link_name(2 * shares.index(busiest)) if busiest else "",
             busiest_share=busiest,
             trouble="; ".join(trouble),
             tenants=self._tenants.states(),

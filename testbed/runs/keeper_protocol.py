@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
@@ -29,6 +31,8 @@ REQUEST_TIMEOUT_S = 5.0
 REPLY_TIMEOUT_S = 300.0
 
 Reply = TypeVar("Reply")
+Watched = Mapping[int, Callable[[], object]]
+"""Open files, and what to do where one can be read."""
 
 
 class NothingUp(BadInput):
@@ -163,15 +167,19 @@ def serve(
     listener: socket.socket,
     handle: Callable[[Request], object],
     timeout_s: float = REQUEST_TIMEOUT_S,
+    watched: Callable[[], Watched] = dict,
 ) -> socket.socket:
     """Serve one request after the other until one asks for the end: returns its connection, still
     without a reply. Nothing that a client sends, or leaves out, ends this loop.
+
+    ``watched``: files, and what to do between requests where one can be read.
     """
     while True:
+        _wait_for(listener, watched, math.inf)
         connection, _ = listener.accept()
         reply: object
         try:
-            request = _received(connection, timeout_s)
+            request = _received(connection, timeout_s, watched)
             if isinstance(request, TakeDown):
                 return connection
             reply = _handled(handle, request)
@@ -200,11 +208,32 @@ def _handled(handle: Callable[[Request], object], request: Request) -> object:
         raise RunFailed(f"{type(error).__name__}: {error}") from error
 
 
-def _received(connection: socket.socket, timeout_s: float) -> Request:
+def _wait_for(sock: socket.socket, watched: Callable[[], Watched], until_s: float) -> None:
+    """Until the socket can be read; meanwhile whatever else can be has its turn. TimeoutError."""
+    while True:
+        due, poll = watched(), select.poll()
+        for descriptor in (sock.fileno(), *due):
+            poll.register(descriptor, select.POLLIN)
+        left_s = until_s - time.monotonic()
+        ready = [each for each, _ in poll.poll(None if left_s == math.inf else left_s * 1000)]
+        for descriptor in (each for each in due if each in ready):
+            try:
+                due[descriptor]()
+            except Exception:
+                logging.exception("between requests")
+        if sock.fileno() in ready:
+            return
+        if time.monotonic() > until_s:
+            raise TimeoutError("timed out")
+
+
+def _received(
+    connection: socket.socket, timeout_s: float, watched: Callable[[], Watched]
+) -> Request:
     """One request. Raises BadInput for what is none, OSError for a client that hangs or is gone."""
-    text, until = b"", time.monotonic() + timeout_s
+    text, until_s = b"", time.monotonic() + timeout_s
     while not text.endswith(b"\n"):
-        connection.settimeout(max(0.001, until - time.monotonic()))
+        _wait_for(connection, watched, until_s)
         data = connection.recv(REQUEST_LIMIT_BYTES)
         text += data
         if not data or len(text) > REQUEST_LIMIT_BYTES:

@@ -32,7 +32,8 @@ class LinkState:
 
     ``ends``: the lower and the upper. ``ports``: the devices that go down and up with it, of a VM's
     cable the switch's alone. Bit/s of the experiment, in the direction with more; 0 of a VM's
-    cable. ``tenants`` use it; ``broken``: what its loss has cut, a sentence for each.
+    cable. ``tenants`` use it; ``broken``: what its loss has cut; ``moved``: who has another root,
+    or its links back, by the change that this is the reply to. A sentence for each.
     """
 
     name: str
@@ -43,6 +44,7 @@ class LinkState:
     reserved_bps: int
     tenants: tuple[str, ...]
     broken: tuple[str, ...]
+    moved: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from testbed.backends.emu.emulation import Emulation
 from testbed.errors import BadInput
 from testbed.plan.lost_links import cables_of
 from testbed.runs.network_state import LinkState
-from testbed.runs.standing_tenants import ALWAYS_S, StandingTenants
+from testbed.runs.standing_tenants import StandingTenants
 from testbed.spec.document import did_you_mean
 
 
@@ -27,14 +28,14 @@ class StandingLinks:
     def states(self) -> tuple[LinkState, ...]:
         """Every cable as it is now."""
         of, lost = self._tenants, self._network.lost_cables()
-        free_bps = of.ledger.residual(ALWAYS_S, None).free_bps.reshape(-1, 2).min(axis=1)
-        rates_bps = zip(of.datacentre.link_capacity_bps.tolist(), free_bps.tolist(), strict=True)
+        capacities_bps = of.datacentre.link_capacity_bps.tolist()
+        rates_bps = zip(capacities_bps, of.reserved_bps, strict=True)
         both = zip(self._links, rates_bps, strict=True)
         of_link = {k.lower.name: (k.upper.name, *rates) for k, rates in both}
         used = [(plan, set(cables_of(plan))) for plan in of.plans]
         found = []
         for port, ends in of.cables.items():
-            upper, capacity_bps, free = of_link.get(port, ("", 0, 0))
+            upper, capacity_bps, reserved_bps = of_link.get(port, ("", 0, 0))
             users = [plan for plan, cables in used if port in cables]
             cuts = [of.cut(plan, lost) for plan in users] if port in lost else []
             found.append(
@@ -44,7 +45,7 @@ class StandingLinks:
                     ports=(port, upper) if upper else (port,),
                     up=port not in lost,
                     capacity_bps=capacity_bps,
-                    reserved_bps=capacity_bps - free,
+                    reserved_bps=reserved_bps,
                     tenants=tuple(plan.job_id for plan in users),
                     broken=tuple(filter(None, cuts)),
                 )
@@ -52,12 +53,14 @@ class StandingLinks:
         return tuple(found)
 
     def change(self, names: Sequence[str], *, up: bool) -> LinkState:
-        """Take a cable down, or bring it back, in both directions; its limits stay.
+        """Take a cable down, or bring it back, in both directions; its limits stay. Tenants whose
+        tree has lost it move where there is room.
 
         ``names``: both ends in any order, or the link's name. Raises BadInput, RunFailed.
         """
         self._network.set_ports(self._named(names).ports, up=up)
-        return self._named(names)
+        moved = self._tenants.follow_links()
+        return replace(self._named(names), moved=moved)
 
     def _named(self, names: Sequence[str]) -> LinkState:
         ends = [end for name in names for end in re.split(" <?->? ", name)]

@@ -6,9 +6,11 @@ call does all that it says or changes nothing.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,9 +23,17 @@ from testbed.embedding.base import embedder
 from testbed.embedding.check import check_placement
 from testbed.embedding.placement import Placement, Refusal, Residual
 from testbed.errors import BadInput, DoesNotFit, RunFailed
-from testbed.plan.lost_links import cables_of, cut_text
-from testbed.plan.network_plan import MAX_TENANT_VMS, TenantPlan, enforced, scaled_bps, tenant_plan
+from testbed.plan.lost_links import cables_of, cut_text, root_of
+from testbed.plan.network_plan import (
+    MAX_TENANT_VMS,
+    TenantPlan,
+    enforced,
+    rerooted,
+    scaled_bps,
+    tenant_plan,
+)
 from testbed.reservation.ledger import Ledger, OverCommit
+from testbed.reservation.rerooting import links_used, reroot
 from testbed.runs.network_state import TenantState
 from testbed.spec.document import unknown_name
 from testbed.units import human_bandwidth
@@ -39,10 +49,13 @@ OPEN = "open"
 
 @dataclass
 class _Held:
+    """``stays``: why its tree is the one that has lost a link; empty: it has lost none."""
+
     plan: TenantPlan
     bandwidth_bps: int
     vms: tuple[VmPlace, ...]
     enforcement: Enforcement
+    stays: str = ""
 
 
 class StandingTenants:
@@ -108,9 +121,12 @@ class StandingTenants:
         if not 1 <= n_vms <= MAX_TENANT_VMS:
             raise BadInput(f"{n_vms} VMs: a live tenant has 1 to {MAX_TENANT_VMS}")
         self._check_bandwidth(bandwidth_bps)
-        mode, lost = self._mode(enforcement), self._emulation.network.lost_cables()
-        free = self._free(lost)
+        mode, lost = self._mode(enforcement), self._known_lost()
+        free = self.ledger.residual(ALWAYS_S, None)
         placement = self._placement(name, n_vms, bandwidth_bps, embedder_name, at, free)
+        links = self._emulation.plan.links
+        used = [links[k].lower.name for k in sorted(links_used(self.datacentre, placement))]
+        self._check_carried(name, used, lost)
         try:
             self.ledger.reserve(name, placement, bandwidth_bps, ALWAYS_S, None)
         except OverCommit as error:
@@ -119,7 +135,7 @@ class StandingTenants:
             plan = enforced(
                 self._emulation.plan, self._planned(name, placement, bandwidth_bps), mode
             )
-            self._check_carried(plan, lost)
+            self._check_carried(name, cables_of(plan), lost)
             if mode == "none":
                 self._emulation.network.allow_borrowing()
             self._held[name] = _Held(plan, bandwidth_bps, self._admitted(plan), mode)
@@ -143,6 +159,7 @@ class StandingTenants:
         self._emulation.journal.remove([Entry("file", str(self._hosts_file(name)))])
         del self._held[name]
         self.ledger.release(name, ALWAYS_S)
+        self._retry()
 
     def rerate(self, name: str, bandwidth_bps: int) -> TenantState:
         """Another bandwidth for a tenant's VMs, in place. Raises as :meth:`add` does."""
@@ -159,7 +176,65 @@ class StandingTenants:
             self.ledger.rerate(name, ALWAYS_S, held.bandwidth_bps)
             raise
         held.bandwidth_bps = bandwidth_bps
+        self._retry()
         return self.state(name)
+
+    def follow_links(self) -> tuple[str, ...]:
+        """Bring tenants whose tree has lost a link to another root where there is room; the others
+        stay, and say why. A sentence for each that has moved, or has its links back.
+        """
+        lost = self._known_lost()
+        hit, said = list[str](), list[str]()
+        for name, held in self._held.items():
+            if any(edge.lower.name in lost for edge in held.plan.edges):
+                hit.append(name)
+            elif held.stays:
+                held.stays = ""
+                said.append(f"tenant {name} has its links back")
+        moves = self._rebooked(hit, lost) if self._emulation.own is None else {}
+        new = {name: self._on_its_root(name) for name in moves}
+        failed = self._emulation.reroot([(self._held[n].plan, plan) for n, plan in new.items()])
+        names = self.names
+        for name, old in moves.items():
+            if name in failed:
+                self._rebook(name, old)
+                self._held[name].stays = failed[name].message
+                continue
+            was, now = (names[root_of(plan)] for plan in (self._held[name].plan, new[name]))
+            self._held[name].plan, self._held[name].stays = new[name], ""
+            said.append(f"tenant {name} has moved from {was} to {now}")
+        return tuple(said)
+
+    def _rebooked(self, hit: Sequence[str], lost: Collection[str]) -> dict[str, Placement]:
+        """Tenants that the ledger has brought to another root -> where they were. Whoever moves
+        leaves room for others.
+        """
+        moved: dict[str, Placement] = {}
+        down = self._numbers(lost)
+        while True:
+            before = len(moved)
+            for name in (each for each in hit if each not in moved):
+                old = self.ledger.holdings()[name].placement
+                found = reroot(self.ledger, name, ALWAYS_S, down)
+                if isinstance(found, Placement):
+                    moved[name] = old
+                else:
+                    self._held[name].stays = found
+            if len(moved) == before:
+                return moved
+
+    def _rebook(self, name: str, placement: Placement) -> None:
+        """Back to where it was, over a link that is lost, unless another has come there."""
+        self.ledger.set_lost((), ())
+        with suppress(OverCommit):
+            self.ledger.reroot(name, ALWAYS_S, placement)
+        self._known_lost()
+
+    def _retry(self) -> None:
+        """There is room that was not there before."""
+        if any(held.stays for held in self._held.values()):
+            for text in self.follow_links():
+                logging.info(text)
 
     # -- looking ----------------------------------------------------------------------------
 
@@ -186,11 +261,28 @@ class StandingTenants:
         links = {k.lower.name: (names[k.lower.bridge], names[k.upper.bridge]) for k in plan.links}
         return links | {p.name: (names.get(p.name, p.name), names[p.bridge]) for p in ports}
 
+    @property
+    def reserved_bps(self) -> list[int]:
+        """Reserved on each link, in the direction with more."""
+        found = [0] * self.datacentre.n_links
+        for name in self._held:
+            for link, bps in self._reserved(name):
+                found[link] += bps
+        return found
+
+    def _reserved(self, name: str) -> Iterator[tuple[int, int]]:
+        """A tenant's links and what it reserves on each, in either direction."""
+        reserved, servers = self.ledger.held(name), self.datacentre.n_servers
+        for place, bps in zip(reserved.objects, reserved.amounts, strict=True):
+            if servers <= place < servers + self.datacentre.n_links:
+                yield int(place) - servers, int(bps)
+
     def cut(self, plan: TenantPlan, lost: Collection[str]) -> str:
-        """A sentence about which VMs no longer reach which; empty where all do."""
+        """A sentence about which VMs no longer reach which, and why; empty where all do."""
         if not lost:
             return ""
-        return cut_text(plan, lost, self.names, pinned=len(self.datacentre.trees) > 1)
+        cut = cut_text(plan, lost, self.names, pinned=len(self.datacentre.trees) > 1)
+        return "; ".join(filter(None, (cut, self._held[plan.job_id].stays))) if cut else ""
 
     def state(self, name: str, lost: Collection[str] | None = None) -> TenantState:
         """``lost``: the cables that carry nothing, if the caller has asked the kernel already.
@@ -198,12 +290,10 @@ class StandingTenants:
         Raises BadInput for a name that no tenant has.
         """
         lost = self._emulation.network.lost_cables() if lost is None else lost
-        held, reserved = self._of(name), self.ledger.held(name)
-        servers, n_links = self.datacentre.n_servers, self.datacentre.n_links
+        held = self._of(name)
         links = [
-            (self.datacentre.link_name(2 * (int(place) - servers) + down), int(bps))
-            for place, bps in zip(reserved.objects, reserved.amounts, strict=True)
-            if servers <= place < servers + n_links
+            (self.datacentre.link_name(2 * link + down), bps)
+            for link, bps in self._reserved(name)
             for down in (0, 1)
         ]
         rates, cut = (held.bandwidth_bps, held.plan.rate_bps), self.cut(held.plan, lost)
@@ -237,21 +327,28 @@ class StandingTenants:
             asked, most = map(human_bandwidth, (bandwidth_bps, most_bps))
             raise DoesNotFit(f"{asked} asked per VM, no server's link has more than {most}")
 
-    def _free(self, lost: Collection[str]) -> Residual:
-        """Free capacity, of which a link that is down has none."""
-        free = self.ledger.residual(ALWAYS_S, None)
-        free_bps = free.free_bps.copy()
-        for number, link in enumerate(self._emulation.plan.links):
-            if link.lower.name in lost:
-                free_bps[2 * number : 2 * number + 2] = 0
-        return replace(free, free_bps=free_bps)
+    def _known_lost(self) -> frozenset[str]:
+        """Cables that carry nothing now; of their links the ledger has nothing free."""
+        lost = self._emulation.network.lost_cables()
+        self.ledger.set_lost((), self._numbers(lost))
+        return lost
 
-    def _check_carried(self, plan: TenantPlan, lost: Collection[str]) -> None:
+    def _numbers(self, lost: Collection[str]) -> list[int]:
+        links = self._emulation.plan.links
+        return [number for number, link in enumerate(links) if link.lower.name in lost]
+
+    def _on_its_root(self, name: str) -> TenantPlan:
+        """A tenant's plan where the ledger has it."""
+        placement = self.ledger.holdings()[name].placement
+        plan = self._held[name].plan
+        return rerooted(self.datacentre, self._emulation.plan, plan, placement)
+
+    def _check_carried(self, name: str, cables: Iterable[str], lost: Collection[str]) -> None:
         """Raises DoesNotFit for a tenant whose packets a link that is down would not carry."""
-        needed = [each for each in cables_of(plan) if each in lost]
+        needed = [each for each in cables if each in lost]
         if needed:
             link = " - ".join(self.cables[needed[0]])
-            why = f"tenant {plan.job_id} does not fit: it would use the link {link}, which is down"
+            why = f"tenant {name} does not fit: it would use the link {link}, which is down"
             raise DoesNotFit(why, "sudo testbed link show")
 
     def _placement(

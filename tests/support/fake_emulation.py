@@ -141,6 +141,8 @@ class FakeEmulation:
         self.refused_bps: set[int] = set()
         self.recorded: set[str] = set()
         self.lost: set[str] = set()
+        self.own: object = None
+        self.reroot_refused: set[str] = set()
         self.journal = SimpleNamespace(
             add=lambda entries: self.recorded.update(entry.name for entry in entries),
             remove=lambda entries: self.recorded.difference_update(e.name for e in entries),
@@ -199,6 +201,10 @@ class FakeEmulation:
         if rate_bps in self.refused_bps:
             raise RunFailed(f"tc refused {rate_bps}")
         return replace(tenant, rate_bps=rate_bps)
+
+    def reroot(self, moves: list[tuple[TenantPlan, TenantPlan]]) -> dict[str, RunFailed]:
+        names = self.reroot_refused & {new.job_id for _, new in moves}
+        return {name: RunFailed(f"tc refused {name}") for name in names}
 
     def open_vm(self, slot: Slot) -> tuple[Path, ...]:
         return (Path(f"/cgroup/node{slot.server}/vm{slot.index}/cgroup.procs"),)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -26,7 +26,7 @@ from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, expedite
 from testbed.backends.emu.commands import ip_batch
 from testbed.backends.emu.interrupts import uninterrupted
 from testbed.backends.emu.limiter_counters import CounterReader, Limiter
-from testbed.backends.emu.netlink import RouteSocket
+from testbed.backends.emu.netlink import DeviceEvents, RouteSocket
 from testbed.backends.emu.open_vswitch import MACHINE, Switch
 from testbed.backends.emu.part_switches import Part, start_daemons, taken
 from testbed.errors import RunFailed
@@ -43,6 +43,18 @@ class SwitchConditions:
     datapath: open_vswitch.Datapath
     version: str
     sockets: open_vswitch.SwitchSockets
+
+
+@dataclass(frozen=True)
+class PortEvents:
+    """Changes of ports among those of all devices of a namespace. ``of``: the ports' indices."""
+
+    events: DeviceEvents
+    of: frozenset[int]
+
+    def any(self) -> bool:
+        """True if a port has changed, or may have, since the last call."""
+        return not self.of.isdisjoint(self.events.changed())
 
 
 class Network:
@@ -252,6 +264,18 @@ class Network:
         """Change a placed tenant's rates in place. Raises RunFailed; then the old ones stand."""
         self._up().apply((*limits.rerate_lines(self.plan, old, new), *packet_changes(old, new)))
 
+    def begin_reroot(self, old: TenantPlan, new: TenantPlan) -> None:
+        """The limits of a tenant's new tree beside those of its old one. Raises RunFailed; then
+        nothing has changed.
+        """
+        self._up().apply(limits.reroot_lines(self.plan, old, new)[0])
+
+    def end_reroot(self, old: TenantPlan, new: TenantPlan) -> None:
+        """Remove the limits that only the old tree had; what is gone already is no failure."""
+        self._up().remove(limits.reroot_lines(self.plan, old, new)[1])
+        if (settings := tenant_sysctls(new)) != tenant_sysctls(old):
+            _set_sysctls(new, settings)
+
     def allow_borrowing(self) -> None:
         """Let traffic without a reservation borrow all of a link that is left. May be repeated."""
         if not self._open:
@@ -285,6 +309,17 @@ class Network:
             with switch.inside():
                 lost |= {p.name for p in ports if p.bridge in here and not carrier(p.name)}
         return frozenset(lost)
+
+    @contextmanager
+    def port_events(self) -> Iterator[Sequence[PortEvents]]:
+        """Whatever happens to ports of bridges, for each switch, in the block."""
+        with ExitStack() as stack:
+            found = []
+            for side, (switch, *_) in zip(self._up().sides, self._switches(), strict=True):
+                with switch.inside():
+                    events = stack.enter_context(closing(DeviceEvents()))
+                found.append(PortEvents(events, frozenset({0, *side.index_of.values()})))
+            yield found
 
     def set_ports(self, names: Iterable[str], *, up: bool) -> None:
         """Take ports of bridges up or down; their limits stay. Raises RunFailed."""

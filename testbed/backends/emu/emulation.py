@@ -37,7 +37,7 @@ from testbed.backends.emu.switch_preload import is_paced
 from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.errors import BadInput, MachineCannot, RunFailed
 from testbed.plan.fidelity import Finding
-from testbed.plan.installation import network_text, tenant_text
+from testbed.plan.installation import network_text, reroot_text, tenant_text
 from testbed.plan.network_plan import (
     NetworkPlan,
     Slot,
@@ -59,6 +59,8 @@ LEAST_MEMORY_BYTES = 64 << 20
 CONTROLLER_LOG = "controller.log"
 PORT_TAKEN = "port-taken"
 HTTP_NOT_FOUND = 404
+MOVES_AT_ONCE = 32
+"""Tenants that change their tree at once, each by a connection to the controller."""
 
 Builder = Literal["batched", "plain"]
 """Who builds the network: the testbed in batches, or Mininet link by link."""
@@ -104,7 +106,7 @@ class Emulation:
         # One thread, one connection: flows go in while this thread waits for tc.
         self._flows = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flows")
         self._write: WriteText | None = None
-        self._admitted = 0
+        self._installed = 0
 
     def close(self) -> None:
         """End the thread that talks to the controller."""
@@ -150,10 +152,13 @@ class Emulation:
             self.network.remove_tenant(tenant)
             self._withdraw(flows, tenant)
             raise RunFailed(f"job {tenant.job_id}: {error}") from error
-        self._admitted += 1
+        self._record(tenant, "", tenant_text(self.plan, tenant, self._app))
+
+    def _record(self, tenant: TenantPlan, what: str, text: str) -> None:
+        self._installed += 1
         if self._write is not None:
-            name = f"plan/{self._admitted:04}-{tenant.job_id}.txt"
-            self._write(name, tenant_text(self.plan, tenant, self._app))
+            words = "-".join(filter(None, (f"{self._installed:04}", tenant.job_id, what)))
+            self._write(f"plan/{words}.txt", text)
 
     def _withdraw(self, flows: Future[Any] | None, tenant: TenantPlan) -> None:
         if flows is not None:
@@ -182,6 +187,38 @@ class Emulation:
         new = replace(tenant, rate_bps=rate_bps, link_bps=links)
         self.network.rerate_tenant(tenant, new)
         return new
+
+    def reroot(self, moves: Sequence[tuple[TenantPlan, TenantPlan]]) -> dict[str, RunFailed]:
+        """Bring tenants from their old plans to new ones that differ in the tree alone, all at
+        once, make before break: connections survive. Tenant -> why it is still on its old tree.
+        """
+        failed: dict[str, RunFailed] = {}
+        for old, new in moves:
+            try:
+                self.network.begin_reroot(old, new)
+            except RunFailed as error:
+                failed[new.job_id] = error
+        begun = [(old, new) for old, new in moves if new.job_id not in failed]
+        with ThreadPoolExecutor(MOVES_AT_ONCE) as pool:
+            errors = list(pool.map(self._move_flows, (new for _, new in begun)))
+        for (old, new), why in zip(begun, errors, strict=True):
+            if why is None:
+                self.network.end_reroot(old, new)
+                self._record(new, "reroot", reroot_text(self.plan, old, new, self._app))
+            else:
+                failed[new.job_id] = RunFailed(f"job {new.job_id}: {why}")
+                self._move_flows(old)
+                self.network.end_reroot(new, old)
+        return failed
+
+    def _move_flows(self, tenant: TenantPlan) -> ControllerError | None:
+        """By a connection of its own: of several moves at once none waits for another's end."""
+        try:
+            with closing(self.own or self.controller.client()) as client:
+                client.move_tenant(controller_tenant(self.plan, tenant))
+        except ControllerError as error:
+            return error
+        return None
 
     def spawn(self, name: str, slot: Slot, plan: Plan, cores: int = 1) -> None:
         """Ask for an agent in a VM slot: in its namespace and control group, unprivileged.
@@ -247,7 +284,7 @@ class Emulation:
     def write_plans_to(self, write: WriteText) -> None:
         """From now on, store the text of everything that is installed through ``write``."""
         self._write = write
-        self._admitted = 0
+        self._installed = 0
         write("plan/0000-network.txt", network_text(self.plan, self._app))
         if self._app is not None:
             write(f"plan/{self._app.name}", self._app.read_text("utf-8", "replace"))

@@ -186,6 +186,8 @@ SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK, NLMSGERR_ATTR_MSG = 270, 10, 11, 
 TCA_STATS2 = 7
 TCA_STATS_BASIC, TCA_STATS_QUEUE = 1, 3
 
+RTMGRP_LINK = 1
+
 _SEQUENCE_AT = 8
 _AT_ONCE = 200  # requests in one datagram, of 60 to 160 bytes each
 GONE = frozenset({errno.ENOENT, errno.EADDRNOTAVAIL, errno.ENODEV})
@@ -208,6 +210,38 @@ QDISC_DUMP = _message(RTM_GETQDISC, NLM_F_DUMP, TCMSG.pack(0, 0, 0, 0, 0))
 def root_qdisc_request(ifindex: int) -> bytes:
     """A request for the counters of all that leaves a device; older kernels want the echo."""
     return _message(RTM_GETQDISC, NLM_F_ECHO, TCMSG.pack(0, ifindex, 0, TC_H_ROOT, 0))
+
+
+class DeviceEvents:
+    """Changes of devices in the namespace this thread is in when it is made, as the kernel tells
+    them: up, down, with and without a carrier, gone.
+    """
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        self._socket.bind((0, RTMGRP_LINK))
+        self._socket.settimeout(0)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def changed(self) -> set[int]:
+        """Indices of devices that have changed since the last call; 0 among them: not all are
+        known.
+        """
+        found: set[int] = set()
+        while True:
+            try:
+                data = self._socket.recv(_RECEIVE_BYTES)
+            except BlockingIOError:
+                return found
+            except OSError:  # more than the socket holds
+                return found | {0}
+            for *_, payload in _read(data):
+                found.add(_IFINFO.unpack_from(payload)[2])
 
 
 class RouteSocket:

@@ -42,6 +42,9 @@ class OwnController:
     def add_tenant(self, tenant: Tenant) -> None:
         """Flows are the application's."""
 
+    def move_tenant(self, tenant: Tenant) -> None:
+        """Flows are the application's."""
+
     def remove_tenant(self, tenant_id: int) -> None:
         """Flows are the application's."""
 

@@ -27,7 +27,7 @@ from controller.flow_rules import (
     desired_flows,
 )
 from controller.values import Conflict, InvalidValues, Switch, Tenant, UnknownTenant
-from tests.support.fake_datacentre import FakeDataCentre, tree_datacentre
+from tests.support.fake_datacentre import FakeDataCentre, fat_tree_datacentre, tree_datacentre
 from tests.support.fake_switch import FakeSwitch, TableFull
 from tests.support.watching_client import namespaces
 
@@ -284,6 +284,92 @@ def test_a_refusal_takes_the_tenant_out_everywhere() -> None:
     assert fabric.flows() == before
     full.capacity = 1000
     assert fabric.plane.add_tenant(tenant, LONG_S) == Outcome()
+    assert fabric.synced()
+
+
+FAT_TREE = fat_tree_datacentre(4, slots_per_server=1)
+ACROSS = (FAT_TREE.slots[0], FAT_TREE.slots[3], FAT_TREE.slots[8])
+
+
+def on_root(number: int) -> Tenant:
+    """A tenant of three VMs in two pods, below one of the four cores."""
+    return FAT_TREE.tenant(1, ACROSS, lambda _: number)
+
+
+@pytest.fixture
+def fabric(monkeypatch: pytest.MonkeyPatch) -> Fabric:
+    """A fat-tree with a tenant below its first core. Nothing is under way for long."""
+    monkeypatch.setattr(control_plane, "DRAIN_S", 0.0)
+    found = Fabric(FAT_TREE)
+    assert found.plane.add_tenant(on_root(0), LONG_S) == Outcome()
+    return found
+
+
+def test_a_tenant_moves_to_another_tree(fabric: Fabric) -> None:
+    assert fabric.plane.move_tenant(on_root(3), LONG_S) == Outcome()
+    assert fabric.plane.state.tenants == (on_root(3),)
+    assert fabric.synced()
+    sent = {dpid: len(wire.batches) for dpid, wire in fabric.wires.items()}
+    # Given again it only waits; and it goes as any other.
+    assert fabric.plane.move_tenant(on_root(3), LONG_S) == Outcome()
+    assert fabric.plane.add_tenant(on_root(3), LONG_S) == Outcome()
+    changed = [dpid for dpid, wire in fabric.wires.items() if any(wire.batches[sent[dpid] :])]
+    assert changed == []
+    assert fabric.plane.remove_tenant(1, LONG_S) == Outcome()
+    assert fabric.synced()
+
+
+def test_no_switch_turns_traffic_before_the_new_tree_has_its_rules(fabric: Fabric) -> None:
+    core = next(e.parent_dpid for e in on_root(3).tree if e.parent_dpid not in on_root(0).dpids)
+    before, late = fabric.flows(), fabric.wires[core]
+    late.immediate = False
+    moving = Call(lambda: fabric.plane.move_tenant(on_root(3), LONG_S))
+    wait_until_sent(late)
+    fabric.plane.view()  # not under way any more: the step has been sent to all
+    flows = fabric.flows()
+    assert all(flows[dpid] >= before[dpid] for dpid in flows), "nothing replaced, nothing removed"
+    late.carry()
+    late.immediate = True
+    assert moving.result() == Outcome()
+    assert fabric.synced()
+
+
+def test_a_move_that_a_switch_refuses_is_taken_back(fabric: Fabric) -> None:
+    before = fabric.flows()
+    core = next(e.parent_dpid for e in on_root(3).tree if e.parent_dpid not in on_root(0).dpids)
+    fabric.wires[core].switch.capacity = 3
+    outcome = fabric.plane.move_tenant(on_root(3), LONG_S)
+    assert [why for _, why in outcome.refused] == ["table full"]
+    assert fabric.plane.state.tenants == (on_root(0),)
+    assert fabric.flows() == before
+
+
+def test_who_is_away_during_a_move_gets_its_rules_later(fabric: Fabric) -> None:
+    core = next(e.parent_dpid for e in on_root(3).tree if e.parent_dpid not in on_root(0).dpids)
+    away = fabric.disconnect(core)
+    outcome = fabric.plane.move_tenant(on_root(3), 0.01)
+    assert outcome.missing == (FAT_TREE.switches[core - 1].name,)
+    fabric.connect(away)
+    assert fabric.synced()
+
+
+def test_only_the_tree_of_a_tenant_moves(fabric: Fabric) -> None:
+    other = FAT_TREE.tenant(1, FAT_TREE.slots[:2], lambda _: 0)
+    with pytest.raises(Conflict, match="tenant 1 is another: only its tree may differ"):
+        fabric.plane.move_tenant(other, LONG_S)
+    with pytest.raises(UnknownTenant):
+        fabric.plane.move_tenant(FAT_TREE.tenant(2, ACROSS, lambda _: 0), LONG_S)
+    assert fabric.plane.state.tenants == (on_root(0),)
+
+
+def test_a_tenant_taken_out_during_its_move_is_out(
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        control_plane.time, "sleep", lambda _: fabric.plane.remove_tenant(1, LONG_S)
+    )
+    assert fabric.plane.move_tenant(on_root(3), LONG_S) == Outcome()
+    assert fabric.plane.state.tenants == ()
     assert fabric.synced()
 
 

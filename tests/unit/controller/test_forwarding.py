@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.flow_rules import AddFlow, RemoveByCookie, desired_flows, difference, tenant_cookie
+from controller.flow_rules import (
+    AddFlow,
+    RemoveByCookie,
+    desired_flows,
+    difference,
+    move_steps,
+    tenant_cookie,
+    tenant_flows,
+)
 from controller.values import DesiredState, Tenant, TenantVm
 from tests.support.fake_datacentre import FakeDataCentre, fat_tree_datacentre, tree_datacentre
 from tests.support.fake_switch import Packet, tagged
@@ -191,6 +199,29 @@ def test_any_state_turns_into_any_other_by_the_difference(
         switch.apply(changes)
         assert switch.flows == set(wanted[dpid])
         assert difference(wanted[dpid], switch.report()) == ()
+
+
+@given(st.data())
+def test_on_the_way_to_another_tree_every_packet_arrives_once(data: st.DataObject) -> None:
+    """Whichever switches have done the step that is under way, of each step in its turn."""
+    slots = data.draw(st.permutations(FAT_TREE.slots))[: data.draw(st.integers(2, 8))]
+    roots = range(len(FAT_TREE.roots_for(dpid for dpid, _ in slots)))
+    here, there = (data.draw(st.sampled_from(roots)) for _ in range(2))
+    old, new = (FAT_TREE.tenant(1, slots, lambda _, root=root: root) for root in (here, there))
+    state = DesiredState().with_network(FAT_TREE.switches)
+    network = FAT_TREE.network(state.with_tenant(old))
+    unaffected = {dpid: switch.flows for dpid, switch in network.switches.items()}
+    for step in move_steps(tenant_flows(old), tenant_flows(new)):
+        for dpid in data.draw(st.permutations(sorted(step))):
+            network.switches[dpid].apply(step[dpid])
+            for source in old.vms:
+                for target in (vm for vm in old.vms if vm is not source):
+                    came = network.send(packet(source, target), source.dpid, source.port)
+                    assert [(d.dpid, d.port) for d in came] == [(target.dpid, target.port)]
+    after = FAT_TREE.network(state.with_tenant(new))
+    for dpid, switch in network.switches.items():
+        assert switch.flows == after.switches[dpid].flows
+        assert here != there or switch.flows == unaffected[dpid]
 
 
 @pytest.mark.parametrize("k", [2, 4])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TypeVar
 
@@ -15,10 +16,12 @@ from testbed.plan.installation import (
     WINDOW_S,
     initial_window_segments,
     packet_changes,
+    reroot_text,
     tenant_hosts,
 )
 from testbed.plan.limits import MAX_GSO_BYTES, MIN_GSO_BYTES, gso_bytes
-from testbed.plan.network_plan import TenantPlan, network_plan, tenant_plan
+from testbed.plan.network_plan import TenantPlan, network_plan, rerooted, tenant_plan
+from topologies.fat_tree import fat_tree
 from topologies.tree import tree
 
 Item = TypeVar("Item")
@@ -31,6 +34,48 @@ def tenant(counts: dict[int, int], rate_bps: int = 100_000_000) -> TenantPlan:
     slots = tuple(s for server, n in vms_on for s in network.slots_of_server[server][:n])
     placement = Placement(datacentre.trees[0].root, vms_on)
     return tenant_plan(datacentre, network, placement, slots, 3, "j", rate_bps)
+
+
+FLOW = "cookie=0x484f534500000003,table={},priority={},ip,"
+INSIDE = "nw_src=10.0.12.0/22"
+
+
+def let_in(port: int) -> str:
+    match = f"in_port={port},vlan_tci=0x0000/0x1fff,{INSIDE}"
+    return f"{FLOW.format(0, 100)}{match} actions=goto_table:1\n"
+
+
+def test_a_move_to_another_root_as_text() -> None:
+    datacentre = fat_tree(4, 10**9, 1)
+    network = network_plan(datacentre, "hn")
+    vms_on = ((0, 1), (4, 1))
+    slots = tuple(network.slots_of_server[server][0] for server, _ in vms_on)
+    first, second = (Placement(tree.root, vms_on) for tree in datacentre.trees[:2])
+    old = tenant_plan(datacentre, network, first, slots, 3, "j", 100_000_000)
+    text = reroot_text(network, old, rerooted(datacentre, network, old, second))
+    _, limits, added, turned, removed, gone = re.split(r"^# (?=[a-z ]*\()", text, flags=re.M)
+    assert limits.startswith(
+        "new limits (tc -batch)\n"
+        "# host\n"
+        "class add dev hn-a0-u1 parent 1:ffff classid 1:3 htb rate 100000000bit"
+    )
+    assert limits.count("class add dev") == limits.count("filter add dev") == 4
+    down = FLOW.format(1, 200) + INSIDE
+    assert added == (
+        f"new flows (ovs-ofctl add-flow)\n# hn-a0\n{let_in(4)}# hn-a2\n{let_in(4)}"
+        f"# hn-c1\n{let_in(1)}{let_in(2)}"
+        f"{down},nw_dst=10.0.12.1 actions=output:1\n"
+        f"{down},nw_dst=10.0.12.2 actions=output:2\n"
+    )
+    up = f"{FLOW.format(1, 100)}{INSIDE},nw_dst=10.0.12.0/22 actions=output:4\n"
+    assert turned == f"turned flows (ovs-ofctl add-flow)\n# hn-a0\n{up}# hn-a2\n{up}"
+    assert removed.count("# hn-c0\n") == removed.count("nw_dst=10.0.12.1 ") == 1
+    ends = ("hn-a0-u0", "hn-c0-d0", "hn-a2-u0", "hn-c0-d1")
+    assert gone == (
+        "limits to be removed (tc -batch)\n# host\n"
+        + "".join(f"filter del dev {end} parent 1: protocol ip pref 3\n" for end in ends)
+        + "".join(f"class del dev {end} classid 1:3\n" for end in ends)
+    )
 
 
 def of(kind: type[Item], plan: TenantPlan) -> list[Item]:

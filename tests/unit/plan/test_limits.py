@@ -37,6 +37,7 @@ from testbed.plan.limits import (
     port_queue_bytes,
     removal_lines,
     rerate_lines,
+    reroot_lines,
     tenant_limits,
     vm_queue_bytes,
 )
@@ -46,6 +47,7 @@ from testbed.plan.network_plan import (
     enforced,
     network_plan,
     proximate_weights,
+    rerooted,
     tenant_plan,
 )
 from topologies.datacentre import DataCentre
@@ -239,6 +241,35 @@ def test_a_moved_tenant_is_not_rerated() -> None:
     _, there = placed(dumbbell(), ((1, 2),))
     with pytest.raises(ValueError, match="not a change of rate alone"):
         rerate_lines(network, here, there)
+
+
+@pytest.mark.parametrize("mode", ["strict", "work-conserving", "none"])
+def test_on_another_tree_a_tenant_has_other_classes_and_the_same_caps(mode: Enforcement) -> None:
+    datacentre = fat_tree(4, 1000 * MBIT, 2)
+    network, reserved = placed(datacentre, ((0, 2), (2, 1), (4, 1)))
+    old = enforced(network, reserved, mode)
+    there = Placement(datacentre.trees[1].root, ((0, 2), (2, 1), (4, 1)))
+    new = rerooted(datacentre, network, old, there)
+    made, gone = (
+        [x for s in sections for x in s.lines] for sections in reroot_lines(network, old, new)
+    )
+    # From this root to the next one the aggregation switches are the same: two links are others.
+    n_ports = 0 if mode == "none" else 4
+    assert [x.text().split()[:2] for x in made] == [
+        ["class", "add"],
+        ["qdisc", "add"],
+        ["filter", "add"],
+    ] * n_ports
+    assert [x.text().split()[:2] for x in gone] == [["filter", "del"]] * n_ports + [
+        ["class", "del"]
+    ] * n_ports
+    before, after = (
+        {x.item for s in tenant_limits(network, t) for x in s.lines} for t in (old, new)
+    )
+    left = {(x.item.dev, x.item.minor) for x in gone if isinstance(x.item, HtbClass)}
+    kept = {x for x in before if isinstance(x, HtbRoot) or (x.dev, x.minor) not in left}
+    assert kept | {x.item for x in made} == after
+    assert reroot_lines(network, old, old) == ((Section(None, ()),), (Section(None, ()),))
 
 
 def test_another_tenants_rate_is_not_taken_for_this_ones() -> None:

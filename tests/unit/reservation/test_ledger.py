@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from testbed.embedding.placement import Placement, hose_bps, tree_of
 from testbed.reservation.ledger import Ledger, LedgerBroken, OverCommit, footprint
+from testbed.reservation.rerooting import other_roots, reroot
 from testbed.reservation.timeline import SWEEP
 from tests.support.ledger_use import in_use
 from tests.support.loops import BOTH_FORMS, loops
@@ -62,6 +63,8 @@ class Twin:
         self.datacentre = datacentre
         self.pieces: list[Piece] = []
         self.held: dict[str, Piece] = {}
+        self.lost_servers: set[int] = set()
+        self.lost_links: set[int] = set()
 
     def used(self, at_s: float) -> tuple[list[int], list[int]]:
         slots = [0] * self.datacentre.n_servers
@@ -88,14 +91,32 @@ class Twin:
                 free_bps[k] = min(free_bps[k], left)
         return free_slots, free_bps
 
-    def fits(self, piece: Piece) -> bool:
+    def known_residual(self, start_s: float, end_s: float) -> tuple[list[int], list[int]]:
+        """The residual with nothing free on what is lost."""
+        slots, bps = self.residual(start_s, end_s)
+        slots = [0 if s in self.lost_servers else n for s, n in enumerate(slots)]
+        return slots, [0 if k // 2 in self.lost_links else n for k, n in enumerate(bps)]
+
+    def on_lost(self, piece: Piece | None) -> dict[tuple[str, int], int]:
+        """The amounts that a piece takes of lost servers and links."""
+        if piece is None:
+            return {}
+        tree = tree_of(self.datacentre, piece.placement.root)
+        need = hose_bps(tree, piece.placement, piece.rate_bps)
+        slots = {("s", s): n for s, n in piece.placement.vms_on if s in self.lost_servers}
+        return slots | {("l", k): n for k, n in need.items() if k // 2 in self.lost_links}
+
+    def fits(self, piece: Piece, own: Piece | None) -> bool:
+        had = self.on_lost(own)
+        if any(n > had.get(part, 0) for part, n in self.on_lost(piece).items()):
+            return False
         self.pieces.append(piece)
         slots, bps = self.residual(piece.start_s, piece.end_s)
         self.pieces.pop()
         return min(slots) >= 0 and min(bps) >= 0
 
-    def reserve(self, piece: Piece) -> bool:
-        if not self.fits(piece):
+    def reserve(self, piece: Piece, own: Piece | None = None) -> bool:
+        if not self.fits(piece, own):
             return False
         self.pieces.append(piece)
         self.held[piece.job_id] = piece
@@ -110,7 +131,7 @@ class Twin:
         begin_s = max(at_s, old.start_s)
         new = Piece(job_id, placement, rate_bps, begin_s, old.end_s)
         kept_end_s, old.end_s = old.end_s, begin_s
-        if self.reserve(new):
+        if self.reserve(new, own=old):
             return True
         old.end_s = kept_end_s
         return False
@@ -137,6 +158,12 @@ steps = st.one_of(
     ),
     st.tuples(st.just("release"), st.integers(0, 9), instants),
     st.tuples(st.just("rerate"), st.integers(0, 9), instants, st.integers(0, 6)),
+    st.tuples(st.just("reroot"), st.integers(0, 9), instants),
+    st.tuples(
+        st.just("lose"),
+        st.sets(st.integers(0, 4), max_size=2),
+        st.sets(st.integers(0, 9), max_size=3),
+    ),
     st.tuples(st.just("forget"), instants),
 )
 
@@ -163,6 +190,12 @@ class Pair:
                 if job_id := self._held(which):
                     placement = self.twin.held[job_id].placement
                     self._rerate(job_id, at_s, placement, rate)
+            case ("reroot", which, at_s):
+                if job_id := self._held(which):
+                    self._reroot(job_id, max(at_s, self.forgotten_s))
+            case ("lose", servers, links):
+                self.ledger.set_lost(servers, links)
+                self.twin.lost_servers, self.twin.lost_links = servers, links
             case ("forget", at_s):
                 self.ledger.forget_before(at_s)
                 self.forgotten_s = max(self.forgotten_s, at_s)
@@ -195,23 +228,37 @@ class Pair:
             with pytest.raises(OverCommit):
                 self.ledger.rerate(job_id, at_s, rate)
 
+    def _reroot(self, job_id: str, at_s: float) -> None:
+        """To the other root, unless a lost link is on its paths there or it has no room."""
+        held, lost = self.twin.held[job_id], self.twin.lost_links
+        if at_s >= held.end_s:
+            return
+        moved = held.placement._replace(root=15 - held.placement.root)
+        used = {k // 2 for k in hose_bps(tree_of(data_centre(), moved.root), moved, 1)}
+        fits = not used & lost and self.twin.change(job_id, at_s, moved, held.rate_bps)
+        found = reroot(self.ledger, job_id, at_s, lost)
+        assert found == moved if fits else isinstance(found, str)
+
     def compare(self) -> None:
         self.ledger.check()
         asked = [t / 2 for t in range(-1, 32) if t / 2 >= self.forgotten_s]
+        self.ledger.set_lost((), ())  # what is held does not depend on what is lost
         for at_s in asked:
             slots, bps = self.twin.used(at_s)
             usage = in_use(self.ledger, at_s)
             assert usage.free_slots.tolist() == slots
             assert usage.free_bps.tolist() == bps
+        self.ledger.set_lost(self.twin.lost_servers, self.twin.lost_links)
         for start_s in asked[::3]:
             for end_s in [*[t for t in asked[::4] if t > start_s], None]:
-                slots, bps = self.twin.residual(start_s, math.inf if end_s is None else end_s)
+                until_s = math.inf if end_s is None else end_s
+                slots, bps = self.twin.known_residual(start_s, until_s)
                 residual = self.ledger.residual(start_s, end_s)
                 assert residual.free_slots.tolist() == slots
                 assert residual.free_bps.tolist() == bps
             ends = [t for t in asked[::4] if t > start_s]
             for end_s, found in zip(ends, self.ledger.residuals(start_s, ends), strict=True):
-                slots, bps = self.twin.residual(start_s, end_s)
+                slots, bps = self.twin.known_residual(start_s, end_s)
                 assert found.free_slots.tolist() == slots
                 assert found.free_bps.tolist() == bps
 
@@ -300,6 +347,36 @@ def test_a_rerate_may_use_what_the_job_itself_gives_back(ledger: Ledger) -> None
     assert in_use(ledger, 0.5).free_slots[0] == 1
     assert in_use(ledger, 0.5).free_bps[:2].tolist() == [10, 10]
     assert in_use(ledger, 2.0).free_bps[:2].tolist() == [9, 9]
+
+
+def test_a_lost_link_has_no_room_for_others_and_stays_with_its_holder(ledger: Ledger) -> None:
+    ledger.reserve("a", ONE_EACH, 4, 0.0, None)
+    ledger.set_lost((), {0})
+    assert ledger.has_lost
+    with pytest.raises(OverCommit, match="server 0 -> rack 0: 1 bit/s asked, 0 bit/s free"):
+        ledger.reserve("b", ONE_EACH, 1, 0.0, None)
+    with pytest.raises(OverCommit, match="server 0 -> rack 0: 5 bit/s asked, 4 bit/s free"):
+        ledger.rerate("a", 1.0, 5)
+    ledger.rerate("a", 1.0, 3)
+    ledger.set_lost((), ())
+    assert not ledger.has_lost
+    assert ledger.residual(1.0, None).free_bps[0] == 7
+
+
+def test_another_root_is_one_with_paths_and_room(ledger: Ledger) -> None:
+    apart = Placement(7, ((0, 1), (2, 1)))
+    ledger.reserve("a", apart, 6, 0.0, None)
+    assert list(other_roots(ledger.datacentre, apart, {4})) == [apart._replace(root=8)]
+    assert reroot(ledger, "a", 0.0, {4, 6}) == "no other root has a path without a lost link"
+    ledger.reserve("b", Placement(8, ((1, 1), (3, 1))), 4, 0.0, None)
+    assert reroot(ledger, "a", 0.0, {4}) == (
+        "no other root has room (rack 0 -> root 1: 6 bit/s asked, 5 bit/s free from 0 s on)"
+    )
+    ledger.release("b", 0.0)
+    assert reroot(ledger, "a", 0.0, {4}) == apart._replace(root=8)
+    assert ledger.residual(0.0, None).free_bps.reshape(-1, 2).tolist()[4:8] == [
+        [12, 12], [12, 12], [3, 3], [3, 3],
+    ]  # fmt: skip
 
 
 def test_everything_comes_back(ledger: Ledger) -> None:

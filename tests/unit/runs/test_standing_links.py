@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +65,13 @@ def test_a_link_goes_down_by_any_of_its_names(network: Network, names: tuple[str
     network.tenants.add("a", 3, 100 * MBIT, at=[("0", 2), ("2", 1)])
     network.tenants.add("b", 2, 100 * MBIT, at=[("1", 2)])
     state = network.links.change(names, up=False)
-    cut = "tenant a is cut: a.0 a.1 | a.2; 2 of 3 pairs"
+    cut = "tenant a is cut: a.0 a.1 | a.2; 2 of 3 pairs; a tree has no other path"
     assert (state.name, state.up, state.broken) == ("rack 0 - core 0", False, (cut,))
     assert network.fake.lost == {"hn-r0-u0", "hn-c0-d0"}
     assert [one.trouble for one in network.tenants.states()] == [cut, ""]
     assert network.links.trouble() == [f"link rack 0 - core 0 is down; {cut}"]
-    assert network.links.change(names, up=True) == network.link("rack 0 - core 0")
+    back = network.links.change(names, up=True)
+    assert back == replace(network.link("rack 0 - core 0"), moved=("tenant a has its links back",))
     assert network.fake.lost == set()
     assert network.links.trouble() == []
     assert network.tenants.state("a").trouble == ""
@@ -134,9 +136,6 @@ def test_on_a_fat_tree_a_tenant_is_placed_on_a_core_that_is_whole(tmp_path: Path
     used = {s.ends[1] for s in network.links.states() if s.tenants and s.ends[1].startswith("core")}
     assert len(used) == 1
     assert used != {root}
-    network.links.change(["aggregation 0", used.pop()], up=False)
-    (text,) = [text for text in (network.tenants.state("a").trouble,) if text]
-    assert "tenant a (pinned to core " in text
 
 
 def test_plans_travel_whole(network: Network) -> None:
@@ -149,3 +148,107 @@ def test_plans_travel_whole(network: Network) -> None:
     assert read_reply(reply_line(plans), TenantPlans) == plans
     links = network.links.states()
     assert read_reply(reply_line(links), tuple[LinkState, ...]) == links
+
+
+# ------------------------------------------------------------------------- to another root
+
+
+ACROSS = [("0", 1), ("2", 1), ("4", 1)]
+
+
+@pytest.fixture
+def fat(tmp_path: Path) -> Network:
+    """Four pods of two edges of two servers of four slots, below four cores of two links."""
+    return Network(tmp_path, fat_tree(4, GBIT, 4))
+
+
+def pinned(network: Network, name: str) -> str:
+    """The core that a tenant uses; its plan and the ledger agree."""
+    network.tenants.ledger.check()
+    (core,) = {s.ends[1] for s in network.links.states() if name in s.tenants and "core" in s.name}
+    assert any(core in link for link, _ in network.tenants.state(name).links)
+    return core
+
+
+def test_a_tenant_whose_tree_loses_a_link_moves_to_another_root(fat: Network) -> None:
+    fat.tenants.add("a", 3, 300 * MBIT, at=ACROSS)
+    vms = fat.tenants.state("a").vms
+    assert pinned(fat, "a") == "core 0"
+    state = fat.links.change(["aggregation 0", "core 0"], up=False)
+    assert state.moved == ("tenant a has moved from core 0 to core 1",)
+    assert state.broken == state.tenants == ()
+    assert pinned(fat, "a") == "core 1"
+    assert (fat.tenants.state("a").vms, fat.tenants.state("a").trouble) == (vms, "")
+    assert fat.link("aggregation 0 - core 0").reserved_bps == 0
+    # Back, it stays where it is: nobody moves without need.
+    assert fat.links.change(["aggregation 0", "core 0"], up=True).moved == ()
+    assert pinned(fat, "a") == "core 1"
+
+
+def test_who_finds_no_room_says_why_and_is_tried_again_where_there_is_some(fat: Network) -> None:
+    """Of the four ways into the first pod two are down, and others have taken a third."""
+    fat.tenants.add("a", 2, 600 * MBIT, at=[("0", 1), ("4", 1)])
+    for core in ("core 2", "core 3"):
+        fat.links.change(["aggregation 1", core], up=False)
+    fat.tenants.add("b", 2, 600 * MBIT, at=[("2", 1), ("6", 1)])
+    assert (pinned(fat, "a"), pinned(fat, "b")) == ("core 0", "core 1")
+    cut = "tenant a (pinned to core 0) is cut: a.0 | a.1; 1 of 1 pairs"
+    full = "no other root has room (aggregation 0 -> core 1: 600 Mbit/s asked, 400 Mbit/s free"
+    down = fat.links.change(["aggregation 0", "core 0"], up=False)
+    assert down.moved == ()
+    assert down.broken[0].startswith(f"{cut}; {full}")
+    assert fat.tenants.state("a").trouble == down.broken[0]
+    assert fat.links.trouble()[0] == f"link aggregation 0 - core 0 is down; {down.broken[0]}"
+    # Not enough is given up, then enough.
+    fat.tenants.rerate("b", 500 * MBIT)
+    assert "500 Mbit/s free" in fat.tenants.state("a").trouble
+    fat.tenants.rerate("b", 400 * MBIT)
+    assert pinned(fat, "a") == "core 1"
+    assert [state.trouble for state in fat.tenants.states()] == ["", ""]
+
+
+def test_a_tenant_that_leaves_makes_room_for_one_that_is_cut(fat: Network) -> None:
+    fat.tenants.add("a", 2, 600 * MBIT, at=[("0", 1), ("4", 1)])
+    for core in ("core 2", "core 3"):
+        fat.links.change(["aggregation 1", core], up=False)
+    fat.tenants.add("b", 2, 600 * MBIT, at=[("2", 1), ("6", 1)])
+    fat.links.change(["aggregation 0", "core 0"], up=False)
+    fat.tenants.remove("b")
+    assert pinned(fat, "a") == "core 1"
+
+
+def test_where_no_other_root_has_a_path_the_tenant_waits_for_its_link(fat: Network) -> None:
+    fat.tenants.add("a", 3, 300 * MBIT, at=ACROSS)
+    down = fat.links.change(["server 0", "edge 0"], up=False)
+    cut = "tenant a (pinned to core 0) is cut: a.0 | a.1 a.2; 2 of 3 pairs"
+    assert down.broken == (f"{cut}; no other root has a path without a lost link",)
+    assert down.moved == ()
+    back = fat.links.change(["server 0", "edge 0"], up=True)
+    assert back.moved == ("tenant a has its links back",)
+    assert fat.tenants.state("a").trouble == ""
+    assert pinned(fat, "a") == "core 0"
+
+
+def test_what_the_network_refuses_leaves_tenant_and_ledger_where_they_were(fat: Network) -> None:
+    fat.tenants.add("a", 3, 300 * MBIT, at=ACROSS)
+    fat.fake.reroot_refused = {"a"}
+    down = fat.links.change(["aggregation 0", "core 0"], up=False)
+    assert down.moved == ()
+    assert down.broken[0].endswith("2 of 3 pairs; tc refused a")
+    assert pinned(fat, "a") == "core 0"
+    fat.fake.reroot_refused = set()
+    assert fat.tenants.follow_links() == ("tenant a has moved from core 0 to core 1",)
+
+
+def test_of_a_persons_own_controller_flows_are_not_moved(fat: Network) -> None:
+    fat.fake.own = object()
+    fat.tenants.add("a", 3, 300 * MBIT, at=ACROSS)
+    assert fat.links.change(["aggregation 0", "core 0"], up=False).moved == ()
+    assert pinned(fat, "a") == "core 0"
+
+
+def test_an_open_network_moves_as_a_whole(tmp_path: Path) -> None:
+    fat = Network(tmp_path, fat_tree(4, GBIT, 1))
+    fat.tenants.open()
+    down = fat.links.change(["aggregation 0", "core 0"], up=False)
+    assert down.moved == ("tenant open has moved from core 0 to core 1",)
