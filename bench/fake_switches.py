@@ -124,10 +124,10 @@ class FakeSwitches:
             self._switches[dpid].rules.clear()
         self.settle()
 
-    def connect(self, port: int) -> None:
-        """Connect all of them and say hello; a thread serves them from then on."""
+    def connect(self, port: int, dpids: Iterable[int]) -> None:
+        """Connect these and say hello; a thread serves them from then on."""
         selector = selectors.DefaultSelector()
-        for each in self._switches.values():
+        for each in map(self._switches.__getitem__, dpids):
             connection = socket.create_connection(("127.0.0.1", port))
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._sockets.append(connection)
