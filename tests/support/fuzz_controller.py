@@ -30,6 +30,7 @@ from tests.support.watching_client import WatchingClient
 
 END_TIMEOUT_S = 20.0
 """Twice the controller's own, for a whole request or handshake."""
+NO_END = f"no end within {END_TIMEOUT_S:g} s"
 PROBE_EVERY = 50
 PROBE_TIMEOUT_S = 5.0
 DATACENTRE = tree_datacentre([2, 2], slots_per_server=2)
@@ -64,11 +65,12 @@ class FuzzResult:
         """The result in a few lines."""
         replies = ", ".join(f"{name}: {count}" for name, count in sorted(self.replies.items()))
         rate = self.inputs / self.duration_s
+        hangs = sum(NO_END in failure for failure in self.failures)
         sizes = [self.resident_before >> 20, self.resident_after >> 20, self.peak >> 20]
         lines = [
             f"{self.kind}, seed {self.seed}: {self.inputs} inputs in {self.duration_s:.1f} s",
             f"  {rate:.0f} inputs/s",
-            f"  tracebacks {self.tracebacks}, failures {len(self.failures)}",
+            f"  tracebacks {self.tracebacks}, hangs {hangs}, failures {len(self.failures)}",
             "  memory {} MiB before, {} MiB after, {} MiB at its peak".format(*sizes),
             f"  threads {self.threads_before} before, {self.threads_after} after",
             f"  log {self.log_size_bytes} bytes",
@@ -491,7 +493,7 @@ def _one(kind: str, port: int, data: bytes, replies: Counter[str]) -> str | None
             time.sleep(0.02)
             reply = _exchange(port, data)
     except TimeoutError:
-        return f"no end within {END_TIMEOUT_S:g} s"
+        return NO_END
     except OSError as error:
         return repr(error)
     return _KINDS[kind][1](reply, replies)

@@ -32,7 +32,7 @@ READ: dict[str, Try] = {
     "folders": folders.attempt,
 }
 SENT = ("api", "openflow")
-SHARES = {"files": 25, "traces": 25, "folders": 15, "api": 17, "openflow": 18}
+SHARES = {"files": 25, "traces": 25, "folders": 10, "api": 20, "openflow": 20}
 """Per cent of the inputs; a run folder takes longest, for its page."""
 
 

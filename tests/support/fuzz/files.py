@@ -77,7 +77,7 @@ BESIDE: dict[str, bytes] = {
 NAMED = {
     "path": ("log.swf", "leases.lwf", "leases.xml", "jobs.tsv", "lab.yaml", "topo.py", "none"),
     "profile": ("profile.yaml", "lab.yaml", "none"),
-    "app": ("app.py", "none"),
+    "app": ("app.py", "app.py", "none"),
     "topo": ("Two", "None"),
     "application": ("sort", "index"),
     "embedder": ("oktopus", "greedy"),
@@ -225,7 +225,7 @@ WORKLOADS = """\
 {kind: swf, path: log.swf}
 {kind: lwf, path: leases.lwf}
 {kind: lwf, path: leases.xml}
-{kind: swim, path: jobs.tsv, jobs: 20}
+{kind: swim, path: jobs.tsv, jobs: 20, vms: as-is}
 {kind: ladder, application: {id: a, vms: 2, bandwidth: 9 Mbit/s, duration: 2 s},\
  bandwidths: [9 Mbit/s, 4 Mbit/s]}
 """.splitlines()
@@ -268,21 +268,21 @@ def _content(rng: random.Random) -> bytes:
     act = rng.random()
     if act < 0.03:
         return rng.choice((rng.randbytes(rng.choice((1, 30, 3000))), b"[" * 9000, b"{a: " * 900))
-    if act < 0.3:
+    if act < 0.2:
         text = rearranged(rng, rng.choice(_examples()))
-    elif act < 0.4:
+    elif act < 0.3:
         text = rng.choice(_examples())
         for _ in range(rng.choice((1, 1, 2, 5))):
             text = replaced_word(rng, text)
-    elif act < 0.5:
+    elif act < 0.4:
         tree = changed_tree(rng, deepcopy(rng.choice(_trees())))
         text = yaml.safe_dump(tree, sort_keys=False)
-    elif act < 0.7:
+    elif act < 0.75:
         text = yaml.safe_dump(_combined(rng), sort_keys=False)
     else:
         tree = _made(rng, _schema(), "", rng.choice((0.0, 0.0, 0.02, 0.1)))
         # JSON is YAML, but for its numbers with exponents.
-        text = yaml.safe_dump(tree, sort_keys=False) if act < 0.95 else json.dumps(tree)
+        text = yaml.safe_dump(tree, sort_keys=False) if act < 0.96 else json.dumps(tree)
     data = text.encode("utf-8", "surrogatepass")
     return flipped(rng, data) if rng.random() < 0.05 else data
 

@@ -52,7 +52,7 @@ def _xml() -> bytes:
         start = noise.choice(("<start/>", "<start><now/></start>", '<exact time="05:00:00.00"/>'))
         real = noise.choice(("", '<realduration time="00:30:00.00"/>'))
         leases.append(
-            f'<lease-request arrival="0{number // 10}:{number % 10}0:00.00">'
+            f'<lease-request arrival="0{number // 6}:{number % 6}0:00.00">'
             f'<lease id="{number}" preemptible="true"><nodes><node-set numnodes="2">'
             '<res type="CPU" amount="100"/><res type="Memory" amount="1024"/></node-set></nodes>'
             f'{start}<duration time="01:00:00.00"/>{real}</lease></lease-request>'
