@@ -34,16 +34,16 @@ class _Switch:
     def take(self, data: bytes) -> bytes:
         """Whatever the messages in ``data`` are to be answered with."""
         self.begun += data
-        answers = []
+        replies = []
         at = 0
         while len(self.begun) - at >= openflow13.HEADER.size:
             _, kind, length, xid = openflow13.HEADER.unpack_from(self.begun, at)
             if len(self.begun) - at < length:
                 break
-            answers.append(self._answer(kind, xid, bytes(self.begun[at : at + length])))
+            replies.append(self._answer(kind, xid, bytes(self.begun[at : at + length])))
             at += length
         del self.begun[:at]
-        return b"".join(answers)
+        return b"".join(replies)
 
     def _answer(self, kind: int, xid: int, data: bytes) -> bytes:
         body = data[openflow13.HEADER.size :]
