@@ -8,13 +8,15 @@ import pty
 import select
 import signal
 import subprocess
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from testbed.backends.emu.open_vswitch import MACHINE
-from tests.emu.test_up import Standing, standing  # noqa: F401 - a fixture
+from tests.emu.test_up import Standing, standing, wait_for  # noqa: F401 - a fixture
 
 PING = ("ping", "-c", "1", "-W", "1")
 GONE = "table=1,priority=200,ip,nw_src=10.0.4.0/22"
@@ -64,7 +66,7 @@ def test_a_link_goes_down_says_whom_it_cuts_and_comes_back_with_its_limits(
     (link,) = shown(standing, "rack 0 - core 0")
     assert (link["up"], link["tenants"], link["reserved_bps"]) == (True, ["a"], 200_000_000)
 
-    cut = "tenant a is cut: a.0 a.1 | a.2; 2 of 3 pairs"
+    cut = "tenant a is cut: a.0 a.1 | a.2; 2 of 3 pairs; a tree has no other path"
     said = standing.good("link", "down", "rack 0", "core 0")
     assert said == f"link rack 0 - core 0 is down\n{cut}\n"
     assert standing.inside("a.0", *PING, "a.2").returncode == 1
@@ -82,7 +84,8 @@ def test_a_link_goes_down_says_whom_it_cuts_and_comes_back_with_its_limits(
     assert not any("b." in problem for problem in problems["reachability"])
     assert problems["limits"] == problems["flows"] == problems["isolation"] == []
 
-    assert standing.good("link", "up", "rack 0 - core 0") == "link rack 0 - core 0 is up\n"
+    back = standing.good("link", "up", "rack 0 - core 0")
+    assert back == "link rack 0 - core 0 is up\ntenant a has its links back\n"
     assert standing.inside("a.0", *PING, "a.2").returncode == 0
     assert limits_of(prefix) == before
     assert standing.status()["trouble"] == ""
@@ -175,14 +178,103 @@ def test_links_and_limits_in_parts_of_the_switch(standing: Standing) -> None:  #
     where = [f"--at={server}:1" for server in (0, 5, 10, 15)]
     standing.good("tenant", "add", "a", "--bandwidth", "100 Mbit/s", *where)
     assert verified(standing)[0] == 0
-    (name,) = [
-        s["name"] for s in shown(standing) if s["tenants"] and "aggregation 6 - " in s["name"]
-    ]
-    said = standing.good("link", "down", name)
-    core = name.partition(" - ")[2]
-    assert f"tenant a (pinned to {core}) is cut: a.0 a.1 a.2 | a.3; 3 of 6 pairs\n" in said
+    with connection(standing, "a.0", "a.3") as carry:
+        # By the command; by anybody, in the namespace of a part.
+        first = way_to_core(standing, "aggregation 6")
+        with carry():
+            said = standing.good("link", "down", first["name"])
+        core, second = first["ends"][1], way_to_core(standing, "aggregation 6")
+        assert f"tenant a has moved from {core} to {second['ends'][1]}\n" in said
+        assert "no tenant's VMs are cut" in said
+        with carry():
+            by_hand(standing, second["ports"][1], "down")
+            wait_for(lambda: not shown(standing, second["name"])[0]["tenants"])
+    third = way_to_core(standing, "aggregation")
+    assert standing.status()["tenants"][0]["trouble"] == ""
+    assert len({each["ends"][1] for each in (first, second, third)}) == 3
+    code, problems = verified(standing)
+    assert code == 1
+    assert len(problems.pop("links")) == 2
+    assert not any(problems.values()), problems
+
+    # Without any way it is cut, until one is back.
+    way = next(s for s in shown(standing) if s["ends"][0] == "server 0" and s["capacity_bps"])
+    said = standing.good("link", "down", way["name"])
+    assert "is cut: a.0 | a.1 a.2 a.3; 3 of 6 pairs; no other root has a path" in said
+    for port in way["ports"]:
+        by_hand(standing, port, "up")
+    wait_for(lambda: not standing.status()["tenants"][0]["trouble"])
+    assert standing.inside("a.0", *PING, "a.3").returncode == 0
     # By hand too, a tenant is pinned to a tree whose links carry.
     standing.good("tenant", "add", "b", "--bandwidth", "100 Mbit/s", *where)
     assert standing.inside("b.0", *PING, "b.3").returncode == 0
-    standing.good("link", "up", name)
+    standing.good("link", "up", first["name"])
+    by_hand(standing, second["ports"][1], "up")
     assert verified(standing)[0] == 0
+
+
+ECHO = """
+import socket
+with socket.create_server(("", 5000)) as listener:
+    print("ready", flush=True)
+    connection, _ = listener.accept()
+    while data := connection.recv(65536):
+        connection.sendall(data)
+"""
+ASK = """
+import socket, sys
+with socket.create_connection((sys.argv[1], 5000)) as connection:
+    print("connected", flush=True)
+    for _ in sys.stdin:
+        for _ in range(100):
+            connection.sendall(bytes(10_000))
+            left = 10_000
+            while left:
+                left -= len(connection.recv(left)) or sys.exit("the connection has ended")
+        print("echoed", flush=True)
+"""
+
+
+@contextmanager
+def connection(
+    network: Standing, one: str, other: str
+) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """A TCP connection between two VMs, and a block during which it carries 1 MB there and back."""
+
+    def python(vm: str, code: str, *more: str) -> subprocess.Popen[str]:
+        command = network.command("exec", vm, "--", "python3", "-c", code, *more)
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        return subprocess.Popen(command, **pipes, text=True, env=network.environment)
+
+    def said(process: subprocess.Popen[str]) -> str:
+        assert process.stdout is not None
+        return process.stdout.readline()
+
+    @contextmanager
+    def carry() -> Iterator[None]:
+        assert asking.stdin is not None
+        asking.stdin.write("on\n")
+        asking.stdin.flush()
+        yield
+        assert said(asking) == "echoed\n"
+
+    with python(other, ECHO) as echoing:
+        assert said(echoing) == "ready\n"
+        with python(one, ASK, other) as asking:
+            assert said(asking) == "connected\n"
+            yield carry
+
+
+def way_to_core(network: Standing, lower: str) -> dict[str, Any]:
+    """The link to a core that a tenant uses, from an aggregation switch of that name."""
+    ends = [s for s in shown(network) if s["tenants"] and s["ends"][1].startswith("core")]
+    return next(s for s in ends if s["ends"][0].startswith(lower))
+
+
+def by_hand(network: Standing, port: str, state: str) -> None:
+    """Past the command: in whichever part of the switch the device is."""
+    for part in Path("/run/netns").glob(f"{network.options[1]}-part*"):
+        line = ("ip", "-n", part.name, "link", "set", port, state)
+        if subprocess.run(line, capture_output=True, check=False).returncode == 0:
+            return
+    raise AssertionError(f"no part has {port}")
