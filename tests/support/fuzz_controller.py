@@ -89,7 +89,7 @@ def _body(rng: random.Random, path: str) -> bytes:
         return json.dumps({"dpids": mutated(rng, [1, 2]), "timeout_s": limit}).encode()
     tenant = DATACENTRE.tenant(rng.randint(1, 5), DATACENTRE.slots[:4], lambda _count: 0)
     values = (to_json(Network(DATACENTRE.switches)), to_json(tenant))
-    text = values[path == "/v1/tenants" if rng.random() < 0.9 else rng.randrange(2)]
+    text = values[path.startswith("/v1/tenants") if rng.random() < 0.9 else rng.randrange(2)]
     act = rng.random()
     if act < 0.2:
         return text
@@ -182,7 +182,7 @@ def _request(rng: random.Random, token: str) -> bytes:
             ),
             *(("PUT", "/v1/network"),) * 4,
             *(("POST", "/v1/tenants"),) * 4,
-            *(("POST", "/v1/wait"),) * 2,
+            *(("POST", "/v1/wait"), ("PUT", "/v1/tenants/3")) * 2,
             *(("POST", "/v1/reconcile"), ("GET", "/v1/tenants/3"), ("DELETE", "/v1/tenants/3")),
         )
     )
