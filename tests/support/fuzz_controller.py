@@ -135,6 +135,7 @@ _QUERIES = (
     "&" * 50 + "x",
 )
 _AT_ONCE = b"timeout_s=0 HTTP/1.1"
+_WAIT = b"POST /v1/wait"
 _HEADERS = (
     *("Content-Length: -1", "Content-Length: 0x10", "Content-Length: 99999999999999999999"),
     *("Transfer-Encoding: chunked", "Expect: 100-continue", "Connection: keep-alive", "A" * 9000),
@@ -166,8 +167,11 @@ def _api_input(rng: random.Random, token: str) -> bytes:
         return data[: rng.randrange(len(data) + 1)]
     if act < 0.2:
         changed = flipped(rng, data)
-        # A request that has lost its limit may wait for switches, rightly, for half a minute.
-        return changed if changed.count(_AT_ONCE) == data.count(_AT_ONCE) else data
+        # A request that has lost its limit, or the body that holds it, may wait for switches,
+        # rightly, for half a minute.
+        limits = (_AT_ONCE, *((b"Content-Length: ", b'"timeout_s": 0') if _WAIT in data else ()))
+        kept = all(changed.count(limit) == data.count(limit) for limit in limits)
+        return changed if kept else data
     return data
 
 
