@@ -13,6 +13,7 @@ from functools import partial
 import psutil
 
 from testbed.backends.emu.cgroups import lives
+from testbed.backends.emu.cleanup_journal import expedited_rcu
 from testbed.backends.emu.emulation import Emulation
 from testbed.backends.emu.open_vswitch import MACHINE, Switch, foreign_bridges, has_service
 from testbed.errors import BadInput, MachineCannot
@@ -60,9 +61,11 @@ class StandingSwitches:
             raise MachineCannot(f"{why}; a restart would interrupt them", "ovs-vsctl del-br BRIDGE")
         pid = switch.pid
         if pid is not None and not (switch is MACHINE and has_service()):
-            os.kill(pid, signal.SIGKILL)
-            while lives(pid):
-                time.sleep(0.001)
+            # It closes a packet socket for each port: a grace period each.
+            with expedited_rcu(self._emulation.journal):
+                os.kill(pid, signal.SIGKILL)
+                while lives(pid):
+                    time.sleep(0.001)
         return self._started(switch)
 
     def _watch(self, pid: int | None, ended: Callable[[], object]) -> None:

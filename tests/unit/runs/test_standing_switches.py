@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -82,6 +83,11 @@ def network(tmp_path: Path) -> Iterator[Network]:
         part.process.wait()
     for descriptor in made.switches.watched():
         os.close(descriptor)
+
+
+@pytest.fixture(autouse=True)
+def grace_periods(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing_switches, "expedited_rcu", lambda _: nullcontext())
 
 
 def test_they_are_listed_with_their_bridges(network: Network) -> None:
