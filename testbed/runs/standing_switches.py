@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,6 @@ from functools import partial
 
 import psutil
 
-from testbed.backends.emu.cgroups import lives
 from testbed.backends.emu.cleanup_journal import expedited_rcu
 from testbed.backends.emu.emulation import Emulation
 from testbed.backends.emu.open_vswitch import MACHINE, Switch, foreign_bridges, has_service
@@ -60,13 +60,13 @@ class StandingSwitches:
             why = f"the machine's Open vSwitch has bridges of others: {', '.join(others)}"
             raise MachineCannot(f"{why}; a restart would interrupt them", "ovs-vsctl del-br BRIDGE")
         pid = switch.pid
-        if pid is not None and not (switch is MACHINE and has_service()):
-            # It closes a packet socket for each port: a grace period each.
-            with expedited_rcu(self._emulation.journal):
-                os.kill(pid, signal.SIGKILL)
-                while lives(pid):
-                    time.sleep(0.001)
-        return self._started(switch)
+        # It closes a packet socket for each port: a grace period each.
+        with expedited_rcu(self._emulation.journal):
+            if pid is not None and not (switch is MACHINE and has_service()):
+                with os.fdopen(os.pidfd_open(pid)) as ends:
+                    os.kill(pid, signal.SIGKILL)
+                    select.select([ends], [], [])
+            return self._started(switch)
 
     def _watch(self, pid: int | None, ended: Callable[[], object]) -> None:
         with suppress(OSError):
@@ -83,7 +83,8 @@ class StandingSwitches:
     def _switch_ended(self, switch: Switch) -> None:
         if not switch.running:
             logging.warning("switch %s has ended", _name(switch))
-            self._started(switch)
+            with expedited_rcu(self._emulation.journal):
+                self._started(switch)
 
     def _watch_controller(self) -> None:
         self._watch(self._emulation.controller.process.pid, self._controller_ended)
