@@ -21,6 +21,7 @@ BENCHMARKS = {
     "aggregate-load": ("bench.aggregate_load", "the largest reserved load that stays exact"),
     "hostile-tenant": ("bench.hostile_tenant", "a guarantee beside 16 TCP flows and a UDP flood"),
     "enforcement": ("bench.enforcement", "bandwidth lent, given back and kept, in each mode"),
+    "link-loss": ("bench.link_loss", "from a link's loss to the guarantee, k=4 and k=6"),
     "live-scale": ("bench.live_scale", "live networks of 96 to 448 VMs: exactness, cost, limits"),
     "switch-pass": ("bench.switch_pass", "a pass of ovs-vswitchd, by its bridges and ports"),
     "network-up": ("bench.network_up", "fat-tree k=4 and k=8 up and down, beside plain Mininet"),

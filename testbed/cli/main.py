@@ -39,6 +39,7 @@ VERBS = {
     "mininet": "Open Mininet's prompt on the network that is up.",
     "measure": "Measure a tenant among its VMs, against its reservation.",
     "link": "Show, take down and bring back links of the network that is up.",
+    "switch": "Show and restart the Open vSwitches under the network that is up.",
     "verify": "Check tc, flows and packets of the network that is up against its plan.",
     "top": "Show the traffic of links and tenants, each second.",
     "down": "Take the network down that is up.",

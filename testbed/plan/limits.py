@@ -251,20 +251,20 @@ def reroot_lines(
     """Limits of a tenant on another tree, make before break: what is new or has another rate, to
     be set before its flows go there, and what is to be removed after. VMs' caps stay.
     """
-    was, now = (
-        {(type(item), item.dev): item for item in _on_switches(network, tenant)}
-        for tenant in (old, new)
-    )
+    was, now = (_named(_on_switches(network, tenant)) for tenant in (old, new))
     made = [
         BatchLine("change", item, was[name]) if name in was else BatchLine("add", item)
         for name, item in now.items()
         if was.get(name) != item
     ]
-    gone = [item for name, item in was.items() if name not in now]
-    filters = [item for item in gone if isinstance(item, PrefixFilter)]
-    classes = [item for item in gone if isinstance(item, HtbClass)]
-    removed = tuple(BatchLine("del", item) for item in (*filters, *classes))
+    gone = [x for name, x in was.items() if name not in now and not isinstance(x, ByteFifo)]
+    gone.sort(key=lambda item: not isinstance(item, PrefixFilter))
+    removed = tuple(BatchLine("del", item) for item in gone)
     return (Section(None, tuple(made)),), (Section(None, removed),)
+
+
+def _named(items: list[TcItem]) -> dict[tuple[type[TcItem], str], TcItem]:
+    return {(type(item), item.dev): item for item in items}
 
 
 def removal_lines(network: NetworkPlan, tenant: TenantPlan) -> tuple[Section, ...]:

@@ -24,17 +24,19 @@ from typing import IO, NoReturn
 from jobs.live.agent_pool import AgentPoolError
 from jobs.request import JobRequest
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry
-from testbed.backends.emu.emulated_network import PortEvents
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.interrupts import terminated_as_interrupt
+from testbed.backends.emu.netlink import DeviceEvents
 from testbed.errors import BadInput, RunFailed, TestbedError
 from testbed.runs.keeper_protocol import (
     AddTenant,
     RemoveTenant,
     Request,
     RerateTenant,
+    RestartSwitch,
     SetLink,
     ShowLinks,
+    ShowSwitches,
     ShowTenant,
     Watched,
     read_reply,
@@ -46,6 +48,7 @@ from testbed.runs.keeper_protocol import (
 from testbed.runs.network_layout import NetworkLayout, ShowLayout, ShowPlans, TenantPlans
 from testbed.runs.network_state import NetworkState
 from testbed.runs.standing_links import StandingLinks
+from testbed.runs.standing_switches import StandingSwitches
 from testbed.runs.standing_tenants import StandingTenants, open_placement
 from testbed.schedulers.registry import known_policies
 from testbed.spec.document import unknown_name
@@ -138,7 +141,8 @@ class Keeper:
         self._emulation: Emulation
         self._tenants: StandingTenants
         self._links: StandingLinks
-        self._ports: Sequence[PortEvents]
+        self._switches: StandingSwitches
+        self._ports: Sequence[DeviceEvents]
 
     def keep(self) -> int:
         """Keep the network until its end; returns the exit code."""
@@ -178,6 +182,7 @@ class Keeper:
             listener = stack.enter_context(_listening(folder / "socket", journal))
             self._client.write(reply_line(self.state()))
             self._client.close()
+            self._switches = StandingSwitches(self._emulation, self._tenants)
             self._ports = stack.enter_context(self._emulation.network.port_events())
             self._follow_links()  # one may have gone down before
             self._asker = serve(listener, self._handle, watched=self._watched)
@@ -188,10 +193,11 @@ class Keeper:
         self._client.write(json.dumps({"say": text}).encode() + b"\n")
 
     def _watched(self) -> Watched:
-        return {each.events.fileno(): partial(self._port_changed, each) for each in self._ports}
+        ports = {each.fileno(): partial(self._port_changed, each) for each in self._ports}
+        return {**ports, **self._switches.watched()}
 
-    def _port_changed(self, port: PortEvents) -> None:
-        if port.any():
+    def _port_changed(self, ports: DeviceEvents) -> None:
+        if ports.any():
             self._follow_links()
 
     def _follow_links(self) -> None:
@@ -216,6 +222,8 @@ class Keeper:
                 return None
             case SetLink(names, up):
                 return self._links.change(names, up=up)
+            case RestartSwitch(name):
+                return self._switches.restart(name)
         return self._shown(request)
 
     def _shown(self, request: Request) -> object:
@@ -226,6 +234,8 @@ class Keeper:
                 return self.layout()
             case ShowLinks():
                 return self._links.states()
+            case ShowSwitches():
+                return self._switches.states()
             case ShowPlans():
                 plans, borrowing = self._tenants.plans, self._emulation.network.borrowing
                 app = str(self._standing.experiment.controller_app or "")

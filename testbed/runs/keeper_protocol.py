@@ -65,6 +65,18 @@ class SetLink(Request):
 
 
 @dataclass(frozen=True)
+class ShowSwitches(Request):
+    """Asks for every Open vSwitch as it is now."""
+
+
+@dataclass(frozen=True)
+class RestartSwitch(Request):
+    """``name``: of one, or of a bridge or node in it; or ``all``."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class TakeDown(Request):
     """Asks for the end of the network; the reply (None) follows when all is removed."""
 

@@ -48,6 +48,21 @@ class LinkState:
 
 
 @dataclass(frozen=True)
+class SwitchState:
+    """An Open vSwitch as people see it: the machine's own, or a part of the network's.
+
+    ``bridges``: as people call them. ``pid``: the process that forwards, None where it has ended.
+    ``done``: what a restart took, in the reply to it.
+    """
+
+    name: str
+    bridges: tuple[str, ...]
+    pid: int | None
+    since_unix_s: float
+    done: str = ""
+
+
+@dataclass(frozen=True)
 class NetworkState:
     """A network that is up: its file, its keeper, its tenants. ``trouble``: what does not work.
 

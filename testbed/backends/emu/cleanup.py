@@ -120,7 +120,8 @@ class _Removal:
     def _parts(self) -> None:
         """The daemons of the switch's parts, by their command lines, and their folders."""
         folders = [Path(name) for name in sorted(self._names("part"))]
-        self._add("switch part", (folder.name for folder in folders if folder.is_dir()))
+        parts = (folder.name for folder in folders if (folder / "conf.db").is_file())
+        self._add("switch part", parts)
         # All of a run's parts are in one folder, which is there a moment before theirs.
         of_run = {x.parent for x in folders if x.parent.is_dir() and x.parent.name == self._tag.run}
         if self._dry_run or not of_run:

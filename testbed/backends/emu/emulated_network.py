@@ -24,14 +24,16 @@ from testbed.backends.emu import open_vswitch, traffic_control
 from testbed.backends.emu.cleanup import remove_network
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, expedited_rcu
 from testbed.backends.emu.commands import ip_batch
+from testbed.backends.emu.installed_state import missing_limits
 from testbed.backends.emu.interrupts import uninterrupted
 from testbed.backends.emu.limiter_counters import CounterReader, Limiter
 from testbed.backends.emu.netlink import DeviceEvents, RouteSocket
 from testbed.backends.emu.open_vswitch import MACHINE, Switch
 from testbed.backends.emu.part_switches import Part, start_daemons, taken
+from testbed.backends.emu.part_switches import start_again as start_part_again
 from testbed.errors import RunFailed
 from testbed.plan import limits
-from testbed.plan.batch_lines import VM_DEVICE
+from testbed.plan.batch_lines import VM_DEVICE, Section
 from testbed.plan.installation import packet_changes, tenant_hosts, tenant_sysctls
 from testbed.plan.network_plan import Bridge, NetworkPlan, Port, TenantPlan
 
@@ -43,18 +45,6 @@ class SwitchConditions:
     datapath: open_vswitch.Datapath
     version: str
     sockets: open_vswitch.SwitchSockets
-
-
-@dataclass(frozen=True)
-class PortEvents:
-    """Changes of ports among those of all devices of a namespace. ``of``: the ports' indices."""
-
-    events: DeviceEvents
-    of: frozenset[int]
-
-    def any(self) -> bool:
-        """True if a port has changed, or may have, since the last call."""
-        return not self.of.isdisjoint(self.events.changed())
 
 
 class Network:
@@ -155,9 +145,11 @@ class Network:
     def _make_bridges(
         self, switch: Switch, bridges: Sequence[Bridge], port: int
     ) -> open_vswitch.SwitchSockets:
-        tag = self._journal.tag
         self._start_bridges(switch, bridges, port)
-        of_bridge = self.plan.ports_of_bridge
+        return self._after_start(switch, bridges)
+
+    def _after_start(self, switch: Switch, bridges: Sequence[Bridge]) -> open_vswitch.SwitchSockets:
+        tag, of_bridge = self._journal.tag, self.plan.ports_of_bridge
         switch.check_ports([port for bridge in bridges for port in of_bridge[bridge.name]])
         # The bridges' own devices outlive a switch that dies: they are marked as well.
         marking = [f"link set dev {bridge.name} group {tag.group}" for bridge in bridges]
@@ -299,6 +291,42 @@ class Network:
                 part.keep_logs(log_dir)
                 raise RunFailed(f"switch part {part.netns} has died", f"see its logs in {log_dir}")
 
+    @property
+    def switches(self) -> tuple[Switch, ...]:
+        """Every Open vSwitch that has bridges of the network."""
+        return tuple(switch for switch, *_ in self._switches())
+
+    def bridges_of(self, switch: Switch) -> Sequence[Bridge]:
+        """The bridges that are in a switch."""
+        return next(bridges for each, bridges, _ in self._switches() if each is switch)
+
+    def start_switch(self, switch: Switch, tenants: Sequence[TenantPlan]) -> int:
+        """Start a switch that has ended, with its bridges; whatever limits of ports it has wiped
+        are set again, all others left as they are: how many. Its flows are the controller's to
+        bring. Raises MachineCannot, RunFailed.
+        """
+        parts = [part for part in self._parts if part.switch is switch]
+        bridges, journal = self.bridges_of(switch), self._journal
+        with open_vswitch.large_buffers(journal):
+            for part in parts:
+                part.end_pace()
+                start_part_again(self.plan, part)
+            if not parts:
+                open_vswitch.start_again()
+            self._after_start(switch, bridges)
+        for part in parts:
+            part.begin_pace()
+        sections = [*limits.network_limits(self.plan)]
+        sections += limits.borrowing_lines(self.plan) if self._open else ()
+        for tenant in tenants:
+            sections.append(limits.tenant_limits(self.plan, tenant)[0])
+        of_bridge = self.plan.ports_of_bridge
+        ports = [port.name for bridge in bridges for port in of_bridge[bridge.name]]
+        lines = (line for section in sections for line in section.lines)
+        missing = missing_limits(lines, switch.netns, ports)
+        self._up().apply([Section(None, missing)])
+        return len(missing)
+
     def lost_cables(self) -> frozenset[str]:
         """Links and VM slots' cables that carry nothing now, by the ports at their lower ends."""
         slots, links = self.plan.slots, self.plan.links
@@ -311,14 +339,14 @@ class Network:
         return frozenset(lost)
 
     @contextmanager
-    def port_events(self) -> Iterator[Sequence[PortEvents]]:
+    def port_events(self) -> Iterator[Sequence[DeviceEvents]]:
         """Whatever happens to ports of bridges, for each switch, in the block."""
         with ExitStack() as stack:
             found = []
-            for side, (switch, *_) in zip(self._up().sides, self._switches(), strict=True):
+            for side, switch in zip(self._up().sides, self.switches, strict=True):
                 with switch.inside():
-                    events = stack.enter_context(closing(DeviceEvents()))
-                found.append(PortEvents(events, frozenset({0, *side.index_of.values()})))
+                    events = DeviceEvents(frozenset(side.index_of.values()))
+                found.append(stack.enter_context(closing(events)))
             yield found
 
     def set_ports(self, names: Iterable[str], *, up: bool) -> None:

@@ -6,16 +6,26 @@ Taken up in that order, taken down in the reverse, whatever happens.
 from __future__ import annotations
 
 import os
+import subprocess
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 
-from controller.api_client import ControllerError, ControllerRefused
+from controller import values
+from controller.api_client import (
+    CONFIRM_TIMEOUT_S,
+    ControllerError,
+    ControllerRefused,
+    ControllerUnreachable,
+    SwitchesMissing,
+)
 from controller.launch import API_PORT, OPENFLOW_PORT, unprivileged_user
 from controller.process import (
     APP_ERROR,
@@ -31,11 +41,12 @@ from testbed.backends.emu.cleanup import clean_leftovers, remove_run
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, machine_lock, start_ticks
 from testbed.backends.emu.emulated_network import Network
 from testbed.backends.emu.machine_checks import require_room
+from testbed.backends.emu.open_vswitch import Switch
 from testbed.backends.emu.own_flows import OwnController
-from testbed.backends.emu.part_switches import listeners, switch_in_parts
+from testbed.backends.emu.part_switches import RUN_ROOT, listeners, switch_in_parts
 from testbed.backends.emu.switch_preload import is_paced
 from testbed.backends.emu.traffic_control import NETNS_DIR
-from testbed.errors import BadInput, MachineCannot, RunFailed
+from testbed.errors import BadInput, MachineCannot, RunFailed, TestbedError
 from testbed.plan.fidelity import Finding
 from testbed.plan.installation import network_text, reroot_text, tenant_text
 from testbed.plan.network_plan import (
@@ -57,8 +68,14 @@ WEIGHTS: dict[Tier, int] = {"foreground": 10_000, "background": 1}
 MEMORY_SHARE = 0.8
 LEAST_MEMORY_BYTES = 64 << 20
 CONTROLLER_LOG = "controller.log"
+CONFIRM_EVERY_S = 0.5
+"""Between two looks at what a request to the controller may wait for in vain."""
+DYING_S = 1.0
+"""From a connection's end to that of a process that was killed."""
+CONTROLLER_STATE = "controller"
 PORT_TAKEN = "port-taken"
 HTTP_NOT_FOUND = 404
+MOVE_TIMEOUT_S = 5.0
 MOVES_AT_ONCE = 32
 """Tenants that change their tree at once, each by a connection to the controller."""
 
@@ -97,6 +114,7 @@ class Emulation:
     quotas: dict[str, Any]
     journal: CleanupJournal
     own: OwnController | None = None
+    start_controller: Callable[[], ControllerProcess] | None = None
 
     def __post_init__(self) -> None:
         self.plan: NetworkPlan = self.network.plan
@@ -123,14 +141,48 @@ class Emulation:
         return self.network.mininet
 
     def check(self) -> None:
-        """Raises RunFailed naming what has died: a switch part, a person's controller."""
+        """Raises RunFailed naming what has died: a switch part, a person's controller. Our own
+        controller is started again.
+        """
         self.network.check_switch(self.log_dir)
+        self.revive_controller()
         if self.own is not None:
             self.own.check()
 
     def flow_findings(self) -> list[Finding]:
         """Fidelity of flows that are not the testbed's own; nothing where they are."""
         return [] if self.own is None else self.own.findings(len(self.datacentre.trees))
+
+    def revive_controller(self, dying_s: float = 0.0) -> bool:
+        """Start the controller again if it has ended, with the state that it has saved: switches
+        connect to it, and get what they lack. True if it had, within ``dying_s``. Raises
+        RunFailed.
+
+        From the thread that stays, with which the controller ends.
+        """
+        with suppress(subprocess.TimeoutExpired):
+            self.controller.process.wait(dying_s)
+        if self.start_controller is None or self.controller.process.returncode is None:
+            return False
+        self._client.close()
+        try:
+            self.controller = self.start_controller()
+        except TestbedError as error:
+            raise RunFailed(f"the controller has ended: {error.message}", error.hint) from error
+        self._client = self.controller.client()
+        return True
+
+    def start_switch(self, switch: Switch, tenants: Sequence[TenantPlan]) -> int:
+        """Start a switch that has ended; its bridges, these tenants' limits and all flows are as
+        before when it returns. How many limits were missing. Raises MachineCannot, RunFailed.
+        """
+        missing = self.network.start_switch(switch, tenants)
+        dpids = [bridge.dpid for bridge in self.network.bridges_of(switch)]
+        try:
+            self._client.wait_connected(dpids, CONNECT_TIMEOUT_S)
+        except ControllerError as error:
+            raise RunFailed(f"the controller: {error}") from error
+        return missing
 
     # -- tenants ------------------------------------------------------------------------------
 
@@ -139,7 +191,7 @@ class Emulation:
         flows = None
         if not tenant.unconnected:
             wanted = controller_tenant(self.plan, tenant)
-            flows = self._flows.submit(self._client.add_tenant, wanted)
+            flows = self._flows.submit(self._until_confirmed, wanted)
         try:
             self.network.configure_tenant(tenant)
         except BaseException:
@@ -147,8 +199,8 @@ class Emulation:
             raise
         try:
             if flows is not None:
-                flows.result()
-        except ControllerError as error:
+                self._settle(flows, lambda: self._until_confirmed(wanted))
+        except (ControllerError, RunFailed) as error:
             self.network.remove_tenant(tenant)
             self._withdraw(flows, tenant)
             raise RunFailed(f"job {tenant.job_id}: {error}") from error
@@ -163,20 +215,51 @@ class Emulation:
     def _withdraw(self, flows: Future[Any] | None, tenant: TenantPlan) -> None:
         if flows is not None:
             flows.exception()
-            with suppress(ControllerError):
-                self._flows.submit(self._client.remove_tenant, tenant.tenant_id).result()
+
+            def remove() -> None:
+                self._client.remove_tenant(tenant.tenant_id, CONFIRM_EVERY_S)
+
+            with suppress(ControllerError, RunFailed):
+                self._settle(self._flows.submit(remove), remove)
+
+    def _until_confirmed(self, tenant: values.Tenant) -> None:
+        """A tenant's flows. Raises RunFailed soon where a switch that is missing has died."""
+        until_s = time.monotonic() + CONFIRM_TIMEOUT_S
+        while True:
+            try:
+                return self._client.add_tenant(tenant, CONFIRM_EVERY_S)
+            except SwitchesMissing:
+                self.network.check_switch(self.log_dir)
+                if time.monotonic() > until_s:
+                    raise
+
+    def _settle(self, flows: Future[None], again: Callable[[], None]) -> None:
+        """Wait for a request to the controller. One that ends meanwhile is started again, and asked
+        again: it has saved the request or knows nothing of it.
+        """
+        while True:
+            try:
+                return flows.result(CONFIRM_EVERY_S)
+            except ControllerUnreachable:
+                if not self.revive_controller(DYING_S):
+                    raise
+                flows = self._flows.submit(again)
+            except TimeoutError:
+                self.network.check_switch(self.log_dir)
 
     def dismiss(self, tenant: TenantPlan) -> None:
         """The inverse of :meth:`admit`; what is gone already is no failure. Raises RunFailed."""
-        flows = None
-        if not tenant.unconnected:
-            flows = self._flows.submit(self._client.remove_tenant, tenant.tenant_id)
+
+        def remove() -> None:
+            self._client.remove_tenant(tenant.tenant_id)
+
+        flows = None if tenant.unconnected else self._flows.submit(remove)
         self.network.remove_tenant(tenant)
         for vm in tenant.vms:
             self.cgroup.remove_vm(vm.slot.server, vm.slot.index)
         try:
             if flows is not None:
-                flows.result()
+                self._settle(flows, remove)
         except ControllerError as error:
             if not (isinstance(error, ControllerRefused) and error.status == HTTP_NOT_FOUND):
                 raise RunFailed(f"job {tenant.job_id}: {error}") from error
@@ -199,26 +282,42 @@ class Emulation:
             except RunFailed as error:
                 failed[new.job_id] = error
         begun = [(old, new) for old, new in moves if new.job_id not in failed]
+        asked = self.controller
         with ThreadPoolExecutor(MOVES_AT_ONCE) as pool:
             errors = list(pool.map(self._move_flows, (new for _, new in begun)))
         for (old, new), why in zip(begun, errors, strict=True):
+            if isinstance(why, ControllerUnreachable):
+                why = self._move_flows_again(new, asked)  # noqa: PLW2901
             if why is None:
-                self.network.end_reroot(old, new)
+                with suppress(RunFailed):  # of what is left behind `verify` tells
+                    self.network.end_reroot(old, new)
                 self._record(new, "reroot", reroot_text(self.plan, old, new, self._app))
             else:
                 failed[new.job_id] = RunFailed(f"job {new.job_id}: {why}")
                 self._move_flows(old)
-                self.network.end_reroot(new, old)
+                with suppress(RunFailed):
+                    self.network.end_reroot(new, old)
         return failed
 
-    def _move_flows(self, tenant: TenantPlan) -> ControllerError | None:
+    def _move_flows(self, tenant: TenantPlan) -> ControllerError | RunFailed | None:
         """By a connection of its own: of several moves at once none waits for another's end."""
         try:
             with closing(self.own or self.controller.client()) as client:
-                client.move_tenant(controller_tenant(self.plan, tenant))
+                client.move_tenant(controller_tenant(self.plan, tenant), MOVE_TIMEOUT_S)
         except ControllerError as error:
             return error
         return None
+
+    def _move_flows_again(
+        self, tenant: TenantPlan, asked: ControllerProcess
+    ) -> ControllerError | RunFailed | None:
+        """Of the controller that takes the place of the one that was asked."""
+        try:
+            if self.controller is asked and not self.revive_controller(DYING_S):
+                return RunFailed("the controller does not answer")
+        except RunFailed as error:
+            return error
+        return self._move_flows(tenant)
 
     def spawn(self, name: str, slot: Slot, plan: Plan, cores: int = 1) -> None:
         """Ask for an agent in a VM slot: in its namespace and control group, unprivileged.
@@ -352,7 +451,11 @@ def emulate(
             f"network up: {len(plan.bridges)} bridges, {len(plan.links)} links, "
             f"{len(plan.slots)} VM slots" + (f", {len(parts)} switch parts" if parts else "")
         )
-        controller = _start_controller(stack, journal, options, log_dir, listeners(parts))
+        start = partial(_start_controller, stack, journal, log_dir, listeners(parts))
+        controller = start(options)
+        ports = (controller.openflow_port, controller.api_port)
+        same = replace(options, openflow_port=ports[0], api_port=ports[1])
+        again = None if options.app else partial(start, same)
         given = plan, journal, controller.openflow_port, parts
         network = kind(*given, offload=options.app is None)
         log = log_dir / CONTROLLER_LOG
@@ -369,7 +472,7 @@ def emulate(
             raise RunFailed(f"the controller: {error}") from error
         agents = stack.enter_context(AgentPool(log_dir / "agents.log"))
         _record_process(journal, "agents", agents.pid)
-        made = datacentre, network, controller, agents, cgroup, log_dir, quotas, journal, own
+        made = datacentre, network, controller, agents, cgroup, log_dir, quotas, journal, own, again
         emulation = Emulation(*made)
         stack.callback(emulation.close)
         try:
@@ -425,9 +528,9 @@ def _set_quotas(cgroup: RunCgroup, datacentre: DataCentre, cpu: float) -> dict[s
 def _start_controller(
     stack: ExitStack,
     journal: CleanupJournal,
-    options: LiveOptions,
     log_dir: Path,
     elsewhere: Sequence[int],
+    options: LiveOptions,
 ) -> ControllerProcess:
     log_dir.mkdir(parents=True, exist_ok=True)
     path = log_dir / CONTROLLER_LOG
@@ -438,8 +541,11 @@ def _start_controller(
     try:
         ports = ("--openflow-port", str(options.openflow_port), "--api-port", str(options.api_port))
         library = ("--library", options.library) if options.library else ()
-        app = ("--app", str(options.app)) if options.app else ()
-        controller = start_controller(log, *ports, *library, *app, listeners=elsewhere)
+        state = RUN_ROOT / journal.tag.run / CONTROLLER_STATE
+        journal.add([Entry("part", str(state))])
+        state.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        kind = ("--app", str(options.app)) if options.app else ("--state-dir", str(state))
+        controller = start_controller(log, *ports, *library, *kind, listeners=elsewhere)
     except ControllerNotStarted as error:
         if error.error == APP_ERROR:
             why = f"the controller {options.app} does not start: {error}"

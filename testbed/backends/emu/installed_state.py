@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from testbed.backends.emu.commands import run
+from testbed.plan.batch_lines import BatchLine
 from testbed.units import human_bandwidth
 
 Value = float | str
@@ -92,6 +93,23 @@ def installed_limits(netns: str | None, devices: Sequence[str], prefix: str = ""
     command = ("tc", *inside, "-details", "-pretty", "-batch", "-")
     shown = run(command, text_in=asked, timeout_s=PATIENCE_S, check=False).stdout
     return tc_objects(shown.splitlines(), devices, prefix)
+
+
+def missing_limits(
+    lines: Iterable[BatchLine], netns: str | None, devices: Sequence[str]
+) -> tuple[BatchLine, ...]:
+    """Of the lines of a plan that are about these devices, those whose limits are not there; a
+    line that changes another stands for both.
+    """
+    wanted: dict[str, BatchLine] = {}
+    for line in lines:
+        if line.item.dev in devices:
+            (name,) = tc_objects([line.text()])
+            wanted[name] = BatchLine("add", line.item)
+    there = devices_of(netns)
+    queued = [name for name in devices if there.get(name, {}).get("qdisc") not in (None, *NO_QUEUE)]
+    found = installed_limits(netns, queued)
+    return tuple(line for name, line in wanted.items() if name not in found)
 
 
 def devices_of(netns: str | None) -> dict[str, Any]:

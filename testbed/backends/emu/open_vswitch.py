@@ -260,6 +260,12 @@ def switch_version() -> str:
     return run(["ovs-vswitchd", "--version"]).stdout.split("\n")[0].rpartition(" ")[2]
 
 
+def foreign_bridges(network: NetworkPlan) -> list[str]:
+    """The machine's bridges that are not a network's."""
+    own = {bridge.name for bridge in network.bridges}
+    return sorted({str(row[0]) for row in MACHINE.rows("Bridge", ["name"])} - own)
+
+
 def owned_by(run_tag: str) -> tuple[list[str], list[str]]:
     """A run's bridges, by name, and its rows of the QoS table, by number."""
     condition = f"external_ids:{RUN_KEY}={run_tag}"
@@ -295,7 +301,7 @@ def ensure_running(journal: CleanupJournal) -> None:
     """
     if MACHINE.running:
         return
-    if Path("/run/systemd/system").exists():
+    if has_service():
         hint = "sudo systemctl start openvswitch-switch"
         raise MachineCannot("Open vSwitch is not running", hint)
     journal.add([Entry("daemon", "openvswitch")])
@@ -317,9 +323,38 @@ def start() -> None:
         detached([*ctl, "--no-ovs-vswitchd", "start"])
         settings = [f"other_config:{key}={value}" for key, value in SETTINGS.items()]
         MACHINE.vsctl(["set", "Open_vSwitch", ".", *settings], wait=False)
-        with preload() as library:
-            command = switch_command(MACHINE.run_dir, library.environment)
-            detached([*command, "--monitor"], files=library.files)
+        _start_userspace()
+    _released()
+
+
+def has_service() -> bool:
+    """True where systemd keeps the machine's switch."""
+    return Path("/run/systemd/system").exists()
+
+
+def start_again() -> None:
+    """Start the machine's switch after its end, as it was started: by its service, or by us.
+
+    Raises MachineCannot.
+    """
+    if has_service():
+        detached(["systemctl", "restart", "ovs-vswitchd"])
+    elif datapath_type() == "system":
+        detached([str(OVS_CTL), "--no-ovsdb-server", "--no-mlockall", "restart"])
+    else:
+        _wait_for_datapath()
+        _start_userspace()
+    _released()
+
+
+def _start_userspace() -> None:
+    with preload() as library:
+        command = switch_command(MACHINE.run_dir, library.environment)
+        detached([*command, "--monitor"], files=library.files)
+
+
+def _released() -> None:
+    """The daemons run, and are no part of the run. Raises MachineCannot."""
     if not MACHINE.running:
         raise MachineCannot("Open vSwitch does not start", f"sudo {OVS_CTL} start")
     for pid in (MACHINE.database_pid, MACHINE.pid):

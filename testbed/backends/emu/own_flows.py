@@ -39,19 +39,19 @@ class OwnController:
     def put_network(self, switches: Sequence[Switch]) -> None:
         """The application learns of the switches as they connect."""
 
-    def add_tenant(self, tenant: Tenant) -> None:
+    def add_tenant(self, tenant: Tenant, timeout_s: float = 0.0) -> None:
         """Flows are the application's."""
 
-    def move_tenant(self, tenant: Tenant) -> None:
+    def move_tenant(self, tenant: Tenant, timeout_s: float = 0.0) -> None:
         """Flows are the application's."""
 
-    def remove_tenant(self, tenant_id: int) -> None:
+    def remove_tenant(self, tenant_id: int, timeout_s: float = 0.0) -> None:
         """Flows are the application's."""
 
     def close(self) -> None:
         """Nothing is open."""
 
-    def wait_connected(self, timeout_s: float) -> None:
+    def wait_connected(self, _: Sequence[int] | None = None, timeout_s: float = 10.0) -> None:
         """Wait until every bridge is connected to it. Raises RunFailed naming one that is not."""
         until_s = time.monotonic() + timeout_s
         while missing := self.network.unconnected_bridges():

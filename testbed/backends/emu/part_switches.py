@@ -56,6 +56,10 @@ class Part:
         """From now on its passes are paced: its bridges and their ports are there."""
         (self.switch.run_dir / BEGUN).touch()
 
+    def end_pace(self) -> None:
+        """Its next passes are not paced, until :meth:`begin_pace`."""
+        (self.switch.run_dir / BEGUN).unlink(missing_ok=True)
+
     def keep_logs(self, log_dir: Path) -> None:
         """Copy its daemons' logs, which go with it, once: as ``PREFIX-part0-ovs-vswitchd.log``."""
         for log in self.switch.run_dir.glob("*.log"):
@@ -124,25 +128,35 @@ def start_daemons(network: NetworkPlan, parts: Sequence[Part]) -> None:
     run(["ovsdb-tool", "create", str(database), str(SCHEMA)])
     run(["ovsdb-tool", "transact", str(database), json.dumps(["Open_vSwitch", insert])])
     interval_s = pass_interval_s(network, os.cpu_count() or 1)
+    for part in parts:
+        part.switch.run_dir.mkdir(mode=0o700)
+        shutil.copyfile(database, part.switch.run_dir / "conf.db")
     with preload() as library, ThreadPoolExecutor(STARTED_AT_ONCE) as pool:
-        list(pool.map(lambda part: _start(part, database, library, interval_s), parts))
+        list(pool.map(lambda part: _start(part, library, interval_s), parts))
 
 
-def _start(part: Part, database: Path, library: Preload, interval_s: float) -> None:
+def start_again(network: NetworkPlan, part: Part) -> None:
+    """Start whichever daemon of a part has died: its bridges are in its database. MachineCannot."""
+    with preload() as library:
+        _start(part, library, pass_interval_s(network, os.cpu_count() or 1))
+
+
+def _start(part: Part, library: Preload, interval_s: float) -> None:
+    """Whichever daemon does not run."""
     folder = part.switch.run_dir
-    folder.mkdir(mode=0o700)
-    shutil.copyfile(database, folder / "conf.db")
     environment = {**os.environ, "OVS_RUNDIR": str(folder), "OVS_LOGDIR": str(folder)}
     with part.switch.inside():
-        detached(
-            [
-                "ovsdb-server", str(folder / "conf.db"), f"--remote=punix:{folder}/db.sock",
-                "-vconsole:emer", "-vsyslog:err", "-vfile:info",
-                "--no-chdir", "--log-file", "--pidfile", "--detach",
-            ],
-            environment,
-        )  # fmt: skip
-        command = switch_command(folder, library.paced(interval_s, folder))
-        detached(command, environment, library.files)
+        if part.switch.database_pid is None:
+            detached(
+                [
+                    "ovsdb-server", str(folder / "conf.db"), f"--remote=punix:{folder}/db.sock",
+                    "-vconsole:emer", "-vsyslog:err", "-vfile:info",
+                    "--no-chdir", "--log-file", "--pidfile", "--detach",
+                ],
+                environment,
+            )  # fmt: skip
+        if part.switch.pid is None:
+            command = switch_command(folder, library.paced(interval_s, folder))
+            detached(command, environment, library.files)
     if not part.switch.running:
         raise MachineCannot(f"switch part {part.netns} does not start", "sudo testbed doctor")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,14 @@ import pytest
 
 from testbed.cli import main, top, verify
 from testbed.runs import verification
-from testbed.runs.keeper_protocol import Request, SetLink, ShowLinks
-from testbed.runs.network_state import LinkState
+from testbed.runs.keeper_protocol import (
+    Request,
+    RestartSwitch,
+    SetLink,
+    ShowLinks,
+    ShowSwitches,
+)
+from testbed.runs.network_state import LinkState, SwitchState
 from testbed.runs.traffic_rates import Sample, Traffic
 from testbed.runs.verification import Check
 from tests.unit.runs.test_keeper_protocol import served
@@ -35,6 +42,13 @@ VM = state("a.0 - server 0", up=True, bps=(0, 0), tenants="a")
 LOST_VM = state("a.1 - server 0", up=False, bps=(0, 0), tenants="a")
 
 
+PARTS = (
+    SwitchState("hn-part0", ("server 0", "edge 0"), 4711, 1_800_000_000.0),
+    SwitchState("hn-part1", ("core 0",), None, 0.0),
+)
+DONE = replace(PARTS[0], done="started again in 0.30 s; 0 of its limits were missing")
+
+
 @pytest.fixture(autouse=True)
 def as_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -51,6 +65,8 @@ def asked(tmp_path: Path) -> Iterator[list[Request]]:
         requests.append(request)
         if isinstance(request, ShowLinks):
             return (CORE, DOWN, VM, LOST_VM)
+        if isinstance(request, ShowSwitches | RestartSwitch):
+            return PARTS if isinstance(request, ShowSwitches) else (DONE,)
         assert isinstance(request, SetLink)
         return CORE if request.up else DOWN
 
@@ -58,6 +74,37 @@ def asked(tmp_path: Path) -> Iterator[list[Request]]:
     folder.mkdir()
     with served(folder, handle):
         yield requests
+
+
+def test_parts_of_the_switch_are_listed_and_restarted(
+    asked: list[Request], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["switch", "show"]) == 0
+    shown = capsys.readouterr().out
+    rows = [line.split("│") for line in shown.splitlines() if line.startswith("│")]
+    assert [[cell.strip() for cell in row[1:-1] if ":" not in cell] for row in rows] == [
+        ["hn-part0", "4711", "server 0, edge 0"],
+        ["hn-part1", "ENDED", "core 0"],
+    ]
+    assert main.run(["switch", "restart", "core 0"]) == 0
+    assert asked[-1] == RestartSwitch("core 0")
+    assert capsys.readouterr().out == f"hn-part0: {DONE.done}, its 2 bridges are back\n"
+    for verb in (["show"], ["restart"]):
+        assert main.run(["switch", *verb, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)[0]["name"] == "hn-part0"
+    assert asked[-1] == RestartSwitch("all")
+
+
+def test_a_link_that_goes_down_says_who_has_moved(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    moved = replace(DOWN, broken=(), moved=("tenant a has moved from core 0 to core 1",))
+    (tmp_path / "up").mkdir()
+    with served(tmp_path / "up", lambda _: moved):
+        assert main.run(["link", "down", "rack 1", "core 0"]) == 0
+    assert capsys.readouterr().out == (
+        f"link rack 1 - core 0 is down\n{moved.moved[0]}\nno tenant's VMs are cut\n"
+    )
 
 
 def test_links_are_listed_and_of_vms_those_that_are_down(

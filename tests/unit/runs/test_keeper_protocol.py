@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import queue
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -24,6 +26,7 @@ from testbed.runs.keeper_protocol import (
     ShowNetwork,
     ShowTenant,
     TakeDown,
+    Watched,
     ask,
     reply_line,
     send,
@@ -38,7 +41,9 @@ STATE = TenantState("a", 10, 1, (), (("server 0 -> rack 0", 10),))
 
 
 @contextmanager
-def served(path: Path, handle: Callable[[Request], object]) -> Iterator[Path]:
+def served(
+    path: Path, handle: Callable[[Request], object], watched: Callable[[], Watched] = dict
+) -> Iterator[Path]:
     """A keeper's loop at a socket, until the block asks for its end."""
     place = path / "socket"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -46,7 +51,7 @@ def served(path: Path, handle: Callable[[Request], object]) -> Iterator[Path]:
         listener.listen(8)
 
         def keep() -> None:
-            send(serve(listener, handle, PATIENCE_S), None)
+            send(serve(listener, handle, PATIENCE_S, watched), None)
 
         thread = threading.Thread(target=keep)
         thread.start()
@@ -56,6 +61,31 @@ def served(path: Path, handle: Callable[[Request], object]) -> Iterator[Path]:
             ask(TakeDown(), type(None), place)
             thread.join(30)
             assert not thread.is_alive()
+
+
+def test_between_requests_and_beside_a_client_that_hangs_files_have_their_turn(
+    tmp_path: Path,
+) -> None:
+    reading, writing = os.pipe()
+    heard: queue.Queue[bytes] = queue.Queue()
+
+    broken, break_it = os.pipe()
+
+    def watched() -> Watched:
+        fail = lambda: os.read(broken, 1) and 1 / 0  # noqa: E731
+        return {reading: lambda: heard.put(os.read(reading, 1)), broken: fail}
+
+    with served(tmp_path, lambda _: None, watched) as place:
+        os.write(writing, b"1")
+        assert heard.get(timeout=30) == b"1"
+        os.write(break_it, b"x")  # what fails there ends nothing
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as hanging:
+            hanging.connect(str(place))
+            os.write(writing, b"2")
+            assert heard.get(timeout=30) == b"2"
+        assert ask(ShowNetwork(), type(None), place) is None
+    for descriptor in (reading, writing, broken, break_it):
+        os.close(descriptor)
 
 
 def raw(place: Path, data: bytes, *, ends: bool = True) -> dict[str, object]:

@@ -1,0 +1,212 @@
+"""From a link's loss to the guarantee again: seeded losses under a tenant with steady TCP.
+
+The network is that of ``testbed up``: a link of the tenant's tree is taken down by ``ip link set``,
+behind the keeper's back, two seconds later brought back. Counted from just before that command:
+
+- *moved*: until the keeper has the tenant on another tree, and the old one is empty (its log);
+- *goodput*: until the receiver's TCP has had 95 % of the tenant's guarantee, as payload, for 100 ms
+  again; 0 where no 100 ms had less.
+
+A second pair of the tenant's VMs runs iperf3: milliseconds in which it received nothing, in
+intervals of 100 ms, and segments that it sent again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import subprocess
+import sys
+import time
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import testbed
+from bench.progress import Progress, Step
+from bench.samples import Result
+from jobs.wire import payload_bytes
+from testbed.backends.emu.vm_process import VmPlace
+from testbed.errors import RunFailed
+from testbed.runs.keeper_protocol import ShowLinks, ask, standing_dir
+from testbed.runs.network_layout import NetworkLayout, ShowLayout
+from testbed.runs.network_state import LinkState
+from testbed.runs.standing_network import StandingNetwork
+
+EXPERIMENT = """
+name: link-loss
+topology: {{kind: fat-tree, k: {k}, links: 1 Gbit/s, slots_per_server: 2}}
+scale: {{rate: {rate}}}
+policies: [vc]
+workload: {{kind: jobs, jobs: [{{id: a, vms: 2, bandwidth: 1 Mbit/s, duration: 1 s}}]}}
+"""
+RATES = {4: 0.05, 6: 0.02}
+"""k -> rates times this: what two processors carry with room to spare."""
+BANDWIDTH = "400 Mbit/s"
+DOWN_S, UP_S = 2.0, 1.0
+WINDOW_NS = 100_000_000
+SHARE = 0.95
+SEED = 5
+WITHIN_S = 1.0
+RECEIVE = """
+import socket, sys, time
+with socket.create_server(("", 5000)) as listener:
+    connection, _ = listener.accept()
+    total = 0
+    while data := connection.recv(1 << 16):
+        total += len(data)
+        print(time.monotonic_ns(), total)
+"""
+SEND = """
+import socket, sys
+with socket.create_connection((sys.argv[1], 5000)) as connection:
+    while True:
+        connection.sendall(bytes(1 << 14))
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """``--k`` and ``--losses``."""
+    several = "a fat-tree's k; may be given several times"
+    parser.add_argument("--k", type=int, choices=sorted(RATES), action="append", help=several)
+    parser.add_argument("--losses", type=int, default=50, help="of each (default %(default)s)")
+
+
+def run(quick: bool, options: argparse.Namespace) -> list[Result]:
+    """Rows of each k: moved and goodput, in ms, and what iperf3 saw."""
+    n = min(options.losses, 5) if quick else options.losses
+    sizes = options.k or sorted(RATES)
+    results = []
+    progress = Progress([Step(f"k = {k}", n * (DOWN_S + UP_S)) for k in sizes])
+    for k in sizes:
+        with progress.step():
+            results += _losses(k, n)
+    return results
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The instant just before a link's loss, by both clocks."""
+
+    at_ns: int
+    at_unix_s: float
+
+
+def _losses(k: int, n: int) -> list[Result]:
+    draw = random.Random(SEED)  # noqa: S311 - which link
+    with TemporaryDirectory(prefix="hosenet-bench-") as folder:
+        file = Path(folder) / "link-loss.yaml"
+        file.write_text(EXPERIMENT.format(k=k, rate=RATES[k]), encoding="utf-8")
+        with testbed.up(file) as net:
+            at = {"server 0": 2, f"server {k**3 // 4 - 1}": 2}
+            tenant = net.tenants.add("a", bandwidth=BANDWIDTH, at=at)
+            with _steady(tenant.vms, Path(folder), n):
+                losses = [_lose(draw, net) for _ in range(n)]
+        log = (standing_dir() / "keeper.log").read_text(encoding="utf-8")
+        stamps = _stamps(Path(folder) / "received.txt")
+        received, sent = (_intervals(Path(folder) / name) for name in ("server.txt", "client.txt"))
+    moved = [_moved_ms(log, loss) for loss in losses]
+    least = payload_bytes(tenant.wire_bps * WINDOW_NS / 1e9) * SHARE
+    goodput = [_recovered_ms(stamps, loss, least) for loss in losses]
+    extra = {
+        "losses": n,
+        "wire_mbps": tenant.wire_bps / 1e6,
+        "iperf3_silent_ms_per_loss": 100 * sum(float(line[4]) == 0 for line in received) / n,
+        "iperf3_sent_again_per_loss": sum(int(line[8]) for line in sent) / n,
+    }
+    target, within = f"within {WITHIN_S:g} s", WITHIN_S * 1000
+    return [
+        Result(f"k = {k}: moved", "ms", tuple(moved), target, max(moved) <= within),
+        Result(f"k = {k}: goodput", "ms", tuple(goodput), target, max(goodput) <= within, extra),
+    ]
+
+
+def _lose(draw: random.Random, net: StandingNetwork) -> Loss:
+    """Take down a link of the tenant's tree above its edge switches, and bring it back."""
+    layout = ask(ShowLayout(), NetworkLayout)
+    links = ask(ShowLinks(), tuple[LinkState, ...])
+    way = [each for each in links if each.tenants and not each.name.startswith(("server", "a."))]
+    port = draw.choice(draw.choice(way).ports)
+    bridge = next(each.bridge for each in layout.plan.ports if each.name == port)
+    netns = layout.switches[bridge][1]
+    inside = ("-n", netns) if netns else ()
+    loss = Loss(time.monotonic_ns(), time.time())
+    subprocess.run(["ip", *inside, "link", "set", port, "down"], check=True, timeout=10)
+    time.sleep(DOWN_S)
+    subprocess.run(["ip", *inside, "link", "set", port, "up"], check=True, timeout=10)
+    time.sleep(UP_S)
+    if trouble := net.tenants.show("a").trouble:
+        raise RunFailed(trouble)
+    return loss
+
+
+@contextmanager
+def _steady(vms: Sequence[VmPlace], folder: Path, n: int) -> Iterator[None]:
+    """TCP from the first server's VMs to the last one's: our own, and iperf3."""
+    one, two, far_one, far_two = vms
+    with ExitStack() as stack:
+
+        def start(vm: VmPlace, file: str, *command: str) -> subprocess.Popen[bytes]:
+            out = stack.enter_context((folder / file).open("wb"))
+            inside = ["ip", "netns", "exec", Path(vm.netns).name, *command]
+            process = subprocess.Popen(inside, stdin=subprocess.DEVNULL, stdout=out)
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+            return process
+
+        start(far_one, "received.txt", sys.executable, "-c", RECEIVE)
+        each = ("-i", "0.1", "-f", "k", "--forceflush")
+        start(far_two, "server.txt", "iperf3", "-s", "-1", *each)
+        time.sleep(1.0)
+        start(one, "sent.txt", sys.executable, "-c", SEND, far_one.ip)
+        lasts_s = round(n * (DOWN_S + UP_S + 1.0)) + 10
+        start(two, "client.txt", "iperf3", "-c", far_two.ip, "-t", str(lasts_s), *each)
+        time.sleep(2.0)
+        yield
+
+
+def _intervals(file: Path) -> list[list[str]]:
+    """The words of each line of 100 ms that iperf3 prints, its sums left out."""
+    lines = (line.split() for line in file.read_text("utf-8").splitlines() if "sec" in line)
+    return [line for line in lines if line[-1] not in ("sender", "receiver")]
+
+
+def _stamps(file: Path) -> list[tuple[int, int]]:
+    """Instants in ns and bytes received until then; a last line cut short is left out."""
+    lines = file.read_text(encoding="ascii").rpartition("\n")[0].splitlines()
+    return [(int(at), int(total)) for at, total in (line.split() for line in lines)]
+
+
+def _recovered_ms(stamps: Sequence[tuple[int, int]], loss: Loss, least_bytes: float) -> float:
+    """From the loss to the end of the first 100 ms with enough, after the first without."""
+    ends = range(loss.at_ns + 5_000_000, loss.at_ns + int(DOWN_S * 1e9), 5_000_000)
+    enough = [
+        _received_until(stamps, end) - _received_until(stamps, end - WINDOW_NS) >= least_bytes
+        for end in ends
+    ]
+    if all(enough):
+        return 0.0
+    first = enough.index(False)
+    if True not in enough[first:]:
+        return float("inf")
+    return (ends[enough.index(True, first)] - loss.at_ns) / 1e6
+
+
+def _received_until(stamps: Sequence[tuple[int, int]], at_ns: int) -> int:
+    place = bisect_left(stamps, (at_ns, 0))
+    return stamps[place - 1][1] if place else 0
+
+
+def _moved_ms(log: str, loss: Loss) -> float:
+    """The keeper's first line after a loss that says that the tenant has moved."""
+    for line in log.splitlines():
+        if "has moved" in line:
+            at = datetime.strptime(line[:23], "%Y-%m-%d %H:%M:%S,%f").astimezone()
+            late_s = at.timestamp() - loss.at_unix_s
+            if 0 <= late_s + 0.001 < DOWN_S:
+                return late_s * 1000
+    return float("inf")

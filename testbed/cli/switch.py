@@ -1,0 +1,52 @@
+"""``testbed switch show`` and ``restart``: the Open vSwitches under the network that is up."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from testbed.cli import console
+from testbed.cli.options import Json, require_root
+from testbed.runs.keeper_protocol import RestartSwitch, ShowSwitches, ask
+from testbed.runs.network_state import SwitchState
+
+switch = typer.Typer(no_args_is_help=True)
+
+WHICH = "A part, a switch or server in it, as 'core 0', or all."
+Which = Annotated[str, typer.Argument(metavar="PART|SWITCH|all", help=WHICH)]
+
+
+@switch.command()
+def show(as_json: Json = False) -> None:
+    """List the parts of the switch, with the bridges in each."""
+    require_root("testbed switch show")
+    states = ask(ShowSwitches(), tuple[SwitchState, ...])
+    if as_json:
+        console.print_json([asdict(state) for state in states])
+        return
+    table = Table("part", "process", "since", "bridges")
+    for state in states:
+        since = datetime.fromtimestamp(state.since_unix_s, UTC).astimezone()
+        pid = Text("ENDED", "bold red") if state.pid is None else Text(str(state.pid))
+        table.add_row(state.name, pid, f"{since:%H:%M:%S}", Text(", ".join(state.bridges)))
+    console.out().print(table)
+
+
+@switch.command()
+def restart(which: Which = "all", as_json: Json = False) -> None:
+    """End a part's ovs-vswitchd (SIGKILL) and start it; its flows and limits are as before.
+
+    Exit code 3 where it is the machine's and has bridges of others.
+    """
+    require_root("testbed switch restart")
+    states = ask(RestartSwitch(which), tuple[SwitchState, ...])
+    if as_json:
+        console.print_json([asdict(state) for state in states])
+        return
+    for state in states:
+        console.print_text(f"{state.name}: {state.done}, its {len(state.bridges)} bridges are back")
