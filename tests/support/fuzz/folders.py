@@ -138,7 +138,7 @@ def _change(rng: random.Random, path: Path) -> None:
 
 def _replace_file(rng: random.Random, path: Path) -> None:
     if path.is_dir():
-        path.rmdir()
+        shutil.rmtree(path)
     path.unlink(missing_ok=True)
     match rng.randrange(5):
         case 0:
