@@ -3,7 +3,10 @@ PYTHON ?= .venv/bin/python
 PACKAGES = topologies jobs controller testbed reproductions bench
 WORKERS ?= auto
 
-.PHONY: help check format lint types layers unit test lock bench clean
+SEED ?= 1
+INPUTS ?= 100000
+
+.PHONY: help check format lint types layers unit test fuzz lock bench clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,6 +34,9 @@ unit:  ## tests that need neither root nor a network, without the slow ones
 test:  ## everything, on this machine: installs what is missing, needs sudo
 	sudo -n true 2>/dev/null || echo 'sudo will ask for your password'
 	sudo ./provision.sh test
+
+fuzz:  ## hostile files, traces, run folders, API and OpenFlow inputs; INPUTS=, SEED=
+	$(PYTHON) -m tests.support.fuzz --inputs $(INPUTS) --seed $(SEED)
 
 lock:  ## write requirements/*.txt anew from pyproject.toml
 	./requirements/lock

@@ -26,6 +26,10 @@ BENCHMARKS = {
     "switch-pass": ("bench.switch_pass", "a pass of ovs-vswitchd, by its bridges and ports"),
     "network-up": ("bench.network_up", "fat-tree k=4 and k=8 up and down, beside plain Mininet"),
     "tenant-in": ("bench.tenant_in", "a 32-VM tenant in, and re-rated"),
+    "controller-state": (
+        "bench.controller_state",
+        "1,000 tenants on a k=8 fat-tree of fake switches, after the controller's end",
+    ),
     "job-start": ("bench.job_start", "a live job of 8 VMs from its placement to its first byte"),
     "job-hour": ("bench.job_hour", "200 of them in an hour: what there is more of afterwards"),
     "chaos": ("bench.chaos", "an hour of jobs and failures in ten minutes: all still agrees"),

@@ -396,6 +396,8 @@ class ControlPlane:
             wait = self._take_step(tenant, step)
             outcomes.append(self._outcome(wait, max(0.0, until_s - time.monotonic())))
         time.sleep(DRAIN_S)
+        # A core that is gone itself is not waited for: should it come back, it has the difference.
+        removed = {dpid: changes for dpid, changes in removed.items() if dpid in self._sessions}
         self._outcome(self._take_step(tenant, removed), max(0.0, until_s - time.monotonic()))
         refused = dict(pair for each in outcomes for pair in each.refused)
         missing = dict.fromkeys(name for each in outcomes for name in each.missing)

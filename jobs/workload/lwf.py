@@ -191,6 +191,8 @@ class _Xml:
             cut = "no element found" in str(error) or "unclosed" in str(error)
             wrong = "the file is cut off here" if cut else expat.ErrorString(error.code)
             self._complaints.add_of_file(error.lineno, error.offset + 1, f"not XML: {wrong}")
+        except (LookupError, ValueError) as error:  # of the declared encoding
+            self._complaints.add_of_file(*self._place(), f"not XML: {error}")
         return self._leases
 
     def _refuse_doctype(self, *_: object) -> None:

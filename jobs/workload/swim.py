@@ -55,7 +55,6 @@ def read_swim(path: Path, *, lenient: bool = False) -> Trace[SwimJob]:
 
 def _job(text: str, line: int, complaints: Complaints) -> SwimJob | None:
     words = text.split("\t")
-    starts = [sum(len(word) + 1 for word in words[:k]) + 1 for k in range(len(words))]
     if len(words) == 1:
         complaints.add(line, 1, f"{shown(text)} is no line of this format: 6 fields apart by tabs")
         return None
@@ -71,7 +70,7 @@ def _job(text: str, line: int, complaints: Complaints) -> SwimJob | None:
             if not (digits.isascii() and digits.isdigit()):
                 wrong = "not a whole number"
             message = f"field {k + 1} ({FIELDS[k]}): {shown(word)} is {wrong}"
-            complaints.add(line, starts[k], message)
+            complaints.add(line, len("\t".join(words[:k])) + 2, message)
             return None
         values.append(value)
     submit_s, _, map_bytes, shuffle_bytes, output_bytes = values

@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from io import TextIOWrapper
 from itertools import takewhile
 from typing import Annotated, Any
 
@@ -71,6 +72,9 @@ MODULES = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point: runs a verb and ends the process with its exit code."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A file's name may hold bytes that are no text.
+        sys.stdout.reconfigure(errors="backslashreplace")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # So a script's shell starts what it puts in the background. Asked to end, we clean up.
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -139,7 +139,8 @@ def _marks(axes: Axes, rows: Sequence[JobRow], unit_s: float) -> None:
                 axes.plot(due, lane, "d", markersize=5, color=MUTED)
         if row.outcome != "finished" and row.end_s is not None:
             marker, colour = _ENDS.get(row.outcome, _ENDS["unfinished"])
-            axes.plot(row.end_s / unit_s, lane, marker, markersize=7, color=colour, clip_on=False)
+            ended = min(row.end_s / unit_s, axes.get_xlim()[1])  # events may be out of order
+            axes.plot(ended, lane, marker, markersize=7, color=colour, clip_on=False)
 
 
 def _legend(axes: Axes, index_of: dict[str, int], *, cut: bool) -> None:

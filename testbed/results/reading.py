@@ -121,7 +121,7 @@ def event_from_json(record: Mapping[str, Any]) -> Event:
     """The inverse of :meth:`Event.to_json`; ValueError names what is wrong with the record."""
     given = dict(record)
     name = given.pop("event", None)
-    if name not in EVENTS:
+    if not isinstance(name, str) or name not in EVENTS:
         raise ValueError(f"unknown event {name!r}")
     where = name
     try:
@@ -247,8 +247,14 @@ _DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def from_json(raw: bytes) -> Any:
-    """The value of a JSON text; ValueError or RecursionError where it is none, or holds NaN."""
-    return _DECODER.decode(raw.decode("utf-8"))
+    """The value of a JSON text; ValueError or RecursionError where it is none, or holds NaN, or
+    half a character, which no file could be written with.
+    """
+    text = raw.decode("utf-8")
+    value = _DECODER.decode(text)
+    if "\\u" in text:
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
 
 
 def policy_folders(path: Path) -> list[Path]:

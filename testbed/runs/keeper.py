@@ -24,9 +24,9 @@ from typing import IO, NoReturn
 from jobs.live.agent_pool import AgentPoolError
 from jobs.request import JobRequest
 from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry
-from testbed.backends.emu.emulated_network import PortEvents
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.interrupts import terminated_as_interrupt
+from testbed.backends.emu.netlink import DeviceEvents
 from testbed.errors import BadInput, RunFailed, TestbedError
 from testbed.runs.keeper_protocol import (
     AddTenant,
@@ -142,7 +142,7 @@ class Keeper:
         self._tenants: StandingTenants
         self._links: StandingLinks
         self._switches: StandingSwitches
-        self._ports: Sequence[PortEvents]
+        self._ports: Sequence[DeviceEvents]
 
     def keep(self) -> int:
         """Keep the network until its end; returns the exit code."""
@@ -193,11 +193,11 @@ class Keeper:
         self._client.write(json.dumps({"say": text}).encode() + b"\n")
 
     def _watched(self) -> Watched:
-        ports = {x.events.fileno(): partial(self._port_changed, x) for x in self._ports}
+        ports = {each.fileno(): partial(self._port_changed, each) for each in self._ports}
         return {**ports, **self._switches.watched()}
 
-    def _port_changed(self, port: PortEvents) -> None:
-        if port.any():
+    def _port_changed(self, ports: DeviceEvents) -> None:
+        if ports.any():
             self._follow_links()
 
     def _follow_links(self) -> None:

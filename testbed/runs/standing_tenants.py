@@ -192,7 +192,11 @@ class StandingTenants:
                 held.stays = ""
                 sentences.append(f"tenant {name} has its links back")
         moves = self._rebooked(hit, lost) if self._emulation.own is None else {}
-        new = {name: self._on_its_root(name) for name in moves}
+        network, booked = self._emulation.plan, self.ledger.holdings()
+        new = {
+            name: rerooted(self.datacentre, network, self._held[name].plan, booked[name].placement)
+            for name in moves
+        }
         failed = self._emulation.reroot([(self._held[n].plan, plan) for n, plan in new.items()])
         names = self.names
         for name, old in moves.items():
@@ -336,12 +340,6 @@ class StandingTenants:
     def _numbers(self, lost: Collection[str]) -> list[int]:
         links = self._emulation.plan.links
         return [number for number, link in enumerate(links) if link.lower.name in lost]
-
-    def _on_its_root(self, name: str) -> TenantPlan:
-        """A tenant's plan where the ledger has it."""
-        placement = self.ledger.holdings()[name].placement
-        plan = self._held[name].plan
-        return rerooted(self.datacentre, self._emulation.plan, plan, placement)
 
     def _check_carried(self, name: str, cables: Iterable[str], lost: Collection[str]) -> None:
         """Raises DoesNotFit for a tenant whose packets a link that is down would not carry."""

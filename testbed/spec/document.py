@@ -349,10 +349,8 @@ class _Reader:
     def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
         if node.tag != (_STR if node.style else _implied_tag(node.value)):
             return self._refuse(path, _tag_message(node.tag))
-        if node.style:
-            return node.value
         try:
-            return plain_scalar(node.value)
+            return _quoted(node.value) if node.style else plain_scalar(node.value)
         except ScalarError as error:
             return self._refuse(path, str(error))
 
@@ -373,7 +371,15 @@ def _key(node: yaml.Node) -> str:
         raise ScalarError("a key must be a word, not a list or a mapping")
     if node.value == "":
         raise ScalarError("a key is empty")
-    return str(node.value) if node.style else plain_key(node.value)
+    return _quoted(node.value) if node.style else plain_key(node.value)
+
+
+def _quoted(text: str) -> str:
+    """A quoted scalar; raises :class:`ScalarError` for what UTF-8 has no bytes for."""
+    half = re.search("[\ud800-\udfff]", text)
+    if half is not None:
+        raise ScalarError(f"holds half a character, \\u{ord(half[0]):04X}: write it whole")
+    return text
 
 
 # ------------------------------------------------------------------ plain scalars

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import subprocess
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Any
@@ -16,7 +18,7 @@ import pytest
 
 from jobs.linux import inside_network_namespace
 from testbed.backends.emu.limiter_counters import CounterReader, Limiter
-from testbed.backends.emu.netlink import RouteSocket
+from testbed.backends.emu.netlink import DeviceEvents, RouteSocket
 from testbed.backends.emu.traffic_control import NETNS_DIR, Side, TrafficControl
 from testbed.errors import RunFailed
 from testbed.plan.batch_lines import (
@@ -444,3 +446,40 @@ def test_a_thread_comes_back_from_a_namespace_even_after_an_error(
         fail_inside()
     assert seen == ["eth0", "lo", "peer"]
     assert sorted(name for _, name in socket.if_nameindex()) == home
+
+
+# ---------------------------------------------------------------------------------- events
+
+
+def test_whatever_happens_to_a_port_is_told_and_nothing_else(prefix: str) -> None:
+    """A port in a namespace of its own, whose other end is in a second one."""
+    near, far, own = f"{prefix}-near", f"{prefix}-far", f"{prefix}-p"
+
+    def ip(*arguments: str) -> None:
+        subprocess.run(["ip", *arguments], check=True, timeout=60)
+
+    for name in (near, far):
+        ip("netns", "add", name)
+    try:
+        ip("link", "add", own, "netns", near, "type", "veth", "peer", "eth0", "netns", far)
+        with inside_network_namespace(NETNS_DIR / near):
+            index = socket.if_nametoindex(own)
+            events, of_others = DeviceEvents({index}), DeviceEvents({index + 1000})
+        with closing(events), closing(of_others):
+            for arguments in (
+                ("-n", near, "link", "set", own, "up"),
+                ("-n", far, "link", "set", "eth0", "up"),
+                ("-n", near, "link", "set", own, "down"),
+                ("-n", near, "link", "set", own, "up"),
+                ("-n", far, "link", "set", "eth0", "down"),
+                ("-n", far, "link", "delete", "eth0"),
+            ):
+                events.any()  # what is late of the one before
+                ip(*arguments)
+                assert select.select([events], [], [], 30)[0], arguments
+                assert events.any(), arguments
+            assert select.select([of_others], [], [], 30)[0]
+            assert not of_others.any()
+    finally:
+        for name in (near, far):
+            ip("netns", "delete", name)

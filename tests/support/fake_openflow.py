@@ -10,10 +10,11 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
+from bench.fake_switches import decode_change, encode_flow_stats_reply
 from controller import openflow13
-from controller.flow_rules import AddFlow, Change, Flow, Match, RemoveByCookie, RemoveFlow
+from controller.flow_rules import Change
 from tests.support.fake_switch import FakeSwitch, TableFull
 
 _FEATURES_REPLY = struct.Struct("!QIBB2xII")
@@ -141,49 +142,3 @@ class FakeConnection:
         except TableFull:
             error = _ERROR.pack(_FLOW_MOD_FAILED, _TABLE_FULL) + data[:64]
             yield openflow13.message(openflow13.OFPT_ERROR, xid, error)
-
-
-def decode_change(flow_mod: bytes) -> Change:
-    """The change that a flow-mod (header included) of `encode_change` stands for."""
-    cookie, mask, table, command, _, _, priority, *_ = openflow13.FLOW_MOD.unpack_from(
-        flow_mod, openflow13.HEADER.size
-    )
-    match, rest = openflow13.decode_match(
-        flow_mod[openflow13.HEADER.size + openflow13.FLOW_MOD.size :]
-    )
-    if command == openflow13.OFPFC_DELETE:
-        if match != Match() or table != openflow13.OFPTT_ALL:
-            raise ValueError("a delete by match")
-        return RemoveByCookie(cookie, mask)
-    flow = Flow(table, priority, match, openflow13.decode_action(rest), cookie)
-    if command == openflow13.OFPFC_ADD:
-        return AddFlow(flow)
-    if command == openflow13.OFPFC_DELETE_STRICT:
-        return RemoveFlow(flow)
-    raise ValueError(f"flow-mod command {command}")
-
-
-def encode_flow_stats_reply(flows: Iterable[Flow], xid: int) -> Iterator[bytes]:
-    """The messages by which a switch reports these rules, at most some 60 kB each."""
-    entries = b""
-    for flow in flows:
-        tail = openflow13.encode_match(flow.match) + openflow13.encode_action(flow.action)
-        if len(entries) > 60_000:
-            yield _flow_stats_part(entries, openflow13.OFPMPF_REPLY_MORE, xid)
-            entries = b""
-        entries += (
-            openflow13.FLOW_STATS.pack(
-                openflow13.FLOW_STATS.size + len(tail), flow.table, 0, 0, flow.priority, 0, 0, 0,
-                flow.cookie, 0, 0,
-            )
-            + tail
-        )  # fmt: skip
-    yield _flow_stats_part(entries, 0, xid)
-
-
-def _flow_stats_part(entries: bytes, flags: int, xid: int) -> bytes:
-    return openflow13.message(
-        openflow13.OFPT_MULTIPART_REPLY,
-        xid,
-        openflow13.MULTIPART.pack(openflow13.OFPMP_FLOW, flags) + entries,
-    )

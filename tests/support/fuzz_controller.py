@@ -1,7 +1,4 @@
-"""Hostile inputs for a real controller process on loopback, seeded: each can be sent again alone.
-
-    python -m tests.support.fuzz_controller --inputs 100000 --seed 1 [--kind api|openflow]
-    python -m tests.support.fuzz_controller --kind api --seed 1 --only 4711
+"""Hostile inputs for a real controller process on loopback (``python -m tests.support.fuzz``).
 
 An input is a connection: bytes to send, then its end. The controller has to end it, too, and soon;
 what the API replies has to be HTTP with JSON. Now and then a client with the token asks for the
@@ -10,18 +7,15 @@ state, and a switch sends an echo request: both have to be answered all the time
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import random
 import re
 import socket
 import struct
-import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,19 +24,18 @@ from controller import openflow13
 from controller.process import ControllerProcess, start_controller
 from controller.values import Network, to_json
 from tests.support.fake_datacentre import tree_datacentre
+from tests.support.fuzz.mutations import flipped, mutated
+from tests.support.fuzz.workers import Progress, randomness, replay
 from tests.support.watching_client import WatchingClient
 
 END_TIMEOUT_S = 20.0
 """Twice the controller's own, for a whole request or handshake."""
+NO_END = f"no end within {END_TIMEOUT_S:g} s"
 PROBE_EVERY = 50
 PROBE_TIMEOUT_S = 5.0
-REPORT_EVERY_S = 5.0
 DATACENTRE = tree_datacentre([2, 2], slots_per_server=2)
 PROBE_DPID = 0xF00D
 """Of the switch that sends echo requests; no input claims to be it."""
-
-Progress = Callable[[int, float], None]
-"""Hears the number of inputs sent, and the seconds since the first."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +65,12 @@ class FuzzResult:
         """The result in a few lines."""
         replies = ", ".join(f"{name}: {count}" for name, count in sorted(self.replies.items()))
         rate = self.inputs / self.duration_s
+        hangs = sum(NO_END in failure for failure in self.failures)
         sizes = [self.resident_before >> 20, self.resident_after >> 20, self.peak >> 20]
         lines = [
             f"{self.kind}, seed {self.seed}: {self.inputs} inputs in {self.duration_s:.1f} s",
             f"  {rate:.0f} inputs/s",
-            f"  tracebacks {self.tracebacks}, failures {len(self.failures)}",
+            f"  tracebacks {self.tracebacks}, hangs {hangs}, failures {len(self.failures)}",
             "  memory {} MiB before, {} MiB after, {} MiB at its peak".format(*sizes),
             f"  threads {self.threads_before} before, {self.threads_after} after",
             f"  log {self.log_size_bytes} bytes",
@@ -85,83 +79,27 @@ class FuzzResult:
         return "\n".join([*lines, *(f"  FAILED {failure}" for failure in self.failures[:20])])
 
 
-def fuzz_api(
-    n: int, seed: int, library: str = "auto", progress: Progress | None = None
-) -> FuzzResult:
-    """Send `n` inputs to the HTTP API of a controller that is started for it."""
-    return _fuzz("api", range(n), seed, library, progress)
-
-
-def fuzz_openflow(
-    n: int, seed: int, library: str = "auto", progress: Progress | None = None
-) -> FuzzResult:
-    """Send `n` inputs to the OpenFlow port of a controller that is started for it."""
-    return _fuzz("openflow", range(n), seed, library, progress)
-
-
 # ------------------------------------------------------------------------------- the API's inputs
-
-
-_HOSTILE: tuple[Any, ...] = (
-    *(None, True, False, 0, -1, 1, 0.5, -0.0, 1e308, float("inf"), float("nan"), 2**31, 2**64),
-    *(2**64 - 1, 10**4000, -(10**4000), "", "a", "x" * 5000, "\x00", "\ud800", "٣", "../../etc"),
-    *([], {}, [[]], [{}], {"": {}}, [0] * 500, {"dpid": 1}, "10.0.0.0/8", "10.0.4.0/22"),
-    *("02:00:00:00:00:01", "ff:ff:ff:ff:ff:ff", "hn-s0", "server", "256.0.0.1", "10.0.4.1"),
-)
-
-
-def _mutated(rng: random.Random, value: Any) -> Any:
-    """The value with one thing in it replaced, repeated, dropped or added."""
-    if isinstance(value, (list, dict)) and value and rng.random() < 0.8:
-        keys = list(value) if isinstance(value, dict) else list(range(len(value)))
-        key = rng.choice(keys)
-        copy: Any = dict(value) if isinstance(value, dict) else list(value)
-        act = rng.random()
-        if act < 0.15:
-            del copy[key]
-        elif act < 0.3 and isinstance(copy, list):
-            copy += [copy[key]] * rng.choice((1, 3, 300))
-        elif act < 0.3:
-            copy[rng.choice(("dpid", "name", "vms", "x" * 300, "\n"))] = rng.choice(_HOSTILE)
-        else:
-            copy[key] = _mutated(rng, copy[key])
-        return copy
-    return rng.choice(_HOSTILE)
-
-
-def _flipped(rng: random.Random, data: bytes) -> bytes:
-    """The bytes with some changed, some left out or some put in."""
-    changed = bytearray(data)
-    for _ in range(rng.choice((1, 1, 2, 8))):
-        at = rng.randrange(len(changed) + 1)
-        act = rng.random()
-        if act < 0.6 and at < len(changed):
-            changed[at] = rng.randrange(256)
-        elif act < 0.8:
-            del changed[at : at + rng.choice((1, 2, 40))]
-        else:
-            changed[at:at] = rng.randbytes(rng.choice((1, 2, 40)))
-    return bytes(changed)
 
 
 def _body(rng: random.Random, path: str) -> bytes:
     if path == "/v1/wait":
         # Nothing that would be waited for.
         limit: Any = rng.choice((0, 0.001, -1, 301, "0", None, [], 10**4000))
-        return json.dumps({"dpids": _mutated(rng, [1, 2]), "timeout_s": limit}).encode()
+        return json.dumps({"dpids": mutated(rng, [1, 2]), "timeout_s": limit}).encode()
     tenant = DATACENTRE.tenant(rng.randint(1, 5), DATACENTRE.slots[:4], lambda _count: 0)
     values = (to_json(Network(DATACENTRE.switches)), to_json(tenant))
-    text = values[path == "/v1/tenants" if rng.random() < 0.9 else rng.randrange(2)]
+    text = values[path.startswith("/v1/tenants") if rng.random() < 0.9 else rng.randrange(2)]
     act = rng.random()
     if act < 0.2:
         return text
     if act < 0.7:
         value = json.loads(text)
         for _ in range(rng.choice((1, 1, 2, 5))):
-            value = _mutated(rng, value)
+            value = mutated(rng, value)
         return json.dumps(value).encode()
     if act < 0.85:
-        return _flipped(rng, text)
+        return flipped(rng, text)
     deep = rng.choice((50, 500, 5000))
     return rng.choice(
         (
@@ -197,6 +135,7 @@ _QUERIES = (
     "&" * 50 + "x",
 )
 _AT_ONCE = b"timeout_s=0 HTTP/1.1"
+_WAIT = b"POST /v1/wait"
 _HEADERS = (
     *("Content-Length: -1", "Content-Length: 0x10", "Content-Length: 99999999999999999999"),
     *("Transfer-Encoding: chunked", "Expect: 100-continue", "Connection: keep-alive", "A" * 9000),
@@ -227,9 +166,11 @@ def _api_input(rng: random.Random, token: str) -> bytes:
     if act < 0.1:
         return data[: rng.randrange(len(data) + 1)]
     if act < 0.2:
-        changed = _flipped(rng, data)
-        # A request that has lost its limit may wait for switches, rightly, for half a minute.
-        return changed if changed.count(_AT_ONCE) == data.count(_AT_ONCE) else data
+        changed = flipped(rng, data)
+        # A request that has lost its limit may wait for switches, rightly, for half a minute;
+        # that of a wait is in its body, which may be lost in many ways.
+        kept = _WAIT not in data and changed.count(_AT_ONCE) == data.count(_AT_ONCE)
+        return changed if kept else data
     return data
 
 
@@ -244,7 +185,7 @@ def _request(rng: random.Random, token: str) -> bytes:
             ),
             *(("PUT", "/v1/network"),) * 4,
             *(("POST", "/v1/tenants"),) * 4,
-            *(("POST", "/v1/wait"),) * 2,
+            *(("POST", "/v1/wait"), ("PUT", "/v1/tenants/3")) * 2,
             *(("POST", "/v1/reconcile"), ("GET", "/v1/tenants/3"), ("DELETE", "/v1/tenants/3")),
         )
     )
@@ -335,7 +276,7 @@ def _multipart(rng: random.Random) -> bytes:
     head = openflow13.MULTIPART.pack(kind, rng.choice((0, 1, 1)))
     if kind == openflow13.OFPMP_FLOW:
         entries = b"".join(_flow_entry(rng) for _ in range(rng.choice((1, 3, 50))))
-        return head + (entries if rng.random() < 0.7 else _flipped(rng, entries))
+        return head + (entries if rng.random() < 0.7 else flipped(rng, entries))
     return head + rng.choice((bytes, rng.randbytes))(rng.choice(sizes))
 
 
@@ -381,7 +322,7 @@ def _openflow_input(rng: random.Random, token: str) -> bytes:
     act = rng.random()
     if act < 0.1:
         return data[: rng.randrange(len(data) + 1)]
-    return _flipped(rng, data) if act < 0.2 else data
+    return flipped(rng, data) if act < 0.2 else data
 
 
 def _judge_openflow(reply: bytes, replies: Counter[str]) -> str | None:
@@ -406,7 +347,7 @@ _KINDS = {"api": (_api_input, _judge_api), "openflow": (_openflow_input, _judge_
 
 def input_of(kind: str, seed: int, number: int, token: str) -> bytes:
     """The bytes of one input. Nothing but its arguments decides them."""
-    return _KINDS[kind][0](random.Random(f"{kind} {seed} {number}"), token)
+    return _KINDS[kind][0](randomness(kind, seed, number), token)
 
 
 def _status(pid: int, name: str) -> int:
@@ -488,9 +429,14 @@ def _refused_for_its_rate(reply: bytes) -> bool:
     return b" 429 " in reply[:20]
 
 
-def _fuzz(
-    kind: str, numbers: range, seed: int, library: str, progress: Progress | None
+def fuzz(
+    kind: str,
+    numbers: range,
+    seed: int,
+    library: str = "auto",
+    progress: Progress | None = None,
 ) -> FuzzResult:
+    """Send the inputs of a kind, "api" or "openflow", to a controller that is started for it."""
     with tempfile.TemporaryFile() as log:
         options = ("--openflow-port", "0", "--api-port", "0", "--library", library)
         with start_controller(log, *options) as controller:
@@ -513,7 +459,7 @@ def _fuzz_one(
         if done % PROBE_EVERY == 0 or done == len(numbers):
             why = why or probe.check()
         if why:
-            failures.append(f"input {number}: {why}")
+            failures.append(f"input {number}: {why}\n    {replay(kind, seed, number)}")
         if controller.process.poll() is not None or len(failures) > 100:
             failures.append(f"given up after {done} inputs")
             break
@@ -550,50 +496,7 @@ def _one(kind: str, port: int, data: bytes, replies: Counter[str]) -> str | None
             time.sleep(0.02)
             reply = _exchange(port, data)
     except TimeoutError:
-        return f"no end within {END_TIMEOUT_S:g} s"
+        return NO_END
     except OSError as error:
         return repr(error)
     return _KINDS[kind][1](reply, replies)
-
-
-# --------------------------------------------------------------------------------- command line
-
-
-def _reporting(total: int) -> Progress:
-    """Prints a line now and then, with the time left."""
-    last_s = 0.0
-
-    def report(done: int, elapsed_s: float) -> None:
-        nonlocal last_s
-        if elapsed_s - last_s >= REPORT_EVERY_S:
-            last_s = elapsed_s
-            left_s = elapsed_s / done * (total - done)
-            rate = done / elapsed_s
-            print(f"{done} of {total}, {rate:.0f} inputs/s, {left_s:.0f} s left", flush=True)
-
-    return report
-
-
-def main() -> int:
-    """Fuzz both, or one of them. 1 if something was found."""
-    parser = argparse.ArgumentParser(prog="python -m tests.support.fuzz_controller")
-    parser.add_argument("--inputs", type=int, default=1000, metavar="N", help="of each kind")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kind", choices=("api", "openflow", "both"), default="both")
-    parser.add_argument("--library", choices=("auto", "ryu", "os-ken"), default="auto")
-    parser.add_argument("--only", type=int, metavar="I", help="send input I alone")
-    options = parser.parse_args()
-    one = options.only
-    numbers = range(options.inputs) if one is None else range(one, one + 1)
-    kinds = ("api", "openflow") if options.kind == "both" else (options.kind,)
-    sound = True
-    for kind in kinds:
-        report = _reporting(len(numbers))
-        result = _fuzz(kind, numbers, options.seed, options.library, report)
-        print(result.text(), flush=True)
-        sound &= result.sound
-    return 0 if sound else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

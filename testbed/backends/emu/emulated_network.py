@@ -47,18 +47,6 @@ class SwitchConditions:
     sockets: open_vswitch.SwitchSockets
 
 
-@dataclass(frozen=True)
-class PortEvents:
-    """Changes of ports among those of all devices of a namespace. ``of``: the ports' indices."""
-
-    events: DeviceEvents
-    of: frozenset[int]
-
-    def any(self) -> bool:
-        """True if a port has changed, or may have, since the last call."""
-        return not self.of.isdisjoint(self.events.changed())
-
-
 class Network:
     """The live network of a plan. A context manager: up on entry, down on exit."""
 
@@ -351,14 +339,14 @@ class Network:
         return frozenset(lost)
 
     @contextmanager
-    def port_events(self) -> Iterator[Sequence[PortEvents]]:
+    def port_events(self) -> Iterator[Sequence[DeviceEvents]]:
         """Whatever happens to ports of bridges, for each switch, in the block."""
         with ExitStack() as stack:
             found = []
-            for side, (switch, *_) in zip(self._up().sides, self._switches(), strict=True):
+            for side, switch in zip(self._up().sides, self.switches, strict=True):
                 with switch.inside():
-                    events = stack.enter_context(closing(DeviceEvents()))
-                found.append(PortEvents(events, frozenset({0, *side.index_of.values()})))
+                    events = DeviceEvents(frozenset(side.index_of.values()))
+                found.append(stack.enter_context(closing(events)))
             yield found
 
     def set_ports(self, names: Iterable[str], *, up: bool) -> None:

@@ -6,6 +6,7 @@ Taken up in that order, taken down in the reverse, whatever happens.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import time
@@ -37,9 +38,15 @@ from controller.process import (
 from jobs.live.agent_pool import AgentPool
 from jobs.live.agent_protocol import Plan, SpawnRequest
 from jobs.live.connections import VM_SYSCTLS
-from testbed.backends.emu.cgroups import RunCgroup, lives, probe_layout
+from testbed.backends.emu.cgroups import RunCgroup, probe_layout
 from testbed.backends.emu.cleanup import clean_leftovers, remove_run
-from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, machine_lock, start_ticks
+from testbed.backends.emu.cleanup_journal import (
+    CleanupJournal,
+    Entry,
+    expedited_rcu,
+    machine_lock,
+    start_ticks,
+)
 from testbed.backends.emu.emulated_network import Network
 from testbed.backends.emu.machine_checks import require_room
 from testbed.backends.emu.open_vswitch import MACHINE, Switch, foreign_bridges, has_service
@@ -178,7 +185,8 @@ class Emulation:
         """Start a switch that has ended; its bridges, these tenants' limits and all flows are as
         before when it returns. How many limits were missing. Raises MachineCannot, RunFailed.
         """
-        missing = self.network.start_switch(switch, tenants)
+        with expedited_rcu(self.journal):
+            missing = self.network.start_switch(switch, tenants)
         self._wait_connected([bridge.dpid for bridge in self.network.bridges_of(switch)])
         return missing
 
@@ -191,10 +199,12 @@ class Emulation:
             why = f"the machine's Open vSwitch has bridges of others: {', '.join(others)}"
             raise MachineCannot(f"{why}; a restart would interrupt them", "ovs-vsctl del-br BRIDGE")
         pid = switch.pid
-        if pid is not None and not (switch is MACHINE and has_service()):
-            os.kill(pid, signal.SIGKILL)
-            while lives(pid):
-                time.sleep(0.001)
+        # It closes a packet socket for each port: a grace period each.
+        with expedited_rcu(self.journal):
+            if pid is not None and not (switch is MACHINE and has_service()):
+                with os.fdopen(os.pidfd_open(pid)) as ends:
+                    os.kill(pid, signal.SIGKILL)
+                    select.select([ends], [], [])
         return self.start_switch(switch, tenants)
 
     def _wait_connected(self, dpids: Sequence[int]) -> None:

@@ -251,7 +251,7 @@ def _jobs(history: History, listed: dict[str, dict[str, Any]]) -> Found:
 
 def _otherwise(came: Mapping[str, Any], listed: Mapping[str, Any]) -> Iterator[str]:
     for key, asked in listed.items():
-        if key == "submit_s":
+        if key == "submit_s" and is_number(asked):
             if not about(asked, came[key]):
                 yield f" comes at {came[key]:.6g} s, in {RESOLVED} at {asked:.6g} s"
         elif key not in came or came[key] != asked:

@@ -211,6 +211,18 @@ def test_a_full_standard_output_is_2(arguments: list[str]) -> None:
     assert done.stderr == message
 
 
+def test_a_file_whose_name_is_no_text_is_shown_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"\xff.yaml")
+    path.write_text((EXAMPLES / "quickstart.yaml").read_text("utf-8"))
+    for option in ([], ["--json"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "testbed.cli.main", "validate", str(path), *option],
+            capture_output=True, text=True, timeout=60, check=False, cwd=EXAMPLES.parent,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "\\udcff.yaml" in done.stdout
+
+
 def test_wrong_usage_with_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["validate", "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["exit_code"] == 2

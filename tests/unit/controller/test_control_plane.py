@@ -353,6 +353,14 @@ def test_who_is_away_during_a_move_gets_its_rules_later(fabric: Fabric) -> None:
     assert fabric.synced()
 
 
+def test_the_old_root_is_not_waited_for_where_it_is_gone(fabric: Fabric) -> None:
+    core = next(e.parent_dpid for e in on_root(0).tree if e.parent_dpid not in on_root(3).dpids)
+    away = fabric.disconnect(core)
+    assert Call(lambda: fabric.plane.move_tenant(on_root(3), 10 * LONG_S)).result() == Outcome()
+    fabric.connect(away)
+    assert fabric.synced()
+
+
 def test_only_the_tree_of_a_tenant_moves(fabric: Fabric) -> None:
     other = FAT_TREE.tenant(1, FAT_TREE.slots[:2], lambda _: 0)
     with pytest.raises(Conflict, match="tenant 1 is another: only its tree may differ"):

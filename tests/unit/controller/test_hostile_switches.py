@@ -26,8 +26,7 @@ from tests.support.fuzz_controller import (
     connected,
     echo,
     features,
-    fuzz_api,
-    fuzz_openflow,
+    fuzz,
 )
 from tests.support.watching_client import WatchingClient
 
@@ -280,8 +279,9 @@ def test_echo_requests_whose_replies_nobody_reads_take_no_memory(running: Runnin
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_few_hundred_seeded_inputs(library: str) -> None:
-    """`python -m tests.support.fuzz_controller` sends more of them."""
-    for result in (fuzz_api(200, seed=1, library=library), fuzz_openflow(300, 1, library)):
+    """`python -m tests.support.fuzz` sends more of them."""
+    for kind, inputs in (("api", 200), ("openflow", 300)):
+        result = fuzz(kind, range(inputs), seed=1, library=library)
         assert result.sound, result.text()
         assert result.peak < 200 << 20
         assert result.threads_after <= result.threads_before + 3

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.fake_switches import decode_change, encode_flow_stats_reply
 from controller import openflow13
 from controller.flow_rules import (
     COOKIE_ALL_BITS,
@@ -27,7 +28,6 @@ from controller.flow_rules import (
     RemoveByCookie,
     RemoveFlow,
 )
-from tests.support.fake_openflow import decode_change, encode_flow_stats_reply
 
 PACKAGES = ["ryu", "os_ken"]
 

@@ -135,6 +135,29 @@ def test_a_run_that_lacks_a_line_has_a_report_that_says_so(
     capsys.readouterr()
 
 
+def test_a_run_that_ends_before_its_jobs_has_a_picture_of_them(tmp_path: Path) -> None:
+    """No warning either: the suite would fail of one."""
+    folder, _ = write_run(tmp_path, sample.sliding())
+    mutate(folder.path, lambda records: records.append(records.pop(1)))
+    assert run(["report", str(folder.path)]) == 0
+    assert "gantt-axes_1" in (folder.path / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "asked", ["x", None, 10**400, [], True], ids=["text", "null", "long", "list", "truth"]
+)
+def test_a_submission_at_no_time_is_a_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: object
+) -> None:
+    folder, _ = write_run(tmp_path, sample.flat())
+    file = folder.path / "spec.resolved.json"
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    stored["jobs"][0]["submit_s"] = asked
+    folder.write_json("spec.resolved.json", stored)
+    assert run(["audit", str(folder.path)]) == 1
+    assert "a: submit_s is 0.0, in spec.resolved.json" in capsys.readouterr().out
+
+
 def test_links_and_outcomes_that_do_not_exist_are_left_to_the_audit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -207,7 +230,14 @@ LONG = f'{{"x": {"9" * 5000}}}'
         ("spec.resolved.json", '{"expect": {"applications": 3}}', "expect: applications is no"),
         ("spec.resolved.json", '{"expect": {"estimate_ratio": 3}}', "estimate_ratio is no object"),
         ("spec.resolved.json", '{"expect": {"estimate_ratio": {"min": "x"}}}', "min is no number"),
+        (
+            "summary.json",
+            '{"name": "\\ud800"}',
+            "summary.json: damaged: 'utf-8' codec can't encode",
+        ),
         ("events.jsonl", f"{DEEP}\n", "events.jsonl:1: damaged: nested too deeply"),
+        ("events.jsonl", '{"event": {}}\n', "events.jsonl:1: damaged: unknown event {}"),
+        ("events.jsonl", '{"event": "\\udfff"}\n', "events.jsonl:1: damaged: 'utf-8' codec"),
         ("events.jsonl", f"{LONG}\n", "events.jsonl:1: damaged: Exceeds the limit"),
     ],
 )

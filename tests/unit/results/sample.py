@@ -407,3 +407,70 @@ def queue(order: list[str]) -> list[events.Event]:
         ]
     stream += [events.JobEnded(10.0, j, "finished", "", 10.0, {}) for j in ("a", "b")]
     return [*stream, events.RunEnded(10.0, "completed", "")]
+
+
+def eventful() -> list[events.Event]:
+    """Jobs of every outcome, with classes, values and prices; one outside its band, one note."""
+    stream = main_example(fidelity="suspect", worst_ratio=1.2)
+    end = next(i for i, event in enumerate(stream) if isinstance(event, events.FidelityNoted))
+    t = stream[end].t
+    vms_on = [[0, 2], [1, 1]]
+    rate = 100 * MBIT
+    topology = stream[0].topology if isinstance(stream[0], events.RunStarted) else {}
+    links, root = hose(topology, vms_on, rate), topology["trees"][0]["root"]
+    ask = {"bandwidth_bps": rate, "deadline_s": 9.0, "value": 2.5}
+    no_room = request("no-room", t, application="late", queue="batch", **ask)
+    stopped = request("stopped", t, application="sort", tags=[["class", "service"]], **ask)
+    more = [
+        events.JobSubmitted(t, no_room),
+        events.JobEnded(t, "no-room", "rejected", "no rack has 3 free slots", None, {}),
+        events.JobSubmitted(t, stopped),
+        events.JobReserved(t, "stopped", t, None, rate, 4.0, root, vms_on, links),
+        events.JobStarted(t, "stopped", rate),
+        events.JobEnded(t, "stopped", "killed", "for somebody else", None, {}),
+    ]
+    return [_priced(event) for event in [*stream[:end], *more, *stream[end:]]]
+
+
+def _priced(event: events.Event) -> events.Event:
+    if isinstance(event, events.JobEnded) and event.outcome == "finished":
+        event.detail["price"] = 1.25
+        if event.job_id == "index-150":
+            measured = {"received_bps": [149, 140, 148, 151], "counted_bps": [150, 148, 152, 153]}
+            event.detail["iperf3"] = measured
+    if isinstance(event, events.JobSubmitted) and event.job["id"].endswith("-600"):
+        return events.JobSubmitted(event.t, {**event.job, "tags": [["class", "service"]]})
+    return event
+
+
+def leases() -> list[events.Event]:
+    """Two leases on a node with memory: one whose start has to come first, one preempted once."""
+    topology = {
+        "kind": "flat",
+        "names": ["server 0", "cluster 0"],
+        "level": [0, 1],
+        "slots": [4],
+        "links": {"lower": [], "upper": [], "capacity_bps": []},
+        "trees": [{"root": 1}],
+        "memory_mib": [4096],
+    }
+    ask = {"n_vms": 1, "bandwidth_bps": 0, "kind": "compute", "cores": 3, "memory_mib": 2048}
+    best = request("best", 0.0, duration_s=60.0, lease="best-effort", **ask)
+    wanted = request("wanted", 1.0, duration_s=30.0, lease="advance", wanted_s=20.0, **ask)
+    on: list[list[int]] = [[0, 1]]
+    return [
+        events.RunStarted(0.0, "leases", "mbfcbs", "sim", 1, topology),
+        events.JobSubmitted(0.0, best),
+        events.JobReserved(0.0, "best", 0.0, 60.0, 0, 60.0, 1, on, []),
+        events.JobStarted(0.0, "best", 0),
+        events.JobSubmitted(1.0, wanted),
+        events.JobShortened(1.0, "best", 20.0, "advance reservation wanted"),
+        events.JobReserved(1.0, "wanted", 20.0, 50.0, 0, 30.0, 1, on, []),
+        events.JobPreempted(20.0, "best", "advance reservation wanted"),
+        events.JobStarted(20.0, "wanted", 0),
+        events.JobWaits(20.0, "best", "3 cores asked, 1 free", ["wanted"], 50.0),
+        events.JobEnded(50.0, "wanted", "finished", "", 30.0, {}),
+        events.JobMigrated(50.0, "best", "there is room", 1, on, [], "foreground", 0.0, 90.0),
+        events.JobEnded(90.0, "best", "finished", "", 60.0, {}),
+        events.RunEnded(90.0, "completed", ""),
+    ]

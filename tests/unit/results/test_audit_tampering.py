@@ -47,43 +47,9 @@ EXPECT = Expectation(
 )
 
 
-def eventful() -> list[events.Event]:
-    """Jobs of every outcome, with classes, values and prices; one outside its band, one note."""
-    stream = sample.main_example(fidelity="suspect", worst_ratio=1.2)
-    end = next(i for i, event in enumerate(stream) if isinstance(event, events.FidelityNoted))
-    t = stream[end].t
-    vms_on = [[0, 2], [1, 1]]
-    rate = 100 * sample.MBIT
-    topology = stream[0].topology if isinstance(stream[0], events.RunStarted) else {}
-    links, root = sample.hose(topology, vms_on, rate), topology["trees"][0]["root"]
-    ask = {"bandwidth_bps": rate, "deadline_s": 9.0, "value": 2.5}
-    no_room = sample.request("no-room", t, application="late", queue="batch", **ask)
-    stopped = sample.request("stopped", t, application="sort", tags=[["class", "service"]], **ask)
-    more = [
-        events.JobSubmitted(t, no_room),
-        events.JobEnded(t, "no-room", "rejected", "no rack has 3 free slots", None, {}),
-        events.JobSubmitted(t, stopped),
-        events.JobReserved(t, "stopped", t, None, rate, 4.0, root, vms_on, links),
-        events.JobStarted(t, "stopped", rate),
-        events.JobEnded(t, "stopped", "killed", "for somebody else", None, {}),
-    ]
-    return [_priced(event) for event in [*stream[:end], *more, *stream[end:]]]
-
-
-def _priced(event: events.Event) -> events.Event:
-    if isinstance(event, events.JobEnded) and event.outcome == "finished":
-        event.detail["price"] = 1.25
-        if event.job_id == "index-150":
-            measured = {"received_bps": [149, 140, 148, 151], "counted_bps": [150, 148, 152, 153]}
-            event.detail["iperf3"] = measured
-    if isinstance(event, events.JobSubmitted) and event.job["id"].endswith("-600"):
-        return events.JobSubmitted(event.t, {**event.job, "tags": [["class", "service"]]})
-    return event
-
-
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder, results = write_run(tmp_path_factory.mktemp("honest"), eventful(), EXPECT)
+    folder, results = write_run(tmp_path_factory.mktemp("honest"), sample.eventful(), EXPECT)
     assert findings(audit(folder.path)) == {}
     assert {row.outcome for row in results.rows} == {"finished", "rejected", "killed"}
     assert not any(row.outcome == "unfinished" for row in results.rows)
@@ -428,7 +394,7 @@ def best_effort() -> list[events.Event]:
 
 
 STREAMS = (
-    eventful(),
+    sample.eventful(),
     sample.simulated(40),
     sample.sliding(),
     sample.two_tiers(),
@@ -520,7 +486,7 @@ def test_an_experiment_without_expect_is_written_as_one_that_expects_nothing(
 @pytest.fixture(params=["sampled", "reserved"])
 def over_time(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A run with samples, and one that has only its reservations."""
-    stream = eventful() if request.param == "sampled" else sample.preempting()
+    stream = sample.eventful() if request.param == "sampled" else sample.preempting()
     folder, _ = write_run(tmp_path, stream)
     assert findings(audit(folder.path)) == {}
     return folder.path

@@ -22,7 +22,7 @@ from testbed.errors import BadInput
 from testbed.results.audit import audit
 from testbed.results.reading import load_run
 from tests.unit.results import failing, sample
-from tests.unit.results.test_audit_tampering import at, eventful, places
+from tests.unit.results.test_audit_tampering import at, places
 from tests.unit.results.written import Record, mutate, one, write_run
 
 WORDS = "words, as long as there are some"
@@ -70,45 +70,12 @@ KINDS_OF_RECORD = 2
 """Records of a kind, in each stream, that are changed."""
 
 
-def leases() -> list[events.Event]:
-    """Two leases on a node with memory: one whose start has to come first, one preempted once."""
-    topology = {
-        "kind": "flat",
-        "names": ["server 0", "cluster 0"],
-        "level": [0, 1],
-        "slots": [4],
-        "links": {"lower": [], "upper": [], "capacity_bps": []},
-        "trees": [{"root": 1}],
-        "memory_mib": [4096],
-    }
-    ask = {"n_vms": 1, "bandwidth_bps": 0, "kind": "compute", "cores": 3, "memory_mib": 2048}
-    best = sample.request("best", 0.0, duration_s=60.0, lease="best-effort", **ask)
-    wanted = sample.request("wanted", 1.0, duration_s=30.0, lease="advance", wanted_s=20.0, **ask)
-    on: list[list[int]] = [[0, 1]]
-    return [
-        events.RunStarted(0.0, "leases", "mbfcbs", "sim", 1, topology),
-        events.JobSubmitted(0.0, best),
-        events.JobReserved(0.0, "best", 0.0, 60.0, 0, 60.0, 1, on, []),
-        events.JobStarted(0.0, "best", 0),
-        events.JobSubmitted(1.0, wanted),
-        events.JobShortened(1.0, "best", 20.0, "advance reservation wanted"),
-        events.JobReserved(1.0, "wanted", 20.0, 50.0, 0, 30.0, 1, on, []),
-        events.JobPreempted(20.0, "best", "advance reservation wanted"),
-        events.JobStarted(20.0, "wanted", 0),
-        events.JobWaits(20.0, "best", "3 cores asked, 1 free", ["wanted"], 50.0),
-        events.JobEnded(50.0, "wanted", "finished", "", 30.0, {}),
-        events.JobMigrated(50.0, "best", "there is room", 1, on, [], "foreground", 0.0, 90.0),
-        events.JobEnded(90.0, "best", "finished", "", 60.0, {}),
-        events.RunEnded(90.0, "completed", ""),
-    ]
-
-
 STREAMS: dict[str, Callable[[], list[events.Event]]] = {
-    "live": eventful,
+    "live": sample.eventful,
     "preempting": sample.preempting,
     "tiers": sample.two_tiers,
     "later": sample.sliding,
-    "leases": leases,
+    "leases": sample.leases,
     "moving": failing.moving,
     "anew": failing.anew,
 }
@@ -292,7 +259,7 @@ def test_a_job_starts_in_the_tier_that_it_was_reserved_in(
 
 @pytest.mark.parametrize("key", ["slots", "memory_mib", "capacity_bps", "lower", "upper"])
 def test_the_data_centre_is_the_one_that_was_declared(key: str, tmp_path: Path) -> None:
-    stream = leases() if key == "memory_mib" else sample.sliding()
+    stream = sample.leases() if key == "memory_mib" else sample.sliding()
     folder, _ = write_run(tmp_path, stream)
 
     def lie(records: list[Record]) -> None:

@@ -18,24 +18,9 @@ from testbed.results.reading import read_events, read_json
 from testbed.runs.backend_trace import read_trace
 from testbed.spec.document import SpecErrors
 from testbed.spec.experiment_file import parse_experiment
+from tests.support.fuzz.mutations import NUMBERS
 from tests.unit.results import sample
 from tests.unit.results.written import write_run
-
-HOSTILE = {
-    "more digits than Python turns into a number": "1" * 5000,
-    "an underscore": "1_000",
-    "digits of another script": "\u0661\u0662",
-    "wide digits": "\uff11\uff12",
-    "a superscript": "\u00b2",
-    "a fraction": "\u00bd",
-    "hexadecimal": "0x10",
-    "beyond floats": "1e400",
-    "not a number": "nan",
-    "infinite": "inf",
-    "minus infinity": "-inf",
-    "JSON that is none": "NaN",
-    "infinite in JSON": "Infinity",
-}
 
 FILE = """\
 seed: 1
@@ -59,7 +44,7 @@ PLACES = {
     "expect.estimate_ratio.min": ("min: 0.9", "min: {}"),
 }
 
-pytestmark = pytest.mark.parametrize("number", HOSTILE.values(), ids=list(HOSTILE))
+pytestmark = pytest.mark.parametrize("number", NUMBERS.values(), ids=list(NUMBERS))
 
 
 @pytest.mark.parametrize("path", PLACES)

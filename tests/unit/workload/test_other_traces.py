@@ -57,6 +57,11 @@ def test_wrong_lines_of_a_hadoop_trace_are_named(tmp_path: Path) -> None:
         assert [job.name for job in read_swim(path, lenient=True).jobs] == ["a"]
 
 
+def test_a_line_of_nothing_but_tabs_is_refused_at_once(tmp_path: Path) -> None:
+    path = written(tmp_path, "a\t5\t5\t1\t2\t3\n" + "\t1" * 200_000)
+    assert problems(path, read_swim) == ["2:400000: has 200001 fields, not 6"]
+
+
 def test_the_facebook_sample_has_jobs_of_one_task_by_median_and_72_by_mean() -> None:
     jobs = read_swim(trace("FB-2009_samples_24_times_1hr_0.tsv.gz")).jobs
     tasks = [job.tasks for job in jobs]
@@ -161,6 +166,12 @@ def test_wrong_lines_of_leases_are_named(tmp_path: Path, line: str, said: str) -
 def test_wrong_leases_in_xml_are_named(tmp_path: Path, old: str, new: str, said: str) -> None:
     assert XML.count(old) == 1
     assert problems(written(tmp_path, XML.replace(old, new)), read_lwf)[:1] == [said]
+
+
+@pytest.mark.parametrize("encoding", ["nonsense", "gbk", "idna", "base64", "utf-16"])
+def test_leases_in_an_encoding_that_nobody_reads_are_named(encoding: str, tmp_path: Path) -> None:
+    path = written(tmp_path, f"<?xml version='1.0' encoding='{encoding}'?><lease-workload/>")
+    assert any(": not XML: " in text for text in problems(path, read_lwf))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,202 @@
+"""The controller alone, on a fat-tree k=8 of fake switches: 1,000 tenants' rules after its end.
+
+It is killed and started again with what it had saved; its 208 switches come back with the rules
+they had, or some of them with none. From the first hello to the last switch that has exactly what
+is wanted of it. Then one core is lost, and the tenants below it move to the others, as many at
+once as the testbed moves: from the first request to the last answer, when the old tree is empty.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from bench.fake_switches import FakeSwitches
+from bench.samples import Result
+from controller.api_client import ControllerClient, SwitchesMissing
+from controller.flow_rules import desired_flows
+from controller.process import ControllerProcess, start_controller
+from controller.values import DesiredState, Tenant
+from testbed.embedding.placement import Placement
+from testbed.plan.network_plan import (
+    NetworkPlan,
+    Slot,
+    controller_switches,
+    controller_tenant,
+    network_plan,
+    tenant_plan,
+)
+from topologies.datacentre import DataCentre
+from topologies.fat_tree import fat_tree
+
+K = 8
+SLOTS_PER_SERVER = 32
+TENANTS, VMS, MOVED = 1_000, 4, 100
+RATE_BPS = 1_000_000
+RECONCILE_TARGET_S, MOVE_TARGET_S = 2.0, 1.0
+MOVES_AT_ONCE = 32
+"""As in ``testbed.backends.emu.emulation``."""
+TIMEOUT_S = 60.0
+
+
+def run(quick: bool) -> list[Result]:
+    """Three cases of what the switches still have, and two of a lost core."""
+    repeats = 3 if quick else 10
+    datacentre = fat_tree(K, 1_000_000_000, SLOTS_PER_SERVER)
+    network = network_plan(datacentre)
+    tenants, moved = spread_tenants(datacentre, network)
+    state = DesiredState(controller_switches(network), tenants)
+    with tempfile.TemporaryDirectory(prefix="bench-controller-") as folder:
+        place = Path(folder) / "state"
+        Path(folder).chmod(0o755)
+        saved_by_the_api(place, state)
+        rows = _reconciling(place, state, repeats)
+        rows += _moving(place, state, moved, repeats)
+    sys.stderr.write("\n")
+    return rows
+
+
+def _reconciling(place: Path, state: DesiredState, repeats: int) -> list[Result]:
+    switches = FakeSwitches(desired_flows(state))
+    wanted = switches.rules
+    cases: dict[str, list[int]] = {
+        "all switches have their rules": [],
+        "a tenth have lost all": sorted(wanted)[::10],
+        "all have lost all": sorted(wanted),
+    }
+    rows = []
+    for name, lost in cases.items():
+        took_s, ready_s = [], []
+        due = sum(len(wanted[dpid]) for dpid in lost)
+        for number in range(repeats):
+            sys.stderr.write(f"\r{name}: {number + 1} of {repeats}   ")
+            switches.forget(lost)
+            begin_s = time.perf_counter()
+            with controller(place) as process:
+                ready_s.append(time.perf_counter() - begin_s)
+                took_s.append(reconciled(process, switches))
+                process.process.send_signal(signal.SIGKILL)
+                switches.disconnect()
+            sent = switches.settle()
+            if switches.rules != wanted or sent != due:
+                raise RuntimeError(f"{name}: {sent} changes were sent, not {due}")
+        extra = {"rules_sent": due, "started_median_s": round(median(ready_s), 3)}
+        rows.append(_row(name, took_s, RECONCILE_TARGET_S, extra))
+    return rows
+
+
+def _moving(
+    place: Path, state: DesiredState, moved: Sequence[Tenant], repeats: int
+) -> list[Result]:
+    after = {tenant.id: tenant for tenant in (*state.tenants, *moved)}
+    wanted = desired_flows(DesiredState(state.switches, tuple(after.values())))
+    core = next(switch.dpid for switch in state.switches if switch.role == "core")
+    rows = []
+    for name, gone in (("its links are lost", []), ("it is lost itself", [core])):
+        took_s = []
+        for number in range(repeats):
+            sys.stderr.write(f"\r{name}: {number + 1} of {repeats}   ")
+            switches = FakeSwitches(desired_flows(state))
+            again = place.with_name("again")
+            shutil.copytree(place, again)
+            with controller(again) as process:
+                reconciled(process, switches, gone)
+                begin_s = time.perf_counter()
+                with ThreadPoolExecutor(MOVES_AT_ONCE) as pool:
+                    list(pool.map(partial(_move, process), moved))
+                took_s.append(time.perf_counter() - begin_s)
+                process.process.send_signal(signal.SIGKILL)
+                switches.disconnect()
+            shutil.rmtree(again)
+            switches.settle()
+            for dpid, own in switches.rules.items():
+                if dpid not in gone and own != frozenset(wanted[dpid]):
+                    raise RuntimeError(f"{name}: switch {dpid} has not what it is to have")
+        extra = {"moved": len(moved), "at_once": MOVES_AT_ONCE}
+        rows.append(_row(f"core: {name}", took_s, MOVE_TARGET_S, extra))
+    return rows
+
+
+def _move(process: ControllerProcess, tenant: Tenant) -> None:
+    with ControllerClient(process.api_port, process.token) as client:
+        client.move_tenant(tenant, TIMEOUT_S)
+
+
+def spread_tenants(
+    datacentre: DataCentre, network: NetworkPlan
+) -> tuple[tuple[Tenant, ...], tuple[Tenant, ...]]:
+    """Tenants of a VM on each of four servers; a tenth below the first core, and those moved to
+    the others in turn.
+    """
+    draw = random.Random(1)  # noqa: S311 - which servers, not a secret
+    free = {server: list(slots) for server, slots in network.slots_of_server.items()}
+    first, *others = (tree.root for tree in datacentre.trees)
+    tenants, moved = [], []
+    for number in range(1, TENANTS + 1):
+        open_servers = [server for server, slots in free.items() if slots]
+        servers = sorted(draw.sample(open_servers, VMS))
+        slots = tuple(free[server].pop() for server in servers)
+
+        def below(
+            root: int,
+            number: int = number,
+            servers: Sequence[int] = servers,
+            slots: tuple[Slot, ...] = slots,
+        ) -> Tenant:
+            placement = Placement(root, tuple((server, 1) for server in servers))
+            plan = tenant_plan(
+                datacentre, network, placement, slots, number, f"t{number}", RATE_BPS
+            )
+            return controller_tenant(network, plan)
+
+        root = others[number % len(others)]
+        leaves = number % (TENANTS // MOVED) == 0
+        tenants.append(below(first if leaves else root))
+        moved += [below(root)] if leaves else []
+    return tuple(tenants), tuple(moved)
+
+
+@contextmanager
+def controller(place: Path) -> Iterator[ControllerProcess]:
+    """A controller with the state saved in ``place``."""
+    with tempfile.TemporaryFile() as log:
+        options = ("--openflow-port", "0", "--api-port", "0", "--state-dir", str(place))
+        with start_controller(log, *options) as process:
+            yield process
+
+
+def saved_by_the_api(place: Path, state: DesiredState) -> None:
+    """The state as a controller saves it that is told, and then killed."""
+    with controller(place) as process, process.client() as client:
+        client.put_network(state.switches)
+        for tenant in state.tenants:
+            with suppress(SwitchesMissing):  # no switch is there yet
+                client.add_tenant(tenant, timeout_s=0)
+        process.process.send_signal(signal.SIGKILL)
+
+
+def reconciled(
+    process: ControllerProcess, switches: FakeSwitches, without: Sequence[int] = ()
+) -> float:
+    """Seconds from the first hello until all switches, ``without`` some, have confirmed."""
+    there = [dpid for dpid in switches.rules if dpid not in without]
+    with ControllerClient(process.api_port, process.token) as client:
+        begin_s = time.perf_counter()
+        switches.connect(process.openflow_port, there)
+        client.wait_connected(there, timeout_s=TIMEOUT_S)
+        return time.perf_counter() - begin_s
+
+
+def _row(name: str, took_s: list[float], target_s: float, extra: Mapping[str, object]) -> Result:
+    target, facts = f"median at most {target_s:g} s", {"tenants": TENANTS, **extra}
+    return Result(name, "s", tuple(took_s), target, median(took_s) <= target_s, facts)
