@@ -63,9 +63,11 @@ class StandingSwitches:
         # It closes a packet socket for each port: a grace period each.
         with expedited_rcu(self._emulation.journal):
             if pid is not None and not (switch is MACHINE and has_service()):
-                with os.fdopen(os.pidfd_open(pid)) as ends:
-                    os.kill(pid, signal.SIGKILL)
-                    select.select([ends], [], [])
+                end, poll = os.pidfd_open(pid), select.poll()
+                poll.register(end, select.POLLIN)
+                os.kill(pid, signal.SIGKILL)
+                poll.poll()
+                os.close(end)
             return self._started(switch)
 
     def _watch(self, pid: int | None, ended: Callable[[], object]) -> None:
