@@ -1,7 +1,7 @@
 """From a link's loss to the guarantee again: seeded losses under a tenant with steady TCP.
 
 The network is that of ``testbed up``: a link of the tenant's tree is taken down by ``ip link set``,
-behind the keeper's back, two seconds later brought back. Counted from just before that command:
+behind the keeper's back, and a second later brought back. Counted from just before that command:
 
 - *moved*: until the keeper has the tenant on another tree, and the old one is empty (its log);
 - *goodput*: until the receiver's TCP has had 95 % of the tenant's guarantee, as payload, for 100 ms
@@ -47,7 +47,7 @@ workload: {{kind: jobs, jobs: [{{id: a, vms: 2, bandwidth: 1 Mbit/s, duration: 1
 RATES = {4: 0.05, 6: 0.02}
 """k -> rates times this: what two processors carry with room to spare."""
 BANDWIDTH = "400 Mbit/s"
-DOWN_S, UP_S = 2.0, 1.0
+DOWN_S, UP_S = 1.2, 0.4
 WINDOW_NS = 100_000_000
 SHARE = 0.95
 SEED = 5

@@ -263,7 +263,7 @@ def move_steps(
     """A tenant's way from the rules of one tree to those of another, make before break: rules that
     are new, then those that turn traffic to them, then the removal of what no packet meets now.
 
-    Between two trees with the same VMs below each switch that both have, as in a fat-tree, no
+    Between two trees with the same VMs below each switch that both have (docs/decisions/05), no
     packet is lost if a step begins after the one before is confirmed, and the last after what was
     under way has arrived.
     """

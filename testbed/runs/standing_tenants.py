@@ -22,7 +22,7 @@ from testbed.backends.emu.vm_process import HOSTS, VmPlace
 from testbed.embedding.base import embedder
 from testbed.embedding.check import check_placement
 from testbed.embedding.placement import Placement, Refusal, Residual
-from testbed.errors import BadInput, DoesNotFit, RunFailed
+from testbed.errors import BadInput, DoesNotFit, RunFailed, TestbedError
 from testbed.plan.lost_links import cables_of, cut_text, root_of
 from testbed.plan.network_plan import (
     MAX_TENANT_VMS,
@@ -235,10 +235,13 @@ class StandingTenants:
         self._known_lost()
 
     def _retry(self) -> None:
-        """There is room that was not there before."""
-        if any(held.stays for held in self._held.values()):
-            for text in self.follow_links():
-                logging.info(text)
+        """There is room that was not there before; whoever made it has no part in what fails."""
+        try:
+            if any(held.stays for held in self._held.values()):
+                for text in self.follow_links():
+                    logging.info(text)
+        except TestbedError:
+            logging.exception("after a tenant has made room")
 
     # -- looking ----------------------------------------------------------------------------
 

@@ -202,9 +202,11 @@ class Emulation:
         # It closes a packet socket for each port: a grace period each.
         with expedited_rcu(self.journal):
             if pid is not None and not (switch is MACHINE and has_service()):
-                with os.fdopen(os.pidfd_open(pid)) as ends:
-                    os.kill(pid, signal.SIGKILL)
-                    select.select([ends], [], [])
+                end, poll = os.pidfd_open(pid), select.poll()
+                poll.register(end, select.POLLIN)
+                os.kill(pid, signal.SIGKILL)
+                poll.poll()
+                os.close(end)
         return self.start_switch(switch, tenants)
 
     def _wait_connected(self, dpids: Sequence[int]) -> None:

@@ -1,0 +1,214 @@
+"""Tenants in, out and to another root while switches, or the controller, end under way."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from controller.api_client import (
+    ControllerRefused,
+    ControllerUnreachable,
+    SwitchesMissing,
+)
+from testbed.backends.emu import emulation as emulation_module
+from testbed.backends.emu.emulation import Emulation
+from testbed.embedding.placement import Placement
+from testbed.errors import MachineCannot, RunFailed
+from testbed.plan.network_plan import TenantPlan, network_plan, rerooted, tenant_plan
+from topologies.fat_tree import fat_tree
+
+DATACENTRE = fat_tree(4, 10**9, 1)
+PLAN = network_plan(DATACENTRE, "hn")
+VMS_ON = ((0, 1), (4, 1))
+
+
+def tenant() -> TenantPlan:
+    slots = tuple(PLAN.slots_of_server[server][0] for server, _ in VMS_ON)
+    placement = Placement(DATACENTRE.trees[0].root, VMS_ON)
+    return tenant_plan(DATACENTRE, PLAN, placement, slots, 3, "j", 10**8)
+
+
+def elsewhere() -> TenantPlan:
+    there = Placement(DATACENTRE.trees[1].root, VMS_ON)
+    return rerooted(DATACENTRE, PLAN, tenant(), there)
+
+
+class Scripted:
+    """Controller and its client; what they are asked is in ``done``.
+
+    ``failures``: of the next calls of the client. ``ended``: the controller's process has.
+    """
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.failures: deque[Exception | None] = deque()
+        self.ended = False
+
+    def __getattr__(self, name: str) -> Any:
+        def note(*_: object) -> None:
+            self.done.append(name)
+            failure = self.failures.popleft() if self.failures and "tenant" in name else None
+            if failure is not None:
+                raise failure
+
+        return note
+
+    def client(self) -> Scripted:
+        return self
+
+    @property
+    def process(self) -> Any:
+        return SimpleNamespace(
+            wait=lambda _: None, poll=lambda: None, returncode=-9 if self.ended else None
+        )
+
+    def start_again(self) -> Any:
+        self.done.append("start")
+        self.ended = False
+        return Restarted(self)
+
+
+class Restarted:
+    """Another controller that does what the first did."""
+
+    def __init__(self, former: Scripted) -> None:
+        self._former = former
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._former, name)
+
+
+class FakeNetwork:
+    """Whatever it is asked is ``done``, too, with a word before."""
+
+    plan = PLAN
+
+    def __init__(self, scripted: Scripted) -> None:
+        self._scripted = scripted
+        self.dead_part = False
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: self._scripted.done.append(f"network {name}")
+
+    def check_switch(self, _: Path) -> None:
+        if self.dead_part:
+            raise RunFailed("switch part hn-part0 has died")
+
+
+@pytest.fixture
+def scripted() -> Scripted:
+    return Scripted()
+
+
+@pytest.fixture
+def emulation(scripted: Scripted) -> Iterator[Emulation]:
+    fake: Any = scripted
+    network: Any = FakeNetwork(scripted)
+    nothing: Any = None
+    made = Emulation(
+        DATACENTRE, network, fake, nothing, fake, Path("logs"), {}, nothing,
+        start_controller=scripted.start_again,
+    )  # fmt: skip
+    yield made
+    made.close()
+
+
+def test_switches_that_take_their_time_are_waited_for(
+    emulation: Emulation, scripted: Scripted
+) -> None:
+    scripted.failures.extend([SwitchesMissing(["hn-s0"])] * 3)
+    emulation.admit(tenant())
+    assert scripted.done.count("add_tenant") == 4
+    assert "remove_tenant" not in scripted.done
+
+
+def test_a_part_that_has_died_ends_an_admission_and_nothing_is_left(
+    emulation: Emulation, scripted: Scripted
+) -> None:
+    scripted.failures.append(SwitchesMissing(["hn-s0"]))
+    emulation.network.dead_part = True  # type: ignore[attr-defined]
+    with pytest.raises(RunFailed, match="job j: switch part hn-part0 has died"):
+        emulation.admit(tenant())
+    assert "network remove_tenant" in scripted.done
+    assert scripted.done[-1] == "remove_tenant"
+    assert scripted.done.count("add_tenant") == 1
+
+
+def test_a_controller_that_ends_under_way_is_started_and_asked_again(
+    emulation: Emulation, scripted: Scripted
+) -> None:
+    scripted.failures.append(ControllerUnreachable("gone"))
+    scripted.ended = True
+    emulation.admit(tenant())
+    asked = [word for word in scripted.done if word in ("add_tenant", "start")]
+    assert asked == ["add_tenant", "start", "add_tenant"]
+    assert not [word for word in scripted.done if "remove" in word]
+    # Out: had the first request come through, the tenant is unknown to the second.
+    scripted.failures.extend([ControllerUnreachable("gone"), ControllerRefused(404, "none", [])])
+    scripted.ended = True
+    emulation.dismiss(tenant())
+    assert scripted.done.count("start") == 2
+
+
+def test_one_that_lives_and_does_not_answer_fails_the_admission(
+    emulation: Emulation, scripted: Scripted
+) -> None:
+    scripted.failures.append(ControllerUnreachable("no answer"))
+    with pytest.raises(RunFailed, match="job j: no answer"):
+        emulation.admit(tenant())
+    assert {"network remove_tenant", "remove_tenant"} < set(scripted.done)
+
+
+def test_one_that_does_not_start_again_says_why(
+    emulation: Emulation, scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken() -> None:
+        raise MachineCannot("port 6653 is taken by another process", "end it")
+
+    monkeypatch.setattr(emulation, "start_controller", taken)
+    scripted.ended = True
+    with pytest.raises(RunFailed, match="the controller has ended: port 6653 is taken"):
+        emulation.check()
+
+
+def test_limits_of_the_new_tree_come_first_and_those_of_the_old_go_last(
+    emulation: Emulation, scripted: Scripted
+) -> None:
+    assert emulation.reroot([(tenant(), elsewhere())]) == {}
+    assert scripted.done == ["network begin_reroot", "move_tenant", "close", "network end_reroot"]
+
+
+def test_a_move_that_fails_is_taken_back(emulation: Emulation, scripted: Scripted) -> None:
+    scripted.failures.append(ControllerRefused(502, "a switch refused the rules", []))
+    failed = emulation.reroot([(tenant(), elsewhere())])
+    assert failed["j"].message == "job j: a switch refused the rules"
+    assert scripted.done == [
+        *("network begin_reroot", "move_tenant", "close"),
+        *("move_tenant", "close", "network end_reroot"),
+    ]
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_moves_of_a_controller_that_ends_are_asked_again(
+    emulation: Emulation, scripted: Scripted, n: int
+) -> None:
+    scripted.failures.extend([ControllerUnreachable("gone")] * n)
+    scripted.ended = True
+    assert emulation.reroot([(tenant(), elsewhere())] * n) == {}
+    assert scripted.done.count("start") == 1
+    assert scripted.done.count("move_tenant") == 2 * n
+
+
+def test_what_is_installed_is_recorded_as_text(emulation: Emulation, scripted: Scripted) -> None:
+    texts: dict[str, str] = {}
+    emulation.write_plans_to(texts.__setitem__)
+    emulation.admit(tenant())
+    emulation.reroot([(tenant(), elsewhere())])
+    assert [*texts] == ["plan/0000-network.txt", "plan/0001-j.txt", "plan/0002-j-reroot.txt"]
+    assert texts["plan/0002-j-reroot.txt"].startswith("# new limits (tc -batch)\n")
+    assert emulation_module.MOVES_AT_ONCE < 64  # connections with the token at the controller
