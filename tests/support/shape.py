@@ -257,7 +257,7 @@ def static_figures() -> list[Figure]:
     all_lines = sum(map(lines, counted()))
     return [
         # 42,600 before experiments had failures: played, moved away from, audited, drawn.
-        Figure("lines without bench and reproductions", all_lines, 44_300),
+        Figure("lines without bench and reproductions", all_lines, 44_700),
         *(Figure(f"lines in {part}", size[part]) for part in PRODUCT),
         Figure("files", len(files())),
         Figure("module names that repeat", len(repeated), 0, tuple(repeated)),
