@@ -7,7 +7,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 
@@ -34,7 +34,7 @@ class StandingSwitches:
         self._emulation = emulation
         self._network = emulation.network
         self._tenants = tenants
-        self._ends: dict[int, Callable[[], object]] = {}
+        self._ends: dict[int, partial[None]] = {}
         for switch in self._network.switches:
             self._watch_switch(switch)
         self._watch_controller()
@@ -70,7 +70,7 @@ class StandingSwitches:
                 os.close(end)
             return self._started(switch)
 
-    def _watch(self, pid: int | None, ended: Callable[[], object]) -> None:
+    def _watch(self, pid: int | None, ended: partial[None]) -> None:
         with suppress(OSError):
             self._ends[os.pidfd_open(pid or 0)] = ended
 
@@ -89,7 +89,7 @@ class StandingSwitches:
                 self._started(switch)
 
     def _watch_controller(self) -> None:
-        self._watch(self._emulation.controller.process.pid, self._controller_ended)
+        self._watch(self._emulation.controller.process.pid, partial(self._controller_ended))
 
     def _controller_ended(self) -> None:
         if self._emulation.revive_controller():
