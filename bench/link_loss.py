@@ -4,8 +4,9 @@ The network is that of ``testbed up``: a link of the tenant's tree is taken down
 behind the keeper's back, and a second later brought back. Counted from just before that command:
 
 - *moved*: until the keeper has the tenant on another tree, and the old one is empty (its log);
-- *goodput*: until the end of the first 100 ms, after the receiver's longest pause in that second,
-  in which TCP had 95 % of the tenant's guarantee, as payload. So 100 ms are the least.
+- *goodput*: until the end of the first 100 ms in which TCP had 95 % of the tenant's guarantee, as
+  payload, after the longest pause of the receiver that begins in the 100 ms after the loss. So
+  100 ms are the least.
 
 A second pair of the tenant's VMs runs iperf3: milliseconds in which it received nothing, in
 intervals of 100 ms, and segments that it sent again.
@@ -183,12 +184,13 @@ def _stamps(file: Path) -> list[tuple[int, int]]:
 
 
 def _recovered_ms(stamps: Sequence[tuple[int, int]], loss: Loss, least_bytes: float) -> float:
-    """From the loss to the end of the first 100 ms, after the receiver's longest pause, with enough
-    bytes.
+    """From the loss to the end of the first 100 ms with enough bytes, after the longest pause of
+    the receiver that begins in the 100 ms after the loss.
     """
     until_ns = loss.at_ns + int(DOWN_S * 1e9)
     within = stamps[bisect_left(stamps, (loss.at_ns, 0)) : bisect_left(stamps, (until_ns, 0))]
-    pauses = [(late[0] - early[0], late[0]) for early, late in pairwise(within)]
+    hit_ns = loss.at_ns + WINDOW_NS
+    pauses = [(b[0] - a[0], b[0]) for a, b in pairwise(within) if a[0] < hit_ns]
     for end_ns in range(max(pauses)[1] + WINDOW_NS, until_ns, STEP_NS) if pauses else ():
         received = _received_until(stamps, end_ns) - _received_until(stamps, end_ns - WINDOW_NS)
         if received >= least_bytes:
