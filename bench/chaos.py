@@ -38,7 +38,7 @@ from testbed.embedding.placement import hose_bps, tree_of
 from testbed.engine.backend import Completion
 from testbed.errors import RunFailed
 from testbed.plan.network_plan import TenantPlan
-from testbed.results.folder import DiskReserve, RunFolder
+from testbed.results.folder import RESOLVED, DiskReserve, RunFolder
 from testbed.runs.network_layout import NetworkLayout, TenantPlans
 from testbed.runs.playing import begin_folder, conclude_run, play, tee
 from testbed.runs.verification import checks
@@ -173,6 +173,9 @@ def _round(emulation: Emulation, seed: int, disk: Path) -> Tally:
     full_s = rng.uniform(0.3, 0.9) * HORIZON_S if seed % FULL_EVERY == 0 else None
     began = time.monotonic()
     begin_folder(folder, experiment, policy, "live", ["bench", "chaos"], {})
+    # The policy's claims are not those of one that is meddled with.
+    resolved = {**experiment.resolved, "policy": policy.label, "claims": []}
+    folder.write_json(RESOLVED, resolved)
     emulation.write_plans_to(folder.write_text)
     emulation.network.forbid_borrowing()
     stopped = ""

@@ -411,6 +411,7 @@ class Engine:
     def _preempt(self, job_id: str, reason: str) -> None:
         """Takes a job off its nodes with its progress. It waits at its place by arrival."""
         job = self._require(job_id, "running")
+        self._outages.left(job_id)
         self.backend.preempt(job_id)
         self._give_back(job)
         job.phase = "preempted"
@@ -445,6 +446,7 @@ class Engine:
         job_id, placement = action.job_id, action.placement
         job = self._require(job_id, "preempted", "running")
         if job.phase == "running":
+            self._outages.left(job_id)
             self._give_back(job)
         self._run_again(job, placement, action)
         self.backend.migrate(job_id, placement, action.cost_s, action.tier)

@@ -80,6 +80,12 @@ class Outages:
             elif not self._lacks_link(job) or not isinstance(self._moved(job), str):
                 self._reconnect(job)
 
+    def left(self, job_id: str) -> None:
+        """A job that is cut leaves its nodes: wherever it comes next has all its links."""
+        if job_id in self._cut:
+            del self._cut[job_id]
+            self._engine.backend.reconnect(job_id)
+
     def hopeless(self) -> bool:
         """End the jobs that run, if all of them wait for links that nothing brings back.
 

@@ -32,7 +32,7 @@ class StandingSwitches:
         self._emulation = emulation
         self._network = emulation.network
         self._tenants = tenants
-        self._ends: dict[int, Callable[[], object]] = {}
+        self._ends: dict[int, partial[None]] = {}
         for switch in self._network.switches:
             self._watch_switch(switch)
         self._watch_controller()
@@ -54,7 +54,7 @@ class StandingSwitches:
         """A file for each, and for the controller, which can be read when it has ended."""
         return {descriptor: partial(self._ended, descriptor) for descriptor in self._ends}
 
-    def _watch(self, pid: int | None, ended: Callable[[], object]) -> None:
+    def _watch(self, pid: int | None, ended: partial[None]) -> None:
         with suppress(OSError):
             self._ends[os.pidfd_open(pid or 0)] = ended
 
@@ -72,7 +72,7 @@ class StandingSwitches:
             self._started(switch, self._emulation.start_switch)
 
     def _watch_controller(self) -> None:
-        self._watch(self._emulation.controller.process.pid, self._controller_ended)
+        self._watch(self._emulation.controller.process.pid, partial(self._controller_ended))
 
     def _controller_ended(self) -> None:
         if self._emulation.revive_controller():

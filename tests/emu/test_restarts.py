@@ -22,7 +22,7 @@ from tests.emu.test_links_and_verify import PARTS, connection, verified
 from tests.emu.test_up import Standing, standing, wait_for  # noqa: F401 - a fixture
 
 SEED = 20
-KILLS = 5
+KILLS = 4
 LONGEST_S = 0.5
 """Somewhat longer than an admission takes, from the command's start to its end."""
 FOREIGN = "cookie=0x7,table=0,priority=7,in_port=60000,actions=drop"

@@ -340,13 +340,12 @@ class Network:
 
     @contextmanager
     def port_events(self) -> Iterator[Sequence[DeviceEvents]]:
-        """Whatever happens to ports of bridges, for each switch, in the block."""
+        """Whatever happens to devices where each switch is, in the block."""
         with ExitStack() as stack:
             found = []
-            for side, switch in zip(self._up().sides, self.switches, strict=True):
+            for switch in self.switches:
                 with switch.inside():
-                    events = DeviceEvents(frozenset(side.index_of.values()))
-                found.append(stack.enter_context(closing(events)))
+                    found.append(stack.enter_context(closing(DeviceEvents())))
             yield found
 
     def set_ports(self, names: Iterable[str], *, up: bool) -> None:

@@ -134,6 +134,7 @@ class Emulation:
         self._flows = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flows")
         self._write: WriteText | None = None
         self._installed = 0
+        self._failed: set[str] = set()
 
     def close(self) -> None:
         """End the thread that talks to the controller."""
@@ -346,8 +347,15 @@ class Emulation:
                 self.restart_switch(self.network.switch_of_bridge[bridge], tenants)
             else:
                 links = [link for link in self.plan.links if link.lower.bridge == bridge]
-        ports = [port.name for link in links for port in (link.lower, link.upper)]
-        self.network.set_ports(ports, up=failure.kind.endswith("restored"))
+        ports = {port.name for link in links for port in (link.lower, link.upper)}
+        up = failure.kind.endswith("restored")
+        self.network.set_ports(sorted(ports), up=up)
+        self._failed = self._failed - ports if up else self._failed | ports
+
+    def mend(self) -> None:
+        """Bring back all links that a failure has taken down. Raises RunFailed."""
+        self.network.set_ports(sorted(self._failed), up=True)
+        self._failed = set()
 
     def _move_flows(self, tenant: TenantPlan) -> ControllerError | RunFailed | None:
         """By a connection of its own: of several moves at once none waits for another's end."""

@@ -104,7 +104,10 @@ class LiveBackend:
         self.watch = Watch(emulation, scale, self._emit, self.now_s)
 
     def begin(self) -> None:
-        """Experiment time 0 is now. Jobs that were started before begin together now."""
+        """Experiment time 0 is now, with no failure of an earlier run left. Jobs started before
+        begin together now.
+        """
+        self._emulation.mend()
         self._zero_ns = time.monotonic_ns()
         self.watch.start()
         self._held = False

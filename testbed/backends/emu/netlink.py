@@ -15,7 +15,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -213,12 +213,11 @@ def root_qdisc_request(ifindex: int) -> bytes:
 
 
 class DeviceEvents:
-    """Changes of devices (``of``: their indices) in the namespace this thread is in, from now on,
-    as the kernel tells them: up, down, with and without a carrier, gone.
+    """Changes of devices in the namespace this thread is in when it is made, as the kernel tells
+    them: up, down, with and without a carrier, gone.
     """
 
-    def __init__(self, of: Collection[int]) -> None:
-        self._of = of
+    def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
         self._socket.bind((0, RTMGRP_LINK))
         self._socket.settimeout(0)
@@ -230,16 +229,15 @@ class DeviceEvents:
         self._socket.close()
 
     def any(self) -> bool:
-        """True if one of the devices has changed since the last call, or may have."""
+        """True if one has changed since the last call, or may have."""
         found = False
         while True:
             try:
-                data = self._socket.recv(_RECEIVE_BYTES)
+                found |= bool(self._socket.recv(_RECEIVE_BYTES))
             except BlockingIOError:
                 return found
             except OSError:  # more than the socket holds
                 return True
-            found |= any(_IFINFO.unpack_from(each)[2] in self._of for *_, each in _read(data))
 
 
 class RouteSocket:

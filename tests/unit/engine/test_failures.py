@@ -260,3 +260,28 @@ def test_bandwidth_that_a_job_gives_up_is_room_for_one_that_is_cut() -> None:
     moved = [name for at_s, name in of(history, "a") if at_s == 6.0]
     assert (4.0, "cut") in of(history, "a")
     assert moved == ["rerooted", "reconnected"]
+
+
+class Setting(Given):
+    """Preempts the first job while it is cut, and lets it go on when its link is back."""
+
+    def decide(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
+        if isinstance(event, act.Arrived) and event.job_id == "z":
+            return [*super().decide(view, event), act.Preempt("a", "set aside")]
+        if isinstance(event, act.Restored):
+            return [act.Resume("a")]
+        return super().decide(view, event)
+
+
+def test_a_job_that_is_preempted_while_it_is_cut_goes_on_with_its_links() -> None:
+    root = TREE.trees[0].root
+    places = {"a": Placement(root, ((0, 1), (1, 1))), "z": Placement(root, ((3, 1),))}
+    link = link_between(TREE, TREE.names[0], TREE.names[TREE.n_servers])
+    failures = (Failure(4.0, "link_failed", link), Failure(7.0, "link_restored", link))
+    jobs = [request("a"), request("z", 6.0, n=1, bps=1, p=1.0)]
+    history: list[events.Event] = []
+    given = TREE, jobs, Setting(places), SimulatedBackend(TREE), history.append, None
+    Engine(*given, failures, "wait").run()
+    assert of(history, "a")[2:] == [
+        *((4.0, "cut"), (6.0, "preempted"), (7.0, "resumed"), (13.0, "ended")),
+    ]  # fmt: skip

@@ -7,15 +7,17 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from testbed.backends.emu import emulation as live
+from testbed.backends.emu.emulation import Emulation
 from testbed.backends.emu.open_vswitch import MACHINE
 from testbed.errors import BadInput, MachineCannot
-from testbed.runs import standing_switches
 from testbed.runs.standing_switches import StandingSwitches
 from testbed.runs.standing_tenants import StandingTenants
 from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
@@ -60,6 +62,7 @@ class Network:
         emulation: Any = fake
         emulation.controller = SimpleNamespace(process=SimpleNamespace(pid=0))
         emulation.start_switch = self._start
+        emulation.restart_switch = partial(Emulation.restart_switch, emulation)
         emulation.revive_controller = lambda: self.controllers.append("again")
         for part in self.parts:
             part.start()
@@ -87,7 +90,7 @@ def network(tmp_path: Path) -> Iterator[Network]:
 
 @pytest.fixture(autouse=True)
 def grace_periods(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing_switches, "expedited_rcu", lambda _: nullcontext())
+    monkeypatch.setattr(live, "expedited_rcu", lambda _: nullcontext())
 
 
 def test_they_are_listed_with_their_bridges(network: Network) -> None:
@@ -145,7 +148,7 @@ def test_an_unknown_one_gets_a_sentence(network: Network) -> None:
 def test_beside_bridges_of_others_the_machines_own_is_left_alone(
     network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standing_switches, "foreign_bridges", lambda _: ["br-ex", "br-int"])
+    monkeypatch.setattr(live, "foreign_bridges", lambda _: ["br-ex", "br-int"])
     with pytest.raises(MachineCannot, match="has bridges of others: br-ex, br-int"):
-        network.switches._restarted(MACHINE)
+        network.switches._emulation.restart_switch(MACHINE, ())
     assert network.started == []
