@@ -208,7 +208,7 @@ class FakeEmulation:
         names = self.reroot_refused & {new.job_id for _, new in moves}
         return {name: RunFailed(f"tc refused {name}") for name in names}
 
-    def mend(self) -> None: ...
+    def restore_links(self) -> None: ...
 
     def fail(self, failure: Failure, _: list[TenantPlan]) -> None:
         self.failures.append(failure)

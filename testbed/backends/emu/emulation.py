@@ -352,7 +352,7 @@ class Emulation:
         self.network.set_ports(sorted(ports), up=up)
         self._failed = self._failed - ports if up else self._failed | ports
 
-    def mend(self) -> None:
+    def restore_links(self) -> None:
         """Bring back all links that a failure has taken down. Raises RunFailed."""
         self.network.set_ports(sorted(self._failed), up=True)
         self._failed = set()

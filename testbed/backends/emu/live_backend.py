@@ -107,7 +107,7 @@ class LiveBackend:
         """Experiment time 0 is now, with no failure of an earlier run left. Jobs started before
         begin together now.
         """
-        self._emulation.mend()
+        self._emulation.restore_links()
         self._zero_ns = time.monotonic_ns()
         self.watch.start()
         self._held = False
