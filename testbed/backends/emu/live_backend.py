@@ -520,7 +520,7 @@ class LiveBackend:
         """Count the time in which a frozen job's VMs still sent what was queued."""
         if live.tenant is not None and live.frozen and live.since_ns is None:
             sent = self._emulation.network.vm_sent_bytes(live.tenant)
-            live.drained(sent, live.tenant.rate_bps)
+            live.drained(sent, live.tenant.rate_bps, time.monotonic_ns())
 
     def resume(self, job_id: str, cost_s: float, tier: Tier) -> None:
         live = self._jobs[job_id]

@@ -59,6 +59,7 @@ class LiveJob:
     shown_ns: int = 0
     thaw_ns: int | None = None
     cut_ns: int | None = None
+    left_ns: int = 0
     sent_when_frozen: list[int] = field(default_factory=list)
     decided_ns: int = 0
 
@@ -141,17 +142,18 @@ class LiveJob:
 
     def pause(self, at_ns: int) -> None:
         """It has left its nodes, or is frozen on them."""
+        self.left_ns = self.left_ns if self.since_ns is None else at_ns
         self.ran_ns, self.since_ns = self.ran_until_ns(at_ns), None
 
-    def drained(self, sent_bytes: list[int], rate_bps: int) -> None:
+    def drained(self, sent_bytes: list[int], rate_bps: int, at_ns: int) -> None:
         """Add the time in which its frozen VMs still sent: a second call counts from here on.
 
         The freezer stops processes; the data that they had handed to the kernel still leaves, at
-        the job's own rate.
+        the job's own rate; a full bucket's at once, which takes no longer than it was away.
         """
         after = [now - was for was, now in zip(self.sent_when_frozen, sent_bytes, strict=True)]
-        self.ran_ns += round(max(0, *after, 0) * 8e9 / rate_bps)
-        self.sent_when_frozen = sent_bytes
+        self.ran_ns += min(round(max(0, *after, 0) * 8e9 / rate_bps), at_ns - self.left_ns)
+        self.sent_when_frozen, self.left_ns = sent_bytes, at_ns
 
     def ran_until_ns(self, at_ns: int) -> int:
         """Time on nodes until ``at_ns``, in ns."""

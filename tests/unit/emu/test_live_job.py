@@ -40,19 +40,22 @@ def test_what_leaves_a_frozen_vm_counts_once_and_the_slowest_vm_decides() -> Non
     job.begin(0, 0)
     job.pause(100 * MS)
     job.sent_when_frozen = [1_000_000, 2_000_000]
-    job.drained([1_010_000, 2_030_000], RATE_BPS)
+    job.drained([1_010_000, 2_030_000], RATE_BPS, 200 * MS)
     assert job.ran_until_ns(500 * MS) == 130 * MS
-    job.drained([1_010_000, 2_030_000], RATE_BPS)
+    job.drained([1_010_000, 2_030_000], RATE_BPS, 250 * MS)
     assert job.ran_until_ns(500 * MS) == 130 * MS
     # At twice the rate from here on, as much more takes half the time.
-    job.drained([1_050_000, 2_030_000], 2 * RATE_BPS)
+    job.drained([1_050_000, 2_030_000], 2 * RATE_BPS, 300 * MS)
     assert job.ran_until_ns(500 * MS) == 150 * MS
+    # A full bucket has sent this within 5 ms.
+    job.drained([1_090_000, 2_030_000], RATE_BPS, 305 * MS)
+    assert job.ran_until_ns(500 * MS) == 155 * MS
 
 
 def test_a_vm_that_is_gone_has_sent_nothing_since() -> None:
     job = a_job()
     job.sent_when_frozen = [1_000_000, 2_000_000]
-    job.drained([0, 0], RATE_BPS)
+    job.drained([0, 0], RATE_BPS, 500 * MS)
     assert job.ran_ns == 0
 
 
