@@ -28,7 +28,7 @@ from testbed.errors import MachineCannot
 from testbed.plan.switch_parts import MOST_WEIGHT
 from tests.support import killed_run
 
-KILLS = int(os.environ.get("HOSENET_KILLS", "8"))
+KILLS = int(os.environ.get("HOSENET_KILLS", "4"))
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(killed_run.__file__)
 # A round of building and removing takes a few tenths of a second here; later moments fall into
