@@ -48,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(quick: bool, args: argparse.Namespace) -> list[Result]:
-    """Every second kill is followed by ``clean``, the others by a run that is let to its end."""
+    """Of four kills three are followed by ``clean``, one by a run that is let to its end."""
     n, rng = (4 if quick else args.kills), Random(args.seed)  # noqa: S311 - no secret
     progress = Progress([Step(f"kill {k + 1}", 10.0) for k in range(n)])
     problems: list[str] = []
@@ -64,9 +64,10 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
             with progress.step():
                 moments.append(_killed(file, moment_s))
                 began = time.monotonic()
-                argv = ["run", str(file), "--out", folder] if k % 2 else ["clean"]
+                runs = k % 4 == 3
+                argv = ["run", str(file), "--out", folder] if runs else ["clean"]
                 done = _testbed(*argv)
-                (ran if k % 2 else cleaned).append(time.monotonic() - began)
+                (ran if runs else cleaned).append(time.monotonic() - began)
                 wrong = (
                     [] if done.returncode == 0 else [f"exit code {done.returncode}: {done.stderr}"]
                 )
