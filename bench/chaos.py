@@ -49,6 +49,7 @@ from testbed.spec.experiment_file import parse_experiment
 
 ROUNDS, ROUND_S, TIME_SCALE = 10, 60.0, 6.0
 HORIZON_S = ROUND_S * TIME_SCALE
+LAST_FAILURE_S = HORIZON_S - 30.0
 JOBS, FAILURES = 60, 18
 OP_EVERY_S = 5.0
 """Of the experiment: between two of the policy's own interventions."""
@@ -140,7 +141,7 @@ def _failures(rng: Random) -> Iterator[str]:
     names = _experiment_links()
     back_s: dict[str, float] = {}
     for _ in range(FAILURES):
-        at_s, lasts_s = rng.uniform(5, HORIZON_S), rng.uniform(10, 60)
+        at_s, lasts_s = rng.uniform(5, LAST_FAILURE_S), rng.uniform(10, 60)
         kind = rng.choices(("link", "server", "switch", "controller"), (9, 3, 3, 3))[0]
         if kind == "controller":
             yield f"at: {at_s:.3f} s, controller: killed"
