@@ -186,13 +186,18 @@ def _round(emulation: Emulation, seed: int, disk: Path) -> Tally:
             live = LiveBackend(emulation, experiment.scale, seed, sink)
             watched = Shaken(live, emulation, tally, rng, folder.path, full_s)
             live.begin()
-            play(
-                experiment,
-                policy,
-                watched,
-                tee(watched.follow, sink),
-                around=watched.policy,
-            )
+            try:
+                play(
+                    experiment,
+                    policy,
+                    watched,
+                    tee(watched.follow, sink),
+                    around=watched.policy,
+                )
+            finally:
+                # A run that stops takes its network down; this one stays for the next round.
+                for job_id in list(live._jobs):  # noqa: SLF001
+                    live.kill(job_id)
     except RunFailed as error:
         stopped = error.message
     finally:
