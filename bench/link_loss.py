@@ -188,7 +188,9 @@ def _recovered_ms(stamps: Sequence[tuple[int, int]], loss: Loss, least_bytes: fl
     the receiver that begins in the 100 ms after the loss.
     """
     until_ns = loss.at_ns + int(DOWN_S * 1e9)
-    within = stamps[bisect_left(stamps, (loss.at_ns, 0)) : bisect_left(stamps, (until_ns, 0))]
+    # With the last before the loss: the pause may begin with it.
+    first = max(0, bisect_left(stamps, (loss.at_ns, 0)) - 1)
+    within = stamps[first : bisect_left(stamps, (until_ns, 0))]
     hit_ns = loss.at_ns + WINDOW_NS
     pauses = [(b[0] - a[0], b[0]) for a, b in pairwise(within) if a[0] < hit_ns]
     for end_ns in range(max(pauses)[1] + WINDOW_NS, until_ns, STEP_NS) if pauses else ():

@@ -134,7 +134,8 @@ class Emulation:
         self._flows = ThreadPoolExecutor(max_workers=1, thread_name_prefix="flows")
         self._write: WriteText | None = None
         self._installed = 0
-        self._failed: set[str] = set()
+        # The ports that each failure has taken down, by what and which it is of.
+        self._failed: dict[tuple[str, int], set[str]] = {}
 
     def close(self) -> None:
         """End the thread that talks to the controller."""
@@ -348,14 +349,19 @@ class Emulation:
             else:
                 links = [link for link in self.plan.links if link.lower.bridge == bridge]
         ports = {port.name for link in links for port in (link.lower, link.upper)}
-        up = failure.kind.endswith("restored")
-        self.network.set_ports(sorted(ports), up=up)
-        self._failed = self._failed - ports if up else self._failed | ports
+        part = failure.kind.partition("_")[0], failure.part
+        if failure.kind.endswith("failed"):
+            self._failed[part] = ports
+        else:
+            self._failed.pop(part, None)
+            # A link may be lost by itself, and with its server.
+            ports = ports.difference(*self._failed.values())
+        self.network.set_ports(sorted(ports), up=failure.kind.endswith("restored"))
 
     def restore_links(self) -> None:
         """Bring back all links that a failure has taken down. Raises RunFailed."""
-        self.network.set_ports(sorted(self._failed), up=True)
-        self._failed = set()
+        self.network.set_ports(sorted(set().union(*self._failed.values())), up=True)
+        self._failed = {}
 
     def _move_flows(self, tenant: TenantPlan) -> ControllerError | RunFailed | None:
         """By a connection of its own: of several moves at once none waits for another's end."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from jobs.request import JobRequest
 from testbed.backends.emu import live_backend as emu
+from testbed.backends.emu.emulation import Emulation
 from testbed.backends.emu.live_backend import LiveBackend
 from testbed.embedding.base import embedder
 from testbed.engine.backend import Backend
 from testbed.engine.engine import Engine
 from testbed.events import Event, JobEnded, JobReserved
 from testbed.failures import Failure, OnFailure
+from testbed.plan.network_plan import network_plan
 from testbed.results.comparison import decisions
 from testbed.runs.backend_trace import ReplayBackend, TracingBackend
 from testbed.schedulers.registry import build_policy
@@ -113,3 +117,28 @@ def test_a_job_that_is_cut_is_not_given_up_before_its_link_is_back(
     gone, reason = outcome(play(TREE, backend, [wide(4)], []))
     assert gone == "killed"
     assert "nothing has arrived" in reason
+
+
+def test_a_link_that_is_lost_with_its_server_is_back_when_both_are() -> None:
+    plan, down = network_plan(TREE, "hn", SCALE_RATE), set[str]()
+
+    def set_ports(names: list[str], *, up: bool) -> None:
+        (down.difference_update if up else down.update)(names)
+
+    fake: Any = SimpleNamespace(plan=plan, set_ports=set_ports)
+    nothing: Any = SimpleNamespace(client=lambda: SimpleNamespace(close=lambda: None))
+    given = TREE, fake, nothing, nothing, nothing, Path("logs"), {}, nothing
+    emulation = Emulation(*given)
+    link = plan.links[0]
+    both = {link.lower.name, link.upper.name}
+    assert link.lower.bridge == plan.bridge_of_node[0].name
+    for kind, expected in (
+        ("link_failed", both), ("server_failed", both), ("link_restored", both),
+        ("server_restored", set()), ("server_failed", both), ("link_failed", both),
+        ("server_restored", both),
+    ):  # fmt: skip
+        emulation.fail(Failure(0.0, kind), ())  # type: ignore[arg-type]
+        assert down == expected, kind
+    emulation.restore_links()
+    assert down == set()
+    emulation.close()
