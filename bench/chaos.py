@@ -3,9 +3,10 @@
 Rounds of a minute of wall time, six times as long in the experiment, each a run of its own on one
 network. A policy starts jobs as they fit, and preempts, re-rates and kills some; links, servers,
 switches and the controller fail by the file; agents are killed, processes stopped for a second, and
-in every fifth round the disk of the run folder gets full. Before each step of the engine, what
-``ip``, ``tc``, ``ovs-ofctl`` and the control groups' files show is compared with what the plan, the
-ledger and the events say. A round's seed decides all of it but the timing of the machine.
+in every fifth round the disk of the run folder gets full. Between steps of the engine, half a
+second apart at the least, what ``ip``, ``tc``, ``ovs-ofctl`` and the control groups' files show is
+compared with what the plan, the ledger and the events say. A round's seed decides all of it but the
+timing of the machine.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from testbed.schedulers import actions as act
 from testbed.schedulers.policy import Policy, View
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import parse_experiment
+from topologies.fat_tree import fat_tree
 
 ROUNDS, ROUND_S, TIME_SCALE = 10, 60.0, 6.0
 HORIZON_S = ROUND_S * TIME_SCALE
@@ -137,9 +139,8 @@ def _experiment(seed: int) -> Experiment:
 
 
 def _failures(rng: Random) -> Iterator[str]:
-    """A part that is lost fails again only once it is back."""
-    names = _experiment_links()
-    back_s: dict[str, float] = {}
+    """Failures at random times; a part is lost at most once."""
+    names, lost = _parts(), set[str]()
     for _ in range(FAILURES):
         at_s, lasts_s = rng.uniform(5, LAST_FAILURE_S), rng.uniform(10, 60)
         kind = rng.choices(("link", "server", "switch", "controller"), (9, 3, 3, 3))[0]
@@ -149,14 +150,13 @@ def _failures(rng: Random) -> Iterator[str]:
         part = rng.choice(names[kind])
         if kind == "switch":
             yield f"at: {at_s:.3f} s, switch: {part}"
-        elif part not in back_s:  # once a round
-            back_s[part] = at_s + lasts_s
+        elif part not in lost:
+            lost.add(part)
             yield f"at: {at_s:.3f} s, {kind}: {part}, lasts: {lasts_s:.3f} s"
 
 
-def _experiment_links() -> dict[str, list[str]]:
-    from topologies.fat_tree import fat_tree
-
+def _parts() -> dict[str, list[str]]:
+    """Links, servers and switches by their names in a file."""
     centre = fat_tree(4, 10**9, 4)
     ends = zip(centre.link_lower.tolist(), centre.link_upper.tolist(), strict=True)
     return {
@@ -433,7 +433,7 @@ class Shaken:
         running = {name for name, job in jobs.items() if job.since_ns is not None}
         for job_id in sorted(running ^ holdings.keys()):
             yield f"ledger: {job_id} {'runs' if job_id in running else 'is held'} alone"
-        rate = self._emulation_rate
+        rate = self._live._scale.rate  # noqa: SLF001
         for job_id in sorted(running & holdings.keys()):
             job, held = jobs[job_id], holdings[job_id]
             self._tally.compared += 1
@@ -441,10 +441,6 @@ class Shaken:
                 yield f"ledger: {job_id} is elsewhere, or at another rate, than on the network"
             if job.tenant is not None and job.tenant.rate_bps != round(held.rate_bps * rate):
                 yield f"ledger: {job_id} has {job.tenant.rate_bps} bit/s on the wire"
-
-    @property
-    def _emulation_rate(self) -> float:
-        return self._live._scale.rate  # noqa: SLF001
 
 
 def _signal(pid: int, number: int) -> None:

@@ -135,7 +135,7 @@ class Engine:
             until = arrival.submit_s
         elif not self.running:
             return False
-        elif self._outages.lasting and self._outages.hopeless():
+        elif self._outages.lasting and self._outages.give_up():
             return True
         completions = self.backend.wait(until)
         if completions:

@@ -86,7 +86,7 @@ class Outages:
             del self._cut[job_id]
             self._engine.backend.reconnect(job_id)
 
-    def hopeless(self) -> bool:
+    def give_up(self) -> bool:
         """End the jobs that run, if all of them wait for links that nothing brings back.
 
         The caller knows that nothing else is to come. False if some job still gets on.

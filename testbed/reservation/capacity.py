@@ -25,7 +25,7 @@ import numpy as np
 
 from jobs.request import JobRequest
 from testbed.embedding.base import Embedder
-from testbed.embedding.placement import Placement, Refusal, Residual
+from testbed.embedding.placement import Placement, Refusal, Residual, is_idle
 from testbed.reservation.ledger import Ledger, footprint
 from testbed.reservation.timeline import Footprint
 from testbed.units import with_tolerance_s
@@ -97,10 +97,7 @@ class HoseCapacity:
     @property
     def idle(self) -> bool:
         """True where no slot is taken, and no server or link is lost."""
-        centre = self._view.datacentre
-        return self._free_slots == centre.total_slots and bool(
-            (self._free.free_bps == centre.directed_capacity_bps).all()
-        )
+        return is_idle(self._view.datacentre, self._free)
 
     def fit(self, job: JobRequest) -> Placement | Refusal:
         """Finds a place for a job by the embedder, or the reason why there is none."""

@@ -23,7 +23,7 @@ from jobs.request import JobRequest
 from testbed.embedding.base import Embedder
 from testbed.embedding.counts import Counts, refusal
 from testbed.embedding.exact import VMPLACE
-from testbed.embedding.placement import Placement, Residual, empty_residual
+from testbed.embedding.placement import Placement, Residual, empty_residual, is_idle
 from testbed.reservation.ledger import footprint
 from testbed.schedulers.actions import Action, Ended, PolicyEvent, Reject, Start, Wait, Wake, Woken
 from testbed.schedulers.policy import PolicyKind, View
@@ -65,9 +65,7 @@ class Room:
     @property
     def idle(self) -> bool:
         """True while no slot is taken, and no server or link is lost."""
-        return self.free_slots == self.datacentre.total_slots and bool(
-            (self.free.free_bps == self.datacentre.directed_capacity_bps).all()
-        )
+        return is_idle(self.datacentre, self.free)
 
     def place(self, n_vms: int, rate_bps: int) -> Held | None:
         """Book ⟨n, b⟩ where the embedder puts it; None where it finds no place."""

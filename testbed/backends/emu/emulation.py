@@ -341,15 +341,12 @@ class Emulation:
             if self.revive_controller(DYING_S):
                 self._wait_connected([bridge.dpid for bridge in self.plan.bridges])
             return
-        links = [self.plan.links[failure.part]] if failure.kind.startswith("link") else []
-        if not links:
+        if failure.kind == "switch_restarted":
             bridge = self.plan.bridge_of_node[failure.part].name
-            if failure.kind == "switch_restarted":
-                self.restart_switch(self.network.switch_of_bridge[bridge], tenants)
-            else:
-                links = [link for link in self.plan.links if link.lower.bridge == bridge]
-        ports = {port.name for link in links for port in (link.lower, link.upper)}
+            self.restart_switch(self.network.switch_of_bridge[bridge], tenants)
+            return
         part = failure.kind.partition("_")[0], failure.part
+        ports = self._ports_of(*part)
         if failure.kind.endswith("failed"):
             self._failed[part] = ports
         else:
@@ -357,6 +354,14 @@ class Emulation:
             # A link may be lost by itself, and with its server.
             ports = ports.difference(*self._failed.values())
         self.network.set_ports(sorted(ports), up=failure.kind.endswith("restored"))
+
+    def _ports_of(self, what: str, number: int) -> set[str]:
+        """Both ends of a link, or of a server's own links."""
+        links = [self.plan.links[number]]
+        if what == "server":
+            bridge = self.plan.bridge_of_node[number].name
+            links = [link for link in self.plan.links if link.lower.bridge == bridge]
+        return {port.name for link in links for port in (link.lower, link.upper)}
 
     def restore_links(self) -> None:
         """Bring back all links that a failure has taken down. Raises RunFailed."""

@@ -229,9 +229,9 @@ class LiveBackend:
         """Fail a running job that has lost a port, its time or its progress."""
         if job.since_ns is None or not job.begun or job.tenant is None or job.over:
             return
-        now_ns = time.monotonic_ns()
         if job.cut_ns is not None:
             return
+        now_ns = time.monotonic_ns()
         for tenant, vm in self.watch.lost_ports:
             if tenant == job.tenant.tenant_id:
                 port = job.tenant.vms[vm].slot.port.name

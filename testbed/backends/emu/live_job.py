@@ -26,6 +26,7 @@ class LiveJob:
     work of its present agents, or the rest of it, ``delivered_bytes`` and ``used_cpu_s`` that of
     earlier ones. It has been on nodes for ``ran_ns`` up to ``since_ns``, and since then if that is
     not None. ``agents`` are this generation's names, by VM. A thaw is due at ``thaw_ns``.
+    It has been cut since ``cut_ns`` (None: it is not), and off its nodes since ``left_ns``.
     """
 
     request: JobRequest
