@@ -64,14 +64,15 @@ def _read(entry: FailureEntry, here: Location, centre: DataCentre | None) -> lis
     if not entry.is_readable("at", "lasts", *_PARTS):
         return []
     if len(given) != 1:
-        here.report(f"needs one of {', '.join(_PARTS)}, not {' and '.join(given) or 'none'}")
+        found = f", not {' and '.join(given)}" if given else ""
+        here.report(f"needs one of {', '.join(_PARTS)}{found}")
         return []
     kind = given[0]
     if entry.lasts is not None and kind not in _LASTING:
         here.report(f"a {kind} comes back by itself: leave 'lasts' out", "lasts", at_key=True)
     if kind == "controller":
         if entry.controller != "killed":
-            here.report(f"is 'killed', and nothing else, not {entry.controller!r}", kind)
+            here.report(f"must be 'killed', not {entry.controller!r}", kind)
         return [Failure(entry.at, "controller_killed")]
     part = None if centre is None else _part(centre, kind, entry[kind], here / kind)
     if part is None:
