@@ -54,6 +54,7 @@ VERBS = {
     "compare": "Set two runs beside each other: decisions, jobs, metrics.",
     "reproduce": "Run the papers' evaluations again, with a verdict per claim.",
     "report": "Write a run's report again.",
+    "lab": "List, start and check the labs of a course on SDN reservation.",
     "data": "Say which published traces are here, and where the others come from.",
     "schema": "Print the JSON Schema of experiment files.",
 }

@@ -1,0 +1,1 @@
+"""Labs of a course on SDN reservation: pages, starting points, checks and marks."""
