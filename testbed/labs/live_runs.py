@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from testbed.errors import RunFailed
-from testbed.results.reading import Run, load_run
+from testbed.results.reading import Run, load_run, policy_folders
 
 LONGEST_S = 170
 
 
 @contextmanager
-def played(experiment: str, *arguments: str, files: Sequence[Path] = ()) -> Iterator[Run]:
-    """Plays an experiment, given as the text of its file, by ``testbed run``; the run it leaves.
+def played(experiment: str, *arguments: str, files: Sequence[Path] = ()) -> Iterator[list[Run]]:
+    """Plays an experiment, given as the text of its file, by ``testbed run``; its policies' runs.
 
     ``files`` are copied beside the experiment's. The run folder is removed at the end of the block.
     Raises RunFailed with what the command said, unless it ended well or outside its bands (exit 1).
@@ -35,4 +35,4 @@ def played(experiment: str, *arguments: str, files: Sequence[Path] = ()) -> Iter
         if done.returncode not in (0, 1):
             raise RunFailed(f"testbed run ended with exit code {done.returncode}: {done.stderr[-400:]}")
         (folder,) = out.iterdir()
-        yield load_run(folder)
+        yield [load_run(one) for one in policy_folders(folder)]
