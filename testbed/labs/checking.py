@@ -8,12 +8,13 @@ check of one layer fails, later layers are not reached.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from unittest.mock import patch
 
+from testbed.errors import BadInput, DoesNotFit, TestbedError
 from testbed.labs.submission import CodeFailed, Submission
 
 if TYPE_CHECKING:
@@ -131,7 +132,11 @@ def run_checks(
 
 
 def run_check(check: Check, submission: Submission, network: StandingNetwork | None) -> Outcome:
-    """One check, with a fresh process for the student's code. Raises TestbedError."""
+    """One check, with a fresh process for the student's code.
+
+    Raises MachineCannot and RunFailed: no fault of the submission's. What it asked of the network
+    in vain (BadInput, DoesNotFit) and values that the check cannot work with fail the check.
+    """
     try:
         with submission.process():
             arguments = (submission,) if check.layer not in LIVE else (submission, network)
@@ -141,6 +146,14 @@ def run_check(check: Check, submission: Submission, network: StandingNetwork | N
     except CodeFailed as failed:
         sentence, printed = str(failed), failed.printed
         return Outcome(check.name, check.layer, "failed", check.points, sentence, (), printed)
+    except (BadInput, DoesNotFit) as refused:
+        return Outcome(check.name, check.layer, "failed", check.points, refused.message)
+    except TestbedError:
+        raise
+    except Exception as error:  # noqa: BLE001 - of a value as no check expects it
+        why = f"{type(error).__name__}: {error}"[:MOST_SHOWN]
+        sentence = f"returned a value that the check cannot use ({why})"
+        return Outcome(check.name, check.layer, "failed", check.points, sentence)
     bad = [margin for margin in margins if not margin.good]
     sentence = "; ".join(map(str, bad))
     verdict: Verdict = "failed" if bad else "passed"
@@ -158,34 +171,40 @@ class _Enough(BaseException):
     """Ends a search: hypothesis lets pass what is no Exception."""
 
 
-SHRINKING_S = 3.0
+MOST_SMALLER = 1_500
+"""Examples tried after the first that fails: a number, not a time, so that sentences are the same
+on every machine."""
 
 
-def for_all(
-    examples: SearchStrategy[T], holds: Callable[[T], None], *, number: int = 120
-) -> None:
+def for_all(examples: SearchStrategy[T], holds: Callable[[T], None], *, number: int = 120) -> None:
     """Tries ``holds`` with random examples, the same ones every time.
 
     Raises Wrong or CodeFailed of the smallest example that fails. A program that hung or died is
     not asked for a smaller one.
     """
     import hypothesis
+    from hypothesis.internal.conjecture.providers import HypothesisProvider
 
     found: list[Exception] = []
-    since: list[float] = []
+    smaller = 0
 
     def tried(example: T) -> None:
+        nonlocal smaller
+        smaller += bool(found)
         try:
             holds(example)
-        except (Wrong, CodeFailed) as failed:
-            if not found:
-                since.append(time.monotonic())
-            found.append(failed)
-            if isinstance(failed, CodeFailed) and failed.ended:
-                raise _Enough from None
+        except CodeFailed as failed:
+            if not failed.ended:
+                found.append(failed)
+                raise
+            # Its end, while a smaller example is looked for, says nothing of the one found.
+            found.append(found[-1] if found else failed)
+            raise _Enough from None
+        except Wrong as wrong:
+            found.append(wrong)
             raise
         finally:
-            if since and time.monotonic() - since[0] > SHRINKING_S:
+            if smaller > MOST_SMALLER:
                 raise _Enough
 
     settings = hypothesis.settings(
@@ -195,10 +214,17 @@ def for_all(
     )  # fmt: skip
     search = settings(hypothesis.given(examples)(_named(tried)))
     try:
-        search()
+        # It would also try numbers that it finds in the code of the modules that are loaded: other
+        # ones after each edit, and in each program.
+        with patch.object(HypothesisProvider, "_maybe_draw_constant", _nothing, create=True):
+            search()
     except (_Enough, Wrong, CodeFailed, hypothesis.errors.Flaky):
         # The last that failed is the smallest so far; without one, hypothesis itself is at fault.
         raise found[-1] from None
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """No constant."""
 
 
 def _named(tried: Callable[[T], None]) -> Callable[[T], None]:
@@ -254,4 +280,3 @@ def shown(value: object) -> str:
 def as_call(function: str, *arguments: object) -> str:
     """A call as a student would type it."""
     return f"{function}({', '.join(map(shown, arguments))})"
-

@@ -33,6 +33,8 @@ def played(experiment: str, *arguments: str, files: Sequence[Path] = ()) -> Iter
             timeout=LONGEST_S, check=False,
         )  # fmt: skip
         if done.returncode not in (0, 1):
-            raise RunFailed(f"testbed run ended with exit code {done.returncode}: {done.stderr[-400:]}")
+            raise RunFailed(
+                f"testbed run ended with exit code {done.returncode}: {done.stderr[-400:]}"
+            )
         (folder,) = out.iterdir()
         yield [load_run(one) for one in policy_folders(folder)]

@@ -2,31 +2,52 @@
 
 bubblewrap gives the process its own namespaces, in which nothing is but Python's standard library
 and the submitted files, all read-only, and a scratch folder of a few MB. prlimit bounds memory,
-processor time and processes. Everything in it ends with it.
+processor time and processes; a seccomp filter refuses the calls whose memory no limit counts.
+Everything in it ends with it.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import shutil
+import struct
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from testbed.labs.submission_process import READY
+
+PROJECT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("submission_process.py")
+PROGRAM_COPY, SUBMITTED = "program.py", "submitted"
 INSTALL = "sudo apt-get install bubblewrap"
 NOBODY = 65534
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0"}
+
+# Memory that neither the address space nor a file's size bounds (segments that nobody has attached,
+# anonymous files), by the machine's numbers: shmget, msgget, semget, memfd_create, memfd_secret and
+# io_uring_setup. linux/audit.h, asm/unistd.h.
+CALLS = {
+    "x86_64": (0xC000003E, (29, 68, 64, 319, 447, 425)),
+    "aarch64": (0xC00000B7, (194, 186, 190, 279, 447, 425)),
+}
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of one process tree; the address space is that of each process."""
+    """Bounds of one process tree; the address space and the files' size are those of each process.
 
-    address_space_bytes: int = 400 << 20
-    processes: int = 12
+    Of the ``processes`` bubblewrap's own is one: all memory together is below 4 x 256 MiB.
+    """
+
+    address_space_bytes: int = 256 << 20
+    processes: int = 4
+    open_files: int = 64
     processor_s: int = 60
     file_bytes: int = 4 << 20
     scratch_bytes: int = 8 << 20
@@ -35,42 +56,59 @@ class Limits:
 @cache
 def unavailable() -> str:
     """Why there is no confinement on this machine; empty where there is."""
-    if shutil.which("bwrap") is None:
-        return "bubblewrap is not installed"
-    tried = subprocess.run(
-        [*_namespaces(Limits()), *_base_system(), "/usr/bin/true"],
-        capture_output=True, text=True, timeout=20, check=False, **_user(),
-    )  # fmt: skip
-    return "" if tried.returncode == 0 else f"bubblewrap: {tried.stderr.strip()[:200]}"
+    for program in ("bwrap", "prlimit"):
+        if shutil.which(program) is None:
+            return f"{program} is not installed"
+    with tempfile.TemporaryDirectory(prefix="hosenet-lab-") as name:
+        prepared(Path(name))
+        tried = start(Path(name), Limits(), confined=True)
+        said, why = tried.communicate(timeout=20)
+    return "" if said == READY else f"bubblewrap: {why.decode(errors='replace').strip()[:200]}"
+
+
+def prepared(folder: Path) -> Path:
+    """A folder as :func:`start` wants it, with the program in it; where submitted files go."""
+    (folder / PROGRAM_COPY).write_bytes(PROGRAM.read_bytes())
+    (folder / SUBMITTED).mkdir()
+    # Whoever runs it: root's umask may keep others out.
+    folder.chmod(0o755)
+    (folder / SUBMITTED).chmod(0o755)
+    (folder / PROGRAM_COPY).chmod(0o644)
+    return folder / SUBMITTED
 
 
 def start(folder: Path, limits: Limits, *, confined: bool) -> subprocess.Popen[bytes]:
-    """Starts the program that calls functions of the files in ``folder``.
+    """Starts the program that calls functions of the files in a :func:`prepared` folder.
 
-    Not ``confined``, it has the limits alone: for one's own code on one's own machine. Both pipes
+    Not ``confined``, it has the limits alone: for one's own code on one's own machine. The pipes
     are the caller's; the process leads a session of its own.
     """
     bounds = [
-        *("prlimit", f"--as={limits.address_space_bytes}", f"--cpu={limits.processor_s}"),
+        *("prlimit", f"--as={limits.address_space_bytes}", f"--nofile={limits.open_files}"),
+        f"--cpu={limits.processor_s}:{limits.processor_s + 1}",
         *(f"--fsize={limits.file_bytes}", "--core=0"),
     ]
     # Debian's, or the one that an environment was made with: what is in site-packages is not there.
     python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-    run = [python, "-I", "-S", "-B"]
-    if confined:
-        argv = [
-            *_namespaces(limits), *_base_system(), *_mounted(Path(sys.base_prefix)),
-            *("--ro-bind", str(folder), "/submitted", "--ro-bind", str(PROGRAM), "/program.py"),
-            *("--remount-ro", "/", "--chdir", "/tmp", "--"),
-            *bounds, f"--nproc={limits.processes}", *run, "/program.py", "/submitted",
-        ]  # fmt: skip
-    else:
-        argv = [*bounds, *run, str(PROGRAM), str(folder)]
-    return subprocess.Popen(
-        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        cwd="/", start_new_session=True, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
-        **_user(),
-    )  # fmt: skip
+    run = [python, "-P", "-s", "-S", "-B"]
+    program, submitted = str(folder / PROGRAM_COPY), str(folder / SUBMITTED)
+    with tempfile.TemporaryFile() as rules:
+        rules.write(_refused_calls())
+        rules.seek(0)
+        if confined:
+            argv = [
+                *_namespaces(limits, rules.fileno()), *_base_system(),
+                *_mounted(Path(sys.base_prefix)), "--ro-bind", submitted, "/submitted",
+                *("--ro-bind", program, "/program.py", "--remount-ro", "/dev"),
+                *("--remount-ro", "/", "--chdir", "/tmp", "--"),
+                *bounds, f"--nproc={limits.processes}", *run, "/program.py", "/submitted",
+            ]  # fmt: skip
+        else:
+            argv = [*bounds, *run, program, submitted]
+        return subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            cwd="/", start_new_session=True, env=ENVIRONMENT, pass_fds=[rules.fileno()], **_user(),
+        )  # fmt: skip
 
 
 def _user() -> dict[str, Any]:
@@ -79,24 +117,41 @@ def _user() -> dict[str, Any]:
     return {"user": NOBODY, "group": NOBODY, "extra_groups": []}
 
 
-def _namespaces(limits: Limits) -> list[str]:
+def _refused_calls() -> bytes:
+    """A seccomp filter (classic BPF): EPERM for CALLS, the end for calls of another machine's."""
+    load, equal, at_least, give = 0x20, 0x15, 0x35, 0x06
+    allow, refuse, end = 0x7FFF0000, 0x00050001, 0x80000000
+    machine, numbers = CALLS.get(platform.machine(), (0, ()))
+    if not numbers:
+        return struct.pack("=HBBI", give, 0, 0, allow)
+    left = len(numbers)
+    steps = [(load, 0, 0, 4), (equal, 0, left + 4, machine), (load, 0, 0, 0)]
+    # Numbers from 2**30: the x32 calls of x86-64.
+    steps += [(at_least, left + 2, 0, 1 << 30)]
+    steps += [(equal, left - n, 0, number) for n, number in enumerate(numbers)]
+    steps += [(give, 0, 0, allow), (give, 0, 0, refuse), (give, 0, 0, end)]
+    return b"".join(struct.pack("=HBBI", *step) for step in steps)
+
+
+def _namespaces(limits: Limits, rules: int) -> list[str]:
     scratch = [word for folder in ("/tmp", "/dev/shm") for word in (  # noqa: S108 - inside
         "--size", str(limits.scratch_bytes), "--tmpfs", folder)]  # fmt: skip
     return [
-        *("bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"),
-        *("--setenv", "LC_ALL", "C.UTF-8", "--setenv", "PATH", "/usr/bin:/bin"),
+        *("bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--seccomp", str(rules)),
+        *("--die-with-parent", "--new-session", "--clearenv"),
+        *(word for name, value in ENVIRONMENT.items() for word in ("--setenv", name, value)),
         *("--proc", "/proc", "--dev", "/dev"),
         *scratch,
     ]
 
 
 def _base_system() -> list[str]:
-    """/usr without what is installed beside Debian's own: this project may lie there."""
+    """/usr without what is installed beside Debian's own, and without this project."""
     links = [word for name in ("bin", "sbin", "lib", "lib32", "lib64") if Path(f"/{name}").is_symlink()
              for word in ("--symlink", f"usr/{name}", f"/{name}")]  # fmt: skip
     hidden = [word for folder in ("/usr/local", "/usr/lib/python3") if Path(folder).is_dir()
               for word in ("--tmpfs", folder)]  # fmt: skip
-    return ["--ro-bind", "/usr", "/usr", *links, *hidden]
+    return ["--ro-bind", "/usr", "/usr", *links, *hidden, *_without_the_project(Path("/usr"))]
 
 
 def _mounted(prefix: Path) -> list[str]:
@@ -105,4 +160,9 @@ def _mounted(prefix: Path) -> list[str]:
         return []
     packages = [folder for folder in prefix.glob("lib/python3*/site-packages") if folder.is_dir()]
     hidden = [word for folder in packages for word in ("--tmpfs", str(folder))]
-    return ["--ro-bind", str(prefix), str(prefix), *hidden]
+    return ["--ro-bind", str(prefix), str(prefix), *hidden, *_without_the_project(prefix)]
+
+
+def _without_the_project(mounted: Path) -> list[str]:
+    """Hides this checkout, with the solutions, where it lies in what is mounted."""
+    return ["--tmpfs", str(PROJECT)] if mounted in PROJECT.parents else []

@@ -1,9 +1,9 @@
 """Program inside the sandbox: imports a student's files and calls their functions.
 
-Runs as ``python -I -S -B submission_process.py FOLDER`` with the standard library alone. Each line
-of standard input is a JSON object ``{"file", "function", "arguments"}``; each gets one JSON line on
-the standard output that the program began with: ``{"value"}`` or ``{"failed", "line", "printed"}``.
-What the student's code prints is kept apart, and only its end.
+Runs as ``python -P -s -S -B program.py FOLDER`` with the standard library alone. It says READY. Then
+each line of standard input is a JSON object ``{"n", "file", "function", "arguments"}``; each gets one
+JSON line on the standard output that the program began with: ``{"n", "value"}`` or ``{"n", "failed",
+"line", "printed"}``. What the student's code prints is kept apart, and only its end.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import importlib.util
 import io
 import json
 import os
+import random
 import sys
 import traceback
 from types import ModuleType
@@ -20,6 +21,8 @@ from typing import Any
 
 MOST_PRINTED = 2_000
 MOST_MESSAGE = 300
+MOST_FRAMES = 2_000
+READY = b"ready\n"
 
 
 class _End(io.TextIOBase):
@@ -38,40 +41,50 @@ class _End(io.TextIOBase):
 
 def main(folder: str) -> None:
     """Serves calls until standard input ends."""
+    own = os.getpid()
+    # The same answers each time: marks can be computed again.
+    random.seed(0)
     with os.fdopen(os.dup(1), "wb") as replies, os.fdopen(os.dup(0), "rb") as requests:
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(nothing, descriptor)
+        replies.write(READY)
+        replies.flush()
         modules: dict[str, ModuleType] = {}
         for line in requests:
-            reply = _called(folder, modules, json.loads(line))
-            replies.write(json.dumps(reply).encode() + b"\n")
+            request = json.loads(line)
+            reply = _called(folder, modules, request)
+            if os.getpid() != own:
+                os._exit(0)  # a fork that the student's code has let go on
+            replies.write(b'{"n": %d, %s}\n' % (request["n"], reply.encode()))
             replies.flush()
 
 
-def _called(
-    folder: str, modules: dict[str, ModuleType], request: dict[str, Any]
-) -> dict[str, Any]:
-    """The reply to a request: the function's value, or why there is none."""
+def _called(folder: str, modules: dict[str, ModuleType], request: dict[str, Any]) -> str:
+    """The members of the reply to a request: the function's value, or why there is none."""
     printed = _End()
-    file = request["file"]
+    file, name = request["file"], request["function"]
     try:
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             if file not in modules:
                 modules[file] = _imported(folder, file)
-            function = getattr(modules[file], request["function"], None)
+            function = getattr(modules[file], name, None)
             if function is None:
-                return {"failed": f"has no function {request['function']}", "line": None}
+                return _failed(f"has no function {name}")
             value = function(*request["arguments"])
-        json.dumps(value)
-        return {"value": value}
-    except (ValueError, TypeError) as error:
-        if error.__traceback__ is not None and error.__traceback__.tb_next is None:
-            why = f"{request['function']} returned what is no number, text, list or dict: {error}"
-            return {"failed": why, "line": None, "printed": printed.text}
-        return _failure(file, error, printed)
     except BaseException as error:  # noqa: BLE001 - a student's code raises what it likes
-        return _failure(file, error, printed)
+        return _failed(*_failure(file, error), printed.text)
+    try:
+        return f'"value": {json.dumps(value)}'
+    except RecursionError:
+        return _failed(f"{name} returned a value that is nested too deeply")
+    except Exception as error:  # noqa: BLE001 - likewise what such a value does
+        why = f"{name} returned what is no number, text, list or dict: {error}"
+        return _failed(why[:MOST_MESSAGE])
+
+
+def _failed(why: str, line: int | None = None, printed: str = "") -> str:
+    return json.dumps({"failed": why, "line": line, "printed": printed})[1:-1]
 
 
 def _imported(folder: str, file: str) -> ModuleType:
@@ -87,19 +100,22 @@ def _imported(folder: str, file: str) -> ModuleType:
     return module
 
 
-def _failure(file: str, error: BaseException, printed: _End) -> dict[str, Any]:
+def _failure(file: str, error: BaseException) -> tuple[str, int | None]:
     """An exception as one sentence, with its last line in the student's file."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename.endswith("/" + file)]
-    if isinstance(error, SyntaxError) and error.lineno:
+    try:
+        frames = traceback.extract_tb(error.__traceback__, limit=-MOST_FRAMES)
+        lines = [frame.lineno for frame in frames if frame.filename.endswith("/" + file)]
+        text = str(error).replace("\n", " ")[:MOST_MESSAGE]
+    except BaseException:  # noqa: BLE001 - an exception of the student's own class
+        return f"raised {type(error).__name__}", None
+    if isinstance(error, SyntaxError) and isinstance(error.lineno, int):
         lines.append(error.lineno)
-    text = str(error).replace("\n", " ")[:MOST_MESSAGE]
     why = f"raised {type(error).__name__}" + (f": {text}" if text else "")
     if isinstance(error, ModuleNotFoundError):
         why = f"imports {error.name}, and has only Python's standard library here"
     elif isinstance(error, MemoryError):
         why = "needs more memory than it may have"
-    return {"failed": why, "line": lines[-1] if lines else None, "printed": printed.text}
+    return why, lines[-1] if lines else None
 
 
 if __name__ == "__main__":
