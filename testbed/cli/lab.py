@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
-from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from testbed.cli import console
-from testbed.cli.options import Json
+from testbed.cli.options import Json, Out
 from testbed.labs import catalogue, sandbox, student_folder
-from testbed.labs.checking import Network, Outcome, run_checks
-from testbed.labs.student_folder import StudentFolder
-from testbed.labs.submission import Submission
+from testbed.labs.checked_folder import checked
+from testbed.labs.checking import Outcome
+from testbed.labs.student_folder import chosen
+from testbed.results.folder import RunFolder, caller
 
 lab = typer.Typer(no_args_is_help=True)
 
@@ -51,12 +49,12 @@ def list_(as_json: Json = False) -> None:
 @lab.command()
 def start(number: Number, out: Into = None, as_json: Json = False) -> None:
     """Make a folder with the lab's page and its starting point."""
-    chosen = catalogue.lab(number)
-    folder = student_folder.start(chosen, out or _default(chosen))
+    of = catalogue.lab(number)
+    folder = student_folder.start(of, out or student_folder.default_path(of))
     if as_json:
         console.print_json({"lab": number, "folder": str(folder.path)})
         return
-    console.print_text(f"lab {number}, {chosen.title}: {folder.path}")
+    console.print_text(f"lab {number}, {of.title}: {folder.path}")
     console.say(f"next: read {folder.path / student_folder.PAGE}")
 
 
@@ -66,35 +64,31 @@ def check(number: Number, folder: In = None, as_json: Json = False) -> None:
 
     Exit codes: 0 all checks that ran passed, 1 one failed, 2 bad usage, 3 this machine cannot.
     """
-    found = _folder(number, folder)
-    confined = not (why := sandbox.unavailable())
-    if not confined:
+    found = chosen(number, folder)
+    if why := sandbox.unavailable():
         console.say(f"without confinement ({why}; {sandbox.INSTALL}): for your own code alone")
-    submission = Submission(found.path, found.lab.files, confined=confined)
-    outcomes = []
-    checks = found.lab.checks
-    with console.progress(f"checking lab {number}", len(checks)) as bars:
-        for outcome in run_checks(checks, submission, network=_network(found)):
-            outcomes.append(outcome)
+    with console.progress(f"checking lab {number}", len(found.lab.checks)) as bars:
+
+        def tell(outcome: Outcome) -> None:
             bars.advance(bars.task_ids[0])
             if not as_json:
                 _say_outcome(outcome)
-    passed = all(one.verdict != "failed" for one in outcomes)
+
+        result = checked(found, tell)
     if as_json:
-        console.print_json(record(found, outcomes))
+        console.print_json(result.to_json())
     else:
-        earned, points = sum(one.earned for one in outcomes), sum(one.points for one in outcomes)
-        console.print_text(f"{earned} of {points} points")
-        if any(one.verdict == "not run" for one in outcomes):
+        console.print_text(f"{result.earned} of {result.points} points")
+        if any(one.verdict == "not run" for one in result.outcomes):
             console.say(f"the rest needs root: sudo testbed lab check {number} --in {found.path}")
-    if not passed:
+    if not result.passed:
         raise typer.Exit(1)
 
 
 @lab.command()
 def hint(number: Number, folder: In = None, as_json: Json = False) -> None:
     """Print the next hint of three."""
-    step, of, text = student_folder.next_hint(_folder(number, folder))
+    step, of, text = student_folder.next_hint(chosen(number, folder))
     if as_json:
         console.print_json({"lab": number, "hint": step, "of": of, "text": text})
     else:
@@ -104,7 +98,7 @@ def hint(number: Number, folder: In = None, as_json: Json = False) -> None:
 @lab.command()
 def reset(number: Number, folder: In = None, as_json: Json = False) -> None:
     """Put the starting point back; what stood there is kept beside it."""
-    found = _folder(number, folder)
+    found = chosen(number, folder)
     aside = student_folder.reset(found)
     if as_json:
         console.print_json({"lab": number, "folder": str(found.path), "kept": str(aside)})
@@ -112,41 +106,55 @@ def reset(number: Number, folder: In = None, as_json: Json = False) -> None:
         console.print_text(f"lab {number} begins anew in {found.path}; what stood there: {aside}")
 
 
-def record(folder: StudentFolder, outcomes: list[Outcome]) -> dict[str, Any]:
-    """The JSON of ``check``."""
-    return {
-        "lab": folder.lab.number,
-        "folder": str(folder.path),
-        "passed": all(one.verdict != "failed" for one in outcomes),
-        "complete": all(one.verdict in ("passed", "failed") for one in outcomes),
-        "earned": sum(one.earned for one in outcomes),
-        "points": sum(one.points for one in outcomes),
-        "checks": [asdict(one) | {"earned": one.earned} for one in outcomes],
-    }
+@lab.command()
+def grade(
+    class_folder: Annotated[
+        Path, typer.Argument(metavar="CLASSFOLDER", help="A folder a student.")
+    ],
+    numbers: Annotated[
+        list[int] | None, typer.Option("--lab", metavar="N", help="This lab; may be repeated.")
+    ] = None,
+    out: Out = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Leave out the checks on the wire.")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Forget what an earlier call has graded.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Mark a class: marks.csv, marks.json and marks.html, of every student's folders.
 
+    Each submission runs confined. A second call goes on where the first ended. Exit codes: 0 all
+    graded, 1 a folder could not be, 2 bad usage, 3 this machine cannot.
+    """
+    from testbed.labs import grading
 
-def _network(folder: StudentFolder) -> Network | str:
-    """Brings up the lab's network; a text where this process may not."""
-    if os.geteuid() != 0:
-        return "the network needs root"
-    if folder.lab.network is None:
-        return nullcontext
-    from testbed.runs.standing_network import up
-
-    return partial(up, folder.lab.path(folder.lab.network))
-
-
-def _default(of: catalogue.Lab) -> Path:
-    return Path(f"lab-{of.number:02}-{of.name}")
-
-
-def _folder(number: int, given: Path | None) -> StudentFolder:
-    """The folder that is meant: as given, this one, or the one that ``start`` makes here."""
-    chosen = catalogue.lab(number)
-    if given is None:
-        here = Path(student_folder.RECORD).exists()
-        given = Path() if here else _default(chosen)
-    return student_folder.opened(given, number)
+    live = not offline and os.geteuid() == 0
+    folder = RunFolder(out or Path(f"{class_folder.resolve().name}-marks"), caller())
+    every = grading.entries(class_folder, numbers or (), leave=folder.path)
+    if not live:
+        console.say("without the checks on the wire" + ("" if offline else ", which need root"))
+    marks: list[grading.Mark] = []
+    try:
+        with console.progress("grading", len(every)) as bars:
+            for mark in grading.marks(every, folder, live=live, again=again):
+                marks.append(mark)
+                bars.advance(bars.task_ids[0])
+    except KeyboardInterrupt:
+        console.say(f"{len(marks)} of {len(every)} graded; the same command goes on from there")
+        raise
+    grading.write_tables(folder, class_folder.resolve().name, marks)
+    bad = [mark for mark in marks if not mark.graded]
+    if as_json:
+        rows = [mark.to_json() for mark in marks]
+        console.print_json({"out": str(folder.path), "graded": not bad, "marks": rows})
+    else:
+        for mark in bad:
+            console.print_text(f"{mark.student}, lab {mark.lab}: {mark.problem}")
+        console.print_text(f"{len(marks)} marks: {folder.path / grading.HTML}")
+    if bad:
+        raise typer.Exit(1)
 
 
 MARKS = {"passed": "green", "failed": "bold red", "not reached": "dim", "not run": "yellow"}
@@ -163,4 +171,3 @@ def _say_outcome(outcome: Outcome) -> None:
         details.append(f"it had printed: {outcome.printed.strip()}")
     for detail in details:
         console.print_text(f"{'':25}{detail}")
-

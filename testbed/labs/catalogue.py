@@ -25,7 +25,7 @@ FOLDER = re.compile(r"(\d\d)-([a-z0-9-]+)")
 
 @dataclass(frozen=True)
 class Lab:
-    """A lab. ``files``: what a student hands in; ``network``: experiment file of its live checks."""
+    """A lab. ``files``: what is handed in; ``network``: experiment file of its live checks."""
 
     number: int
     name: str

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from unittest.mock import patch
 
 from testbed.errors import BadInput, DoesNotFit, TestbedError
-from testbed.labs.submission import CodeFailed, Submission
+from testbed.labs.submission import CodeFailed, Submission, printable
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -34,8 +34,8 @@ class Wrong(Exception):
     """A failed check: ``seen`` in a clause, what was ``expected``, and where to ``look``."""
 
     def __init__(self, seen: str, expected: str, look: str) -> None:
-        self.seen, self.expected, self.look = seen, expected, look
-        super().__init__(f"{seen}; expected {expected} (see {look})")
+        self.seen, self.expected, self.look = printable(seen), expected, look
+        super().__init__(f"{self.seen}; expected {expected} (see {look})")
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,13 @@ class Margin:
         half = (self.most - self.least) / 2
         return min(self.value - self.least, self.most - self.value) / half if half else 0.0
 
+    def to_json(self) -> dict[str, Any]:
+        """Null for a value that is no number."""
+        return asdict(self) | {
+            "value": self.value if math.isfinite(self.value) else None,
+            "says": str(self),
+        }
+
     def __str__(self) -> str:
         band = f"{self.least:.3g} to {self.most:.3g}"
         unit = f" {self.unit}" if self.unit else ""
@@ -73,7 +80,7 @@ class Check:
     """One check: what it claims of the submission, its layer, its points, its function.
 
     ``run`` takes the submission; in the layers ``wire`` and ``resilience`` also the network that is
-    up, or None in a lab without ``network``, whose checks play runs (:mod:`testbed.labs.live_runs`).
+    up, or None in a lab without ``network``: its checks play runs (:mod:`testbed.labs.live_runs`).
     """
 
     name: str
@@ -97,6 +104,10 @@ class Outcome:
     @property
     def earned(self) -> int:
         return self.points if self.verdict == "passed" else 0
+
+    def to_json(self) -> dict[str, Any]:
+        margins = [one.to_json() for one in self.margins]
+        return asdict(self) | {"earned": self.earned, "margins": margins}
 
 
 def run_checks(
@@ -152,7 +163,7 @@ def run_check(check: Check, submission: Submission, network: StandingNetwork | N
         raise
     except Exception as error:  # noqa: BLE001 - of a value as no check expects it
         why = f"{type(error).__name__}: {error}"[:MOST_SHOWN]
-        sentence = f"returned a value that the check cannot use ({why})"
+        sentence = printable(f"returned a value that the check cannot use ({why})")
         return Outcome(check.name, check.layer, "failed", check.points, sentence)
     bad = [margin for margin in margins if not margin.good]
     sentence = "; ".join(map(str, bad))

@@ -100,7 +100,7 @@ def start(folder: Path, limits: Limits, *, confined: bool) -> subprocess.Popen[b
                 *_namespaces(limits, rules.fileno()), *_base_system(),
                 *_mounted(Path(sys.base_prefix)), "--ro-bind", submitted, "/submitted",
                 *("--ro-bind", program, "/program.py", "--remount-ro", "/dev"),
-                *("--remount-ro", "/", "--chdir", "/tmp", "--"),
+                *("--remount-ro", "/", "--chdir", "/tmp", "--"),  # noqa: S108 - inside
                 *bounds, f"--nproc={limits.processes}", *run, "/program.py", "/submitted",
             ]  # fmt: skip
         else:
@@ -147,8 +147,9 @@ def _namespaces(limits: Limits, rules: int) -> list[str]:
 
 def _base_system() -> list[str]:
     """/usr without what is installed beside Debian's own, and without this project."""
-    links = [word for name in ("bin", "sbin", "lib", "lib32", "lib64") if Path(f"/{name}").is_symlink()
-             for word in ("--symlink", f"usr/{name}", f"/{name}")]  # fmt: skip
+    every = ("bin", "sbin", "lib", "lib32", "lib64")
+    names = [name for name in every if Path(f"/{name}").is_symlink()]
+    links = [word for name in names for word in ("--symlink", f"usr/{name}", f"/{name}")]
     hidden = [word for folder in ("/usr/local", "/usr/lib/python3") if Path(folder).is_dir()
               for word in ("--tmpfs", folder)]  # fmt: skip
     return ["--ro-bind", "/usr", "/usr", *links, *hidden, *_without_the_project(Path("/usr"))]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from testbed.errors import BadInput
 from testbed.labs.catalogue import Lab, lab
+from testbed.labs.submission import CodeFailed, small_text
 from testbed.results.folder import caller
 
 RECORD = ".lab.json"
@@ -37,15 +38,31 @@ def start(of: Lab, path: Path) -> StudentFolder:
 
 def opened(path: Path, number: int | None = None) -> StudentFolder:
     """A folder that :func:`start` has made, of lab ``number`` if given. Raises BadInput."""
+    start_it = f"testbed lab start {number or 'N'} --out {path}"
     try:
-        record = json.loads((path / RECORD).read_text("utf-8"))
-        found = StudentFolder(path, lab(int(record["lab"])), int(record["hints"]))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        start_it = f"testbed lab start {number or 'N'} --out {path}"
-        raise BadInput(f"{path} is no folder of a lab (no {RECORD})", start_it) from None
+        record = json.loads(small_text(path, RECORD))
+        found = StudentFolder(path, lab(int(record["lab"])), max(0, int(record.get("hints", 0))))
+    except CodeFailed as failed:
+        raise BadInput(f"{path} is no folder of a lab ({failed})", start_it) from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError):
+        raise BadInput(f"{path}/{RECORD} is damaged", start_it) from None
     if number is not None and found.lab.number != number:
         raise BadInput(f"{path} is a folder of lab {found.lab.number}, not {number}")
     return found
+
+
+def chosen(number: int, given: Path | None) -> StudentFolder:
+    """The folder that is meant: as given, this one, or the one that :func:`start` makes here.
+
+    Raises BadInput.
+    """
+    if given is None:
+        given = Path() if Path(RECORD).exists() else default_path(lab(number))
+    return opened(given, number)
+
+
+def default_path(of: Lab) -> Path:
+    return Path(f"lab-{of.number:02}-{of.name}")
 
 
 def reset(folder: StudentFolder) -> Path:

@@ -46,16 +46,15 @@ class CodeFailed(Exception):
         printed: str = "",
     ) -> None:
         self.file, self.why, self.line, self.ended = file, why, line, ended
-        self.printed = _printable(printed)
+        self.printed = printable(printed)
         place = file if line is None else f"{file}:{line}"
-        super().__init__(f"{place}: {_printable(why)}")
+        super().__init__(f"{place}: {printable(why)}")
 
 
-def _printable(text: str) -> str:
-    """A student's text without what a terminal would obey."""
-    return "".join(
-        one if one.isprintable() or one == "\n" else "\N{REPLACEMENT CHARACTER}" for one in text
-    )
+def printable(text: str) -> str:
+    """A student's text without what a terminal would obey, cut where it is long."""
+    cut = text if len(text) <= MOST_PRINTED else f"{text[:MOST_PRINTED]} …"
+    return "".join(one if one.isprintable() or one == "\n" else "\ufffd" for one in cut)
 
 
 def small_text(folder: Path, file: str) -> str:

@@ -1,9 +1,9 @@
 """Program inside the sandbox: imports a student's files and calls their functions.
 
-Runs as ``python -P -s -S -B program.py FOLDER`` with the standard library alone. It says READY. Then
-each line of standard input is a JSON object ``{"n", "file", "function", "arguments"}``; each gets one
-JSON line on the standard output that the program began with: ``{"n", "value"}`` or ``{"n", "failed",
-"line", "printed"}``. What the student's code prints is kept apart, and only its end.
+Runs as ``python -P -s -S -B program.py FOLDER`` with the standard library alone. It says READY.
+Then each line of standard input is a JSON object ``{"n", "file", "function", "arguments"}``; each
+gets one JSON line on the standard output that the program began with: ``{"n", "value"}`` or ``{"n",
+"failed", "line", "printed"}``. What the student's code prints is kept apart, and only its end.
 """
 
 from __future__ import annotations
