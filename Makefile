@@ -24,6 +24,7 @@ lint:  ## formatting and lint, without changing anything
 
 types:  ## mypy --strict
 	$(PYTHON) -m mypy
+	$(PYTHON) -m mypy labs/*/*_checks.py
 
 layers:  ## who may import whom (pyproject.toml, tool.importlinter)
 	$(dir $(PYTHON))lint-imports --no-cache

@@ -16,7 +16,7 @@ PYTHON=/usr/bin/python3              # Debian's: the one its Mininet belongs to,
 EXAMPLE=examples/bandwidth-scaling.yaml
 
 PACKAGES=(mininet openvswitch-switch iperf3 iproute2 iputils-ping ethtool tcpdump kmod procps tcc
-          ca-certificates libjemalloc2 python3 python3-venv)
+          ca-certificates libjemalloc2 python3 python3-venv bubblewrap)
 TEST_PACKAGES=(git shellcheck)
 
 OVS_SCRIPTS=/usr/share/openvswitch/scripts
@@ -422,6 +422,7 @@ verb_test() {
     check "formatting" as_owner "$bin/ruff" format --check .
     check "lint" as_owner "$bin/ruff" check .
     check "types" as_owner "$bin/mypy"
+    check "types of the labs' checks" as_owner "$bin/mypy" labs/*/*_checks.py
     check "layers" as_owner "$bin/lint-imports" --no-cache --no-logo
     check "size and shape" as_owner "$bin/python" -m tests.support.shape --check --quiet
     check "tests that need no root" as_owner "$bin/python" -m pytest -n auto tests/unit

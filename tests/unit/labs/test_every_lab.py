@@ -1,0 +1,127 @@
+"""Every lab: its solution passes, its start fails in sentences, its wrong answers are found."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from testbed.labs import student_folder
+from testbed.labs.catalogue import Lab, WrongAnswer, labs, wrong_answers
+from testbed.labs.checking import LAYERS, LIVE, Outcome, run_checks
+from testbed.labs.submission import Submission
+
+LABS = pytest.mark.parametrize("lab", labs(), ids=lambda lab: f"{lab.number:02}-{lab.name}")
+WRONG = [(lab, answer) for lab in labs() for answer in wrong_answers(lab)]
+SENTENCE = re.compile(r"; expected .+ \(see .+\)$|^[\w.-]+\.\w+(:\d+)?: |band .+ to ")
+
+
+def offline(lab: Lab, folder: Path) -> list[Outcome]:
+    since = time.monotonic()
+    outcomes = list(run_checks(lab.checks, Submission(folder, lab.files), network="offline"))
+    print(f"lab {lab.number}, {folder.name}: {time.monotonic() - since:.1f} s")
+    return outcomes
+
+
+def failed(outcomes: list[Outcome]) -> list[Outcome]:
+    return [one for one in outcomes if one.verdict == "failed"]
+
+
+@LABS
+def test_the_solution_passes(lab: Lab) -> None:
+    outcomes = offline(lab, lab.path("solution"))
+    assert not failed(outcomes), [one.sentence for one in failed(outcomes)]
+    live = [one for one in outcomes if one.layer in LIVE]
+    assert {one.verdict for one in live} <= {"not run"}
+    assert {one.verdict for one in outcomes if one.layer not in LIVE} == {"passed"}
+    assert live, "no check on the wire"
+
+
+@LABS
+def test_the_start_fails_in_sentences(lab: Lab) -> None:
+    found = failed(offline(lab, lab.path("start")))
+    assert found
+    for one in found:
+        assert "\n" not in one.sentence
+        assert SENTENCE.search(one.sentence), one.sentence
+
+
+@LABS
+def test_all_its_parts_are_there(lab: Lab) -> None:
+    assert len(student_folder.hints(lab)) == 3
+    assert all(student_folder.hints(lab))
+    for part in ("page.md", "instructor.md"):
+        assert lab.path(part).read_text("utf-8").strip()
+    for folder in ("start", "solution"):
+        assert all(lab.path(f"{folder}/{file}").is_file() for file in lab.files)
+    assert lab.network is None or lab.path(lab.network).is_file()
+    names = [check.name for check in lab.checks]
+    assert len(names) == len(set(names))
+    assert [c.layer for c in lab.checks] == sorted((c.layer for c in lab.checks), key=LAYERS.index)
+    answers = wrong_answers(lab)
+    assert len(answers) >= 6
+    layers = {check.name: check.layer for check in lab.checks}
+    assert any(layers[answer.fails] in LIVE for answer in answers), (
+        "none is found on the wire alone"
+    )
+
+
+@LABS
+def test_the_solution_is_nowhere_else(lab: Lab) -> None:
+    """No three lines of a solution's function that the start does not have stand in the page."""
+    given = [path for path in lab.path("start").rglob("*") if path.is_file()]
+    texts = {path.name: _plain(path.read_text("utf-8")) for path in given}
+    page = _plain(lab.path("page.md").read_text("utf-8") + lab.path("hints.md").read_text("utf-8"))
+    for file in lab.files:
+        if not file.endswith(".py"):
+            continue
+        start = _bodies(lab.path(f"start/{file}"))
+        for name, body in _bodies(lab.path(f"solution/{file}")).items():
+            if body == start.get(name):
+                continue
+            own = [_plain(line) for line in body.splitlines() if len(_plain(line)) >= 12]
+            for text in (page, texts[file]):
+                run = longest = 0
+                for line in own:
+                    run = run + 1 if line in text else 0
+                    longest = max(longest, run)
+                assert longest < 3, f"{file}: {name}"
+                assert _plain(body) not in text or len(_plain(body)) < 40, f"{file}: {name}"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\s+", "", text)
+
+
+def _bodies(path: Path) -> dict[str, str]:
+    """The text of each function's body, without its docstring."""
+    found = {}
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.FunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+            found[node.name] = "\n".join(map(ast.unparse, body))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("lab", "answer"), WRONG, ids=[f"{lab.number:02}-{answer.name}" for lab, answer in WRONG]
+)
+def test_a_wrong_answer_is_found_by_its_check(
+    lab: Lab, answer: WrongAnswer, tmp_path: Path
+) -> None:
+    folder = tmp_path / "handed-in"
+    shutil.copytree(lab.path("solution"), folder)
+    text = (folder / answer.file).read_text("utf-8")
+    assert text.count(answer.replace) == 1
+    (folder / answer.file).write_text(text.replace(answer.replace, answer.by), encoding="utf-8")
+    (finder,) = [check for check in lab.checks if check.name == answer.fails]
+    found = failed(offline(lab, folder))
+    if finder.layer in LIVE:
+        assert not found, "an earlier layer finds it"
+    else:
+        assert found[0].check == answer.fails
+        assert SENTENCE.search(found[0].sentence), found[0].sentence
