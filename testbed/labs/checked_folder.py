@@ -54,7 +54,7 @@ class Checked:
         }
 
     def __repr__(self) -> str:
-        lines = [f"{one.verdict:<11}  {one.check}{_told(one)}" for one in self.outcomes]
+        lines = [f"{one.verdict:<11}  {one.check}{_details(one)}" for one in self.outcomes]
         return "\n".join([*lines, f"{self.earned} of {self.points} points"])
 
     def _repr_html_(self) -> str:
@@ -115,6 +115,6 @@ def _why(outcome: Outcome) -> str:
     return "; ".join([outcome.sentence, *margins] if outcome.sentence else margins)
 
 
-def _told(outcome: Outcome) -> str:
+def _details(outcome: Outcome) -> str:
     why = _why(outcome)
     return f"\n{'':13}{why}" if why else ""

@@ -221,7 +221,8 @@ def for_all(examples: SearchStrategy[T], holds: Callable[[T], None], *, number: 
     settings = hypothesis.settings(
         max_examples=number, derandomize=True, database=None, deadline=None,
         suppress_health_check=list(hypothesis.HealthCheck), report_multiple_bugs=False,
-        phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink), print_blob=False, verbosity=hypothesis.Verbosity.quiet,
+        phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
+        print_blob=False, verbosity=hypothesis.Verbosity.quiet,
     )  # fmt: skip
     search = settings(hypothesis.given(examples)(_named(tried)))
     try:

@@ -62,8 +62,8 @@ def unavailable() -> str:
     with tempfile.TemporaryDirectory(prefix="hosenet-lab-") as name:
         prepared(Path(name))
         tried = start(Path(name), Limits(), confined=True)
-        said, why = tried.communicate(timeout=20)
-    return "" if said == READY else f"bubblewrap: {why.decode(errors='replace').strip()[:200]}"
+        first, why = tried.communicate(timeout=20)
+    return "" if first == READY else f"bubblewrap: {why.decode(errors='replace').strip()[:200]}"
 
 
 def prepared(folder: Path) -> Path:

@@ -75,7 +75,7 @@ def hand_in(folder: Path, code: str | None = GOOD) -> Path:
 
 
 def as_user(uid: int, work: Callable[[], Any]) -> Any:
-    """What ``work`` returns in a process of the user's."""
+    """The value of ``work()`` in a process of the user's."""
     fork = multiprocessing.get_context("fork")
     receive, send = fork.Pipe(duplex=False)
 

@@ -62,8 +62,8 @@ def test_all_its_parts_are_there(lab: Lab) -> None:
     names = [check.name for check in lab.checks]
     assert len(names) == len(set(names))
     assert [c.layer for c in lab.checks] == sorted((c.layer for c in lab.checks), key=LAYERS.index)
-    answers = wrong_answers(lab)
-    assert len(answers) >= 6
+    wrong = wrong_answers(lab)
+    assert len(wrong) >= 6
     layers = {check.name: check.layer for check in lab.checks}
     assert any(layers[answer.fails] in LIVE for answer in answers), (
         "none is found on the wire alone"
