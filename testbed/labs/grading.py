@@ -139,7 +139,7 @@ def _entry(item: Path, of: Lab, found: Found) -> Entry:
     here = found.get(of.number, found.get(0, NOTHING))
     student = printable(os.fsencode(item.name).decode(errors="backslashreplace"))
     if isinstance(here, str):
-        return Entry(student, of, None, here)
+        return Entry(student, of, None, printable(here))
     return Entry(student, of, here)
 
 
@@ -343,7 +343,7 @@ def write_tables(out: RunFolder, title: str, found: Sequence[Mark]) -> None:
     students: dict[str, dict[int, Mark]] = {}
     for mark in found:
         students.setdefault(mark.student, {})[mark.lab] = mark
-    page = rendered("marks", title=title, labs=labs, students=students, layers=LAYERS)
+    page = rendered("marks", title=printable(title), labs=labs, students=students, layers=LAYERS)
     out.write_text(HTML, page)
 
 

@@ -65,9 +65,7 @@ def test_all_its_parts_are_there(lab: Lab) -> None:
     wrong = wrong_answers(lab)
     assert len(wrong) >= 6
     layers = {check.name: check.layer for check in lab.checks}
-    assert any(layers[answer.fails] in LIVE for answer in answers), (
-        "none is found on the wire alone"
-    )
+    assert any(layers[answer.fails] in LIVE for answer in wrong), "none is found on the wire alone"
 
 
 @LABS

@@ -357,6 +357,16 @@ def test_a_record_that_never_ends(two: Class) -> None:
     assert "is no regular file" in two.graded().problem
 
 
+def test_names_that_are_no_text(two: Class) -> None:
+    folder = two.students / "hostile" / os.fsdecode(b"lab-01-\xff\x1b")
+    small_lab.hand_in(folder, "def answer():\n    return '\\ud800'\n").rename(folder)
+    mark = two.graded()
+    assert mark.sentence.startswith("answer() returned '\\ud800'; expected a number")
+    (folder / ".lab.json").write_text("{")
+    grading.write_tables(RunFolder(two.folder / "out"), "\udcff", [two.graded()])
+    assert "is damaged" in (two.folder / "out" / grading.CSV).read_text()
+
+
 def test_a_folder_that_is_a_link(two: Class) -> None:
     (two.students / "hostile").symlink_to("good")
     assert two.graded().problem == "the folder is a symbolic link"
