@@ -18,8 +18,8 @@ from tempfile import TemporaryDirectory
 
 from bench.progress import Progress, Step
 from bench.samples import Result
-from testbed.labs.catalogue import Lab, WrongAnswer, labs, wrong_answers
 from testbed.labs.checking import LIVE, Outcome, run_check
+from testbed.labs.lab_catalogue import Lab, WrongAnswer, labs, wrong_answers
 from testbed.labs.submission import Submission
 from testbed.runs.standing_network import StandingNetwork, up
 

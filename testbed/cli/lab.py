@@ -12,7 +12,7 @@ from rich.text import Text
 
 from testbed.cli import console
 from testbed.cli.options import Json, Out
-from testbed.labs import catalogue, sandbox, student_folder
+from testbed.labs import lab_catalogue, sandbox, student_folder
 from testbed.labs.checked_folder import checked
 from testbed.labs.checking import Outcome
 from testbed.labs.student_folder import chosen
@@ -32,7 +32,7 @@ In = Annotated[
 @lab.command("list")
 def list_(as_json: Json = False) -> None:
     """List the labs."""
-    every = catalogue.labs()
+    every = lab_catalogue.labs()
     if as_json:
         keys = ("number", "name", "title", "minutes", "files")
         console.print_json([{key: getattr(one, key) for key in keys} for one in every])
@@ -49,7 +49,7 @@ def list_(as_json: Json = False) -> None:
 @lab.command()
 def start(number: Number, out: Into = None, as_json: Json = False) -> None:
     """Make a folder with the lab's page and its starting point."""
-    of = catalogue.lab(number)
+    of = lab_catalogue.lab(number)
     folder = student_folder.start(of, out or student_folder.default_path(of))
     if as_json:
         console.print_json({"lab": number, "folder": str(folder.path)})

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from testbed.labs import sandbox, student_folder
-from testbed.labs.catalogue import Lab, lab
 from testbed.labs.checking import Network, Outcome, run_checks
+from testbed.labs.lab_catalogue import Lab, lab
 from testbed.labs.student_folder import StudentFolder
 from testbed.labs.submission import Submission
 

@@ -26,9 +26,9 @@ from typing import Any
 
 from testbed.errors import BadInput, MachineCannot, TestbedError
 from testbed.labs import sandbox
-from testbed.labs.catalogue import Lab, lab
 from testbed.labs.checked_folder import live_network
 from testbed.labs.checking import LAYERS, LIVE, Check, Layer, Network, Outcome, run_checks
+from testbed.labs.lab_catalogue import Lab, lab
 from testbed.labs.student_folder import RECORD, opened
 from testbed.labs.submission import CodeFailed, Submission, printable, small_text
 from testbed.results.folder import RunFolder

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.errors import BadInput
-from testbed.labs.catalogue import Lab, lab
+from testbed.labs.lab_catalogue import Lab, lab
 from testbed.labs.submission import CodeFailed, small_text
 from testbed.results.folder import caller
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.lab_marks import has_live, least_margin, live_rounds, live_wrong_answers, noise
-from testbed.labs.catalogue import Lab, labs
+from testbed.labs.lab_catalogue import Lab, labs
 from tests.emu.test_transcript import Shell, blocks, same_words
 from tests.emu.test_up import machine
 

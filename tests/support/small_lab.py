@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from testbed.labs import catalogue, student_folder
+from testbed.labs import lab_catalogue, student_folder
 
 FILE = "answer.py"
 CHECKS = """
@@ -50,7 +50,7 @@ PAGE = "# Small\n\n## One\n\nReturn 42.\n"
 HINTS = "## First\n\none\n\n## Second\n\ntwo\n\n## Third\n\nthree\n"
 
 
-def make(labs: Path) -> catalogue.Lab:
+def make(labs: Path) -> lab_catalogue.Lab:
     """The lab's folder, number 1 of those in ``labs``."""
     folder = labs / "01-small"
     (folder / "start").mkdir(parents=True)
@@ -61,12 +61,12 @@ def make(labs: Path) -> catalogue.Lab:
     (folder / "hints.md").write_text(HINTS)
     (folder / "start" / FILE).write_text(f"def answer():\n    return 0\n{ECHO}")
     (folder / "solution" / FILE).write_text(GOOD)
-    return catalogue.lab(1)
+    return lab_catalogue.lab(1)
 
 
 def hand_in(folder: Path, code: str | None = GOOD) -> Path:
     """A student's folder of the lab, with this code; without the file for None."""
-    student_folder.start(catalogue.lab(1), folder)
+    student_folder.start(lab_catalogue.lab(1), folder)
     if code is None:
         (folder / FILE).unlink()
     else:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from testbed.labs import student_folder
-from testbed.labs.catalogue import Lab, WrongAnswer, labs, wrong_answers
 from testbed.labs.checking import LAYERS, LIVE, Outcome, run_checks
+from testbed.labs.lab_catalogue import Lab, WrongAnswer, labs, wrong_answers
 from testbed.labs.submission import Submission
 
 LABS = pytest.mark.parametrize("lab", labs(), ids=lambda lab: f"{lab.number:02}-{lab.name}")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.labs import catalogue, grading, sandbox, submission
+from testbed.labs import grading, lab_catalogue, sandbox, submission
 from testbed.labs.grading import Mark
 from testbed.results.folder import RunFolder
 from tests.support import small_lab
@@ -78,14 +78,14 @@ def two(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     for path in (folder, folder / "tmp", folder / "labs"):
         path.mkdir(exist_ok=True)
         path.chmod(0o777)
-    monkeypatch.setattr(catalogue, "LABS", folder / "labs")
+    monkeypatch.setattr(lab_catalogue, "LABS", folder / "labs")
     monkeypatch.setattr(tempfile, "tempdir", str(folder / "tmp"))
     monkeypatch.setattr(submission, "CALL_S", 3.0)
-    catalogue.labs.cache_clear()
-    catalogue._checks.cache_clear()
+    lab_catalogue.labs.cache_clear()
+    lab_catalogue._checks.cache_clear()
     yield Class(folder, USERS[request.param])
-    catalogue.labs.cache_clear()
-    catalogue._checks.cache_clear()
+    lab_catalogue.labs.cache_clear()
+    lab_catalogue._checks.cache_clear()
     shutil.rmtree(folder)
 
 
@@ -204,7 +204,7 @@ def test_it_does_no_harm(two: Class, case: str) -> None:
 
 def test_the_solution_cannot_be_read(two: Class) -> None:
     here = two.folder / "labs" / "01-small"
-    real = catalogue.__file__
+    real = lab_catalogue.__file__
     paths = [here / "solution" / "answer.py", here / "small_checks.py", real, sandbox.PROGRAM]
     code = f"""
 import glob, os

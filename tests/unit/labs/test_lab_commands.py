@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from testbed import labs
 from testbed.cli import main
-from testbed.labs import catalogue, grading, sandbox
+from testbed.labs import grading, lab_catalogue, sandbox
 from testbed.labs.checking import Margin, Wrong, for_all, run_check
 from testbed.labs.submission import CodeFailed, Submission
 from tests.support import small_lab
@@ -32,14 +32,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty folder, the small lab, and no root: what is live is tested in tests/emu."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setattr(catalogue, "LABS", tmp_path / "labs")
+    monkeypatch.setattr(lab_catalogue, "LABS", tmp_path / "labs")
     monkeypatch.setattr("testbed.labs.checked_folder.live_network", lambda _: "no root")
-    catalogue.labs.cache_clear()
-    catalogue._checks.cache_clear()
+    lab_catalogue.labs.cache_clear()
+    lab_catalogue._checks.cache_clear()
     small_lab.make(tmp_path / "labs")
     yield
-    catalogue.labs.cache_clear()
-    catalogue._checks.cache_clear()
+    lab_catalogue.labs.cache_clear()
+    lab_catalogue._checks.cache_clear()
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -140,13 +140,15 @@ def test_the_folder_one_is_in_is_meant(
 def test_what_is_wrong_is_a_sentence_and_exit_code_2(
     capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
 ) -> None:
-    (catalogue.LABS / "01-small").rename(catalogue.LABS / "02-second")
-    catalogue.labs.cache_clear()
+    (lab_catalogue.LABS / "01-small").rename(lab_catalogue.LABS / "02-second")
+    lab_catalogue.labs.cache_clear()
     run(capsys, "start", "2", "--out", "other")
-    (catalogue.LABS / "02-second").rename(catalogue.LABS / "01-small")
-    small_lab.make(catalogue.LABS.with_name("more"))
-    catalogue.LABS.with_name("more").joinpath("01-small").rename(catalogue.LABS / "02-second")
-    catalogue.labs.cache_clear()
+    (lab_catalogue.LABS / "02-second").rename(lab_catalogue.LABS / "01-small")
+    small_lab.make(lab_catalogue.LABS.with_name("more"))
+    lab_catalogue.LABS.with_name("more").joinpath("01-small").rename(
+        lab_catalogue.LABS / "02-second"
+    )
+    lab_catalogue.labs.cache_clear()
     if arguments[0] == "start" and arguments[1] == "9":
         sentence = "there is no lab 9: known are 1, 2"
     Path("empty").mkdir()
@@ -333,7 +335,7 @@ def test_marks_are_kept_until_something_changes(
     for outcome in Path("class-marks", grading.OUTCOMES).iterdir():
         outcome.write_text("{")
     assert again() == ["=1+1", "ada", "ben"]
-    checks = catalogue.LABS / "01-small" / "small_checks.py"
+    checks = lab_catalogue.LABS / "01-small" / "small_checks.py"
     checks.write_text(small_lab.CHECKS + "# changed\n")
     assert again() == ["=1+1", "ada", "ben"]
 
@@ -369,8 +371,8 @@ def test_ctrl_c_leaves_what_is_done(a_class: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
-from testbed.labs import catalogue
-catalogue.LABS = Path({str(catalogue.LABS)!r})
+from testbed.labs import lab_catalogue
+lab_catalogue.LABS = Path({str(lab_catalogue.LABS)!r})
 from testbed.cli.main import main
 main(["lab", "grade", "class", "--offline"])
 """
