@@ -390,3 +390,17 @@ main(["lab", "grade", "class", "--offline"])
     assert grade.returncode == 130
     assert "4 of 5 graded; the same command goes on from there" in err
     assert not Path("class-marks", grading.CSV).exists()
+
+
+@confined
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root")
+def test_marks_belong_to_who_called_sudo(
+    capsys: pytest.CaptureFixture[str], a_class: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUDO_UID", "31337")
+    monkeypatch.setenv("SUDO_GID", "31337")
+    run(capsys, "grade", "class", "--offline")
+    marks = Path("class-marks")
+    owners = {path: path.stat().st_uid for path in (marks, *marks.rglob("*"))}
+    assert len(owners) == 8
+    assert set(owners.values()) == {31337}
