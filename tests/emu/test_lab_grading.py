@@ -1,0 +1,38 @@
+"""A class's marks on the live network: a fresh network per submission, and nothing of it left."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from testbed.labs import grading, sandbox, student_folder
+from testbed.labs.checking import LIVE
+from testbed.labs.lab_catalogue import labs, wrong_answers
+from testbed.results.folder import RunFolder
+from tests.emu.test_up import machine
+
+
+@pytest.mark.skipif(bool(sandbox.unavailable()), reason=sandbox.unavailable())
+@pytest.mark.timeout(600)
+def test_a_class_is_graded_on_the_wire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSENET_STATE_DIR", str(tmp_path / "state"))
+    lab = next(one for one in labs() if one.network is not None)
+    live = {check.name for check in lab.checks if check.layer in LIVE}
+    wrong = next(one for one in wrong_answers(lab) if one.fails in live)
+    for name in ("right", "wrong"):
+        folder = tmp_path / "class" / name
+        student_folder.start(lab, folder)
+        shutil.copytree(lab.path("solution"), folder, dirs_exist_ok=True)
+    text = (folder / wrong.file).read_text("utf-8")
+    (folder / wrong.file).write_text(text.replace(wrong.replace, wrong.by), encoding="utf-8")
+    before = machine("hn")
+    entries = grading.entries(tmp_path / "class")
+    marks = {
+        one.student: one for one in grading.marks(entries, RunFolder(tmp_path / "out"), live=True)
+    }
+    assert machine("hn") == before
+    assert marks["right"].earned == marks["right"].points, marks["right"].sentence
+    failed = [one["check"] for one in marks["wrong"].checks if one["verdict"] == "failed"]
+    assert failed[0] == wrong.fails
