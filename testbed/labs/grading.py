@@ -218,7 +218,8 @@ def _short(text: str) -> str:
 def _digest(entry: Entry, folder: Path, *, live: bool) -> str:
     """Of what a mark depends on: the files handed in, the lab's checks and networks, the layers."""
     texts = [entry.student, str(live)]
-    for path in sorted([*entry.lab.folder.glob("*.py"), *entry.lab.folder.glob("*.yaml")]):
+    network = [entry.lab.path(entry.lab.network)] if entry.lab.network else []
+    for path in sorted([*entry.lab.folder.glob("*.py"), entry.lab.path("lab.yaml"), *network]):
         texts += [path.name, path.read_text("utf-8")]
     for file in entry.lab.files:
         try:
