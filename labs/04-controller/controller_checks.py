@@ -668,7 +668,7 @@ def _arrivals(sockets: dict[str, socket.socket], token: bytes, wait_s: float) ->
         list(sockets.values()), [], [], max(0.0, until - time.monotonic())
     )[0]:
         for each in ready:
-            # Further behind it is quoted: the receiver's kernel says that it knows no such protocol.
+            # Further behind it is quoted: the receiver's kernel knows no such protocol.
             if 0 <= each.recv(4096).find(token) <= MOST_HEAD_BYTES:
                 found.append(by_descriptor[each.fileno()])
                 until = min(until, time.monotonic() + 0.05)  # a second copy would come at once

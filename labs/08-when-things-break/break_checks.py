@@ -43,9 +43,9 @@ def roots_of(k: int) -> Roots:
     half = k // 2
 
     def path(server: int, core: int) -> list[str]:
-        rack = server // half
-        aggregation = rack // half * half + core // half
-        up = [f"server {server}", f"rack {rack}", f"aggregation {aggregation}", f"core {core}"]
+        edge = server // half
+        aggregation = edge // half * half + core // half
+        up = [f"server {server}", f"edge {edge}", f"aggregation {aggregation}", f"core {core}"]
         return [f"{low} - {high}" for low, high in pairwise(up)]
 
     servers = range(half * half * k)
@@ -86,7 +86,7 @@ def moves(draw: st.DrawFn) -> Moved:
         "vms": dict(zip(chosen, counts, strict=True)),
     }
     own = sorted(reserved(tenant, roots[tenant["root"]]))
-    # Most of the links above racks, where another root may help.
+    # Most of the links above edge switches, where another root may help.
     above = [link for link in own if "server" not in link] or own
     links = sorted(Moved(k, tenant, [], 0, {}).residual)
     more = draw(st.lists(st.sampled_from(links), max_size=2))
@@ -496,7 +496,7 @@ class Played:
         yield self._lost_link(apart)
         with self._others({"g": {"1": 1, "3": 1}, "f": {"2": 1, "8": 1}}):
             yield self._lost_link(beside)
-        server = ("server 0", "rack 0")
+        server = ("server 0", "edge 0")
         yield self._event(lambda: _link(server, up=False), lambda: _link(server, up=True), beside)
         yield self._event(self._restart, lambda: None, apart)
 
@@ -570,14 +570,14 @@ class Played:
         os.kill(found[0], signal.SIGKILL)
 
     def _restart(self) -> None:
-        ask(RestartSwitch("rack 0"), tuple[SwitchState, ...])
+        ask(RestartSwitch("edge 0"), tuple[SwitchState, ...])
 
 
 def _link(ends: Sequence[str], *, up: bool) -> None:
     ask(SetLink(tuple(ends), up), LinkState)
 
 
-ORDER = ("server", "rack", "aggregation", "core")
+ORDER = ("server", "edge", "aggregation", "core")
 
 
 def _is_upward(directed: str) -> bool:

@@ -59,3 +59,16 @@ def ports_below(dpid, tenant):
             below = ports_below(edge["child_dpid"], tenant)
             ports.update(dict.fromkeys(below, edge["parent_port"]))
     return ports
+
+
+if __name__ == "__main__":
+    import json
+    from pathlib import Path
+
+    every = json.loads(Path(__file__).with_name("tenants.json").read_text())
+    for switch in sorted({end for tenant in every for edge in tenant["tree"]
+                          for end in (edge["child_dpid"], edge["parent_dpid"])}):  # fmt: skip
+        entries = rules(switch, every)
+        print(f"switch {switch}: {len(entries)} entries")
+        for one in entries:
+            print("   ", json.dumps(one))

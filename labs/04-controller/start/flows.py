@@ -33,5 +33,5 @@ if __name__ == "__main__":
                           for end in (edge["child_dpid"], edge["parent_dpid"])}):  # fmt: skip
         entries = rules(switch, every)
         print(f"switch {switch}: {len(entries)} entries")
-        for entry in entries:
-            print("   ", json.dumps(entry))
+        for one in entries:
+            print("   ", json.dumps(one))

@@ -5,11 +5,11 @@ def other_root(tenant, roots, lost, residual):
     """The root that a tenant moves to, the links that it leaves, and those that it needs there.
 
     tenant    {"root": "core 0", "bandwidth": 10, "vms": {"server 0": 1, "server 4": 2}}
-    roots     {"core 0": {"server 0": ["server 0 - rack 0", "rack 0 - aggregation 0",
+    roots     {"core 0": {"server 0": ["server 0 - edge 0", "edge 0 - aggregation 0",
                                        "aggregation 0 - core 0"], …}, …}
               of each root the way up to it from each server; in the order in which they are tried
     lost      ["aggregation 0 - core 0"]: links that carry nothing; one of them is the tenant's
-    residual  {"server 0 - rack 0": 10, …}: bandwidth that is free on each link, while the tenant
+    residual  {"server 0 - edge 0": 10, …}: bandwidth that is free on each link, while the tenant
               still holds what it has reserved
 
     Returns ["core 1", ["aggregation 0 - core 0", …], {"aggregation 0 - core 1": 10, …}], or None
