@@ -38,7 +38,7 @@ Tenant = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class World:
+class Layout:
     """Racks of servers below one or two cores. ``slots``: by rack, server, slot the tenant there.
 
     Switches are numbered from 1: servers, racks, cores. Ports of a switch: VM slots, links to
@@ -114,14 +114,14 @@ class World:
 
 SLOTS = st.lists(st.integers(0, 3), min_size=1, max_size=2).map(tuple)
 RACKS = st.lists(SLOTS, min_size=1, max_size=3).map(tuple)
-WORLDS = st.builds(World, st.lists(RACKS, min_size=1, max_size=3).map(tuple), st.integers(1, 2))
+LAYOUTS = st.builds(Layout, st.lists(RACKS, min_size=1, max_size=3).map(tuple), st.integers(1, 2))
 
 # -- entries, as OpenFlow 1.3 takes them
 
 
 @dataclass(frozen=True)
 class Frame:
-    """What entries can match of a frame; ``vlan``: as OpenFlow has it, 0 without a tag."""
+    """A frame, as far as entries can match it; ``vlan``: as OpenFlow has it, 0 without a tag."""
 
     eth_src: str
     eth_dst: str
@@ -165,7 +165,7 @@ FIELDS = {
 
 
 def entries(submission: Submission, dpid: int, tenants: list[Tenant]) -> list[Entry]:
-    """What rules() returns for a switch. Raises Wrong for what no switch takes."""
+    """The entries of rules() for a switch. Raises Wrong for those that no switch takes."""
     call = f"rules({dpid}, {shown(tenants)})"
     every = list_of(submission.call(FLOWS, "rules", dpid, tenants), dict, call, TAKEN)
     found = [_entry(record, f"rules({dpid}, …)") for record in every]
@@ -242,10 +242,10 @@ class Walk:
 
 
 class Switches:
-    """All switches of a world with a student's entries."""
+    """All switches of a layout with a student's entries."""
 
-    def __init__(self, submission: Submission, world: World) -> None:
-        self.tenants, self.links = world.tenants, world.links
+    def __init__(self, submission: Submission, layout: Layout) -> None:
+        self.tenants, self.links = layout.tenants, layout.links
         switches = {dpid for dpid, _ in self.links}
         # Highest priorities first, as a switch looks for them.
         self.entries = {
@@ -300,8 +300,8 @@ def plain(a: Tenant, b: Tenant) -> Frame:
 def every_pair_is_connected(submission: Submission) -> None:
     look = "README.md, 'Forwarding'"
 
-    def holds(world: World) -> None:
-        switches = Switches(submission, world)
+    def holds(layout: Layout) -> None:
+        switches = Switches(submission, layout)
         for tenant in switches.tenants:
             ends = {(e["child_dpid"], e["child_port"]) for e in tenant["tree"]}
             ends |= {(e["parent_dpid"], e["parent_port"]) for e in tenant["tree"]}
@@ -309,15 +309,13 @@ def every_pair_is_connected(submission: Submission) -> None:
                 for b in (vm for vm in tenant["vms"] if vm is not a):
                     way, what = switches.walk(plain(a, b), a), f"a frame of {a['ip']} to {b['ip']}"
                     if way.arrived != (b["dpid"], b["port"]):
-                        raise Wrong(f"{world}, {what} is {way.end}", f"it at {b['ip']}", look)
+                        raise Wrong(f"{layout}, {what} is {way.end}", f"it at {b['ip']}", look)
                     outside = [link for link in way.links if link not in ends]
                     if outside:
-                        seen = (
-                            f"{world}, {what} leaves switch {outside[0][0]} by port {outside[0][1]}"
-                        )
+                        seen = f"{layout}, {what} leaves switch {outside[0][0]} by port {outside[0][1]}"
                         raise Wrong(seen, "only links of the tenant's tree", look)
 
-    for_all(WORLDS, holds, number=TRIED)
+    for_all(LAYOUTS, holds, number=TRIED)
 
 
 def _nothing_arrives(
@@ -325,16 +323,16 @@ def _nothing_arrives(
 ) -> None:
     """Sends every frame of ``attacks(tenants)``: (words, sender, frame); none may arrive."""
 
-    def holds(world: World) -> None:
-        switches = Switches(submission, world)
+    def holds(layout: Layout) -> None:
+        switches = Switches(submission, layout)
         for words, sender, frame in attacks(switches.tenants):
             way = switches.walk(frame, sender)
             if way.arrived is not None:
                 at = switches.vms[way.arrived]["ip"]
-                seen = f"{world}, {words} of the VM {sender['ip']} arrives at {at}"
+                seen = f"{layout}, {words} of the VM {sender['ip']} arrives at {at}"
                 raise Wrong(seen, "it nowhere", look)
 
-    for_all(WORLDS, holds, number=number)
+    for_all(LAYOUTS, holds, number=number)
 
 
 Attacks = Iterator[tuple[str, Tenant, Frame]]
@@ -389,8 +387,8 @@ def only_plain_ipv4_passes(submission: Submission) -> None:
 def every_table_ends_in_a_drop(submission: Submission) -> None:
     look = "README.md, 'An entry'"
 
-    def holds(world: World) -> None:
-        for dpid, found in Switches(submission, world).entries.items():
+    def holds(layout: Layout) -> None:
+        for dpid, found in Switches(submission, layout).entries.items():
             tables = {0} | {one.then[1] for one in found if one.then[0] == "goto"}
             for table in sorted(tables | {one.table for one in found}):
                 last = [one for one in found if one.table == table and one.priority == 0]
@@ -398,16 +396,16 @@ def every_table_ends_in_a_drop(submission: Submission) -> None:
                     ends = [[one.match, one.then] for one in last]
                     seen = f"table {table} of switch {dpid} has at priority 0 {shown(ends)}"
                     expected = "one entry, [{}, ['drop']]: it counts what was refused"
-                    raise Wrong(f"{world}, {seen}", expected, look)
+                    raise Wrong(f"{layout}, {seen}", expected, look)
 
-    for_all(WORLDS, holds, number=TRIED)
+    for_all(LAYOUTS, holds, number=TRIED)
 
 
 def cookies_are_the_tenants(submission: Submission) -> None:
     look = "README.md, 'An entry'"
 
-    def holds(world: World) -> None:
-        every = Switches(submission, world)
+    def holds(layout: Layout) -> None:
+        every = Switches(submission, layout)
         for dpid, found in every.entries.items():
             for tenant in every.tenants:
                 inside = IPv4Network(tenant["prefix"])
@@ -417,9 +415,9 @@ def cookies_are_the_tenants(submission: Submission) -> None:
                 ]  # fmt: skip
                 if bad:
                     seen = f"an entry of switch {dpid} for {inside} has the cookie {bad[0].cookie}"
-                    raise Wrong(f"{world}, {seen}", f"its tenant's id, {tenant['id']}", look)
+                    raise Wrong(f"{layout}, {seen}", f"its tenant's id, {tenant['id']}", look)
 
-    for_all(WORLDS, holds, number=TRIED)
+    for_all(LAYOUTS, holds, number=TRIED)
 
 
 def _first_address(entry: Entry) -> IPv4Address:
@@ -430,8 +428,8 @@ def _first_address(entry: Entry) -> IPv4Address:
 def rules_grow_with_vms_not_pairs(submission: Submission) -> None:
     look = "README.md, 'Forwarding'"
 
-    def holds(world: World) -> None:
-        every = Switches(submission, world)
+    def holds(layout: Layout) -> None:
+        every = Switches(submission, layout)
         for dpid, found in every.entries.items():
             most = 2
             for tenant in every.tenants:
@@ -441,11 +439,11 @@ def rules_grow_with_vms_not_pairs(submission: Submission) -> None:
                 below = _below(tenant, dpid)
                 most += own + ends + below + 1 if own or ends else 0
             if len(found) > most:
-                seen = f"{world}, switch {dpid} gets {len(found)} entries"
+                seen = f"{layout}, switch {dpid} gets {len(found)} entries"
                 expected = f"at most {most}: one for each port that a tenant comes in by, one for"
                 raise Wrong(seen, f"{expected} each VM below, one upward, and the drops", look)
 
-    for_all(WORLDS, holds, number=TRIED)
+    for_all(LAYOUTS, holds, number=TRIED)
 
 
 def _below(tenant: Tenant, dpid: int) -> int:
@@ -472,7 +470,7 @@ LONGEST_START_S = 60
 
 @dataclass
 class Observed:
-    """What was seen of the application on the wire; what was not tried is None."""
+    """Observations of the application on the wire; None: not tried."""
 
     failed: CodeFailed | None = None
     trouble: str = ""
@@ -561,8 +559,8 @@ def _check_addresses(network: StandingNetwork) -> None:
         for vm in tenant["vms"]
     ]
     given = [vm.ip for tenant in network.tenants.list() for vm in tenant.vms]
-    if told != given:
-        raise RunFailed(f"the tenants of tenants.json have {told}, on the network {given}")
+    if listed != given:
+        raise RunFailed(f"the tenants of tenants.json have {listed}, on the network {given}")
 
 
 def _testbed(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -634,7 +632,7 @@ def _bytes(frame: Frame, body: bytes) -> bytes:
 
 
 def _crafted(network: StandingNetwork) -> list[str]:
-    """What is wrong with the arrival of crafted frames: each must arrive once or nowhere."""
+    """Faults in the arrival of crafted frames: each must arrive once or nowhere."""
     tenants = json.loads((HERE / "tenants.json").read_text())
     a, b = (tenant["vms"] for tenant in tenants)
     good = [("", x, plain(x, y)) for vms in (a, b) for x in vms for y in vms if x is not y]

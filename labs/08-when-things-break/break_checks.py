@@ -229,8 +229,8 @@ def shapers_delay(submission: Submission) -> None:
             for a, b in zip(got, expected, strict=True)
         )
         if not same:
-            told = [None if one is None else round(float(one), 6) for one in expected]
-            raise Wrong(f"{call} returned {got}", f"{told}", BURSTS)
+            listed = [None if one is None else round(float(one), 6) for one in expected]
+            raise Wrong(f"{call} returned {got}", f"{listed}", BURSTS)
 
     for_all(st.tuples(GAPS, RATES, HOLDS), holds, number=TRIED)
 
@@ -284,7 +284,7 @@ EVENT_NAMES = (
 
 
 def predictions(submission: Submission) -> dict[str, dict[str, Any]]:
-    """What the student predicts for every event. Raises Wrong where it is no prediction."""
+    """The student's prediction for every event. Raises Wrong where it is no prediction."""
     found = {}
     for event in EVENT_NAMES:
         value = submission.call(FILE, "what_lasts", event)
@@ -365,7 +365,7 @@ def _inside(vm: str, program: str, *arguments: str, **streams: Any) -> subproces
 
 
 class Arrivals:
-    """What arrives at a VM, ten times a second, while the block lasts."""
+    """Bytes that arrive at a VM, ten times a second."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -448,7 +448,7 @@ def bursts_get_what_a_shaper_gives(
 
 @dataclass
 class Seen:
-    """What an event did: rate 2 s after it, and the tenant that was asked for at once."""
+    """Effects of an event: rate 2 s after it, and the tenant that was asked for at once."""
 
     mbps: float
     add: str
@@ -593,10 +593,10 @@ def _as_predicted(submission: Submission, network: StandingNetwork, event: str) 
     seen, predicted = observed(submission, network)[event], predictions(submission)[event]
     if predicted != seen.lasts:
         wrong = [key for key in predicted if predicted[key] != seen.lasts[key]]
-        told = ", ".join(f"{key} {predicted[key]}" for key in wrong)
+        listed = ", ".join(f"{key} {predicted[key]}" for key in wrong)
         was = ", ".join(f"{key} {seen.lasts[key]}" for key in wrong)
         rate = f"a had {seen.mbps:.1f} of its {MBPS} Mbit/s 2 s after it"
-        raise Wrong(f"what_lasts({event!r}) predicts {told}, and {rate}", f"{was}", EVENTS)
+        raise Wrong(f"what_lasts({event!r}) predicts {listed}, and {rate}", f"{was}", EVENTS)
     whole = (0.95, 1.05) if predicted["guarantee"] else (-0.05, 0.05)
     return [Margin("a has of its guarantee 2 s after it", seen.mbps / MBPS, *whole)]
 

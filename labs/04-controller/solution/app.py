@@ -57,7 +57,7 @@ def masked(prefix):
 
 
 def instructions(parser, then):
-    """What happens to a packet that matches; nothing: it is dropped."""
+    """Instructions for a packet that matches; without any it is dropped."""
     if then[0] == "goto":
         return [parser.OFPInstructionGotoTable(then[1])]
     if then[0] == "output":

@@ -15,7 +15,7 @@ def entry(table, priority, cookie, match, then):
 
 
 def of_tenant(dpid, tenant):
-    """Who may send, then where it goes: a VM below, or else up."""
+    """The source filter, then forwarding: to a VM below, or else up."""
     number, prefix = tenant["id"], tenant["prefix"]
     own = [vm for vm in tenant["vms"] if vm["dpid"] == dpid]
     down, up = ports_below(dpid, tenant), port_up(dpid, tenant)

@@ -57,6 +57,6 @@ def masked(prefix):
 
 
 def instructions(parser, then):
-    """What happens to a packet that matches. ["goto", TABLE] and ["drop"] are yours to write."""
+    """Instructions for a packet that matches. ["goto", TABLE] and ["drop"] are yours to write."""
     output = parser.OFPActionOutput(then[1])
     return [parser.OFPInstructionActions(ofproto_v1_3.OFPIT_APPLY_ACTIONS, [output])]

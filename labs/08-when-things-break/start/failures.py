@@ -50,7 +50,7 @@ def throughput(burst, period, rate, bucket):
 
 
 def what_lasts(event):
-    """What you predict for an event of the page's table.
+    """Your prediction for an event of the page's table.
 
     traffic    do a's packets still arrive, 2 s after it?
     guarantee  has a the bandwidth then that it has reserved?
