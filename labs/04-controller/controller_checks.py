@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Network
@@ -159,7 +159,7 @@ def _number(address: str) -> int:
 
 
 TAKEN = "README.md, 'An entry'"
-FIELDS = {
+FIELDS: dict[str, tuple[int, int] | None] = {
     "in_port": (1, 0xFFFF), "eth_type": (0, 0xFFFF), "vlan_vid": (0, 0x1FFF),
     "eth_src": None, "eth_dst": None, "ipv4_src": None, "ipv4_dst": None,
 }  # fmt: skip
@@ -206,7 +206,7 @@ def _entry(record: dict[str, Any], call: str) -> Entry:
     return Entry(record["table"], record["priority"], record["cookie"], read, then)
 
 
-def _field(name: str, value: object, refuse: Any) -> object:
+def _field(name: str, value: object, refuse: Callable[[str, str], NoReturn]) -> object:
     bounds = FIELDS[name]
     if bounds:
         if type(value) is not int or not bounds[0] <= value <= bounds[1]:
@@ -313,8 +313,9 @@ def every_pair_is_connected(submission: Submission) -> None:
                         raise Wrong(f"{layout}, {what} is {way.end}", f"it at {b['ip']}", look)
                     outside = [link for link in way.links if link not in ends]
                     if outside:
-                        seen = f"{layout}, {what} leaves switch {outside[0][0]} by port {outside[0][1]}"
-                        raise Wrong(seen, "only links of the tenant's tree", look)
+                        switch, port = outside[0]
+                        seen = f"{what} leaves switch {switch} by port {port}"
+                        raise Wrong(f"{layout}, {seen}", "only links of the tenant's tree", look)
 
     for_all(LAYOUTS, holds, number=TRIED)
 
