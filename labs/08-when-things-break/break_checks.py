@@ -80,7 +80,7 @@ def moves(draw: st.DrawFn) -> Moved:
     servers = list(roots["core 0"])
     chosen = draw(st.lists(st.sampled_from(servers), min_size=2, max_size=4, unique=True))
     counts = draw(st.lists(st.integers(1, 3), min_size=len(chosen), max_size=len(chosen)))
-    tenant = {
+    tenant: dict[str, Any] = {
         "root": draw(st.sampled_from(list(roots))),
         "bandwidth": draw(st.integers(1, 3)),
         "vms": dict(zip(chosen, counts, strict=True)),
