@@ -10,6 +10,7 @@ import ast
 import importlib
 import linecache
 import os
+import re
 import resource
 import sys
 from collections.abc import Iterator, Sequence
@@ -35,6 +36,8 @@ STACK_BYTES = 1 << 20
 """Of a thread: two for each switch of os-ken's would else have 8 MiB each."""
 THREADS_MAX: dict[LibraryName, int] = {"ryu": 64, "os-ken": 1024}
 """Threads and processes beside those that its user has at the start. Ryu's threads are green."""
+
+THREADS = re.compile(r"^Uid:\t(\d+).*^Threads:\t(\d+)", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -119,10 +122,8 @@ def _threads_of(uid: int) -> int:
     count = 0
     for status in Path("/proc").glob("[0-9]*/status"):
         with suppress(OSError):  # it has ended
-            lines = status.read_text("utf-8", "replace").splitlines()
-            told = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
-            if int(told["Uid"].split()[0]) == uid:
-                count += int(told["Threads"])
+            found = THREADS.search(status.read_text("utf-8", "replace"))
+            count += int(found[2]) if found and int(found[1]) == uid else 0
     return count
 
 
