@@ -34,6 +34,7 @@ BENCHMARKS = {
     "job-hour": ("bench.job_hour", "200 of them in an hour: what there is more of afterwards"),
     "chaos": ("bench.chaos", "an hour of jobs and failures in ten minutes: all still agrees"),
     "sigkills": ("bench.sigkills", "the run killed 100 times: nothing left, no one's touched"),
+    "lab-marks": ("bench.lab_marks", "the labs' live checks, repeated on a busy machine: margins"),
     "fidelity-cases": ("bench.fidelity_cases", "runs good and spoilt on purpose: the verdict"),
     "dcloud-allocation": ("bench.dcloud_allocation", "one DCloud allocation, 8,000 servers"),
     "dcloud-day": ("bench.dcloud_day", "simulating DCloud's default day: time and memory"),

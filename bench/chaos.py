@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -69,6 +70,9 @@ GROWTH_MIB = 32.0
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the first round (default 1)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"default {ROUNDS}")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FOLDER", help="where run folders of a disagreement are kept"
+    )
 
 
 def run(quick: bool, args: argparse.Namespace) -> list[Result]:
@@ -88,6 +92,8 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
                 with progress.step():
                     tallies.append(_round(emulation, args.seed + k, disk))
                     progress.say(tallies[-1].text())
+                    if args.keep is not None and tallies[-1].problems:
+                        shutil.copytree(disk, args.keep, dirs_exist_ok=True)
     left = [f"{thing.what} {thing.name}" for thing in clean_leftovers()] + _devices("hc-")
     return _results(tallies, left)
 

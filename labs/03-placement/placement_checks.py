@@ -31,7 +31,9 @@ TRIED = 500
 
 
 def servers(tree: Tree) -> list[Tree]:
-    return [tree] if "slots" in tree else [one for child in tree["children"] for one in servers(child)]
+    return (
+        [tree] if "slots" in tree else [one for child in tree["children"] for one in servers(child)]
+    )
 
 
 def overloaded(tree: Tree, placed: list[int], bandwidth: int) -> tuple[int, int, int] | None:
@@ -236,7 +238,9 @@ def the_guarantee_holds(submission: Submission, network: StandingNetwork) -> lis
 CHECKS = (
     Check("a link needs min(X, N-X) B", "pure", link_needs_is_eq_1),
     Check("greedy places as published", "pure", greedy_is_as_published, 2),
-    Check("over_committed() is a request that greedy over-commits", "pure", its_request_over_commits),
+    Check(
+        "over_committed() is a request that greedy over-commits", "pure", its_request_over_commits
+    ),
     Check("place() over-commits no link", "pure", placements_keep_every_link, 2),
     Check("place() refuses only what fits nowhere", "pure", what_fits_is_placed, 2),
     Check("a tenant that is placed so has its guarantee", "wire", the_guarantee_holds, 2),

@@ -153,9 +153,13 @@ class _Walk:
             yield f"{job_id} is put on {topology.node(server)}, which is lost"
 
     def late(self, now_s: float) -> Found:
-        """Jobs that were to be seen to before now."""
+        """Jobs that were to be seen to before now.
+
+        Live, switches have a second of the machine's time to confirm, beside a run's slack.
+        """
+        patience_s = self.history.live_slack_s + self.history.machine_second_s
         for job_id, (at_s, event) in list(self.due.items()):
-            if now_s > at_s + self.history.live_slack_s:
+            if now_s > at_s + patience_s:
                 job = self.jobs[job_id]
                 wrong = self.broken(job) or "is cut, and all its VMs reach each other"
                 yield event, f"{job_id} {wrong}; nothing is done about it by {now_s:.6g} s"

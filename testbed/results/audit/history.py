@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -117,6 +118,16 @@ class History:
         a simulated one.
         """
         return 1.0 + 0.01 * self.end_s if self.started.backend != "sim" else 0.0
+
+    @property
+    def machine_second_s(self) -> float:
+        """A second of a live run's machine, in the experiment's time; 0 in a simulated run."""
+        resolved: Any = self.resolved
+        try:
+            scale = float(resolved["scale"]["time"])
+        except (LookupError, TypeError, ValueError):
+            scale = 1.0  # the file itself is another check's
+        return scale if self.started.backend != "sim" and math.isfinite(scale) else 0.0
 
     def each(self, kind: type[Kind]) -> list[Kind]:
         return [event for event in self.events if isinstance(event, kind)]

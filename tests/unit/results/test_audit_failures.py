@@ -156,3 +156,38 @@ def test_a_failure_is_due_only_while_there_are_jobs(tmp_path: Path) -> None:
     spec["failures"].append({"at_s": 20.0, "kind": "controller_killed", "part": 0})
     file.write_text(json.dumps(spec))
     assert audit(folder.path).passed
+
+
+def late_by(delay_s: float, backend: str) -> Mutation:
+    """``wide`` is moved so much later; whatever came in between is as late as that."""
+
+    def change(records: list[Record]) -> None:
+        one(records, "run_started")["backend"] = backend
+        moved = one(records, "job_rerooted")
+        for record in records[records.index(moved) :]:
+            record["t"] += delay_s
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("backend", "time", "delay_s", "good"),
+    [
+        ("live", 6.0, 6.7, True),
+        ("live", 6.0, 8.0, False),
+        ("live", 1.0, 1.2, True),
+        ("live", 1.0, 3.0, False),
+        ("sim", 6.0, 0.1, False),
+    ],
+)
+def test_live_a_move_may_take_a_second_of_the_machines_time(
+    tmp_path: Path, backend: str, time: float, delay_s: float, good: bool
+) -> None:
+    folder, _ = write_run(tmp_path, failing.moving())
+    resolved = json.loads((folder.path / "spec.resolved.json").read_text("utf-8"))
+    resolved["scale"] = {"rate": 1.0, "time": time}
+    (folder.path / "spec.resolved.json").write_text(json.dumps(resolved), encoding="utf-8")
+    mutate(folder.path, late_by(delay_s, backend))
+    found = {result.name: result.findings for result in audit(folder.path).results}
+    said = [str(finding) for finding in found["failures"] if "nothing is done" in str(finding)]
+    assert bool(said) != good, found["failures"]

@@ -1,0 +1,150 @@
+"""Marks of the labs' live checks, repeated beside a process that takes half a processor.
+
+Each lab's solution is checked several times on one network. Marks have to be the same each time;
+the margin is the least distance of a measured value to the end of its band, as a share of the
+band's half width. Then each wrong answer that only a live check can find: it has to be found there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.progress import Progress, Step
+from bench.samples import Result
+from testbed.labs.catalogue import Lab, WrongAnswer, labs, wrong_answers
+from testbed.labs.checking import LIVE, Outcome, run_check
+from testbed.labs.submission import Submission
+from testbed.runs.standing_network import StandingNetwork, up
+
+REPETITIONS = 5
+# In stretches of 50 ms: what disturbs most is a process that comes and is gone.
+NOISE = """
+import time
+while True:
+    until = time.monotonic() + 0.05
+    while time.monotonic() < until:
+        pass
+    time.sleep(0.05)
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--lab", type=int, action="append", help="one lab; several times for more")
+    parser.add_argument(
+        "--repetitions", type=int, default=REPETITIONS, help=f"default {REPETITIONS}"
+    )
+
+
+def run(quick: bool, args: argparse.Namespace) -> list[Result]:
+    """A row per lab for its marks, one for its margin, one for its wrong answers."""
+    times = 2 if quick else args.repetitions
+    chosen = [lab for lab in labs() if has_live(lab) and (not args.lab or lab.number in args.lab)]
+    progress = Progress([Step(f"lab {lab.number}", 60.0) for lab in chosen])
+    results = []
+    for lab in chosen:
+        with progress.step(), noise():
+            rounds, found = live_rounds(lab, times)
+        results += _rows(lab, rounds, found)
+        for outcome in [one for each in rounds for one in each if one.verdict != "passed"]:
+            progress.say(f"lab {lab.number}: {outcome.check}: {outcome.sentence}")
+        for wrong, outcome in found:
+            progress.say(f"lab {lab.number}: {wrong.name}: {outcome.verdict}: {outcome.sentence}")
+    return results
+
+
+def live_rounds(
+    lab: Lab, times: int
+) -> tuple[list[list[Outcome]], list[tuple[WrongAnswer, Outcome]]]:
+    """Outcomes of the solution's live checks, ``times`` over; wrong answers' first failures.
+
+    Of a wrong answer that no live check finds the outcome is the last check's, which it passed.
+    """
+    with TemporaryDirectory(prefix="hosenet-labs-") as name, network_of(lab) as network:
+        folder = Path(name)
+        rounds = [
+            list(live_checked(lab, answer(lab, folder / f"solution-{k}"), network))
+            for k in range(times)
+        ]
+        found = []
+        for k, wrong in enumerate(live_wrong_answers(lab)):
+            for outcome in live_checked(lab, answer(lab, folder / f"wrong-{k}", wrong), network):
+                if outcome.verdict == "failed":
+                    break
+            found.append((wrong, outcome))
+    return rounds, found
+
+
+def live_checked(lab: Lab, folder: Path, network: StandingNetwork | None) -> Iterator[Outcome]:
+    """The live checks alone, one after the other, on a network that is up."""
+    for check in lab.checks:
+        if check.layer in LIVE:
+            yield run_check(check, Submission(folder, lab.files), network)
+
+
+def answer(lab: Lab, folder: Path, wrong: WrongAnswer | None = None) -> Path:
+    """A folder with the lab's solution, or with a wrong answer. Raises ValueError."""
+    shutil.copytree(lab.path("solution"), folder)
+    if wrong is not None:
+        file = folder / wrong.file
+        text = file.read_text("utf-8")
+        if text.count(wrong.replace) != 1:
+            raise ValueError(f"lab {lab.number}, {wrong.name}: its text occurs not once in {file}")
+        file.write_text(text.replace(wrong.replace, wrong.by), "utf-8")
+    return folder
+
+
+def has_live(lab: Lab) -> bool:
+    return any(check.layer in LIVE for check in lab.checks)
+
+
+def live_wrong_answers(lab: Lab) -> list[WrongAnswer]:
+    """Those that are to be found in a live layer."""
+    live = {check.name for check in lab.checks if check.layer in LIVE}
+    return [wrong for wrong in wrong_answers(lab) if wrong.fails in live]
+
+
+def network_of(lab: Lab) -> StandingNetwork | nullcontext[None]:
+    """The lab's network, up; None for a lab whose checks build their own."""
+    return nullcontext() if lab.network is None else up(lab.path(lab.network))
+
+
+def least_margin(rounds: list[list[Outcome]]) -> float | None:
+    """The least margin of all outcomes, as a share of its band's half width; None without any."""
+    margins = [margin.share for each in rounds for one in each for margin in one.margins]
+    return min(margins, default=None)
+
+
+@contextmanager
+def noise() -> Generator[None]:
+    """Half a processor is busy meanwhile."""
+    process = subprocess.Popen([sys.executable, "-c", NOISE])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _rows(
+    lab: Lab, rounds: list[list[Outcome]], found: list[tuple[WrongAnswer, Outcome]]
+) -> list[Result]:
+    title = f"lab {lab.number}, {lab.title}"
+    earned = tuple(float(sum(one.earned for one in each)) for each in rounds)
+    full = float(sum(one.points for one in rounds[0]))
+    missed = [w.name for w, one in found if one.verdict != "failed" or one.check != w.fails]
+    margin = least_margin(rounds)
+    return [
+        Result(f"{title}: live points of its solution", "", earned, f"{full:g}", set(earned) == {full}),
+        *([Result(f"{title}: least margin", "", (margin,), "> 0", margin > 0)] if margin is not None else []),
+        Result(
+            f"{title}: wrong answers not found where they should", "", (float(len(missed)),),
+            f"0 of {len(found)}", not missed, {"missed": missed} if missed else {},
+        ),
+    ]  # fmt: skip
