@@ -482,14 +482,16 @@ class Observed:
     again: dict[str, list[str]] | None = None
 
 
-_last: list[tuple[Submission, Observed]] = []
+_last: dict[tuple[object, ...], Observed] = {}
 
 
-def observed(submission: Submission) -> Observed:
-    """The application's network, brought up once for a submission's live checks."""
-    if not _last or _last[0][0] is not submission:
-        _last[:] = [(submission, _observe(submission))]
-    found = _last[0][1]
+def observed(submission: Submission, *, anew: bool = False) -> Observed:
+    """The application's network, brought up once for a submission's live checks: by the first."""
+    key = submission.folder, *map(submission.text, submission.files)
+    if anew or key not in _last:
+        _last.clear()
+        _last[key] = _observe(submission)
+    found = _last[key]
     if found.failed is not None:
         raise found.failed
     return found
@@ -688,7 +690,7 @@ def _listening(netns: Path) -> socket.socket:
 
 
 def it_starts_and_serves(submission: Submission, _: object) -> None:
-    trouble = observed(submission).trouble
+    trouble = observed(submission, anew=True).trouble
     if trouble:
         raise Wrong(f"app.py runs with errors: {shown(trouble)}", "none", WIRE)
 

@@ -464,14 +464,18 @@ class Seen:
 
 LOOK_S = 2.0, 3.2
 """After an event: the time of which a's bandwidth is the mean."""
-_last: list[tuple[Submission, dict[str, Seen]]] = []
+_last: dict[tuple[object, ...], dict[str, Seen]] = {}
 
 
-def observed(submission: Submission, network: StandingNetwork) -> dict[str, Seen]:
-    """All events, one after the other, once for a submission's checks."""
-    if not _last or _last[0][0] is not submission:
-        _last[:] = [(submission, _observe(submission, network))]
-    return _last[0][1]
+def observed(
+    submission: Submission, network: StandingNetwork, *, anew: bool = False
+) -> dict[str, Seen]:
+    """All events, one after the other, once for a submission's checks: by the first of them."""
+    key = network.pid, submission.folder, submission.text(FILE)
+    if anew or key not in _last:
+        _last.clear()
+        _last[key] = _observe(submission, network)
+    return _last[key]
 
 
 def _observe(submission: Submission, network: StandingNetwork) -> dict[str, Seen]:
@@ -590,7 +594,8 @@ def _root(links: dict[str, int]) -> str:
 
 
 def _as_predicted(submission: Submission, network: StandingNetwork, event: str) -> list[Margin]:
-    seen, predicted = observed(submission, network)[event], predictions(submission)[event]
+    every = observed(submission, network, anew=event == EVENT_NAMES[0])
+    seen, predicted = every[event], predictions(submission)[event]
     if predicted != seen.lasts:
         wrong = [key for key in predicted if predicted[key] != seen.lasts[key]]
         listed = ", ".join(f"{key} {predicted[key]}" for key in wrong)
