@@ -22,6 +22,7 @@ import stat
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -79,6 +80,9 @@ def _serve(options: argparse.Namespace) -> None:
     app = _openflow_application(options.library)
     if options.app is not None:
         options.app.import_library(options.library)
+        # While this is root: where memory runs short, the first process to be killed.
+        with suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     import encodings.idna  # noqa: F401 - sockets look it up by name when they first need it
     import threading
 

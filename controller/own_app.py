@@ -10,6 +10,7 @@ import ast
 import importlib
 import linecache
 import os
+import re
 import resource
 import sys
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,14 @@ MODULE = "own_controller_app"
 """The name under which the file is loaded, whatever its own: another module may have that."""
 FILE_SIZE_MAX_BYTES = 64 << 20
 """Of the log, and of every other file that the application writes."""
+MEMORY_MAX_BYTES = 1 << 30
+"""Of each of its processes: heap and threads' stacks."""
+STACK_BYTES = 1 << 20
+"""Of a thread: two for each switch of os-ken's would else have 8 MiB each."""
+THREADS_MAX: dict[LibraryName, int] = {"ryu": 64, "os-ken": 1024}
+"""Threads and processes beside those that its user has at the start. Ryu's threads are green."""
+
+THREADS = re.compile(r"^Uid:\t(\d+).*^Threads:\t(\d+)", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,13 @@ class OwnApp:
 
         Raises whatever the file raises.
         """
-        resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_SIZE_MAX_BYTES, FILE_SIZE_MAX_BYTES))
+        import threading  # not before green threads are in place
+
+        _limit(resource.RLIMIT_FSIZE, FILE_SIZE_MAX_BYTES)
+        _limit(resource.RLIMIT_DATA, MEMORY_MAX_BYTES)
+        # The kernel counts all that its user runs, in whatever process.
+        _limit(resource.RLIMIT_NPROC, _threads_of(os.getuid()) + THREADS_MAX[openflow.LIBRARY])
+        threading.stack_size(STACK_BYTES)
         with suppress(OSError):
             os.chdir(self.path.parent)
         sys.path.insert(0, str(self.path.parent))
@@ -93,6 +108,23 @@ class OwnApp:
             at.lineno for at in extract_tb(error.__traceback__) if at.filename == str(self.path)
         ]
         return f"line {lines[-1]}: {last}" if lines else last
+
+
+def _limit(what: int, most: int) -> None:
+    """Bounds a resource of this process and its children, no higher than it is."""
+    hard = resource.getrlimit(what)[1]
+    bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(what, (bound, bound))
+
+
+def _threads_of(uid: int) -> int:
+    """Threads of all processes of a user."""
+    count = 0
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):  # it has ended
+            found = THREADS.search(status.read_text("utf-8", "replace"))
+            count += int(found[2]) if found and int(found[1]) == uid else 0
+    return count
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from controller import openflow13
 from controller.flow_rules import Match
 from controller.library import PACKAGES, LibraryName
-from controller.own_app import OwnApp
+from controller.own_app import MEMORY_MAX_BYTES, THREADS_MAX, OwnApp
 from controller.process import APP_ERROR, ControllerNotStarted, ControllerProcess, start_controller
 from tests.support.fake_openflow import FakeConnection
 from tests.support.fake_switch import FakeSwitch
@@ -199,6 +200,55 @@ def test_it_is_unprivileged_and_its_file_need_not_be_readable(library: str, tmp_
     (line,) = [each for each in log.read_text().splitlines() if each.startswith("ids ")]
     assert "0" not in line.split()[1:7]
     assert line.endswith("[]")
+
+
+FORKS = """
+import os, signal
+children = []
+try:
+    while len(children) < 200:
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+        children.append(child)
+    print("forks", len(children))
+except BlockingIOError:
+    print("refused after", len(children))
+finally:
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+"""
+LIMITS = "import resource as r; print('limits', *(r.getrlimit(each)[1] for each in (2, 6)))"
+
+
+@pytest.mark.slow
+@pytest.mark.needs("ryu")
+def test_it_cannot_fork_without_end(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with started(written(tmp_path, "ryu", before=FORKS), "ryu", log):
+        (refused,) = re.findall(r"^refused after (\d+)$", log.read_text(), re.MULTILINE)
+    assert 0 < int(refused) <= THREADS_MAX["ryu"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_it_cannot_take_all_memory(library: LibraryName, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    app = written(tmp_path, library, before=LIMITS, start="self.most = b'x' * (1 << 30)")
+    with pytest.raises(ControllerNotStarted, match=r"^line 9: MemoryError$"):
+        started(app, library, log)
+    ((data, threads),) = re.findall(r"^limits (\d+) (\d+)$", log.read_text(), re.MULTILINE)
+    assert int(data) == MEMORY_MAX_BYTES
+    assert THREADS_MAX[library] < int(threads) < THREADS_MAX[library] + 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.needs("root")
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_where_memory_runs_short_it_is_killed_first(library: str, tmp_path: Path) -> None:
+    with started(written(tmp_path, library), library, tmp_path / "log") as process:
+        assert Path(f"/proc/{process.process.pid}/oom_score_adj").read_text() == "1000\n"
 
 
 def test_names_that_a_file_imports_wherever_it_does(tmp_path: Path) -> None:
