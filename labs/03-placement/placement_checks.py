@@ -50,7 +50,9 @@ def as_typed(function: str, request: Request) -> str:
 
 
 def servers(tree: Tree) -> list[Tree]:
-    return [tree] if "slots" in tree else [one for child in tree["children"] for one in servers(child)]
+    if "slots" in tree:
+        return [tree]
+    return [one for child in tree["children"] for one in servers(child)]
 
 
 def overloaded(tree: Tree, placed: list[int], bandwidth: int) -> tuple[int, int, int] | None:
@@ -196,7 +198,7 @@ def fault(request: Request, value: object, call: str, look: str) -> tuple[str, s
     tree, vms, bandwidth = request
     placed = list_of(value, int, call, look)
     slots = [server["slots"] for server in servers(tree)]
-    fits = len(placed) == len(slots) and all(0 <= a <= b for a, b in zip(placed, slots))
+    fits = len(placed) == len(slots) and all(map(int.__le__, placed, slots)) and min(placed) >= 0
     if not fits or sum(placed) != vms:
         return f"{call} returned {placed}", f"{vms} VMs within the slots {slots}"
     if (link := overloaded(tree, placed, bandwidth)) is not None:
@@ -283,7 +285,7 @@ def the_guarantee_holds(submission: Submission, network: StandingNetwork) -> lis
 CHECKS = (
     Check("a link needs min(X, N-X) B", "pure", link_needs_is_eq_1),
     Check("greedy places as published", "pure", greedy_is_as_published, 2),
-    Check("over_committed() is a request that greedy over-commits", "pure", its_request_over_commits),
+    Check("over_committed() is one that greedy over-commits", "pure", its_request_over_commits),
     Check("place() over-commits no link", "pure", placements_keep_every_link, 2),
     Check("place() refuses only what fits nowhere", "pure", what_fits_is_placed, 2),
     Check("the network admits place(our_tree(), 8, 6)", "wire", the_network_admits_it, 2),

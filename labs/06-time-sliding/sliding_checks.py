@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def by_rack(centre: Record, values: list[Any]) -> list[list[Any]]:
 
 @dataclass(frozen=True)
 class Used:
-    """What is used at one instant: slots and link of each server, link of each rack."""
+    """Use of everything at one instant: slots and link of each server, link of each rack."""
 
     slots: list[int]
     links: Numbers
@@ -67,15 +68,17 @@ class Used:
 
 def used_at(centre: Record, reservations: list[Record], at: Fraction) -> Used:
     n_servers = sum(len(rack["servers"]) for rack in centre["racks"])
-    slots, links, racks = [0] * n_servers, [Fraction()] * n_servers, [Fraction()] * len(centre["racks"])
+    nothing = Fraction()
+    slots, links = [0] * n_servers, [nothing] * n_servers
+    racks = [nothing] * len(centre["racks"])
     for one in reservations:
         if not exact(one["start"]) <= at < exact(one["end"]):
             continue
         placed, bandwidth = one["placed"], exact(one["bandwidth"])
         vms, below = sum(placed), [sum(rack) for rack in by_rack(centre, placed)]
-        slots = [a + b for a, b in zip(slots, placed)]
-        links = [a + b for a, b in zip(links, carried(placed, vms, bandwidth))]
-        racks = [a + b for a, b in zip(racks, carried(below, vms, bandwidth))]
+        slots = [a + b for a, b in zip(slots, placed, strict=True)]
+        links = [a + b for a, b in zip(links, carried(placed, vms, bandwidth), strict=True)]
+        racks = [a + b for a, b in zip(racks, carried(below, vms, bandwidth), strict=True)]
     return Used(slots, links, racks)
 
 
@@ -98,7 +101,9 @@ def left_in(centre: Record, reservations: list[Record], start: Fraction, end: Fr
     ]
     racks = [
         {"link": exact(rack["link"]) - max(one.racks[k] for one in pieces), "servers": below}
-        for k, (rack, below) in enumerate(zip(centre["racks"], by_rack(centre, servers)))
+        for k, (rack, below) in enumerate(
+            zip(centre["racks"], by_rack(centre, servers), strict=True)
+        )
     ]
     return {"racks": racks}
 
@@ -108,11 +113,13 @@ def shares(centre: Record, used: Used) -> tuple[Fraction, Fraction]:
     flat = [server for rack in centre["racks"] for server in rack["servers"]]
     servers = [
         max(Fraction(slots, server["slots"]), link / exact(server["link"]))
-        for server, slots, link in zip(flat, used.slots, used.links)
+        for server, slots, link in zip(flat, used.slots, used.links, strict=True)
     ]
     racks = [
         max(sum(below, Fraction()) / len(below), link / exact(rack["link"]))
-        for rack, below, link in zip(centre["racks"], by_rack(centre, servers), used.racks)
+        for rack, below, link in zip(
+            centre["racks"], by_rack(centre, servers), used.racks, strict=True
+        )
     ]
     return sum(racks, Fraction()), sum(servers, Fraction())
 
@@ -122,7 +129,7 @@ def integral(
 ) -> tuple[Fraction, Fraction]:
     edges = [*instants(reservations, start, end), end]
     racks = servers = Fraction()
-    for at, until in zip(edges, edges[1:]):
+    for at, until in pairwise(edges):
         now = shares(centre, used_at(centre, reservations, at))
         racks, servers = racks + now[0] * (until - at), servers + now[1] * (until - at)
     return racks, servers
@@ -220,12 +227,12 @@ def overloaded(centre: Record, reservations: list[Record]) -> str | None:
     flat = [server for rack in centre["racks"] for server in rack["servers"]]
     for at in every:
         used = used_at(centre, reservations, at)
-        for k, (server, slots, link) in enumerate(zip(flat, used.slots, used.links)):
+        for k, (server, slots, link) in enumerate(zip(flat, used.slots, used.links, strict=True)):
             if slots > server["slots"]:
-                return f"{slots} VMs on server {k} at {float(at):g}, which has {server['slots']} slots"
+                return f"{slots} VMs on server {k} at {float(at):g}, of {server['slots']} slots"
             if link > exact(server["link"]) + exact(NEAR):
                 return f"{float(link):g} on server {k}'s link at {float(at):g}, of {server['link']}"
-        for k, (rack, link) in enumerate(zip(centre["racks"], used.racks)):
+        for k, (rack, link) in enumerate(zip(centre["racks"], used.racks, strict=True)):
             if link > exact(rack["link"]) + exact(NEAR):
                 return f"{float(link):g} on rack {k}'s link at {float(at):g}, of {rack['link']}"
     return None
@@ -255,11 +262,12 @@ def grid_is_algorithm_1(submission: Submission) -> None:
     def holds(example: tuple[int, int, int]) -> None:
         bandwidth, duration, deadline = (n / 10 for n in (*example[:2], example[1] + example[2]))
         call = typed("grid", bandwidth, duration, deadline)
-        got = list_of(submission.call(FILE, "grid", bandwidth, duration, deadline), list, call, look)
+        value = submission.call(FILE, "grid", bandwidth, duration, deadline)
+        got = list_of(value, list, call, look)
         expected = points(exact(bandwidth), exact(duration), exact(deadline))
         if len(got) != len(expected):
             raise Wrong(f"{call} returned {len(got)} points", f"{len(expected)}", look)
-        for k, (one, other) in enumerate(zip(got, expected)):
+        for k, (one, other) in enumerate(zip(got, expected, strict=True)):
             values = [number_of(value, f"point {k} of {call}", look) for value in one]
             if len(values) != len(other) or not all(map(near, values, map(float, other))):
                 there = [float(f"{float(value):.6g}") for value in other]
@@ -351,8 +359,11 @@ def _same_pair(
 FIG_1: Record = {"racks": [{"link": 1, "servers": [{"link": 1, "slots": 4}] * 6}]}
 FIG_1_SHAPES = (
     ({"start": 0, "end": 1, "bandwidth": 1, "placed": [1] * 6}, (Fraction(1), Fraction(6))),
-    ({"start": 0, "end": 2, "bandwidth": 0.5, "placed": [4, 2, 0, 0, 0, 0]}, (Fraction(2, 3), Fraction(4))),
-)  # fmt: skip
+    (
+        {"start": 0, "end": 2, "bandwidth": 0.5, "placed": [4, 2, 0, 0, 0, 0]},
+        (Fraction(2, 3), Fraction(4)),
+    ),
+)
 """The paper's Fig. 1 with theta = 1: a shape of J' and its U."""
 
 
@@ -388,8 +399,10 @@ def found_by(
     return {**numbers, "placed": placed}
 
 
-def unsound(centre: Record, kept: list[Record], request: Record, gamma: float, found: Record) -> str:
-    """The first promise of a reservation that is broken; empty: none."""
+def unsound(
+    centre: Record, kept: list[Record], request: Record, gamma: float, found: Record
+) -> str:
+    """The first fault of a reservation; empty: none."""
     latest = request["at"] + request["deadline"]
     relaxed = min((1 + gamma) * request["duration"], request["deadline"])
     if not request["at"] - NEAR <= found["start"] < found["end"] <= latest + NEAR:
@@ -422,7 +435,7 @@ MOST_REQUESTS = 60
 @cache
 def day(seed: int) -> tuple[Record, ...]:
     """Requests of a day as DCloud's evaluation has them: five times as many by day as by night."""
-    source = random.Random(seed)
+    source = random.Random(seed)  # noqa: S311 - the same day every time
     requests: list[Record] = []
     at = 0.0
     while len(requests) < MOST_REQUESTS:
@@ -490,7 +503,7 @@ def more_than_vc(submission: Submission) -> list[Margin]:
     def decide(kept: list[Record], request: Record) -> Record | None:
         found = found_by(submission, DAY_CENTRE, kept, request, GAMMA)
         if found is not None and (broken := unsound(DAY_CENTRE, kept, request, GAMMA, found)):
-            seen = f"search() breaks a promise for the request {request}: {broken}"
+            seen = f"search() answers {request} with a reservation that is none: {broken}"
             raise Wrong(seen, f"a sound reservation beside {len(kept)} others", LOOK)
         return found
 
@@ -499,8 +512,8 @@ def more_than_vc(submission: Submission) -> list[Margin]:
     gain, more = len(taken) / jobs, revenue(taken, discounts=True) / dollars
     for got, least, what in ((gain, 1.4, "as many jobs as VC"), (more, 1.7, "VC's revenue")):
         if got < least:
-            there = f"at least {least:g} times {what}"
-            raise Wrong(f"over {len(DAYS)} days search() comes to {got:.2f} times {what}", there, LOOK)
+            seen = f"over {len(DAYS)} days search() comes to {got:.2f} times {what}"
+            raise Wrong(seen, f"at least {least:g} times", LOOK)
     return [
         Margin("jobs accepted over VC's", gain, 1.4, 2.0),
         Margin("revenue over VC's", more, 1.7, 2.6),
@@ -529,7 +542,6 @@ def least_of(
 
 def first_of_the_least(submission: Submission) -> None:
     def holds(example: tuple[Record, list[Record], Record]) -> None:
-        centre, kept, request = example
         call = typed("search", *example, 0)
         found = found_by(submission, *example, 0)
         expected = least_of(*example)
@@ -583,7 +595,8 @@ def job_of(submission: Submission, request: Record, found: Record) -> dict[str, 
 def as_experiment(jobs: list[dict[str, float]]) -> str:
     rows = [
         f"    - {{id: j{k}, at: {job['at'] * 1e3:.0f} ms, vms: {job['vms']:.0f}, "
-        f"bandwidth: {job['bandwidth'] * 1e6:.0f} bit/s, granted: {job['granted'] * 1e6:.0f} bit/s, "
+        f"bandwidth: {job['bandwidth'] * 1e6:.0f} bit/s, "
+        f"granted: {job['granted'] * 1e6:.0f} bit/s, "
         f"duration: {job['duration'] * 1e3:.0f} ms, deadline: {job['deadline'] * 1e3:.0f} ms}}"
         for k, job in enumerate(jobs)
     ]
@@ -604,7 +617,7 @@ def the_day_is_kept(submission: Submission, _: object) -> list[Margin]:
             seen = f"of day.json's requests search() answers {request} with {found} {broken or ''}"
             raise Wrong(seen, "a sound reservation", ON_THE_WIRE)
         kept.append(found)
-    jobs = [job_of(submission, *pair) for pair in zip(LIVE["requests"], kept)]
+    jobs = [job_of(submission, *pair) for pair in zip(LIVE["requests"], kept, strict=True)]
     with played(as_experiment(jobs)) as (run,):
         lasted = list(_lasted(run, kept))
     return [
@@ -616,7 +629,7 @@ def the_day_is_kept(submission: Submission, _: object) -> list[Margin]:
 def _lasted(run: Run, kept: list[Record]) -> Iterator[float]:
     """Times of the jobs over p b / b'. Raises Wrong for one that is not as it was decided."""
     rows = {row.job_id: row for row in run.rows}
-    for k, (request, found) in enumerate(zip(LIVE["requests"], kept)):
+    for k, (request, found) in enumerate(zip(LIVE["requests"], kept, strict=True)):
         row, latest = rows[f"j{k}"], request["at"] + request["deadline"]
         if row.outcome != "finished" or row.start_s is None or row.end_s is None:
             why = f": {row.reason}" if row.reason else ""

@@ -97,7 +97,7 @@ def _shared(children, wanted, vms, bandwidth):
 
 
 def our_tree():
-    """What `testbed link show` and `testbed tenant show neighbour` leave free, in Mbit/s."""
+    """Free beside the neighbour, in Mbit/s: capacity less `testbed link show`'s reserved."""
     rack_0 = [{"residual": 12, "slots": 4}, {"residual": 4, "slots": 3}]
     rack_1 = [{"residual": 12, "slots": 4}, {"residual": 20, "slots": 5}]
     racks = [{"residual": 22, "children": rack_0}, {"residual": 22, "children": rack_1}]

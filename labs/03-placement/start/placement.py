@@ -18,7 +18,7 @@ def greedy(tree, vms, bandwidth):
 
     None where no subtree fits. Not checked against the links any more: exactly as published.
     """
-    return None
+    return []
 
 
 def over_committed():
@@ -45,5 +45,5 @@ def _slots(tree):
 
 
 def our_tree():
-    """What is free in the live network beside its neighbour, in Mbit/s: 2 racks of 2 servers."""
+    """The live network, 2 racks of 2 servers, with what its neighbour leaves free, in Mbit/s."""
     return {"residual": None, "children": []}

@@ -1,5 +1,7 @@
 """DCloud's search over starting times and bandwidths (Algorithm 1), and the DRU that it lowers."""
 
+from itertools import pairwise
+
 STEPS = 10
 TOLERANCE = 1e-9
 
@@ -15,8 +17,8 @@ def grid(bandwidth, duration, deadline):
     points = []
     for start in _range(0, room, deadline):
         least = bandwidth * duration / (deadline - start)
-        for scaled in _range(bandwidth, least, bandwidth):
-            points.append([start, scaled, duration * bandwidth / scaled])
+        scaled = _range(bandwidth, least, bandwidth)
+        points += [[start, one, duration * bandwidth / one] for one in scaled]
     return points
 
 
@@ -28,7 +30,7 @@ def _range(first, last, scale):
 
 
 def _load(centre, reservation):
-    """What a reservation takes: of each rack its link's bandwidth, and (slots, link) by server."""
+    """A reservation's share: of each rack its link's bandwidth, and (slots, link) by server."""
     placed, vms = iter(reservation["placed"]), sum(reservation["placed"])
 
     def need(below):
@@ -46,9 +48,9 @@ def _used(centre, reservations, at):
     racks = [[0, [[0, 0] for _ in rack["servers"]]] for rack in centre["racks"]]
     for one in reservations:
         if one["start"] <= at < one["end"]:
-            for rack, (link, servers) in zip(racks, _load(centre, one)):
+            for rack, (link, servers) in zip(racks, _load(centre, one), strict=True):
                 rack[0] += link
-                for server, (slots, carried) in zip(rack[1], servers):
+                for server, (slots, carried) in zip(rack[1], servers, strict=True):
                     server[0] += slots
                     server[1] += carried
     return racks
@@ -61,7 +63,7 @@ def _instants(reservations, start, end):
 
 
 def free(centre, reservations, start, end):
-    """What is free in all of [start, end): capacity less the most that is used at any instant."""
+    """Free in all of [start, end): capacity less the most that is used at any instant."""
     used = [_used(centre, reservations, at) for at in _instants(reservations, start, end)]
     racks = []
     for r, rack in enumerate(centre["racks"]):
@@ -80,10 +82,10 @@ def dru_at(centre, reservations, at):
     """[sum of the racks' DRU, sum of the servers' DRU] at an instant: Eq. 2 and 3."""
     of_racks = of_servers = 0
     used = _used(centre, reservations, at)
-    for rack, (link, servers) in zip(centre["racks"], used):
+    for rack, (link, servers) in zip(centre["racks"], used, strict=True):
         below = sum(
             max(slots / server["slots"], carried / server["link"])
-            for server, (slots, carried) in zip(rack["servers"], servers)
+            for server, (slots, carried) in zip(rack["servers"], servers, strict=True)
         )
         of_servers += below
         of_racks += max(below / len(servers), link / rack["link"])
@@ -94,9 +96,9 @@ def dru(centre, reservations, start, end):
     """The same two, integrated over [start, end): Eq. 4."""
     instants = [*_instants(reservations, start, end), end]
     total = [0, 0]
-    for at, until in zip(instants, instants[1:]):
+    for at, until in pairwise(instants):
         now = dru_at(centre, reservations, at)
-        total = [sum_ + value * (until - at) for sum_, value in zip(total, now)]
+        total = [sum_ + value * (until - at) for sum_, value in zip(total, now, strict=True)]
     return total
 
 
@@ -113,7 +115,7 @@ def search(centre, reservations, request, gamma):
         tried = {"start": start, "end": end, "bandwidth": bandwidth, "placed": placed}
         after = dru(centre, [*reservations, tried], start, end)
         before = dru(centre, reservations, start, end)
-        rise = [new - old for new, old in zip(after, before)]
+        rise = [new - old for new, old in zip(after, before, strict=True)]
         if least is None or _less(rise, least):
             best, least = tried, rise
     return best
@@ -121,7 +123,7 @@ def search(centre, reservations, request, gamma):
 
 def _less(one, other):
     """Lexicographic; values that differ by rounding alone are equal."""
-    for a, b in zip(one, other):
+    for a, b in zip(one, other, strict=True):
         if abs(a - b) > TOLERANCE * max(abs(a), abs(b)):
             return a < b
     return False

@@ -34,11 +34,11 @@ workload:
   kind: jobs
   jobs:""")
     for number, job in jobs:
-        rates = "".join(
-            f", {key}: {round(job[key] * 1e6)} bit/s" for key in ("bandwidth", "granted") if key in job
-        )
-        times = "".join(f", {key}: {round(job[key] * 1000)} ms" for key in ("at", "duration", "deadline"))
-        print(f"    - {{id: j{number}, vms: {job['vms']}{rates}{times}}}")
+        rates = [
+            f"{key}: {job[key] * 1e6:.0f} bit/s" for key in ("bandwidth", "granted") if key in job
+        ]
+        times = [f"{key}: {job[key] * 1e3:.0f} ms" for key in ("at", "duration", "deadline")]
+        print(f"    - {{id: j{number}, vms: {job['vms']}, {', '.join(rates + times)}}}")
 
 
 the_day = json.loads((Path(__file__).parent / "day.json").read_text("utf-8"))
