@@ -184,7 +184,9 @@ SERVER = st.fixed_dictionaries({"link": st.integers(1, 3), "slots": st.integers(
 RACK = st.fixed_dictionaries(
     {"link": st.integers(1, 4), "servers": st.lists(SERVER, min_size=1, max_size=3)}
 )
-CENTRE = st.lists(RACK, min_size=1, max_size=2).map(lambda racks: {"racks": racks})
+CENTRE: st.SearchStrategy[Record] = st.lists(RACK, min_size=1, max_size=2).map(
+    lambda racks: {"racks": racks}
+)
 TENTHS = st.integers(1, 9).map(lambda tenths: tenths / 10)
 WHEN = st.integers(0, 5)
 
@@ -357,7 +359,7 @@ def _same_pair(
 
 
 FIG_1: Record = {"racks": [{"link": 1, "servers": [{"link": 1, "slots": 4}] * 6}]}
-FIG_1_SHAPES = (
+FIG_1_SHAPES: tuple[tuple[Record, tuple[Fraction, Fraction]], ...] = (
     ({"start": 0, "end": 1, "bandwidth": 1, "placed": [1] * 6}, (Fraction(1), Fraction(6))),
     (
         {"start": 0, "end": 2, "bandwidth": 0.5, "placed": [4, 2, 0, 0, 0, 0]},
@@ -419,7 +421,7 @@ def unsound(
 def fig_1_is_scaled(submission: Submission) -> None:
     request = {"at": 0, "vms": 6, "bandwidth": 1, "duration": 1, "deadline": 2}
     found = found_by(submission, FIG_1, [], request, 0)
-    expected = FIG_1_SHAPES[1][0]
+    expected: Record = FIG_1_SHAPES[1][0]
     if found is None or any(not near(found[key], expected[key]) for key in KEYS):
         raise Wrong(f"for Fig. 1's request search() returned {found}", f"{expected}", LOOK)
 
@@ -546,7 +548,7 @@ def first_of_the_least(submission: Submission) -> None:
         found = found_by(submission, *example, 0)
         expected = least_of(*example)
         if found is None or expected is None:
-            if found is not expected:
+            if found or expected:
                 there = "None" if expected is None else _words(*expected)
                 raise Wrong(f"{call} returned {found}", there, LOOK)
             return
