@@ -94,3 +94,11 @@ def _shared(children, wanted, vms, bandwidth):
             if rest is not None:
                 return placed + rest
     return None
+
+
+def our_tree():
+    """Free beside the neighbour, in Mbit/s: capacity less `testbed link show`'s reserved."""
+    rack_0 = [{"residual": 12, "slots": 4}, {"residual": 4, "slots": 3}]
+    rack_1 = [{"residual": 12, "slots": 4}, {"residual": 20, "slots": 5}]
+    racks = [{"residual": 22, "children": rack_0}, {"residual": 22, "children": rack_1}]
+    return {"residual": None, "children": racks}
