@@ -1,5 +1,7 @@
 """DCloud's estimate of a job's running time, and what its demand curve says instead."""
 
+from itertools import pairwise
+
 
 def estimate(p, b, granted):
     """The inversely proportional rule: p' = p b / b'."""
@@ -65,7 +67,7 @@ def profile(measured, tolerance):
     best = min(seconds for _, seconds in ordered)
     threshold = min(rate for rate, seconds in ordered if seconds <= best * (1 + tolerance))
     between = []
-    for (low, slow), (high, fast) in zip(ordered, ordered[1:]):
+    for (low, slow), (high, fast) in pairwise(ordered):
         if slow <= fast * (1 + tolerance):
             between.append("application")
         elif slow * low * (1 + tolerance) >= fast * high:

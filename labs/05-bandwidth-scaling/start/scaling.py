@@ -1,7 +1,7 @@
 """Your answers. Bandwidths are numbers in Mbit/s, times in seconds.
 
-A demand is a list of pieces [seconds, rate]: so long the piece takes where bandwidth is no limit, and
-so much one VM then sends. Python's standard library is all that your code may import.
+A demand is a list of pieces [seconds, rate]: so long the piece takes where bandwidth is no limit,
+and so much one VM then sends. Python's standard library is all that your code may import.
 """
 
 
@@ -16,7 +16,7 @@ def relaxed(p, deadline, gamma):
 
 
 def least_bandwidth(p, b, deadline, gamma, start):
-    """The least bandwidth at which DCloud expects the relaxed job, started at `start`, to be in time.
+    """The least bandwidth at which the relaxed job is estimated to be in time, started at `start`.
 
     `deadline` and `start` count from the job's arrival. None where it is late even at `b`.
     """
@@ -42,7 +42,7 @@ def least_known(demand, deadline):
 
 
 def profile(measured, tolerance):
-    """What a sweep says of an application. `measured`: [bandwidth, seconds], in any order.
+    """A sweep of an application. `measured`: [bandwidth, seconds], in any order.
 
     "threshold": the least measured bandwidth whose time is within `tolerance` (0.02 is 2 %) of the
     shortest. "between": for each bandwidth and the next higher one "network", "both" or
