@@ -450,6 +450,8 @@ def tiers_of_any_jobs(submission: Submission) -> None:
             seen = f"{as_call('tiers', queue, front, behind, 5)} returned {got[0]} and {got[1]}"
             raise Wrong(seen, f"{numbers(expected[0])} and {numbers(expected[1])}", look)
 
+    # J3 would fit behind only in the place of J4.
+    holds(([(2, 100), (3, 45), (4, 45), (3, 45)], 4, {1}))
     ended = st.sets(st.integers(1, 9), max_size=4)
     for_all(st.tuples(TIERED, st.integers(0, 9), ended), holds, number=200)
 
@@ -458,7 +460,7 @@ STEP_S = 0.005
 
 
 def side_by_side(use: float, seconds: float, work: float, got: float) -> list[float]:
-    """Ends of two jobs on a node, in small steps; ``got``: the foreground's share if both are busy."""
+    """Ends of two jobs on a node, in small steps; ``got`` is the foreground's if both are busy."""
     left, ends = [seconds * use, work], [0.0, 0.0]
     now_s = 0.0
     while any(left):
