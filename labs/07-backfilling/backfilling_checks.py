@@ -73,7 +73,7 @@ def runs_in_ambf(queue: Jobs, running: Jobs, nodes: int) -> list[int]:
 
 
 def minutes(jobs: Sequence[Job], nodes: int, decide: Decide) -> Spans:
-    """Who runs in each minute, decided anew in each of them."""
+    """Jobs that run in each minute, decided anew in each of them."""
     left = {job["job"]: job["length"] for job in jobs}
     spans: Spans = {str(number): [] for number in left}
     runs: list[int] = []
@@ -201,14 +201,15 @@ def earliest(head: Job, busy: Sequence[Job], now: int) -> int:
     free = (
         at for at in times if NODES - used([j for j in busy if j["ends"] > at]) >= head["nodes"]
     )
-    return next(free)
+    found: int = next(free)
+    return found
 
 
 def easy_never_delays_the_head(submission: Submission) -> None:
     look = "README.md, 'EASY'"
 
     def holds(jobs: Jobs) -> None:
-        told: dict[int, int] = {}
+        shadows: dict[int, int] = {}
         for now, queue, running, started in _events(submission, look, jobs):
             if used(running) + used(started) > NODES:
                 seen = f"easy(…) starts {numbers(started)} at {now} beside {numbers(running)}"
@@ -216,17 +217,17 @@ def easy_never_delays_the_head(submission: Submission) -> None:
             busy = [*running, *({**job, "ends": now + job["length"]} for job in started)]
             waiting = [job for job in queue if job not in started]
             for job in started:
-                if job["job"] in told and now > told[job["job"]]:
+                if job["job"] in shadows and now > shadows[job["job"]]:
                     seen = f"job {job['job']} starts at {now}, of the jobs {jobs}"
-                    raise Wrong(seen, f"{told[job['job']]}, as when it became the head", look)
+                    raise Wrong(seen, f"{shadows[job['job']]}, as when it became the head", look)
             if waiting:
                 head = waiting[0]
                 before = [job for job in busy if job in running or job["job"] < head["job"]]
-                told.setdefault(head["job"], earliest(head, before, now))
+                shadows.setdefault(head["job"], earliest(head, before, now))
                 shadow = earliest(head, busy, now)
-                if shadow > told[head["job"]]:
+                if shadow > shadows[head["job"]]:
                     seen = f"easy(…) starts {numbers(started)} at {now}, of the jobs {jobs}"
-                    why = f"delays the head {head['job']} from {told[head['job']]} to {shadow}"
+                    why = f"delays the head {head['job']} from {shadows[head['job']]} to {shadow}"
                     raise Wrong(f"{seen}, which {why}", "jobs that do not delay it", look)
 
     for_all(JOBS, holds, number=80)
@@ -389,18 +390,18 @@ def tiers_of_the_example(submission: Submission) -> None:
     jobs = [{"job": n, "nodes": size, "cpu": 1.0 if size == 1 else 0.45}
             for n, size in enumerate(FIG_2, start=1)]  # fmt: skip
     state: tuple[Jobs, Jobs, Jobs] = jobs, [], []
-    for minute, ended, front, behind in FIG_2_STEPS:
+    for minute, ended, ahead, behind in FIG_2_STEPS:
         queue, foreground, background = (
             [job for job in tier if job["job"] not in ended] for tier in state
         )
         got = _tiers(submission, look, queue, foreground, background, 5)
-        if got != ([*front], [*behind]):
-            seen = f"at minute {minute} tiers(…) returned {got[0]} in front and {got[1]} behind"
-            raise Wrong(seen, f"{[*front]} and {[*behind]}", look)
+        if got != ([*ahead], [*behind]):
+            seen = f"at minute {minute} tiers(…) returned {got[0]} and {got[1]} in the background"
+            raise Wrong(seen, f"{[*ahead]} and {[*behind]}", look)
         every = by_arrival([*queue, *foreground, *background])
         state = (
-            [job for job in every if job["job"] not in {*front, *behind}],
-            [job for job in every if job["job"] in front],
+            [job for job in every if job["job"] not in {*ahead, *behind}],
+            [job for job in every if job["job"] in ahead],
             [job for job in every if job["job"] in behind],
         )
 
@@ -412,10 +413,8 @@ def _tiers(
     call, got = as_call("tiers", *arguments), submission.call(FILE, "tiers", *arguments)
     if not isinstance(got, dict) or sorted(got) != ["background", "foreground"]:
         raise Wrong(f"{call} returned {got!r}", "a dict with foreground and background", look)
-    front, behind = (
-        sorted(list_of(got[tier], int, call, look)) for tier in ("foreground", "background")
-    )
-    return front, behind
+    ahead, behind = (list_of(got[tier], int, call, look) for tier in ("foreground", "background"))
+    return sorted(ahead), sorted(behind)
 
 
 TieredJobs = list[tuple[int, int]]
@@ -425,12 +424,12 @@ TIERED = st.lists(
 
 
 def right_tiers(queue: Jobs, background: Jobs, foreground: Jobs) -> tuple[Jobs, Jobs]:
-    """In front as in CMBF; behind, first who is there, then who waits, where CPU is left."""
+    """The foreground as in CMBF; in the background those already there first, then the queue."""
     every = by_arrival([*queue, *foreground, *background])
-    front = first_fit(every, 5)
-    room = 5 - used([job for job in front if job["cpu"] >= THRESHOLD])
+    foreground = first_fit(every, 5)
+    room = 5 - used([job for job in foreground if job["cpu"] >= THRESHOLD])
     order = sorted(every, key=lambda job: (job not in background, job["job"]))
-    return front, by_arrival(first_fit([job for job in order if job not in front], room))
+    return foreground, by_arrival(first_fit([job for job in order if job not in foreground], room))
 
 
 def tiers_of_any_jobs(submission: Submission) -> None:
@@ -441,13 +440,14 @@ def tiers_of_any_jobs(submission: Submission) -> None:
         jobs = [{"job": n, "nodes": size, "cpu": cpu / 100}
                 for n, (size, cpu) in enumerate(shapes, start=1)]  # fmt: skip
         # A state that the algorithm has led to, then ends and arrivals.
-        front, behind = right_tiers(jobs[:before], [], [])
-        queue = [job for job in jobs if job not in front and job not in behind]
-        front, behind = ([j for j in tier if j["job"] not in ended] for tier in (front, behind))
-        expected = right_tiers(queue, behind, front)
-        got = _tiers(submission, look, queue, front, behind, 5)
+        tiers = right_tiers(jobs[:before], [], [])
+        queue = [job for job in jobs if not any(job in tier for tier in tiers)]
+        foreground, behind = ([j for j in tier if j["job"] not in ended] for tier in tiers)
+        expected = right_tiers(queue, behind, foreground)
+        got = _tiers(submission, look, queue, foreground, behind, 5)
         if got != (numbers(expected[0]), numbers(expected[1])):
-            seen = f"{as_call('tiers', queue, front, behind, 5)} returned {got[0]} and {got[1]}"
+            call = as_call("tiers", queue, foreground, behind, 5)
+            seen = f"{call} returned {got[0]} and {got[1]}"
             raise Wrong(seen, f"{numbers(expected[0])} and {numbers(expected[1])}", look)
 
     # J3 would fit behind only in the place of J4.
@@ -465,9 +465,9 @@ def side_by_side(use: float, seconds: float, work: float, got: float) -> list[fl
     now_s = 0.0
     while any(left):
         wants = [use if left[0] else 0.0, 1.0 if left[1] else 0.0]
-        front = wants[0] if sum(wants) <= 1 else min(wants[0], got)
+        served = wants[0] if sum(wants) <= 1 else min(wants[0], got)
         now_s += STEP_S
-        for tier, rate in enumerate((front, min(wants[1], 1 - front))):
+        for tier, rate in enumerate((served, min(wants[1], 1 - served))):
             if left[tier]:
                 left[tier] = max(0.0, left[tier] - rate * STEP_S)
                 ends[tier] = now_s
@@ -571,39 +571,41 @@ def the_example_as_scheduled(submission: Submission, _: None) -> list[Margin]:
 
 WEIGHTS = (10_000, 1)
 NODE = """
-topology: {kind: flat, nodes: 2}
-scale: {cpu: 0.4}
+topology: {kind: flat, nodes: 1}
 policies: [{name: cmcbf, cpu: unknown, migration_cost: 0 s}]
 expect: {fidelity: invalid}
 workload:
   kind: jobs
   jobs:
-    - {id: a-half, kind: compute, vms: 1, cpu: 50 %, duration: 2.5 s}
-    - {id: b-busy, kind: compute, vms: 1, duration: 3.2 s}
-    - {id: c-behind-half, kind: compute, vms: 1, duration: 3 s}
-    - {id: d-behind-busy, kind: compute, vms: 1, duration: 2 s}
+    - {id: busy, kind: compute, vms: 1, duration: 2.5 s}
+    - {id: busy-behind, kind: compute, vms: 1, duration: 1.5 s}
+    - {id: half, kind: compute, vms: 1, cpu: 50 %, duration: 2.5 s, after: busy-behind}
+    - {id: half-behind, kind: compute, vms: 1, duration: 2 s, after: busy-behind}
 """
-"""Two nodes, each with a foreground and a background job, in the order in which they are placed."""
+"""One node, on which a foreground and a background job begin together, twice."""
+PAIRS = {"busy": (1, 2.5, 1.5), "half": (0.5, 2.5, 2)}
+"""What the first uses of the CPU, for so long, and the seconds of CPU of the second."""
 
 
 def weights_on_the_machine(submission: Submission, _: None) -> list[Margin]:
     look = "README.md, 'Side by side'"
     got = _share(submission, look, *WEIGHTS)
-    predicted = [
-        list_of(submission.call(FILE, "beside", *job, got), (int, float), "beside(…)", look)
-        for job in ((0.5, 2.5, 3), (1, 3.2, 2))
-    ]
+    predicted: dict[str, float] = {}
+    for name, pair in PAIRS.items():
+        call = as_call("beside", *pair, got)
+        ends = list_of(submission.call(FILE, "beside", *pair, got), (int, float), call, look)
+        if len(ends) != 2 or min(ends) <= 0:
+            raise Wrong(f"{call} returned {ends}", "two times", look)
+        predicted |= zip((name, f"{name}-behind"), ends, strict=True)
     with played(NODE) as (run,):
         took = {row.job_id: row.measured_s for row in run.rows}
-    names = (("a-half", "c-behind-half"), ("b-busy", "d-behind-busy"))
     margins = []
-    for pair, ends in zip(names, predicted, strict=True):
-        for name, end in zip(pair, ends, strict=True):
-            measured = took[name]
-            if measured is None:
-                raise Wrong(f"{name} did not finish", "an end", look)
-            what = f"{name[2:]} takes, of your prediction,"
-            margins.append(Margin(what, measured / max(end, 0.01), 0.86, 1.14))
+    for name, end in predicted.items():
+        measured_s = took[name]
+        if measured_s is None:
+            raise Wrong(f"the job {name} did not finish", "an end", look)
+        what = f"{name} takes, of your prediction,"
+        margins.append(Margin(what, measured_s / end, 0.86, 1.14))
     return margins
 
 

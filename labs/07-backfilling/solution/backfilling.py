@@ -134,35 +134,35 @@ def schedule(jobs, nodes):
 
 
 def tiers(queue, foreground, background, nodes):
-    """The jobs of each tier after an event: CMBF in front, what is left behind."""
-    front = cmbf(queue + background, foreground, nodes)
+    """The jobs of each tier after an event: CMBF, and what it leaves to the background."""
+    first = cmbf(queue + background, foreground, nodes)
     everybody = queue + foreground + background
-    full = [job for job in everybody if job["job"] in front and job["cpu"] >= THRESHOLD]
+    full = [job for job in everybody if job["job"] in first and job["cpu"] >= THRESHOLD]
     room = nodes - _used(full)
     # Those that run there already come first.
-    stays = [job for job in background if job["job"] not in front]
-    others = [job for job in queue + foreground if job["job"] not in front]
+    stays = [job for job in background if job["job"] not in first]
+    others = [job for job in queue + foreground if job["job"] not in first]
     behind = []
     for group in (stays, others):
         for job in sorted(group, key=lambda job: job["job"]):
             if job["nodes"] <= room:
                 room -= job["nodes"]
                 behind.append(job)
-    return {"foreground": front, "background": _numbers(behind)}
+    return {"foreground": first, "background": _numbers(behind)}
 
 
 def share(weight, other):
-    """What a busy VM of this weight gets of a CPU beside another busy one."""
+    """Share of a CPU that a busy VM of this weight gets beside another busy one."""
     return weight / (weight + other)
 
 
 def beside(use, seconds, work, got):
     """When a foreground and a background job on one node end."""
-    front = min(use, got)
-    first = seconds * use / front
-    behind = 1 - front
-    if work <= behind * first:
+    fast = min(use, got)
+    behind = 1 - fast
+    alone = seconds * use / fast
+    if work <= behind * alone:
         # The background ends first; from then on the foreground has all that it uses.
         then = work / behind
-        return [then + seconds - then * front / use, then]
-    return [first, first + work - behind * first]
+        return [then + seconds - then * fast / use, then]
+    return [alone, alone + work - behind * alone]
