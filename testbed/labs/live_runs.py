@@ -19,11 +19,13 @@ LONGEST_S = 170
 def played(experiment: str, *arguments: str, files: Sequence[Path] = ()) -> Iterator[list[Run]]:
     """Plays an experiment, given as the text of its file, by ``testbed run``; its policies' runs.
 
-    ``files`` are copied beside the experiment's. The run folder is removed at the end of the block.
+    ``files`` are copied beside the experiment's, where the jobs' commands can read them. The run
+    folder is removed at the end of the block.
     Raises RunFailed with what the command said, unless it ended well or outside its bands (exit 1).
     """
     with tempfile.TemporaryDirectory(prefix="hosenet-lab-") as name:
         file, out = Path(name) / "experiment.yaml", Path(name) / "runs"
+        Path(name).chmod(0o755)
         file.write_text(experiment, encoding="utf-8")
         for each in files:
             (Path(name) / each.name).write_bytes(each.read_bytes())
