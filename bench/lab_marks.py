@@ -139,12 +139,12 @@ def _rows(
     earned = tuple(float(sum(one.earned for one in each)) for each in rounds)
     full = float(sum(one.points for one in rounds[0]))
     missed = [w.name for w, one in found if one.verdict != "failed" or one.check != w.fails]
-    margin = least_margin(rounds)
-    return [
-        Result(f"{title}: live points of its solution", "", earned, f"{full:g}", set(earned) == {full}),
-        *([Result(f"{title}: least margin", "", (margin,), "> 0", margin > 0)] if margin is not None else []),
-        Result(
-            f"{title}: wrong answers not found where they should", "", (float(len(missed)),),
-            f"0 of {len(found)}", not missed, {"missed": missed} if missed else {},
-        ),
-    ]  # fmt: skip
+    rows = [
+        Result(f"{title}: live points", "", earned, f"{full:g} each time", {full} == set(earned))
+    ]
+    if (margin := least_margin(rounds)) is not None:
+        rows.append(Result(f"{title}: least margin", "", (margin,), "above 0", margin > 0))
+    what = f"{title}: wrong answers not found where they should"
+    more = {"missed": missed} if missed else {}
+    rows.append(Result(what, "", (float(len(missed)),), f"0 of {len(found)}", not missed, more))
+    return rows
