@@ -69,12 +69,12 @@ def live_rounds(
     with TemporaryDirectory(prefix="hosenet-labs-") as name, network_of(lab) as network:
         folder = Path(name)
         rounds = [
-            list(live_checked(lab, answer(lab, folder / f"solution-{k}"), network))
+            list(live_checked(lab, answered(lab, folder / f"solution-{k}"), network))
             for k in range(times)
         ]
         found = []
         for k, wrong in enumerate(live_wrong_answers(lab)):
-            for outcome in live_checked(lab, answer(lab, folder / f"wrong-{k}", wrong), network):
+            for outcome in live_checked(lab, answered(lab, folder / f"wrong-{k}", wrong), network):
                 if outcome.verdict == "failed":
                     break
             found.append((wrong, outcome))
@@ -88,7 +88,7 @@ def live_checked(lab: Lab, folder: Path, network: StandingNetwork | None) -> Ite
             yield run_check(check, Submission(folder, lab.files), network)
 
 
-def answer(lab: Lab, folder: Path, wrong: WrongAnswer | None = None) -> Path:
+def answered(lab: Lab, folder: Path, wrong: WrongAnswer | None = None) -> Path:
     """A folder with the lab's solution, or with a wrong answer. Raises ValueError."""
     shutil.copytree(lab.path("solution"), folder)
     if wrong is not None:
