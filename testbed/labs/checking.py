@@ -194,7 +194,7 @@ def for_all(examples: SearchStrategy[T], holds: Callable[[T], None], *, number: 
     not asked for a smaller one.
     """
     import hypothesis
-    from hypothesis.internal.conjecture.providers import HypothesisProvider
+    from hypothesis.internal.conjecture import providers
 
     found: list[Exception] = []
     smaller = 0
@@ -228,15 +228,16 @@ def for_all(examples: SearchStrategy[T], holds: Callable[[T], None], *, number: 
     try:
         # It would also try numbers that it finds in the code of the modules that are loaded: other
         # ones after each edit, and in each program.
-        with patch.object(HypothesisProvider, "_maybe_draw_constant", _nothing, create=True):
+        with (
+            patch.multiple(
+                providers.HypothesisProvider, _local_constants=providers.Constants(), create=True
+            ),
+            patch.object(providers, "CONSTANTS_CACHE", {}, create=True),
+        ):
             search()
     except (_Enough, Wrong, CodeFailed, hypothesis.errors.Flaky):
         # The last that failed is the smallest so far; without one, hypothesis itself is at fault.
         raise found[-1] from None
-
-
-def _nothing(*_: object, **__: object) -> None:
-    """No constant."""
 
 
 def _named(tried: Callable[[T], None]) -> Callable[[T], None]:
