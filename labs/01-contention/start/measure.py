@@ -23,6 +23,9 @@ WINDOW = "16K"
 BEFORE_S, COUNTED_S = 1.0, 2.0
 PAYLOAD_BYTES, FRAME_BYTES = 1448, 1514  # of a full TCP segment
 PORT = "5201"
+COUNT = f"""while read line
+do date +%s.%N; ss -Htin state established sport = :{PORT}; echo end
+done"""
 
 
 def measure(connections, *, free=False):
@@ -30,10 +33,10 @@ def measure(connections, *, free=False):
     flows = [flow for tenant in FLOWS.values() for flow in tenant]
     programs = []
     try:
-        servers = [
-            _start(receiver, "iperf3", "-s", "--forceflush", "-p", PORT) for _, receiver in flows
-        ]
-        programs += servers
+        serve = ("iperf3", "-s", "--forceflush", "-p", PORT)
+        servers = [_start(receiver, *serve) for _, receiver in flows]
+        counters = [_start(receiver, "sh", "-c", COUNT) for _, receiver in flows]
+        programs += servers + counters
         for server in servers:
             _until_listening(server)
         for sender, receiver in flows:
@@ -43,9 +46,9 @@ def measure(connections, *, free=False):
             windows = [] if free or within_rack else ["-w", WINDOW]
             programs.append(_start(sender, "iperf3", *to, *windows))
         time.sleep(BEFORE_S)
-        before = _received(flows)
+        before = _received(counters)
         time.sleep(COUNTED_S)
-        after = _received(flows)
+        after = _received(counters)
     finally:
         for program in reversed(programs):
             program.terminate()
@@ -67,7 +70,7 @@ def by_tenant(rates):
 def _start(vm, *command):
     return subprocess.Popen(
         [*TESTBED, "exec", vm, "--", *command],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
 
 
@@ -80,13 +83,13 @@ def _until_listening(server):
     sys.exit(f"iperf3 does not listen: {said.strip()}")
 
 
-def _received(flows):
+def _received(counters):
     """Time and bytes of frames that have arrived of each flow, counted by the VMs' kernels."""
-    ask = f"date +%s.%N; ss -Htin state established sport = :{PORT}"
-    asked = [_start(receiver, "sh", "-c", ask) for _, receiver in flows]
+    for counter in counters:
+        print(file=counter.stdin, flush=True)
     found = []
-    for program in asked:
-        text, _ = program.communicate()
+    for counter in counters:
+        text = "".join(iter(counter.stdout.readline, "end\n"))
         payload = sum(map(int, re.findall(r"bytes_received:(\d+)", text)))
         found.append((float(text.split()[0]), payload * FRAME_BYTES / PAYLOAD_BYTES))
     return found
