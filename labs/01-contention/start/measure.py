@@ -3,7 +3,7 @@
     sudo python3 measure.py 1 3 8            b with one, three, eight flows against a's one
     sudo python3 measure.py 1 3 8 --free     with windows as TCP finds them
 
-Flows: a.0 to a.1, b.0 to b.3 (as many connections as told), b.1 to b.2. Those between racks have
+Flows: a.0 to a.1, b.0 to b.3 (as many connections as you say), b.1 to b.2. Those between racks have
 windows of at most WINDOW, so that their shares settle within a second. Rates are of frames on the
 wire, in Mbit/s. The results are written to measured.json, for draw.py.
 """
@@ -75,12 +75,12 @@ def _start(vm, *command):
 
 
 def _until_listening(server):
-    said = ""
+    printed = ""
     for line in server.stdout:
-        said += line
+        printed += line
         if "listening" in line:
             return
-    sys.exit(f"iperf3 does not listen: {said.strip()}")
+    sys.exit(f"iperf3 does not listen: {printed.strip()}")
 
 
 def _received(counters):
@@ -89,7 +89,12 @@ def _received(counters):
         print(file=counter.stdin, flush=True)
     found = []
     for counter in counters:
-        text = "".join(iter(counter.stdout.readline, "end\n"))
+        text = ""
+        while not text.endswith("end\n"):
+            line = counter.stdout.readline()
+            if not line:
+                sys.exit(f"nothing counts in a VM: {text.strip()}")
+            text += line
         payload = sum(map(int, re.findall(r"bytes_received:(\d+)", text)))
         found.append((float(text.split()[0]), payload * FRAME_BYTES / PAYLOAD_BYTES))
     return found
