@@ -29,7 +29,7 @@ NUMBERS = st.lists(st.integers(0, 9), min_size=1, max_size=5)
 
 
 def rates_of(submission: Submission, number: int, function: str, *arguments: object) -> list[float]:
-    """What a function returns: so many rates, none negative. Raises Wrong, CodeFailed."""
+    """A function's value: so many rates, none negative. Raises Wrong, CodeFailed."""
     call, look = as_call(function, *arguments), LOOK[function]
     found = list_of(submission.call(FILE, function, *arguments), (int, float), call, look)
     if len(found) != number:
@@ -219,9 +219,9 @@ def many_flows_win(submission: Submission, network: StandingNetwork) -> list[Mar
             rates = measuring().by_tenant(_measured(flows))
             what = f"a's flow against {flows}"
             margins.append(Margin(what, rates["a"], (1 - wide) * a, (1 + wide) * a, "Mbit/s"))
-            both, told = sum(rates.values()), a + b
+            both, predicted = sum(rates.values()), a + b
             what = "both tenants have"
-            margins.append(Margin(what, both, 0.92 * told, 1.08 * told, "Mbit/s"))
+            margins.append(Margin(what, both, 0.92 * predicted, 1.08 * predicted, "Mbit/s"))
     return margins
 
 
@@ -237,14 +237,14 @@ def _predicted(submission: Submission, flows: int) -> tuple[float, float]:
 
 def a_guarantee_is_kept(submission: Submission, network: StandingNetwork) -> list[Margin]:
     arguments = RACK_MBPS, [1, MANY], [GUARANTEE_MBPS, 0]
-    told = rates_of(submission, 2, "with_guarantees", *arguments)
+    predicted = rates_of(submission, 2, "with_guarantees", *arguments)
     with tenant(network, "a", GUARANTEE_MBPS, "strict"), tenant(network, "b", 1, "none"):
         rates = _measured(MANY)
     got = rates["a.0-a.1"], rates["b.0-b.3"]
     whats = "the guaranteed flow has", f"the {MANY} others"
     return [
         Margin(what, rate, 0.9 * mbps, 1.1 * mbps, "Mbit/s")
-        for what, rate, mbps in zip(whats, got, told, strict=True)
+        for what, rate, mbps in zip(whats, got, predicted, strict=True)
     ]
 
 

@@ -514,7 +514,7 @@ BANDWIDTH, CAPACITY = 10 * MBIT, 40 * MBIT
 
 
 def _sent_to_a0(submission: Submission, *, receive_caps: bool) -> list[float]:
-    """What arrives at a0 of each of the others; its own cable is limited or not."""
+    """Mbit/s at a0 of each of the others; its own cable is limited or not."""
     with own_network() as network:
         for vm in TENANT_VMS:
             network.limit(vm, read(submission, "send_cap", BANDWIDTH))
@@ -524,11 +524,11 @@ def _sent_to_a0(submission: Submission, *, receive_caps: bool) -> list[float]:
 
 
 def _arrival(submission: Submission, rates: list[float], *, receive_caps: bool) -> Margin:
-    """What arrived at a0, around what the student says will."""
+    """Mbit/s at a0 in all, around the student's own prediction."""
     arguments = len(TENANT_VMS), BANDWIDTH, receive_caps
     call, look = as_call("arrives", *arguments), "README.md, 'Senders alone'"
-    told = number_of(submission.call(FILE, "arrives", *arguments), call, look) / MBIT
-    return Margin("at a0 arrive", sum(rates), 0.9 * told, 1.1 * told, "Mbit/s")
+    predicted = number_of(submission.call(FILE, "arrives", *arguments), call, look) / MBIT
+    return Margin("at a0 arrive", sum(rates), 0.9 * predicted, 1.1 * predicted, "Mbit/s")
 
 
 def send_caps_alone_flood_a_receiver(submission: Submission, _: object) -> list[Margin]:
@@ -554,9 +554,9 @@ def a_tenant_keeps_its_class(submission: Submission, _: object) -> list[Margin]:
         _hang_together(items)
         network.limit("rack0", items)
         kept, rest = network.measure("a1-a4", "b0-b1@80")
-    told, all_bps = reserved / MBIT, CAPACITY / MBIT
+    predicted, all_bps = reserved / MBIT, CAPACITY / MBIT
     return [
-        Margin("the tenant has", kept, 0.9 * told, 1.1 * told, "Mbit/s"),
+        Margin("the tenant has", kept, 0.9 * predicted, 1.1 * predicted, "Mbit/s"),
         Margin("the link carries", kept + rest, 0.9 * all_bps, 1.1 * all_bps, "Mbit/s"),
     ]
 

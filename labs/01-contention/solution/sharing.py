@@ -1,4 +1,4 @@
-"""How TCP shares links: by flow, and what a guarantee changes."""
+"""Shares of TCP on links: by flow, and what a guarantee changes."""
 
 
 def shares(capacity, flows):
@@ -31,7 +31,7 @@ def tenant_rates(capacities, tenants):
 
 
 def with_guarantees(capacity, flows, guarantees):
-    """What those that send are guaranteed is theirs; the others' flows share the rest."""
+    """Guarantees of those that send come first; the others' flows share the rest."""
     sending = [guarantee if own else 0 for own, guarantee in zip(flows, guarantees, strict=True)]
     others = [0 if guarantee else own for own, guarantee in zip(flows, guarantees, strict=True)]
     rest = shares(capacity - sum(sending), others)

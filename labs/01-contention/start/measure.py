@@ -3,7 +3,7 @@
     sudo python3 measure.py 1 3 8            b with one, three, eight flows against a's one
     sudo python3 measure.py 1 3 8 --free     with windows as TCP finds them
 
-Flows: a.0 to a.1, b.0 to b.3 (as many connections as told), b.1 to b.2. Those between racks have
+Flows: a.0 to a.1, b.0 to b.3 (as many connections as you say), b.1 to b.2. Those between racks have
 windows of at most WINDOW, so that their shares settle within a second. Rates are of frames on the
 wire, in Mbit/s. The results are written to measured.json, for draw.py.
 """
@@ -23,6 +23,9 @@ WINDOW = "16K"
 BEFORE_S, COUNTED_S = 1.0, 2.0
 PAYLOAD_BYTES, FRAME_BYTES = 1448, 1514  # of a full TCP segment
 PORT = "5201"
+COUNT = f"""while read line
+do date +%s.%N; ss -Htin state established sport = :{PORT}; echo end
+done"""
 
 
 def measure(connections, *, free=False):
@@ -30,10 +33,10 @@ def measure(connections, *, free=False):
     flows = [flow for tenant in FLOWS.values() for flow in tenant]
     programs = []
     try:
-        servers = [
-            _start(receiver, "iperf3", "-s", "--forceflush", "-p", PORT) for _, receiver in flows
-        ]
-        programs += servers
+        serve = ("iperf3", "-s", "--forceflush", "-p", PORT)
+        servers = [_start(receiver, *serve) for _, receiver in flows]
+        counters = [_start(receiver, "sh", "-c", COUNT) for _, receiver in flows]
+        programs += servers + counters
         for server in servers:
             _until_listening(server)
         for sender, receiver in flows:
@@ -43,9 +46,9 @@ def measure(connections, *, free=False):
             windows = [] if free or within_rack else ["-w", WINDOW]
             programs.append(_start(sender, "iperf3", *to, *windows))
         time.sleep(BEFORE_S)
-        before = _received(flows)
+        before = _received(counters)
         time.sleep(COUNTED_S)
-        after = _received(flows)
+        after = _received(counters)
     finally:
         for program in reversed(programs):
             program.terminate()
@@ -67,26 +70,31 @@ def by_tenant(rates):
 def _start(vm, *command):
     return subprocess.Popen(
         [*TESTBED, "exec", vm, "--", *command],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
 
 
 def _until_listening(server):
-    said = ""
+    printed = ""
     for line in server.stdout:
-        said += line
+        printed += line
         if "listening" in line:
             return
-    sys.exit(f"iperf3 does not listen: {said.strip()}")
+    sys.exit(f"iperf3 does not listen: {printed.strip()}")
 
 
-def _received(flows):
+def _received(counters):
     """Time and bytes of frames that have arrived of each flow, counted by the VMs' kernels."""
-    ask = f"date +%s.%N; ss -Htin state established sport = :{PORT}"
-    asked = [_start(receiver, "sh", "-c", ask) for _, receiver in flows]
+    for counter in counters:
+        print(file=counter.stdin, flush=True)
     found = []
-    for program in asked:
-        text, _ = program.communicate()
+    for counter in counters:
+        text = ""
+        while not text.endswith("end\n"):
+            line = counter.stdout.readline()
+            if not line:
+                sys.exit(f"nothing counts in a VM: {text.strip()}")
+            text += line
         payload = sum(map(int, re.findall(r"bytes_received:(\d+)", text)))
         found.append((float(text.split()[0]), payload * FRAME_BYTES / PAYLOAD_BYTES))
     return found

@@ -10,7 +10,7 @@ def reservation(below, vms, bandwidth):
 
 
 def reserved_links(parents, places, bandwidth):
-    """What a tenant reserves, {node: bandwidth}, with a node for the link above it.
+    """Reservations of a tenant, {node: bandwidth}: of each node on the link above it.
 
     `parents` has the switch above each server and switch, {"server 0": "rack 0", …}; the root is
     not in it. `places` has the tenant's VMs, {"server 0": 2, …}. Links without one are left out.
