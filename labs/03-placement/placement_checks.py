@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import product
 from typing import Any
 
 from hypothesis import strategies as st
 
 from testbed.errors import DoesNotFit
-from testbed.labs.checking import Check, Margin, Wrong, as_call, for_all, list_of, number_of
+from testbed.labs.checking import Check, Margin, Wrong, as_call, for_all, list_of, number_of, shown
 from testbed.labs.submission import Submission
 from testbed.runs.standing_network import StandingNetwork
 
@@ -70,14 +69,22 @@ def overloaded(tree: Tree, placed: list[int], bandwidth: int) -> tuple[int, int,
     return next((link for link in links(tree, 0) if link[1] > link[2]), None)
 
 
+def _splits(vms: int, slots: list[int]) -> Iterator[list[int]]:
+    """All ways to spread VMs over slots."""
+    if not slots:
+        if vms == 0:
+            yield []
+        return
+    for here in range(min(slots[0], vms) + 1):
+        for rest in _splits(vms - here, slots[1:]):
+            yield [here, *rest]
+
+
 def exists(tree: Tree, vms: int, bandwidth: int) -> list[int] | None:
     """Any placement that fits, by trying all."""
-    choices = (range(min(server["slots"], vms) + 1) for server in servers(tree))
-    fitting = (
-        list(placed)
-        for placed in product(*choices)
-        if sum(placed) == vms and overloaded(tree, list(placed), bandwidth) is None
-    )
+    slots = [server["slots"] for server in servers(tree)]
+    splits = _splits(vms, slots)
+    fitting = (placed for placed in splits if overloaded(tree, placed, bandwidth) is None)
     return next(fitting, None)
 
 
@@ -147,7 +154,7 @@ def greedy_is_as_published(submission: Submission) -> None:
         call, got = as_typed("greedy", request), submission.call(FILE, "greedy", *request)
         expected = published(*request)
         if got != expected:
-            raise Wrong(f"{call} returned {got!r}", f"{expected!r}", look)
+            raise Wrong(f"{call} returned {shown(got)}", f"{expected!r}", look)
 
     for_all(REQUESTS, holds, number=TRIED)
 
@@ -176,7 +183,8 @@ def is_tree(part: object, depth: int, *, root: bool = False) -> bool:
         return False
     if children is None:
         return type(slots) is int and 0 <= slots <= 12
-    return isinstance(children, list) and all(is_tree(child, depth + 1) for child in children)
+    below = children if isinstance(children, list) and "slots" not in part else [None]
+    return all(is_tree(child, depth + 1) for child in below)
 
 
 def _request(value: object, look: str) -> Request:
@@ -200,7 +208,7 @@ def fault(request: Request, value: object, call: str, look: str) -> tuple[str, s
     slots = [server["slots"] for server in servers(tree)]
     fits = len(placed) == len(slots) and all(map(int.__le__, placed, slots)) and min(placed) >= 0
     if not fits or sum(placed) != vms:
-        return f"{call} returned {placed}", f"{vms} VMs within the slots {slots}"
+        return f"{call} returned {shown(placed)}", f"{vms} VMs within the slots {slots}"
     if (link := overloaded(tree, placed, bandwidth)) is not None:
         seen = f"{call} returned {placed}: the link above {link[0]} of the VMs needs {link[1]}"
         return seen, f"at most its {link[2]}"
@@ -225,7 +233,9 @@ def what_fits_is_placed(submission: Submission) -> None:
         call, got = as_typed("place", request), submission.call(FILE, "place", *request)
         bad = got is None or fault(request, got, call, look) is not None
         if bad and (found := exists(*request)) is not None:
-            raise Wrong(f"{call} returned {got!r}", f"a placement that holds, as {found}", look)
+            raise Wrong(
+                f"{call} returned {shown(got)}", f"a placement that holds, as {found}", look
+            )
 
     for_all(REQUESTS, holds, number=TRIED)
 
@@ -253,7 +263,7 @@ def placed_live(submission: Submission, network: StandingNetwork) -> Iterator[di
         raise Wrong(f"{call} returned None", "a placement: there is room for it", LOOK)
     placed = list_of(value, int, call, LOOK)
     if len(placed) != SERVERS or min(placed) < 0 or sum(placed) != VMS:
-        raise Wrong(f"{call} returned {placed}", f"{VMS} VMs on four servers", LOOK)
+        raise Wrong(f"{call} returned {shown(placed)}", f"{VMS} VMs on four servers", LOOK)
     at = {f"server {server}": count for server, count in enumerate(placed) if count}
     mbps, places = NEIGHBOUR
     network.tenants.add("neighbour", bandwidth=f"{mbps} Mbit/s", at=places)

@@ -18,7 +18,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from testbed.labs.checking import Check, Margin, Wrong, for_all, list_of, number_of
+from testbed.labs.checking import Check, Margin, Wrong, for_all, list_of, number_of, shown
 from testbed.labs.live_runs import played
 from testbed.labs.submission import Submission
 from testbed.results.reading import Run
@@ -31,7 +31,12 @@ NEAR = 1e-6
 
 
 def near(one: float, other: float) -> bool:
-    return abs(one - other) <= NEAR * max(1.0, abs(one), abs(other))
+    """True for equal up to rounding; False for what is no finite number."""
+    try:
+        away, size = abs(one - other), max(1.0, abs(one), abs(other))
+    except OverflowError:
+        return False
+    return away <= NEAR * size < math.inf
 
 
 def typed(function: str, *arguments: object) -> str:
@@ -273,7 +278,7 @@ def grid_is_algorithm_1(submission: Submission) -> None:
             values = [number_of(value, f"point {k} of {call}", look) for value in one]
             if len(values) != len(other) or not all(map(near, values, map(float, other))):
                 there = [float(f"{float(value):.6g}") for value in other]
-                raise Wrong(f"point {k} of {call} is {one}", f"{there}", look)
+                raise Wrong(f"point {k} of {call} is {shown(one)}", f"{there}", look)
 
     for_all(st.tuples(st.integers(1, 30), st.integers(1, 30), st.integers(0, 30)), holds, number=80)
 
@@ -293,7 +298,7 @@ def free_is_the_worst_instant(submission: Submission) -> None:
         for name, there, value in _parts(expected):
             seen = _part(got, name)
             if not isinstance(seen, int | float) or not near(seen, float(value)):
-                raise Wrong(f"{call} has {seen!r} for {there}", f"{float(value):g}", look)
+                raise Wrong(f"{call} has {shown(seen)} for {there}", f"{float(value):g}", look)
 
     holds(((SMALL, TWO_JOBS), 0, 3))
     for_all(st.tuples(busy(), WHEN, st.integers(1, 4)), holds, number=100)
@@ -355,7 +360,7 @@ def _same_pair(
     got = list_of(submission.call(FILE, function, *given), (int, float), call, look)
     there = [float(value) for value in expected]
     if len(got) != len(there) or not all(map(near, got, there)):
-        raise Wrong(f"{call} returned {got}", f"{there}", look)
+        raise Wrong(f"{call} returned {shown(got)}", f"{there}", look)
 
 
 FIG_1: Record = {"racks": [{"link": 1, "servers": [{"link": 1, "slots": 4}] * 6}]}
@@ -392,12 +397,13 @@ def found_by(
     if value is None:
         return None
     if not isinstance(value, dict) or {*value} != {*KEYS, "placed"}:
-        raise Wrong(f"{call} returned {value!r}", "a reservation or None", LOOK)
+        raise Wrong(f"{call} returned {shown(value)}", "a reservation or None", LOOK)
     numbers = {key: number_of(value[key], f"{key} of {call}", LOOK) for key in KEYS}
     placed = list_of(value["placed"], int, f"placed of {call}", LOOK)
     n_servers = sum(len(rack["servers"]) for rack in centre["racks"])
     if len(placed) != n_servers or min(placed) < 0 or sum(placed) != request["vms"]:
-        raise Wrong(f"{call} places {placed}", f"{request['vms']} VMs on {n_servers} servers", LOOK)
+        there = f"{request['vms']} VMs on {n_servers} servers"
+        raise Wrong(f"{call} places {shown(placed)}", there, LOOK)
     return {**numbers, "placed": placed}
 
 
@@ -586,7 +592,7 @@ def job_of(submission: Submission, request: Record, found: Record) -> dict[str, 
     call = typed("as_job", request, found)
     job = submission.call(FILE, "as_job", request, found)
     if not isinstance(job, dict) or {*job} != {*LIMITS}:
-        raise Wrong(f"{call} returned {job!r}", f"a dict of {', '.join(LIMITS)}", ON_THE_WIRE)
+        raise Wrong(f"{call} returned {shown(job)}", f"a dict of {', '.join(LIMITS)}", ON_THE_WIRE)
     for key, (least, most) in LIMITS.items():
         value = number_of(job[key], f"{key} of {call}", ON_THE_WIRE)
         if not least <= value <= most:
@@ -596,10 +602,11 @@ def job_of(submission: Submission, request: Record, found: Record) -> dict[str, 
 
 def as_experiment(jobs: list[dict[str, float]]) -> str:
     rows = [
-        f"    - {{id: j{k}, at: {job['at'] * 1e3:.0f} ms, vms: {job['vms']:.0f}, "
-        f"bandwidth: {job['bandwidth'] * 1e6:.0f} bit/s, "
-        f"granted: {job['granted'] * 1e6:.0f} bit/s, "
-        f"duration: {job['duration'] * 1e3:.0f} ms, deadline: {job['deadline'] * 1e3:.0f} ms}}"
+        f"    - {{id: j{k}, vms: {round(job['vms'])}, at: {round(job['at'] * 1e3)} ms, "
+        f"bandwidth: {round(job['bandwidth'] * 1e6)} bit/s, "
+        f"granted: {round(job['granted'] * 1e6)} bit/s, "
+        f"duration: {round(job['duration'] * 1e3)} ms, "
+        f"deadline: {round(job['deadline'] * 1e3)} ms}}"
         for k, job in enumerate(jobs)
     ]
     return "\n".join([
