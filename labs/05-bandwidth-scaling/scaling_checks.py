@@ -324,7 +324,8 @@ def row_of(runs: Sequence[Run], name: str) -> JobRow:
 def measured_s(runs: Sequence[Run], name: str) -> float:
     row = row_of(runs, name)
     if row.measured_s is None:
-        raise Wrong(f"the job {name} did not finish: {row.reason}", "an end", "README.md")
+        look = "README.md, 'On the wire'"
+        raise Wrong(f"the job {name} did not finish: {row.reason}", "an end", look)
     return row.measured_s
 
 
