@@ -43,6 +43,11 @@ def integrated(demand: Demand, steps: Steps) -> float:
     return now_s
 
 
+def takes_s(demand: Demand, mbps: float) -> float:
+    """Eq. 1 at a constant bandwidth, as a sum."""
+    return sum(max(seconds, seconds * rate / mbps) for seconds, rate in demand)
+
+
 def near(got: float, expected: float, share: float = 1e-6) -> bool:
     return abs(got - expected) <= share * max(1.0, abs(expected))
 
@@ -185,7 +190,7 @@ def _least(demand: Demand, deadline: float) -> float:
     low, high = 0.0, max(rate for _, rate in demand)
     for _ in range(50):
         middle = (low + high) / 2
-        late = sum(max(seconds, seconds * rate / middle) for seconds, rate in demand) > deadline
+        late = takes_s(demand, middle) > deadline
         low, high = (middle, high) if late else (low, middle)
     return high
 
@@ -247,8 +252,8 @@ def estimates_that_fail(submission: Submission) -> None:
     answer = submission.call(FILE, "counterexamples")
     early, late = _counterexamples(answer, look)
     for name, (demand, b, granted), at_most in (("early", early, True), ("late", late, False)):
-        estimated = integrated(demand, [(0, b)]) * b / granted
-        actual = integrated(demand, [(0, granted)])
+        estimated = takes_s(demand, b) * b / granted
+        actual = takes_s(demand, granted)
         ratio = actual / estimated
         if at_most and granted >= b:
             seen = f"{name} of counterexamples() is granted {granted:g} of {b:g}"
@@ -319,19 +324,20 @@ def row_of(runs: Sequence[Run], name: str) -> JobRow:
 def measured_s(runs: Sequence[Run], name: str) -> float:
     row = row_of(runs, name)
     if row.measured_s is None:
-        raise Wrong(f"the job {name} did not finish: {row.reason}", "an end", "README.md")
+        look = "README.md, 'On the wire'"
+        raise Wrong(f"the job {name} did not finish: {row.reason}", "an end", look)
     return row.measured_s
 
 
 def scaled(case: Case, look: str) -> tuple[Demand, float]:
     """A counterexample at b = 30 Mbit/s that lasts 5 s as granted, and what it is granted."""
     demand, b, granted = case
-    slower = EARLY_S / integrated(demand, [(0, granted)])
+    slower = EARLY_S / takes_s(demand, granted)
     rates = [(seconds * slower, rate * B_MBPS / b) for seconds, rate in demand]
     given = granted * B_MBPS / b
-    least = min([given, *(rate for _, rate in rates if rate)])
+    least = min([given, *(rate for _, rate in rates)])
     if least < LEAST_MBPS or max(rate for _, rate in rates) > MOST_MBPS:
-        seen = f"early of counterexamples() has rates down to {least / B_MBPS:.2g} b"
+        seen = f"early of counterexamples() is {demand}, with {granted:g} of {b:g}"
         raise Wrong(seen, "bandwidths from a tenth of b to twice b, to be played", look)
     return rates, given
 
@@ -346,14 +352,21 @@ def curve(demand: Demand) -> str:
     return f", demand: [{', '.join(steps)}]"
 
 
+def _time(submission: Submission, look: str, function: str, *arguments: Any) -> float:
+    got = _number(submission, look, function, *arguments)
+    if got <= 0:
+        raise Wrong(f"{as_call(function, *arguments)} returned {got:g}", "a time", look)
+    return got
+
+
 def estimates_on_the_wire(submission: Submission, _: None) -> list[Margin]:
     look = "README.md, 'On the wire'"
     case, _late = _counterexamples(submission.call(FILE, "counterexamples"), look)
     demand, granted = scaled(case, look)
-    p = integrated(demand, [(0, B_MBPS)])
-    sort = _number(submission, look, "estimate", SORT_S, B_MBPS, SORT_MBPS)
-    expected = _number(submission, look, "duration", demand, granted)
-    early = _number(submission, look, "estimate", p, B_MBPS, granted)
+    p = takes_s(demand, B_MBPS)
+    sort = _time(submission, look, "estimate", SORT_S, B_MBPS, SORT_MBPS)
+    expected = _time(submission, look, "duration", demand, granted)
+    early = _time(submission, look, "estimate", p, B_MBPS, granted)
     jobs = [
         job("sort", SORT_S, B_MBPS, B_MBPS),
         job("sort-scaled", SORT_S, B_MBPS, SORT_MBPS),
@@ -375,7 +388,7 @@ def application_on_the_wire(submission: Submission, _: None) -> list[Margin]:
     look = "README.md, 'Your own application'"
     demand = _demand(submission.call(FILE, "application"), "application()", look)
     at = (10, 16)
-    expected = [_number(submission, look, "duration", demand, mbps) for mbps in at]
+    expected = [_time(submission, look, "duration", demand, mbps) for mbps in at]
     command = f", command: [python3, ./{PROGRAM.name}]"
     jobs = "".join(job(f"index-{mbps}", 2.5, B_MBPS, mbps, command) for mbps in at)
     with played(NETWORK + jobs, files=[PROGRAM]) as runs:
