@@ -67,11 +67,11 @@ def write_report(folder: RunFolder, checked: Audit | None = None) -> Path:
     """
     found = policy_folders(folder.path)
     if found == [folder.path]:
-        return folder.write_text(names.REPORT, runrendered(load_run(folder.path), checked))
+        return folder.write_text(names.REPORT, run_page(load_run(folder.path), checked))
     runs = [load_run(path) for path in _in_order_of_list(folder.path, found)]
     for run in runs:
-        RunFolder(run.path, folder.owner).write_text(names.REPORT, runrendered(run))
-    return folder.write_text(names.REPORT, overviewrendered(folder.path, runs))
+        RunFolder(run.path, folder.owner).write_text(names.REPORT, run_page(run))
+    return folder.write_text(names.REPORT, overview_page(folder.path, runs))
 
 
 def _in_order_of_list(path: Path, found: list[Path]) -> list[Path]:
@@ -82,7 +82,7 @@ def _in_order_of_list(path: Path, found: list[Path]) -> list[Path]:
     return sorted(found, key=lambda p: order.index(p.name) if p.name in order else len(order))
 
 
-def runrendered(run: Run, checked: Audit | None = None) -> str:
+def run_page(run: Run, checked: Audit | None = None) -> str:
     """The page of one run, as HTML."""
     checked = audit(run.path) if checked is None else checked
     verdicts = stored_verdicts(run)
@@ -116,7 +116,7 @@ def _files(path: Path) -> list[str]:
     return [one.as_posix() for one in inside if not any(part[0] == "." for part in one.parts)]
 
 
-def overviewrendered(path: Path, runs: Sequence[Run]) -> str:
+def overview_page(path: Path, runs: Sequence[Run]) -> str:
     """The page above several policies, as HTML."""
     audits = {checked.path: checked for checked in audit_all(path)}
     entries = [
