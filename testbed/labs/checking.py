@@ -194,6 +194,7 @@ def for_all(examples: SearchStrategy[T], holds: Callable[[T], None], *, number: 
     not asked for a smaller one.
     """
     import hypothesis
+    from hypothesis.internal import constants_ast
     from hypothesis.internal.conjecture import providers
 
     found: list[Exception] = []
@@ -230,7 +231,9 @@ def for_all(examples: SearchStrategy[T], holds: Callable[[T], None], *, number: 
         # ones after each edit, and in each program.
         with (
             patch.multiple(
-                providers.HypothesisProvider, _local_constants=providers.Constants(), create=True
+                providers.HypothesisProvider,
+                _local_constants=constants_ast.Constants(),
+                create=True,
             ),
             patch.object(providers, "CONSTANTS_CACHE", {}, create=True),
         ):
