@@ -1,8 +1,9 @@
-"""Marks of the labs' live checks, repeated beside a process that takes half a processor.
+"""Times of the labs' checks, and live marks repeated beside a process that takes half a processor.
 
-Each lab's solution is checked several times on one network. Marks have to be the same each time;
-the margin is the least distance of a measured value to the end of its band, as a share of the
-band's half width. Then each wrong answer that only a live check can find: it has to be found there.
+Each lab's solution is checked whole, as ``testbed lab check`` does it, with a fresh network. Then
+its live checks run several times on one network. Marks have to be the same each time; the margin is
+the least distance of a measured value to the end of its band, as a share of the band's half width.
+Then each wrong answer that only a live check can find: it has to be found there.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ import argparse
 import shutil
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
+import time
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.progress import Progress, Step
 from bench.samples import Result
-from testbed.labs.checking import LIVE, Outcome, run_check
+from testbed.labs.checked_folder import live_network
+from testbed.labs.checking import LIVE, Check, Outcome, run_check, run_checks
 from testbed.labs.lab_catalogue import Lab, WrongAnswer, labs, wrong_answers
 from testbed.labs.submission import Submission
 from testbed.runs.standing_network import StandingNetwork, up
@@ -43,20 +46,41 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(quick: bool, args: argparse.Namespace) -> list[Result]:
-    """A row per lab for its marks, one for its margin, one for its wrong answers."""
+    """Rows per lab: times of its checks, live marks, the least margin, wrong answers."""
     times = 2 if quick else args.repetitions
-    chosen = [lab for lab in labs() if has_live(lab) and (not args.lab or lab.number in args.lab)]
+    chosen = [
+        lab for lab in labs() if live_checks(lab) and (not args.lab or lab.number in args.lab)
+    ]
     progress = Progress([Step(f"lab {lab.number}", 60.0) for lab in chosen])
     results = []
     for lab in chosen:
-        with progress.step(), noise():
-            rounds, found = live_rounds(lab, times)
+        with progress.step():
+            results += times_of(lab)
+            with noise():
+                rounds, found = live_rounds(lab, times)
         results += _rows(lab, rounds, found)
         for outcome in [one for each in rounds for one in each if one.verdict != "passed"]:
             progress.say(f"lab {lab.number}: {outcome.check}: {outcome.sentence}")
         for wrong, outcome in found:
             progress.say(f"lab {lab.number}: {wrong.name}: {outcome.verdict}: {outcome.sentence}")
     return results
+
+
+def times_of(lab: Lab) -> list[Result]:
+    """How long the solution's checks take: those that need no network, and all with a fresh one."""
+    rows = []
+    for what, network, most_s in (
+        ("functions and text", "left out", 10),
+        ("whole check", live_network(lab), 180),
+    ):
+        since = time.monotonic()
+        outcomes = list(run_checks(lab.checks, Submission(lab.path("solution"), lab.files),
+                                   network=network))  # fmt: skip
+        took_s = time.monotonic() - since
+        extra = {"checks": sum(one.verdict == "passed" for one in outcomes)}
+        good, name = took_s <= most_s, f"{_title(lab)}: {what}"
+        rows.append(Result(name, "s", (took_s,), f"at most {most_s} s", good, extra))
+    return rows
 
 
 def live_rounds(
@@ -69,23 +93,36 @@ def live_rounds(
     with TemporaryDirectory(prefix="hosenet-labs-") as name, network_of(lab) as network:
         folder = Path(name)
         rounds = [
-            list(live_checked(lab, answered(lab, folder / f"solution-{k}"), network))
-            for k in range(times)
+            list(live_checked(lab, handed_in, network, live_checks(lab)))
+            for handed_in in (answered(lab, folder / f"solution-{k}") for k in range(times))
         ]
         found = []
         for k, wrong in enumerate(live_wrong_answers(lab)):
-            for outcome in live_checked(lab, answered(lab, folder / f"wrong-{k}", wrong), network):
+            handed_in, due = answered(lab, folder / f"wrong-{k}", wrong), checks_up_to(lab, wrong)
+            for outcome in live_checked(lab, handed_in, network, due):
                 if outcome.verdict == "failed":
                     break
             found.append((wrong, outcome))
     return rounds, found
 
 
-def live_checked(lab: Lab, folder: Path, network: StandingNetwork | None) -> Iterator[Outcome]:
-    """The live checks alone, one after the other, on a network that is up."""
-    for check in lab.checks:
-        if check.layer in LIVE:
-            yield run_check(check, Submission(folder, lab.files), network)
+def live_checked(
+    lab: Lab, folder: Path, network: StandingNetwork | None, due: Sequence[Check]
+) -> Iterator[Outcome]:
+    """Checks, one after the other, on a network that is up."""
+    for check in due:
+        yield run_check(check, Submission(folder, lab.files), network)
+
+
+def live_checks(lab: Lab) -> list[Check]:
+    return [check for check in lab.checks if check.layer in LIVE]
+
+
+def checks_up_to(lab: Lab, wrong: WrongAnswer) -> list[Check]:
+    """The live checks of layers before the one that is to find a wrong answer, and that one."""
+    (finder,) = [check for check in lab.checks if check.name == wrong.fails]
+    before = LIVE[: LIVE.index(finder.layer)]
+    return [*(check for check in lab.checks if check.layer in before), finder]
 
 
 def answered(lab: Lab, folder: Path, wrong: WrongAnswer | None = None) -> Path:
@@ -100,13 +137,9 @@ def answered(lab: Lab, folder: Path, wrong: WrongAnswer | None = None) -> Path:
     return folder
 
 
-def has_live(lab: Lab) -> bool:
-    return any(check.layer in LIVE for check in lab.checks)
-
-
 def live_wrong_answers(lab: Lab) -> list[WrongAnswer]:
     """Those that are to be found in a live layer."""
-    live = {check.name for check in lab.checks if check.layer in LIVE}
+    live = {check.name for check in live_checks(lab)}
     return [wrong for wrong in wrong_answers(lab) if wrong.fails in live]
 
 
@@ -132,10 +165,14 @@ def noise() -> Generator[None]:
         process.wait()
 
 
+def _title(lab: Lab) -> str:
+    return f"lab {lab.number}, {lab.title}"
+
+
 def _rows(
     lab: Lab, rounds: list[list[Outcome]], found: list[tuple[WrongAnswer, Outcome]]
 ) -> list[Result]:
-    title = f"lab {lab.number}, {lab.title}"
+    title = _title(lab)
     earned = tuple(float(sum(one.earned for one in each)) for each in rounds)
     full = float(sum(one.points for one in rounds[0]))
     missed = [w.name for w, one in found if one.verdict != "failed" or one.check != w.fails]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.lab_marks import has_live, least_margin, live_rounds, live_wrong_answers, noise
+from bench.lab_marks import least_margin, live_rounds, live_wrong_answers, noise
 from testbed.labs.lab_catalogue import Lab, labs
-from tests.emu.test_transcript import Shell, blocks, same_words
+from tests.emu.test_transcript import Shell, blocks, same_words, shell  # noqa: F401 - a fixture
 from tests.emu.test_up import machine
 
 WRITTEN = "<!-- the answer is written -->"
@@ -18,7 +18,7 @@ LABS = pytest.mark.parametrize("lab", labs(), ids=lambda lab: f"{lab.number:02}-
 
 @LABS
 @pytest.mark.timeout(600)
-def test_the_page_as_it_would_be_typed(lab: Lab, shell: Shell, prefix: str) -> None:
+def test_the_page_as_it_would_be_typed(lab: Lab, shell: Shell, prefix: str) -> None:  # noqa: F811
     page = lab.path("page.md").read_text("utf-8")
     assert page.count(WRITTEN) == 1
     before, folder = machine(prefix), shell.folder / f"lab-{lab.number:02}-{lab.name}"
@@ -46,8 +46,6 @@ def test_live_marks_are_the_same_on_a_busy_machine(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Five times: once by the page's last command, the others here."""
-    if not has_live(lab):
-        pytest.skip("this lab has no live checks")
     monkeypatch.setenv("HOSENET_STATE_DIR", str(tmp_path / "state"))
     with noise():
         rounds, found = live_rounds(lab, 4)
