@@ -67,7 +67,7 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
 
 
 def times_of(lab: Lab) -> list[Result]:
-    """How long the solution's checks take: those that need no network, and all with a fresh one."""
+    """Times of the solution's checks: of those without a network, and of all with a fresh one."""
     rows = []
     for what, network, most_s in (
         ("functions and text", "left out", 10),

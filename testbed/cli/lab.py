@@ -150,8 +150,11 @@ def grade(
         rows = [mark.to_json() for mark in marks]
         console.print_json({"out": str(folder.path), "graded": not bad, "marks": rows})
     else:
+        problems: dict[tuple[str, str], list[str]] = {}
         for mark in bad:
-            console.print_text(f"{mark.student}, lab {mark.lab}: {mark.problem}")
+            problems.setdefault((mark.student, mark.problem), []).append(str(mark.lab))
+        for (student, problem), numbers_of in problems.items():
+            console.print_text(f"{student}, lab {', '.join(numbers_of)}: {problem}")
         console.print_text(f"{len(marks)} marks: {folder.path / grading.HTML}")
     if bad:
         raise typer.Exit(1)

@@ -16,6 +16,7 @@ from tests.support.fuzz.workers import Outcome, Unsound, randomness, try_all
 SEED = 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "attempt", "inputs"),
     [

@@ -9,6 +9,8 @@ import pytest
 
 from testbed.cli.main import run as command
 
+pytestmark = pytest.mark.slow
+
 FILE = """\
 name: failing
 seed: 3

@@ -48,6 +48,7 @@ def only_folder(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_every_policy_over_the_same_jobs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -87,6 +87,7 @@ def test_the_owner_gets_in_whoever_else_holds_connections(service: Service) -> N
                 client.close()
 
 
+@pytest.mark.slow
 def test_the_owner_gets_in_among_a_thousand_who_come_and_drip(service: Service) -> None:
     over = threading.Event()
     tried = [0] * 4

@@ -257,6 +257,7 @@ def service() -> Iterator[Service]:
         yield running
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", OPERATIONS, ids=named)
 @given(data=st.data())
 def test_whatever_is_sent_the_answer_is_as_documented(

@@ -39,6 +39,8 @@ from tests.support.agent_watch import (
     wait_until,
 )
 
+pytestmark = pytest.mark.slow
+
 SpawnAll = Callable[[Sequence[TransferPlan]], list[str]]
 LIFE = [AgentStarted, Ready, AgentReport, AgentExited]
 

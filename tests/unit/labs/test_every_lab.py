@@ -31,6 +31,7 @@ def failed(outcomes: list[Outcome]) -> list[Outcome]:
     return [one for one in outcomes if one.verdict == "failed"]
 
 
+@pytest.mark.slow
 @LABS
 def test_the_solution_passes(lab: Lab) -> None:
     outcomes = offline(lab, lab.path("solution"))
@@ -41,6 +42,7 @@ def test_the_solution_passes(lab: Lab) -> None:
     assert live, "no check on the wire"
 
 
+@pytest.mark.slow
 @LABS
 def test_the_start_fails_in_sentences(lab: Lab) -> None:
     found = failed(offline(lab, lab.path("start")))
@@ -105,6 +107,7 @@ def _bodies(path: Path) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lab", "answer"), WRONG, ids=[f"{lab.number:02}-{answer.name}" for lab, answer in WRONG]
 )

@@ -20,7 +20,10 @@ from testbed.labs.grading import Mark
 from testbed.results.folder import RunFolder
 from tests.support import small_lab
 
-pytestmark = pytest.mark.skipif(bool(sandbox.unavailable()), reason=sandbox.unavailable())
+pytestmark = [
+    pytest.mark.skipif(bool(sandbox.unavailable()), reason=sandbox.unavailable()),
+    pytest.mark.slow,
+]
 
 SOMEBODY = 31_337
 USERS = {"root": 0, "somebody": SOMEBODY} if os.geteuid() == 0 else {"somebody": os.geteuid()}

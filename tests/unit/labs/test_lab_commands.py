@@ -301,6 +301,7 @@ def test_marks_of_a_class(capsys: pytest.CaptureFixture[str], a_class: Path) -> 
     assert json.loads(Path("class-marks", grading.JSON).read_text()) == record["marks"]
 
 
+@pytest.mark.slow
 @confined
 def test_marks_are_kept_until_something_changes(
     capsys: pytest.CaptureFixture[str], a_class: Path, monkeypatch: pytest.MonkeyPatch

@@ -118,6 +118,7 @@ def test_report_prints_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixture
     assert record == {"report": path, "bytes": Path(path).stat().st_size}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("event", ["job_submitted", "job_reserved", "job_started", "job_ended"])
 @pytest.mark.parametrize("many", [False, True])
 def test_a_run_that_lacks_a_line_has_a_report_that_says_so(

@@ -90,6 +90,7 @@ def test_results_have_the_modes_of_run_folders(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o755
 
 
+@pytest.mark.slow
 def test_two_processors_find_what_one_finds(tmp_path: Path) -> None:
     from reproductions.dcloud.dcloud_pricing import Bargain
 

@@ -46,6 +46,7 @@ def failures(checked: Audit) -> list[str]:
     return [str(f) for result in checked.results for f in result.findings]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
 def test_every_example_passes(tmp_path: Path, path: Path) -> None:
     skip_without_traces_of(path.read_text("utf-8"))

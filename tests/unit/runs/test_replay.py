@@ -23,6 +23,8 @@ from testbed.runs.playing import play
 from testbed.spec.experiment import Experiment, PolicySpec
 from testbed.spec.experiment_file import load_experiment
 
+pytestmark = pytest.mark.slow
+
 FILE = """
 name: replay
 topology: {kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 2}

@@ -253,6 +253,7 @@ def tables(top: Path) -> dict[str, list[dict[str, str]]]:
     return found
 
 
+@pytest.mark.slow
 @needs_mininet
 def test_simulated_it_decides_as_the_same_network_in_our_form(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

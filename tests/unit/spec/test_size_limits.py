@@ -172,6 +172,7 @@ def each_after(name: str, step: int) -> str:
     )
 
 
+@pytest.mark.slow
 def test_a_long_chain_of_jobs_is_checked_in_its_length(tmp_path: Path) -> None:
     jobs = f"{LONG_HEAD}{each_after('j', 1)}"
     last = f"    - {{id: j{LONG}, vms: 1, bandwidth: 1 bit/s, duration: 1 s"
