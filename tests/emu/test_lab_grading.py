@@ -36,3 +36,35 @@ def test_a_class_is_graded_on_the_wire(tmp_path: Path, monkeypatch: pytest.Monke
     assert marks["right"].earned == marks["right"].points, marks["right"].sentence
     failed = [one["check"] for one in marks["wrong"].checks if one["verdict"] == "failed"]
     assert failed[0] == wrong.fails
+
+
+PEEKS = """
+import os
+
+try:
+    seen = open({path!r}).read()
+except OSError as error:
+    seen = error.strerror
+raise RuntimeError(f"by {{os.getuid()}}: {{seen[:20]}}")
+"""
+
+
+@pytest.mark.skipif(bool(sandbox.unavailable()), reason=sandbox.unavailable())
+@pytest.mark.timeout(300)
+def test_a_controller_that_looks_for_the_solution_is_nobody_and_finds_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOSENET_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("SUDO_UID", "31337")
+    monkeypatch.setenv("SUDO_GID", "31337")
+    (lab,) = (one for one in labs() if "app.py" in one.files)
+    folder = tmp_path / "class" / "peeks"
+    student_folder.start(lab, folder)
+    shutil.copytree(lab.path("solution"), folder, dirs_exist_ok=True)
+    code = PEEKS.format(path=str(lab.path("solution/app.py")))
+    (folder / "app.py").write_text(code, encoding="utf-8")
+    (mark,) = grading.marks(
+        grading.entries(tmp_path / "class"), RunFolder(tmp_path / "out"), live=True
+    )
+    assert "RuntimeError: by 65534: Permission denied" in mark.sentence
+    assert mark.of_layer("wire") == 0
