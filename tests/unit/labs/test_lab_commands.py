@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -382,7 +383,8 @@ main(["lab", "grade", "class", "--offline"])
     grade.send_signal(signal.SIGINT)
     _, err = grade.communicate(timeout=30)
     assert grade.returncode == 130
-    assert "4 of 5 graded; the same command goes on from there" in err
+    # The third outcome may be written, and not yet counted.
+    assert re.search(r"[234] of 5 graded; the same command goes on from there", err)
     assert not Path("class-marks", grading.CSV).exists()
 
 
