@@ -88,9 +88,8 @@ def start(folder: Path, limits: Limits, *, confined: bool) -> subprocess.Popen[b
         f"--cpu={limits.processor_s}:{limits.processor_s + 1}",
         *(f"--fsize={limits.file_bytes}", "--core=0"),
     ]
-    # Debian's, or the one that an environment was made with: what is in site-packages is not there.
-    python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-    run = [python, "-P", "-s", "-S", "-B"]
+    python = _interpreter()
+    run = [str(python), "-P", "-s", "-S", "-B"]
     program, submitted = str(folder / PROGRAM_COPY), str(folder / SUBMITTED)
     with tempfile.TemporaryFile() as rules:
         rules.write(_refused_calls())
@@ -98,7 +97,7 @@ def start(folder: Path, limits: Limits, *, confined: bool) -> subprocess.Popen[b
         if confined:
             argv = [
                 *_namespaces(limits, rules.fileno()), *_base_system(),
-                *_mounted(Path(sys.base_prefix)), "--ro-bind", submitted, "/submitted",
+                *_mounted(python.parents[1]), "--ro-bind", submitted, "/submitted",
                 *("--ro-bind", program, "/program.py", "--remount-ro", "/dev"),
                 *("--remount-ro", "/", "--chdir", "/tmp", "--"),  # noqa: S108 - inside
                 *bounds, f"--nproc={limits.processes}", *run, "/program.py", "/submitted",
@@ -109,6 +108,16 @@ def start(folder: Path, limits: Limits, *, confined: bool) -> subprocess.Popen[b
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             cwd="/", start_new_session=True, env=ENVIRONMENT, pass_fds=[rules.fileno()], **_user(),
         )  # fmt: skip
+
+
+def _interpreter() -> Path:
+    """The Python that this environment was made with; the system's where `nobody` may not enter."""
+    own = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    system = Path("/usr/bin/python3").resolve()
+    closed = os.geteuid() == 0 and not all(
+        path.stat().st_mode & 0o001 for path in own.parents if path.exists()
+    )
+    return system if closed and system.exists() else own
 
 
 def _user() -> dict[str, Any]:

@@ -8,6 +8,7 @@ import shutil
 import socket
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -247,6 +248,17 @@ def test_a_project_below_what_is_mounted_is_hidden(
     monkeypatch.setattr(sandbox, "PROJECT", Path("/usr/share"))
     code = "import os\n\n\ndef answer():\n    return 42 + len(os.listdir('/usr/share'))\n"
     two.hand_in(code + small_lab.ECHO)
+    assert two.graded().earned == 4
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root")
+def test_a_python_of_roots_own_is_not_needed(two: Class, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As pyenv's below /root, which nobody else may enter."""
+    two.uid = 0
+    home = two.folder / "home"
+    home.mkdir(mode=0o700)
+    monkeypatch.setattr(sys, "_base_executable", str(home / "bin" / "python3"))
+    two.hand_in(small_lab.GOOD)
     assert two.graded().earned == 4
 
 
