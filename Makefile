@@ -1,4 +1,4 @@
-# `make check` before every commit (under a minute, no root); `make test` is everything.
+# `make check` before every commit (a minute and a half, no root); `make test` is everything.
 PYTHON ?= .venv/bin/python
 PACKAGES = topologies jobs controller testbed reproductions bench
 WORKERS ?= auto
