@@ -257,8 +257,8 @@ def _graded(entry: Entry, folder: Path, *, live: bool) -> Mark:
     process = fork.Process(target=_work, args=(send, entry.lab, folder, live))
     due = [check for layer in LAYERS for check in entry.lab.checks if check.layer == layer]
     outcomes: list[Outcome] = []
-    process.start()
     try:
+        _start(process)
         send.close()
         for check in due:
             got = _next(receive, check)
@@ -281,6 +281,15 @@ def _graded(entry: Entry, folder: Path, *, live: bool) -> Mark:
     return Mark(entry.student, entry.lab.number, sum(one.points for one in due), checks)
 
 
+def _start(process: BaseProcess) -> None:
+    """Holds Ctrl-C back meanwhile: Python loses an interrupt that comes while it forks."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _next(receive: Connection, check: Check) -> Outcome | TestbedError:
     if not receive.poll(LONGEST_S[check.layer in LIVE]):
         return Outcome(check.name, check.layer, "failed", check.points, _late(check))
@@ -297,8 +306,10 @@ def _late(check: Check) -> str:
 
 def _end(process: BaseProcess) -> None:
     """Asks it to end, so that it takes its network down; it ended long ago as a rule."""
+    if process.pid is None:
+        return
     process.join(0.2)
-    if process.is_alive() and process.pid is not None:
+    if process.is_alive():
         os.kill(process.pid, signal.SIGINT)
         process.join(TO_END_S)
         process.kill()
@@ -322,6 +333,7 @@ def _work(send: Connection, of: Lab, folder: Path, live: bool) -> None:
         os.environ.pop(name, None)
     network = _unbounded(live_network(of), before) if live else OFFLINE
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         for outcome in run_checks(of.checks, Submission(folder, of.files), network=network):
             send.send(outcome)
     except TestbedError as error:

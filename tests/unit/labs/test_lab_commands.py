@@ -360,32 +360,49 @@ def test_without_confinement_nobody_is_graded(
     assert "hint: sudo apt-get install bubblewrap" in err
 
 
-@confined
-def test_ctrl_c_leaves_what_is_done(a_class: Path) -> None:
-    small_lab.hand_in(a_class / "zoe", "def answer():\n    while True: pass\n")
-    code = f"""
-import sys
+GRADE = """
+import os, signal, sys
 from pathlib import Path
 from testbed.labs import lab_catalogue
-lab_catalogue.LABS = Path({str(lab_catalogue.LABS)!r})
+lab_catalogue.LABS = Path({labs!r})
+{more}
 from testbed.cli.main import main
 main(["lab", "grade", "class", "--offline"])
 """
-    grade = subprocess.Popen(
-        [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stderr=subprocess.PIPE, text=True,
+
+
+def grade(more: str = "") -> subprocess.Popen[str]:
+    """The command in a process of its own, after ``more``."""
+    return subprocess.Popen(
+        [sys.executable, "-c", GRADE.format(labs=str(lab_catalogue.LABS), more=more)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
+
+
+@confined
+def test_ctrl_c_leaves_what_is_done(a_class: Path) -> None:
+    small_lab.hand_in(a_class / "zoe", "def answer():\n    while True: pass\n")
+    command = grade()
     outcomes = Path("class-marks", grading.OUTCOMES)
     until = time.monotonic() + 60
     while not outcomes.is_dir() or len(list(outcomes.glob("*.json"))) < 3:
         assert time.monotonic() < until
         time.sleep(0.02)
-    grade.send_signal(signal.SIGINT)
-    _, err = grade.communicate(timeout=30)
-    assert grade.returncode == 130
+    command.send_signal(signal.SIGINT)
+    _, err = command.communicate(timeout=30)
+    assert command.returncode == 130
     # The third outcome may be written, and not yet counted.
     assert re.search(r"[234] of 5 graded; the same command goes on from there", err)
     assert not Path("class-marks", grading.CSV).exists()
+
+
+@confined
+def test_a_ctrl_c_that_comes_while_a_process_is_made_is_not_lost(a_class: Path) -> None:
+    interrupt = "lambda: os.kill(os.getpid(), signal.SIGINT)"
+    command = grade(f"os.register_at_fork(after_in_parent={interrupt})")
+    _, err = command.communicate(timeout=60)
+    assert command.returncode == 130
+    assert "0 of 4 graded" in err
 
 
 @confined
