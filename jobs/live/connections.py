@@ -16,6 +16,7 @@ import selectors
 import socket
 import struct
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from jobs.live.agent import AgentFailure, Channel
@@ -133,6 +134,7 @@ class Connections:
         sending = [flow.sock for flow in self.sendings]
         receiving = [flow.sock for flow in self.receivings]
         for sock in [*attempts, *sending, *receiving, *self._callers, self._listener]:
+            _in_order(sock)
             sock.close()
         self._selector.close()
 
@@ -141,6 +143,7 @@ class Connections:
         sock.settimeout(0)
         set_congestion_control(sock, self.plan.congestion_control)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALL_TIMEOUT_MS)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         return sock
 
     def _listen(self) -> None:
@@ -286,6 +289,18 @@ _NAME_BYTES = 16  # TCP_CA_NAME_MAX
 # that for a failure. The backend watches for jobs without progress, because it knows which jobs
 # are preempted.
 STALL_TIMEOUT_MS = 7 * 24 * 3_600_000
+
+# Nor may the kernel keep for so long, with its network namespace, a connection that nobody has any
+# more: a killed agent's end at once (SO_LINGER of 0 s; accepted ones inherit the listener's).
+_RESET, _FINISH = struct.pack("ii", 1, 0), struct.pack("ii", 0, 0)
+LAST_TIMEOUT_MS = 60_000
+
+
+def _in_order(sock: socket.socket) -> None:
+    """What it still has to send is sent after its end, for as long as LAST_TIMEOUT_MS."""
+    with suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _FINISH)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LAST_TIMEOUT_MS)
 
 
 def set_congestion_control(sock: socket.socket, name: str) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -189,6 +190,36 @@ def test_a_peer_that_dies_ends_both_its_neighbours_with_the_reason(
         assert survivor.report.error is not None
         assert "lost after" in survivor.report.error
     assert "to VM 1" in str(outcomes[0].report.error) or "VM 2" in str(outcomes[0].report.error)
+
+
+def test_the_kernel_keeps_no_connection_of_one_that_is_killed(
+    pool: AgentPool, watch: Watch, spawn_all: SpawnAll
+) -> None:
+    """Its neighbours stand still, as a preempted job's do: unsent bytes would wait for a week."""
+    ips = loopback_ips(3)
+    names = spawn_all(transfer_plans(transfers("ring", 3, 10**9, Random(0)), ips))
+    watch.until(names, Ready)
+    for name in ("vm0", "vm2"):
+        pool.signal(name, signal.SIGSTOP)
+    pool.begin(names, time.monotonic_ns())
+    watch.until(["vm1"], Progress)
+    time.sleep(0.2)  # until the neighbour's buffers are full
+    pool.signal("vm1", signal.SIGKILL)
+    watch.until(["vm1"], AgentExited)
+    left = unfinished(ips)
+    for name in ("vm0", "vm2"):
+        pool.signal(name, signal.SIGKILL)
+    assert left == []
+
+
+FIN_WAIT1 = "04"
+
+
+def unfinished(ips: Sequence[str]) -> list[str]:
+    """Connections to addresses that nobody has any more, and that still have bytes to send."""
+    there = [f"{int.from_bytes(socket.inet_aton(ip), sys.byteorder):08X}:" for ip in ips]
+    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [row[2] for row in rows if row[2].startswith(tuple(there)) and row[3] == FIN_WAIT1]
 
 
 def test_a_sender_that_announces_another_size_is_refused(watch: Watch, spawn_all: SpawnAll) -> None:
