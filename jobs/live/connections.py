@@ -297,7 +297,7 @@ LAST_TIMEOUT_MS = 60_000
 
 
 def _in_order(sock: socket.socket) -> None:
-    """What it still has to send is sent after its end, for as long as LAST_TIMEOUT_MS."""
+    """Lets the kernel send after the end what is left to send, for LAST_TIMEOUT_MS at most."""
     with suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _FINISH)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LAST_TIMEOUT_MS)
