@@ -28,6 +28,7 @@ def test_the_page_as_it_would_be_typed(lab: Lab, shell: Shell, prefix: str) -> N
     for part in page.split(WRITTEN):
         if folder.is_dir():
             shutil.copytree(lab.path("solution"), folder, dirs_exist_ok=True)
+            folder.chmod(0o755)  # a grading keeps the solution's folder to its owner
         for block in blocks(part):
             for one in block:
                 code, text = shell.type(one.line)
