@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
-from unittest.mock import patch
 
 from testbed.errors import BadInput, DoesNotFit, TestbedError
 from testbed.labs.submission import CodeFailed, Submission, printable
+from testbed.runs.example_search import same_examples
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -194,8 +194,6 @@ def for_all(examples: SearchStrategy[T], holds: Callable[[T], None], *, number: 
     not asked for a smaller one.
     """
     import hypothesis
-    from hypothesis.internal import constants_ast
-    from hypothesis.internal.conjecture import providers
 
     found: list[Exception] = []
     smaller = 0
@@ -227,16 +225,7 @@ def for_all(examples: SearchStrategy[T], holds: Callable[[T], None], *, number: 
     )  # fmt: skip
     search = settings(hypothesis.given(examples)(_named(tried)))
     try:
-        # It would also try numbers that it finds in the code of the modules that are loaded: other
-        # ones after each edit, and in each program.
-        with (
-            patch.multiple(
-                providers.HypothesisProvider,
-                _local_constants=constants_ast.Constants(),
-                create=True,
-            ),
-            patch.object(providers, "CONSTANTS_CACHE", {}, create=True),
-        ):
+        with same_examples():
             search()
     except (_Enough, Wrong, CodeFailed, hypothesis.errors.Flaky):
         # The last that failed is the smallest so far; without one, hypothesis itself is at fault.

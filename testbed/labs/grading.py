@@ -24,6 +24,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from testbed.errors import BadInput, MachineCannot, TestbedError
 from testbed.labs import sandbox
 from testbed.labs.checked_folder import live_network
@@ -41,8 +43,9 @@ LAB_FOLDER = re.compile(r"lab-(\d\d)-.*")
 LONGEST_S: dict[bool, float] = {False: 150.0, True: 420.0}
 """Longest wait for a check's outcome, offline and live: the network starts within the first."""
 TO_END_S = 60.0
-MOST_MEMORY_BYTES = 3 << 30
-"""Address space of a process that runs offline checks."""
+MORE_MEMORY_BYTES = 3 << 30
+"""Address space that offline checks may take beyond what their process has when it is forked: a
+notebook's or a service's may be larger than all that checks need."""
 
 
 @dataclass(frozen=True)
@@ -326,8 +329,10 @@ def _work(send: Connection, of: Lab, folder: Path, live: bool) -> None:
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
     before = resource.getrlimit(resource.RLIMIT_AS)
-    most = MOST_MEMORY_BYTES if before[1] == resource.RLIM_INFINITY else before[1]
-    resource.setrlimit(resource.RLIMIT_AS, (min(most, MOST_MEMORY_BYTES), before[1]))
+    most = psutil.Process().memory_info().vms + MORE_MEMORY_BYTES
+    if before[1] != resource.RLIM_INFINITY:
+        most = min(most, before[1])
+    resource.setrlimit(resource.RLIMIT_AS, (most, before[1]))
     # A controller that a student wrote runs as who called sudo: here as nobody.
     for name in ("SUDO_UID", "SUDO_GID", "SUDO_USER"):
         os.environ.pop(name, None)

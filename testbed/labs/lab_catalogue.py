@@ -58,7 +58,7 @@ class WrongAnswer:
 def labs() -> tuple[Lab, ...]:
     """All labs by number. Raises BadInput where the folder of labs is not there."""
     if not LABS.is_dir():
-        raise BadInput(f"{LABS}: there are no labs", "install the project from its checkout")
+        raise BadInput(f"{LABS}: there are no labs", "install Hosenet again: they belong to it")
     found = [(match, path) for path in LABS.iterdir() if (match := FOLDER.fullmatch(path.name))]
     return tuple(sorted((_lab(*one) for one in found), key=lambda lab: lab.number))
 

@@ -19,7 +19,7 @@ from typing import Any
 from testbed.errors import MachineCannot
 from testbed.labs import sandbox
 from testbed.labs.sandbox import Limits
-from testbed.labs.submission_process import MOST_MESSAGE, MOST_PRINTED, READY
+from testbed.labs.submission_process import MOST_MESSAGE, MOST_PRINTED, READY, check_levels
 
 MOST_FILE_BYTES = 256 << 10
 MOST_REPLY_BYTES = 1 << 20
@@ -208,6 +208,7 @@ class _Process:
     def _parsed(self, reply: bytes | bytearray, function: str) -> dict[str, Any]:
         try:
             found = json.loads(reply)
+            check_levels(found)
         except RecursionError:
             why = f"{function} returned a value that is nested too deeply"
             raise CodeFailed("", why) from None

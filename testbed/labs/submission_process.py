@@ -22,6 +22,7 @@ from typing import Any
 MOST_PRINTED = 2_000
 MOST_MESSAGE = 300
 MOST_FRAMES = 2_000
+MOST_LEVELS = 100
 READY = b"ready\n"
 
 
@@ -75,12 +76,30 @@ def _called(folder: str, modules: dict[str, ModuleType], request: dict[str, Any]
     except BaseException as error:  # noqa: BLE001 - a student's code raises what it likes
         return _failed(*_failure(file, error), printed.text)
     try:
-        return f'"value": {json.dumps(value)}'
+        text = json.dumps(value)
+        check_levels(value)
     except RecursionError:
         return _failed(f"{name} returned a value that is nested too deeply")
     except Exception as error:  # noqa: BLE001 - likewise what such a value does
         why = f"{name} returned what is no number, text, list or dict: {error}"
         return _failed(why[:MOST_MESSAGE])
+    return f'"value": {text}'
+
+
+def check_levels(value: Any) -> None:
+    """Raises RecursionError for more than MOST_LEVELS of lists and dicts: json's own limit is
+    another on each Python.
+    """
+    level = [value]
+    for _ in range(MOST_LEVELS):
+        inner = [one.values() if isinstance(one, dict) else one for one in level if _nests(one)]
+        level = [part for parts in inner for part in parts]
+    if any(_nests(one) for one in level):
+        raise RecursionError
+
+
+def _nests(value: Any) -> bool:
+    return isinstance(value, list | tuple | dict)
 
 
 def _failed(why: str, line: int | None = None, printed: str = "") -> str:

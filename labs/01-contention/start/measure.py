@@ -20,7 +20,9 @@ RESULTS = Path("measured.json")
 FLOWS = {"a": [("a.0", "a.1")], "b": [("b.0", "b.3"), ("b.1", "b.2")]}
 MANY, WITHIN_RACK = ("b.0", "b.3"), ("b.1", "b.2")
 WINDOW = "16K"
-BEFORE_S, COUNTED_S = 1.0, 2.0
+BEFORE_S, COUNTED_S = 1.0, 2.0  # from when every connection sends
+UNTIL_ALL_SEND_S = 30.0
+SENDING_BYTES = 10_000  # iperf3's own connection, which controls the others, carries less
 PAYLOAD_BYTES, FRAME_BYTES = 1448, 1514  # of a full TCP segment
 PORT = "5201"
 COUNT = f"""while read line
@@ -45,6 +47,7 @@ def measure(connections, *, free=False):
             within_rack = (sender, receiver) == WITHIN_RACK
             windows = [] if free or within_rack else ["-w", WINDOW]
             programs.append(_start(sender, "iperf3", *to, *windows))
+        _until_all_send(counters, sum(connections if flow == MANY else 1 for flow in flows))
         time.sleep(BEFORE_S)
         before = _received(counters)
         time.sleep(COUNTED_S)
@@ -54,7 +57,7 @@ def measure(connections, *, free=False):
             program.terminate()
             program.communicate()
     return {
-        f"{sender}-{receiver}": 8e-6 * (y[1] - x[1]) / (y[0] - x[0])
+        f"{sender}-{receiver}": 8e-6 * (sum(y[1]) - sum(x[1])) / (y[0] - x[0])
         for (sender, receiver), x, y in zip(flows, before, after, strict=True)
     }
 
@@ -83,8 +86,21 @@ def _until_listening(server):
     sys.exit(f"iperf3 does not listen: {printed.strip()}")
 
 
+def _until_all_send(counters, connections):
+    """Programs start at their own time, later on a busy machine."""
+    until = time.monotonic() + UNTIL_ALL_SEND_S
+    while True:
+        sending = sum(size >= SENDING_BYTES for _, sizes in _received(counters) for size in sizes)
+        if sending == connections:
+            return
+        if time.monotonic() > until:
+            waited = f"after {UNTIL_ALL_SEND_S:.0f} s"
+            sys.exit(f"{sending} of {connections} connections send {waited}: testbed doctor")
+        time.sleep(0.1)
+
+
 def _received(counters):
-    """Time and bytes of frames that have arrived of each flow, counted by the VMs' kernels."""
+    """Time, and bytes of frames that have arrived of each connection, by the receivers' kernels."""
     for counter in counters:
         print(file=counter.stdin, flush=True)
     found = []
@@ -95,8 +111,9 @@ def _received(counters):
             if not line:
                 sys.exit(f"nothing counts in a VM: {text.strip()}")
             text += line
-        payload = sum(map(int, re.findall(r"bytes_received:(\d+)", text)))
-        found.append((float(text.split()[0]), payload * FRAME_BYTES / PAYLOAD_BYTES))
+        payloads = map(int, re.findall(r"bytes_received:(\d+)", text))
+        sizes = [payload * FRAME_BYTES / PAYLOAD_BYTES for payload in payloads]
+        found.append((float(text.split()[0]), sizes))
     return found
 
 

@@ -30,7 +30,9 @@ PREFIX = "lab2-"
 LARGEST_PACKET_BYTES = 8754  # six segments: a 64 kB packet would be 50 ms of 10 Mbit/s
 FLOW = re.compile(r"([ab]\d)-([ab]\d)(?:x(\d+))?(?:@(\d+))?")
 FIRST_PORT = 5201
-BEFORE_S, COUNTED_S = 1.0, 2.0
+BEFORE_S, COUNTED_S = 1.0, 2.0  # from when all flows send
+UNTIL_ALL_SEND_S = 10.0
+SENDING_BYTES = 10_000  # of a connection; iperf3's own, which controls the others, carries less
 PAYLOAD_BYTES = 1448
 FRAME_BYTES = 1514  # of a full TCP segment on the wire
 
@@ -97,10 +99,12 @@ def measure(flows):
             programs.append(_iperf3(receiver, "-s", "-1", "-p", str(port)))
         for (_, receiver, _, _), port in zip(parsed, ports, strict=True):
             _until_listening(receiver, port)
+        begun = [_received(*each) for each in zip(parsed, ports, strict=True)]
         for (sender, receiver, connections, udp), port in zip(parsed, ports, strict=True):
             to = ["-c", VMS[receiver][1], "-p", str(port), "-t", "60"]
             flood = ["-u", "-b", f"{udp}M", "-l", str(PAYLOAD_BYTES)]
             programs.append(_iperf3(sender, *to, *(flood if udp else ["-P", str(connections)])))
+        _until_all_send(parsed, ports, begun)
         time.sleep(BEFORE_S)
         before = [_received(*each) for each in zip(parsed, ports, strict=True)]
         time.sleep(COUNTED_S)
@@ -135,6 +139,16 @@ def _until_listening(vm, port):
             return
         time.sleep(0.05)
     sys.exit(f"iperf3 does not listen in {vm}: is the network up?")
+
+
+def _until_all_send(parsed, ports, begun):
+    """Programs start at their own time, later on a busy machine; a flood may starve a flow."""
+    until = time.monotonic() + UNTIL_ALL_SEND_S
+    for flow, port, (before, _) in zip(parsed, ports, begun, strict=True):
+        while _received(flow, port)[0] < before + flow[2] * SENDING_BYTES:
+            if time.monotonic() > until:
+                return
+            time.sleep(0.05)
 
 
 def _received(flow, port):

@@ -73,7 +73,8 @@ def test_all_its_parts_are_there(lab: Lab) -> None:
 @LABS
 def test_the_solution_is_nowhere_else(lab: Lab) -> None:
     """No three lines of a solution's function that the start does not have stand in the page."""
-    given = [path for path in lab.path("start").rglob("*") if path.is_file()]
+    files = (path for path in lab.path("start").rglob("*") if path.is_file())
+    given = [path for path in files if path.parent.name != "__pycache__"]
     texts = {path.name: _plain(path.read_text("utf-8")) for path in given}
     page = _plain(lab.path("page.md").read_text("utf-8") + lab.path("hints.md").read_text("utf-8"))
     for file in lab.files:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ import pytest
 
 from testbed.labs import grading, lab_catalogue, sandbox, submission
 from testbed.labs.grading import Mark
+from testbed.labs.submission_process import MOST_LEVELS, check_levels
 from testbed.results.folder import RunFolder
 from tests.support import small_lab
 
@@ -145,6 +147,10 @@ FAILING = {
         "    return x"),
         "answer returned a value that is nested too deeply",
     ),
+    "nested, though json could": (
+        "x = []\n    for _ in range(100): x = {'x': [x]}\n    return x",
+        "answer returned a value that is nested too deeply",
+    ),
     "nan": ("return math.nan", "answer() returned nan; expected a finite number"),
     "infinity": ("return -math.inf", "answer() returned -inf; expected a finite number"),
     "nothing": ("pass", "answer() returned None; expected a number"),
@@ -183,6 +189,15 @@ def test_it_fails_with_a_sentence(two: Class, case: str) -> None:
     assert (mark.earned, mark.points) == (1, 6)
 
 
+def test_levels_are_counted() -> None:
+    value: object = 42
+    for _ in range(MOST_LEVELS // 2):
+        value = {"x": (value, 1)}
+    check_levels(value)
+    with pytest.raises(RecursionError):
+        check_levels([value])
+
+
 HARMLESS = {
     "prints megabytes": "print('x' * 10**8, file=sys.stderr)",
     "floods its descriptors": "os.write(1, b'x' * 10**6); os.write(2, b'x' * 10**6)",
@@ -206,7 +221,7 @@ def test_it_does_no_harm(two: Class, case: str) -> None:
     assert (mark.sentence, mark.earned) == ("", 4)
 
 
-def test_the_solution_cannot_be_read(two: Class) -> None:
+def test_the_solution_cannot_be_read(two: Class, monkeypatch: pytest.MonkeyPatch) -> None:
     here = two.folder / "labs" / "01-small"
     real = lab_catalogue.__file__
     paths = [here / "solution" / "answer.py", here / "small_checks.py", real, sandbox.PROGRAM]
@@ -237,6 +252,7 @@ def answer():
             return folder
     return 42
 {small_lab.ECHO}"""
+    monkeypatch.setattr(submission, "CALL_S", 30.0)  # all files are looked at
     two.hand_in(code)
     mark = two.graded()
     assert (mark.sentence, mark.earned) == ("", 4)
@@ -260,6 +276,13 @@ def test_a_python_of_roots_own_is_not_needed(two: Class, monkeypatch: pytest.Mon
     monkeypatch.setattr(sys, "_base_executable", str(home / "bin" / "python3"))
     two.hand_in(small_lab.GOOD)
     assert two.graded().earned == 4
+
+
+def test_a_large_process_grades_as_a_small_one_does(two: Class) -> None:
+    """Its forks have its address space: a notebook's may be more than checks are given."""
+    two.hand_in(small_lab.GOOD)
+    with mmap.mmap(-1, grading.MORE_MEMORY_BYTES, prot=mmap.PROT_READ):
+        assert two.graded().earned == 4
 
 
 def test_no_socket_reaches_this_machine(two: Class) -> None:
