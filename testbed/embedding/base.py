@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from testbed.embedding.placement import Placement, Refusal, Residual
 from testbed.errors import BadInput
+from testbed.plugins import Source, installed
 from topologies.datacentre import DataCentre
 
 
@@ -50,16 +51,25 @@ def _embedders() -> Mapping[str, Embedder]:
 
 
 def embedder_names() -> tuple[str, ...]:
-    """All known names, sorted."""
-    return tuple(sorted(_embedders()))
+    """All known names, sorted: ours, and those of installed packages."""
+    return tuple(sorted({*_embedders(), *installed("embedders")}))
+
+
+def embedder_source(name: str) -> Source | None:
+    """The origin of an embedder of an installed package; None of one of ours."""
+    return None if name in _embedders() else installed("embedders")[name].source
 
 
 def embedder(name: str) -> Embedder:
     """The embedder of that name; BadInput lists the known ones for any other."""
     known = _embedders()
-    if name not in known:
-        close = get_close_matches(name, known, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        names = ", ".join(embedder_names())
-        raise BadInput(f"unknown embedder {name!r}{hint}; known: {names}")
-    return known[name]
+    if name in known:
+        return known[name]
+    if name in installed("embedders"):
+        from testbed.embedding.installed_embedder import installed_embedder
+
+        return installed_embedder(installed("embedders")[name])
+    close = get_close_matches(name, embedder_names(), n=1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    names = ", ".join(embedder_names())
+    raise BadInput(f"unknown embedder {name!r}{hint}; known: {names}")

@@ -26,6 +26,7 @@ from testbed.engine.job_states import (
     visible_of,
 )
 from testbed.engine.outages import Outages
+from testbed.engine.refusals import ActionRefused, refusal, refused_action, refusing
 from testbed.engine.tier_reservations import Reservations
 from testbed.errors import RunFailed
 from testbed.failures import Failure, OnFailure
@@ -59,7 +60,7 @@ class Engine:
         self.datacentre = datacentre
         self.policy = policy
         self.backend = backend
-        self.reservations = Reservations(datacentre, policy.name)
+        self.reservations = Reservations(datacentre)
         self.jobs: dict[str, JobState] = {}
         self.waiting: dict[str, None] = {}
         self.running: dict[str, None] = {}
@@ -83,7 +84,7 @@ class Engine:
             act.Start: self._start,
             act.Reserve: self._reserve,
             act.Reject: self._reject,
-            act.Kill: lambda action: self.kill(action.job_id, action.reason),
+            act.Kill: self._kill,
             act.Rescale: self._rescale,
             act.Preempt: lambda action: self._preempt(action.job_id, action.reason),
             act.Shorten: self._shorten,
@@ -211,11 +212,16 @@ class Engine:
 
     def ask(self, event: act.PolicyEvent) -> None:
         does = self._does
-        for action in self.policy.decide(self._view, event):
+        for number, action in enumerate(self.policy.decide(self._view, event), 1):
             # Decided together with a start that the backend could not make.
             if self._unstarted and getattr(action, "job_id", None) in self._unstarted:
                 continue
-            does[type(action)](action)
+            try:
+                does[type(action)](action)
+            except ActionRefused as error:
+                why = refused_action(number, action, error.message)
+                sentence = refusal(self.policy.name, self.now_s, event, why)
+                raise RunFailed(sentence, error.hint) from error
 
     # -- events of jobs ---------------------------------------------------------------
 
@@ -310,6 +316,10 @@ class Engine:
 
     # -- actions of policies ---------------------------------------------------------------
 
+    def _kill(self, action: act.Kill) -> None:
+        self._require(action.job_id, "waiting", "reserved", "running", "preempted")
+        self.kill(action.job_id, action.reason)
+
     def _reject(self, action: act.Reject) -> None:
         self._end(self._require(action.job_id, "waiting"), "rejected", action.reason)
 
@@ -389,8 +399,9 @@ class Engine:
         job = self._require(job_id, "running")
         placement = job.placed()
         if job.tier == "background":
-            raise RunFailed(f"policy {self.policy.name} rescales job {job_id} in the background")
-        self.ledger.rerate(job_id, self.now_s, rate_bps)
+            raise ActionRefused("it is in the background, which has no links")
+        with refusing():
+            self.ledger.rerate(job_id, self.now_s, rate_bps)
         job.rate_bps = rate_bps
         self.backend.rescale(job_id, rate_bps)
         links = self.links(placement, rate_bps)
@@ -402,7 +413,8 @@ class Engine:
         """Gives a running job's reservation an earlier end, where the job is preempted."""
         job_id, until_s, reason = action.job_id, action.until_s, action.reason
         job = self._require(job_id, "running")
-        self.reservations.ledger(job.tier).shorten(job_id, until_s)
+        with refusing():
+            self.reservations.ledger(job.tier).shorten(job_id, until_s)
         job.epoch += 1
         job.yields_to = reason
         self._at(until_s, EventPriority.END, job_id, job.epoch)
@@ -469,7 +481,7 @@ class Engine:
         job_id, tier = action.job_id, action.tier
         job = self._require(job_id, "running")
         if tier == job.tier:
-            raise RunFailed(f"policy {self.policy.name}: job {job_id} is in the {tier} already")
+            raise ActionRefused(f"job {job_id} is in the {tier} already")
         self._give_back(job)
         job.tier = tier
         self._hold(job, job.placed(), job.rate_bps, self.now_s, None)
@@ -512,9 +524,7 @@ class Engine:
         if job is None or job.phase not in phases:
             state = "not there (not yet, or no longer)" if job is None else job.phase
             wanted = " or ".join(phases)
-            raise RunFailed(
-                f"policy {self.policy.name} acts on job {job_id}, which is {state}, not {wanted}"
-            )
+            raise ActionRefused(f"job {job_id} is {state}, not {wanted}")
         return job
 
     def links(self, placement: Placement, rate_bps: int) -> list[list[int]]:

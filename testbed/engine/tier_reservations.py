@@ -20,6 +20,7 @@ import numpy as np
 from jobs.request import JobRequest
 from testbed.embedding.check import check_placement
 from testbed.embedding.placement import ONE_SLOT, Placement, Residual, VmSize
+from testbed.engine.refusals import ActionRefused, refusing
 from testbed.errors import RunFailed
 from testbed.reservation.ledger import Ledger, LedgerBroken
 from testbed.schedulers.actions import Tier
@@ -102,13 +103,12 @@ class SingleSlotCounters(SlotCounters):
 class Reservations:
     """Reservations of both tiers; each holding is in exactly one of them.
 
-    ``policy`` is whose placements are booked, for messages; ``now_s`` is kept by the engine. A tier
-    has ``counters`` while they will do (else None), and from then on one of the ``ledgers``.
+    ``now_s`` is kept by the engine. A tier has ``counters`` while they will do (else None), and
+    from then on one of the ``ledgers``.
     """
 
-    def __init__(self, datacentre: DataCentre, policy: str) -> None:
+    def __init__(self, datacentre: DataCentre) -> None:
         self._datacentre = datacentre
-        self._policy = policy
         self.now_s = 0.0
         self.ledgers: dict[Tier, Ledger] = {}
         self.counters: dict[Tier, SlotCounters | None] = {"foreground": None, "background": None}
@@ -143,13 +143,10 @@ class Reservations:
         start_s: float,
         end_s: float | None,
     ) -> None:
-        """Check a placement independently, then reserve it. Raises RunFailed where it is wrong."""
+        """Checks a placement independently, then reserves it. Raises ActionRefused."""
         job_id, n_vms, size = job.id, job.n_vms, ONE_SLOT
         if rate_bps and tier == "background":
-            raise RunFailed(
-                f"policy {self._policy}, job {job_id}: {rate_bps} bit/s asked in the background,"
-                " which has no links"
-            )
+            raise ActionRefused(f"{rate_bps} bit/s asked in the background, which has no links")
         demand = job.demand
         if demand.cores != 1 or demand.memory_mib:
             size = VmSize(demand.cores, demand.memory_mib)
@@ -159,11 +156,12 @@ class Reservations:
             if counters is not None and counters.reserve(job_id, n_vms, placement, rate_bps):
                 return
         ledger = self.ledger(tier)
-        free = ledger.free_at(placement, rate_bps, start_s, end_s, size)
-        wrong = check_placement(self._datacentre, free, placement, n_vms, rate_bps, size)
-        if wrong:
-            raise RunFailed(f"policy {self._policy}, job {job_id}, {tier}: {'; '.join(wrong)}")
-        ledger.reserve(job_id, placement, rate_bps, start_s, end_s, size)
+        with refusing():
+            free = ledger.free_at(placement, rate_bps, start_s, end_s, size)
+            wrong = check_placement(self._datacentre, free, placement, n_vms, rate_bps, size)
+            if wrong:
+                raise ActionRefused(f"{tier}: {'; '.join(wrong)}")
+            ledger.reserve(job_id, placement, rate_bps, start_s, end_s, size)
 
     def release(self, job_id: str, tier: Tier, at_s: float) -> None:
         """Free what is left of a job's reservation."""

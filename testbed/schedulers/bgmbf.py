@@ -124,6 +124,7 @@ def _kind(name: str, summary: str, *, shortest_first: bool) -> PolicyKind:
         BgMBFParameters,
         embeds=True,
         on_failure=("requeue", "kill"),
+        claims=("no-starvation",),
     )
 
 

@@ -323,7 +323,8 @@ def _kind(name: str, summary: str, *, background: bool, head_only: bool) -> Poli
         cost_s = given.migration_cost_s
         return Cmbf(name, background=background, head_only=head_only, cpu=cpu, cost_s=cost_s)
 
-    return PolicyKind(name, summary, build, CmcbfParameters if background else CmbfParameters)
+    parameters = CmcbfParameters if background else CmbfParameters
+    return PolicyKind(name, summary, build, parameters, claims=("no-starvation",))
 
 
 POLICIES = tuple(

@@ -17,7 +17,7 @@ from testbed.embedding.base import Embedder
 from testbed.schedulers.actions import Action, Reject, Start
 from testbed.schedulers.bl import SlotsAlone
 from testbed.schedulers.jsa import Candidate, Options, Room, Rounds, least_option, why_late
-from testbed.schedulers.policy import PolicyKind, SharingModel, parameter
+from testbed.schedulers.policy import Claim, PolicyKind, SharingModel, parameter
 from testbed.schedulers.queues import SortKey, by_arrival
 
 COMPLETE = ("exact", "oktopus", "vmplace", SlotsAlone.name)
@@ -82,6 +82,12 @@ class FixedDemand(Rounds):
         return out
 
 
+def _claims(given: FixedDemandParameters) -> tuple[Claim, ...]:
+    """Claims of policies in order of arrival."""
+    blocks = given.queue == "block" and given.late == "run"
+    return ("no-preemption", *(("no-starvation",) if blocks else ()))
+
+
 def _embedding(name: str, summary: str, rank: SortKey) -> PolicyKind:
     return PolicyKind(
         name,
@@ -90,7 +96,7 @@ def _embedding(name: str, summary: str, rank: SortKey) -> PolicyKind:
         FixedDemandParameters,
         embeds=True,
         on_failure=("requeue", "kill", "wait"),
-        claims=("no-preemption",),
+        claims=_claims if rank is by_arrival else ("no-preemption",),
     )
 
 
@@ -106,6 +112,6 @@ POLICIES = (
         FixedDemandParameters,
         sharing=SharingModel("lockstep", "proximate"),
         on_failure=("wait", "kill"),
-        claims=("no-preemption",),
+        claims=_claims,
     ),
 )

@@ -15,6 +15,7 @@ from testbed.embedding.base import Embedder, embedder, embedder_names
 from testbed.embedding.placement import Placement, Residual
 from testbed.errors import BadInput
 from testbed.failures import OnFailure
+from testbed.plugins import Source
 from testbed.reservation.ledger import Ledger
 from testbed.schedulers.actions import Action, PolicyEvent, Tier
 from topologies.datacentre import DataCentre
@@ -111,6 +112,8 @@ CLAIMS: Mapping[Claim, str] = {
     "best-effort-preempted-once": "only best-effort leases are preempted, each at most once",
     "no-preemption": "no running job is preempted, migrated or moved to another tier",
     "every-job-starts": "no job is refused: a rejection is a failure of the experiment",
+    "no-starvation": "every job that fits the empty data centre starts, however many smaller ones"
+    " come after it",
 }
 """Invariants that a policy may declare. A run's own are written into its folder, as data, and the
 audit, which shares no code with policies, holds the run to them."""
@@ -203,7 +206,7 @@ class PolicyKind:
     become of a job that a failure stops, the default first; empty for a policy that keeps its own
     record of free nodes, and so cannot know of lost ones. One that does not look at links cannot
     requeue: it would start the job over the same link again. ``claims`` may depend on the
-    parameters.
+    parameters. ``source``: the origin of a policy that is not the testbed's own.
     """
 
     name: str
@@ -215,6 +218,7 @@ class PolicyKind:
     sharing: SharingModel | None = None
     on_failure: tuple[OnFailure, ...] = ()
     claims: tuple[Claim, ...] | Callable[[Any], tuple[Claim, ...]] = ()
+    source: Source | None = None
 
     @cached_property
     def takes(self) -> Mapping[str, Parameter]:

@@ -208,7 +208,7 @@ POLICIES = (
         lambda embedder, _: OrderedQueue("fcfs", embedder, by_arrival),
         embeds=True,
         on_failure=("requeue", "kill", "wait"),
-        claims=("in-order-of-arrival", "no-preemption"),
+        claims=("in-order-of-arrival", "no-preemption", "no-starvation"),
     ),
     _sorted("sbf", "as fcfs, the smallest bandwidth first", attrgetter("bandwidth_bps")),
     _sorted("sdf", "as fcfs, the shortest first", attrgetter("duration_s")),

@@ -23,12 +23,15 @@ declares for its parameters. A folder without that key is of an earlier version.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 from testbed.embedding.base import Embedder, declared
 from testbed.errors import BadInput
+from testbed.plugins import Installed, Loaded, PluginError, installed
 from testbed.schedulers.policy import Policy, PolicyKind
+from testbed.schedulers.policy_class import NotAPolicy, policy_kind_of
 
 
 def by_name(kinds: Iterable[PolicyKind]) -> dict[str, PolicyKind]:
@@ -42,17 +45,52 @@ def by_name(kinds: Iterable[PolicyKind]) -> dict[str, PolicyKind]:
 
 
 @cache
-def known_policies() -> Mapping[str, PolicyKind]:
+def own_policies() -> Mapping[str, PolicyKind]:
     """All policies of :mod:`testbed.schedulers`, by name. Imports its modules when first asked."""
     return by_name(declared("testbed.schedulers", "POLICIES"))
 
 
+def known_policies() -> Mapping[str, PolicyKind]:
+    """All policies by name: ours, and those of installed packages that can be loaded."""
+    others = _of_packages(tuple(installed("policies").values()))
+    return dict(sorted({**others, **own_policies()}.items()))
+
+
 def policy_kind(name: str) -> PolicyKind:
-    """The declaration of a policy; BadInput lists the known ones for any other name."""
-    kind = known_policies().get(name)
+    """The declaration of a policy; BadInput lists the known ones for any other name.
+
+    Raises PluginError for one of an installed package that cannot be loaded.
+    """
+    kind = own_policies().get(name) or known_policies().get(name)
+    if kind is None and name in installed("policies"):
+        _kinds_of(installed("policies")[name])
     if kind is None:
         raise BadInput(f"unknown policy {name!r}: known are {', '.join(known_policies())}")
     return kind
+
+
+@cache
+def _of_packages(plugins: tuple[Installed, ...]) -> Mapping[str, PolicyKind]:
+    found: dict[str, PolicyKind] = {}
+    for each in plugins:
+        with suppress(PluginError):  # told to whoever asks for it
+            found |= {kind.name: kind for kind in _kinds_of(each)}
+    return found
+
+
+def _kinds_of(plugin: Installed) -> tuple[PolicyKind, ...]:
+    """The declarations of one entry point: of a class, or one, or a tuple of them."""
+    loaded = plugin.load()
+    several = loaded.found if isinstance(loaded.found, tuple) else (loaded.found,)
+    name = None if isinstance(loaded.found, tuple) else plugin.name
+    try:
+        kinds = tuple(policy_kind_of(Loaded(each, loaded.source), name) for each in several)
+    except NotAPolicy as objection:
+        raise PluginError(f"{loaded.source} {objection}") from None
+    for kind in kinds:
+        if kind.name in own_policies():
+            raise PluginError(f"{loaded.source} is called {kind.name}, as a policy of ours is")
+    return kinds
 
 
 def build_policy(name: str, embedder: Embedder, parameters: Mapping[str, Any]) -> Policy:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from difflib import get_close_matches
@@ -78,6 +78,9 @@ class SpecErrors(BadInput):
             raise ValueError("there is nothing wrong")
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
+    def __reduce__(self) -> tuple[type[SpecErrors], tuple[tuple[Problem, ...]]]:
+        return SpecErrors, (self.problems,)  # made from problems, not from the text
+
 
 def dotted(path: Path) -> str:
     """``('jobs', 0, 'at')`` as ``jobs[0].at``."""
@@ -117,7 +120,8 @@ class Document:
     """A file's content as plain values. ``places`` are the values', ``key_places`` their keys'.
 
     ``unreadable`` are the paths whose value could not be read; the problem is reported already.
-    Keys are strings; duplicate keys keep the first value.
+    Keys are strings; duplicate keys keep the first value. ``files`` are the files that it names,
+    as far as they were looked for; ``supplied`` are such by name, in place of the search path.
     """
 
     data: Any = None
@@ -125,6 +129,8 @@ class Document:
     key_places: dict[Path, Place] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     unreadable: set[Path] = field(default_factory=set)
+    files: dict[str, FilePath] = field(default_factory=dict)
+    supplied: Mapping[str, FilePath] = field(default_factory=dict)
 
     @property
     def folder(self) -> FilePath:
@@ -218,19 +224,34 @@ def search_path(beside: FilePath) -> tuple[FilePath, ...]:
     return (beside, *(FilePath(part) for part in data if part), cache)
 
 
-def file_at(here: Location, name: str, origin: str = "") -> FilePath | None:
-    """The file that a key names; None, and reported, where there is none."""
-    found = find_file(name, here.document.folder)
-    if found is None:
+def file_at(
+    here: Location, name: str, origin: str = "", elsewhere: Sequence[FilePath] = ()
+) -> FilePath | None:
+    """The file that a key names; None, and reported, where there is none.
+
+    ``elsewhere`` are further paths that it may have.
+    """
+    found = here.document.supplied.get(name) or find_file(name, here.document.folder, elsewhere)
+    if found is not None:
+        here.document.files[name] = found
+    else:
         shown = repr(name if len(name) <= _SHOWN else f"{name[:_SHOWN]}...")
         missing = f"there is no file {shown} beside this one, along TESTBED_DATA or in the cache"
         here.report(f"{missing}{origin}")
     return found
 
 
-def find_file(name: str, beside: FilePath) -> FilePath | None:
+def is_beside(here: Location, name: str) -> bool:
+    """True where a file or folder of that name is beside the experiment file, or is supplied."""
+    found = here.document.supplied.get(name) or here.document.folder / name
+    if is_there(found):
+        here.document.files[name] = found
+    return is_there(found, folders=True)
+
+
+def find_file(name: str, beside: FilePath, elsewhere: Sequence[FilePath] = ()) -> FilePath | None:
     """The first file of that name; an absolute name stands for itself."""
-    candidates = (folder / name for folder in search_path(beside))
+    candidates = (*(folder / name for folder in search_path(beside)), *elsewhere)
     return next((path for path in candidates if is_there(path)), None)
 
 

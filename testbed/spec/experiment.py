@@ -6,13 +6,17 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from jobs.interference import Interference
 from jobs.request import Enforcement, JobRequest
 from testbed.failures import Failure
+from testbed.plugins import PluginUse
 from testbed.spec.document import Place
 from topologies.datacentre import DataCentre
+
+if TYPE_CHECKING:
+    from testbed.schedulers.policy import PolicyKind
 
 Scalar: TypeAlias = bool | int | float | str
 
@@ -37,10 +41,27 @@ class Scale:
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """A policy by name, with the parameters the file gives it, by name."""
+    """A policy by name, with the parameters the file gives it, by name.
+
+    ``plugin`` is the declaration of one that the file takes from elsewhere by its class.
+    """
 
     name: str
     parameters: tuple[tuple[str, Scalar], ...] = ()
+    plugin: PolicyKind | None = field(default=None, repr=False)
+
+    @property
+    def kind(self) -> PolicyKind:
+        """The policy's declaration; BadInput where no policy has this name."""
+        from testbed.schedulers.registry import policy_kind
+
+        return self.plugin or policy_kind(self.name)
+
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """The entry of the ``policies`` section that comes to this."""
+        own = {} if self.plugin is None else {"class": str(self.plugin.source)}
+        return {**own, "name": self.name, **dict(self.parameters)}
 
     @property
     def label(self) -> str:
@@ -132,7 +153,9 @@ class Experiment:
     sentences); those jobs are made when they are looked at. ``sweep`` is set where the jobs are
     the runs of a profile measurement. ``interference``: the slowdown of two VMs on one simulated
     node. ``controller_app``: the file of a person's OpenFlow application, in place of our
-    controller. ``failures`` are in order of time.
+    controller. ``failures`` are in order of time. ``plugins`` are what it uses that is not the
+    testbed's own, the policies apart. ``files`` are those that the file names, by the names it
+    gives them. ``has_sweep``: it says what ``testbed sweep`` is to vary.
     """
 
     path: Path
@@ -156,6 +179,19 @@ class Experiment:
     sweep: BandwidthSweep | None = None
     controller_app: Path | None = None
     failures: tuple[Failure, ...] = ()
+    plugins: tuple[PluginUse, ...] = ()
+    files: Mapping[str, Path] = field(default_factory=dict)
+    has_sweep: bool = False
+
+    def plugins_of(self, policy: PolicySpec) -> tuple[PluginUse, ...]:
+        """The plug-ins that a run of that policy uses, its own and its embedder first."""
+        from testbed.embedding.base import embedder_source
+
+        kind, chosen = policy.kind, dict(policy.parameters).get("embedder", self.embedder)
+        found = [] if kind.source is None else [PluginUse("policies", kind.name, kind.source)]
+        if kind.embeds and (source := embedder_source(str(chosen))) is not None:
+            found.append(PluginUse("embedders", str(chosen), source))
+        return (*found, *self.plugins)
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -173,7 +209,7 @@ class Experiment:
             "interference": asdict(self.interference),
             "embedder": self.embedder,
             "enforcement": self.enforcement,
-            "policies": [{"name": p.name, **dict(p.parameters)} for p in self.policies],
+            "policies": [policy.resolved for policy in self.policies],
             "workload": self.workload,
             "workload_facts": dict(self.workload_facts),
             **({} if self.sweep is None else {"ladder": asdict(self.sweep)}),

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, WithJsonSchema, WrapValidator
+from pydantic import Discriminator, Field, Tag, TypeAdapter, WithJsonSchema, WrapValidator
 
 from jobs.interference import Interference
 from jobs.request import Enforcement
-from testbed.embedding.base import embedder_names
+from testbed.spec.bandwidth_sweep_section import SweepWorkload
 from testbed.spec.controller_section import ControllerSection, controller_app
 from testbed.spec.document import (
     Document,
@@ -25,19 +25,24 @@ from testbed.spec.document import (
     dotted,
     read_document,
     read_text,
-    unknown_name,
 )
 from testbed.spec.experiment import Expectation, Experiment, Scale
 from testbed.spec.failures_section import FailureEntry, check_failures, read_failures
 from testbed.spec.generated_sections import BatchWorkload, PoissonWorkload, SyntheticLeases
+from testbed.spec.installed_workload import InstalledWorkload
 from testbed.spec.job_entries import JobListWorkload
-from testbed.spec.policy_section import SWEEP_WORKLOAD, check_policies, read_policies
-from testbed.spec.sweep_section import SweepWorkload
+from testbed.spec.policy_section import (
+    SWEEP_WORKLOAD,
+    check_embedder,
+    check_policies,
+    read_policies,
+)
+from testbed.spec.sweep_section import SweepSection, check_sweep
 from testbed.spec.swim_section import SwimWorkload
 from testbed.spec.topology_section import LoadContext, Topology, with_topology
 from testbed.spec.trace_sections import LwfWorkload, SwfWorkload
 from testbed.spec.unit_types import Duration, Name, Share, refusal
-from testbed.spec.validation import Section, kind_of, read_section
+from testbed.spec.validation import INSTALLED, Section, kind_of, kind_tag, read_section
 from testbed.spec.workload_models import ExponentialWorkload, FeitelsonWorkload, JannWorkload
 from testbed.spec.workload_section import LoadedWorkload
 
@@ -138,19 +143,25 @@ class ExpectSection(Section):
     )
 
 
+def _workload_tag(value: Any) -> Any:
+    """The kind of a workload; one tag for all those of installed packages."""
+    return kind_tag(value, Workload, "workloads")
+
+
 Workload = Annotated[
-    JobListWorkload
-    | SweepWorkload
-    | PoissonWorkload
-    | BatchWorkload
-    | SwfWorkload
-    | FeitelsonWorkload
-    | JannWorkload
-    | ExponentialWorkload
-    | SyntheticLeases
-    | SwimWorkload
-    | LwfWorkload,
-    Field(discriminator="kind"),
+    Annotated[JobListWorkload, Tag("jobs")]
+    | Annotated[SweepWorkload, Tag("ladder")]
+    | Annotated[PoissonWorkload, Tag("poisson")]
+    | Annotated[BatchWorkload, Tag("batch")]
+    | Annotated[SwfWorkload, Tag("swf")]
+    | Annotated[FeitelsonWorkload, Tag("feitelson")]
+    | Annotated[JannWorkload, Tag("jann")]
+    | Annotated[ExponentialWorkload, Tag("exponential")]
+    | Annotated[SyntheticLeases, Tag("leases")]
+    | Annotated[SwimWorkload, Tag("swim")]
+    | Annotated[LwfWorkload, Tag("lwf")]
+    | Annotated[InstalledWorkload, Tag(INSTALLED)],
+    Discriminator(_workload_tag),
 ]
 
 
@@ -191,6 +202,9 @@ class ExperimentFile(Section):
     expect: ExpectSection | None = Field(
         None, description="what the results must show for exit code 0"
     )
+    sweep: SweepSection | None = Field(
+        None, description="values that keys of this file take in turn, for testbed sweep"
+    )
 
 
 def load_experiment(
@@ -206,10 +220,17 @@ def load_experiment(
 
 
 def parse_experiment(
-    text: str, path: FilePath, overrides: Mapping[str, object] | None = None
+    text: str,
+    path: FilePath,
+    overrides: Mapping[str, object] | None = None,
+    files: Mapping[str, FilePath] | None = None,
 ) -> Experiment:
-    """As :func:`load_experiment`, from the file's text; ``path`` names it in messages."""
+    """As :func:`load_experiment`, from the file's text; ``path`` names it in messages.
+
+    ``files`` are the places of files that it names, which are looked for nowhere else.
+    """
     document = read_document(text, str(path))
+    document.supplied = files or {}
     given = {key: str(value) for key, value in (overrides or {}).items()}
     for key, value in given.items():
         _override(document, key, value)
@@ -231,8 +252,7 @@ def _checked(
         raise SpecErrors(document.problems)
     known = file.with_defaults()
     seed, embedder = known.seed, known.embedder
-    if embedder not in embedder_names():
-        here.report(unknown_name("embedder", embedder, embedder_names()), "embedder")
+    check_embedder(here / "embedder", embedder)
     unknown = LoadContext(seed, embedder)
     context = with_topology(unknown, file["topology"], here / "topology")
     workload, kind = LoadedWorkload(), ""
@@ -245,6 +265,7 @@ def _checked(
         here.report("must be strict: a profile is measured at given bandwidths", "enforcement")
     if file.expect is not None:
         _check_expect(file.expect, here / "expect", workload)
+    check_sweep(file.sweep, here / "sweep")
     failures = read_failures(file["failures"] or (), here / "failures", context.datacentre)
     if failures:
         check_failures(here, policies)
@@ -280,6 +301,9 @@ def _checked(
         sweep=workload.sweep,
         controller_app=own_app,
         failures=failures,
+        plugins=(*context.plugins, *workload.plugins),
+        files=document.files,
+        has_sweep=file.sweep is not None,
     )
 
 
@@ -337,7 +361,7 @@ def _check_band(band: BandSection | None, here: Location) -> None:
 def _override(document: Document, key: str, text: str) -> None:
     """Replaces the value at a dotted ``key`` by YAML ``text`` (``--set scale.rate=0.05``)."""
     source = Place(f"--set {key}={text}")
-    path = _key_path(key)
+    path = key_path(key)
     holder = _holder(document, path, source)
     if holder is None:
         document.problems.append(Problem(source, key, "is not a place in this file"))
@@ -355,7 +379,7 @@ def _override(document: Document, key: str, text: str) -> None:
     document.problems.extend(Problem(source, dotted(path), p.message) for p in given.problems)
 
 
-def _key_path(key: str) -> Path:
+def key_path(key: str) -> Path:
     """``workload.jobs[0].vms`` or ``workload.jobs.0.vms``."""
     parts = re.findall(r"[^.\[\]]+", key)
     return tuple(int(part) if re.fullmatch("[0-9]{1,9}", part) else part for part in parts)

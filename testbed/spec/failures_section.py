@@ -121,10 +121,9 @@ def _name(centre: DataCentre, kind: str, part: int) -> str:
 
 def check_failures(here: Location, policies: Sequence[PolicySpec]) -> None:
     """Reports policies that know of no failures."""
-    kinds = known_policies()
-    able = ", ".join(name for name, kind in kinds.items() if kind.on_failure)
+    able = ", ".join(name for name, kind in known_policies().items() if kind.on_failure)
     for index, policy in enumerate(policies):
-        if not kinds[policy.name].on_failure:
+        if not policy.kind.on_failure:
             entry = (here / "policies" / index).nearest
             where = entry if entry.path else here / "failures"
             why = "keeps its own record of free nodes, and plays no failures"

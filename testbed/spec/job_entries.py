@@ -13,24 +13,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, PlainValidator, WithJsonSchema
 
-from jobs.demand import KINDS, JobKind, Pattern, demand_of
+from jobs.demand import KINDS, Command, Demand, Pattern, demand_of
 from jobs.job_profile import STEEPEST, Profile, linear_profile, objections
 from jobs.request import JobRequest
 from testbed.errors import BadInput
+from testbed.plugins import PluginError, PluginUse, installed, shown
 from testbed.spec.document import (
     Document,
     Location,
     did_you_mean,
     file_at,
-    is_there,
+    is_beside,
     near,
     read_document,
     read_text,
 )
+from testbed.spec.plugin_functions import PluginFunction, plugin_function
 from testbed.spec.size_limits import LIMITS
 from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import (
@@ -40,12 +42,25 @@ from testbed.spec.unit_types import (
     PositiveBandwidth,
     PositiveDuration,
     Share,
+    refusal,
 )
-from testbed.spec.validation import Section, SpecModel, read_section
+from testbed.spec.validation import Section, SpecModel, kind_of, read_section
 from testbed.spec.workload_section import LoadedWorkload, WorkloadSection
 from testbed.units import format_bandwidth, format_duration, format_share
 
 Word = Annotated[str, Field(min_length=1, max_length=4096)]
+
+
+def _known_kind(value: Any) -> str:
+    """A job's kind: one of ours, or of an installed package."""
+    if isinstance(value, str) and (value in KINDS or value in installed("demands")):
+        return value
+    known = [*KINDS, *installed("demands")]
+    hint = did_you_mean(value, known) if isinstance(value, str) else ""
+    raise refusal(f"must be one of {', '.join(known)}, not {kind_of(value)}{hint}")
+
+
+DemandKind = Annotated[str, PlainValidator(_known_kind), WithJsonSchema({"enum": list(KINDS)})]
 
 
 class DemandStep(SpecModel):
@@ -80,8 +95,11 @@ class JobEntry(Section):
     deadline: PositiveDuration | None = Field(
         None, description="the latest time for it to end, counted from its submission"
     )
-    kind: JobKind | None = Field(
+    kind: DemandKind | None = Field(
         None, description="; ".join(f"{name}: {each.summary}" for name, each in KINDS.items())
+    )
+    parameters: dict[str, Any] | None = Field(
+        None, description="of a kind that an installed package adds: what it takes"
     )
     pattern: Pattern | None = Field(None, description="communication pattern (default ring)")
     application: Name | None = Field(
@@ -123,10 +141,11 @@ class JobListWorkload(WorkloadSection):
     def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
         """The listed jobs, sweeps expanded."""
         document = here.document
-        profiles = Profiles()
+        profiles, demands = Profiles(), PluginDemands()
         entries: list[JobEntry] = self["jobs"] or []
         for index, entry in enumerate(entries):
             where = here / "jobs" / index
+            demands.check(where, entry)
             check_entry(where, entry, context)
             profiles.check(where, entry)
         _check_ids(here / "jobs", entries)
@@ -138,18 +157,19 @@ class JobListWorkload(WorkloadSection):
         jobs = [
             (job, (here / "jobs" / index).place)
             for index, entry in enumerate(entries)
-            for job in requests(entry, last, document.folder, profiles)
+            for job in requests(entry, last, document.folder, profiles, demands)
         ]
         places = {job.id: place for job, place in jobs}
-        return LoadedWorkload(tuple(job for job, _ in jobs), places, applications)
+        listed = tuple(job for job, _ in jobs)
+        return LoadedWorkload(listed, places, applications, plugins=demands.uses)
 
 
 # ------------------------------------------------------------------ from an entry to its jobs
 
 
-def _kind(entry: Section) -> JobKind:
+def _kind(entry: Section) -> Any:
     """An entry's kind; a demand curve, readable or not, makes it a demand job."""
-    kind: JobKind | None = entry["kind"]
+    kind: str | None = entry["kind"]
     curved = entry["demand"] is not None or not entry.is_readable("demand")
     return kind or ("demand" if curved else "transfer")
 
@@ -191,15 +211,18 @@ def _command(entry: JobEntry, beside: FilePath) -> tuple[str, ...] | None:
 
 
 def requests(
-    entry: JobEntry, last: Mapping[str, str], beside: FilePath, profiles: Profiles
+    entry: JobEntry,
+    last: Mapping[str, str],
+    beside: FilePath,
+    profiles: Profiles,
+    demands: PluginDemands,
 ) -> list[JobRequest]:
     """The jobs of a sound entry. Those of a sweep form a chain, each after the one before."""
     ids = _ids(entry)
     granted = [entry.granted] if entry.sweep is None else list(entry.sweep.granted)
-    kind = _kind(entry)
     follows = [None if entry.after is None else last.get(entry.after, entry.after), *ids]
-    demand = demand_of(
-        kind,
+    demand = demands.of(entry) or demand_of(
+        _kind(entry),
         entry.pattern,
         entry.cpu,
         tuple((step.until, step.at) for step in entry.demand or ()),
@@ -250,7 +273,7 @@ def _check_command(here: Location, entry: Section) -> None:
     for index, word in enumerate(command):
         if "\0" in word:
             here.report("holds a NUL character, which ends a word", "command", index)
-        elif word.startswith("./") and not is_there(folder / word, folders=True):
+        elif word.startswith("./") and not is_beside(here, word):
             here.report(f"there is no file {word} in {folder}", "command", index)
     for key in ("pattern", "demand"):
         if command and key in entry.model_fields_set:
@@ -262,6 +285,11 @@ def _check_kind(here: Location, entry: Section) -> None:
     if not entry.is_readable("kind"):
         return
     given, kind = entry.model_fields_set, _kind(entry)
+    if kind not in KINDS:
+        return
+    if "parameters" in given:
+        message = f"belongs to kinds of installed packages, this one's is {kind}"
+        here.report(message, "parameters", at_key=True)
     a_job = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} job"
     for key in KINDS[kind].refused:
         if key in given:
@@ -368,6 +396,69 @@ def _circles(follows: Mapping[str, str]) -> Iterator[list[str]]:
         if job in way:
             names = list(way)
             yield names[names.index(job) :]
+
+
+# ------------------------------------------------------------------ kinds of installed packages
+
+
+_ITS_OWN = ("pattern", "demand", "cpu", "command", "profile", "speedup")
+
+
+class PluginDemands:
+    """The demands of a file's jobs whose kind an installed package adds; ``uses`` are the kinds."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Demand] = {}
+        self._uses: dict[str, PluginUse] = {}
+
+    @property
+    def uses(self) -> tuple[PluginUse, ...]:
+        return tuple(self._uses.values())
+
+    def of(self, entry: JobEntry) -> Demand | None:
+        """A sound entry's demand; None where its kind is one of ours."""
+        return self._made.get(entry.id)
+
+    def check(self, here: Location, entry: JobEntry) -> None:
+        """Makes an entry's demand, and reports what is wrong with it."""
+        kind = entry["kind"]
+        if kind is None or kind in KINDS:
+            return
+        plugin = plugin_function(here / "kind", "demands", kind)
+        if plugin is None:
+            return
+        for key in _ITS_OWN:
+            if key in entry.model_fields_set:
+                here.report(f"is for {kind} to say: leave it out", key, at_key=True)
+        demand = _demand_by(plugin, here, entry)
+        if demand is None or entry["id"] is None:
+            return
+        if demand.network and "bandwidth" not in entry.model_fields_set:
+            here.report(f"is required for a {kind} job", "bandwidth")
+        for key in () if demand.network else ("granted", "sweep"):
+            if key in entry.model_fields_set:
+                here.report(f"means nothing to a {kind} job", key, at_key=True)
+        self._made[entry.id], self._uses[kind] = demand, plugin.use
+
+
+def _demand_by(plugin: PluginFunction, here: Location, entry: JobEntry) -> Demand | None:
+    """The demand that a function makes of an entry's parameters, one that agents can play."""
+    required = [name for name, f in plugin.section.model_fields.items() if f.is_required()]
+    given: dict[str, Any] | None = {}
+    if "parameters" in entry.model_fields_set:
+        given = plugin.read(here / "parameters")
+    elif required:
+        here.report(f"is required for a {plugin.use.name} job: {', '.join(required)}", "parameters")
+        return None
+    try:
+        demand = None if given is None else plugin.made(Demand, given)
+        if demand is not None and type(demand) not in (*KINDS.values(), Command):
+            own = ", ".join(kind.__name__ for kind in (*KINDS.values(), Command))
+            raise plugin.error(f"makes {shown(demand)}: agents can play {own}")
+    except PluginError as error:
+        here.report(error.reason, "kind")
+        return None
+    return demand
 
 
 # ------------------------------------------------------------------ profiles

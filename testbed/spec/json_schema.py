@@ -10,9 +10,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from testbed.embedding.base import embedder_names
+from testbed.plugins import Group
 from testbed.schedulers.policy import Parameter, PolicyKind
 from testbed.schedulers.registry import known_policies
 from testbed.spec.experiment_file import DEFAULT_EMBEDDER, DEFAULT_SEED, ExperimentFile
+from testbed.spec.installed_workload import InstalledWorkload
+from testbed.spec.plugin_functions import known_functions
+from testbed.spec.topology_section import InstalledTopology
+from testbed.spec.validation import Section
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -25,8 +30,61 @@ def experiment_schema() -> dict[str, Any]:
     properties["policies"] |= _policies_schema()
     properties["seed"]["default"] = DEFAULT_SEED
     definitions = dict(sorted(schema.pop("$defs").items()))
+    _with_installed(properties["topology"], definitions, "topologies")
+    _with_installed(properties["workload"], definitions, "workloads")
+    _with_demands(definitions["JobEntry"])
     head = {"$schema": DIALECT, "title": "Hosenet experiment"}
     return {**head, **schema, "$defs": definitions}
+
+
+_GENERIC: Mapping[Group, str] = {
+    "topologies": InstalledTopology.__name__,
+    "workloads": InstalledWorkload.__name__,
+}
+
+
+def _with_installed(union: dict[str, Any], definitions: dict[str, Any], group: Group) -> None:
+    """Puts the sections of installed packages in the place of the one that stands for them all."""
+    del definitions[_GENERIC[group]]
+    own = [one for one in union["oneOf"] if one != {"$ref": f"#/$defs/{_GENERIC[group]}"}]
+    union["oneOf"] = [*own, *(_section_schema(one.section) for one in known_functions(group))]
+
+
+def _with_demands(entry: dict[str, Any]) -> None:
+    """Adds the kinds of jobs of installed packages, each with its parameters."""
+    kinds = known_functions("demands")
+    if not kinds:
+        return
+    entry["properties"]["kind"]["enum"] += [one.use.name for one in kinds]
+    entry["allOf"] = [
+        {
+            "if": {"properties": {"kind": {"const": one.use.name}}, "required": ["kind"]},
+            "then": {"properties": {"parameters": _section_schema(one.section)}},
+        }
+        for one in kinds
+    ]
+
+
+def _section_schema(section: type[Section]) -> dict[str, Any]:
+    """A section that stands where it is used, with all that it refers to."""
+    schema: dict[str, Any] = _without_null(section.model_json_schema())
+    return schema
+
+
+_CLASS_SCHEMA = {
+    "type": "object",
+    "description": "a policy of a Python file or of a module; its constructor says what it takes",
+    "properties": {
+        "class": {
+            "type": "string",
+            "pattern": "^.+:[^:]+$",
+            "description": "a file beside this one and a class in it, or a module and a class",
+            "examples": ["./mine.py:MyPolicy", "package.module:MyPolicy"],
+        }
+    },
+    "required": ["class"],
+    "additionalProperties": {"type": ["string", "number", "boolean"]},
+}
 
 
 def _policies_schema() -> dict[str, Any]:
@@ -34,7 +92,9 @@ def _policies_schema() -> dict[str, Any]:
     return {
         "type": "array",
         "minItems": 1,
-        "items": {"anyOf": [{"enum": list(kinds)}, *map(_policy_schema, kinds.values())]},
+        "items": {
+            "anyOf": [{"enum": list(kinds)}, *map(_policy_schema, kinds.values()), _CLASS_SCHEMA]
+        },
         "default": ["vc"],
     }
 

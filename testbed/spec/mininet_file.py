@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from contextlib import redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
-from traceback import extract_tb
 from typing import Any
 
-from testbed.errors import MachineCannot
+from testbed.errors import MachineCannot, install_hint
+from testbed.plugins import raised
 from testbed.spec.document import Location, Place, Problem, dotted, file_at, unknown_name
 
 
@@ -27,7 +27,7 @@ def read_topo(
     if found is None or wanted is None:
         return None
     if find_spec("mininet") is None:
-        raise MachineCannot(f"{here.place}: Mininet is missing", "sudo ./provision.sh install")
+        raise MachineCannot(f"{here.place}: Mininet is missing", install_hint())
     try:
         with redirect_stdout(sys.stderr):
             return _made(found, wanted, args, here / "topo")
@@ -57,15 +57,10 @@ def _made(file: Path, wanted: str, args: Mapping[str, Any], here: Location) -> A
 
 def _report(error: BaseException, file: Path, here: Location) -> None:
     """Reports what the user's code raised at the last of its lines that was on the way."""
-    text = " ".join(str(error).split())
-    lines = [at for at in extract_tb(error.__traceback__) if at.filename == str(file)]
-    if isinstance(error, TypeError) and not lines:  # the call itself
-        here.report(text, "args")
-        return
-    place = Place(str(file))
-    if isinstance(error, SyntaxError) and error.filename == str(file):
-        place = Place(str(file), error.lineno or 0, error.offset or 0)
-    elif lines:
-        place = Place(str(file), lines[-1].lineno or 0, (lines[-1].colno or 0) + 1)
-    message = f"raises {type(error).__name__}: {text}"
-    here.document.problems.append(Problem(place, dotted((here / "path").path), message))
+    found = raised(error, file)
+    if isinstance(error, TypeError) and not found.line:  # the call itself
+        here.report(" ".join(str(error).split()), "args")
+    else:
+        place = Place(str(file), found.line, found.column)
+        path = dotted((here / "path").path)
+        here.document.problems.append(Problem(place, path, found.reason))

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from jobs.request import JobRequest
-from testbed.schedulers.policy import Parameter
-from testbed.schedulers.registry import known_policies
-from testbed.spec.document import Location, did_you_mean, unknown_name
+from testbed.embedding.base import embedder, embedder_names
+from testbed.errors import BadInput
+from testbed.plugins import PluginError, raised_anywhere
+from testbed.schedulers.policy import CLAIMS, Parameter, PolicyKind
+from testbed.schedulers.policy_class import NotAPolicy, policy_kind_of
+from testbed.schedulers.registry import known_policies, own_policies, policy_kind
+from testbed.spec.document import Document, Location, Place, did_you_mean, unknown_name
 from testbed.spec.experiment import PolicySpec, Scalar
+from testbed.spec.plugin_keys import load_plugin
 from testbed.spec.size_limits import LIMITS, within
 from testbed.spec.validation import kind_of
 from testbed.units import UnitError, human_duration, parse_duration, parse_share
@@ -46,17 +53,41 @@ def read_policies(here: Location, workload: str) -> tuple[PolicySpec, ...]:
         if policy is None:
             continue
         _check_workload(here / index, policy, workload)
-        if policy in found:
-            (here / index).report(f"{policy.label} is named twice")
-        else:
+        _check_made(here / index, policy)
+        twice = next((other for other in found if other.label == policy.label), None)
+        if twice is None:
             found.append(policy)
+        elif (here / index).is_sound():
+            (here / index).report(_twice(policy, twice))
     return tuple(found)
 
 
+def _check_made(here: Location, policy: PolicySpec) -> None:
+    """Reports a policy that is not ours and cannot be made, or whose claims raise."""
+    kind, given = policy.kind, dict(policy.parameters)
+    if kind.source is None or not here.is_sound():
+        return
+    try:
+        kind.make(embedder("oktopus"), given)
+        unknown = [claim for claim in kind.claims_of(given) if claim not in CLAIMS]
+    except Exception as error:  # noqa: BLE001 - somebody's code raises what it likes
+        here.report(f"{policy.name} {raised_anywhere(error)}")
+        return
+    if unknown:
+        here.report(f"{policy.name} claims {unknown[0]!r}, which is none of {', '.join(CLAIMS)}")
+
+
+def _twice(policy: PolicySpec, other: PolicySpec) -> str:
+    source = other.kind.source
+    if policy.kind.source == source:
+        return f"{policy.label} is named twice"
+    hint = f"give one of the classes a name of its own, as name = 'my-{policy.name}'"
+    return f"{policy.label} is the name of {source} too: {hint}"
+
+
 def _check_workload(here: Location, policy: PolicySpec, workload: str) -> None:
-    kinds = known_policies()
-    if workload in LEASE_WORKLOADS and not kinds[policy.name].leases:
-        able = ", ".join(name for name, kind in kinds.items() if kind.leases)
+    if workload in LEASE_WORKLOADS and not policy.kind.leases:
+        able = ", ".join(name for name, kind in known_policies().items() if kind.leases)
         here.report(f"{policy.name} schedules no leases, with cores and start times: {able} do")
     if workload == SWEEP_WORKLOAD and policy not in SWEEP_POLICIES:
         here.report("a ladder leaves a policy nothing to decide: leave 'policies' out")
@@ -71,6 +102,8 @@ def _read_policy(here: Location) -> PolicySpec | None:
         if here.is_readable:
             here.report(f"must be a name, or a mapping with a name, not {kind_of(entry)}")
         return None
+    if "class" in entry:
+        return _read_class(here, entry)
     name = entry.get("name")
     if not isinstance(name, str):
         message = "is required" if "name" not in entry else f"must be a text, not {kind_of(name)}"
@@ -79,16 +112,71 @@ def _read_policy(here: Location) -> PolicySpec | None:
         return None
     if not _is_known(here / "name", name):
         return None
-    takes = known_policies()[name].takes
-    given = [(here / key, key) for key in entry if key != "name" and (here / key).is_readable]
-    parameters = [(key, _parameter(where, name, takes)) for where, key in given]
-    return PolicySpec(name, tuple((k, v) for k, v in parameters if v is not None))
+    return PolicySpec(name, _parameters(here, "name", policy_kind(name)))
+
+
+def _read_class(here: Location, entry: Mapping[str, Any]) -> PolicySpec | None:
+    """An entry that takes its policy from a file or a module."""
+    if not (here / "class").is_readable:
+        return None
+    kind = _kind_of_class(here / "class", entry["class"])
+    if kind is None:
+        return None
+    return PolicySpec(kind.name, _parameters(here, "class", kind), kind)
+
+
+def _kind_of_class(here: Location, written: object) -> PolicyKind | None:
+    """The declaration of a class such as ``./mine.py:MyPolicy``; what is wrong is reported."""
+    loaded = load_plugin(here, written, "MyPolicy")
+    if loaded is None:
+        return None
+    try:
+        kind = policy_kind_of(loaded)
+    except NotAPolicy as objection:
+        here.report(f"{str(written).rpartition(':')[2]} {objection}")
+        return None
+    if kind.name in own_policies():
+        taken = f"is called {kind.name}, as a policy of ours is"
+        here.report(f"{taken}: give the class another name, as name = 'my-{kind.name}'")
+        return None
+    return kind
+
+
+def policy_from(text: str, beside: Path) -> PolicySpec:
+    """The policy of that name, or of a class such as ``./mine.py:MyPolicy``; BadInput if none is.
+
+    The file is looked for in the folder ``beside``, then along TESTBED_DATA.
+    """
+    if ":" not in text:
+        return PolicySpec(policy_kind(text).name)
+    here = Location(Document(data=text, places={(): Place(str(beside / "policy"))}))
+    kind = _kind_of_class(here, text)
+    spec = None if kind is None else PolicySpec(kind.name, plugin=kind)
+    if spec is not None:
+        _check_made(here, spec)
+    if spec is not None and not here.document.problems:
+        return spec
+    problem = here.document.problems[0]
+    own = problem.place == here.place
+    raise BadInput(f"{text}: {problem.message}" if own else str(problem))
+
+
+def _parameters(here: Location, but: str, kind: PolicyKind) -> tuple[tuple[str, Scalar], ...]:
+    """The entry's keys but one as parameters; what is wrong with them is reported."""
+    given = [key for key in here.value if key != but and (here / key).is_readable]
+    read = [(key, _parameter(here / key, kind.name, kind.takes)) for key in given]
+    return tuple((key, value) for key, value in read if value is not None)
 
 
 def _is_known(here: Location, name: str) -> bool:
-    if name in known_policies():
+    try:
+        policy_kind(name)
+    except PluginError as error:
+        here.report(error.reason)
+    except BadInput:
+        here.report(unknown_name("policy", name, list(known_policies())))
+    else:
         return True
-    here.report(unknown_name("policy", name, list(known_policies())))
     return False
 
 
@@ -108,13 +196,27 @@ def _parameter(here: Location, policy: str, takes: Mapping[str, Parameter]) -> S
         except UnitError as error:
             here.report(str(error))
             return None
+    elif isinstance(parameter.default, float) and type(value) in (int, float):
+        parsed = float(value)
     elif type(value) is not type(parameter.default) or not isinstance(value, bool | int | str):
         here.report(f"must be like {parameter.default!r}, not {kind_of(value)}")
         return None
     objection = parameter.objection(parsed)
     if objection is not None:
         here.report(objection)
+    elif key == "embedder":
+        check_embedder(here, str(parsed))
     return parsed if objection is None else None
+
+
+def check_embedder(here: Location, name: str) -> None:
+    """Reports a name that no embedder has, and one of a package that cannot be loaded."""
+    try:
+        embedder(name)
+    except PluginError as error:
+        here.report(error.reason)
+    except BadInput:
+        here.report(unknown_name("embedder", name, embedder_names()))
 
 
 # ------------------------------------------------------------------ sizes
@@ -128,7 +230,7 @@ def check_policies(
     Looks at all jobs only for policies whose sizes depend on them. O(jobs) for each of those.
     """
     for index, policy in enumerate(policies):
-        kind, given = known_policies()[policy.name], dict(policy.parameters)
+        kind, given = policy.kind, dict(policy.parameters)
         entry = (here / "policies" / index).nearest
         where = entry if entry.path else here / "workload"
         if kind.leases:

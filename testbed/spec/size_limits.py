@@ -26,6 +26,8 @@ LIMITS: Final[Mapping[str, int]] = {
     "cores in a table of availability": 10_000_000,
     "flows of one job": 1_000_000,
     "times that rates are computed anew": 200_000,
+    "cells of a sweep": 1_000_000,
+    "listed values of a key": 1000,
 }
 """The most of each (docs/experiment-files.md)."""
 

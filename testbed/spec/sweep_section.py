@@ -1,197 +1,187 @@
-"""``workload: {kind: ladder}``: one application at rising bandwidths, for its profile.
-
-``testbed profile`` runs such a file and writes the application's profile. At every bandwidth it
-does the same work, and asks for just what it is given, so that no run waits for another.
-"""
+"""The ``sweep`` section: keys of the file and the values that each takes in turn."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from math import prod
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
-from jobs.demand import Pattern
-from jobs.job_profile import RATIOS
-from jobs.request import JobRequest
-from testbed.embedding.base import embedder, embedder_names
-from testbed.embedding.placement import Refusal, empty_residual
-from testbed.spec.document import Location
-from testbed.spec.experiment import BandwidthSweep
-from testbed.spec.job_entries import (
-    DemandStep,
-    JobEntry,
-    Profiles,
-    Word,
-    check_entry,
-    requests,
-    suffixes,
+from testbed.spec.document import Document, Location, Place, SpecErrors, read_document
+from testbed.spec.size_limits import within
+from testbed.spec.unit_types import Share
+from testbed.spec.validation import Section, kind_of
+
+SEED = "seed"
+LEAST = 3
+_RANGE = re.compile(r"(0|-?[1-9][0-9]{0,17})\.\.(0|-?[1-9][0-9]{0,17})")
+
+OverSchema = WithJsonSchema(
+    {
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": {
+            "anyOf": [{"type": "array", "minItems": 1}, {"type": ["string", "number", "boolean"]}]
+        },
+    }
 )
-from testbed.spec.topology_section import LoadContext
-from testbed.spec.unit_types import Name, PositiveBandwidth, PositiveDuration, Share
-from testbed.spec.validation import Section
-from testbed.spec.workload_section import LoadedWorkload, WorkloadSection
-from testbed.units import format_bandwidth, human_bandwidth
-
-_NO_LINKS = (
-    "a flat data centre has no links, so there is no bandwidth to try: give it some (topology:"
-    " {kind: tree, ...})"
-)
-REPETITIONS = 3
-TOLERANCE = 0.02
 
 
-class SweepApplication(Section):
-    """The application whose profile is wanted."""
+class StopSection(Section):
+    """The rule by which a combination of values needs no further seed."""
 
-    id: Name = Field(description="its name; the jobs are called ID-750-1 (in Mbit/s, by run)")
-    vms: Annotated[int, Field(ge=2, le=1_000_000)] = Field(description="how many VMs it needs")
-    bandwidth: PositiveBandwidth = Field(
-        description="per VM: with 'duration' it says how much is moved, and it is what the"
-        " default bandwidths are made of"
+    interval: Share = Field(
+        description="enough seeds: the half width of the 95 % confidence interval is at most this"
+        " share of the mean"
     )
-    duration: PositiveDuration = Field(description="its running time at that bandwidth, as 6 s")
-    kind: Literal["transfer", "demand"] | None = Field(
-        None,
-        description="transfer: limited by the network (default); demand: limited by the curve"
-        " in 'demand' too (default where there is one)",
-    )
-    pattern: Pattern | None = Field(None, description="communication pattern (default ring)")
-    demand: Annotated[list[DemandStep], Field(min_length=1, max_length=1000)] | None = Field(
-        None, description="the demand curve c(x): steps up to 100 % of the progress"
-    )
-    cpu: Share | None = Field(None, description="the share of a core that each VM burns")
-    command: Annotated[list[Word], Field(min_length=1, max_length=100)] | None = Field(
-        None,
-        description="a real application: each VM runs this, as its rank; words that begin with ./"
-        " are files beside this one",
+    metric: str | None = Field(None, description="of this metric (default: of each that is shown)")
+    least: Annotated[int, Field(ge=2, le=1000)] = Field(
+        LEAST, description=f"seeds that run in any case (default {LEAST})"
     )
 
 
-class SweepWorkload(WorkloadSection):
-    """One application, run at one bandwidth after another."""
+class SweepSection(Section):
+    """Values that keys of this file take in turn: ``testbed sweep`` runs all combinations."""
 
-    kind: Literal["ladder"]
-    application: SweepApplication = Field(description="whose profile is wanted")
-    bandwidths: Annotated[list[PositiveBandwidth], Field(min_length=1, max_length=100)] | None = (
-        Field(
-            None,
-            description="per VM, to run it at (default: 0.2, 0.4 … 2 times the application's, as"
-            " far as the data centre can give it)",
-        )
+    over: Annotated[dict[str, Any], Field(min_length=1, max_length=20), OverSchema] = Field(
+        description="values by key of this file, as workload.load: [0.2, 0.4], seed: 1..20"
     )
-    repetitions: Annotated[int, Field(ge=1, le=100)] = Field(
-        REPETITIONS, description=f"how often at each; the median counts (default {REPETITIONS})"
+    stop: StopSection | None = Field(None, description="when seeds are enough (default: all run)")
+    metrics: Annotated[list[str], Field(min_length=1, max_length=20)] | None = Field(
+        None, description="the metrics of the table and the picture"
     )
-    tolerance: Share = Field(
-        TOLERANCE,
-        description="a time that is longer by no more than this counts as equal when the"
-        " no-elongation threshold is found (default 2 %)",
+    backend: Literal["sim", "live"] = Field(
+        "sim", description="the simulator or the live network (default sim)"
     )
 
-    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
-        """The application's runs: rounds over the bandwidths, the greatest first, one at a time."""
-        document = here.document
-        application: Any = self["application"]
-        if application is not None:
-            check_entry(here / "application", application, context)
-        if context.datacentre is not None and context.datacentre.kind == "flat":
-            here.report(_NO_LINKS, "kind")
-        if application is None or not here.is_sound():
-            return LoadedWorkload()
-        entry = JobEntry.model_construct(
-            **{name: application[name] for name in SweepApplication.model_fields}
-        )
-        (request,) = requests(entry, {}, document.folder, Profiles())
-        request = replace(request, application=request.id)
-        points_bps, notes = _points(here, self.bandwidths, request, context)
-        if not here.is_sound():
-            return LoadedWorkload()
-        jobs = _runs(request, points_bps, self.repetitions)
-        place = (here / "application").place
-        return LoadedWorkload(
-            jobs,
-            {job.id: place for job in jobs},
-            (request.id,),
-            notes=notes,
-            sweep=BandwidthSweep(
-                request.id,
-                points_bps,
-                self.repetitions,
-                self.tolerance,
-                not request.demand.own_program,
-            ),
-        )
+
+@dataclass(frozen=True)
+class SweptKey:
+    """A key with its values in order, each part with its place: a range, or one value."""
+
+    key: str
+    place: Place
+    parts: tuple[tuple[Sequence[Any], Place], ...]
+
+    def __len__(self) -> int:
+        return sum(len(values) for values, _ in self.parts)
+
+    def __iter__(self) -> Iterator[Any]:
+        for values, _ in self.parts:
+            yield from values
+
+    @property
+    def is_numeric(self) -> bool:
+        """True where an axis has places for all values."""
+        return all(isinstance(v, int | float) and not isinstance(v, bool) for v in self)
+
+    def samples(self) -> Iterator[tuple[Any, Place]]:
+        """Every value with its place; of a range its ends alone."""
+        for values, place in self.parts:
+            for index in sorted({0, len(values) - 1}):
+                yield values[index], place
 
 
-def at_bandwidth(request: JobRequest, bandwidth_bps: int) -> JobRequest:
-    """The same work asked for at another bandwidth, with the time that the model gives it there.
-
-    A transfer moves the same bytes, faster too; a curve's work is the same by DCloud's Eq. 1; of a
-    command nothing is known, so that p·b/b' stands, and p where there is more bandwidth.
-    """
-    time_s = request.demand.profiled_s(request, bandwidth_bps)
-    return replace(request, bandwidth_bps=bandwidth_bps, duration_s=time_s)
-
-
-def _runs(
-    request: JobRequest, points_bps: Sequence[int], repetitions: int
-) -> tuple[JobRequest, ...]:
-    """Round after round: what changes on the machine meanwhile spreads over all bandwidths."""
-    runs: list[JobRequest] = []
-    falling = sorted(points_bps, reverse=True)
-    names = suffixes(falling)
-    for number in range(1, repetitions + 1):
-        for point_bps, name in zip(falling, names, strict=True):
-            runs.append(
-                replace(
-                    at_bandwidth(request, point_bps),
-                    id=f"{request.id}-{name}-{number}",
-                    after=runs[-1].id if runs else None,
-                )
-            )
-    return tuple(runs)
+def read_over(here: Location) -> tuple[SweptKey, ...]:
+    """The keys of ``over`` and their values; what is wrong with their form is reported."""
+    found = []
+    for key in here.value if isinstance(here.value, dict) else ():
+        where = here / key
+        if where.is_readable:
+            place = here.document.key_places[where.path]
+            found.append(SweptKey(key, place, tuple(_parts(where))))
+    return tuple(found)
 
 
-def _points(
-    here: Location, given: list[int] | None, request: JobRequest, context: LoadContext
-) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The bandwidths, rising, and notes about them; the data centre can give each of them."""
-    if given is not None:
-        for index, point_bps in enumerate(given):
-            where = here / "bandwidths" / index
-            if point_bps in given[:index]:
-                where.report(f"{format_bandwidth(point_bps)} stands there twice")
-            reason = _refusal(request, point_bps, context)
-            if reason is not None:
-                where.report(_cannot(request, point_bps, reason))
-        return tuple(sorted(given)), ()
-    wished = tuple(dict.fromkeys(max(1, round(ratio * request.bandwidth_bps)) for ratio in RATIOS))
-    for index, point_bps in enumerate(wished):
-        reason = _refusal(request, point_bps, context)
-        if reason is None:
-            continue
-        if not index:
-            here.report(_cannot(request, point_bps, reason), "application")
-        left = f"the sweep ends at {human_bandwidth(wished[index - 1])}: {reason}"
-        return wished[:index], (left,)
-    return wished, ()
+def read_option(text: str) -> SweptKey:
+    """``KEY=VALUE,VALUE…`` as the command line has it. Raises SpecErrors."""
+    key, equals, values = text.partition("=")
+    source = f"--over {text}"
+    if not equals or not key.strip():
+        document = Document(places={(): Place(source)})
+        Location(document).report("write it as KEY=VALUE,…, as workload.load=0.2,0.4")
+        raise SpecErrors(document.problems)
+    document = read_document(f"[{values}]", source)
+    document.places = dict.fromkeys(document.places, Place(source))
+    parts = tuple(_parts(Location(document)))
+    if document.problems:
+        raise SpecErrors(document.problems)
+    return SweptKey(key.strip(), Place(source), parts)
 
 
-def _cannot(request: JobRequest, point_bps: int, reason: str) -> str:
-    asked = f"{request.n_vms} VMs at {format_bandwidth(point_bps)}"
-    return f"{asked} do not fit even in the empty data centre: {reason}"
+def check_sweep(section: SweepSection | None, here: Location) -> None:
+    """Reports what is wrong with the form of the values, and too many cells."""
+    if section is not None and section["over"] is not None:
+        check_size(read_over(here / "over"), here / "over")
 
 
-def _refusal(request: JobRequest, point_bps: int, context: LoadContext) -> str | None:
-    """The reason why the empty data centre cannot give that bandwidth; None where it can."""
-    centre = context.datacentre
-    if centre is None or not (context.slots_known and context.links_known):
-        return None
-    if context.embedder not in embedder_names():
-        return None
-    answer = embedder(context.embedder).embed(
-        centre, empty_residual(centre), request.n_vms, point_bps, largest_bps=point_bps
-    )
-    return answer.reason if isinstance(answer, Refusal) else None
+def check_size(keys: Sequence[SweptKey], here: Location) -> None:
+    """Reports more cells than there may be, or more values than can be loaded one by one."""
+    for key in keys:
+        where = (here / key.key).nearest
+        hint = f"give {key.key} a range, or fewer values"
+        if not within(len(key.parts), "listed values of a key", where.report, hint):
+            return
+    cells = prod(len(key) for key in keys)
+    within(cells, "cells of a sweep", here.report, "split it, or take fewer values")
+
+
+def _parts(here: Location) -> Iterator[tuple[Sequence[Any], Place]]:
+    """A list's values, or the one that stands alone; ranges unfolded when they are looked at."""
+    many = isinstance(here.value, list)
+    if here.value in ([], {}):
+        here.report(f"needs a value, not {kind_of(here.value)}")
+        return
+    seen: set[str] = set()
+    for where in [here / index for index in range(len(here.value))] if many else [here]:
+        values = _values(where) if where.is_readable else ()
+        text = as_yaml(values[0]) if len(values) == 1 else ""
+        if text in seen:
+            where.report(f"{text} is there twice")
+        elif values:
+            seen.update([text] if text else ())
+            yield values, where.place
+
+
+def _values(here: Location) -> Sequence[Any]:
+    """One value, or the numbers of a range; none, and reported, where the range is wrong."""
+    match = _RANGE.fullmatch(here.value) if isinstance(here.value, str) else None
+    if match is None:
+        return (here.value,)
+    first, last = int(match[1]), int(match[2])
+    if last < first:
+        here.report(f"the range {here.value} ends before it begins: write {last}..{first}")
+        return ()
+    if not within(last - first + 1, "cells of a sweep", here.report, "take a shorter range"):
+        return ()
+    return range(first, last + 1)
+
+
+def as_yaml(value: Any) -> str:
+    """A file's value as YAML that is read as the same value again."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        text = f"{Decimal(repr(value)):f}"
+        return text if "." in text else f"{text}.0"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, Mapping):
+        inside = ", ".join(f"{_text(str(key))}: {as_yaml(each)}" for key, each in value.items())
+        return f"{{{inside}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(as_yaml, value))}]"
+    return _text(str(value))
+
+
+def _text(text: str) -> str:
+    """A word as it is, anything else in quotes."""
+    plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9_/-]*", text)
+    if plain and text.lower() not in ("true", "false", "yes", "no", "on", "off", "null"):
+        return text
+    return json.dumps(text, ensure_ascii=False)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 
+from testbed.plugins import PluginError, PluginUse, installed
 from testbed.spec.document import (
     Location,
     Problem,
@@ -20,7 +21,7 @@ from testbed.spec.document import (
 from testbed.spec.mininet_file import read_topo
 from testbed.spec.size_limits import LIMITS, within
 from testbed.spec.unit_types import BANDWIDTH_SCHEMA, MEMORY_SCHEMA, Memory, PositiveBandwidth
-from testbed.spec.validation import Section, SpecModel, read_section
+from testbed.spec.validation import INSTALLED, Section, SpecModel, kind_tag, read_section
 from testbed.units import UnitError, parse_bandwidth
 from topologies.custom import custom
 from topologies.datacentre import DataCentre, TopologyError
@@ -179,9 +180,20 @@ class MininetTopology(Section):
     slots_per_server: Count = Field(1, description="VM slots of hosts that state none (default 1)")
 
 
+class InstalledTopology(Section):
+    """A topology of an installed package: its keys are the parameters of a function there."""
+
+    model_config = ConfigDict(extra="allow")
+    kind: str
+
+    @classmethod
+    def kinds(cls) -> tuple[str, ...]:
+        return tuple(installed("topologies"))
+
+
 def _tag(value: Any) -> Any:
     """The kind of a topology; a custom one may stand in a file of its own."""
-    kind = value.get("kind") if isinstance(value, dict) else None
+    kind = kind_tag(value, Topology, "topologies")
     return "custom file" if kind == "custom" and "path" in value else kind
 
 
@@ -194,7 +206,8 @@ Topology = Annotated[
     | Annotated[FlatTopology, Tag("flat")]
     | Annotated[CustomTopology, Tag("custom")]
     | Annotated[CustomFileTopology, Tag("custom file")]
-    | Annotated[MininetTopology, Tag("mininet")],
+    | Annotated[MininetTopology, Tag("mininet")]
+    | Annotated[InstalledTopology, Tag(INSTALLED)],
     Discriminator(_tag),
 ]
 
@@ -212,17 +225,20 @@ class LoadContext:
     slots_known: bool = False
     links_known: bool = False
     resolved: Mapping[str, Any] = field(default_factory=dict)
+    plugins: tuple[PluginUse, ...] = ()
 
 
 def with_topology(context: LoadContext, section: Topology | None, here: Location) -> LoadContext:
     """Adds the data centre of a section; what is wrong with its meaning goes to the document."""
     if isinstance(section, RegularTopology):
         return _regular(context, section, here)
-    if section is None:
-        return context
-    built = _named(section, here)
-    if built is None:
-        return context
+    if isinstance(section, InstalledTopology):
+        return _installed(context, section.kind, here)
+    built = None if section is None else _named(section, here)
+    return context if built is None else _with_named(context, built)
+
+
+def _with_named(context: LoadContext, built: DataCentre) -> LoadContext:
     resolved = {"kind": "custom", **_described(built)}
     return replace(context, datacentre=built, slots_known=True, links_known=True, resolved=resolved)
 
@@ -248,6 +264,22 @@ def _named(
     if source is not None and source.document is not here.document:
         here.document.problems.extend(source.document.problems)
     return built
+
+
+def _installed(context: LoadContext, kind: str, here: Location) -> LoadContext:
+    """The data centre that a function of an installed package makes."""
+    from testbed.spec.plugin_functions import plugin_function
+
+    plugin = plugin_function(here / "kind", "topologies", kind)
+    given = None if plugin is None else plugin.read(here)
+    if plugin is None or given is None:
+        return context
+    datacentre = _built(here, lambda: plugin.made(DataCentre, given), {})
+    if datacentre is None:
+        return context
+    found = _with_named(context, datacentre)
+    made_by = {"kind": kind, **given}
+    return replace(found, resolved={**found.resolved, "made_by": made_by}, plugins=(plugin.use,))
 
 
 def _regular(context: LoadContext, section: RegularTopology, here: Location) -> LoadContext:
@@ -281,6 +313,9 @@ def _built(
             where = Location(document, (*here.path, names.get(str(key), key), *rest))
             if where.is_readable and dotted(where.path) not in reported:
                 where.nearest.report(message)
+        return None
+    except PluginError as error:
+        here.report(error.reason)
         return None
     return datacentre if _countable(here, datacentre) else None
 
@@ -340,9 +375,16 @@ def _described(datacentre: DataCentre) -> dict[str, Any]:
     names = datacentre.names
     columns = (datacentre.link_lower, datacentre.link_upper, datacentre.link_capacity_bps)
     links = zip(*(column.tolist() for column in columns), strict=True)
+    memory = datacentre.memory_mib
+    limits = None if memory is None else memory.tolist()
     return {
         "servers": [
-            {"name": names[i], "slots": slots} for i, slots in enumerate(datacentre.slots.tolist())
+            {
+                "name": names[i],
+                "slots": slots,
+                **({} if limits is None else {"memory_mib": limits[i]}),
+            }
+            for i, slots in enumerate(datacentre.slots.tolist())
         ],
         "switches": list(names[datacentre.n_servers :]),
         "links": [

@@ -12,15 +12,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from types import UnionType
-from typing import Any, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from testbed.plugins import Group, installed
 from testbed.spec.document import Location, did_you_mean, near, unknown_name
 
 _Location = tuple[int | str, ...]
+INSTALLED: Final = "installed"
+"""The tag, in a union of sections, of the one for all kinds of installed packages."""
 
 
 class SpecModel(BaseModel):
@@ -43,6 +46,12 @@ class Section(SpecModel):
     def is_readable(self, *names: str) -> bool:
         """True unless one of these fields is wrong in form, or is required and missing."""
         return self._unreadable.isdisjoint(names)
+
+    @classmethod
+    def kinds(cls) -> tuple[str, ...]:
+        """The values of ``kind`` that select this section among others."""
+        field = cls.model_fields.get("kind")
+        return () if field is None else tuple(map(str, get_args(field.annotation)))
 
     def with_defaults(self) -> Self:
         """The section with defaults for the keys that could not be read."""
@@ -154,18 +163,29 @@ def _models(annotation: Any) -> Iterator[type[SpecModel]]:
 
 def kinds_of(models: Sequence[type[SpecModel]]) -> list[str]:
     """The values of ``kind`` that select among the models of a union."""
-    return list(dict.fromkeys(_kind(model) for model in models if "kind" in model.model_fields))
+    sections = (model for model in models if issubclass(model, Section))
+    return list(dict.fromkeys(kind for model in sections for kind in model.kinds()))
 
 
-def _kind(model: type[SpecModel]) -> str:
-    return str(get_args(model.model_fields["kind"].annotation)[0])
+def kind_tag(value: Any, union: Any, group: Group) -> Any:
+    """The kind of a mapping that an annotated union of tagged sections reads."""
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if not isinstance(kind, str) or kind in _tags(union):
+        return kind
+    return INSTALLED if kind in installed(group) else kind
+
+
+@cache
+def _tags(union: Any) -> frozenset[str]:
+    members = get_args(get_args(union)[0])
+    return frozenset(get_args(member)[1].tag for member in members)
 
 
 def _of_kind(models: Sequence[type[M]], value: Mapping[str, Any]) -> type[M] | None:
     """The one model there is, or that of the mapping's kind, by its other keys if several are."""
     if len(models) == 1:
         return models[0]
-    known = [model for model in models if _kind(model) == value.get("kind")]
+    known = [m for m in models if issubclass(m, Section) and value.get("kind") in m.kinds()]
     return next((m for m in known if "path" in value and "path" in m.model_fields), None) or next(
         iter(known), None
     )

@@ -25,6 +25,7 @@ from jobs.workload.parallel_jobs import (
     ParallelJobs,
     Requests,
 )
+from testbed.plugins import PluginUse
 from testbed.spec.document import Location, Place
 from testbed.spec.experiment import BandwidthSweep
 from testbed.spec.size_limits import within
@@ -44,7 +45,7 @@ class LoadedWorkload:
     asked for it. ``applications`` are the names that the jobs bear; None where they could not all
     be read. ``facts`` is the provenance of a trace's or a model's jobs, for JSON, ``notes`` the
     same in sentences; both are empty where the file lists the jobs itself. ``sweep`` is set where
-    the jobs are the runs of a profile measurement.
+    the jobs are the runs of a profile measurement. ``plugins`` made them, or their demands.
     """
 
     jobs: Sequence[JobRequest] = ()
@@ -53,6 +54,7 @@ class LoadedWorkload:
     facts: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     sweep: BandwidthSweep | None = None
+    plugins: tuple[PluginUse, ...] = ()
 
 
 NO_JOBS = LoadedWorkload(applications=())

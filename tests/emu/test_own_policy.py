@@ -9,15 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from testbed.cli.main import run
+
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs" / "writing-a-policy.md").read_text(encoding="utf-8")
-BEGIN = """
-import sys
-import testbed.schedulers
-testbed.schedulers.__path__.append(sys.argv.pop(1))
-from testbed.cli.main import main
-main()
-"""
 
 
 def test_it_starts_with_less_and_takes_the_time_it_stated(prefix: str, tmp_path: Path) -> None:
@@ -32,8 +27,8 @@ def test_it_starts_with_less_and_takes_the_time_it_stated(prefix: str, tmp_path:
     }
     done = subprocess.run(
         [
-            *(sys.executable, "-c", BEGIN, str(tmp_path), "run", str(tmp_path / "shrinking.yaml")),
-            *("--set", "policies=[shrink]", "--set", "scale.rate=0.05"),
+            *(sys.executable, "-m", "testbed.cli.main", "run", str(tmp_path / "shrinking.yaml")),
+            *("--set", "policies=[{class: ./shrink.py:Shrink}]", "--set", "scale.rate=0.05"),
             *("--set", "expect={fidelity: invalid}"),  # however busy the machine is
             *("--prefix", prefix, "--out", str(tmp_path / "runs")),
         ],
@@ -51,3 +46,8 @@ def test_it_starts_with_less_and_takes_the_time_it_stated(prefix: str, tmp_path:
     assert jobs["third"]["granted_bps"] == "200000000"
     assert float(jobs["third"]["estimate_s"]) == 12.0
     assert float(jobs["third"]["ratio"]) > 0.9
+    folder = table.parent
+    assert (folder / "plugins" / "shrink.py").read_text() == (tmp_path / "shrink.py").read_text()
+    replay = ["simulate", str(tmp_path / "shrinking.yaml"), "--replay", str(folder)]
+    only = ["--set", "policies=[{class: ./shrink.py:Shrink}]", "--set", "scale.rate=0.05"]
+    assert run([*replay, *only, "--out", str(tmp_path / "again")]) == 0

@@ -241,13 +241,14 @@ def test_an_end_at_the_very_end_of_its_reservation_is_a_finish() -> None:
 def test_an_over_committing_policy_ends_the_run_by_name() -> None:
     twice = [act.Start("a", PLACE, 1), act.Start("b", PLACE, 1)]
     policy = DecisionTable({act.Arrived("b"): twice})
-    with pytest.raises(RunFailed, match="table, job b"):
+    told = r"policy table, at 1 s, on the arrival of job b: action 2, Start\(job b at 1 bit/s\), is"
+    with pytest.raises(RunFailed, match=told):
         play([job("a"), job("b", 1.0)], policy, ScriptedBackend({}))
 
 
 def test_a_policy_may_not_start_what_has_not_arrived() -> None:
     policy = DecisionTable({act.Arrived("a"): [act.Start("b", PLACE, 1)]})
-    with pytest.raises(RunFailed, match="b, which is not there"):
+    with pytest.raises(RunFailed, match="job b is not there"):
         play([job("a"), job("b", 1.0)], policy, ScriptedBackend({}))
 
 

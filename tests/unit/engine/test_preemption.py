@@ -63,7 +63,9 @@ def test_the_place_of_a_resumed_job_is_checked_like_that_of_a_start() -> None:
         }
     )
     with pytest.raises(
-        RunFailed, match="table, job a, foreground: server 1: 2 slots asked, 0 free"
+        RunFailed,
+        match=r"^policy table, at 1 s, on the arrival of job b: action 2, Migrate\(job a\), is"
+        " refused: foreground: server 1: 2 slots asked, 0 free$",
     ):
         play([job("a"), job("b", 1.0)], policy, ScriptedBackend({"a": 5.0, "b": 5.0}))
 
@@ -153,11 +155,14 @@ def test_the_background_is_a_second_set_of_slots() -> None:
 @pytest.mark.parametrize(
     ("second", "words"),
     [
-        (act.Start("b", PLACE, 0, tier="background"), "job b, background: server 0: 2 slots"),
+        (
+            act.Start("b", PLACE, 0, tier="background"),
+            r"Start\(job b at 0 bit/s\), is refused: background: server 0: 2 slots",
+        ),
         (act.Start("b", OTHER, 5, tier="background"), "which has no links"),
         (act.SwitchTier("a", "background"), "job a is in the background already"),
-        (act.Rescale("a", 5), "rescales job a in the background"),
-        (act.Resume("a"), "job a, which is running, not preempted"),
+        (act.Rescale("a", 5), "refused: it is in the background, which has no links"),
+        (act.Resume("a"), "job a is running, not preempted"),
     ],
 )
 def test_the_background_too_is_checked(second: act.Action, words: str) -> None:

@@ -26,7 +26,7 @@ from testbed.results.job_history import explained
 from testbed.results.tables import conclude, topology_record
 from testbed.runs.planned import planned
 from testbed.runs.playing import simulated
-from testbed.schedulers.registry import build_policy, known_policies, policy_kind
+from testbed.schedulers.registry import known_policies
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
 from topologies.datacentre import DataCentre
@@ -91,7 +91,7 @@ workload: {{{arrivals}, {deadlines}
 
 def played(experiment: Experiment) -> list[events.Event]:
     policy = experiment.policies[0]
-    kind, values = policy_kind(policy.name), dict(policy.parameters)
+    kind, values = policy.kind, dict(policy.parameters)
     history: list[events.Event] = [
         events.RunStarted(
             0.0,
@@ -105,7 +105,7 @@ def played(experiment: Experiment) -> list[events.Event]:
     engine = Engine(
         experiment.datacentre,
         experiment.jobs,
-        build_policy(policy.name, embedder(experiment.embedder), values),
+        kind.make(embedder(experiment.embedder), values),
         simulated(experiment, policy),
         history.append,
         lambda e: e.reservations.check(),

@@ -94,10 +94,10 @@ def test_a_reservation_is_shortened_to_a_time_inside_what_is_left_of_it(until_s:
         history = played([lease("a"), lease("b", 1.0)], decisions)
         assert outcomes(history)["b"] == ("rejected", 1.0)
         return
-    with pytest.raises(ValueError, match="is not inside"):
+    with pytest.raises(RunFailed, match="is not inside"):
         played([lease("a"), lease("b", 1.0)], decisions)
 
 
 def test_only_a_running_job_is_shortened() -> None:
-    with pytest.raises(RunFailed, match="which is waiting, not running"):
+    with pytest.raises(RunFailed, match="job a is waiting, not running"):
         played([lease("a")], {act.Arrived("a"): [act.Shorten("a", 4.0, "b")]})

@@ -14,7 +14,7 @@ from testbed.errors import BadInput
 from testbed.results.folder import RESOLVED, RunFolder
 from testbed.runs.playing import begin_folder
 from testbed.schedulers.policy import CLAIMS, Parameter, PolicyKind
-from testbed.schedulers.registry import by_name, known_policies, policy_kind
+from testbed.schedulers.registry import by_name, known_policies, own_policies, policy_kind
 from testbed.spec.document import SpecErrors
 from testbed.spec.experiment_file import parse_experiment
 from testbed.spec.json_schema import experiment_schema
@@ -55,9 +55,9 @@ def patient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (tmp_path / "patient.py").write_text(MODULE, encoding="utf-8")
     path = [*testbed.schedulers.__path__, str(tmp_path)]
     monkeypatch.setattr(testbed.schedulers, "__path__", path)
-    known_policies.cache_clear()
+    own_policies.cache_clear()
     yield
-    known_policies.cache_clear()
+    own_policies.cache_clear()
     sys.modules.pop("testbed.schedulers.patient", None)
 
 
@@ -119,7 +119,7 @@ def test_every_policy_declares_known_claims_and_explains_its_keys(kind: PolicyKi
 
 def test_easy_claims_what_its_estimates_allow() -> None:
     kind = policy_kind("easy")
-    assert kind.claims_of({}) == ("head-not-delayed", "no-preemption")
+    assert kind.claims_of({}) == ("head-not-delayed", "no-preemption", "no-starvation")
     stated = kind.claims_of({"estimates": "user"})
     assert stated == ("head-not-delayed-by-user-estimates", "no-preemption")
 

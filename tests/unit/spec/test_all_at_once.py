@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,11 @@ def test_an_impossible_topology_does_not_hide_the_jobs_mistakes() -> None:
         (18, "workload.jobs[0].granted"),
         (24, "workload.jobs[1].after"),
     ]
+
+
+def test_problems_cross_processes() -> None:
+    with pytest.raises(SpecErrors) as caught:
+        parse_experiment(GOOD.replace("seed: 7", "seed: x"), Path("x.yaml"))
+    again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - made on the line itself
+    assert isinstance(again, SpecErrors)
+    assert (again.problems, str(again)) == (caught.value.problems, str(caught.value))

@@ -10,7 +10,6 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from testbed.failures import Failure
-from testbed.schedulers.registry import policy_kind
 from testbed.spec.document import SpecErrors
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment, parse_experiment
@@ -69,7 +68,7 @@ def test_the_order_of_entries_does_not_matter_where_one_ends_as_another_begins()
 
 def test_a_policy_says_what_becomes_of_a_job_and_has_a_default() -> None:
     first, second = read("at: 1 s, controller: killed").policies
-    ways = [policy_kind(one.name).on_failure_of(dict(one.parameters)) for one in (first, second)]
+    ways = [one.kind.on_failure_of(dict(one.parameters)) for one in (first, second)]
     assert ways == ["kill", "wait"]
 
 

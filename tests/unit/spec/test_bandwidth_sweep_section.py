@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from jobs.demand import DemandCurve, Transfer
 from jobs.request import JobRequest
+from testbed.spec.bandwidth_sweep_section import at_bandwidth
 from testbed.spec.document import SpecErrors
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import parse_experiment
-from testbed.spec.sweep_section import at_bandwidth
 
 MBIT = 10**6
 HEAD = """\

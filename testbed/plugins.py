@@ -1,0 +1,324 @@
+"""Plug-ins: objects of Python files and of installed packages that are not the testbed's own.
+
+A file is executed as a module of its own; an installed package names its objects by entry points.
+Either is loaded when an experiment asks for it, and what it raises is one sentence.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from hashlib import sha256
+from importlib import import_module
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from traceback import extract_tb
+from types import ModuleType
+from typing import Any, Final, Literal, TypeAlias
+
+from testbed.errors import BadInput
+
+Group: TypeAlias = Literal["policies", "embedders", "topologies", "workloads", "demands"]
+"""A kind of plug-in; its entry points are in the group ``hosenet.KIND``."""
+
+FindFile: TypeAlias = Callable[[str], Path | None]
+"""Finds a file by its name; None where there is none."""
+
+_PREFIX: Final = "testbed_plugin_"
+_SHOWN: Final = 60
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A Python file that was executed; ``name`` is that of its copy in a run folder."""
+
+    name: str
+    path: Path
+    text: bytes = field(repr=False)
+
+    def to_json(self) -> dict[str, str]:
+        """The file's part of ``provenance.json``."""
+        return {"path": str(self.path), "sha256": sha256(self.text).hexdigest()}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Origin of a plug-in. ``written`` is how a file or a message names it.
+
+    ``files`` are its own file and the modules beside it that it imports; an installed package has
+    a distribution and a version instead.
+    """
+
+    written: str
+    files: tuple[SourceFile, ...] = ()
+    distribution: str | None = None
+    version: str | None = None
+
+    def __str__(self) -> str:
+        return self.written
+
+    def to_json(self) -> dict[str, Any]:
+        """The origin's part of ``provenance.json``."""
+        if not self.files:
+            found = {"distribution": self.distribution, "version": self.version}
+            return {"source": self.written, **found}
+        own, *beside = [file.to_json() for file in self.files]
+        return {"source": self.written, **own, **({"beside": beside} if beside else {})}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An object that is not the testbed's own, and its origin."""
+
+    found: Any
+    source: Source
+
+
+@dataclass(frozen=True)
+class PluginUse:
+    """A plug-in that an experiment uses, by the name that its file or run folder calls it."""
+
+    group: Group
+    name: str
+    source: Source
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry of ``provenance.json``."""
+        return {"group": self.group, "name": self.name, **self.source.to_json()}
+
+
+class PluginError(BadInput):
+    """A plug-in that cannot be loaded, or is none; ``line`` 0 where no line of a file is at fault.
+
+    ``reason`` is the message without its place.
+    """
+
+    def __init__(
+        self, reason: str, file: Path | None = None, line: int = 0, column: int = 0
+    ) -> None:
+        place = f"{file}:{line}:{column}: " if file and line else f"{file}: " if file else ""
+        super().__init__(f"{place}{reason}")
+        self.reason, self.file, self.line, self.column = reason, file, line, column
+
+
+def raised(error: BaseException, file: Path) -> PluginError:
+    """An exception of somebody's code as a sentence, with the last of the file's lines on its way.
+
+    Line 0: the exception did not pass through that file.
+    """
+    message = f"raises {type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+    if isinstance(error, SyntaxError) and error.filename == str(file):
+        return PluginError(message, file, error.lineno or 0, error.offset or 0)
+    lines = [at for at in extract_tb(error.__traceback__) if at.filename == str(file)]
+    if not lines:
+        return PluginError(message, file)
+    return PluginError(message, file, lines[-1].lineno or 0, (lines[-1].colno or 0) + 1)
+
+
+def raised_anywhere(error: BaseException) -> str:
+    """As :func:`raised`, in whichever file it was raised: ``… (file:line)``."""
+    if isinstance(error, SyntaxError) and error.filename:
+        found = raised(error, Path(error.filename))
+        return found.reason  # Python's own message names file and line
+    frames = [at.filename for at in extract_tb(error.__traceback__)[1:]]
+    own = [name for name in frames if "importlib" not in name]
+    if not own:
+        return raised(error, Path()).reason
+    found = raised(error, Path(own[-1]))
+    return f"{found.reason} ({found.file}:{found.line})"
+
+
+def shown(value: object) -> str:
+    """A value that somebody's code gave, short and without addresses: as a message names it."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN and " at 0x" not in text else f"a {type(value).__name__}"
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def from_file(path: Path, name: str, written: str, beside: FindFile | None = None) -> Loaded:
+    """The object ``name`` of a Python file, which is executed once for each of its contents.
+
+    ``beside`` finds the files of the modules that it imports, by their names relative to its own
+    folder; None: there. Prints go to standard error. Raises PluginError, at the line of the file
+    that raised.
+    """
+    text, place = path.read_bytes(), path.resolve()
+    module_name = f"{_PREFIX}{sha256(bytes(place) + text).hexdigest()[:24]}"
+    known = sys.modules.get(module_name)
+    finder = _ModulesBeside(beside or _found_in(path.parent))
+    module = known or _executed(path, text, module_name, finder)
+    kept = Path(kept_name(written.rpartition(":")[0]))
+    others: Mapping[str, Path] = vars(module)["__beside__"]
+    files = [
+        SourceFile(str(kept.parent / each), at, at.read_bytes()) for each, at in others.items()
+    ]
+    for each in others if known else ():
+        finder.find(each)  # whoever finds a file may keep account of it
+    source = Source(written, (SourceFile(str(kept), place, text), *files))
+    return Loaded(_named(module, name, path), source)
+
+
+def kept_name(written: str) -> str:
+    """The name, relative to ``plugins/`` of a run folder, of the copy of a file."""
+    return "/".join(part for part in Path(written).parts if part not in ("/", ".."))
+
+
+def _found_in(folder: Path) -> FindFile:
+    return lambda name: path if (path := folder / name).is_file() else None
+
+
+class _ModulesBeside:
+    """An importer of modules that lie beside a file; ``files`` are those imported, by name."""
+
+    def __init__(self, find: FindFile) -> None:
+        self.find = find
+        self.files: dict[str, Path] = {}
+        self.packages: set[str] = set()
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """The module of that name, unless it belongs to a package that is not here."""
+        del target
+        top, _, _ = name.partition(".")
+        if path is not None and top not in self.packages:
+            return None
+        stem = name.replace(".", "/")
+        for file, is_package in ((f"{stem}.py", False), (f"{stem}/__init__.py", True)):
+            found = self.find(file)
+            if found is not None:
+                self.files[file] = found.resolve()
+                self.packages.add(top)
+                folders = [str(found.parent)] if is_package else None
+                loader = SourceFileLoader(name, str(found))
+                return spec_from_file_location(
+                    name, found, loader=loader, submodule_search_locations=folders
+                )
+        return None
+
+
+def _executed(path: Path, text: bytes, name: str, finder: _ModulesBeside) -> ModuleType:
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    vars(module)["__beside__"] = finder.files
+    sys.modules[name] = module  # dataclasses and pickle look there
+    try:
+        with _importing(finder), redirect_stdout(sys.stderr):
+            exec(compile(text, str(path), "exec"), module.__dict__)  # noqa: S102 - a user's file
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise raised(error, path) from error
+    return module
+
+
+@contextmanager
+def _importing(finder: _ModulesBeside) -> Iterator[None]:
+    """Modules beside a file can be imported, and leave no bytecode there; afterwards they are
+    forgotten: another folder may use the same names.
+    """
+    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = written
+        sys.meta_path.remove(finder)
+        for name in list(sys.modules):
+            if name.partition(".")[0] in finder.packages:
+                del sys.modules[name]
+
+
+# -- modules --------------------------------------------------------------------------------------
+
+
+def from_module(name: str, attribute: str, written: str) -> Loaded:
+    """The object ``attribute`` of a module that can be imported. Raises PluginError."""
+    try:
+        with redirect_stdout(sys.stderr):
+            module = import_module(name)
+    except (Exception, SystemExit) as error:
+        raise PluginError(f"cannot be imported: it {raised_anywhere(error)}") from error
+    path = Path(getattr(module, "__file__", None) or "")
+    files = (SourceFile(f"{name}.py", path, path.read_bytes()),) if path.is_file() else ()
+    return Loaded(_named(module, attribute, path), Source(written, files))
+
+
+def _named(module: ModuleType, name: str, file: Path) -> Any:
+    known = [key for key, value in vars(module).items() if _is_of(value, module)]
+    found: Any = module
+    for part in name.split("."):
+        if not _has(found, part):
+            close = get_close_matches(name, known, n=1)
+            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            holds = f"; it has: {', '.join(known)}" if known else ""
+            raise PluginError(f"there is no {name!r} in {file}{hint}{holds}")
+        found = getattr(found, part)
+    return found
+
+
+def _has(holder: object, name: str) -> bool:
+    try:
+        return hasattr(holder, name)
+    except Exception:  # noqa: BLE001 - a __getattr__ of somebody's
+        return False
+
+
+def _is_of(value: object, module: ModuleType) -> bool:
+    """True for a class or function that the module itself defines."""
+    return getattr(value, "__module__", None) == module.__name__ and hasattr(value, "__qualname__")
+
+
+# -- installed packages ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Installed:
+    """A plug-in of an installed package, known by its name and not loaded yet.
+
+    There are several ``entries`` where packages contend for the name.
+    """
+
+    name: str
+    entries: tuple[EntryPoint, ...]
+
+    @property
+    def source(self) -> Source:
+        """The distribution, its version and the entry point."""
+        dist = self.entries[0].dist
+        known = ("an unknown package", "") if dist is None else (dist.name, dist.version)
+        return Source(f"{' '.join(known)} (entry point {self.name})", (), *known)
+
+    def load(self) -> Loaded:
+        """The object. Raises PluginError, which names the package and what it raises."""
+        if len(self.entries) > 1:
+            names = " and ".join(str(Installed(self.name, (each,)).source) for each in self.entries)
+            raise PluginError(f"{names} have the same name: remove one of the packages")
+        try:
+            with redirect_stdout(sys.stderr):
+                found = self.entries[0].load()
+        except (Exception, SystemExit) as error:
+            raise PluginError(f"{self.source} {raised_anywhere(error)}") from error
+        return Loaded(found, self.source)
+
+
+@cache
+def installed(group: Group) -> Mapping[str, Installed]:
+    """The plug-ins of a group that installed packages offer, by name; none of them is loaded.
+
+    The packages are looked at once in a process (see :func:`look_again`).
+    """
+    found: dict[str, Installed] = {}
+    for each in sorted(entry_points(group=f"hosenet.{group}"), key=lambda each: each.name):
+        others = found[each.name].entries if each.name in found else ()
+        found[each.name] = Installed(each.name, (*others, each))
+    return found
+
+
+look_again = installed.cache_clear
+"""Forgets which packages are installed: they are looked at anew when next asked for."""

@@ -1,0 +1,213 @@
+"""Declarations of policies that are written as plain classes: parameters from the constructor.
+
+    class Patient:
+        "Tries a few jobs behind the head of the queue."
+
+        def __init__(self, embedder, depth: int = 3): ...
+
+        def decide(self, view, event): ...
+
+is the policy ``patient`` that takes the keys ``depth`` and ``embedder``. A class may have the
+attributes ``name``, ``parameters`` (a frozen dataclass of :func:`parameter` fields; the constructor
+is then ``(embedder, given)``), ``claims``, ``leases``, ``sharing`` and ``on_failure``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import Field, fields, is_dataclass, make_dataclass, replace
+from inspect import Parameter as Argument
+from inspect import Signature, signature
+from math import isfinite
+from typing import Any, get_args, get_type_hints
+
+from testbed.embedding.base import Embedder
+from testbed.failures import OnFailure
+from testbed.plugins import Loaded, raised_anywhere
+from testbed.schedulers.policy import CLAIMS, Policy, PolicyKind, SharingModel, parameter
+
+_SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SCALARS = (bool, int, float, str)
+_OPTIONAL = ("claims", "leases", "sharing", "on_failure")
+_TAKEN = ("class", "name", "coupling", "on_failure")
+_EXAMPLE = "def __init__(self, embedder, depth: int = 3)"
+
+
+class NotAPolicy(ValueError):
+    """The reason for which an object is no policy, and the form of one."""
+
+
+def policy_kind_of(loaded: Loaded, name: str | None = None) -> PolicyKind:
+    """The declaration of a policy class, or the one given. Raises NotAPolicy.
+
+    ``name`` is that of a class without one; None: the class's own, as ``my-policy``.
+    """
+    try:
+        return _declared(loaded, name)
+    except NotAPolicy:
+        raise
+    except Exception as error:
+        raise NotAPolicy(raised_anywhere(error)) from error
+
+
+def _declared(loaded: Loaded, name: str | None) -> PolicyKind:
+    found = loaded.found
+    if isinstance(found, type):
+        found = _of_class(found, name)
+    if not isinstance(found, PolicyKind):
+        raise NotAPolicy(
+            f"is {_article(found)}, not a class with decide(self, view, event) or a PolicyKind"
+        )
+    if type(found.name) is not str or not _SAFE_NAME.fullmatch(found.name):
+        rule = "letters, digits, '.', '_' and '-', 64 at most"
+        raise NotAPolicy(f"is called {found.name!r}: a policy's name consists of {rule}")
+    _check_parameters(found.parameters)
+    _check_optional({key: getattr(found, key) for key in _OPTIONAL})
+    return replace(found, source=loaded.source)
+
+
+def _article(found: object) -> str:
+    kind = type(found).__name__
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+
+
+def _of_class(policy: type[Any], name: str | None) -> PolicyKind:
+    _check_decide(policy)
+    # A name that is inherited is that of another policy.
+    name = vars(policy).get("name") or name or _kebab(policy.__name__)
+    own = getattr(policy, "parameters", None)
+    embeds, parameters = (True, own) if own is not None else _of_constructor(policy)
+    if own is not None:
+        _check_parameters(own)
+        _check_constructor(policy)
+    summary = next(iter((policy.__doc__ or "").strip().splitlines()), name)
+    build = _builder(policy, name, embeds=embeds, declared=own is not None)
+    given = {key: getattr(policy, key) for key in _OPTIONAL if hasattr(policy, key)}
+    return PolicyKind(name, summary, build, parameters, embeds=embeds, **given)
+
+
+def _kebab(name: str) -> str:
+    """``JSAWithQueue`` as ``jsa-with-queue``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", name).lower()
+
+
+def _builder(
+    policy: type[Any], name: str, *, embeds: bool, declared: bool
+) -> Callable[[Embedder, Any], Policy]:
+    def build(embedder: Embedder, given: Any) -> Policy:
+        if declared:
+            built = policy(embedder, given)
+        else:
+            values = {each.name: getattr(given, each.name) for each in fields(given)}
+            built = policy(**({"embedder": embedder} if embeds else {}), **values)
+        if getattr(built, "name", None) == getattr(policy, "name", None):
+            built.name = name
+        made: Policy = built
+        return made
+
+    return build
+
+
+# -- checks, each a sentence ----------------------------------------------------------------------
+
+
+def _signature(of: Callable[..., Any]) -> Signature:
+    try:
+        return signature(of)
+    except (TypeError, ValueError):
+        raise NotAPolicy(f"has no signature: write {_EXAMPLE}") from None
+
+
+def _check_decide(policy: type[Any]) -> None:
+    decide = getattr(policy, "decide", None)
+    if not callable(decide):
+        raise NotAPolicy("has no method decide: write def decide(self, view, event)")
+    arguments = _signature(decide)
+    try:
+        arguments.bind(None, None, None)
+    except TypeError:
+        taken = ", ".join(arguments.parameters)
+        wanted = "def decide(self, view, event)"
+        raise NotAPolicy(
+            f"has decide({taken}), but is asked with a view and an event: write {wanted}"
+        ) from None
+
+
+def _check_parameters(own: object) -> None:
+    if not isinstance(own, type) or not is_dataclass(own):
+        raise NotAPolicy("has parameters that are no dataclass with fields made by parameter(...)")
+    for each in fields(own):
+        if "help" not in each.metadata:
+            raise NotAPolicy(f"has the parameter {each.name}, which parameter(...) has not made")
+
+
+def _check_constructor(policy: type[Any]) -> None:
+    try:
+        _signature(policy).bind(None, None)
+    except TypeError:
+        wanted = "def __init__(self, embedder, given)"
+        raise NotAPolicy(
+            f"has parameters, and a constructor that cannot take them: write {wanted}"
+        ) from None
+
+
+def _check_optional(given: Mapping[str, Any]) -> None:
+    claims, ways = given.get("claims", ()), given.get("on_failure", ())
+    if not callable(claims):
+        if not isinstance(claims, tuple):
+            raise NotAPolicy(f"has the claims {claims!r}: they are a tuple of names")
+        for claim in claims:
+            if claim not in CLAIMS:
+                raise NotAPolicy(f"claims {claim!r}, which is none of {', '.join(CLAIMS)}")
+    known = get_args(OnFailure)
+    if not isinstance(ways, tuple) or not set(ways) <= set(known):
+        what = f"{', '.join(known[:-1])} and {known[-1]}"
+        raise NotAPolicy(f"has the on_failure {ways!r}: it is a tuple of {what}")
+    if not isinstance(given.get("sharing"), SharingModel | None):
+        raise NotAPolicy("has a sharing that is no SharingModel")
+
+
+# -- parameters of a constructor ------------------------------------------------------------------
+
+
+def _of_constructor(policy: type[Any]) -> tuple[bool, type[Any]]:
+    """True where it takes an embedder, and its other arguments as a parameter dataclass."""
+    arguments = _signature(policy).parameters
+    hints = _hints(policy)
+    others = [each for name, each in arguments.items() if name != "embedder"]
+    made = [(each.name, Any, _field(each, hints.get(each.name))) for each in others]
+    return "embedder" in arguments, make_dataclass(
+        f"{policy.__name__}Parameters", made, frozen=True
+    )
+
+
+def _hints(policy: type[Any]) -> Mapping[str, Any]:
+    try:
+        return get_type_hints(policy.__init__, include_extras=True)
+    except Exception:  # noqa: BLE001 - a name that is imported for a type checker alone
+        return {}
+
+
+def _field(argument: Argument, hint: Any) -> Any:
+    """The field of one argument: as ``Annotated[int, parameter(…)]`` says, or by its default."""
+    name, default = argument.name, argument.default
+    if argument.kind in (Argument.VAR_POSITIONAL, Argument.VAR_KEYWORD):
+        raise NotAPolicy(
+            f"takes *{name}, which no file can give: name each parameter, as {_EXAMPLE}"
+        )
+    if name in _TAKEN:
+        raise NotAPolicy(f"takes {name}, which has a meaning of its own: call it otherwise")
+    declared = [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Field)]
+    if default is Argument.empty and declared:
+        default = declared[0].default
+    if default is Argument.empty:
+        raise NotAPolicy(f"takes {name} without a default: give it one, as {_EXAMPLE}")
+    endless = isinstance(default, float) and not isfinite(default)
+    if endless or not isinstance(default, _SCALARS):
+        what = "a default is true or false, a number or a text"
+        raise NotAPolicy(f"takes {name} with the default {default!r}: {what}")
+    described = {} if not declared else dict(declared[0].metadata)
+    if hint is float and isinstance(default, int) and not isinstance(default, bool):
+        default = float(default)
+    return parameter(default, **{"help": "", **described})

@@ -1,0 +1,97 @@
+"""Experiments given as Python values: the YAML of a file that says the same, and what cannot be."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from numbers import Integral, Real
+from typing import Any
+
+import yaml
+
+from testbed.spec.document import MAX_DEPTH, Path, Place, Problem, dotted
+from testbed.spec.validation import kind_of
+
+_WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"))
+_PLAIN = re.compile(r"[A-Za-z_./][\w ./+-]*", re.ASCII)
+_TAG = "tag:yaml.org,2002:"
+
+
+def yaml_of(values: object, source: str) -> tuple[str, list[Problem]]:
+    """The text of an experiment file with these values; what can stand in none is null there."""
+    problems: list[Problem] = []
+    plain = _plain(values, (), Place(source), problems)
+    return _dumped(plain, flow=False), problems
+
+
+def yaml_value(value: object, key: str) -> tuple[str, list[Problem]]:
+    """The YAML of one value, on a line. A text is YAML already, as after ``--set``."""
+    if isinstance(value, str):
+        return value, []
+    problems: list[Problem] = []
+    plain = _plain(value, (key,), Place("overrides"), problems)
+    return _dumped(plain, flow=True).removesuffix("...\n").rstrip("\n"), problems
+
+
+def _dumped(value: object, *, flow: bool) -> str:
+    options: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": math.inf}
+    text: str = yaml.dump(value, Dumper=_Dumper, default_flow_style=flow, **options)
+    return text
+
+
+def _plain(value: Any, path: Path, source: Place, problems: list[Problem]) -> Any:
+    """The value as YAML has it; None, and a problem, where it cannot."""
+    match value:
+        case None | bool() | str():
+            return str(value) if isinstance(value, str) else value
+        case Integral():
+            return int(value)
+        case Real() if math.isfinite(value):
+            return float(value)
+        case os.PathLike():
+            return os.fspath(value)
+        case Mapping() | list() | tuple() | range() if len(path) <= MAX_DEPTH:
+            return _plain_inside(value, path, source, problems)
+    message = f"must be a value as a file can hold it, not {_described(value)}"
+    problems.append(Problem(source, dotted(path), message))
+    return None
+
+
+def _plain_inside(value: Any, path: Path, source: Place, problems: list[Problem]) -> Any:
+    if not isinstance(value, Mapping):
+        return [_plain(one, (*path, i), source, problems) for i, one in enumerate(value)]
+    out = {}
+    for key, one in value.items():
+        if isinstance(key, str):
+            out[str(key)] = _plain(one, (*path, str(key)), source, problems)
+        else:
+            message = f"has the key {key!r}, which is no text"
+            problems.append(Problem(source, dotted(path), message))
+    return out
+
+
+def _described(value: object) -> str:
+    if isinstance(value, Real):
+        return f"{value}"
+    if isinstance(value, Mapping | list | tuple | range):
+        return f"{kind_of(value)} nested deeper than {MAX_DEPTH}"
+    return f"an object of {type(value).__module__}.{type(value).__qualname__}"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what the reader of experiment files reads back as the same value."""
+
+    def write_text(self, value: str) -> yaml.ScalarNode:
+        plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
+        return self.represent_scalar(f"{_TAG}str", value, style=None if plain else '"')
+
+    def write_number(self, value: float) -> yaml.ScalarNode:
+        text = format(Decimal(repr(value)), "f")
+        return self.represent_scalar(f"{_TAG}float", text if "." in text else f"{text}.0")
+
+
+_Dumper.add_representer(str, _Dumper.write_text)
+_Dumper.add_representer(float, _Dumper.write_number)

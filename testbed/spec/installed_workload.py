@@ -1,0 +1,125 @@
+"""Workloads of installed packages: a function makes the jobs, and each of them is checked."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ConfigDict
+
+from jobs.demand import KINDS, Command, Lease
+from jobs.request import JobRequest
+from jobs.workload.distributions import stream
+from testbed.plugins import PluginError, installed, raised_anywhere, shown
+from testbed.spec.document import Location
+from testbed.spec.plugin_functions import PluginFunction, plugin_function
+from testbed.spec.size_limits import LIMITS
+from testbed.spec.topology_section import LoadContext
+from testbed.spec.unit_types import SAFE_NAME
+from testbed.spec.workload_section import NO_JOBS, LoadedWorkload, WorkloadSection
+from topologies.datacentre import DataCentre
+
+DEMANDS = (*KINDS.values(), Command, Lease)
+
+
+class InstalledWorkload(WorkloadSection):
+    """A workload of an installed package: its keys are the parameters of a function there."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @classmethod
+    def kinds(cls) -> tuple[str, ...]:
+        return tuple(installed("workloads"))
+
+    def loaded(self, here: Location, context: LoadContext) -> LoadedWorkload:
+        """The function's jobs; none, and reported, where it raises or one of them is unsound."""
+        plugin = plugin_function(here / "kind", "workloads", self.kind)
+        given = None if plugin is None else plugin.read(here)
+        if plugin is None or given is None or context.datacentre is None:
+            return NO_JOBS
+        try:
+            jobs = _made(plugin, context.datacentre, context.seed, given)
+        except PluginError as error:
+            here.report(error.reason)
+            return NO_JOBS
+        return LoadedWorkload(
+            jobs,
+            {job.id: here.place for job in jobs},
+            tuple(dict.fromkeys(job.application for job in jobs if job.application is not None)),
+            {**plugin.use.to_json(), "parameters": given, "jobs": len(jobs)},
+            (f"{len(jobs):,} jobs by {plugin.use.source}",),
+            plugins=(plugin.use,),
+        )
+
+
+def _made(
+    plugin: PluginFunction, datacentre: DataCentre, seed: int, given: Mapping[str, Any]
+) -> tuple[JobRequest, ...]:
+    """The jobs that a function makes, from a random stream of its own. Raises PluginError."""
+    try:
+        jobs = plugin.function(datacentre, stream(seed, "plug-in", plugin.use.name), **given)
+        return tuple(_checked(jobs))
+    except UnsoundJob as objection:
+        raise plugin.error(f"makes {objection}") from objection
+    except Exception as error:
+        raise plugin.error(raised_anywhere(error)) from error
+
+
+class UnsoundJob(ValueError):
+    """A job of a function that cannot be played, with the objection to it."""
+
+
+def _checked(made: Any) -> Iterator[JobRequest]:
+    """The jobs with plain numbers. Raises UnsoundJob at the first that cannot be."""
+    if not isinstance(made, Iterable):
+        raise UnsoundJob(f"{shown(made)}, not jobs one after another")
+    seen: set[str] = set()
+    last_s = 0.0
+    for job in made:
+        if len(seen) == LIMITS["jobs"]:
+            raise UnsoundJob(f"more than {LIMITS['jobs']:,} jobs, the most that are supported")
+        if not isinstance(job, JobRequest):
+            raise UnsoundJob(f"{shown(job)}, which is no JobRequest")
+        for wrong in _objections(job, seen, last_s):
+            raise UnsoundJob(f"job {job.id!r}: {wrong}")
+        plain = _plain(job)
+        seen.add(plain.id)
+        last_s = plain.submit_s
+        yield plain
+    if not seen:
+        raise UnsoundJob("no job")
+
+
+def _objections(job: JobRequest, seen: Collection[str], last_s: float) -> Iterator[str]:
+    """Yields objections to a job after those before it that its own class does not raise."""
+    if not re.fullmatch(SAFE_NAME, str(job.id)):
+        yield "an id consists of letters, digits, '.', '_' and '-', 64 at most"
+    if job.id in seen:
+        yield "another one has this id"
+    for name in ("submit_s", "duration_s", "deadline_s", "value"):
+        value = getattr(job, name)
+        if value is not None and not (math.isfinite(value) and value >= 0):
+            yield f"{name} is {value!r}: it must be finite and at least 0"
+    if job.submit_s < last_s:
+        yield f"its time is {job.submit_s:g} s, after {last_s:g} s of the one before: sort them"
+    for name in ("n_vms", "bandwidth_bps"):
+        value = getattr(job, name)
+        if value != int(value):
+            yield f"{name} is {value!r}: it must be a whole number"
+    if job.after is not None and job.after not in seen:
+        yield f"it waits for {job.after!r}, which is no job before it"
+    if type(job.demand) not in DEMANDS:
+        yield f"its demand is {shown(job.demand)}, which agents cannot play"
+
+
+def _plain(job: JobRequest) -> JobRequest:
+    """The job with Python's numbers in place of numpy's."""
+    plain: dict[str, Any] = {"id": str(job.id), "value": float(job.value)}
+    for name in ("submit_s", "duration_s", "deadline_s", "true_duration_s", "estimate_s"):
+        value = getattr(job, name)
+        plain[name] = None if value is None else float(value)
+    plain |= {name: int(getattr(job, name)) for name in ("n_vms", "bandwidth_bps")}
+    return replace(job, **plain)

@@ -1,0 +1,67 @@
+"""Keys of experiment files that name a plug-in: ``./mine.py:MyPolicy``, ``package.module:Name``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from testbed.plugins import FindFile, Loaded, PluginError, from_file, from_module, kept_name
+from testbed.spec.document import Location, Place, Problem, dotted, file_at
+from testbed.spec.validation import kind_of
+
+
+def load_plugin(here: Location, written: object, example: str) -> Loaded | None:
+    """The object that the key here names; what keeps it from being loaded is reported.
+
+    What the object's own code raises is reported at its line.
+    """
+    form = f"must be as ./mine.py:{example} or package.module:{example}"
+    if not isinstance(written, str):
+        here.report(f"{form}, not {kind_of(written)}")
+        return None
+    where, colon, name = written.rpartition(":")
+    if not (colon and where and name.replace(".", "_").isidentifier()):
+        here.report(f"{form}, not {kind_of(written)}")
+        return None
+    try:
+        if not where.endswith(".py") and "/" not in where:
+            return from_module(where, name, written)
+        found = _found(here, where)
+        beside = _found_beside(here, where)
+        return None if found is None else from_file(found, name, written, beside)
+    except PluginError as error:
+        report_plugin(here, error)
+    except OSError as error:
+        here.report(f"{error.filename} cannot be read: {error.strerror}")
+    return None
+
+
+def report_plugin(here: Location, error: PluginError) -> None:
+    """Reports what a plug-in raised: at its line, where there is one, else here."""
+    if error.file is None or not error.line:
+        here.report(error.reason)
+        return
+    place = Place(str(error.file), error.line, error.column)
+    here.document.problems.append(Problem(place, dotted(here.path), error.reason))
+
+
+def _found(here: Location, name: str) -> Path | None:
+    """The file of that name: beside the experiment file and along the search path; in ``plugins``
+    of a run folder whose ``spec.yaml`` is run again; where ``--set`` names it, in the working
+    directory. None, and reported, where it is in none of them.
+    """
+    at_work = [] if here.place.line else [Path.cwd() / name]
+    elsewhere = (here.document.folder / "plugins" / kept_name(name), *at_work)
+    return file_at(here, name, elsewhere=elsewhere)
+
+
+def _found_beside(here: Location, name: str) -> FindFile:
+    """Finds modules that the file ``name`` imports as that itself was found; most are not there."""
+
+    def found(module: str) -> Path | None:
+        problems = here.document.problems
+        before = len(problems)
+        path = _found(here, str(Path(name).parent / module))
+        del problems[before:]
+        return path
+
+    return found
