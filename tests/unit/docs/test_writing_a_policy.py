@@ -1,19 +1,17 @@
-"""The policy of docs/writing-a-policy.md is found, simulated, planned, and does what is said."""
+"""The policy of docs/writing-a-policy.md is simulated and planned, and does what is said."""
 
 from __future__ import annotations
 
 import csv
+import json
 import re
-import sys
-from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-import testbed.schedulers
 from testbed.cli import main
 from testbed.schedulers.policy import CLAIMS
-from testbed.schedulers.registry import known_policies
 
 PAGE = (Path(__file__).parents[3] / "docs" / "writing-a-policy.md").read_text(encoding="utf-8")
 
@@ -25,18 +23,12 @@ def block(language: str) -> str:
 
 
 @pytest.fixture
-def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The page's experiment file, with its policy among the modules of the package."""
-    (tmp_path / "modules").mkdir()
-    (tmp_path / "modules" / "shrink.py").write_text(block("python"), encoding="utf-8")
-    path = [*testbed.schedulers.__path__, str(tmp_path / "modules")]
-    monkeypatch.setattr(testbed.schedulers, "__path__", path)
-    known_policies.cache_clear()
+def experiment(tmp_path: Path) -> Path:
+    """The page's experiment file, with its policy beside it."""
+    (tmp_path / "shrink.py").write_text(block("python"), encoding="utf-8")
     file = tmp_path / "shrinking.yaml"
     file.write_text(block("yaml"), encoding="utf-8")
-    yield file
-    sys.modules.pop("testbed.schedulers.shrink", None)
-    known_policies.cache_clear()
+    return file
 
 
 def test_it_has_thirty_lines_at_most() -> None:
@@ -58,7 +50,7 @@ def test_it_starts_with_less_what_does_not_fit_in_full(experiment: Path, tmp_pat
 def test_its_limits_and_flows_are_planned_without_root(
     experiment: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    only = ["--set", "policies=[shrink]", "--job", "third"]
+    only = ["--set", "policies=[{class: ./shrink.py:Shrink}]", "--job", "third"]
     assert main.run(["plan", str(experiment), *only]) == 0
     assert "rate 20000000bit ceil 20000000bit" in capsys.readouterr().out
 
@@ -66,9 +58,38 @@ def test_its_limits_and_flows_are_planned_without_root(
 def test_its_parameter_is_checked_like_any_other(
     experiment: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wrong = ["--set", "policies=[{name: shrink, least: 200 %}]"]
+    wrong = ["--set", "policies=[{class: ./shrink.py:Shrink, least: 200 %}]"]
     assert main.run(["validate", str(experiment), *wrong]) == 2
     assert "must lie between 0.01 and 1" in capsys.readouterr().err
+
+
+def test_its_run_is_explained_audited_compared_and_repeated(
+    experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["simulate", str(experiment), "--out", str(tmp_path / "runs")]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    own, other = run / "shrink-least-0.2", run / "vc"
+    for arguments in (
+        *(["audit", str(own)], ["report", str(own)], ["explain", str(own), "third"]),
+        ["compare", str(other), str(own)],
+    ):
+        assert main.run(arguments) in ((0, 1) if arguments[0] == "compare" else (0,)), arguments
+    assert "shrink-least=0.2" in capsys.readouterr().out
+    (plugin,) = json.loads((own / "provenance.json").read_text())["plugins"]
+    text = (tmp_path / "shrink.py").read_bytes()
+    assert plugin == {
+        "group": "policies",
+        "name": "shrink",
+        "source": "./shrink.py:Shrink",
+        "path": str(tmp_path / "shrink.py"),
+        "sha256": sha256(text).hexdigest(),
+    }
+    assert (own / "plugins" / "shrink.py").read_bytes() == text
+    (tmp_path / "shrink.py").unlink()  # the folder is enough
+    again = tmp_path / "again"
+    assert main.run(["simulate", str(own / "spec.yaml"), "--out", str(again)]) == 0
+    (jobs,) = again.glob("*/shrink-least-0.2/jobs.csv")
+    assert jobs.read_text() == (own / "jobs.csv").read_text()
 
 
 def test_every_claim_is_described() -> None:

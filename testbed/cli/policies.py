@@ -1,0 +1,353 @@
+"""``testbed policy``: the policies that there are, checks of one's own, and a beginning for one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import yaml
+from rich.table import Table
+from rich.text import Text
+
+from testbed.cli import console
+from testbed.cli.options import Json, Out
+from testbed.errors import BadInput, RunFailed
+from testbed.schedulers.policy import CLAIMS, Parameter, PolicyKind
+from testbed.schedulers.registry import known_policies
+from testbed.spec.policy_section import policy_from
+from testbed.units import format_duration, format_share, human_duration, human_share
+
+if TYPE_CHECKING:
+    from testbed.runs.playing import RunRecord
+    from testbed.runs.policy_standing import Measured, Row, Standing
+    from testbed.runs.policy_subject import Effort, Finding, Subject
+    from testbed.spec.experiment import Experiment
+
+policy = typer.Typer(no_args_is_help=True)
+
+WHICH = "A policy's name, or a class as ./mine.py:MyPolicy."
+Which = Annotated[str, typer.Argument(metavar="NAME|FILE:CLASS", help=WHICH)]
+SETTINGS = "A parameter's value, as depth=3. May be given several times."
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=SETTINGS)]
+
+
+# -- what there is --------------------------------------------------------------------------------
+
+
+@policy.command("list")
+def list_(as_json: Json = False) -> None:
+    """List all policies: the testbed's, and those of installed packages."""
+    kinds = known_policies().values()
+    if as_json:
+        console.print_json([_record(kind) for kind in kinds])
+        return
+    table = Table("policy", "schedules", "from", "parameters", "summary")
+    for kind in kinds:
+        cells = (kind.name, schedules(kind), _origin(kind), ", ".join(kind.takes), kind.summary)
+        table.add_row(*map(Text, cells))
+    console.out().print(table)
+
+
+@policy.command()
+def show(which: Which, as_json: Json = False) -> None:
+    """Say what a policy takes and claims, and how an experiment file names it."""
+    kind = policy_from(which, Path.cwd()).kind
+    if as_json:
+        console.print_json(_record(kind))
+        return
+    console.print_text(f"{kind.name}: {kind.summary}")
+    console.print_text(f"schedules {schedules(kind)}; from {_origin(kind)}")
+    if kind.takes:
+        table = Table("parameter", "default", "limits or choices", "help")
+        for each in kind.takes.values():
+            table.add_row(*map(Text, (each.key, _written(each), _allowed(each), each.help)))
+        console.out().print(table)
+    for claim in kind.claims_of({}):
+        console.print_text(f"claims {claim}: {CLAIMS[claim]}")
+    if kind.on_failure:
+        console.print_text(f"on failure a job may {', '.join(kind.on_failure)}")
+    console.print_text(f"in a file: policies: [{_entry(kind)}]")
+
+
+def schedules(kind: PolicyKind) -> str:
+    """The kind of job that a policy is for: leases, hoses with bandwidth, or whole nodes."""
+    if kind.leases:
+        return "leases"
+    return "hoses" if kind.embeds or kind.sharing is not None or kind.on_failure else "nodes"
+
+
+def _origin(kind: PolicyKind) -> str:
+    source = kind.source
+    if source is None:
+        return "the testbed"
+    package = f"{source.distribution} {source.version}" if source.distribution else None
+    return package or source.written
+
+
+def _record(kind: PolicyKind) -> dict[str, Any]:
+    return {
+        "name": kind.name,
+        "summary": kind.summary,
+        "schedules": schedules(kind),
+        "source": None if kind.source is None else kind.source.to_json(),
+        "parameters": [
+            {
+                "key": each.key,
+                "default": each.default,
+                "help": each.help,
+                "unit": each.unit,
+                "choices": list(each.choices),
+                "limits": None if each.limits is None else list(each.limits),
+            }
+            for each in kind.takes.values()
+        ],
+        "claims": {claim: CLAIMS[claim] for claim in kind.claims_of({})},
+        "on_failure": list(kind.on_failure),
+        "entry": _entry(kind),
+    }
+
+
+def _written(takes: Parameter) -> str:
+    """A parameter's default as a file has it."""
+    value = takes.default
+    if takes.unit == "s":
+        return format_duration(float(value))
+    if takes.unit == "share":
+        return format_share(float(value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _allowed(takes: Parameter) -> str:
+    if takes.choices:
+        return ", ".join(takes.choices)
+    if takes.limits is None:
+        return "–"
+    low, high = takes.limits
+    return f"{low:g} to {high:g}{' s' if takes.unit == 's' else ''}"
+
+
+def _entry(kind: PolicyKind) -> str:
+    """An entry of ``policies`` with every parameter at its default."""
+    outside = kind.source is not None and not kind.source.distribution
+    first = f'class: "{kind.source.written}"' if outside and kind.source else f"name: {kind.name}"
+    own = [f"{each.key}: {_written(each)}" for each in kind.takes.values()]
+    return "{" + ", ".join([first, *own]) + "}" if own or outside else kind.name
+
+
+# -- checks ---------------------------------------------------------------------------------------
+
+MARKS = {"ok": "green", "failed": "bold red", "not declared": "dim", "not run": "yellow"}
+
+
+@dataclass(frozen=True)
+class _Result:
+    """All that a check has found."""
+
+    subject: Subject
+    findings: list[Finding]
+    tables: list[Standing]
+
+    @property
+    def exit_code(self) -> int:
+        if self.subject.broken:
+            return RunFailed.exit_code
+        return int(any(one.verdict == "failed" for one in self.findings))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "policy": self.subject.spec.label,
+            "seed": self.subject.seed,
+            "exit_code": self.exit_code,
+            "findings": [one.to_json() for one in self.findings],
+            "standing": [one.to_json() for one in self.tables],
+        }
+
+
+@policy.command()
+def check(
+    which: Which,
+    settings: Settings = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Also a small live run, and its replay; needs root.")
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer runs; one seed in tables.")] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random experiments.")] = 1,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Check a policy by the property tests of the testbed's own, and say where it stands.
+
+    Exit codes: 0 every check passed, 1 one failed, 2 bad usage or no policy, 4 the policy broke a
+    run: it is impure, slow, or its answer is none.
+    """
+    from testbed.runs.policy_check import CHECKS, checked
+    from testbed.runs.policy_standing import QUICK_SEEDS, SEEDS, Contest
+    from testbed.runs.policy_subject import QUICK, Effort
+
+    subject = _subject(which, settings, seed, QUICK if quick else Effort())
+    contest = Contest(subject.entry, subject.spec, (), QUICK_SEEDS if quick else SEEDS)
+    per_check = max(1, contest.n_runs // len(CHECKS))
+    result = _Result(subject, [], [])
+    total = per_check * len(CHECKS) + contest.n_runs
+    with console.progress(f"checking {subject.spec.label}", total) as bars:
+        task = bars.task_ids[0]
+        for finding in checked(subject):
+            result.findings.append(finding)
+            bars.update(task, advance=per_check)
+            if not as_json:
+                _say(finding)
+        contest = Contest(subject.entry, subject.spec, subject.families, contest.seeds)
+        for _ in contest.run():
+            bars.advance(task)
+    if live:
+        result.findings.append(_live(subject, which, out))
+        if not as_json:
+            _say(result.findings[-1])
+    result.tables.extend(contest.tables())
+    _show(result, out, as_json=as_json)
+    if result.exit_code:
+        raise typer.Exit(result.exit_code)
+
+
+def _subject(which: str, settings: Sequence[str] | None, seed: int, effort: Effort) -> Subject:
+    """The policy with its settings. Raises BadInput."""
+    from testbed.runs.policy_subject import Subject
+
+    spec = policy_from(which, Path.cwd())
+    entry: dict[str, Any] = {"name": spec.name} if spec.plugin is None else {"class": _class(which)}
+    for setting in settings or ():
+        key, equals, text = setting.partition("=")
+        if not equals or not key.strip():
+            raise BadInput(f"--set {setting}: write it as KEY=VALUE, as depth=3")
+        entry[key.strip()] = _value(setting, text)
+    return Subject.of(entry, seed, effort)
+
+
+def _value(setting: str, text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise BadInput(f"--set {setting}: {text!r} is no value that a file could have") from None
+
+
+def _class(which: str) -> str:
+    """A class by its file's whole path: counterexamples lie elsewhere."""
+    file, _, name = which.rpartition(":")
+    path = Path(file)
+    return f"{path.resolve()}:{name}" if path.suffix == ".py" and path.exists() else which
+
+
+def _live(subject: Subject, which: str, out: Path | None) -> Finding:
+    from testbed.backends.emu.emulation import LiveOptions
+    from testbed.cli.run import played_live
+    from testbed.runs.policy_check import live, not_run
+
+    if os.geteuid() != 0:
+        return not_run(f"the live network needs root: sudo testbed policy check {which} --live")
+
+    def run(experiment: Experiment) -> list[RunRecord]:
+        return played_live(experiment, out, LiveOptions("hn", 6653, 8653))
+
+    return live(subject, run)
+
+
+def _say(finding: Finding) -> None:
+    line = Text(f"{finding.verdict:<12} ", MARKS[finding.verdict])
+    line.append(f"{finding.check:<13} {finding.says}", style="default")
+    console.out().print(line, soft_wrap=True)
+    console.print_text(f"{'':27}{finding.evidence}")
+
+
+def _show(result: _Result, out: Path | None, *, as_json: bool) -> None:
+    """Tables and counterexamples, which go into ``out`` where that is given."""
+    if as_json:
+        console.print_json(result.to_json())
+    else:
+        for table in result.tables:
+            console.out().print(_table(table))
+    for finding in result.findings:
+        if finding.counterexample is None:
+            continue
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+            path = out / f"{finding.check.replace(' ', '-')}.yaml"
+            path.write_text(finding.counterexample, encoding="utf-8")
+            console.say(f"{finding.check}: testbed simulate {path}")
+        elif not as_json:
+            console.print_text(f"\n# {finding.check}: save it, and testbed simulate it")
+            console.print_text(finding.counterexample)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.2f}"
+
+
+_COLUMNS = {
+    "finished": ("finished", lambda value: f"{value:,.0f}"),
+    "success": ("success_rate", human_share),
+    "mean wait": ("wait_mean_s", human_duration),
+    "bounded slowdown": ("bounded_slowdown_mean", _number),
+    "VM use": ("vm_utilisation", human_share),
+    "makespan": ("makespan_s", human_duration),
+    "decision": ("decision_ms", lambda value: f"{value:.3f} ms"),
+}
+
+
+_WITH_INTERVAL = ("success_rate", "wait_mean_s", "bounded_slowdown_mean")
+
+
+def _table(standing: Standing) -> Table:
+    n = len(standing.seeds)
+    seeds = f"{n} seeds, ± half the 95 % interval" if n > 1 else "one seed"
+    table = Table(title=Text(f"{standing.workload}, {seeds}"), title_justify="left")
+    table.add_column("policy")
+    for heading in _COLUMNS:
+        table.add_column(heading, justify="right")
+    for row in standing.rows:
+        style = "bold" if row.own else None
+        table.add_row(*(Text(cell) for cell in _cells(row)), style=style)
+    return table
+
+
+def _cells(row: Row) -> list[str]:
+    name = f"→ {row.policy}" if row.own else f"  {row.policy}"
+    if row.failed is not None:
+        return [name, row.failed]
+    return [name, *(_cell(key, row.metrics[key], text) for key, text in _COLUMNS.values())]
+
+
+def _cell(key: str, value: Measured | None, text: Any) -> str:
+    if value is None:
+        return "–"
+    with_interval = key in _WITH_INTERVAL and value.half is not None
+    return f"{text(value.mean)} ± {text(value.half)}" if with_interval else str(text(value.mean))
+
+
+# -- a beginning ----------------------------------------------------------------------------------
+
+
+@policy.command()
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The policy's name, as patient.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Instead of NAME, here.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a repository for a policy of your own: its tests pass as it is.
+
+    Exit code 2 for a name that is taken or cannot be one, and where the folder exists.
+    """
+    from testbed.runs.policy_template import make
+
+    made = make(name, out or Path(name))
+    if as_json:
+        files = [str(path.relative_to(made.folder)) for path in made.files]
+        console.print_json({"policy": name, "folder": str(made.folder), "files": files})
+        return
+    console.print_text(f"policy {name}: {made.folder}, {len(made.files)} files")
+    console.say(f"next: cd {made.folder} && python -m pytest")
