@@ -16,7 +16,6 @@ from testbed.report.plot_style import (
     TEXT,
     figure,
     series_colour,
-    svg,
 )
 from testbed.results.bandwidth_sweep import MeasuredSweep, SweepPoint
 from testbed.results.metrics import JobRow
@@ -25,6 +24,7 @@ from testbed.spec.experiment import ApplicationExpectation, Band, Expectation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MAX_APPLICATIONS = 6
 _RING: Any = {"linestyle": "none", "marker": "o", "markerfacecolor": "none"}
@@ -79,7 +79,7 @@ def applications(
     return out if len(out) <= MAX_APPLICATIONS else []
 
 
-def scaling_svg(found: Sequence[Application]) -> str:
+def scaling_figure(found: Sequence[Application]) -> Figure:
     """Times above, one panel of ratios per application below."""
     columns = min(3, len(found))
     lines = -(-len(found) // columns)
@@ -90,7 +90,7 @@ def scaling_svg(found: Sequence[Application]) -> str:
         for index, application in enumerate(found):
             axes = made.add_subplot(grid[1 + index // columns, index % columns])
             _ratios(axes, application, index)
-        return svg(made, "scaling")
+        return made
 
 
 def _times(axes: Axes, found: Sequence[Application]) -> None:
@@ -189,7 +189,7 @@ def scaling_alt(found: Sequence[Application]) -> str:
 # -- a bandwidth sweep
 
 
-def profile_svg(measured: MeasuredSweep) -> str:
+def profile_figure(measured: MeasuredSweep) -> Figure:
     """Every run a small point, medians as a line; shaded is what is above the threshold."""
     points = measured.points
     modelled = [point for point in points if point.model_s is not None]
@@ -213,7 +213,7 @@ def profile_svg(measured: MeasuredSweep) -> str:
         xlabel = "bandwidth of each VM [Mbit/s]"
         axes.set(ylim=(0, None), xlabel=xlabel, ylabel="running time [s]")
         axes.legend(loc="upper right")
-        return svg(made, "profile")
+        return made
 
 
 def _mbps(points: Sequence[SweepPoint]) -> list[float]:

@@ -15,7 +15,6 @@ from testbed.report.plot_style import (
     TEXT,
     figure,
     series_colour,
-    svg,
     time_axis,
 )
 from testbed.results.metrics import JobRow
@@ -23,6 +22,7 @@ from testbed.results.tables import shares
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MAX_LANES = 60
 POINTS = 600
@@ -88,12 +88,12 @@ def colours(rows: Sequence[JobRow]) -> dict[str, int]:
     return {name: min(index, 5) for index, name in enumerate(names)}
 
 
-def gantt_svg(
+def gantt_figure(
     rows: Sequence[JobRow],
     all_spans: Sequence[Span],
     span_s: float,
     failed: Sequence[Outage] = (),
-) -> str:
+) -> Figure:
     """A lane per job: waiting, reserved, running; the estimated end, the deadline, the outcome."""
     index_of = colours(rows)
     if len(index_of) <= len(SERIES):
@@ -119,7 +119,7 @@ def gantt_svg(
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.grid(visible=False, axis="y")
         _legend(axes, index_of, cut=any(span.phase == "cut" for span in all_spans))
-        return svg(made, "gantt")
+        return made
 
 
 def _of_known(all_spans: Sequence[Span], rows: Sequence[JobRow]) -> list[Span]:
@@ -166,13 +166,13 @@ def _short(text: str, length: int = 28) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def occupancy_svg(
+def occupancy_figure(
     rows: Sequence[JobRow],
     all_spans: Sequence[Span],
     total_slots: int,
     span_s: float,
     failed: Sequence[Outage] = (),
-) -> str:
+) -> Figure:
     """VM slots in use by application, and jobs waiting, as means over six hundred intervals."""
     index_of = colours(rows)
     step_s = span_s / POINTS if span_s > 0 else 1.0
@@ -196,7 +196,7 @@ def occupancy_svg(
         if anyone_waits:
             below.fill_between(xs, waiting, color=MUTED, alpha=0.5, step="mid", linewidth=0)
             below.set(ylabel="jobs waiting", ylim=(0, max(waiting) * 1.1))
-        return svg(made, "occupancy")
+        return made
 
 
 def _means(

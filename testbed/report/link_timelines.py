@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from testbed.report.failure_bands import Outage, draw, of_link, restarts
-from testbed.report.plot_style import MUTED, SERIES, TEXT, figure, svg, time_axis
+from testbed.report.plot_style import MUTED, SERIES, TEXT, figure, time_axis
 from testbed.results.tables import LinkRow
 from testbed.units import human_bandwidth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MAX_PANELS = 8
 MAX_HEAT_LINKS = 24
@@ -78,7 +79,7 @@ def alike(series: Sequence[Series]) -> list[Alike]:
     return list(groups.values())
 
 
-def panels_svg(groups: Sequence[Alike], span_s: float, failed: Sequence[Outage] = ()) -> str:
+def panels_figure(groups: Sequence[Alike], span_s: float, failed: Sequence[Outage] = ()) -> Figure:
     """The busiest groups, reserved as a step, sent as a line with its spread over the group."""
     shown = groups[:MAX_PANELS]
     columns = 2 if len(shown) > 1 else 1
@@ -102,7 +103,7 @@ def panels_svg(groups: Sequence[Alike], span_s: float, failed: Sequence[Outage] 
             for handle, label in zip(*cell.get_legend_handles_labels(), strict=True):
                 known.setdefault(label, handle)
         made.legend(list(known.values()), list(known), loc="outside upper left", ncols=4)
-        return svg(made, "links")
+        return made
 
 
 def _panel(axes: Axes, group: Alike, unit_s: float) -> None:
@@ -139,7 +140,7 @@ def _steps(values_bps: Sequence[float]) -> list[float]:
     return [value / 1e6 for value in (*values_bps[:1], *values_bps)]
 
 
-def heat_svg(series: Sequence[Series], span_s: float, failed: Sequence[Outage] = ()) -> str:
+def heat_figure(series: Sequence[Series], span_s: float, failed: Sequence[Outage] = ()) -> Figure:
     """The busiest links, a row each; the darker, the more of its capacity is reserved."""
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -171,7 +172,7 @@ def heat_svg(series: Sequence[Series], span_s: float, failed: Sequence[Outage] =
         bar = made.colorbar(image, ax=axes, shrink=min(1.0, 10 / len(shown)), pad=0.01)
         bar.set_label("share of capacity reserved")
         bar.outline.set_edgecolor(MUTED)
-        return svg(made, "heat")
+        return made
 
 
 def links_alt(groups: Sequence[Alike]) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,49 +13,22 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from testbed.events import FidelityNoted, JobEnded
 from testbed.report import labels
-from testbed.report.bandwidth_charts import (
-    applications,
-    profile_alt,
-    profile_svg,
-    scaling_alt,
-    scaling_svg,
-)
-from testbed.report.failure_bands import Outage, outages, sentences
-from testbed.report.gantt import MAX_LANES, gantt_alt, gantt_svg, occupancy_svg, spans
-from testbed.report.link_timelines import (
-    MAX_HEAT_LINKS,
-    MAX_PANELS,
-    alike,
-    heat_svg,
-    link_series,
-    links_alt,
-    panels_svg,
-)
+from testbed.report.pictures import pictures
 from testbed.report.result_tables import in_order
 from testbed.results import folder as names
 from testbed.results.audit import Audit, audit, audit_all
-from testbed.results.bandwidth_sweep import PROFILE_RECORD, stored_sweep
+from testbed.results.bandwidth_sweep import PROFILE_RECORD
 from testbed.results.folder import RunFolder
 from testbed.results.metrics import LIVE
 from testbed.results.provenance import known
-from testbed.results.reading import Run, load_run, policy_folders, read_json
-from testbed.results.tables import Verdicts, link_rows, stored_expectation, stored_verdicts
+from testbed.results.reading import Run, in_order_of_list, load_run, policy_folders
+from testbed.results.tables import stored_verdicts
 
 MAX_TABLE_ROWS = 200
 MAX_SHORT_TABLE = 24
 SHOWN_PACKAGES = (
     "hosenet", "numpy", "scipy", "pydantic", "pyroute2", "ryu", "os-ken", "eventlet", "mininet",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Picture:
-    """An inline picture with its description in words, and the values that its caption names."""
-
-    kind: str
-    svg: str
-    alt: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def write_report(folder: RunFolder, checked: Audit | None = None) -> Path:
@@ -68,18 +40,10 @@ def write_report(folder: RunFolder, checked: Audit | None = None) -> Path:
     found = policy_folders(folder.path)
     if found == [folder.path]:
         return folder.write_text(names.REPORT, run_page(load_run(folder.path), checked))
-    runs = [load_run(path) for path in _in_order_of_list(folder.path, found)]
+    runs = [load_run(path) for path in in_order_of_list(folder.path, found)]
     for run in runs:
         RunFolder(run.path, folder.owner).write_text(names.REPORT, run_page(run))
     return folder.write_text(names.REPORT, overview_page(folder.path, runs))
-
-
-def _in_order_of_list(path: Path, found: list[Path]) -> list[Path]:
-    """Policies in the experiment file's order, as the list has it; by name without one."""
-    listed = read_json(path / names.SUMMARY)
-    entries = listed if isinstance(listed, list) else []
-    order = [entry.get("folder") for entry in entries if isinstance(entry, dict)]
-    return sorted(found, key=lambda p: order.index(p.name) if p.name in order else len(order))
 
 
 def run_page(run: Run, checked: Audit | None = None) -> str:
@@ -97,7 +61,7 @@ def run_page(run: Run, checked: Audit | None = None) -> str:
         table=in_order(verdicts.rows, MAX_TABLE_ROWS)[:MAX_TABLE_ROWS],
         long_table=len(verdicts.rows) > MAX_SHORT_TABLE,
         table_left=max(0, len(verdicts.rows) - MAX_TABLE_ROWS),
-        pictures=_pictures(run, verdicts),
+        pictures=pictures(run, verdicts),
         notes=sorted(notes, key=lambda note: {"suspect": 1, "ok": 2}.get(note.level, 0)),
         audit=checked,
         provenance={} if run.provenance is None else _provenance(run),
@@ -124,64 +88,6 @@ def overview_page(path: Path, runs: Sequence[Run]) -> str:
         for run in runs
     ]
     return rendered("overview", first=runs[0].summary, entries=entries, above=audits.get(str(path)))
-
-
-# ------------------------------------------------------------------------------------ pictures
-
-
-def _pictures(run: Run, verdicts: Verdicts) -> list[Picture]:
-    out = _profile_pictures(run)
-    found = applications(run.rows, verdicts.rows, stored_expectation(run))
-    if found:
-        out.append(Picture("scaling", scaling_svg(found), scaling_alt(found)))
-    failed = outages(run.file.events, run.started.topology)
-    if run.rows:
-        out.append(_jobs_picture(run, failed))
-    return out + _link_pictures(run, failed)
-
-
-def _profile_pictures(run: Run) -> list[Picture]:
-    """The bandwidth sweep of a run of `testbed profile`; nothing for other runs."""
-    path = run.path / PROFILE_RECORD
-    record = read_json(path)
-    if record is None:
-        return []
-    measured = stored_sweep(record, path)
-    facts = {"sentence": measured.sentence(), "model": measured.model_sentence()}
-    return [Picture("profile", profile_svg(measured), profile_alt(measured), facts)]
-
-
-def _jobs_picture(run: Run, failed: Sequence[Outage]) -> Picture:
-    all_spans, summary = spans(run.file.events), run.summary
-    facts = {"failures": len(failed)}
-    if len(run.rows) <= MAX_LANES:
-        picture = gantt_svg(run.rows, all_spans, summary.span_s, failed)
-        alt = f"{gantt_alt(run.rows, all_spans)} {sentences(failed)}".rstrip()
-        return Picture("gantt", picture, alt, facts)
-    slots = sum(run.started.topology["slots"])
-    alt = (
-        f"On average {labels.share_text(summary.vm_utilisation)} of {slots:,} VM slots were "
-        f"in use; {summary.finished:,} jobs finished, {summary.rejected:,} were rejected."
-        f" {sentences(failed)}"
-    )
-    picture = occupancy_svg(run.rows, all_spans, slots, summary.span_s, failed)
-    return Picture("occupancy", picture, alt.rstrip(), facts)
-
-
-def _link_pictures(run: Run, failed: Sequence[Outage]) -> list[Picture]:
-    """Panels of the busiest links; where those are not all, how full each link was too."""
-    series, span_s = link_series(link_rows(run.file.events)), run.summary.span_s
-    groups = alike(series)
-    if not groups:
-        return []
-    alt = f"{links_alt(groups)} {sentences(failed)}".rstrip()
-    facts = {"failures": len(failed)}
-    panels = {"shown": min(MAX_PANELS, len(groups)), "groups": len(groups), **facts}
-    out = [Picture("links", panels_svg(groups, span_s, failed), alt, panels)]
-    if len(groups) > MAX_PANELS:
-        rows = {"shown": min(MAX_HEAT_LINKS, len(series)), "links": len(series), **facts}
-        out.append(Picture("heat", heat_svg(series, span_s, failed), alt, rows))
-    return out
 
 
 # ---------------------------------------------------------------------------------- provenance

@@ -1,7 +1,7 @@
 """Plot style of a page's pictures: matplotlib without global state.
 
-Colours are placeholders while matplotlib draws; in the SVG they become the style sheet's variables,
-so that one picture serves a light page, a dark one and paper.
+Colours are the light page's; in the SVG they become the style sheet's variables, so that one
+picture serves a light page, a dark one, paper and a notebook.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Placeholders of a page's colours.
-TEXT = "#010101"
-MUTED = "#010102"
-GRID = "#010103"
-BAND = "#010104"
-BAD = "#010105"
-SERIES = ("#010111", "#010112", "#010113", "#010114", "#010115", "#010116")
+# As templates/style.css has them for a light page, each once: an SVG's are replaced by their text.
+TEXT = "#1b1f24"
+MUTED = "#5b6470"
+GRID = "#e3e6ea"
+BAD = "#b3261e"
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9")
+BAND = SERIES[2]
+PAPER = "#ffffff"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 
-_VARIABLES = {
+VARIABLES = {
     TEXT: "--ink",
     MUTED: "--muted",
     GRID: "--grid",
-    BAND: "--band",
     BAD: "--bad",
     **{colour: f"--series-{number}" for number, colour in enumerate(SERIES, 1)},
 }
@@ -75,21 +75,25 @@ def series_colour(index: int) -> str:
 
 @contextmanager
 def figure(width_in: float, height_in: float, style: Any = STYLE) -> Generator[Figure, None, None]:
-    """A figure in a style, the page's. Draw and save (:func:`svg`) inside the block."""
+    """A figure in a style, the page's. Draw inside the block."""
     import matplotlib as mpl
-    from matplotlib.figure import Figure
+
+    from testbed.report.shown_figure import ShownFigure
 
     with mpl.rc_context(style):
-        yield Figure(figsize=(width_in, height_in), layout="constrained")
+        yield ShownFigure(figsize=(width_in, height_in), layout="constrained")
 
 
 def svg(made: Figure, name: str) -> str:
     """The figure as inline SVG. ``name`` keeps its ids apart from those of the page's others."""
+    import matplotlib as mpl
+
     out = io.StringIO()
-    made.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    with mpl.rc_context(STYLE):
+        made.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     text = out.getvalue()
     text = text[text.index("<svg") :]
-    for colour, variable in _VARIABLES.items():
+    for colour, variable in VARIABLES.items():
         text = text.replace(f": {colour}", f": var({variable})")
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", text)

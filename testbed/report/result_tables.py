@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.cells import cell_len
@@ -66,14 +66,21 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "finished": ("finished", "{:,}".format),
     "rejected": ("rejected", "{:,}".format),
     "killed": ("killed", "{:,}".format),
-    "success": ("success_rate", or_dash(human_share)),
-    "VM use": ("vm_utilisation", or_dash(human_share)),
-    "reserved": ("link_utilisation", or_dash(human_share)),
+    "success": ("success_rate", human_share),
+    "VM use": ("vm_utilisation", human_share),
+    "reserved": ("link_utilisation", human_share),
     "revenue": ("revenue", "{:,.2f} $".format),
-    "mean wait": ("wait_mean_s", or_dash(human_duration)),
-    "took": ("wall_s", or_dash(human_duration)),
+    "mean wait": ("wait_mean_s", human_duration),
+    "took": ("wall_s", human_duration),
 }
 """The key of a summary and its text, by heading."""
+
+
+def comparison_rows(summaries: Iterable[Mapping[str, Any]]) -> list[Sequence[str]]:
+    """The headings, and a line of texts for each summary."""
+    columns = _COLUMNS.values()
+    cells = ([or_dash(text)(one.get(key)) for key, text in columns] for one in summaries)
+    return [list(_COLUMNS), *cells]
 
 
 def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
@@ -81,9 +88,7 @@ def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
 
     One line a policy; where that is wider than ``width`` characters, one column a policy.
     """
-    columns = _COLUMNS.values()
-    cells = ([text(getattr(one, key)) for key, text in columns] for one in summaries)
-    rows: list[Sequence[str]] = [list(_COLUMNS), *cells]
+    rows = comparison_rows(map(vars, summaries))
     if _width(rows) > width:
         rows = list(zip(*rows, strict=True))
     first = summaries[0] if summaries else None

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 from testbed import events
+from testbed.errors import BadInput
 from testbed.results.metrics import JobRow, Spread, Summary, spread
-from testbed.results.reading import Run
+from testbed.results.reading import Run, policy_folders, policy_of
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,31 @@ class Comparison:
     @property
     def same_decisions(self) -> bool:
         return self.difference is None
+
+    def sentences(self) -> list[str]:
+        """Equal decisions or the first difference, and how far results are apart."""
+        one, two = self.n_decisions
+        part = self.difference
+        if part is None:
+            lines = [f"all {one} decisions are the same"]
+        else:
+            lines = [f"decision {part.place} (of {one} and {two}) is the first that differs:"]
+            for name, decision in zip(self.names, (part.first, part.second), strict=True):
+                message = (
+                    "none any more" if decision is None else f"{decision.at_s:.2f} s: {decision}"
+                )
+                lines.append(f"  {name}: {message}")
+        if self.accepted_differ:
+            lines.append(f"rejected in one run alone: {', '.join(self.accepted_differ)}")
+        for name, alone in zip(self.names, self.only_in, strict=True):
+            if alone:
+                lines.append(f"only in {name}: {', '.join(alone)}")
+        if self.completion is not None:
+            median, most = self.completion.median, self.completion.max
+            lines.append(f"completion times differ by {median:.2%} (median), {most:.2%} at most")
+        if self.success_points is not None:
+            lines.append(f"success rates differ by {self.success_points:+.1f} points")
+        return lines
 
     def to_json(self) -> dict[str, Any]:
         found = self.difference
@@ -186,3 +213,37 @@ def _pair(one: JobRow, two: JobRow) -> JobPair:
         difference = (two.measured_s - one.measured_s) / one.measured_s
     measured_s, end_s = (one.measured_s, two.measured_s), (one.end_s, two.end_s)
     return JobPair(one.job_id, (one.outcome, two.outcome), measured_s, end_s, difference)
+
+
+# -- folders of several policies
+
+
+def paired_folders(first: Path, second: Path) -> list[tuple[Path, Path]]:
+    """The folders to compare: those of one policy each, or of the policies both have."""
+    ones, twos = policy_folders(first), policy_folders(second)
+    if len(ones) == len(twos) == 1:
+        return [(ones[0], twos[0])]
+    left = _by_policy(twos)
+    pairs = [
+        # A policy that stands in both files twice is compared in order.
+        (path, left[policy].pop(0))
+        for policy, own in _by_policy(ones).items()
+        for path in own
+        if left.get(policy)
+    ]
+    if not pairs:
+        raise BadInput(
+            f"{first} and {second} have no policy in common",
+            f"name one policy's folder of each, as {ones[0]} {twos[0]}",
+        )
+    return pairs
+
+
+def _by_policy(folders: list[Path]) -> dict[str, list[Path]]:
+    """Folders by the policy that ran; without those that were killed before their first line."""
+    found: dict[str, list[Path]] = {}
+    for folder in folders:
+        policy = policy_of(folder)
+        if policy is not None:
+            found.setdefault(policy, []).append(folder)
+    return found

@@ -13,7 +13,7 @@ import secrets
 import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
@@ -21,6 +21,8 @@ from typing import IO, Any
 from testbed.errors import BadInput, RunFailed
 from testbed.events import Event
 
+DEFAULT_OUT = Path("runs")
+"""Where results go where no --out says otherwise."""
 SPEC = "spec.yaml"
 RESOLVED = "spec.resolved.json"
 PROVENANCE = "provenance.json"
@@ -31,6 +33,7 @@ SUMMARY = "summary.json"
 REPORT = "report.html"
 PLAN = "plan"
 LOGS = "logs"
+PLUGINS = "plugins"
 
 FOLDER_MODE = 0o755
 FILE_MODE = 0o644
@@ -62,10 +65,14 @@ def caller(environ: Mapping[str, str] = os.environ, euid: int | None = None) -> 
         return None
 
 
-def folder_name(name: str, seed: int, now: datetime) -> str:
-    """``20261120T141500Z-NAME-sSEED``; what a file name should not hold becomes ``-``."""
+def folder_name(name: str, seed: int | None, now: datetime) -> str:
+    """``20261120T141500Z-NAME-sSEED``, or ``-sweep`` for that of many seeds.
+
+    What a file name should not hold becomes ``-``.
+    """
     safe = _UNSAFE.sub("-", name).strip("-.") or "run"
-    return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{safe[:80]}-s{seed}"
+    end = "sweep" if seed is None else f"s{seed}"
+    return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{safe[:80]}-{end}"
 
 
 def is_a_runs(name: str) -> bool:
@@ -91,6 +98,11 @@ def _plain(value: Any) -> Any:
 _LINE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
 
 
+def event_line(event: Event) -> str:
+    """An event's line of ``events.jsonl``."""
+    return _LINE.encode(event.to_json()) + "\n"
+
+
 class EventLog:
     """Appends events to ``events.jsonl``, one flushed line each; an event sink for the engine.
 
@@ -103,9 +115,9 @@ class EventLog:
         self._lock = threading.Lock()
 
     def __call__(self, event: Event) -> None:
-        line = _LINE.encode(event.to_json())
+        line = event_line(event)
         with self._lock:
-            self._file.write(line + "\n")
+            self._file.write(line)
             self._file.flush()
 
     def close(self) -> None:
@@ -128,14 +140,20 @@ class RunFolder:
     """Where one run (or one policy of it) puts what it leaves behind.
 
     Files appear whole or not at all: each is written beside its place and renamed into it.
+    ``parquet``: its tables are written as Parquet too.
     """
 
     path: Path
     owner: Owner | None = None
+    parquet: bool = False
 
     @classmethod
-    def create(cls, base: Path, name: str, seed: int, *, now: datetime | None = None) -> RunFolder:
+    def create(
+        cls, base: Path, name: str, seed: int | None, *, now: datetime | None = None
+    ) -> RunFolder:
         """A new, empty ``BASE/20261120T141500Z-NAME-sSEED/``, with ``-2``, ``-3`` … where taken.
+
+        Without a seed it is a sweep's.
 
         ``base`` is made if it is missing. Raises BadInput where the folder cannot be made.
         """
@@ -173,7 +191,7 @@ class RunFolder:
     def policy(self, label: str) -> RunFolder:
         """A new sub-folder for one of several policies; equal labels get ``-2``, ``-3`` …"""
         safe = _UNSAFE.sub("-", label).strip("-.") or "policy"
-        return RunFolder(_first_free(self.path, safe, self.owner), self.owner)
+        return replace(self, path=_first_free(self.path, safe, self.owner))
 
     def write_text(self, name: str, text: str, mode: int = FILE_MODE) -> Path:
         """``text`` as the whole of the file ``name`` (relative, may name a sub-folder)."""
@@ -182,8 +200,15 @@ class RunFolder:
     def write_json(self, name: str, value: object) -> Path:
         return self.write_text(name, as_json(value))
 
-    def write_bytes(self, name: str, content: bytes, mode: int = FILE_MODE) -> Path:
-        return self._replace(name, lambda file: file.write(content), mode)
+    def write_bytes(
+        self, name: str, content: bytes, mode: int = FILE_MODE, *, sync: bool = True
+    ) -> Path:
+        """``sync=False``: whole or not at all unless the machine itself stops."""
+        return self._replace(name, lambda file: file.write(content), mode, sync=sync)
+
+    def write_stream(self, name: str, write: Callable[[IO[bytes]], object]) -> Path:
+        """A file too long to hold in memory: ``write`` is given the open file."""
+        return self._replace(name, write, FILE_MODE)
 
     def write_lines(self, name: str, write: Callable[[IO[str]], None]) -> Path:
         """A text file too long to hold in memory: ``write`` is given the open file."""
@@ -195,7 +220,9 @@ class RunFolder:
 
         return self._replace(name, wrapped, FILE_MODE)
 
-    def _replace(self, name: str, write: Callable[[IO[bytes]], object], mode: int) -> Path:
+    def _replace(
+        self, name: str, write: Callable[[IO[bytes]], object], mode: int, *, sync: bool = True
+    ) -> Path:
         target = self._inside(name)
         _make_folders(target.parent, self.owner)
         scratch = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
@@ -203,7 +230,8 @@ class RunFolder:
             with os.fdopen(_new(scratch, mode, self.owner), "wb") as file:
                 write(file)
                 file.flush()
-                os.fsync(file.fileno())
+                if sync:
+                    os.fsync(file.fileno())
             scratch.replace(target)
         except OSError as error:
             # Under the name that people know.

@@ -397,6 +397,16 @@ class Tally:
         )
 
 
+def request_record(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a job's row that its request has alone."""
+    return {
+        "job_id": str(request["id"]),
+        "requested_bps": request["bandwidth_bps"],
+        "job_class": _class(request),
+        **{column: request[column] for column in _OF_REQUEST},
+    }
+
+
 _OF_REQUEST = ("kind", "submit_s", "n_vms", "deadline_s", "value", "application", "duration_s")
 _OF_EVENTS = tuple({f.name for f in fields(_Job)} & {f.name for f in fields(JobRow)})
 
@@ -408,15 +418,12 @@ def _row(job: _Job, started: events.RunStarted) -> JobRow:
         ratio = job.measured_s / job.estimate_s
     iperf3 = _iperf3(job)
     return JobRow(
-        job_id=str(request["id"]),
         policy=started.policy,
-        requested_bps=request["bandwidth_bps"],
         met_deadline=_met(job),
         ratio=ratio,
-        job_class=_class(request),
         exempt=_exempt(job, iperf3) if started.backend == LIVE else None,
         **iperf3,
-        **{column: request[column] for column in _OF_REQUEST},
+        **request_record(request),
         **{column: getattr(job, column) for column in _OF_EVENTS},
     )
 

@@ -279,6 +279,14 @@ def policy_folders(path: Path) -> list[Path]:
     return below
 
 
+def in_order_of_list(path: Path, found: list[Path]) -> list[Path]:
+    """Policies in the experiment file's order, as the list has it; by name without one."""
+    listed = read_json(path / names.SUMMARY)
+    entries = listed if isinstance(listed, list) else []
+    order = [entry.get("folder") for entry in entries if isinstance(entry, dict)]
+    return sorted(found, key=lambda p: order.index(p.name) if p.name in order else len(order))
+
+
 def _require_one_run(path: Path, below: list[Path]) -> None:
     """One run's policies agree in its name, seed and backend, and none is called as a run is.
 

@@ -445,6 +445,10 @@ def conclude(
     folder.write_lines(names.JOBS, lambda file: write_jobs_csv(rows, file))
     folder.write_lines(names.LINKS, lambda file: write_links_csv(link_rows(history), file))
     folder.write_json(names.SUMMARY, results.to_json())
+    if folder.parquet:
+        from testbed.results.parquet_tables import write_parquet
+
+        write_parquet(folder, history)
     return results
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from testbed import events
 from testbed.errors import BadInput
@@ -26,8 +27,10 @@ from testbed.results.audit.history import (
 )
 from testbed.results.audit.policy_claims import CLAIM_CHECKS, has_leases, lease_starts
 from testbed.results.folder import EVENTS, JOBS, LINKS, SUMMARY
-from testbed.results.reading import beginning, policy_folders, read_events, read_json
+from testbed.results.reading import EventFile, beginning, policy_folders, read_events, read_json
 
+OF_FILES = ("jobs.csv", "links.csv", "summary", "expectations")
+"""Checks of what a run folder says beside its events."""
 SHOWN = 20
 """Findings kept per check: one broken invariant tends to break in a thousand places."""
 
@@ -103,16 +106,28 @@ CHECKS = (
 def audit(path: Path) -> Audit:
     """Audit one run folder (of one policy). Raises BadInput where it is none or damaged."""
     file = read_events(path / EVENTS)
-    history = History(path, file, beginning(file.path, file.events))
+    return _audited(History(path, file, beginning(file.path, file.events)), CHECKS)
+
+
+def audit_played(played: list[events.Event], resolved: dict[str, Any]) -> Audit:
+    """Audit a run without a folder by all checks that need none but its resolved experiment."""
+    nowhere = Path()
+    history = History(
+        nowhere, EventFile(nowhere, played), beginning(nowhere, played), declared=resolved
+    )
+    return _audited(history, [check for check in CHECKS if check.name not in OF_FILES])
+
+
+def _audited(history: History, checks: Sequence[Check]) -> Audit:
     # Everything else looks nodes and links up in these arrays.
     usable = not history.topology.problems()
     results = tuple(
         _result(check, history)
-        for check in CHECKS
+        for check in checks
         if usable or check.name in ("stream", "topology")
     )
     started = history.started
-    return Audit(str(path), started.run, started.policy, len(file.events), results)
+    return Audit(str(history.folder), started.run, started.policy, len(history.events), results)
 
 
 def _result(check: Check, history: History) -> Result:

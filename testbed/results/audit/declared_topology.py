@@ -43,7 +43,9 @@ def _custom(declared: Any) -> dict[str, Any]:
         "names": names,
         "roots": sorted(number[name] for name in declared["roots"]),
         "slots": [server["slots"] for server in declared["servers"]],
-        "memory_mib": None,
+        "memory_mib": [server["memory_mib"] for server in declared["servers"]]
+        if any("memory_mib" in server for server in declared["servers"])
+        else None,
         "links": [
             (number[link["lower"]], number[link["upper"]], link["capacity_bps"])
             for link in declared["links"]

@@ -67,11 +67,14 @@ class JobHistory:
 
 @dataclass(frozen=True)
 class History:
-    """The run under audit. ``folder`` is where its tables lie."""
+    """The run under audit. ``folder`` is where its tables lie; ``declared`` is the resolved
+    experiment of a run that has no folder.
+    """
 
     folder: Path
     file: EventFile
     started: RunStarted
+    declared: dict[str, Any] | None = None
 
     @property
     def events(self) -> Sequence[Event]:
@@ -141,6 +144,8 @@ class History:
     @cached_property
     def resolved(self) -> dict[str, Any] | str:
         """``spec.resolved.json``, or what is wrong with it."""
+        if self.declared is not None:
+            return self.declared
         # The policies of an early run share the file above them.
         for folder in (self.folder, self.folder.parent):
             if os.path.lexists(folder / RESOLVED):

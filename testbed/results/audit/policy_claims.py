@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sortedcontainers import SortedDict
+
 from testbed import events
-from testbed.results.audit.history import Check, Found, History, JobHistory, about
+from testbed.results.audit.history import Check, Found, History, JobHistory, about, job_of
 
 
 def options_within_deadline(history: History) -> Found:
@@ -193,8 +195,128 @@ class _Queue:
         return None
 
 
-def _claim(says: str, find: Callable[[History], Found], *claims: str) -> Check:
-    return Check(claims[0], says, find, claims=claims)
+# -- no starvation: the first that waits is not overtaken for ever
+
+GENERATIONS = 5
+"""Generations of running jobs that a job may wait for once it is the first in order of arrival: all
+that ran then, all that ran when those had left, and so on. It is fewer than any stream has that is
+worth the name, and more than policies need that drain the data centre, age or preempt."""
+
+
+def has_no_failures(history: History) -> str | None:
+    lost = (events.LinkFailed, events.ServerFailed)
+    return "failures took capacity away" if any(map(history.each, lost)) else None
+
+
+def no_starvation(history: History) -> Found:
+    """A job that fits the empty data centre starts, and later ones do not start for ever before it.
+
+    Counted in generations of running jobs (:data:`GENERATIONS`), so that how long jobs are, or how
+    late a live network is, is all the same.
+    """
+    queue = _FirstThatWaits()
+    for event in history.events:
+        if isinstance(event, events.JobEnded) and event.job_id in queue.never_started:
+            if event.outcome == "unfinished" and history.status == "completed":
+                yield event, f"{event.job_id} never started, and was not rejected either"
+            elif event.outcome == "rejected" and _surely_fits(history, event.job_id):
+                yield event, f"{event.job_id} was rejected, though it fits the empty data centre"
+        starved = queue.follow(event)
+        if starved is not None:
+            yield event, starved
+
+
+def _surely_fits(history: History, job_id: str) -> bool:
+    """True of a job that one empty server holds, or without bandwidth the whole data centre."""
+    request, slots = history.jobs[job_id].request, history.topology.slots
+    if request.get("cores", 1) != 1 or request.get("memory_mib"):
+        return False
+    anywhere = not request["bandwidth_bps"] or not history.topology.capacity_bps
+    most = sum(slots) if anywhere else max(slots, default=0)
+    return int(request["n_vms"]) <= most
+
+
+@dataclass
+class _FirstThatWaits:
+    """Jobs that wait, in order of arrival, and the generations that the first has waited for."""
+
+    order: dict[str, int] = field(default_factory=dict)
+    waiting: SortedDict[int, str] = field(default_factory=SortedDict)
+    never_started: set[str] = field(default_factory=set)
+    running: set[str] = field(default_factory=set)
+    first: str | None = None
+    ahead: set[str] = field(default_factory=set)
+    generations: int = 0
+    overtaken: int = 0
+
+    def follow(self, event: events.Event) -> str | None:
+        """Takes an event in; what is wrong with it."""
+        job_id = job_of(event)
+        starved = None
+        match event:
+            case events.JobSubmitted() if job_id is not None:
+                self.order.setdefault(job_id, len(self.order))
+                self.never_started.add(job_id)
+                self._waits(job_id)
+            case events.JobStarted() | events.JobResumed() | events.JobMigrated():
+                starved = self._starts(event.job_id)
+            case events.JobPreempted() | events.JobRequeued():
+                self._leaves(event.job_id)
+                self._waits(event.job_id)
+            case events.JobReserved() if event.start_s > event.t:
+                self._leaves(event.job_id)  # its time is fixed
+            case events.JobEnded():
+                self._leaves(event.job_id)
+                self.never_started.discard(event.job_id)
+            case _:
+                pass
+        return starved
+
+    def _waits(self, job_id: str) -> None:
+        if job_id in self.order:
+            self.waiting[self.order[job_id]] = job_id
+            self._look()
+
+    def _leaves(self, job_id: str) -> None:
+        self.running.discard(job_id)
+        self.ahead.discard(job_id)
+        self.waiting.pop(self.order.get(job_id, -1), None)
+        self._look()
+
+    def _starts(self, job_id: str) -> str | None:
+        self.never_started.discard(job_id)
+        first, place = self.first, self.order.get(job_id, -1)
+        moves = job_id in self.running
+        overtakes = first is not None and place > self.order[first] and not moves
+        self.overtaken += overtakes
+        self._leaves(job_id)
+        self.running.add(job_id)
+        if not overtakes or self.generations != GENERATIONS or first not in self.never_started:
+            return None
+        self.generations += 1  # it is said once
+        return (
+            f"{job_id} is job {self.overtaken} that starts before {first}, which came earlier: all"
+            f" that ran has left {GENERATIONS} times meanwhile"
+        )
+
+    def _look(self) -> None:
+        """The first that waits now, and the next generation where the last has left."""
+        first = self.waiting.peekitem(0)[1] if self.waiting else None
+        if first != self.first:
+            self.first, self.generations, self.overtaken = first, 0, 0
+            self.ahead = set(self.running)
+        elif not self.ahead and self.running:
+            self.generations += self.generations < GENERATIONS
+            self.ahead = set(self.running)
+
+
+def _claim(
+    says: str,
+    find: Callable[[History], Found],
+    *claims: str,
+    applies: Callable[[History], str | None] = lambda _: None,
+) -> Check:
+    return Check(claims[0], says, find, applies, claims)
 
 
 CLAIM_CHECKS = (
@@ -218,5 +340,11 @@ CLAIM_CHECKS = (
         "best-effort-preempted-once",
     ),
     _claim("no running job is preempted or moved", no_preemption, "no-preemption"),
+    _claim(
+        "every job that fits the empty data centre starts",
+        no_starvation,
+        "no-starvation",
+        applies=has_no_failures,
+    ),
 )
 """Checks by the claims that policies declare, each called as its (first) claim."""

@@ -1,4 +1,4 @@
-"""The snippets of docs/results-in-pandas.md run, where pandas is installed."""
+"""The snippets of docs/results-in-pandas.md run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ DOCS = Path(__file__).parents[3] / "docs"
 def test_the_snippets_run_one_after_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("pandas")
     found = re.search(r"```yaml\n(.*?)```", (DOCS / "start.md").read_text("utf-8"), re.DOTALL)
     assert found is not None
     (tmp_path / "two-jobs.yaml").write_text(found.group(1), encoding="utf-8")
@@ -29,3 +28,4 @@ def test_the_snippets_run_one_after_another(
     printed = capsys.readouterr().out
     assert "rejected" in printed
     assert "not enough slots: 4 asked, 2 free" in printed
+    assert "first on [server, VMs] [[0, 2], [1, 2], [2, 2]]" in printed

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+from testbed.report import plot_style
 from testbed.report.bandwidth_charts import applications
 from testbed.report.gantt import spans
 from testbed.report.link_timelines import alike, link_series, title
@@ -86,3 +90,23 @@ def test_the_same_drawing_gives_the_same_bytes() -> None:
             return svg(made, "probe")
 
     assert draw() == draw()
+
+
+def test_colours_are_those_of_the_light_page_each_once() -> None:
+    css = (Path(plot_style.__file__).parent / "templates" / "style.css").read_text("utf-8")
+    light = dict(re.findall(r"(--[\w-]+): (#\w{6})", css.split("@media", 1)[0]))
+    assert {variable: light[variable] for variable in plot_style.VARIABLES.values()} == {
+        variable: colour for colour, variable in plot_style.VARIABLES.items()
+    }
+    assert len(plot_style.VARIABLES) == 4 + len(plot_style.SERIES)
+
+
+def test_a_figure_keeps_its_style_outside_and_shows_itself() -> None:
+    with figure(2, 1) as made:
+        axes = made.add_subplot()
+        axes.plot([0, 100], [0, 1], color=plot_style.TEXT)
+    axes.set_xticks(range(0, 101, 5))  # ticks that did not exist inside
+    made.draw_without_rendering()
+    assert {label.get_color() for label in axes.get_xticklabels()} == {plot_style.TEXT}
+    assert made._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+    assert not re.search(r": #\w{6}", svg(made, "probe"))

@@ -67,6 +67,7 @@ def test_checks_that_do_not_apply_say_why(tmp_path: Path) -> None:
         "in-order-of-arrival": "scripted does not claim it",
         "head-not-delayed": "scripted does not claim it",
         "no-preemption": "scripted does not claim it",
+        "no-starvation": "scripted does not claim it",
     }
 
 
@@ -844,5 +845,6 @@ def test_every_check_has_been_shown_to_fail() -> None:
         "failures",  # in test_audit_failures.py
         "options-within-deadline",
         "no-preemption",
+        "no-starvation",  # in test_audit_starvation.py
     }
     assert shown == {check.name for check in CHECKS}

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import RunFailed
-from testbed.report.bandwidth_charts import profile_alt, profile_svg
+from testbed.report.bandwidth_charts import profile_alt, profile_figure
+from testbed.report.plot_style import svg
 from testbed.report.result_tables import profile_table
 from testbed.results.bandwidth_sweep import (
     MeasuredSweep,
@@ -136,7 +137,7 @@ def test_a_run_that_did_not_finish_leaves_no_profile_and_says_why() -> None:
 
 
 def test_the_picture_says_in_words_what_it_shows() -> None:
-    assert profile_svg(FLAT_ABOVE_200).startswith("<svg")
+    assert svg(profile_figure(FLAT_ABOVE_200), "profile").startswith("<svg")
     words = profile_alt(FLAT_ABOVE_200)
     assert "8.10 s at 100 Mbit/s" in words
     assert "threshold: 200 Mbit/s" in words

@@ -6,19 +6,17 @@ import io
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from testbed.report.plot_style import GRID, MUTED, STYLE, TEXT, figure
+from testbed.report.plot_style import MUTED, PAPER, STYLE, figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; yellow is too faint for lines.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
-NEUTRAL = "#5b6470"
-PAPER = "#ffffff"
+NEUTRAL = MUTED
 
-_FILE_COLOURS = {TEXT: "#1b1f24", MUTED: NEUTRAL, GRID: "#e3e6ea"}
 _FILE_STYLE: Any = {
-    **{key: _FILE_COLOURS.get(value, value) for key, value in STYLE.items()},
+    **STYLE,
     "axes.facecolor": PAPER,
     "figure.facecolor": PAPER,
     "savefig.facecolor": PAPER,

@@ -1,0 +1,106 @@
+"""The pictures of one run: which there are, how each is drawn, what it says in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from testbed.report import labels
+from testbed.report.bandwidth_charts import (
+    applications,
+    profile_alt,
+    profile_figure,
+    scaling_alt,
+    scaling_figure,
+)
+from testbed.report.failure_bands import Outage, outages, sentences
+from testbed.report.gantt import MAX_LANES, gantt_alt, gantt_figure, occupancy_figure, spans
+from testbed.report.link_timelines import (
+    MAX_HEAT_LINKS,
+    MAX_PANELS,
+    alike,
+    heat_figure,
+    link_series,
+    links_alt,
+    panels_figure,
+)
+from testbed.report.plot_style import svg
+from testbed.results.bandwidth_sweep import PROFILE_RECORD, stored_sweep
+from testbed.results.reading import Run, read_json
+from testbed.results.tables import Verdicts, link_rows, stored_expectation
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture that can be drawn, its description in words, the values that its caption names."""
+
+    kind: str
+    draw: Callable[[], Figure]
+    alt: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def svg(self) -> str:
+        """The picture inline in a page."""
+        return svg(self.draw(), self.kind)
+
+
+def pictures(run: Run, verdicts: Verdicts) -> list[Picture]:
+    """The pictures of a run's page, from top to bottom."""
+    out = _profile_pictures(run)
+    found = applications(run.rows, verdicts.rows, stored_expectation(run))
+    if found:
+        out.append(Picture("scaling", partial(scaling_figure, found), scaling_alt(found)))
+    failed = outages(run.file.events, run.started.topology)
+    if run.rows:
+        out.append(_jobs_picture(run, failed))
+    return out + _link_pictures(run, failed)
+
+
+def _profile_pictures(run: Run) -> list[Picture]:
+    """The bandwidth sweep of a run of `testbed profile`; nothing for other runs."""
+    path = run.path / PROFILE_RECORD
+    record = read_json(path)
+    if record is None:
+        return []
+    measured = stored_sweep(record, path)
+    facts = {"sentence": measured.sentence(), "model": measured.model_sentence()}
+    return [Picture("profile", partial(profile_figure, measured), profile_alt(measured), facts)]
+
+
+def _jobs_picture(run: Run, failed: Sequence[Outage]) -> Picture:
+    all_spans, summary = spans(run.file.events), run.summary
+    facts = {"failures": len(failed)}
+    if len(run.rows) <= MAX_LANES:
+        picture = partial(gantt_figure, run.rows, all_spans, summary.span_s, failed)
+        alt = f"{gantt_alt(run.rows, all_spans)} {sentences(failed)}".rstrip()
+        return Picture("gantt", picture, alt, facts)
+    slots = sum(run.started.topology["slots"])
+    alt = (
+        f"On average {labels.share_text(summary.vm_utilisation)} of {slots:,} VM slots were "
+        f"in use; {summary.finished:,} jobs finished, {summary.rejected:,} were rejected."
+        f" {sentences(failed)}"
+    )
+    picture = partial(occupancy_figure, run.rows, all_spans, slots, summary.span_s, failed)
+    return Picture("occupancy", picture, alt.rstrip(), facts)
+
+
+def _link_pictures(run: Run, failed: Sequence[Outage]) -> list[Picture]:
+    """Panels of the busiest links; where those are not all, how full each link was too."""
+    series, span_s = link_series(link_rows(run.file.events)), run.summary.span_s
+    groups = alike(series)
+    if not groups:
+        return []
+    alt = f"{links_alt(groups)} {sentences(failed)}".rstrip()
+    facts = {"failures": len(failed)}
+    panels = {"shown": min(MAX_PANELS, len(groups)), "groups": len(groups), **facts}
+    out = [Picture("links", partial(panels_figure, groups, span_s, failed), alt, panels)]
+    if len(groups) > MAX_PANELS:
+        rows = {"shown": min(MAX_HEAT_LINKS, len(series)), "links": len(series), **facts}
+        out.append(Picture("heat", partial(heat_figure, series, span_s, failed), alt, rows))
+    return out

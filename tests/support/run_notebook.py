@@ -1,0 +1,38 @@
+"""Runs a notebook in a folder and prints it with its outputs, as JSON.
+
+    python -m tests.support.run_notebook NOTEBOOK FOLDER
+
+The kernel is this interpreter, on the loopback device. In a process of its own: the libraries of
+kernels leave sockets to the garbage collector.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import nbformat
+from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+
+
+class Here(AsyncKernelManager):
+    """A manager of kernels that are this interpreter; none needs to be registered."""
+
+    @property
+    def kernel_spec(self) -> KernelSpec:
+        argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        return KernelSpec(argv=argv, display_name="this interpreter", language="python")
+
+
+def main(notebook: str, folder: str) -> None:
+    given = nbformat.read(Path(notebook), as_version=4)
+    nbformat.validate(given)
+    resources = {"metadata": {"path": folder}}
+    NotebookClient(given, km=Here(ip="127.0.0.1"), timeout=100, resources=resources).execute()
+    sys.stdout.write(nbformat.writes(given))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
