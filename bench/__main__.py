@@ -38,6 +38,7 @@ BENCHMARKS = {
     "fidelity-cases": ("bench.fidelity_cases", "runs good and spoilt on purpose: the verdict"),
     "dcloud-allocation": ("bench.dcloud_allocation", "one DCloud allocation, 8,000 servers"),
     "dcloud-day": ("bench.dcloud_day", "simulating DCloud's default day: time and memory"),
+    "sweep-cells": ("bench.sweep_cells", "1,000 and 10,000 tiny cells: cost beside them, memory"),
     "first-run": ("bench.first_run", "the first DCloud simulation of an installation"),
     "dcloud-growth": ("bench.dcloud_growth", "allocation time by servers and by load, and a plot"),
     "embed-exact": ("bench.embed_exact", "exact in loaded data centres"),
@@ -49,6 +50,7 @@ BENCHMARKS = {
     ),
     "easy-kth": ("bench.easy_kth", "EASY over all jobs of the KTH log, decisions and whole runs"),
     "easy-million": ("bench.easy_million", "peak memory of a million jobs under EASY"),
+    "cluster-tasks": ("bench.cluster_tasks", "tasks of a sweep on Dask: cost, memory, start"),
     "amcbf-20k": ("bench.amcbf_20k", "CMCBF and AMCBF, 20,000 jobs on 320 nodes"),
 }
 

@@ -13,10 +13,10 @@ from itertools import combinations
 from bench.samples import Result
 from reproductions.configuration import measured
 from reproductions.extractors import REWARD_METRICS
-from reproductions.grid_quantities import estimate
 from reproductions.jsa import LIVE_FIGURES
 from reproductions.jsa.jsa_rewards import REWARD
 from reproductions.live_figure import LiveFigure
+from testbed.sweeps.intervals import estimate
 
 DRAWS = 60
 FIGURES = {figure.name.removeprefix("jsa-fig"): figure for figure in LIVE_FIGURES}

@@ -21,7 +21,6 @@ from typing import Literal
 from reproductions.grid_quantities import (
     Change,
     Difference,
-    Estimate,
     Gain,
     Grid,
     LeastStep,
@@ -29,8 +28,8 @@ from reproductions.grid_quantities import (
     Quantity,
     ShareOf,
     Spread,
-    estimate,
 )
+from testbed.sweeps.intervals import Estimate, estimate
 
 Verdict = Literal["reproduced", "not reproduced", "inconclusive"]
 

@@ -188,6 +188,11 @@ class RunConfiguration:
             "measures": f"{measures.__module__}.{measures.__qualname__}",
         }
 
+    @property
+    def traces(self) -> tuple[str, ...]:
+        """The published files that it reads."""
+        return (self.trace,) if self.trace else ()
+
     def cost(self) -> float:
         return self.weight
 
@@ -212,6 +217,10 @@ class Together:
 
     def to_json(self) -> dict[str, Any]:
         return {prefix: part.to_json() for prefix, part in self.parts}
+
+    @property
+    def traces(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for _, part in self.parts for name in part.traces))
 
     def cost(self) -> float:
         return sum(part.cost() for _, part in self.parts)

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from reproductions.live_figure import SIMULATED, Curves, LiveFigure, Outcome, simulated
-from reproductions.plot_files import COLOURS, NEUTRAL, PAPER, file_figure, files
 from reproductions.published_figure import Panel, Point, Reproduced, SeriesStyle
-from testbed.report.plot_style import MARKERS
+from testbed.report.plot_files import COLOURS, NEUTRAL, file_figure, files
+from testbed.report.plot_style import MARKERS, PAPER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,13 +20,15 @@ from reproductions.figure_tables import to_json, to_markdown
 from reproductions.grid_quantities import Grid
 from reproductions.live_figure import LiveFigure, Outcome, digest, level_of, measured
 from reproductions.published_figure import AnyFigure, Figure, Point, Reproduced
-from reproductions.result_cache import Progress, Report, ResultCache, compute
+from reproductions.result_cache import compute
 from testbed.errors import BadInput
 from testbed.results.comparison import compare
 from testbed.results.folder import PROVENANCE, RunFolder, caller
 from testbed.results.provenance import known, provenance
 from testbed.results.reading import Run, load_run
 from testbed.spec.experiment import Experiment
+from testbed.sweeps.result_store import Progress, Report, ResultStore
+from testbed.sweeps.tasks import Executor
 
 CACHE = "computed"
 RESULTS = "results.json"
@@ -41,21 +43,22 @@ SET_UP_S = 8.0
 
 @dataclass(frozen=True)
 class Request:
-    """A command's options: seeds, size, processors, folder."""
+    """A command's options: seeds, size, folder."""
 
     out: Path
     seeds: int
     quick: bool
-    processes: int
     command: list[str]
 
 
-def reproduce_figure(figure: Figure, request: Request, report: Report) -> Reproduced:
+def reproduce_figure(
+    figure: Figure, request: Request, executor: Executor, report: Report
+) -> Reproduced:
     """A figure from its runs; those that are stored already are not computed again."""
     points = figure.configurations(request.seeds, quick=request.quick)
-    store = ResultCache(request.out / CACHE)
+    store = ResultStore(request.out / CACHE)
     runs = (one for own in points.values() for one in own)
-    results = compute(runs, store, request.processes, report)
+    results = compute(runs, store, executor, report)
     return Reproduced.of(figure, request.seeds, results, quick=request.quick)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from reproductions.claim_checks import JudgedClaim
-from reproductions.grid_quantities import Estimate
 from reproductions.published_figure import Panel, Reproduced
+from testbed.sweeps.intervals import Estimate
 
 FORMAT = 2
 MOST_COLUMNS = 6

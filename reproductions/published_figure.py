@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from reproductions.claim_checks import Claim, JudgedClaim
-from reproductions.grid_quantities import Estimate, Grid, Measure, Measures, estimate
+from reproductions.grid_quantities import Grid, Measure, Measures
+from testbed.sweeps.intervals import Estimate, estimate
 
 Point = tuple[str, float]
 """A series and an x."""

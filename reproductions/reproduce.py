@@ -5,10 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import time
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,18 +21,19 @@ from reproductions.figure_tables import points_rows
 from reproductions.live_backends import Machine
 from reproductions.live_figure import LiveFigure
 from reproductions.published_figure import Figure, Reproduced
-from reproductions.result_cache import Progress, Report
 from testbed.cli import console
 from testbed.cli.options import Json
 from testbed.cli.run_progress import clock
+from testbed.cli.sweep_progress import shown_progress
 from testbed.errors import BadInput, TestbedError
 from testbed.results.folder import RunFolder
+from testbed.sweeps.cluster import executor
+from testbed.sweeps.tasks import Executor
 
 DEFAULT_OUT = Path("reproduced")
 DEFAULT_SEEDS = 3
 FIDELITY_STYLES = {"ok": "green", "suspect": "yellow", "invalid": "bold red"}
 STYLES = {"reproduced": "green", "not reproduced": "bold red", "inconclusive": "yellow"}
-SAY_EVERY_S = 30.0
 
 Names = Annotated[
     list[str] | None, typer.Argument(metavar="NAME…", help="As dcloud-fig5; see --list.")
@@ -54,6 +53,14 @@ Seeds = Annotated[
 ]
 Processes = Annotated[
     int | None, typer.Option("--processes", min=1, help="Runs at a time; default: all processors.")
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="A Dask cluster: tcp://HOST:PORT, slurm, kubernetes or ssh:HOSTS.",
+    ),
 ]
 OutFolder = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where to put results.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit code 1 if a claim is not reproduced.")]
@@ -77,6 +84,7 @@ def reproduce(
     quick: Quick = False,
     seeds: Seeds = None,
     processes: Processes = None,
+    cluster: Cluster = None,
     out: OutFolder = DEFAULT_OUT,
     strict: Strict = False,
     live: Live = False,
@@ -95,23 +103,26 @@ def reproduce(
         _list(as_json=as_json)
         return
     wanted = _wanted(names or [], everything=everything, live=live, again=again)
+    if live and cluster is not None:
+        raise BadInput("--live measures on this machine", "leave --cluster away")
     _check_out(out)
-    usable = len(os.sched_getaffinity(0))
+    usable = processes or len(os.sched_getaffinity(0))
     command = ["testbed", *sys.argv[1:]]
     records: list[dict[str, Any]] = []
     failures: list[TestbedError] = []
-    for figure in wanted:
-        runs = seeds or (DEFAULT_SEEDS if quick else figure.seeds)
-        request = Request(out, runs, quick, processes or usable, command)
-        try:
-            if isinstance(figure, LiveFigure):
-                records.append(_one_live(figure, request, again=again, as_json=as_json))
-            else:
-                records.append(_one(figure, request, as_json=as_json))
-        except TestbedError as error:
-            # A figure whose logs are not here must not keep the others from being reproduced.
-            failures.append(error)
-            console.say(f"{figure.name}: {error.message}")
+    with executor(cluster, usable, console.say) as runs:
+        for figure in wanted:
+            repeated = seeds or (DEFAULT_SEEDS if quick else figure.seeds)
+            request = Request(out, repeated, quick, command)
+            try:
+                if isinstance(figure, LiveFigure):
+                    records.append(_one_live(figure, request, again=again, as_json=as_json))
+                else:
+                    records.append(_one(figure, request, runs, as_json=as_json))
+            except TestbedError as error:
+                # A figure whose logs are not here must not keep the others from being reproduced.
+                failures.append(error)
+                console.say(f"{figure.name}: {error.message}")
     if as_json and not failures:
         console.print_json(records)
     if failures:
@@ -152,9 +163,9 @@ def _check_out(out: Path) -> None:
     )
 
 
-def _one(figure: Figure, request: Request, *, as_json: bool) -> dict[str, Any]:
-    with _progress(figure.name) as report:
-        done = reproduce_figure(figure, request, report)
+def _one(figure: Figure, request: Request, runs: Executor, *, as_json: bool) -> dict[str, Any]:
+    with shown_progress(figure.name) as report:
+        done = reproduce_figure(figure, request, runs, report)
     folder, record = write(done, request)
     if not as_json:
         _show(done, folder)
@@ -165,46 +176,13 @@ def _one_live(
     figure: LiveFigure, request: Request, *, again: bool, as_json: bool
 ) -> dict[str, Any]:
     backends = Machine(request.command, f"testbed reproduce {figure.name} --live")
-    with _progress(figure.name) as report:
+    with shown_progress(figure.name) as report:
         found = reproduce_live(figure, request, backends, report, again=again)
     folder, record = write_live(found, request)
     if not as_json:
         _show(found.done, folder)
         _show_runs(record["runs"])
     return {**record, "folder": str(folder.path)}
-
-
-@contextmanager
-def _progress(name: str) -> Generator[Report, None, None]:
-    """A bar with the time left; without a terminal a line every half minute."""
-    began_s = shown_s = time.monotonic()
-    last: Progress | None = None
-    with console.progress(name, total=None) as bars:
-        task = bars.task_ids[0]
-
-        def report(now: Progress) -> None:
-            nonlocal last, shown_s
-            if last is None and now.kept:
-                console.say(f"{name}: {now.kept} of {now.of} runs are there already")
-            last = now
-            text = f"{name} {now.done}/{now.of}"
-            bars.update(task, description=text, total=now.of_cost or 1.0, completed=now.cost)
-            if bars.disable and time.monotonic() - shown_s >= SAY_EVERY_S:
-                shown_s = time.monotonic()
-                console.say(f"{text} runs, about {clock(_left_s(now, shown_s - began_s))} left")
-
-        try:
-            yield report
-        except KeyboardInterrupt:
-            if last is not None:
-                console.say(
-                    f"{name}: {last.done} of {last.of} runs are kept; the same command continues"
-                )
-            raise
-
-
-def _left_s(now: Progress, elapsed_s: float) -> float:
-    return elapsed_s * (now.of_cost - now.cost) / now.cost if now.cost else 0.0
 
 
 def _list(*, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Results of run configurations on disk, each computed at most once, on several processors.
+"""Run configurations as tasks of a sweep, each computed at most once.
 
 A result is filed under the digest of its configuration and of the sources that compute it: a
 stopped figure continues where it stopped, and a changed program never shows old values as its own.
@@ -7,93 +7,59 @@ stopped figure continues where it stopped, and a changed program never shows old
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from reproductions.grid_quantities import Measures
 from reproductions.published_figure import Configuration
-from testbed.results.folder import RunFolder, caller
+from testbed.spec.document import find_file
+from testbed.sweeps.computing_sources import modules_digest, source
+from testbed.sweeps.result_store import Progress, Record, Report, ResultStore
+from testbed.sweeps.tasks import Context, Executor, FileRef, sha256_of
 
-COMPUTING = ("topologies", "jobs", "testbed")
-SHOWING = ("testbed.cli", "testbed.report", "testbed.plan", "testbed.backends.emu",
-           "testbed.results.audit")  # fmt: skip
-"""Packages that no simulated run's measures depend on."""
 SHARED = ("reproductions.configuration", "reproductions.extractors", "reproductions.occupancy")
+FOLDER = Path(__file__).parent
 
 
 @cache
 def sources_digest(module: str) -> str:
     """The digest of everything that computes a configuration of the class in ``module``."""
-    digest = hashlib.sha256(_packages_digest().encode())
+    digest = hashlib.sha256(modules_digest().encode())
     for name in (*SHARED, module):
-        digest.update(_source(name).read_bytes())
+        digest.update(source(name).read_bytes())
     return digest.hexdigest()
 
 
-@cache
-def _packages_digest() -> str:
-    digest = hashlib.sha256()
-    for name, path in computing_modules():
-        digest.update(f"{name}\0".encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+def key(configuration: Configuration) -> str:
+    """The digest of all that a configuration's result depends on."""
+    content = json.dumps([_kind(configuration), configuration.to_json()], sort_keys=True)
+    content += sources_digest(type(configuration).__module__)
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
-def computing_modules() -> Iterator[tuple[str, Path]]:
-    """The modules that simulated runs are computed with, by name."""
-    for package in COMPUTING:
-        top = _source(package).parent
-        for path in sorted(top.rglob("*.py")):
-            name = ".".join((package, *path.relative_to(top).with_suffix("").parts))
-            if not any(name == shown or name.startswith(f"{shown}.") for shown in SHOWING):
-                yield name, path
+def stored(configuration: Configuration, store: ResultStore) -> Measures | None:
+    """The stored measures; None where there are none, damaged ones, or another's."""
+    return _measures(configuration, store.get(key(configuration)))
 
 
-def _source(name: str) -> Path:
-    # A program started with ``-m`` goes by another name than it is imported by.
-    spec = importlib.util.find_spec(name) if name != "__main__" else sys.modules[name].__spec__
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError(name)
-    return Path(spec.origin)
-
-
-class ResultCache:
-    """A folder of results, one small JSON file each, owned by the user who called sudo."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = RunFolder(folder.absolute(), caller())
-
-    def name(self, configuration: Configuration) -> str:
-        """The file of a configuration's result."""
-        content = json.dumps([_kind(configuration), configuration.to_json()], sort_keys=True)
-        content += sources_digest(type(configuration).__module__)
-        return f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.json"
-
-    def get(self, configuration: Configuration) -> Measures | None:
-        """The stored result; None where there is none, a damaged one, or another's."""
-        try:
-            path = self._folder.path / self.name(configuration)
-            record: Any = json.loads(path.read_text("utf-8"))
-            if record["configuration"] != json.loads(json.dumps(configuration.to_json())):
-                return None
-            return {str(name): float(value) for name, value in record["measures"].items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+def _measures(configuration: Configuration, record: Record | None) -> Measures | None:
+    try:
+        if record is None or record["configuration"] != _plain(configuration):
             return None
+        return {str(name): float(value) for name, value in record["measures"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
 
-    def put(self, configuration: Configuration, measures: Measures) -> None:
-        """Store a result, whole or not at all."""
-        record = {
-            "kind": _kind(configuration),
-            "configuration": configuration.to_json(),
-            "measures": dict(measures),
-        }
-        self._folder.write_json(self.name(configuration), record)
+
+def _plain(configuration: Configuration) -> Any:
+    return json.loads(json.dumps(configuration.to_json()))
 
 
 def _kind(configuration: Configuration) -> str:
@@ -101,21 +67,54 @@ def _kind(configuration: Configuration) -> str:
 
 
 @dataclass(frozen=True)
-class Progress:
-    """Runs done, and their cost; ``kept`` of them were found stored."""
+class ConfigurationTask:
+    """A configuration for an executor. ``files`` are the published traces that it reads."""
 
-    done: int
-    of: int
-    cost: float
-    of_cost: float
-    kept: int
+    configuration: Configuration
+    key: str
+    live: bool = False
+    files: Mapping[str, FileRef] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, configuration: Configuration) -> ConfigurationTask:
+        names: Iterable[str] = getattr(configuration, "traces", ())
+        found = {name: find_file(name, FOLDER) for name in names}
+        refs = {
+            name: FileRef(name, sha256_of(path), path.absolute())
+            for name, path in found.items()
+            if path is not None  # the run itself says where it is to be had
+        }
+        return cls(configuration, key(configuration), files=refs)
+
+    def run(self, context: Context) -> Mapping[str, Any]:
+        with _found(self.files, context):
+            measures = self.configuration.run()
+        return {
+            "result": {
+                "kind": _kind(self.configuration),
+                "configuration": _plain(self.configuration),
+                "measures": dict(measures),
+            }
+        }
 
 
-Report = Callable[[Progress], None]
+@contextmanager
+def _found(files: Mapping[str, FileRef], context: Context) -> Iterator[None]:
+    """Lets traces that this machine does not have be found under their names."""
+    missing = [ref for name, ref in files.items() if find_file(name, FOLDER) is None]
+    with ExitStack() as stack:
+        if missing:
+            folder = Path(stack.enter_context(TemporaryDirectory(dir=context.scratch)))
+            for ref in missing:
+                (folder / ref.name).symlink_to(context.path(ref))
+            before = os.environ.get("TESTBED_DATA", "")
+            os.environ["TESTBED_DATA"] = os.pathsep.join((str(folder), before))
+            stack.callback(os.environ.__setitem__, "TESTBED_DATA", before)
+        yield
 
 
 def compute(
-    configurations: Iterable[Configuration], store: ResultCache, processes: int, report: Report
+    configurations: Iterable[Configuration], store: ResultStore, executor: Executor, report: Report
 ) -> dict[Configuration, Measures]:
     """Measures of all configurations: from the store where they are there, computed otherwise.
 
@@ -123,37 +122,19 @@ def compute(
     costliest go first, so that the processors end together.
     """
     wanted = list(dict.fromkeys(configurations))
-    found = {one: measures for one in wanted if (measures := store.get(one)) is not None}
+    found = {one: measures for one in wanted if (measures := stored(one, store)) is not None}
     missing = [one for one in wanted if one not in found]
     missing.sort(key=lambda one: one.cost(), reverse=True)
     kept, total = len(found), sum(one.cost() for one in missing)
     done = 0.0
     report(Progress(kept, len(wanted), done, total, kept))
-    for configuration, measures in _computed(missing, processes):
-        store.put(configuration, measures)
-        found[configuration] = measures
+    tasks = {key(one): one for one in missing}
+    for task, outcome in executor.results(map(ConfigurationTask.of, missing)):
+        if outcome.failure is not None or outcome.result is None:
+            raise outcome.error
+        configuration = tasks[task.key]
+        store.put(task.key, outcome.result, outcome.provenance)
+        found[configuration] = outcome.result["measures"]
         done += configuration.cost()
         report(Progress(len(found), len(wanted), done, total, kept))
     return found
-
-
-def _computed(
-    configurations: list[Configuration], processes: int
-) -> Iterator[tuple[Configuration, Measures]]:
-    if processes == 1 or len(configurations) < 2:
-        for configuration in configurations:
-            yield configuration, configuration.run()
-        return
-    import joblib
-
-    # One at a time: an interrupt loses no finished run that is queued behind another.
-    run = joblib.Parallel(n_jobs=processes, return_as="generator_unordered", batch_size=1)
-    results = run(joblib.delayed(_run)(configuration) for configuration in configurations)
-    try:
-        yield from results
-    finally:
-        results.close()
-
-
-def _run(configuration: Configuration) -> tuple[Configuration, Measures]:
-    return configuration, configuration.run()

@@ -50,7 +50,7 @@ FIGURE = LiveFigure(
 def run(out: Path, prefix: str) -> LiveReproduced:
     options = LiveOptions(prefix, free_port(), free_port())
     backends = Machine(["testbed"], "testbed", options)
-    request = Request(out, 1, quick=False, processes=1, command=["testbed"])
+    request = Request(out, 1, quick=False, command=["testbed"])
     return reproduce_live(FIGURE, request, backends, lambda _: None)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from reproductions.grid_quantities import estimate
+from testbed.sweeps.intervals import estimate
 
 values = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=12)
 

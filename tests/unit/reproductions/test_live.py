@@ -88,7 +88,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def request(tmp_path: Path, seeds: int = 1) -> Request:
-    return Request(tmp_path / "out", seeds, quick=False, processes=1, command=["testbed"])
+    return Request(tmp_path / "out", seeds, quick=False, command=["testbed"])
 
 
 def run(

@@ -26,7 +26,7 @@ def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(tmp_path: Path, figure: LiveFigure, slow: float = 1.0) -> LiveReproduced:
     backend = Scripted()
     backend.slow = slow
-    request = Request(tmp_path, 1, quick=False, processes=1, command=["testbed"])
+    request = Request(tmp_path, 1, quick=False, command=["testbed"])
     return reproduce_live(figure, request, backend, lambda _: None)
 
 

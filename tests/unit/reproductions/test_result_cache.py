@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reproductions import configuration, result_cache
-from reproductions.result_cache import (
-    Progress,
-    ResultCache,
-    compute,
-    computing_modules,
-    sources_digest,
-)
+from reproductions.result_cache import ConfigurationTask, compute, key, sources_digest, stored
+from testbed.spec.document import find_file
+from testbed.sweeps.cluster import executor
+from testbed.sweeps.computing_sources import computing_modules
+from testbed.sweeps.result_store import Progress, ResultStore
+from testbed.sweeps.tasks import Here, InProcess
 from tests.support.made_figures import Sum
 
 
@@ -34,26 +36,26 @@ CONFIGURATIONS = [Sum(1.0, 2.0), Sum(3.0, 4.0), Sum(1.0, 2.0)]
 
 def test_a_second_sweep_computes_nothing(tmp_path: Path) -> None:
     seen: list[Progress] = []
-    first = compute(CONFIGURATIONS, ResultCache(tmp_path), 1, seen.append)
+    first = compute(CONFIGURATIONS, ResultStore(tmp_path), InProcess(), seen.append)
     assert first[CONFIGURATIONS[1]]["yield"] == pytest.approx(3.04)
     assert len(Sum.computed) == 2
     assert [(p.done, p.of, p.kept) for p in seen] == [(0, 2, 0), (1, 2, 0), (2, 2, 0)]
     assert seen[-1].cost == seen[-1].of_cost == 4.0
     Sum.computed.clear()
-    assert compute(CONFIGURATIONS, ResultCache(tmp_path), 1, silent) == first
+    assert compute(CONFIGURATIONS, ResultStore(tmp_path), InProcess(), silent) == first
     assert Sum.computed == []
 
 
 def test_a_changed_configuration_and_a_changed_program_compute_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compute(CONFIGURATIONS, ResultCache(tmp_path), 1, silent)
+    compute(CONFIGURATIONS, ResultStore(tmp_path), InProcess(), silent)
     Sum.computed.clear()
-    compute([*CONFIGURATIONS, Sum(1.0, 2.5)], ResultCache(tmp_path), 1, silent)
+    compute([*CONFIGURATIONS, Sum(1.0, 2.5)], ResultStore(tmp_path), InProcess(), silent)
     assert Sum.computed == [Sum(1.0, 2.5)]
     monkeypatch.setattr(result_cache, "sources_digest", lambda _: "other sources")
     Sum.computed.clear()
-    compute(CONFIGURATIONS, ResultCache(tmp_path), 1, silent)
+    compute(CONFIGURATIONS, ResultStore(tmp_path), InProcess(), silent)
     assert len(Sum.computed) == 2
 
 
@@ -61,33 +63,83 @@ def test_a_stopped_sweep_keeps_whole_results(tmp_path: Path) -> None:
     # The costliest goes first: 700, then the one that stops everything, then 1.
     runs = [Sum(1.0, 0.0), Sum(666, 0.0), Sum(700.0, 0.0)]
     with pytest.raises(KeyboardInterrupt):
-        compute(runs, ResultCache(tmp_path), 1, silent)
+        compute(runs, ResultStore(tmp_path), InProcess(), silent)
     assert Sum.computed == [Sum(700.0, 0.0)]
-    kept = list(tmp_path.iterdir())
-    assert len(kept) == 1
-    assert json.loads(kept[0].read_text())["measures"]["yield"] == 700.0
+    (kept,) = tmp_path.glob("*/*.jsonl")
+    result = json.loads(kept.read_text().splitlines()[0])["result"]
+    assert result["measures"]["yield"] == 700.0
     Sum.computed.clear()
-    compute([runs[0], runs[2]], ResultCache(tmp_path), 1, silent)
+    compute([runs[0], runs[2]], ResultStore(tmp_path), InProcess(), silent)
     assert Sum.computed == [runs[0]]
 
 
+def damaged(damage: str) -> str:
+    return damage if damage.endswith("\n") else f"{damage}\n{{}}\n"
+
+
 @pytest.mark.parametrize(
-    "damage", ["", "{", "[]", '{"configuration": {}}', '{"measures": {"yield": 1}}']
+    "damage", ["", "{", "[]", '{"configuration": {}}', '{"measures": {"yield": 1}}', "{}\n"]
 )
 def test_a_damaged_result_is_computed_again(tmp_path: Path, damage: str) -> None:
-    store = ResultCache(tmp_path)
-    store.put(CONFIGURATIONS[0], {"yield": 9.0})
-    assert store.get(CONFIGURATIONS[0]) == {"yield": 9.0}
-    (tmp_path / store.name(CONFIGURATIONS[0])).write_text(damage)
-    assert store.get(CONFIGURATIONS[0]) is None
+    store, one = ResultStore(tmp_path), CONFIGURATIONS[0]
+    good = compute([one], store, InProcess(), silent)[one]
+    assert stored(one, store) == good
+    (tmp_path / store.name(key(one))).write_text(damaged(damage))
+    assert stored(one, store) is None
+
+
+@pytest.mark.parametrize("result", [{}, {"configuration": {}}, {"measures": {"yield": 1.0}}])
+def test_another_configurations_result_is_none(tmp_path: Path, result: dict[str, object]) -> None:
+    store, one = ResultStore(tmp_path), CONFIGURATIONS[0]
+    store.put(key(one), result, {})
+    assert store.get(key(one)) == result
+    assert stored(one, store) is None
 
 
 def test_results_have_the_modes_of_run_folders(tmp_path: Path) -> None:
-    store = ResultCache(tmp_path / "out" / "computed")
-    store.put(CONFIGURATIONS[0], {"yield": 9.0})
-    file = tmp_path / "out" / "computed" / store.name(CONFIGURATIONS[0])
+    store = ResultStore(tmp_path / "out" / "computed")
+    store.put("ab" * 32, {"yield": 9.0}, {})
+    file = tmp_path / "out" / "computed" / store.name("ab" * 32)
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o755
+
+
+def test_a_traces_content_goes_with_the_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TESTBED_DATA", str(tmp_path / "data"))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "log.swf").write_text("; a log\n")
+    task = ConfigurationTask.of(Reader("log.swf"))
+    assert list(task.files) == ["log.swf"]
+    # Where it runs the file has another name.
+    (tmp_path / "data" / "log.swf").rename(tmp_path / "by-digest")
+    moved = {n: replace(ref, path=tmp_path / "by-digest") for n, ref in task.files.items()}
+    found = replace(task, files=moved).run(Here(tmp_path))
+    assert found["result"]["measures"] == {"length": 8.0}
+    assert os.environ["TESTBED_DATA"] == str(tmp_path / "data")
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A configuration that measures a trace's length."""
+
+    name: str
+
+    @property
+    def traces(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name}
+
+    def cost(self) -> float:
+        return 1.0
+
+    def run(self) -> dict[str, float]:
+        found = find_file(self.name, Path("/nowhere"))
+        assert found is not None
+        return {"length": float(len(found.read_text()))}
 
 
 @pytest.mark.slow
@@ -95,8 +147,9 @@ def test_two_processors_find_what_one_finds(tmp_path: Path) -> None:
     from reproductions.dcloud.dcloud_pricing import Bargain
 
     runs = [Bargain("the truth", 2.0), Bargain("20 % longer", 2.0)]
-    both = compute(runs, ResultCache(tmp_path / "two"), 2, silent)
-    assert both == compute(runs, ResultCache(tmp_path / "one"), 1, silent)
+    with executor(None, 2, print) as two:
+        both = compute(runs, ResultStore(tmp_path / "two"), two, silent)
+    assert both == compute(runs, ResultStore(tmp_path / "one"), InProcess(), silent)
 
 
 def test_the_sources_behind_a_run() -> None:
@@ -127,6 +180,6 @@ def test_another_experiment_file_is_another_configuration(
         1,
         configuration.Extractor(len),  # type: ignore[arg-type]
     )
-    before = ResultCache(tmp_path).name(one)
+    before = key(one)
     (tmp_path / "a.yaml").write_text("name: b\n")
-    assert ResultCache(tmp_path).name(one) != before
+    assert key(one) != before

@@ -1,0 +1,144 @@
+"""``testbed sweep FILE``: the file at many values, each cell computed once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from testbed.cli import console, options
+from testbed.cli.sweep_progress import shown_progress
+from testbed.errors import BadInput
+from testbed.units import UnitError, parse_share
+
+if TYPE_CHECKING:
+    from testbed.sweeps.sweep_folder import SweepDone
+    from testbed.sweeps.sweep_plan import Asked
+
+SHOWN_ROWS = 60
+SHOWN_REASONS = 5
+
+Over = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--over",
+        metavar="KEY=VALUE,…",
+        help="Values that a key takes in turn, as workload.load=0.2,0.4 or seed=1..20; in place of"
+        " the file's. May be given several times.",
+    ),
+]
+StopAt = Annotated[
+    str | None,
+    typer.Option(
+        "--stop",
+        metavar="SHARE",
+        help="Seeds are enough where the 95 % interval's half width is this share of the mean.",
+    ),
+]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option("--metric", metavar="NAME", help="A metric to show. May be given several times."),
+]
+Processes = Annotated[
+    int | None, typer.Option("--processes", min=1, help="Cells at a time; default: all processors.")
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="A Dask cluster: tcp://HOST:PORT, slurm, kubernetes or ssh:HOSTS.",
+    ),
+]
+LiveCells = Annotated[bool, typer.Option("--live", help="On the live network (needs root).")]
+Again = Annotated[
+    bool, typer.Option("--again", help="Measure live cells again whose verdict is not ok.")
+]
+KeepRuns = Annotated[bool, typer.Option("--keep-runs", help="Keep each cell's whole run folder.")]
+Format = Annotated[
+    Literal["csv", "parquet"], typer.Option("--format", help="The form of the table of cells.")
+]
+
+
+def sweep(
+    file: options.ExperimentPath,
+    over: Over = None,
+    stop: StopAt = None,
+    metrics: Metrics = None,
+    out: options.Out = None,
+    processes: Processes = None,
+    cluster: Cluster = None,
+    live: LiveCells = False,
+    again: Again = False,
+    keep_runs: KeepRuns = False,
+    form: Format = "csv",
+    as_json: options.Json = False,
+) -> None:
+    """Run an experiment at all combinations of values. A cell is computed, or measured, once only.
+
+    Exit codes: 0 good, 1 a cell outside its stated band, 2 bad file, 3 this machine cannot, 4 a
+    cell failed, 130 interrupted (the same command continues where it stopped).
+    """
+    from testbed.spec.document import read_text
+    from testbed.sweeps.sweep_folder import SweepOptions, run_sweep
+    from testbed.sweeps.sweep_plan import plan_sweep
+
+    plan = plan_sweep(file, read_text(file), _asked(over, stop, metrics, live=live))
+    if keep_runs and cluster is not None:
+        raise BadInput("--keep-runs keeps folders on this machine", "leave --cluster or it away")
+    if again and not plan.live:
+        raise BadInput("--again is for live cells: simulated ones repeat themselves")
+    usable = processes or len(os.sched_getaffinity(0))
+    given = SweepOptions(
+        out or SweepOptions.out, usable, cluster, keep_runs, again, form == "parquet",
+        ["testbed", *sys.argv[1:]],
+    )  # fmt: skip
+    with shown_progress(plan.name, "cells") as report:
+        done = run_sweep(plan, given, report, console.say)
+    if as_json:
+        console.print_json(done.to_json())
+    else:
+        _show(done)
+    if done.exit_code:
+        raise typer.Exit(done.exit_code)
+
+
+def _asked(
+    over: list[str] | None, stop: str | None, metrics: list[str] | None, *, live: bool
+) -> Asked:
+    """The command line's part of the sweep. Raises BadInput."""
+    from testbed.spec.sweep_section import read_option
+    from testbed.sweeps.intervals import Stop
+    from testbed.sweeps.sweep_plan import Asked
+
+    share = None
+    if stop is not None:
+        try:
+            share = parse_share(stop)
+        except UnitError as error:
+            raise BadInput(f"--stop {stop}: {error}", "write a share, as --stop 2%") from None
+    rule = None if share is None else Stop(share)
+    return Asked(tuple(map(read_option, over or ())), rule, tuple(metrics or ()), live)
+
+
+def _show(done: SweepDone) -> None:
+    from testbed.sweeps.sweep_tables import printed_columns, printed_values
+
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    left = len(done.plan.combined)
+    for index, column in enumerate(printed_columns(done.plan)):
+        table.add_column(column, overflow="fold", justify="left" if index < left else "right")
+    for row in done.table[:SHOWN_ROWS]:
+        table.add_row(*map(Text, printed_values(done.plan, row)))
+    shown = console.out()
+    shown.print(table)
+    if (more := len(done.table) - SHOWN_ROWS) > 0:
+        console.print_text(f"and {more:,} more rows: see table.csv")
+    for message, count in Counter(done.reasons).most_common(SHOWN_REASONS):
+        console.print_text(f"failed, {count} cells: {message}")
+    console.print_text(f"{done.sentence}. Tables and picture: {done.folder.path}")

@@ -1,0 +1,51 @@
+"""Progress of many runs on standard error: a bar with the time left; lines without a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from testbed.cli import console
+from testbed.cli.run_progress import clock
+from testbed.sweeps.result_store import Progress, Report
+
+SAY_EVERY_S = 30.0
+
+
+@contextmanager
+def shown_progress(name: str, things: str = "runs") -> Generator[Report, None, None]:
+    """A bar with the time left; without a terminal a line every half minute.
+
+    An interrupt is answered with how many of the ``things`` are kept.
+    """
+    began_s = shown_s = time.monotonic()
+    last: Progress | None = None
+    with console.progress(name, total=None) as bars:
+        task = bars.task_ids[0]
+
+        def report(now: Progress) -> None:
+            nonlocal last, shown_s
+            if last is None and now.kept:
+                console.say(f"{name}: {now.kept} of {now.of} {things} are there already")
+            last = now
+            text = f"{name} {now.done}/{now.of}"
+            bars.update(task, description=text, total=now.of_cost or 1.0, completed=now.cost)
+            if bars.disable and time.monotonic() - shown_s >= SAY_EVERY_S:
+                shown_s = time.monotonic()
+                left = clock(_left_s(now, shown_s - began_s))
+                console.say(f"{text} {things}, about {left} left")
+
+        try:
+            yield report
+        except KeyboardInterrupt:
+            if last is not None:
+                console.say(
+                    f"{name}: {last.done} of {last.of} {things} are kept;"
+                    " the same command continues"
+                )
+            raise
+
+
+def _left_s(now: Progress, elapsed_s: float) -> float:
+    return elapsed_s * (now.of_cost - now.cost) / now.cost if now.cost else 0.0

@@ -1,0 +1,1 @@
+"""Sweeps: an experiment at many values, each cell computed once and filed by its inputs."""

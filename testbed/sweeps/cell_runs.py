@@ -1,0 +1,167 @@
+"""A cell played: in the simulator, in memory; or on the live network, by ``testbed run``."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import RunFailed
+from testbed.events import Event
+from testbed.results.audit import Audit, audit_played
+from testbed.results.folder import EVENTS, RunFolder, caller, event_line
+from testbed.results.metrics import Summary, Tally
+from testbed.results.tables import Verdicts, evaluate
+from testbed.spec.experiment import Experiment
+from testbed.spec.experiment_file import parse_experiment
+from testbed.sweeps.sweep_plan import NOWHERE, plugin_refs
+from testbed.sweeps.tasks import Context, FileRef
+
+COMPLAINTS = 10
+
+
+@dataclass(frozen=True)
+class CellTask:
+    """A cell for an executor. ``spec`` is the experiment file's text, ``named`` what it depends on
+    beside, by name: the files that it reads, and installed plug-ins.
+
+    ``keep``: where its whole run folder goes; None for none.
+    """
+
+    key: str
+    live: bool
+    name: str
+    spec: FileRef
+    named: Mapping[str, FileRef]
+    overrides: tuple[tuple[str, str], ...]
+    keep: Path | None = None
+
+    @property
+    def files(self) -> Mapping[str, FileRef]:
+        sent = {name: ref for name, ref in self.named.items() if ref.path != NOWHERE}
+        return {**sent, "": self.spec}
+
+    def run(self, context: Context) -> Mapping[str, Any]:
+        """Plays the cell. Raises RunFailed, or SpecErrors where its values do not go together."""
+        if self.live:
+            from testbed.sweeps.live_cell import played_live
+
+            return played_live(self, context)
+        return {"result": self._simulated(self.experiment(context))}
+
+    def experiment(self, context: Context) -> Experiment:
+        """The cell's experiment. Raises RunFailed where its key does not say all that it reads."""
+        text = context.path(self.spec).read_text("utf-8-sig")
+        found = self._found(context)
+        # From the root, so that words of commands are the same wherever the file lies.
+        path = Path("/", self.name)
+        experiment = parse_experiment(text, path, dict(self.overrides), found)
+        if unknown := experiment.files.keys() - self.named.keys():
+            raise RunFailed(
+                f"the cell reads {', '.join(sorted(unknown))}, as none of its values alone does",
+                "sweep one key that holds both values together",
+            )
+        for name, ref in plugin_refs(experiment).items():
+            if name not in self.named or self.named[name].sha256 != ref.sha256:
+                raise RunFailed(
+                    f"{ref.name} is another one here than where the sweep began",
+                    "install the same version, or start the sweep again",
+                )
+        return experiment
+
+    def _found(self, context: Context) -> dict[str, Path]:
+        """The files' places here. Python files lie beside each other, under their names."""
+        found = {name: context.path(ref) for name, ref in self.files.items() if name}
+        moved = any(found[name] != ref.path for name, ref in self.files.items() if name)
+        own = [name for name in found if name.endswith(".py")]
+        if not moved or not own:
+            return found
+        content = "".join(f"{name}\0{self.named[name].sha256}" for name in own)
+        folder = context.scratch / hashlib.sha256(content.encode()).hexdigest()[:24]
+        laid = laid_out(folder, {name: found[name] for name in own})
+        return {**found, **laid}
+
+    def _simulated(self, experiment: Experiment) -> dict[str, Any]:
+        if self.keep is not None:
+            return _kept(experiment, self.keep)
+        # Here, so that planning a sweep loads neither engine nor report.
+        from testbed.runs.playing import play, resolved_record, simulated, tee
+
+        (policy,) = experiment.policies
+        tally, history, digest = Tally(), list[Event](), hashlib.sha256()
+
+        def hashed(event: Event) -> None:
+            digest.update(event_line(event).encode())
+
+        sink = tee(tally, history.append, hashed)
+        play(experiment, policy, simulated(experiment, policy), sink)
+        summary = tally.summary()
+        resolved = resolved_record(experiment, policy)
+        claims = resolved["claims"]
+        verdicts = evaluate(experiment.expect, tally.rows(), summary.fidelity, claims)
+        checked = audit_played(history, resolved)
+        return _result(summary, verdicts, checked, digest.hexdigest())
+
+
+def _result(
+    summary: Summary, verdicts: Verdicts, checked: Audit, events_sha256: str
+) -> dict[str, Any]:
+    return cell_result(
+        summary.to_json(),
+        {"met": verdicts.met, "complaints": list(verdicts.complaints)},
+        [one.name for one in checked.results if one.status == "failed"],
+        events_sha256,
+    )
+
+
+def cell_result(
+    summary: dict[str, Any], expected: Mapping[str, Any], failed: list[str], events_sha256: str
+) -> dict[str, Any]:
+    """A cell's result. ``exit_code`` is that of the run: 1 outside what was expected."""
+    summary = {key: value for key, value in summary.items() if key != "wall_s"}
+    good = expected["met"] and not failed
+    return {
+        "summary": summary,
+        "events_sha256": events_sha256,
+        "audit": {"passed": not failed, "failed": failed},
+        "met": expected["met"],
+        "complaints": expected["complaints"][:COMPLAINTS],
+        "exit_code": 0 if good else 1,
+    }
+
+
+def laid_out(folder: Path, files: Mapping[str, Path]) -> dict[str, Path]:
+    """Copies of files under their names, as far as these lead into the folder; their places."""
+    laid = {}
+    for name, path in files.items():
+        place = folder / name
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            place = folder / "elsewhere" / Path(name).name
+        if not place.is_file():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, place)
+            place.chmod(0o755)  # it may be a job's command
+        laid[name] = place
+    return laid
+
+
+def _kept(experiment: Experiment, place: Path) -> dict[str, Any]:
+    """The same from a run folder of its own, which stays."""
+    from testbed.runs.playing import run_simulated
+
+    folder = RunFolder(place, caller())
+    if place.exists():
+        shutil.rmtree(place)
+    folder.make()
+
+    def unseen(_label: str, _jobs: int) -> Any:
+        return nullcontext(lambda _event: None)
+
+    (record,) = run_simulated(experiment, folder, unseen, ["testbed", *sys.argv[1:]])
+    digest = hashlib.sha256((place / EVENTS).read_bytes()).hexdigest()
+    return _result(record.results.summary, record.results.verdicts, record.audit, digest)

@@ -1,0 +1,110 @@
+"""Data files on a worker, by their content: found where they are, else received and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.errors import RunFailed
+from testbed.spec.document import search_path
+
+PART_BYTES = 4 << 20
+"""Of a file that is sent, as much as is in memory at once."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """A file by size and SHA-256, and the path that it has on the driver."""
+
+    sha256: str
+    size_bytes: int
+    path: Path
+
+
+class ContentStore:
+    """Places of contents on this machine; what is received is kept in ``folder`` under its hash."""
+
+    def __init__(self, folder: Path, also: tuple[Path, ...] = ()) -> None:
+        self._folder = folder
+        self._also = also
+        self._found: dict[str, Path] = {}
+
+    def __getitem__(self, sha256: str) -> Path:
+        """Place of a content that was found or received before."""
+        return self._found[sha256]
+
+    def find(self, content: Content) -> Path | None:
+        """Place of that content: the driver's path, the cache, the folders of data; or None."""
+        known = self._found.get(content.sha256)
+        if known is not None and known.is_file():
+            return known
+        for path in self._candidates(content):
+            if _size(path) == content.size_bytes and _sha256(path) == content.sha256:
+                self._found[content.sha256] = path
+                return path
+        return None
+
+    def _candidates(self, content: Content) -> Iterator[Path]:
+        yield content.path
+        yield self._folder / content.sha256
+        for top in self._also:
+            for folder, _, names in os.walk(top):
+                yield from (Path(folder) / name for name in names)
+
+    def receive(self, content: Content, sender: str, offset: int, part: bytes) -> None:
+        """One part of a content, in order; with the last one it is verified, and has a place."""
+        self._folder.mkdir(0o700, parents=True, exist_ok=True)
+        partial = self._folder / f".{content.sha256}.{sender}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(
+            os.open(partial, flags | (0 if offset else os.O_TRUNC), 0o600), "wb"
+        ) as file:
+            file.seek(offset)
+            file.write(part)
+        if offset + len(part) < content.size_bytes:
+            return
+        if _sha256(partial) != content.sha256:
+            partial.unlink()
+            raise RunFailed(
+                f"{content.path} has changed since the sweep began: its SHA-256 is no longer"
+                f" {content.sha256[:12]}…",
+                "start the sweep again",
+            )
+        partial.replace(self._folder / content.sha256)
+        self._found[content.sha256] = self._folder / content.sha256
+
+
+def parts(content: Content) -> Iterator[tuple[int, bytes]]:
+    """A file's parts with their offsets, each read when it is asked for; at least one."""
+    with content.path.open("rb") as file:
+        offset = 0
+        while offset < max(1, content.size_bytes):
+            part = file.read(min(PART_BYTES, content.size_bytes - offset))
+            yield offset, part
+            if not part:
+                return
+            offset += len(part)
+
+
+def standard_store() -> ContentStore:
+    """The store of this machine: what is received goes below the user's cache folder."""
+    *data, cache = search_path(Path())[1:]
+    return ContentStore(cache / "sweeps" / "files", (*data, cache))
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size if path.is_file() else None
+    except OSError:
+        return None
+
+
+def _sha256(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None

@@ -1,0 +1,433 @@
+"""An executor on a Dask cluster: tasks go to checked workers in batches; a worker may be lost.
+
+Dask carries code and messages, and starts and ends workers. Which worker has which task is decided
+here: none may reach a worker that has not been checked, files go to a worker before its tasks, and
+a live task has its machine to itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent import futures
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from testbed.errors import BadInput, MachineCannot, RunFailed, TestbedError
+from testbed.sweeps.tasks import Failure, Outcome, Task
+from testbed.sweeps.worker_link import Joined, Lost, Refused, Seat, UnfitMachine, WorkerLink
+
+AHEAD = 2
+"""Batches that a worker has: the one it computes, and the next."""
+BATCH_S = 0.5
+"""Time that a batch of cheap tasks is to last, in seconds, where the scheduler has time for it."""
+MESSAGE_S = 4e-3
+"""Interval between two batches of all workers at which the scheduler has time, in seconds."""
+SPARE = 4
+"""A worker gives back what is left of a batch after so many times the time that it was to last."""
+MOST_IN_BATCH = 200
+LOSSES = 3
+"""A task with which as many workers were lost has failed."""
+STOP_S = 10.0
+"""Time for telling workers that live runs are to end, in seconds."""
+LOOK_S = 0.5
+"""Interval at which the connection is looked at while nothing happens, in seconds."""
+
+AGREE = "install the driver's version of Hosenet, with requirements/run.txt, where the workers run"
+RESUME = "start workers (dask worker ADDRESS --nthreads 1), and the sweep again: it continues"
+
+Say = Callable[[str], None]
+Result = tuple[Task, Outcome]
+
+
+@dataclass(eq=False)
+class Order:
+    """A task that is wanted; ``losses`` workers were lost with it, the last for ``reason``."""
+
+    task: Task
+    losses: int = 0
+    reason: str = ""
+
+
+@dataclass(eq=False)
+class Batch:
+    """Orders that were sent to a worker together."""
+
+    number: int
+    seat: Seat
+    orders: tuple[Order, ...]
+    playing: futures.Future[list[Outcome]]
+
+    @property
+    def is_live(self) -> bool:
+        return self.orders[0].task.live
+
+
+@dataclass(frozen=True)
+class Played:
+    """A worker is done with a batch, well or not."""
+
+    seat: Seat
+    number: int
+
+
+class Supply:
+    """Orders in the order of their tasks, those to be done again first.
+
+    At most ``most`` are taken from the tasks and not yet yielded; None: no limit.
+    """
+
+    def __init__(self, tasks: Iterator[Task], most: int | None) -> None:
+        self.most = most
+        self._tasks = tasks
+        self._next: deque[Order] = deque()
+        self._out = 0
+
+    def peek(self) -> Order | None:
+        """The next order, if there is one and it may be taken now."""
+        if not self._next and (self.most is None or self._out < self.most):
+            for task in self._tasks:
+                self._out += 1
+                self._next.append(Order(task))
+                break
+        return self._next[0] if self._next else None
+
+    def take(self, most: int) -> tuple[Order, ...]:
+        """The next order, and those after it that may go with it."""
+        first = self.peek()
+        if first is None:
+            return ()
+        taken = [self._next.popleft()]
+        while (
+            len(taken) < most and (order := self.peek()) and not (order.losses or order.task.live)
+        ):
+            taken.append(self._next.popleft())
+        return tuple(taken)
+
+    def again(self, orders: Sequence[Order]) -> None:
+        """Take orders back; they are the next."""
+        self._next.extendleft(reversed(orders))
+
+    def yielded(self) -> None:
+        self._out -= 1
+
+
+def invalid_for(outcome: Outcome) -> str | None:
+    """Reasons for which a live run is invalid; None for one that is not, or is accepted so."""
+    result = outcome.result or {}
+    if outcome.fidelity != "invalid" or result.get("met"):
+        return None
+    reasons = "; ".join(map(str, result["summary"]["fidelity"]["reasons"]))
+    return f": {reasons}" if reasons else ""
+
+
+class DaskExecutor:
+    """Tasks on the workers of a Dask scheduler, called ``name`` to people.
+
+    ``opened`` gives Dask's client; when it is closed, what was started for it is ended too. Without
+    any worker for ``patience_s`` the sweep ends; None waits for ever.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        opened: Callable[[], AbstractContextManager[Any]],
+        say: Say,
+        *,
+        patience_s: float | None = None,
+    ) -> None:
+        self._name = name
+        self._opened = opened
+        self._say = say
+        self._patience_s = patience_s
+        self._inbox: queue.SimpleQueue[Joined | Refused | Lost | Played] = queue.SimpleQueue()
+        self._numbers = itertools.count()
+        self._seats: dict[str, Seat] = {}
+        self._with_room: dict[Seat, None] = {}
+        self._sent: dict[Seat, dict[int, Batch]] = {}
+        self._on_machine: Counter[str] = Counter()
+        self._quiet: set[str] = set()
+        self._had_live = False
+        self._left_out = ""
+        self._task_s: float | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> DaskExecutor:
+        with ExitStack() as stack:
+            self._link = WorkerLink(stack.enter_context(self._opened()), self._inbox.put)
+            stack.callback(self._link.unwatch)
+            # Whoever abandons its results may close them after this.
+            stack.callback(self._drop)
+            self._link.watch()
+            self._meet()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def width(self) -> int:
+        """Workers that are there now."""
+        return max(1, len(self._seats))
+
+    def results(self, tasks: Iterable[Task], most_ahead: int | None = None) -> Iterator[Result]:
+        """Outcomes in order of completion; closing it drops what is not done."""
+        supply = Supply(iter(tasks), most_ahead)
+        try:
+            self._hand_out(supply)
+            while (head := supply.peek()) is not None or self._busy:
+                if self._is_unable(head):
+                    yield from self._without_live_worker(supply)
+                    self._hand_out(supply)
+                    continue
+                results = tuple(self._happened(self._event(in_want=self._wants(head)), supply))
+                # First, so that no worker waits for whoever takes the results.
+                self._hand_out(supply)
+                for result in results:
+                    supply.yielded()
+                    yield result
+        finally:
+            self._drop()
+
+    # -- who has what
+
+    @property
+    def _busy(self) -> bool:
+        return self._on_machine.total() > 0
+
+    def _hand_out(self, supply: Supply) -> None:
+        refused = 0
+        while refused < len(self._with_room) and supply.peek() is not None:
+            seat = next(iter(self._with_room))
+            del self._with_room[seat]
+            orders = self._orders_for(seat, supply)
+            if orders:
+                refused = 0
+                self._send(seat, orders)
+            else:
+                refused += 1
+                self._with_room[seat] = None
+
+    def _orders_for(self, seat: Seat, supply: Supply) -> tuple[Order, ...]:
+        """The next orders, if this worker may have them now."""
+        head = supply.peek()
+        machine = seat.facts.boot_id
+        if head is None or machine in self._quiet:
+            return ()
+        if head.task.live:
+            free = seat.live and not self._on_machine[machine]
+            return supply.take(1) if free else ()
+        if head.losses:  # alone on a worker: whether it is to blame is seen
+            return () if self._sent[seat] else supply.take(1)
+        return supply.take(self._batch_size(seat, supply.most))
+
+    @property
+    def _batch_s(self) -> float:
+        return max(BATCH_S, self.width * MESSAGE_S)
+
+    def _batch_size(self, seat: Seat, most_ahead: int | None) -> int:
+        """Tasks of ``_batch_s``, at most twice as many as before: few are shared out too."""
+        longest = int(self._batch_s / self._task_s) if self._task_s else 1
+        size = min(MOST_IN_BATCH, 2 * seat.batch_size, longest)
+        if most_ahead is not None:
+            size = min(size, most_ahead // (AHEAD * self.width))
+        return max(1, size)
+
+    def _send(self, seat: Seat, orders: tuple[Order, ...]) -> None:
+        tasks = [order.task for order in orders]
+        seat.batch_size = len(orders)
+        number = next(self._numbers)
+        playing = self._link.start(self._link.play(seat, tasks, SPARE * self._batch_s))
+        batch = Batch(number, seat, orders, playing)
+        self._sent[seat][number] = batch
+        self._on_machine[seat.facts.boot_id] += 1
+        if batch.is_live:
+            self._quiet.add(seat.facts.boot_id)
+        # Of the batch it keeps no more than the number: in a circle results would stay for long.
+        batch.playing.add_done_callback(lambda _: self._inbox.put(Played(seat, number)))
+        self._look_for_room(seat)
+
+    def _look_for_room(self, seat: Seat) -> None:
+        batches = self._sent[seat].values()
+        alone = any(batch.is_live or batch.orders[0].losses for batch in batches)
+        if len(batches) < AHEAD and not alone:
+            self._with_room[seat] = None
+
+    def _back(self, batch: Batch) -> None:
+        """A batch is with its worker no more."""
+        del self._sent[batch.seat][batch.number]
+        self._on_machine[batch.seat.facts.boot_id] -= 1
+        if batch.is_live:
+            self._quiet.discard(batch.seat.facts.boot_id)
+
+    def _drop(self) -> None:
+        """Give up what is on its way; a task that a worker computes now ends there, unheard."""
+        batches = [batch for sent in self._sent.values() for batch in sent.values()]
+        live = [batch.seat for batch in batches if batch.is_live]
+        for batch in batches:
+            batch.playing.cancel()
+            self._back(batch)
+        if live:
+            self._say(f"interrupting live runs on {', '.join(map(str, live))}; they clean up there")
+            with suppress(OSError, futures.TimeoutError):
+                self._link.start(self._link.stop(live)).result(STOP_S)
+
+    # -- what happens
+
+    def _wants(self, head: Order | None) -> bool:
+        """True while nothing is computed, and no worker is there for the next task."""
+        live = head is not None and head.task.live
+        return not self._busy and not any(seat.live or not live for seat in self._seats.values())
+
+    def _is_unable(self, head: Order | None) -> bool:
+        """True if it is no use to wait for a live worker."""
+        live = head is not None and head.task.live
+        known = bool(self._left_out) or (bool(self._seats) and not self._had_live)
+        return live and known and self._wants(head)
+
+    def _happened(
+        self, event: Joined | Refused | Lost | Played, supply: Supply
+    ) -> Iterator[Result]:
+        """The results that an event brings."""
+        match event:
+            case Joined(seat):
+                self._join(seat)
+            case Refused(sentence):
+                self._say(sentence)
+            case Lost(address, expected):
+                yield from self._lost(address, expected, supply)
+            case Played(seat, number):
+                if batch := self._sent.get(seat, {}).get(number):
+                    yield from self._played(batch, supply)
+
+    def _event(self, *, in_want: bool) -> Joined | Refused | Lost | Played:
+        """The next event. Raises RunFailed if the scheduler goes, or no worker comes in time."""
+        patience_s = self._patience_s if in_want else None
+        until_s = time.monotonic() + (patience_s or 0.0)
+        while True:
+            try:
+                return self._inbox.get(timeout=LOOK_S)
+            except queue.Empty:
+                if not self._link.is_open:
+                    raise self._scheduler_gone() from None
+                if patience_s is not None and time.monotonic() > until_s:
+                    raise self._no_worker() from None
+
+    def _meet(self) -> None:
+        """Take in the workers that were there at the beginning. Raises BadInput if none will do."""
+        sentences = []
+        while not self._inbox.empty():
+            match self._inbox.get():
+                case Joined(seat):
+                    self._join(seat)
+                case Refused(sentence):
+                    sentences.append(sentence)
+        if sentences and not self._seats:
+            others = f" (and {len(sentences) - 1} more)" if sentences[1:] else ""
+            raise BadInput(f"no worker of {self._name} can be used: {sentences[0]}{others}", AGREE)
+        for sentence in sentences:
+            self._say(sentence)
+        if not self._seats:
+            self._say(f"no worker has joined {self._name} yet: waiting for the first")
+
+    def _join(self, seat: Seat) -> None:
+        self._seats[seat.address] = seat
+        self._sent[seat] = {}
+        self._with_room[seat] = None
+        self._had_live |= seat.live
+
+    def _lost(self, address: str, expected: bool, supply: Supply) -> Iterator[Result]:
+        seat = self._seats.pop(address, None)
+        if seat is None:
+            return
+        self._with_room.pop(seat, None)
+        batches = tuple(self._sent[seat].values())
+        for batch in batches:
+            batch.playing.cancel()
+            self._back(batch)
+        del self._sent[seat]
+        orders = [order for batch in batches for order in batch.orders]
+        if orders and not expected:
+            live = "; what a live run left there, the next one there removes first"
+            more = live if orders[0].task.live else ""
+            self._say(f"{seat} is lost: its {len(orders)} tasks are done again{more}")
+        yield from self._again(orders, f"{seat} was lost", supply, blame=not expected)
+
+    def _again(
+        self, orders: Sequence[Order], reason: str, supply: Supply, *, blame: bool = True
+    ) -> Iterator[Result]:
+        """Have tasks done again; those with which too many workers were lost have failed."""
+        for order in orders:
+            order.losses += blame
+            order.reason = reason
+            if order.losses >= LOSSES:
+                times = f"{order.task.key}: given up after {LOSSES} attempts: {reason}"
+                yield order.task, Outcome(None, Failure(times))
+        supply.again([order for order in orders if order.losses < LOSSES])
+
+    def _played(self, batch: Batch, supply: Supply) -> Iterator[Result]:
+        seat = batch.seat
+        self._back(batch)
+        self._look_for_room(seat)
+        try:
+            outcomes = batch.playing.result()
+        except UnfitMachine as error:
+            self._leave_out(seat, f"its machine cannot run the live network: {error}")
+            supply.again(batch.orders)
+        except TestbedError as error:
+            failure = Failure(error.message, error.hint, error.exit_code)
+            yield from ((order.task, Outcome(None, failure)) for order in batch.orders)
+        except futures.CancelledError:
+            raise self._scheduler_gone() from None
+        except Exception as error:  # noqa: BLE001 - whatever a worker raises is about these tasks
+            reason = f"{seat}: {type(error).__name__}: {error}"
+            yield from self._again(batch.orders, reason, supply)
+        else:
+            supply.again(batch.orders[len(outcomes) :])
+            yield from self._judged(batch, outcomes, supply)
+
+    def _judged(
+        self, batch: Batch, outcomes: Sequence[Outcome], supply: Supply
+    ) -> Iterator[Result]:
+        seat = batch.seat
+        for order, outcome in zip(batch.orders, outcomes, strict=False):
+            wall_s = outcome.provenance["wall_s"]
+            self._task_s = wall_s if self._task_s is None else 0.7 * self._task_s + 0.3 * wall_s
+            if order.task.live and (reasons := invalid_for(outcome)) is not None:
+                self._leave_out(seat, f"its live run {order.task.key[:16]} is invalid{reasons}")
+                supply.again([order])
+                continue
+            where = {**outcome.provenance, "worker": seat.facts.name, **seat.examined}
+            yield order.task, replace(outcome, provenance=where)
+
+    # -- what ends it
+
+    def _leave_out(self, seat: Seat, why: str) -> None:
+        seat.live = False
+        self._left_out = f"{seat} is given no more live tasks: {why}"
+        self._say(self._left_out)
+
+    def _without_live_worker(self, supply: Supply) -> Iterator[Result]:
+        if not self._left_out:
+            raise MachineCannot(
+                f"no worker of {self._name} offers the live network (the resource 'testbed')",
+                f"on a machine that can: sudo $(command -v dask) worker {self._name}"
+                " --nthreads 1 --nworkers 1 --resources testbed=1",
+            )
+        while (head := supply.peek()) is not None and head.task.live:
+            (order,) = supply.take(1)
+            supply.yielded()
+            why = f"{order.task.key} is not done: no live worker is left; {self._left_out}"
+            yield order.task, Outcome(None, Failure(why, None, MachineCannot.exit_code))
+
+    def _scheduler_gone(self) -> RunFailed:
+        return RunFailed(f"the Dask scheduler of {self._name} is gone", RESUME)
+
+    def _no_worker(self) -> RunFailed:
+        waited = f"for {self._patience_s:g} s" if self._patience_s else ""
+        return RunFailed(f"{self._name} has had no worker that can be used {waited}", RESUME)

@@ -1,0 +1,88 @@
+"""A live cell: the cell's file played by ``testbed run`` in a process of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from testbed.errors import RunFailed
+from testbed.results.folder import EVENTS, PROVENANCE
+from testbed.results.reading import read_json
+from testbed.sweeps.cell_runs import CellTask, cell_result, laid_out
+from testbed.sweeps.child_process import run_child
+from testbed.sweeps.tasks import Context, Failure
+from testbed.sweeps.worker_side import examined
+
+LAST = 400
+"""Characters of a failed command's last words that are passed on."""
+
+
+def played_live(task: CellTask, context: Context) -> dict[str, Any]:
+    """The result of a cell on this machine's live network, with the run's provenance.
+
+    Raises the error that the command ended in.
+    """
+    with TemporaryDirectory(prefix="cell-", dir=context.scratch) as name:
+        folder = Path(name)
+        # Jobs' commands are run as another user.
+        folder.chmod(0o755)
+        out = folder / "runs" if task.keep is None else task.keep
+        spec = {task.name: context.path(task.spec)}
+        here = {n: context.path(ref) for n, ref in task.files.items() if n and n[0] != "/"}
+        laid_out(folder, {**here, **spec})
+        done = run_child([*_command(folder / task.name, out), *_settings(task)])
+        record = _printed(done.stdout)
+        if done.returncode not in (0, 1) or record is None:
+            raise _failure(record, done.returncode, done.stderr).error
+        return _read(record)
+
+
+def _command(file: Path, out: Path) -> list[str]:
+    return [sys.executable, "-m", "testbed.cli.main", "run", str(file), "--json", "--out", str(out)]
+
+
+def _settings(task: CellTask) -> Iterator[str]:
+    for key, text in task.overrides:
+        yield from ("--set", f"{key}={text}")
+
+
+def _printed(text: str) -> Any:
+    """A command's value of ``--json``; None where it printed none."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value[0] if isinstance(value, list) and value else value
+
+
+def _failure(record: Any, code: int, words: str) -> Failure:
+    if isinstance(record, dict) and "error" in record:
+        return Failure(record["error"], record.get("hint"), record["exit_code"])
+    return Failure(f"testbed run ended with exit code {code}: {words[-LAST:].strip()}")
+
+
+def _read(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The run's result; its summary without the folder and the times of this machine."""
+    folder = Path(record["folder"])
+    apart = ("expectations", "folder", "audit_passed")
+    summary = {key: value for key, value in record.items() if key not in apart}
+    failed = [] if record["audit_passed"] else ["see testbed audit"]
+    digest = hashlib.sha256((folder / EVENTS).read_bytes()).hexdigest()
+    result = cell_result(summary, record["expectations"], failed, digest)
+    run = read_json(folder / PROVENANCE)
+    if not isinstance(run, dict):
+        raise RunFailed(f"{folder / PROVENANCE} says nothing")
+    where = {**_machine(), "run": run, "run_s": record["wall_s"]}
+    return {"result": result, "provenance": where}
+
+
+@cache
+def _machine() -> Mapping[str, Any]:
+    """The doctor's verdict on this machine, once a process."""
+    return examined()

@@ -1,0 +1,118 @@
+"""Sweeps from Python: ``sweep(file, over={"workload.load": [0.2, 0.4], "seed": range(1, 21)})``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.errors import BadInput
+from testbed.spec.document import Place, read_text
+from testbed.spec.sweep_section import LEAST, SweptKey, as_yaml, read_option
+from testbed.sweeps.intervals import Stop
+from testbed.sweeps.result_store import Report
+from testbed.sweeps.sweep_folder import SweepDone, SweepOptions, run_sweep
+from testbed.sweeps.sweep_plan import Asked, plan_sweep
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+UNNAMED = Path("experiment.yaml")
+"""The file's name in messages and keys where the experiment is a mapping."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A finished sweep and its folder."""
+
+    done: SweepDone
+
+    @property
+    def folder(self) -> Path:
+        return self.done.folder.path
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Cells ``computed``, ``kept`` from earlier sweeps, and ``failed``."""
+        return vars(self.done.counts)
+
+    @property
+    def cells(self) -> DataFrame:
+        """A row a cell: its values, its outcome, its metrics."""
+        import pandas as pd
+
+        return pd.read_csv(self.folder / "cells.csv")
+
+    @property
+    def table(self) -> DataFrame:
+        """A row a combination: the metrics' means, and half the width of their 95 % intervals."""
+        import pandas as pd
+
+        return pd.read_csv(self.folder / "table.csv")
+
+    def plot(self) -> Figure:
+        """The picture: a panel a metric, the first numeric key along x, a line a policy."""
+        from testbed.sweeps.sweep_pictures import sweep_figure
+
+        return sweep_figure(self.done.plan, self.done.table)
+
+
+def sweep(
+    experiment: Path | str | Mapping[str, Any],
+    over: Mapping[str, Any] | None = None,
+    *,
+    stop: float | None = None,
+    stop_metric: str = "",
+    least: int = LEAST,
+    metrics: Sequence[str] = (),
+    live: bool = False,
+    processes: int | None = None,
+    cluster: str | None = None,
+    out: Path | str = SweepOptions.out,
+    again: bool = False,
+    progress: Report | None = None,
+    say: Callable[[str], None] = print,
+) -> Sweep:
+    """All combinations of values of an experiment, in a file or as a mapping.
+
+    ``over``: values by key, as lists, ranges or texts such as ``1..20``; they replace those of the
+    file. ``stop``: the share of the mean that the half width of its 95 % interval is to come to.
+    Raises BadInput before anything runs; failed cells are rows. What was computed is kept below
+    ``out``, so that an interrupted sweep continues.
+    """
+    path, text = _source(experiment)
+    rule = None if stop is None else Stop(stop, stop_metric, least)
+    keys = tuple(_key(name, values) for name, values in (over or {}).items())
+    plan = plan_sweep(path, text, Asked(keys, rule, tuple(metrics), live))
+    usable = processes or len(os.sched_getaffinity(0))
+    options = SweepOptions(Path(out), usable, cluster, again=again, command=("testbed.sweep",))
+    return Sweep(run_sweep(plan, options, progress or (lambda _: None), say))
+
+
+def _source(experiment: Path | str | Mapping[str, Any]) -> tuple[Path, str]:
+    if isinstance(experiment, Mapping):
+        return UNNAMED, as_yaml(experiment)
+    return Path(experiment), read_text(Path(experiment))
+
+
+def _key(name: str, values: Any) -> SweptKey:
+    """A key's values. Raises BadInput for none."""
+    if isinstance(values, str):
+        return read_option(f"{name}={values}")
+    place = Place(f"over[{name!r}]")
+    parts = tuple((part, place) for part in _parts(values))
+    if not parts:
+        raise BadInput(f"over[{name!r}] has no values")
+    return SweptKey(name, place, parts)
+
+
+def _parts(values: Any) -> Iterator[Sequence[Any]]:
+    if isinstance(values, range):
+        yield from (values,) if values else ()
+    elif isinstance(values, Mapping | int | float):
+        yield (values,)
+    else:
+        yield from ((value,) for value in values)

@@ -1,0 +1,74 @@
+"""Results on disk, each filed under the digest of all that it depends on.
+
+A result is two lines of JSON: the result, the same to the byte wherever it was computed, and its
+provenance. It is written whole or not at all; a damaged one counts as none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.results.folder import RunFolder, caller
+
+Record = Mapping[str, Any]
+
+
+class ResultStore:
+    """A folder of results by key, owned by the user who called sudo; sweeps may share it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = RunFolder(folder.absolute(), caller())
+
+    @staticmethod
+    def name(key: str) -> str:
+        """The file of a key's result, below the store."""
+        return f"{key[:2]}/{key[2:]}.jsonl"
+
+    def get(self, key: str) -> Record | None:
+        """The stored result; None where there is none, a damaged one, or another's."""
+        try:
+            text = (self._folder.path / self.name(key)).read_text("utf-8")
+            first, _, second = text.partition("\n")
+            record: Any = json.loads(first)
+            if not second.endswith("\n") or record["key"] != key:
+                return None
+            result: Any = record["result"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return result if isinstance(result, dict) else None
+
+    def put(self, key: str, result: Record, provenance: Record) -> None:
+        """Store a result, whole or not at all."""
+        lines = f"{_line({'key': key, 'result': result})}\n{_line(provenance)}\n"
+        # Unsynced: what a power cut damages is computed again, and a sync may take milliseconds.
+        self._folder.write_bytes(self.name(key), lines.encode(), sync=False)
+
+
+def _line(value: Record) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Runs done, and their cost; ``kept`` of them were found stored."""
+
+    done: int
+    of: int
+    cost: float
+    of_cost: float
+    kept: int
+
+
+Report = Callable[[Progress], None]
+
+
+def number(record: Record, metric: str) -> float | None:
+    """A metric of a cell's result; None where there is nothing to average."""
+    value: Any = record["summary"]
+    for part in metric.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

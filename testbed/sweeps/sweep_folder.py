@@ -1,0 +1,174 @@
+"""A sweep from its plan to its folder: cells computed, tables and picture written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import MachineCannot
+from testbed.results.folder import DEFAULT_OUT, PROVENANCE, REPORT, SPEC, RunFolder
+from testbed.results.provenance import provenance
+from testbed.spec.sweep_section import SweptKey, as_yaml
+from testbed.sweeps.computing_sources import code_digest
+from testbed.sweeps.result_store import Report, ResultStore
+from testbed.sweeps.sweep_page import sweep_page
+from testbed.sweeps.sweep_pictures import sweep_pictures
+from testbed.sweeps.sweep_plan import SweepPlan
+from testbed.sweeps.sweep_tables import TableRow, table_columns, table_values, write_tables
+from testbed.sweeps.sweeping import Counts, SweepRun, stored_spec
+from testbed.sweeps.tasks import Executor, InProcess
+
+STORE = ".cells"
+WHOLE_RUNS = "runs"
+SWEEP, PICTURE = "sweep.json", "sweep"
+MOST_PARTS = 1000
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """Options of a sweep. ``cluster`` None: on ``processes`` of this machine's processors."""
+
+    out: Path = DEFAULT_OUT
+    processes: int = 1
+    cluster: str | None = None
+    keep_runs: bool = False
+    again: bool = False
+    parquet: bool = False
+    command: Sequence[str] = ()
+
+    @property
+    def store(self) -> Path:
+        """The results of all sweeps into that place."""
+        return self.out / STORE
+
+
+@dataclass(frozen=True)
+class SweepDone:
+    """A finished sweep, written down."""
+
+    plan: SweepPlan
+    folder: RunFolder
+    counts: Counts
+    table: list[TableRow]
+    reasons: tuple[str, ...] = ()
+    """The reasons of failed cells, a sentence each."""
+
+    @property
+    def sentence(self) -> str:
+        """Numbers of cells by what became of them."""
+        counts, size = self.counts, self.plan.size
+        parts = [f"{counts.computed:,} computed", f"{counts.kept:,} there already"]
+        parts += [f"{counts.failed:,} failed"] if counts.failed else []
+        unused = size - counts.computed - counts.kept - counts.failed
+        parts += [f"{unused:,} not needed"] if unused > 0 else []
+        return f"{size:,} cells: {', '.join(parts)}"
+
+    @property
+    def exit_code(self) -> int:
+        """4 where a cell failed, 1 where one is outside what was expected."""
+        if any(row.failed for row in self.table):
+            return 4
+        return 1 if any(row.outside for row in self.table) else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Output of ``--json``."""
+        names = table_columns(self.plan)
+        return {
+            "folder": str(self.folder.path),
+            "cells": counted(self.plan, self.counts),
+            "rows": [
+                dict(zip(names, table_values(self.plan, row), strict=True)) for row in self.table
+            ],
+        }
+
+
+def run_sweep(
+    plan: SweepPlan, options: SweepOptions, report: Report, say: Callable[[str], None]
+) -> SweepDone:
+    """Computes what is missing and writes the sweep's folder.
+
+    Raises what stops it: cells done until then are stored, and the same sweep continues.
+    """
+    if plan.live and options.cluster is None and os.geteuid() != 0:
+        raise MachineCannot("live cells need root", f"sudo {' '.join(options.command)}")
+    keep = options.out.absolute() / STORE / WHOLE_RUNS if options.keep_runs else None
+    store = ResultStore(options.store)
+    spec = stored_spec(plan, options.store)
+    with executor_of(options, say, live=plan.live) as executor:
+        run = SweepRun(plan, store, executor, report, spec, keep, options.again)
+        run.compute()
+    return _written(run, options)
+
+
+def executor_of(options: SweepOptions, say: Callable[[str], None], *, live: bool) -> Executor:
+    """The processors here, or a cluster's workers. Live cells run one at a time here."""
+    if options.cluster is None and (live or options.processes == 1):
+        return InProcess()
+    from testbed.sweeps.cluster import executor
+
+    return executor(options.cluster, options.processes, say)
+
+
+def _written(run: SweepRun, options: SweepOptions) -> SweepDone:
+    plan = run.plan
+    folder = RunFolder.create(options.out, plan.name, None)
+    folder.write_text(SPEC, plan.text)
+    table = write_tables(run, folder, parquet=options.parquet)
+    pictures = sweep_pictures(plan, table)
+    for kind, content in pictures.items():
+        folder.write_bytes(f"{PICTURE}.{kind}", content)
+    folder.write_json(SWEEP, asked_for(plan, run.counts, options))
+    seeds = {"count": len(plan.over[-1])} if plan.has_seeds else {}
+    where = provenance(
+        seeds=seeds, command=list(options.command), backend="live" if plan.live else "sim"
+    )
+    folder.write_json(PROVENANCE, where)
+    reasons = tuple(one.message for one in run.failures.values())
+    done = SweepDone(plan, folder, run.counts, table, reasons)
+    folder.write_text(REPORT, sweep_page(done, pictures.get("svg", b"").decode()))
+    return done
+
+
+def asked_for(plan: SweepPlan, counts: Counts, options: SweepOptions) -> dict[str, Any]:
+    """The content of ``sweep.json``: what was asked for, and what it depends on."""
+    stop = plan.stop
+    return {
+        "name": plan.name,
+        "file": str(plan.path),
+        "over": {one.key: _written_values(one) for one in plan.over},
+        "stop": None
+        if stop is None
+        else {"interval": stop.interval, "metric": stop.metric or None, "least": stop.least},
+        "metrics": list(plan.metrics),
+        "backend": "live" if plan.live else "sim",
+        "cells": counted(plan, counts),
+        "store": str(options.store.absolute()),
+        "code_sha256": code_digest(live=plan.live),
+        "files_sha256": {name: ref.sha256 for name, ref in plan.files.items()},
+    }
+
+
+def counted(plan: SweepPlan, counts: Counts) -> dict[str, int]:
+    """Numbers of cells."""
+    return {
+        "asked": plan.size,
+        "computed": counts.computed,
+        "kept": counts.kept,
+        "failed": counts.failed,
+    }
+
+
+def _written_values(key: SweptKey) -> list[Any]:
+    """A key's values; ranges as they are written."""
+    found: list[Any] = []
+    for values, _ in key.parts[:MOST_PARTS]:
+        if len(values) > 1:
+            found.append(f"{values[0]}..{values[-1]}")
+        else:
+            found.append(
+                values[0] if isinstance(values[0], str | int | float) else as_yaml(values[0])
+            )
+    return found

@@ -1,0 +1,357 @@
+"""A sweep as it was asked for, checked before anything runs: keys, values, files, metrics."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import BadInput
+from testbed.plugins import Source
+from testbed.results.metrics import Spread, Summary
+from testbed.spec.document import (
+    Document,
+    Location,
+    Place,
+    Problem,
+    SpecErrors,
+    read_document,
+    unknown_name,
+)
+from testbed.spec.experiment import Experiment
+from testbed.spec.experiment_file import key_path, parse_experiment
+from testbed.spec.sweep_section import (
+    SEED,
+    SweepSection,
+    SweptKey,
+    as_yaml,
+    check_size,
+    read_over,
+)
+from testbed.spec.validation import read_section
+from testbed.sweeps.intervals import Stop
+from testbed.sweeps.tasks import FileRef, sha256_of
+
+POLICIES = "policies"
+INSTALLED = "plug-in "
+"""Before the name of what is not a file to be sent."""
+NOWHERE = Path()
+SHOWN = ("acceptance_rate", "wait_mean_s", "response_mean_s", "vm_utilisation")
+"""The metrics of a table that was asked for none."""
+SPREADS = ("estimate_ratio", "iperf3_ratio")
+_NO_METRICS = ("name", "policy", "backend", "seed", "status", "classes", "fidelity", "wall_s")
+METRICS = tuple(
+    name
+    for one in fields(Summary)
+    if one.name not in _NO_METRICS
+    for name in (
+        [f"{one.name}.{part.name}" for part in fields(Spread)]
+        if one.name in SPREADS
+        else [one.name]
+    )
+)
+"""Numbers of a run's summary, by name."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A sweep in place of, or beside, the one in the file: the command line's."""
+
+    over: tuple[SweptKey, ...] = ()
+    stop: Stop | None = None
+    metrics: tuple[str, ...] = ()
+    live: bool = False
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """The files that a value adds to those of the first cell, and those it takes away."""
+
+    added: Mapping[str, FileRef]
+    removed: frozenset[str]
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """A checked sweep. ``over`` has the seeds last; ``data`` is the file without its sweep.
+
+    ``changes`` are the files of values, by key and value as YAML, where they differ from
+    ``files``; ``labels`` the policies' by value. ``accepts``: the worst fidelity that the file
+    accepts in so many words.
+    """
+
+    path: Path
+    text: str
+    name: str
+    data: Mapping[str, Any]
+    over: tuple[SweptKey, ...]
+    stop: Stop | None
+    metrics: tuple[str, ...]
+    live: bool
+    accepts: str
+    policy: str
+    files: Mapping[str, FileRef]
+    changes: Mapping[tuple[str, str], FileChange] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_seeds(self) -> bool:
+        return bool(self.over) and self.over[-1].key == SEED
+
+    @cached_property
+    def combined(self) -> tuple[SweptKey, ...]:
+        """The keys but for the seed."""
+        return self.over[:-1] if self.has_seeds else self.over
+
+    @property
+    def rule_metrics(self) -> tuple[str, ...]:
+        """The metrics whose intervals the stop rule looks at."""
+        own = "" if self.stop is None else self.stop.metric
+        return (own,) if own else self.metrics
+
+    @property
+    def size(self) -> int:
+        """The number of all cells."""
+        cells = 1
+        for key in self.over:
+            cells *= len(key)
+        return cells
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The keys' names in tables: a cell has one policy."""
+        return tuple("policy" if one.key == POLICIES else one.key for one in self.over)
+
+
+def plan_sweep(path: Path, text: str, asked: Asked | None = None) -> SweepPlan:
+    """The sweep of a file's text. Raises SpecErrors or BadInput with everything that is wrong.
+
+    The experiment is loaded once per value: each value beside the first ones of the other keys.
+    """
+    asked = asked or Asked()
+    document = read_document(text, str(path))
+    section = _section(document, asked)
+    over = _over(document, asked)
+    check_size(over, Location(document))
+    stop, metrics = _stop(section, asked), _metrics(section, asked)
+    _check_metrics(document, section, asked)
+    if stop is not None and not (over and over[-1].key == SEED):
+        _at_stop(document, asked).report("there are no seeds to stop at: add seed: 1..20 to over")
+    problems = [*document.problems, *_overlaps(over)]
+    if problems:
+        raise SpecErrors(problems)
+    found = _Values(path, text, over)
+    data = {key: value for key, value in document.data.items() if key != "sweep"}
+    accepts = data.get("expect", {}).get("fidelity", "ok")
+    live = asked.live or (section is not None and section.backend == "live")
+    base = found.base
+    return SweepPlan(
+        path, text, base.name, data, over, stop, metrics, live, accepts,
+        base.policies[0].label, found.files, found.changes, found.labels,
+    )  # fmt: skip
+
+
+def _section(document: Document, asked: Asked) -> SweepSection | None:
+    """The file's sweep; SpecErrors where it has none and none is asked for."""
+    here = Location(document)
+    if not isinstance(document.data, dict):
+        raise SpecErrors([Problem(here.place, "", "must be a mapping with topology and workload")])
+    if "sweep" not in document.data:
+        if not asked.over:
+            raise BadInput(
+                f"{here.place.source} has no sweep: section",
+                "say what to vary: --over workload.load=0.2,0.4 --over seed=1..10",
+            )
+        return None
+    section = read_section(SweepSection, here / "sweep")
+    if document.problems:
+        raise SpecErrors(document.problems)
+    return section
+
+
+def _over(document: Document, asked: Asked) -> tuple[SweptKey, ...]:
+    """The file's keys, the command line's in place of them or after them, the seeds last."""
+    here = Location(document)
+    own = read_over(here / "sweep" / "over") if "sweep" in document.data else ()
+    keys = {one.key: one for one in (*own, *asked.over)}
+    entries = document.data.get(POLICIES)
+    if POLICIES not in keys and isinstance(entries, list) and len(entries) > 1:
+        parts = tuple(
+            ((entry,), (here / POLICIES / index).place) for index, entry in enumerate(entries)
+        )
+        keys[POLICIES] = SweptKey(POLICIES, (here / POLICIES).place, parts)
+    return tuple(sorted(keys.values(), key=lambda one: one.key == SEED))
+
+
+def _overlaps(over: Sequence[SweptKey]) -> Iterator[Problem]:
+    """A key inside another one, which would replace its values."""
+    paths = [key_path(one.key) for one in over]
+    for index, path in enumerate(paths):
+        place, name = over[index].place, over[index].key
+        if path[:1] == ("sweep",):
+            yield Problem(place, name, "is the sweep itself")
+        for before, other in zip(over, paths[:index], strict=False):
+            if path[: len(other)] == other[: len(path)]:
+                yield Problem(place, name, f"overlaps with {before.key}: sweep one of them")
+
+
+def _stop(section: SweepSection | None, asked: Asked) -> Stop | None:
+    own = section.stop if section is not None else None
+    if asked.stop is not None:
+        least = asked.stop.least if own is None else own.least
+        metric = asked.stop.metric or ("" if own is None else own.metric or "")
+        return Stop(asked.stop.interval, metric, least)
+    return None if own is None else Stop(own.interval, own.metric or "", own.least)
+
+
+def _metrics(section: SweepSection | None, asked: Asked) -> tuple[str, ...]:
+    own = section.metrics if section is not None and section.metrics is not None else ()
+    return tuple(dict.fromkeys(asked.metrics or own or SHOWN))
+
+
+def _at_stop(document: Document, asked: Asked) -> Location:
+    """The place of the stop rule: the command line's, or the file's."""
+    return Location(document) / "sweep" / "stop" if asked.stop is None else _given(document, "stop")
+
+
+def _given(document: Document, option: str) -> Location:
+    """A place of the command line, for messages of this document."""
+    document.places[(option,)] = Place(f"--{option}")
+    return Location(document, (option,))
+
+
+def _check_metrics(document: Document, section: SweepSection | None, asked: Asked) -> None:
+    """Reports names that are no metrics, wherever they were given."""
+    here = Location(document) / "sweep"
+    named = [(_given(document, "metric"), name) for name in asked.metrics]
+    if section is not None:
+        named += [(here / "metrics" / n, name) for n, name in enumerate(section.metrics or ())]
+        if section.stop is not None and section.stop.metric:
+            named.append((here / "stop" / "metric", section.stop.metric))
+    if asked.stop is not None and asked.stop.metric:
+        named.append((_given(document, "stop"), asked.stop.metric))
+    for where, name in named:
+        if name not in METRICS:
+            where.report(unknown_name("metric", name, METRICS))
+
+
+# -- the values, one by one
+
+
+def overrides(keys: Sequence[SweptKey], values: Sequence[Any]) -> tuple[tuple[str, str], ...]:
+    """A cell's values in place of the file's, as ``--set`` takes them."""
+    return tuple(
+        (one.key, as_yaml([value] if one.key == POLICIES else value))
+        for one, value in zip(keys, values, strict=True)
+    )
+
+
+class _Values:
+    """Every value of a sweep, loaded once; raises SpecErrors with all that are wrong."""
+
+    def __init__(self, path: Path, text: str, over: Sequence[SweptKey]) -> None:
+        self._path, self._text, self._over = path, text, over
+        self._first = [next(one.samples()) for one in over]
+        self._problems: list[Problem] = []
+        self._hashed: dict[str, FileRef] = {}
+        self.changes: dict[tuple[str, str], FileChange] = {}
+        self.labels: dict[str, str] = {}
+        self.base = self._loaded_base()
+        self.files = self._refs(self.base)
+        for index, one in enumerate(over):
+            for value, place in one.samples():
+                self._take(index, value, place)
+        if self._problems:
+            raise SpecErrors(self._problems)
+
+    def _loaded_base(self) -> Experiment:
+        given = overrides(self._over, [value for value, _ in self._first])
+        try:
+            return parse_experiment(self._text, self._path, dict(given))
+        except SpecErrors as errors:
+            raise SpecErrors(self._placed(p, given, self._first) for p in errors.problems) from None
+
+    def _take(self, index: int, value: Any, place: Place) -> None:
+        """Loads a value beside the first ones of the other keys, and notes its files."""
+        key = self._over[index].key
+        sample = [*self._first]
+        sample[index] = value, place
+        found: Experiment | None = self.base
+        if value is not self._first[index][0]:
+            found = self._loaded(sample, key)
+        if found is None:
+            return
+        if key == POLICIES:
+            self.labels[as_yaml(value)] = found.policies[0].label
+        refs = self._refs(found)
+        added = {name: ref for name, ref in refs.items() if self.files.get(name) != ref}
+        removed = frozenset(self.files) - frozenset(refs)
+        if added or removed:
+            self.changes[key, as_yaml(value)] = FileChange(added, removed)
+
+    def _loaded(self, sample: Sequence[tuple[Any, Place]], key: str) -> Experiment | None:
+        given = overrides(self._over, [value for value, _ in sample])
+        try:
+            return parse_experiment(self._text, self._path, dict(given))
+        except SpecErrors as errors:
+            placed = [self._placed(p, given, sample, key) for p in errors.problems]
+            self._problems += placed
+            return None
+
+    def _placed(
+        self,
+        problem: Problem,
+        given: Sequence[tuple[str, str]],
+        sample: Sequence[tuple[Any, Place]],
+        varied: str = "",
+    ) -> Problem:
+        """A problem at the place where its value is written."""
+        written = {
+            key: (text, place) for (key, text), (_, place) in zip(given, sample, strict=True)
+        }
+        for key in [varied] if varied else written:
+            text, place = written[key]
+            if problem.place.source == f"--set {key}={text}":
+                return Problem(place, problem.path, problem.message)
+        if not varied:
+            return problem
+        text, place = written[varied]
+        where = f"{problem.path}: " if problem.path else ""
+        return Problem(place, varied, f"with {text}, {where}{problem.message}")
+
+    def _refs(self, experiment: Experiment) -> dict[str, FileRef]:
+        for name, path in experiment.files.items():
+            if name not in self._hashed or self._hashed[name].path != path.absolute():
+                self._hashed[name] = FileRef(name, sha256_of(path), path.absolute())
+        named = {name: self._hashed[name] for name in experiment.files}
+        found = {**named, **plugin_refs(experiment)}
+        return {name: found[name] for name in sorted(found)}
+
+
+def plugin_refs(experiment: Experiment) -> dict[str, FileRef]:
+    """The rest of what plug-ins consist of, beside the files that the experiment names: modules by
+    their name from the experiment's folder; installed ones by distribution and version.
+    """
+    used = [use for policy in experiment.policies for use in experiment.plugins_of(policy)]
+    found = {}
+    for source in {use.source.written: use.source for use in used}.values():
+        own = experiment.files.get(source.written.rpartition(":")[0])
+        if own is None:
+            digest = hashlib.sha256(json.dumps(_identity(source)).encode()).hexdigest()
+            found[f"{INSTALLED}{source.written}"] = FileRef(source.written, digest, NOWHERE)
+            continue
+        folder = Path(source.written).parent
+        for beside in source.files[1:]:
+            name = str(folder / beside.path.relative_to(own.resolve().parent))
+            found[name] = FileRef(name, hashlib.sha256(beside.text).hexdigest(), beside.path)
+    return found
+
+
+def _identity(source: Source) -> list[str | None]:
+    """A package's plug-in, the same on every machine where it is the same."""
+    contents = [hashlib.sha256(each.text).hexdigest() for each in source.files]
+    return [source.distribution, source.version, *contents]

@@ -1,0 +1,179 @@
+"""A sweep's cells computed: what is stored is not computed again, what stops leaves it whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from testbed.results.metrics import severity
+from testbed.sweeps.cell_runs import CellTask
+from testbed.sweeps.cells import Cell, Cells
+from testbed.sweeps.intervals import Stop
+from testbed.sweeps.result_store import Progress, Record, Report, ResultStore, number
+from testbed.sweeps.sweep_plan import SweepPlan
+from testbed.sweeps.tasks import Executor, Failure, FileRef, Outcome, Task, sha256_of
+
+BLOCK = 64
+"""Combinations whose seeds are decided on together."""
+SPEC = "(experiment file)"
+
+
+@dataclass
+class Counts:
+    """Cells computed, found stored, and failed."""
+
+    computed: int = 0
+    kept: int = 0
+    failed: int = 0
+
+
+@dataclass
+class SweepRun:
+    """A sweep on its way: where results are, and which cells failed.
+
+    ``keep``: the folder of whole run folders; None for none. ``again``: live results that are not
+    ``ok`` are measured again.
+    """
+
+    plan: SweepPlan
+    store: ResultStore
+    executor: Executor
+    report: Report
+    spec: FileRef
+    keep: Path | None = None
+    again: bool = False
+    counts: Counts = field(default_factory=Counts)
+    failures: dict[str, Failure] = field(default_factory=dict)
+    unfiled: dict[str, Record] = field(default_factory=dict)
+    """Live results of this sweep that are not good enough to be kept for the next."""
+    _measured: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.cells = Cells(self.plan)
+
+    def compute(self) -> None:
+        """Computes what is missing. Raises what stops it; results up to then are stored."""
+        self._tell()
+        if self.plan.stop is None:
+            every = (cell for one in self.cells.combinations() for cell in self.cells.of(one))
+            self._run(every)
+            return
+        combinations = self.cells.combinations()
+        while block := list(islice(combinations, BLOCK)):
+            self._until_enough(self.plan.stop, [_Growing(self, one) for one in block])
+
+    def found(self, cell: Cell) -> Record | None:
+        """A cell's result, as it is there."""
+        own = self.unfiled.get(cell.key)
+        return own if own is not None else self.store.get(cell.key)
+
+    def _until_enough(self, stop: Stop, growing: list[_Growing]) -> None:
+        """Runs seeds in waves as wide as the executor until each combination has enough."""
+        while growing := [one for one in growing if not one.is_enough(stop)]:
+            ahead = max(1, self.executor.width // len(growing))
+            waves = [one.next_cells(stop, ahead) for one in growing]
+            if not any(waves):
+                return
+            self._run(cell for wave in waves for cell in wave)
+
+    def _run(self, cells: Iterator[Cell]) -> None:
+        for task, outcome in self.executor.results(self._missing(cells)):
+            self._take(task, outcome)
+            self._tell()
+
+    def _missing(self, cells: Iterator[Cell]) -> Iterator[Task]:
+        for cell in cells:
+            if self._is_there(cell):
+                self.counts.kept += 1
+                self._tell()
+                continue
+            keep = None if self.keep is None else self.keep / folder_of(cell.key)
+            yield CellTask(
+                cell.key, self.plan.live, self.plan.path.name, self.spec, cell.files,
+                cell.overrides, keep,
+            )  # fmt: skip
+
+    def _is_there(self, cell: Cell) -> bool:
+        record = self.store.get(cell.key)
+        if self.keep is not None and not (self.keep / folder_of(cell.key)).is_dir():
+            return False
+        if record is None or not (self.again and self.plan.live):
+            return record is not None
+        return cell.key in self._measured or fidelity_of(record) == "ok"
+
+    def _take(self, task: Task, outcome: Outcome) -> None:
+        if outcome.failure is not None or outcome.result is None:
+            self.counts.failed += 1
+            self.failures[task.key] = outcome.failure or Failure("it has no result")
+            return
+        self.counts.computed += 1
+        self._measured.update([task.key] if self.plan.live else ())
+        if self._is_kept(outcome.result):
+            self.store.put(task.key, outcome.result, outcome.provenance)
+        else:
+            self.unfiled[task.key] = outcome.result
+
+    def _is_kept(self, result: Record) -> bool:
+        """True for a simulated result, and for a live one as good as the file accepts."""
+        if not self.plan.live:
+            return True
+        return severity(fidelity_of(result)) <= severity(self.plan.accepts)
+
+    def _tell(self) -> None:
+        done = self.counts.computed + self.counts.failed
+        kept, size = self.counts.kept, self.plan.size
+        self.report(Progress(done + kept, size, done, size - kept, kept))
+
+
+class _Growing:
+    """A combination whose seeds are run until there are enough."""
+
+    def __init__(self, run: SweepRun, combination: Sequence[Any]) -> None:
+        self._run = run
+        self._cells = run.cells.of(combination)
+        self._taken: list[Cell] = []
+        self._rows: list[list[float | None]] = []
+        self._exhausted = False
+
+    def next_cells(self, stop: Stop, ahead: int) -> list[Cell]:
+        """The next seeds: as many as run in any case, or so many ahead."""
+        wanted = max(ahead, stop.least) if not self._taken else ahead
+        more = list(islice(self._cells, wanted))
+        self._exhausted = len(more) < wanted
+        self._taken += more
+        return more
+
+    def is_enough(self, stop: Stop) -> bool:
+        names = self._run.plan.rule_metrics
+        for cell in self._taken[len(self._rows) :]:
+            record = self._run.found(cell)
+            self._rows.append([None if record is None else number(record, one) for one in names])
+        columns = list(zip(*self._rows, strict=True)) if self._rows else []
+        return bool(columns) and (self._exhausted or stop.needed(columns) is not None)
+
+
+def folder_of(key: str) -> str:
+    """The name of a cell's whole run folder."""
+    return key[:16]
+
+
+def fidelity_of(record: Record) -> str:
+    """A live result's verdict."""
+    return str(record["summary"]["fidelity"]["verdict"])
+
+
+def stored_spec(plan: SweepPlan, store: Path) -> FileRef:
+    """The experiment's text as a file of the store, where no editor changes it meanwhile."""
+    import hashlib
+
+    from testbed.results.folder import RunFolder, caller
+
+    digest = hashlib.sha256(plan.text.encode()).hexdigest()
+    folder = RunFolder(store.absolute(), caller())
+    path = folder.path / "specs" / f"{digest}.yaml"
+    if not path.is_file() or sha256_of(path) != digest:
+        path = folder.write_text(f"specs/{digest}.yaml", plan.text)
+    return FileRef(SPEC, digest, path)

@@ -1,0 +1,187 @@
+"""Tasks of a sweep and their outcomes: the interface between sweeps and executors."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import socket
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from testbed.errors import BadInput, MachineCannot, RunFailed, TestbedError
+
+
+@dataclass(frozen=True)
+class FileRef:
+    """A file that a task reads: its name in the experiment, its content's digest, its path here."""
+
+    name: str
+    sha256: str
+    path: Path
+
+
+def sha256_of(path: Path) -> str:
+    """The digest of a file's content. Raises BadInput where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from error
+
+
+class Context(Protocol):
+    """The machine that a task runs on, as far as a task may know it.
+
+    ``scratch`` is a folder in which a task makes one of its own; it goes when the executor does.
+    """
+
+    @property
+    def scratch(self) -> Path: ...
+
+    def path(self, ref: FileRef) -> Path:
+        """Path of the file with that content on this machine."""
+        ...
+
+
+class Task(Protocol):
+    """Work for an executor: picklable and small. Equal keys stand for equal results.
+
+    ``live``: it needs a machine that offers the live network, one task at a time.
+    """
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def live(self) -> bool: ...
+
+    @property
+    def files(self) -> Mapping[str, FileRef]: ...
+
+    def run(self, context: Context) -> Mapping[str, Any]:
+        """Computes ``{"result": …, "provenance": …}``; ``provenance`` may be missing.
+
+        The result depends on the key alone, but for a live task's measurements.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A task's error as a person is told it."""
+
+    message: str
+    hint: str | None = None
+    exit_code: int = RunFailed.exit_code
+
+    @property
+    def error(self) -> TestbedError:
+        """The error to raise where the failure is to end everything."""
+        kinds = {kind.exit_code: kind for kind in (BadInput, MachineCannot)}
+        return kinds.get(self.exit_code, RunFailed)(self.message, self.hint)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A task's result, or its failure; where and how long it ran (``provenance``)."""
+
+    result: Mapping[str, Any] | None
+    failure: Failure | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def error(self) -> TestbedError:
+        """The error of a task without a result."""
+        return (self.failure or Failure("a task ended without a result")).error
+
+    @property
+    def fidelity(self) -> str | None:
+        """The verdict on a live run; None for a simulated or a failed one."""
+        verdict = (self.result or {}).get("summary", {}).get("fidelity", {}).get("verdict")
+        return None if verdict is None else str(verdict)
+
+
+class Executor(AbstractContextManager["Executor"], Protocol):
+    """Runs tasks. ``width`` is the number of tasks that it runs at once."""
+
+    @property
+    def width(self) -> int: ...
+
+    def results(
+        self, tasks: Iterable[Task], most_ahead: int | None = None
+    ) -> Iterator[tuple[Task, Outcome]]:
+        """Outcomes in order of completion; at most ``most_ahead`` tasks are taken and not done."""
+        ...
+
+
+def attempt(task: Task, context: Context) -> Outcome:
+    """A task's outcome on this machine, whatever it raises but an interrupt."""
+    began_s, cpu_s = time.monotonic(), time.process_time()
+    found: Mapping[str, Any] = {}
+    failure = None
+    try:
+        found = task.run(context)
+    except TestbedError as error:
+        failure = Failure(error.message, error.hint, error.exit_code)
+    except Exception as error:  # noqa: BLE001 - a cell that fails leaves the others alone
+        failure = Failure(f"{type(error).__name__}: {error}")
+    provenance = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "python": platform.python_version(),
+        "wall_s": time.monotonic() - began_s,
+        "cpu_s": time.process_time() - cpu_s,
+        **found.get("provenance", {}),
+    }
+    return Outcome(found.get("result"), failure, provenance)
+
+
+@dataclass(frozen=True)
+class Here:
+    """The context of a task in this process: its files where they are."""
+
+    scratch: Path
+
+    def path(self, ref: FileRef) -> Path:
+        """Raises RunFailed where the file has changed meanwhile."""
+        try:
+            status = ref.path.stat()
+        except OSError as error:
+            raise RunFailed(f"{ref.path}: {error.strerror}") from error
+        if _digest_of(ref.path, status.st_size, status.st_mtime_ns) != ref.sha256:
+            raise RunFailed(
+                f"{ref.path} has changed since the sweep began", "start the sweep again"
+            )
+        return ref.path
+
+
+@lru_cache(1024)
+def _digest_of(path: Path, _size: int, _changed_ns: int) -> str:
+    return sha256_of(path)
+
+
+class InProcess:
+    """An executor that runs one task after another in this process."""
+
+    width = 1
+
+    def __enter__(self) -> InProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def results(
+        self, tasks: Iterable[Task], most_ahead: int | None = None
+    ) -> Iterator[tuple[Task, Outcome]]:
+        del most_ahead  # nothing is ahead
+        with tempfile.TemporaryDirectory(prefix="testbed-sweep-") as scratch:
+            for task in tasks:
+                yield task, attempt(task, Here(Path(scratch)))

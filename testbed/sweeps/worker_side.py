@@ -1,0 +1,134 @@
+"""Functions that a sweep runs on a Dask worker: its facts, its files, its tasks.
+
+Every function here is sent by its name; the worker's own code runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import pickle
+import signal
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from testbed.sweeps.child_process import interrupt
+from testbed.sweeps.computing_sources import code_digest
+from testbed.sweeps.content_store import Content, ContentStore, standard_store
+from testbed.sweeps.tasks import FileRef, Outcome, Task, attempt
+
+LIVE = "testbed"
+"""The resource of workers that run live tasks: ``dask worker … --resources "testbed=1"``."""
+
+# A worker with several threads has one task all the same: two would share a processor's time.
+_one_at_a_time = threading.Lock()
+
+
+@dataclass(frozen=True)
+class WorkerFacts:
+    """A worker as it describes itself; ``boot_id`` tells its machine from all others."""
+
+    name: str
+    host: str
+    boot_id: str
+    threads: int
+    live: bool
+    digest: str
+    scratch: Path
+
+
+async def facts(dask_worker: Any) -> WorkerFacts:
+    """Describes the worker that this runs on."""
+    live = dask_worker.state.total_resources.get(LIVE, 0) >= 1
+    return WorkerFacts(
+        name=str(dask_worker.name),
+        host=socket.gethostname(),
+        boot_id=Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip(),
+        threads=dask_worker.state.nthreads,
+        live=live,
+        digest=await asyncio.to_thread(worker_digest, live=live),
+        scratch=Path(dask_worker.local_directory),
+    )
+
+
+@cache
+def worker_digest(*, live: bool) -> str:
+    """Digest of the code on which driver and worker must agree: what computes, and this package."""
+    digest = hashlib.sha256(code_digest(live=live).encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def dask_setup(_worker: Any) -> None:
+    """Has a worker that the driver started leave Ctrl-C to the driver: which ends it in order."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+# -- files
+
+
+@cache
+def _store() -> ContentStore:
+    return standard_store()
+
+
+async def missing(contents: Sequence[Content]) -> list[Content]:
+    """Those of the contents that this machine does not have."""
+    return [one for one in contents if await asyncio.to_thread(_store().find, one) is None]
+
+
+async def receive(content: Content, sender: str, offset: int, part: bytes) -> None:
+    """Take one part of a content that is missing."""
+    await asyncio.to_thread(_store().receive, content, sender, offset, part)
+
+
+# -- tasks
+
+
+@dataclass(frozen=True)
+class WorkerContext:
+    """The context of a task on a worker."""
+
+    scratch: Path
+
+    def path(self, ref: FileRef) -> Path:
+        """Path of the file with that content on this machine."""
+        return _store()[ref.sha256]
+
+
+def run_batch(batch: bytes, scratch: str, limit_s: float) -> bytes:
+    """Outcomes of pickled tasks, in order; the last ones are left undone if time is up."""
+    tasks: tuple[Task, ...] = pickle.loads(batch)  # noqa: S301 - Dask runs what its client sends
+    context = WorkerContext(Path(scratch))
+    outcomes: list[Outcome] = []
+    with _one_at_a_time:
+        began_s = time.monotonic()
+        for task in tasks:
+            if outcomes and time.monotonic() - began_s > limit_s:
+                break
+            outcomes.append(attempt(task, context))
+    return pickle.dumps(outcomes)
+
+
+@cache
+def examined() -> Mapping[str, Any]:
+    """The doctor's verdict on this machine, and the machine, for live tasks' provenance."""
+    from testbed.backends.emu.machine_checks import examine, verdict
+    from testbed.results.provenance import kernel, machine, tools
+
+    checks = examine()
+    able, sentence = verdict(checks)
+    doctor = {"can_run": able, "verdict": sentence, "checks": [asdict(one) for one in checks]}
+    return {"doctor": doctor, "machine": {**machine(), "kernel": kernel(), "tools": tools()}}
+
+
+async def stop() -> None:
+    """Interrupt the programs that tasks run here."""
+    interrupt()

@@ -1,0 +1,152 @@
+"""Live cells: what `testbed run` is given, what is made of what it prints, what is kept of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.cli import main
+from testbed.sweeps import live_cell, sweep_folder
+from testbed.sweeps.result_store import ResultStore
+from tests.unit.sweeps.small_sweep import done, planned
+
+TEXT = """\
+name: pair
+topology: {kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 2}
+policies: [simple-jsa]
+workload:
+  kind: jobs
+  jobs:
+    - id: a
+      vms: 3
+      bandwidth: 400 Mbit/s
+      duration: 6 s
+      deadline: 60 s
+      profile: profiles/own.yaml
+      command: ["./apps/go", "1"]
+"""
+OWN = "application: a\noptions:\n  - {bandwidth: 400 Mbit/s, time: 6 s}\n"
+
+
+class Runs:
+    """Stands for `testbed run`: the simulator's run of the file, said to be live."""
+
+    def __init__(self) -> None:
+        self.commands: list[list[str]] = []
+        self.files: list[set[str]] = []
+        self.verdicts = ["ok"]
+        self.ends: tuple[int, str, str] | None = None
+
+    def __call__(self, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        command = list(argv)[3:]
+        self.commands.append(command)
+        folder = Path(command[1]).parent
+        self.files.append({str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()})
+        if self.ends is not None:
+            code, out, err = self.ends
+            return subprocess.CompletedProcess(command, code, out, err)
+        own = [part for part in command if part != "--json"]
+        assert main.run(["simulate", *own[1:]]) in (0, 1)
+        (run,) = (folder / "runs").iterdir()
+        record = json.loads((run / "summary.json").read_text())
+        verdict = self.verdicts.pop(0) if len(self.verdicts) > 1 else self.verdicts[0]
+        record |= {"backend": "live", "fidelity": {"verdict": verdict, "reasons": []}}
+        record |= {"folder": str(run), "audit_passed": True}
+        return subprocess.CompletedProcess(command, 0, json.dumps([record]), "")
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    found = Runs()
+    monkeypatch.setattr(live_cell, "run_child", found)
+    monkeypatch.setattr(live_cell, "_machine", lambda: {"doctor": {"can_run": True}})
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(sweep_folder, "sweep_pictures", lambda *_: {})
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    return found
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "apps").mkdir()
+    (tmp_path / "profiles" / "own.yaml").write_text(OWN)
+    (tmp_path / "apps" / "go").write_text("#!/bin/sh\n")
+    return tmp_path / "pair.yaml"
+
+
+def live(place: Path, *options: str, text: str = TEXT, again: bool = False) -> Any:
+    plan = planned(*(options or ("seed=1..2",)), text=text, path=place, live=True)
+    return done(plan, place.parent / "out", again=again, processes=2)
+
+
+def test_a_live_cell_is_run_by_the_command_beside_its_files(runs: Runs, place: Path) -> None:
+    found = live(place, "workload.jobs[0].vms=2,3", "seed=1")
+    assert found.counts.computed == 2
+    first = runs.commands[0]
+    assert first[0] == "run"
+    assert first[first.index("--set") :] == [
+        "--set", "workload.jobs[0].vms=2", "--set", "seed=1",
+    ]  # fmt: skip
+    assert runs.files[0] == {"pair.yaml", "profiles/own.yaml", "apps/go"}
+    keys = [row["key"] for row in rows(found)]
+    record = ResultStore(place.parent / "out" / ".cells").get(keys[0])
+    assert record is not None
+    assert record["summary"]["fidelity"]["verdict"] == "ok"
+    assert "folder" not in json.dumps(record)
+    assert "wall_s" not in record["summary"]
+    (file,) = (place.parent / "out" / ".cells").glob(f"{keys[0][:2]}/{keys[0][2:]}.jsonl")
+    where = json.loads(file.read_text().splitlines()[1])
+    assert where["doctor"] == {"can_run": True}
+    assert where["run"]["machine"]
+    assert live(place, "workload.jobs[0].vms=2,3", "seed=1").counts.kept == 2
+
+
+def rows(found: Any) -> list[dict[str, str]]:
+    import csv
+
+    with (found.folder.path / "cells.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_what_is_not_ok_is_shown_and_not_kept(runs: Runs, place: Path) -> None:
+    runs.verdicts = ["suspect", "ok"]
+    first = live(place)
+    assert [row["outcome"] for row in rows(first)] == ["ok", "ok"]
+    assert rows(first)[0]["wait_mean_s"] != ""
+    second = live(place)
+    assert (second.counts.computed, second.counts.kept) == (1, 1)
+
+
+def test_what_the_file_accepts_is_kept_until_it_is_measured_again(runs: Runs, place: Path) -> None:
+    text = TEXT + "expect: {fidelity: suspect}\n"
+    runs.verdicts = ["suspect", "suspect", "ok"]
+    live(place, text=text)
+    assert live(place, text=text).counts.kept == 2
+    assert live(place, text=text, again=True).counts.computed == 2
+    assert live(place, text=text, again=True).counts.kept == 2
+
+
+@pytest.mark.parametrize(
+    ("ends", "why"),
+    [
+        ((3, '{"error": "no Open vSwitch", "hint": "x", "exit_code": 3}', ""), "no Open vSwitch"),
+        ((4, '{"error": "the run stopped", "exit_code": 4}', ""), "the run stopped"),
+        ((-9, "", "Killed"), "testbed run ended with exit code -9: Killed"),
+        ((0, "", ""), "testbed run ended with exit code 0"),
+    ],
+)
+def test_a_run_that_fails_is_a_row(
+    runs: Runs, place: Path, ends: tuple[int, str, str], why: str
+) -> None:
+    runs.ends = ends
+    found = live(place)
+    assert [row["outcome"] for row in rows(found)] == ["failed", "failed"]
+    assert rows(found)[0]["why"].startswith(why)
+    assert found.exit_code == 4
+    assert not list((place.parent / "out" / ".cells").glob("??/*.jsonl"))

@@ -1,0 +1,122 @@
+"""Sweeps from Python, and their pictures."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.errors import BadInput
+from testbed.sweeps.python_sweep import sweep
+from testbed.sweeps.sweep_pictures import MOST_LINES, sweep_figure
+from tests.support.dask_processes import ROOT
+from tests.unit.sweeps.small_sweep import FILE, done, planned
+
+QUEUE: dict[str, Any] = {
+    "name": "queue",
+    "topology": {"kind": "flat", "nodes": 16},
+    "policies": ["fcfs", "easy"],
+    "workload": {"kind": "exponential", "jobs": 12, "mean_vms": 4, "load": 0.7},
+}
+
+
+def test_a_mapping_and_a_file_are_the_same_sweep(tmp_path: Path) -> None:
+    (tmp_path / "queue.yaml").write_text(FILE)
+    over = {"workload.load": [0.4, 0.8], "seed": range(1, 4)}
+    first = sweep(QUEUE, over, out=tmp_path, processes=1)
+    second = sweep(tmp_path / "queue.yaml", {**over, "seed": "1..3"}, out=tmp_path, processes=1)
+    assert first.counts == {"computed": 12, "kept": 0, "failed": 0}
+    assert second.counts == {"computed": 0, "kept": 12, "failed": 0}
+    cells, table = first.cells, first.table
+    assert cells["policy"].tolist() == (["fcfs"] * 3 + ["easy"] * 3) * 2
+    assert table["workload.load"].tolist() == [0.4, 0.4, 0.8, 0.8]
+    means = cells.groupby(["workload.load", "policy"], sort=False)["response_mean_s"].mean()
+    assert table["response_mean_s"].tolist() == pytest.approx(means.tolist())
+    assert len(first.plot().axes) == 4
+
+
+def test_fewer_seeds_where_they_are_enough(tmp_path: Path) -> None:
+    found = sweep(QUEUE, {"seed": range(1, 40)}, stop=0.2, stop_metric="response_mean_s",
+                  out=tmp_path, processes=1)  # fmt: skip
+    assert found.table["needed"].tolist() == found.table["cells"].tolist()
+    assert all(3 <= needed < 39 for needed in found.table["needed"])
+
+
+@pytest.mark.parametrize(
+    ("over", "sentence"),
+    [
+        ({"seed": []}, "over['seed'] has no values"),
+        ({"seed": range(3, 3)}, "over['seed'] has no values"),
+        ({"workload.lod": [0.4]}, "over['workload.lod']: workload.lod: is an unknown key"),
+        ({"seed": "3..1"}, "ends before it begins"),
+        ({}, "has no sweep: section"),
+    ],
+)
+def test_bad_values_are_one_sentence(over: Any, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as caught:
+        sweep(QUEUE, over, out=tmp_path, processes=1)
+    assert sentence in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "lines", "x"),
+    [
+        (("seed=1..3",), 1, None),  # policies by name along x
+        (("policies=easy", "seed=1..3"), 1, None),
+        (("workload.load=0.4,0.8", "seed=1..3"), 2, "workload.load"),
+        (("policies=easy", "workload.load=0.4,0.8"), 1, "workload.load"),
+        (("workload.load=0.4,0.8", "workload.jobs=6,12"), 4, "workload.load"),
+        (("workload.mean_run_time=1 h,2 h",), 1, None),
+        (("topology.nodes=8,9,10,11", "workload.load=0.4,0.8"), 4, "topology.nodes"),
+    ],
+)  # fmt: skip
+def test_what_a_picture_shows(
+    options: tuple[str, ...], lines: int, x: str | None, tmp_path: Path
+) -> None:
+    plan = planned(*options)
+    found = done(plan, tmp_path)
+    png = (found.folder.path / "sweep.png").read_bytes()
+    assert png.startswith(b"\x89PNG")
+    assert len(png) > 20_000
+    figure = sweep_figure(plan, found.table)
+    axes = figure.axes[2]
+    assert axes.get_title(loc="left") == "response_mean_s"
+    shown = [bars for bars in axes.containers if bars.lines[0].get_xdata().size]  # type: ignore[attr-defined]
+    assert len(shown) == lines
+    assert axes.get_xlabel() == (x or "")
+    first = [float(y) for y in shown[0].lines[0].get_ydata()]  # type: ignore[attr-defined]
+    assert found.table[0].estimates[2].mean in first
+    for bars, has in ((shown[0], "seed=1..3" in options),):
+        (segments,) = bars.lines[2]  # type: ignore[attr-defined]
+        heights = [abs(seg[1][1] - seg[0][1]) for seg in segments.get_segments()]
+        assert any(heights) is has
+
+
+def test_too_many_lines_are_counted_in_the_title(tmp_path: Path) -> None:
+    loads = ",".join(str(round(0.3 + number / 50, 2)) for number in range(9))
+    plan = planned("workload.jobs=6,8", f"workload.load={loads}")
+    found = done(plan, tmp_path)
+    figure = sweep_figure(plan, found.table)
+    assert len(figure.axes[2].containers) == MOST_LINES == 14
+    title = figure.get_suptitle()
+    assert title.endswith("; 4 more lines in table.csv")
+
+
+def test_a_script_is_not_run_again_in_its_worker_processes(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    over = '{"workload.load": [0.4, 0.8]}'
+    script.write_text(
+        f"import testbed\nprint('once')\nfound = testbed.sweep({QUEUE!r}, {over}, processes=2)\n"
+        "print(found.counts, __name__)\nimport __main__\nassert __main__.found is found\n"
+    )
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, env=environment, check=False,
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.count("once")) == (0, 1), done.stderr
+    assert "{'computed': 4, 'kept': 0, 'failed': 0} __main__" in done.stdout
