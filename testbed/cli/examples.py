@@ -1,0 +1,33 @@
+"""``testbed examples [FOLDER]``: the example experiment files, for those who have no checkout."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from testbed.cli import console
+from testbed.cli.options import Json
+from testbed.errors import BadInput
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+BESIDE = shutil.ignore_patterns("__pycache__", ".*", "runs")
+
+Folder = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="The new folder.", show_default="examples")
+]
+
+
+def examples(folder: Folder = Path("examples"), as_json: Json = False) -> None:
+    """Copy the example experiment files into a new folder. Exit code 2 if it is there already."""
+    if folder.exists():
+        raise BadInput(f"{folder}: is there already", "name another: testbed examples FOLDER")
+    shutil.copytree(EXAMPLES, folder, ignore=BESIDE)
+    files = sorted(str(path) for path in folder.rglob("*") if path.is_file())
+    if as_json:
+        console.print_json({"folder": str(folder), "files": files})
+        return
+    console.print_text("\n".join(files))
+    console.say(f"next: testbed simulate {folder}/quickstart.yaml")
