@@ -86,8 +86,9 @@ def _serve(options: argparse.Namespace) -> None:
     import encodings.idna  # noqa: F401 - sockets look it up by name when they first need it
     import threading
 
-    from controller import api
+    from controller import api, values
 
+    values.load_adapters(values.Network, values.Tenant, api.WaitRequest)
     logging.basicConfig(
         level=logging.INFO if options.verbose or options.app else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
@@ -95,12 +96,14 @@ def _serve(options: argparse.Namespace) -> None:
     # As many open files as may be had: a network has hundreds of switches.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    # Asked first: whom the controller becomes may have no access to the checkout.
+    library_version = importlib.metadata.version(options.library)
     plane, user_name = _plane_of_somebody_unprivileged(options)
     openflow_socket = _listen(options.openflow_port, "OpenFlow", "--openflow-port")
     about = {
         "pid": os.getpid(),
         "library": options.library,
-        "library_version": importlib.metadata.version(options.library),
+        "library_version": library_version,
         "user": user_name,
         "openflow_port": openflow_socket.getsockname()[1],
         "api_port": 0,
@@ -169,7 +172,7 @@ def _openflow_application(library: LibraryName) -> ModuleType:
             EXIT_MACHINE_CANNOT,
             "library-missing",
             f"{library} is installed but cannot be imported ({error}): "
-            f"sudo ./provision.sh install, or choose the other with --library",
+            f"sudo ./provision.sh install in a checkout, or choose the other with --library",
         ) from None
 
 

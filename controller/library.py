@@ -31,7 +31,8 @@ def choose_library(wanted: str | None = None) -> LibraryName:
     there = [name for name, package in PACKAGES.items() if importlib.util.find_spec(package)]
     if named == "auto" and not there:
         raise LibraryMissing(
-            "no OpenFlow library is installed: sudo ./provision.sh install, or pip install os-ken"
+            "no OpenFlow library is installed: pip install os-ken,"
+            " or sudo ./provision.sh install in a checkout"
         )
     if named not in ("auto", *PACKAGES):
         raise LibraryMissing(f"{named!r} is no OpenFlow library: choose auto, ryu or os-ken")
@@ -39,7 +40,7 @@ def choose_library(wanted: str | None = None) -> LibraryName:
         if named in ("auto", name):
             return name
     raise LibraryMissing(
-        f"{named} is not installed: sudo ./provision.sh install, or choose the other "
+        f"{named} is not installed: sudo ./provision.sh install in a checkout, or choose the other "
         f"library ({LIBRARY_VARIABLE}=auto takes the one that is there)"
     )
 

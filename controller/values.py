@@ -12,6 +12,7 @@ import ipaddress
 import json
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeVar
@@ -284,6 +285,13 @@ def _adapter(kind: type) -> TypeAdapter[Any]:
     return _adapters[kind]
 
 
+def load_adapters(*kinds: type) -> None:
+    """Builds the adapters of `kinds`, and imports what building and using them needs."""
+    for kind in kinds:
+        with suppress(InvalidValues):
+            from_json(kind, b"{}")
+
+
 def from_json(kind: type[Value], text: str | bytes) -> Value:
     """Read one value of type `kind` from JSON, strictly.
 
@@ -295,7 +303,9 @@ def from_json(kind: type[Value], text: str | bytes) -> Value:
     if count > ELEMENTS_MAX:
         raise InvalidValues([f"{count} commas and brackets, at most {ELEMENTS_MAX} go"])
     try:
-        json.loads(text, object_pairs_hook=_without_repeats)
+        # As UTF-8, which JSON is in: to guess at others needs modules that are out of reach by now.
+        decoded = text if isinstance(text, str) else text.decode()
+        json.loads(decoded, object_pairs_hook=_without_repeats)
         value: Value = _adapter(kind).validate_json(text)
     except ValidationError as error:
         raise InvalidValues(_explain(error)) from None

@@ -2,11 +2,13 @@
 
     python -m tests.support.decisions record [FILE]   write the digests (default: decisions.json)
     python -m tests.support.decisions check [FILE]    exit 1 and name what differs from them
+    python -m tests.support.decisions compare --python PATH
+                                                      the same against another interpreter's, now
 
-Recorded with one seed at quick size. For a run of an example: SHA-256 of ``events.jsonl`` and of
-``jobs.csv``. For a point of a figure: the digest of each engine run's events, and the values of
-the figure's measures to nine digits, stopwatches left out. ``--only PREFIX`` restricts both.
-Figures that need a trace of TESTBED_DATA are recorded as missing where it is not there.
+Recorded with one seed at quick size. For a run of an example: SHA-256 of ``events.jsonl``,
+``jobs.csv`` and ``links.csv``. For a point of a figure: the digest of each engine run's events,
+and the values of the figure's measures to nine digits, stopwatches left out. ``--only PREFIX``
+restricts all. Figures that need a trace of TESTBED_DATA are recorded as missing without it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ import io
 import json
 import math
 import os
+import platform
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -28,6 +32,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 RECORD = Path(__file__).with_name("decisions.json")
+FILES = ("events.jsonl", "jobs.csv", "links.csv")
 STOPWATCHES = ("cpu_s", "allocation_", "wall_s", "start_s", "_time_s", "decision_")
 """Parts of names of measures that are times of this machine."""
 
@@ -100,7 +105,7 @@ def of_example(file: str) -> dict[str, Any]:
         return {
             str(path.relative_to(out)): digest(path.read_text("utf-8").splitlines())
             for path in sorted(out.rglob("*"))
-            if path.name in ("events.jsonl", "jobs.csv")
+            if path.name in FILES
         }
 
 
@@ -180,13 +185,43 @@ def collect(only: str = "", processes: int = 2) -> dict[str, Any]:
     return dict(sorted(found.items()))
 
 
+def collect_with(python: Path, only: str, processes: int) -> dict[str, Any]:
+    """``collect`` by another interpreter, in this checkout."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "decisions.json"
+        options = ["--only", only, "--processes", str(processes)]
+        call = [str(python), "-m", "tests.support.decisions", "record", str(file), *options]
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+        subprocess.run(call, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
+        found: dict[str, Any] = json.loads(file.read_text("utf-8"))
+        return found
+
+
+def version_of(python: Path) -> str:
+    call = [str(python), "-c", "import platform; print(platform.python_version())"]
+    return subprocess.run(call, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def told_apart(known: dict[str, Any], found: dict[str, Any], names: tuple[str, str]) -> list[str]:
+    """The entries that differ, each printed. What is missing on both sides is no difference."""
+    differ = [key for key in sorted(known | found) if known.get(key) != found.get(key)]
+    for key in differ:
+        print(f"differs: {key}")
+        print(f"  {names[0]:8} {known.get(key)}\n  {names[1]:8} {found.get(key)}")
+    return differ
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("what", choices=("record", "check"))
+    parser.add_argument("what", choices=("record", "check", "compare"))
     parser.add_argument("file", nargs="?", type=Path, default=RECORD)
+    parser.add_argument("--python", type=Path, metavar="PATH", help="the interpreter to compare")
     parser.add_argument("--only", default="", metavar="PREFIX")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
+    if (given.what == "compare") != (given.python is not None):
+        parser.error("compare and --python PATH go together")
     found = collect(given.only, given.processes)
     if not found:
         parser.error(f"no entry begins with {given.only!r}; they do with examples/, figure:, live:")
@@ -195,13 +230,29 @@ def main() -> int:
         given.file.write_text("{\n" + ",\n".join(rows) + "\n}\n", "utf-8")
         print(f"{len(found)} entries recorded in {given.file}")
         return 0
+    return _checked(given, found) if given.what == "check" else _compared(given, found)
+
+
+def _checked(given: argparse.Namespace, found: dict[str, Any]) -> int:
     known = json.loads(given.file.read_text("utf-8"))
     known = {key: value for key, value in known.items() if key.startswith(given.only)}
-    differ = [key for key in sorted(known | found) if known.get(key) != found.get(key)]
-    for key in differ:
-        print(f"differs: {key}\n  recorded {known.get(key)}\n  now      {found.get(key)}")
+    differ = told_apart(known, found, ("recorded", "now"))
     print(f"{len(found) - len(differ)} of {len(known)} entries are as recorded")
     return 1 if differ else 0
+
+
+def _compared(given: argparse.Namespace, found: dict[str, Any]) -> int:
+    other = collect_with(given.python, given.only, given.processes)
+    versions = version_of(given.python), platform.python_version()
+    differ = told_apart(other, found, versions)
+    missing = [key for key in found if "missing" in found[key] and key not in differ]
+    same = len(other | found) - len(differ) - len(missing)
+    runs = sum(len(found[key].get("runs", found[key])) for key in found if key not in missing)
+    print(
+        f"{same} of {len(other | found)} entries ({runs} digests) are the same on Python"
+        f" {versions[0]} as on {versions[1]}; {len(differ)} differ, {len(missing)} are missing"
+    )
+    return 1 if differ or not same else 0
 
 
 if __name__ == "__main__":

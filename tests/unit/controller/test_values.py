@@ -445,3 +445,10 @@ def test_a_long_tree_is_looked_at_once() -> None:
     vm = TenantVm(0, "10.0.4.1", "02:00:00:00:00:00", Counting(1), 10)
     Tenant(1, "chain", "10.0.4.0/22", (vm,), edges)
     assert looks[0] < 100 * len(edges)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32-be"])
+def test_json_is_in_utf_8_alone(encoding: str) -> None:
+    """Python's reader would guess, by modules that a controller without root may not reach."""
+    with pytest.raises(InvalidValues, match="not JSON"):
+        from_json(Network, '{"switches": []}'.encode(encoding))
