@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a Debian 12 machine ready for Hosenet, and runs it. `./provision.sh help` tells the rest.
+# Makes a Debian 12 or 13 machine ready for Hosenet, and runs it. `./provision.sh help` tells the rest.
 #
 # Every step looks first and acts only on what is missing, so a second call changes nothing. Package
 # sources are whatever apt and pip are set up with here: mirrors, proxies and offline caches serve.
@@ -10,9 +10,15 @@ ROOT=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
 VENV=$ROOT/.venv
 STATE=/var/lib/hosenet/provision     # what was put on this machine, so that uninstall finds it
 LOG=/var/log/hosenet-provision.log
+MODULES=/lib/modules
 COMMAND=/usr/local/bin/testbed
 COMMAND_MARK='# Hosenet: written by provision.sh, removed by its uninstall.'
 PYTHON=/usr/bin/python3              # Debian's: the one its Mininet belongs to, not pyenv's or conda's
+OS_RELEASE=/etc/os-release
+APT_TIMEOUT_S=${HOSENET_APT_TIMEOUT_S:-300}  # how long to wait for another apt or dpkg
+ENVIRONMENT_MIB=1400                 # .venv with the test tools; measured: 1,290 MiB
+DOWNLOADS_MIB=300                    # what pip holds below $TMPDIR meanwhile; measured: 248 MiB
+PACKAGES_MIB=400                     # on a minimal Debian, archives included; measured: 270 MiB
 EXAMPLE=examples/bandwidth-scaling.yaml
 
 PACKAGES=(mininet openvswitch-switch iperf3 iproute2 iputils-ping ethtool tcpdump kmod procps tcc
@@ -21,8 +27,11 @@ TEST_PACKAGES=(git shellcheck)
 
 OVS_SCRIPTS=/usr/share/openvswitch/scripts
 OVS_RUN=/run/openvswitch
+OVS_LOG=/var/log/openvswitch
 SEND_BUFFER_BYTES=33554432           # of ovs-vswitchd's one send socket; see docs/live-network.md
 WMEM_DEFAULT=/proc/sys/net/core/wmem_default
+
+CONTAINER_MARKS=(/run/systemd/container /run/.containerenv /.dockerenv)
 
 EXIT_MACHINE=3
 CHANGED=0                            # whether this call changed anything
@@ -43,6 +52,7 @@ Usage: sudo ./provision.sh VERB
   help       this text
 
 Every verb may be repeated: what is there already is left alone.
+Made for Debian 12 and 13; `sudo HOSENET_ANY_RELEASE=1 ./provision.sh VERB` continues elsewhere.
 In a chroot, without /proc, or with HOSENET_NO_START=1, Open vSwitch is installed but not started.
 Exit codes: 0 good, 1 a check or a test failed, 2 usage, 3 the machine cannot do it.
 TEXT
@@ -51,9 +61,10 @@ TEXT
 say()  { printf '%s\n' "provision: $*" >&2; }
 fail() { say "$1"; [ $# -lt 2 ] || say "what to do: $2"; exit "$EXIT_MACHINE"; }
 
-# quietly WHAT HINT COMMAND...: one line that says what is done; a failure shows the output's tail.
+# quietly STEP WHAT COMMAND...: one line that says what is done; a failure shows the output's tail,
+# its cause and the remedy.
 quietly() {
-    local what=$1 hint=$2
+    local step=$1 what=$2
     shift 2
     say "$what"
     CHANGED=1
@@ -69,20 +80,23 @@ quietly() {
     if [ "$code" -ne 0 ]; then
         tail -n "+$((before + 1))" "$LOG" | tail -n 25 | sed 's/^/    | /' >&2
         say "this failed: $* (all of its output: $LOG)"
-        fail "could not finish: $what" "$hint"
+        explain "$step" "$(tail -n "+$((before + 1))" "$LOG" | tail -n 500)" "$code"
+        say "could not finish: $what"
+        fail "why: $WHY" "$TODO"
     fi
 }
 
-need_root() {
-    [ "$(id -u)" -eq 0 ] || fail "'$1' needs root" "sudo $ROOT/provision.sh $1"
-    mkdir -p "$STATE"
-    : >>"$LOG"
+need_root() { [ "$(id -u)" -eq 0 ] || fail "'$1' needs root" "sudo $ROOT/provision.sh $1"; }
+
+# One call at a time; the first change to the machine.
+open_log() {
+    { mkdir -p "$STATE" && : >>"$LOG"; } || fail "cannot write below /var" "sudo mount -o remount,rw /var"
     exec 9>/run/lock/hosenet-provision.lock
     flock --nonblock 9 || { say "another provision.sh is at work; waiting for it"; flock 9; }
 }
 
 # Whoever owns the checkout runs what writes into it, so that no root-owned file ends up there.
-OWNER=$(stat -c %u "$ROOT")
+OWNER=$(stat -c %u "$ROOT" 2>/dev/null || id -u)
 as_owner() {
     if [ "$OWNER" -eq 0 ] || [ "$(id -u)" -ne 0 ]; then
         "$@"
@@ -95,6 +109,271 @@ as_owner() {
         groups=--init-groups
     fi
     setpriv --reuid="$OWNER" --regid="$group" "$groups" env HOME="$home" "$@"
+}
+
+# --------------------------------------------------------------------- before the first change
+
+# shellcheck source=/dev/null
+release() { (. "$OS_RELEASE" 2>/dev/null && echo "${ID:-} ${VERSION_ID:-}") || true; }
+
+# shellcheck source=/dev/null
+release_name() {
+    (. "$OS_RELEASE" 2>/dev/null && echo "${PRETTY_NAME:-${ID:-}${VERSION_ID:+ $VERSION_ID}}") || uname -s
+}
+
+# The release, as packages come from it; what its kernel and tools can do is probed where it matters.
+check_release() {
+    local name
+    name=$(release_name)
+    case $(release) in
+        'debian 12' | 'debian 13') return ;;
+        'ubuntu 24.04') say "$name is untested; Hosenet is tested on Debian 12 and 13"; return ;;
+    esac
+    if [ "${HOSENET_ANY_RELEASE:-0}" = 1 ]; then
+        say "${name:-this system} is unknown; continuing, as HOSENET_ANY_RELEASE=1 says"
+        return
+    fi
+    local simulator="python3 -m venv venv && venv/bin/pip install $ROOT"
+    fail "this script installs on Debian 12 and 13; this is ${name:-an unknown system}" \
+        "vagrant up (makes a Debian machine), or for the simulator alone, with Python 3.11 to 3.13: $simulator"
+}
+
+check_python() {
+    [ -x "$PYTHON" ] || return 0  # the packages bring it
+    local remedy="vagrant up   (makes a Debian machine)"
+    # There Python is one of the three, unless something has taken its place.
+    case $(release) in
+        'debian 12' | 'debian 13' | 'ubuntu 24.04')
+            remedy="sudo apt-get install --reinstall python3-minimal python3, then call this again" ;;
+    esac
+    "$PYTHON" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' ||
+        fail "$PYTHON is $("$PYTHON" --version), and the locks are for Python 3.11, 3.12 and 3.13" \
+            "$remedy"
+}
+
+check_checkout() {
+    as_owner test -w "$ROOT" ||
+        fail "user $OWNER cannot write to the checkout $ROOT, where the Python environment goes" \
+            "clone it to a folder of that user's, on a file system that is not mounted read-only"
+    # Of a file with the executable bit, access(2) denies execution only where noexec says so.
+    case $(stat -c %A "$ROOT/provision.sh") in
+        -??x*) [ -x "$ROOT/provision.sh" ] || fail "the checkout $ROOT is on a file system mounted noexec" \
+            "clone it to one from which programs can be run" ;;
+    esac
+}
+
+# need_space PATH MIB...: for each file system the sum of what its paths need.
+need_space() {
+    local -A needed=()
+    local path mount available
+    while [ $# -gt 1 ]; do
+        path=$1
+        while [ ! -e "$path" ]; do path=$(dirname "$path"); done
+        mount=$(df --output=target "$path" 2>/dev/null | tail -n 1) || true
+        [ -e "$mount" ] || mount=$path  # without /proc df knows no mount point
+        needed[$mount]=$((${needed[$mount]:-0} + $2))
+        shift 2
+    done
+    for mount in "${!needed[@]}"; do
+        available=$(df --output=avail -k "$mount" 2>/dev/null | tail -n 1 | tr -d ' ') || true
+        [[ $available =~ ^[0-9]+$ ]] || continue  # "-": df does not know it
+        available=$((available / 1024))
+        [ "$available" -ge "${needed[$mount]}" ] ||
+            fail "$mount has $available MiB left, and the installation needs ${needed[$mount]} MiB there" \
+                "free some (apt-get clean; old folders below runs/), then call this again"
+    done
+}
+
+check_space() {
+    local needs=()
+    [ -e "$VENV/.run" ] || needs+=("$ROOT" "$ENVIRONMENT_MIB" "${TMPDIR:-/tmp}" "$DOWNLOADS_MIB")
+    [ -z "$(missing_packages "${PACKAGES[@]}")" ] || needs+=(/usr "$PACKAGES_MIB")
+    need_space "${needs[@]}"
+}
+
+prepare() {
+    check_release
+    need_root "$1"
+    check_python
+    check_checkout
+    check_space
+    open_log
+}
+
+# ------------------------------------------------------------------------------------- causes
+
+# cause PATTERN WHY TODO: taken if the failed step's output has the pattern and no earlier one was
+# taken. %s in the texts is what the pattern's group matched.
+cause() {
+    if [ -z "$WHY" ] && [[ $OUTPUT =~ $1 ]]; then
+        local part=${BASH_REMATCH[2]:-${BASH_REMATCH[1]:-}}
+        WHY=${2//%s/"$part"}
+        TODO=${3//%s/"$part"}
+    fi
+}
+
+# explain STEP OUTPUT CODE: sets WHY the step failed and what TODO, by its output, its exit code and the
+# machine's state.
+explain() {
+    local again="then call this again" space least
+    OUTPUT=$2 WHY='' least=$(least_space)
+    explain_kill "${3:-1}"
+    space="free some (apt-get clean$(pip_purge); old folders below runs/; df -h and df -i show where), $again"
+    # dpkg and pip remove what they had written: by now there may be plenty again.
+    cause 'No space left on device|have enough free space' \
+        "no space: a file system had too little left${least:+; by now, of those written to, $least}" "$space"
+    cause 'Read-only file system' "a file system that is written to is mounted read-only" \
+        "sudo mount -o remount,rw FOLDER (findmnt names those with ro; dmesg says why), $again"
+    case $1 in
+        packages) explain_apt ;;
+        environment | python) explain_python ;;
+        switch) explain_switch ;;
+    esac
+    # venv hides what ensurepip says.
+    [[ ! $least =~ \ [0-9]\ MiB|inodes ]] || cause '^' "most likely no space: $least" "$space"
+    cause '^' "its output above says" "correct that, $again"
+}
+
+# Of the file systems that the steps write to, the one with the least space left, or one without
+# inodes. df fails where one is not there, and tells the others; where it has no figure, "-" or no
+# inodes in total (btrfs), that one is left out.
+least_space() {
+    df --output=avail,iavail,itotal,target -BM "$ROOT" "${TMPDIR:-/tmp}" /var/cache/apt/archives /var/lib \
+        /usr 2>/dev/null | awk '
+            $1 !~ /^[0-9]+M$/ { next }
+            { mount = $0; sub(/^ *[^ ]+ +[^ ]+ +[^ ]+ +/, "", mount) }
+            $3 > 0 && $2 < 100 && !inodes { inodes = mount " has " $2 " inodes left" }
+            least == "" || $1 + 0 < space { space = $1 + 0; least = mount " has " space " MiB left" }
+            END { print inodes ? inodes : least }' || true
+}
+
+# pip is the environment's: Debian's may not be there.
+pip_purge() { [ ! -x "$VENV/bin/pip" ] || printf '; %s cache purge' "$VENV/bin/pip"; }
+
+# Exit code 137 is signal 9 (SIGKILL); of a process below it, its parent tells in words of its own.
+explain_kill() {
+    local killed='(^|[^[:alpha:]])Killed([^[:alpha:]]|$)|<Signals\.SIGKILL|(exit code: -|received signal )9([^0-9]|$)'
+    local swap="as root: fallocate -l 2G /swap && chmod 600 /swap && mkswap /swap && swapon /swap"
+    [ "$1" -ne 137 ] || killed='^'
+    cause "$killed" "the kernel ended it, most likely for want of memory" \
+        "free -m shows the memory; end other programs, or add swap ($swap), $again"
+}
+
+explain_apt() {
+    local mirror="the network and the mirror in /etc/apt/sources.list*" proxy
+    local renewed="sudo rm -r /var/lib/apt/lists/*, wait some minutes (a mirror being updated)"
+    renewed="$renewed or take another mirror, $again"
+    local held='held by process ([0-9]+ \([^)]*\)).*E: Unable to'
+    proxy="a proxy is set by 'Acquire::http::Proxy \"http://HOST:PORT\";' in /etc/apt/apt.conf.d/90proxy"
+    # It waited in vain: where the wait ended well, something later failed.
+    cause "$held acquire|$held lock " \
+        "process %s holds the lock of apt or dpkg" \
+        "wait until it ends (ps says what it is), $again (behind sudo, HOSENET_APT_TIMEOUT_S=900 waits longer)"
+    cause 'E: (Unable to acquire the dpkg|Unable to lock|Could not get lock)' \
+        "another apt or dpkg is at work" "wait until it ends, $again"
+    cause 'dpkg was interrupted' "an earlier installation was interrupted" \
+        "sudo dpkg --configure -a, $again"
+    cause "(Could not resolve|Temporary failure resolving) '([^']+)'" "apt cannot resolve the name %s" \
+        "check /etc/resolv.conf, $mirror; $proxy; $again"
+    cause '407 +Proxy Auth' "the proxy wants a password" "$proxy, as http://USER:PASSWORD@HOST:PORT; $again"
+    cause '(Could not connect|Unable to connect|Cannot initiate the connection) to ([^ ]+[^ :])' \
+        "apt gets no connection to %s" \
+        "check $mirror, and http_proxy; $proxy; $again"
+    cause '[Cc]ertificate verification failed' "the mirror's certificate is not known here" \
+        "copy your proxy's certificate to /usr/local/share/ca-certificates, sudo update-ca-certificates, $again"
+    cause 'is not valid yet|Release file .* is expired' "this machine's clock and the mirror's differ" \
+        "set the clock (date: $(date -u +%FT%TZ)), $again"
+    cause 'Hash Sum mismatch|unexpected size' "the mirror sent a file that its index does not name" \
+        "$renewed"
+    cause '\.deb +404 +Not Found' "the mirror lacks a file that its index names" "$renewed"
+    cause "Unable to locate package ([^ ]+)|Package '?([^ ']+)'? has no installation candidate" \
+        "the package sources have no %s" \
+        "Debian: 'main' in /etc/apt/sources.list*; Ubuntu: sudo add-apt-repository universe; $again"
+    cause 'NO_PUBKEY|is not signed|does not have a Release file|404 +Not Found' \
+        "a package source is not as apt expects it (its line is above)" \
+        "correct or remove it in /etc/apt/sources.list*, $again"
+    cause 'Unmet dependencies|unmet dependencies|returned an error code' \
+        "packages are installed in part or contradict each other" \
+        "sudo apt-get --fix-broken install, $again"
+}
+
+explain_python() {
+    local version index="check the network and pip's settings ($VENV/bin/pip config list)" proxy package
+    version=$("$PYTHON" --version 2>&1)
+    package=$(basename "$(readlink -f "$PYTHON")")-venv
+    proxy="behind a proxy: sudo --preserve-env=https_proxy,PIP_INDEX_URL $ROOT/provision.sh install"
+    cause 'ensurepip is not.available|No module named .?ensurepip' "$version has no ensurepip" \
+        "sudo apt-get install --reinstall python3-venv $package, $again"
+    cause "No module named '?mininet" "$PYTHON has no Mininet" "sudo apt-get install --reinstall mininet, $again"
+    cause $'DO NOT MATCH THE HASHES[^\n]*\n +([^ =]+)[^ ]* from ' \
+        "the file of %s is not the lock's: a truncated download, or an index that builds its own" \
+        "$VENV/bin/pip cache remove %s, $again; if it stays, another index (PIP_INDEX_URL) or 'make lock'"
+    cause $'(versions pinned with ==|missing from some requirements)[^\n]*\n' "$(unlocked)" \
+        "take a lock made for this Python ('make lock' with it), $again"
+    cause $'Failed building wheel for ([^ \n]+)|(metadata)-generation-failed' "pip could not build: %s" \
+        "the compiler's or setuptools' message is above; rm -r $VENV, $again"
+    cause '407 +Proxy Auth' "the proxy wants a password" \
+        "https_proxy=http://USER:PASSWORD@HOST:PORT; $proxy; $again"
+    cause '(Cannot|Unable to) connect to proxy' "pip gets no connection to the proxy" \
+        "correct or unset https_proxy (or proxy in $VENV/bin/pip config list), $again"
+    cause 'name resolution|Name or service not known|Failed to resolve' \
+        "pip cannot resolve the index's name" "check /etc/resolv.conf; $index; $proxy; $again"
+    cause 'CERTIFICATE_VERIFY_FAILED' "the index's certificate is not known here" \
+        "$VENV/bin/pip config set global.cert FILE (your proxy's certificate), $again"
+    cause 'Connection refused|Network is unreachable|timed out|Connection reset|Max retries exceeded' \
+        "pip gets no connection to its index" "$index; $proxy; $again"
+    cause 'IncompleteRead|not enough bytes were received' "a download ended early" "$index, $again"
+    cause 'HTTP error (4[0-9]+)' "the index refuses pip a file (HTTP %s)" "$index, $again"
+    cause 'requirement ([^ ]+) \(from versions: none\)' \
+        "pip's index has nothing of %s, or does not answer" "$index; $proxy; $again"
+    cause 'No matching distribution found for ([^ ]+)' "the index has no %s for $version" \
+        "another index (PIP_INDEX_URL), or a lock for this Python ('make lock' with it), $again"
+    cause 'failed to map segment' "$ROOT is mounted noexec" "move the checkout elsewhere, $again"
+}
+
+# What pip found no lock for, from its output.
+unlocked() {
+    local lacking
+    lacking=$(sed -nE '/versions pinned with ==|missing from some/,$ s/^ +([^ ]+).*/\1/p' <<<"$OUTPUT" |
+        tr '\n' ' ')
+    printf 'the lock has no %sfor %s' "$lacking" "$("$PYTHON" --version 2>&1)"
+}
+
+explain_switch() {
+    cause '([a-z-]+\.service) is masked' "systemd's unit %s is masked" \
+        "sudo systemctl unmask %s, $again"
+    cause 'already (locked by|running as) pid ([0-9]+)' "another process has Open vSwitch's database" \
+        "ps %s says which; end it, $again"
+    cause 'unexpected file format' "Open vSwitch's database is damaged" \
+        "sudo mv /etc/openvswitch/conf.db /etc/openvswitch/conf.db.damaged, $again"
+    cause 'Operation not permitted' "this machine (a container?) may not change its network" \
+        "give the container CAP_NET_ADMIN and /dev/net/tun, or: vagrant up"
+}
+
+in_container() {
+    local mark
+    for mark in "${CONTAINER_MARKS[@]}"; do [ ! -e "$mark" ] || return 0; done
+    systemd-detect-virt --quiet --container 2>/dev/null
+}
+
+# Why the kernel does not load Open vSwitch's module, from modprobe's answer.
+module_fault() {
+    local kernel files
+    kernel=$(uname -r)
+    files=$(grep -ls 'install *openvswitch' /etc/modprobe.d/* /usr/lib/modprobe.d/* | tr '\n' ' ') || true
+    WHY=''
+    OUTPUT=$(modprobe openvswitch 2>&1) || true
+    cause 'install command' "modprobe is told not to load openvswitch, by ${files% }" ''
+    cause 'Key was rejected|Required key' "Secure Boot refuses the module's signature" ''
+    cause 'Operation not permitted' "the kernel is locked down, or this is a container" ''
+    # A container sees no modules, or those of the image: they tell nothing of the kernel, the host's.
+    ! in_container || cause 'not found in directory' \
+        "this is a container, without the modules of kernel $kernel (on its host: sudo modprobe openvswitch)" ''
+    [ -e "$MODULES/$kernel" ] || ! compgen -G "$MODULES/*" >/dev/null ||
+        cause 'not found in directory' "the running kernel $kernel was replaced: reboot" ''
+    cause 'not found in directory' "kernel $kernel has no openvswitch module" ''
+    cause '^' "openvswitch does not load: ${OUTPUT:-no message}" ''
+    printf '%s\n' "$WHY"
 }
 
 # ---------------------------------------------------------------------------------- packages
@@ -111,19 +390,22 @@ installed_packages() {
     dpkg-query -W -f '${db:Status-Status} ${Package}\n' | awk '$1 == "installed" { print $2 }' | sort -u
 }
 
+# Lists and packages in one step: update succeeds where no list could be had, and only then
+# install fails, for a cause that update has named.
+apt_install() {
+    local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o "DPkg::Lock::Timeout=$APT_TIMEOUT_S")
+    "${apt[@]}" update
+    "${apt[@]}" install -y --no-install-recommends "$@"
+}
+
 install_packages() {
-    command -v dpkg-query >/dev/null || fail "this is not Debian: there is no dpkg-query" \
-        "vagrant up   (the Vagrantfile makes a Debian 12 machine)"
+    command -v dpkg-query >/dev/null ||
+        fail "this is not Debian: there is no dpkg-query" "vagrant up   (makes a Debian machine)"
     local missing
     mapfile -t missing < <(missing_packages "$@")
     [ ${#missing[@]} -gt 0 ] || return 0
-    local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
-    quietly "asking for the current package lists" \
-        "check /etc/apt/sources.list and the network, then call this again" "${apt[@]}" update
     installed_packages >"$STATE/before"
-    quietly "installing Debian packages: ${missing[*]}" \
-        "apt-get -f install, then call this again" \
-        "${apt[@]}" install -y --no-install-recommends "${missing[@]}"
+    quietly packages "installing Debian packages: ${missing[*]}" apt_install "${missing[@]}"
     # What they brought along counts too: uninstall takes back all that was not there before.
     installed_packages | comm -13 "$STATE/before" - >>"$STATE/packages"
     rm "$STATE/before"
@@ -160,23 +442,19 @@ make_environment() {
 
 install_python() {
     local build=$ROOT/requirements/build.txt run=$ROOT/requirements/run.txt
-    "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-        fail "Python 3.11 or newer is needed, $PYTHON is $("$PYTHON" --version)" \
-            "vagrant up   (the Vagrantfile makes a Debian 12 machine)"
-    local hint="check pip's index settings (pip config list) and the network, then call this again"
+    check_python
     if ! "$VENV/bin/python" -c 'import mininet' 2>/dev/null || ! stamped .python "$(stamp)"; then
-        quietly "making the Python environment $VENV" "rm -rf $VENV, then call this again" \
-            make_environment
+        quietly environment "making the Python environment $VENV" make_environment
         set_stamp .python "$(stamp)"
     fi
     if ! stamped .run "$(stamp "$build" "$run")"; then
-        quietly "installing the locked build tools" "$hint" pip --require-hashes -r "$build"
-        quietly "installing the locked Python packages (Ryu and os-ken among them)" "$hint" \
+        quietly python "installing the locked build tools" pip --require-hashes -r "$build"
+        quietly python "installing the locked Python packages" \
             pip --require-hashes -r "$run"
         set_stamp .run "$(stamp "$build" "$run")"
     fi
     if ! stamped .project "$(stamp "$ROOT/pyproject.toml")"; then
-        quietly "installing Hosenet itself, from this checkout" "$hint" \
+        quietly python "installing Hosenet itself, from this checkout" \
             pip --no-deps --no-index --editable "$ROOT"
         set_stamp .project "$(stamp "$ROOT/pyproject.toml")"
     fi
@@ -190,8 +468,7 @@ compile_loops() {
     kept=$(cd "$ROOT" && grep -rl --include='*.py' ' = LazyLoop(' testbed | sort |
         xargs stat -c '%n %s %Y' | cat - "$ROOT/requirements/run.txt" | sha256sum)
     compgen -G "$ROOT/testbed/*/__pycache__/*.nbi" >/dev/null && stamped .loops "$kept" && return
-    quietly "compiling the simulator's inner loops, once (half a minute)" \
-        "call this again; without it, the first long simulation compiles them" \
+    quietly python "compiling the simulator's inner loops, once (half a minute)" \
         as_owner env -C "$ROOT" "$VENV/bin/python" -m testbed.runs.precompile
     set_stamp .loops "$kept"
 }
@@ -199,9 +476,7 @@ compile_loops() {
 install_test_python() {
     local lock=$ROOT/requirements/test.txt
     stamped .test "$(stamp "$lock")" && return
-    quietly "installing the locked test tools" \
-        "check pip's index settings (pip config list) and the network, then call this again" \
-        pip --require-hashes -r "$lock"
+    quietly python "installing the locked test tools" pip --require-hashes -r "$lock"
     set_stamp .test "$(stamp "$lock")"
 }
 
@@ -215,7 +490,7 @@ install_command() {
         "exec '$VENV/bin/testbed' \"\$@\"")
     [ "$(cat "$COMMAND" 2>/dev/null)" = "$wanted" ] && return
     if [ -e "$COMMAND" ] && ! grep -qF "$COMMAND_MARK" "$COMMAND"; then
-        fail "$COMMAND belongs to something else" "mv $COMMAND $COMMAND.other"
+        fail "$COMMAND belongs to something else" "sudo mv $COMMAND $COMMAND.other"
     fi
     say "putting testbed on the PATH: $COMMAND"
     CHANGED=1
@@ -230,9 +505,7 @@ may_start() {
     [ "${HOSENET_NO_START:-0}" != 1 ] && [ -e /proc/self/net/dev ] && ! ischroot
 }
 
-has_kernel_datapath() {
-    [ -e /sys/module/openvswitch ] || modprobe --quiet openvswitch 2>/dev/null
-}
+has_kernel_datapath() { [ -e /sys/module/openvswitch ] || modprobe openvswitch 2>/dev/null; }
 
 with_systemd() { [ -d /run/systemd/system ]; }
 
@@ -243,6 +516,17 @@ daemon_pid() {
 }
 
 ovs_runs() { daemon_pid ovsdb-server >/dev/null && daemon_pid ovs-vswitchd >/dev/null; }
+
+# Open vSwitch's daemons and units say in their logs alone why they do not start.
+logged_by_ovs() {
+    local start
+    start=$(date -u +%FT%T)
+    "$@" || {
+        awk -v start="$start" '$0 >= start' "$OVS_LOG"/ovs*.log || true
+        ! with_systemd || systemctl --no-pager --lines=10 status ovsdb-server ovs-vswitchd || true
+        return 1
+    }
+}
 
 start_kernel_ovs() {
     if with_systemd; then
@@ -326,8 +610,7 @@ clear_for_restart() {
     fi
     [ -z "$held" ] || fail "Open vSwitch must be restarted ($fault) but holds bridges: $held" \
         "sudo ovs-vsctl del-br NAME for each you can spare, then call this again"
-    quietly "stopping Open vSwitch: $fault" "sudo $OVS_SCRIPTS/ovs-ctl --no-ovsdb-server stop" \
-        "$OVS_SCRIPTS/ovs-ctl" --no-ovsdb-server stop
+    quietly switch "stopping Open vSwitch: $fault" "$OVS_SCRIPTS/ovs-ctl" --no-ovsdb-server stop
 }
 
 ensure_ovs() {
@@ -336,26 +619,26 @@ ensure_ovs() {
         return
     fi
     if has_kernel_datapath; then
-        ovs_runs || quietly "starting Open vSwitch (the kernel's datapath)" \
-            "tail /var/log/openvswitch/ovs-vswitchd.log" start_kernel_ovs
+        ovs_runs || quietly switch "starting Open vSwitch (the kernel's datapath)" \
+            logged_by_ovs start_kernel_ovs
         return
     fi
     local fault
     if ovs_runs; then
         # Nothing sent so far: whether it is set up well shows only once its socket is open.
         [ -n "$(send_socket)" ] ||
-            quietly "opening Open vSwitch's send socket with a buffer of 32 MiB" \
-                "tail /var/log/openvswitch/ovs-vswitchd.log" open_send_socket
+            quietly switch "opening Open vSwitch's send socket with a buffer of 32 MiB" \
+                open_send_socket
         fault=$(userspace_fault)
         [ -n "$fault" ] || return 0
         clear_for_restart "$fault"
     fi
-    local hint="tail /var/log/openvswitch/ovs-vswitchd.log, then call this again"
-    quietly "starting Open vSwitch (userspace datapath: this kernel has no openvswitch module)" \
-        "$hint" start_userspace_ovs
-    quietly "opening its send socket with a buffer of 32 MiB" "$hint" open_send_socket
+    quietly switch "starting Open vSwitch (userspace datapath, as $(module_fault))" \
+        logged_by_ovs start_userspace_ovs
+    quietly switch "opening its send socket with a buffer of 32 MiB" open_send_socket
     fault=$(userspace_fault)
-    [ -z "$fault" ] || fail "Open vSwitch runs, but $fault" "$hint"
+    [ -z "$fault" ] || fail "Open vSwitch runs, but $fault" \
+        "tail /var/log/openvswitch/ovs-vswitchd.log, then call this again"
 }
 
 # ------------------------------------------------------------------------------------- verbs
@@ -476,8 +759,7 @@ remove_packages() {
         say "to remove all of them: sudo apt-get remove ${ours[*]}"
         return
     fi
-    quietly "removing the ${#ours[@]} Debian packages that install added: ${ours[*]}" \
-        "sudo apt-get remove ${ours[*]}" \
+    quietly packages "removing the ${#ours[@]} Debian packages that install added: ${ours[*]}" \
         env DEBIAN_FRONTEND=noninteractive apt-get -q -y remove "${ours[@]}"
 }
 
@@ -485,14 +767,15 @@ main() {
     local verb=${1:-help}
     shift || true
     case $verb in
-        install) need_root install; verb_install "$@" ;;
-        run) need_root run; verb_run ;;
-        test) need_root test; verb_test ;;
+        install) prepare install; verb_install "$@" ;;
+        run) prepare run; verb_run ;;
+        test) prepare test; verb_test ;;
         doctor) doctor ;;
-        uninstall) need_root uninstall; verb_uninstall ;;
+        uninstall) need_root uninstall; open_log; verb_uninstall ;;
         help | -h | --help) usage ;;
         *) say "unknown verb: $verb"; usage >&2; exit 2 ;;
     esac
 }
 
-main "$@"
+# A test sources this file for one function of it.
+[ "${BASH_SOURCE[0]}" != "$0" ] || main "$@"

@@ -63,6 +63,7 @@ def plain_mininet(plan: Any) -> Iterator[Any]:
         yield net
     finally:
         net.stop()
+        setLogLevel("output")  # Mininet's own, which the tests after this one expect
 
 
 def neighbour_of(host: Any, address: str) -> str | None:
@@ -70,7 +71,7 @@ def neighbour_of(host: Any, address: str) -> str | None:
     for _ in range(50):
         # Any datagram makes the kernel ask; this needs no ping, which minimal machines lack.
         host.cmd(f"echo > /dev/udp/{address}/9")
-        words = host.cmd("ip", "neighbour", "show", address).split()
+        words = host.cmd("ip", "-color=never", "neighbour", "show", address).split()
         if "lladdr" in words:
             return str(words[words.index("lladdr") + 1])
         time.sleep(0.1)

@@ -101,7 +101,11 @@ exec {sys.executable} -m testbed.cli.main "$verb" "$@" """,
         (tools / name).write_text(f"#!/bin/bash\n{text}\n", encoding="utf-8")
         (tools / name).chmod(0o755)
     (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
-    environment = {"PATH": f"{tools}:{os.environ['PATH']}", "COLUMNS": "100"}
+    environment = {
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "COLUMNS": "100",
+        "PYTHONUNBUFFERED": "1",  # results and narration in their order, as on a terminal
+    }
     found = Shell(own.environment | environment, tmp_path)
     yield found
     found.close()

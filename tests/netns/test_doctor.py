@@ -13,7 +13,7 @@ import pytest
 
 from testbed.backends.emu import machine_checks
 from testbed.backends.emu.machine_checks import Check, examine, verdict
-from testbed.errors import MachineCannot
+from testbed.errors import MachineCannot, install_hint
 
 REPOSITORY = Path(__file__).parents[2]
 NETNS = Path("/run/netns")
@@ -58,7 +58,7 @@ def test_a_missing_command_is_a_failure_only_if_a_run_needs_it(
     graded = checks()
     assert graded["command ovs-vsctl"].grade == "fail"
     assert graded["command iperf3"].grade == "warn"
-    assert graded["command iperf3"].hint == machine_checks.INSTALL
+    assert graded["command iperf3"].hint == install_hint()
 
 
 def test_a_taken_port_is_seen() -> None:

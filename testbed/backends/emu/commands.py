@@ -6,7 +6,7 @@ import re
 import subprocess
 from collections.abc import Sequence
 
-from testbed.errors import MachineCannot, RunFailed
+from testbed.errors import MachineCannot, RunFailed, install_hint
 
 TIMEOUT_S = 120.0
 _FAILED_LINE = re.compile(r"Command failed -:(\d+)")
@@ -33,8 +33,8 @@ def run(
             process_group=0,
         )
     except FileNotFoundError as error:
-        hint = "sudo ./provision.sh install"
-        raise MachineCannot(f"there is no command {command[0]!r}", hint) from error
+        message = f"there is no command {command[0]!r}"
+        raise MachineCannot(message, install_hint()) from error
     except subprocess.TimeoutExpired as error:
         raise CommandFailed(f"{command[0]}: no answer within {timeout_s:.0f} s") from error
     if check and done.returncode != 0:

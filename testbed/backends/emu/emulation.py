@@ -54,7 +54,7 @@ from testbed.backends.emu.own_flows import OwnController
 from testbed.backends.emu.part_switches import RUN_ROOT, listeners, switch_in_parts
 from testbed.backends.emu.switch_preload import is_paced
 from testbed.backends.emu.traffic_control import NETNS_DIR
-from testbed.errors import BadInput, MachineCannot, RunFailed, TestbedError
+from testbed.errors import BadInput, MachineCannot, RunFailed, TestbedError, install_hint
 from testbed.failures import Failure
 from testbed.plan.fidelity import Finding
 from testbed.plan.installation import network_text, reroot_text, tenant_text
@@ -560,7 +560,7 @@ def network_kind(
     try:
         from testbed.backends.emu import plain_network
     except ImportError as error:
-        raise MachineCannot("Mininet is missing", "sudo ./provision.sh install") from error
+        raise MachineCannot("Mininet is missing", install_hint()) from error
     plain_network.refuse_parts(plan)
     seconds, cables = plain_network.built_in_s(plan), len(plan.slots) + len(plan.links)
     narrate(f"Mininet builds {cables:,} links one by one: about {seconds:.0f} s")
@@ -627,7 +627,7 @@ def _start_controller(
                 f"or use another: --{option}-port",
             ) from error
         if error.exit_code == MachineCannot.exit_code:
-            raise MachineCannot(str(error), "sudo ./provision.sh install") from error
+            raise MachineCannot(str(error), install_hint()) from error
         raise RunFailed(f"the controller did not start: {error}") from error
     stack.callback(controller.stop)
     _record_process(journal, "controller", controller.process.pid)

@@ -35,6 +35,8 @@ RATES = ("rate", "ceil")
 # tc cuts rates off after four to six digits, and rounds sizes.
 RATE_TOLERANCE, SIZE_TOLERANCE = 0.001, 0.01
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]*)(?:/\d+)?")
+# iproute2 6.15 prints "burst 15Kb/1mpu 0b", 6.1 "burst 15Kb/1 mpu 0b".
+_CELL_AND_MPU = re.compile(r"(/\d+)mpu\b")
 _STATISTIC = re.compile(r"(duration|n_packets|n_bytes|idle_age|hard_age)=")
 
 
@@ -50,7 +52,7 @@ def tc_objects(lines: Iterable[str], devices: Iterable[str] = (), prefix: str = 
     for line in lines:
         # A filter is shown in two lines, of which the second has its match.
         text = f"{before} {line}" if line.startswith(" ") else line
-        words, before = text.replace("*", "").split(), line
+        words, before = _CELL_AND_MPU.sub(r"\1 mpu", text.replace("*", "")).split(), line
         after = dict(pairwise(words))
         if "dev" in after:
             device = after["dev"]

@@ -27,6 +27,7 @@ from testbed.backends.emu.live_job import LiveJob
 from testbed.backends.emu.sampling import Watch
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
+from testbed.engine.refusals import ActionRefused
 from testbed.errors import RunFailed
 from testbed.failures import Failure
 from testbed.plan.agent_plans import agent_plans, remaining, sending, time_limit_s
@@ -491,7 +492,7 @@ class LiveBackend:
     def rescale(self, job_id: str, rate_bps: int) -> None:
         live = self._jobs[job_id]
         if live.best_effort:
-            raise RunFailed(f"job {job_id} has no reservation to rescale")
+            raise ActionRefused(f"job {job_id} has no reservation to rescale")
         self._count_drained(live)  # at the rate at which it left
         live.rate_bps = rate_bps
         live.limit_s = time_limit_s(live.request, rate_bps, self._scale, live.limit_s)
@@ -503,7 +504,7 @@ class LiveBackend:
     def preempt(self, job_id: str) -> None:
         live = self._jobs[job_id]
         if live.best_effort:
-            raise RunFailed(f"job {job_id} has no reservation that preempting it would free")
+            raise ActionRefused(f"job {job_id} has no reservation that preempting it would free")
         live.thaw_ns = None
         if live.tenant is not None:
             try:

@@ -30,13 +30,12 @@ from testbed.backends.emu.cleanup_journal import journals, machine_lock
 from testbed.backends.emu.commands import CommandFailed, run
 from testbed.backends.emu.open_vswitch import MACHINE
 from testbed.backends.emu.switch_preload import is_preloaded
-from testbed.errors import MachineCannot
+from testbed.errors import MachineCannot, from_checkout, install_hint
 from testbed.plan.network_plan import NetworkPlan, network_plan
 from testbed.plan.switch_parts import switch_parts
 from topologies.fat_tree import fat_tree
 
 Grade = Literal["ok", "warn", "fail"]
-INSTALL = "sudo ./provision.sh install"
 HEAVY_SWITCH_BYTES = 2 << 30
 MIN_ROOM_K = 4
 MIN_DISK_BYTES = 1 << 30
@@ -70,9 +69,10 @@ def examine() -> list[Check]:
     """Every check, in order of a person's interest. Needs root for most of them to say much."""
     root = os.geteuid() == 0
     found = "running as root" if root else "not root: most of what follows cannot be tried"
+    again = "sudo testbed doctor" if from_checkout() else 'sudo "$(command -v testbed)" doctor'
     kernel = f"Linux {platform.release()} ({platform.machine()})"
     checks = [
-        _graded("root", root, found, "sudo testbed doctor", "fail"),
+        _graded("root", root, found, again, "fail"),
         Check("kernel", "ok", kernel),
         *_commands(),
         *_python(),
@@ -89,7 +89,9 @@ def verdict(checks: list[Check]) -> tuple[bool, str]:
     """True if a live run is possible here, and the sentence that reports it."""
     failed = [check.name for check in checks if check.grade == "fail"]
     if failed:
-        return False, f"this machine cannot run the live network yet: {', '.join(failed)}"
+        sentence = f"this machine cannot run the live network yet: {', '.join(failed)}"
+        needs = "" if from_checkout() else f"; what it needs is installed by {install_hint()}"
+        return False, sentence + needs
     kind = "the kernel's" if open_vswitch.datapath_type() == "system" else "the userspace"
     doubts = [check.name for check in checks if check.grade == "warn"]
     but = f"; look at: {', '.join(doubts)}" if doubts else ""
@@ -110,7 +112,7 @@ def _commands() -> Iterator[Check]:
     for name in missing:
         grade: Grade = "fail" if name in needed else "warn"
         found = f"{name} is missing (Debian: {wanted[name]})"
-        yield Check(f"command {name}", grade, found, INSTALL)
+        yield Check(f"command {name}", grade, found, install_hint())
 
 
 def _python() -> Iterator[Check]:
@@ -119,12 +121,14 @@ def _python() -> Iterator[Check]:
     )  # fmt: skip
     missing = [name for name in wanted if util.find_spec(name) is None]
     found = f"missing: {', '.join(missing)}" if missing else "all there"
-    yield _graded("Python packages", not missing, found, INSTALL, "fail")
+    yield _graded("Python packages", not missing, found, install_hint(), "fail")
     if util.find_spec("mininet") is None:
-        yield Check("Mininet", "warn", "not importable: only Mininet topologies need it", INSTALL)
+        found = "not importable: only Mininet topologies need it"
+        yield Check("Mininet", "warn", found, install_hint())
     # Without machine code of the simulator's loops the first long run compiles it, once.
     kept = any(Path(__file__).parents[2].glob("*/__pycache__/*.nbi"))
-    found = "compiled" if kept else f"compiled by the first long run, once ({INSTALL} does it now)"
+    command = "python -m testbed.runs.precompile"
+    found = "compiled" if kept else f"compiled by the first long run, once ({command} does it now)"
     yield Check("simulator's inner loops", "ok", found)
 
 
@@ -137,7 +141,7 @@ def _controller() -> Check:
     try:
         chosen = choose_library()
     except LibraryMissing as error:
-        return Check("controller library", "fail", str(error), INSTALL)
+        return Check("controller library", "fail", str(error), install_hint())
     return Check("controller library", "ok", f"{', '.join(there)}; {chosen} will be used")
 
 
@@ -167,7 +171,7 @@ def _switch() -> Iterator[Check]:
     kernel = open_vswitch.datapath_type() == "system"
     if not MACHINE.running:
         why = "not running" if not MACHINE.database_pid else "its switch does not answer"
-        yield Check("Open vSwitch", "fail", why, INSTALL)
+        yield Check("Open vSwitch", "fail", why, install_hint())
         return
     version = str(MACHINE.rows("Open_vSwitch", ["ovs_version"])[0][0])
     lacking = "userspace datapath: the kernel has no openvswitch module"
@@ -178,10 +182,10 @@ def _switch() -> Iterator[Check]:
     sockets = MACHINE.sockets()
     on = options.get("userspace-tso-enable") == "true" and sockets.offload is not False
     found = "on" if on else "off: TCP is slow over the userspace datapath, or dead"
-    yield _graded("segmentation offload", on, found, INSTALL)
+    yield _graded("segmentation offload", on, found, install_hint())
     if 0 < sockets.send_buffer_bytes < 1 << 20:
         found = f"{sockets.send_buffer_bytes} bytes: a deep queue on one port starves the others"
-        yield Check("switch's send buffer", "warn", found, INSTALL)
+        yield Check("switch's send buffer", "warn", found, install_hint())
     yield _whole_batches()
     yield _switch_memory()
 
@@ -189,7 +193,7 @@ def _switch() -> Iterator[Check]:
 def _whole_batches() -> Check:
     whole = is_preloaded(MACHINE.pid or 0)
     found = "stays its tenant's" if whole else "takes packets of other tenants with it"
-    return _graded("drops of a full queue", whole, found, INSTALL)
+    return _graded("drops of a full queue", whole, found, install_hint())
 
 
 def _switch_memory() -> Check:

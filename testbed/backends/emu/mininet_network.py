@@ -67,6 +67,8 @@ def mininet_network(
 # A hang-up, by which Mininet ends shells, ends them even if this was started by nohup. A preexec_fn
 # would not do: Python loses a Ctrl-C that comes while it forks with one (logging's fork hooks).
 ENDED_BY_HANG_UP = ("env", "--default-signal=HUP")
+# `cmd` runs commands on a terminal, where iproute2 6.15 colours what programs want to read.
+UNCOLOURED = {"NO_COLOR": "1"}
 
 
 class Attached(Node):  # type: ignore[misc]
@@ -87,7 +89,7 @@ class Attached(Node):  # type: ignore[misc]
         **params: Any,
     ) -> None:
         self.inside = inside
-        self._environment = environment
+        self._environment = UNCOLOURED | dict(environment)
         super().__init__(name, **params)
 
     def startShell(self, mnopts: str | None = None) -> None:

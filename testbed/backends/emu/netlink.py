@@ -11,6 +11,7 @@ addresses.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import socket
 import struct
@@ -69,8 +70,11 @@ def _message(kind: int, flags: int, body: bytes) -> bytes:
 
 
 def ticks(rate_bytes: int, size_bytes: int) -> int:
-    """The time a bucket lasts at a rate, in the scheduler's ticks: whole microseconds, as in tc."""
-    return int(size_bytes / rate_bytes * 1e6) * TICKS_PER_S // 1_000_000
+    """The time a bucket lasts at a rate, in the scheduler's ticks, rounded up as by iproute2 6.15.
+
+    An older tc rounds down, to whole microseconds first: its buckets are up to 17 ticks smaller.
+    """
+    return math.ceil(1e6 * (size_bytes / rate_bytes) * (TICKS_PER_S / 1e6))
 
 
 @lru_cache(maxsize=4096)

@@ -36,7 +36,7 @@ from testbed.backends.emu.cleanup_journal import CleanupJournal, Entry, setting
 from testbed.backends.emu.commands import run
 from testbed.backends.emu.switch_preload import preload
 from testbed.backends.emu.traffic_control import NETNS_DIR
-from testbed.errors import MachineCannot, RunFailed
+from testbed.errors import MachineCannot, RunFailed, install_hint
 from testbed.plan.network_plan import Bridge, NetworkPlan, Port
 
 Datapath = Literal["netdev", "system"]
@@ -314,7 +314,7 @@ def start() -> None:
     Raises MachineCannot, also if another switch has the userspace datapath.
     """
     if not OVS_CTL.exists():
-        raise MachineCannot("Open vSwitch is not installed", "sudo ./provision.sh install")
+        raise MachineCannot("Open vSwitch is not installed", install_hint())
     ctl = [str(OVS_CTL), "--system-id=random", "--no-mlockall"]
     if datapath_type() == "system":
         detached([*ctl, "start"])

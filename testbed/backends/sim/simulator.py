@@ -20,7 +20,7 @@ from testbed.backends.sim.flow_sharing import SharedNetwork
 from testbed.backends.sim.node_sharing import TwoTiers
 from testbed.embedding.placement import Placement
 from testbed.engine.backend import Completion, StartFailed
-from testbed.errors import RunFailed
+from testbed.engine.refusals import ActionRefused
 from testbed.failures import Failure
 from testbed.schedulers.actions import Tier
 from testbed.schedulers.policy import SharingModel
@@ -177,7 +177,7 @@ class SimulatedBackend:
     def rescale(self, job_id: str, rate_bps: int) -> None:
         job = self._jobs[job_id]
         if job.best_effort:
-            raise RunFailed(f"job {job_id} has no reservation to rescale")
+            raise ActionRefused(f"job {job_id} has no reservation to rescale")
         self._bring_up_to_date(job)
         job.rate_bps = rate_bps
         if not job.paused:
@@ -187,7 +187,7 @@ class SimulatedBackend:
     def preempt(self, job_id: str) -> None:
         job = self._jobs[job_id]
         if job.best_effort:
-            raise RunFailed(f"job {job_id} has no reservation that preempting it would free")
+            raise ActionRefused(f"job {job_id} has no reservation that preempting it would free")
         self._bring_up_to_date(job)
         self._disconnect(job)
         self._vacate(job)

@@ -53,6 +53,14 @@ def test_what_tc_shows_is_what_the_plan_says() -> None:
     assert len(tc_objects(PLAN)) == len(PLAN)
 
 
+def test_iproute2_of_debian_13_writes_the_cell_and_mpu_together() -> None:
+    shown = SHOWN.replace("b/1 mpu", "b/1mpu")  # 6.15: "burst 1000000b/1mpu 0b"
+    assert shown != SHOWN
+    assert found_in(shown) == []
+    ((name, fault),) = found_in(shown.replace("1mpu 64Kb", "1mpu 0b"))
+    assert (name, fault) == ("hn-r0-u0 class 1:2", "mpu 0, expected 65535")
+
+
 @pytest.mark.parametrize(
     ("was", "now", "name", "fault"),
     [

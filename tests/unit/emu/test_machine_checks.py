@@ -73,7 +73,7 @@ def test_without_a_controller_library_there_is_no_live_run(
     monkeypatch.setattr(machine_checks, "choose_library", missing)
     check = machine_checks._controller()
     assert check.grade == "fail"
-    assert check.hint == machine_checks.INSTALL
+    assert check.hint == "sudo ./provision.sh install"
 
 
 def test_control_groups_that_cannot_be_used_are_a_failure(

@@ -118,8 +118,8 @@ def test_switches_in_parts_are_asked_where_they_are(module: ModuleType) -> None:
     net = module.mininet_network(PLAN, {"tpn-s0": part})
     inside, outside = net["tpn-s0"], net["tpn-s1"]
     assert (inside.inNamespace, outside.inNamespace) == (True, False)
-    assert inside._environment == {"OVS_RUNDIR": "/run/hosenet/r/tpn-part0"}
-    assert outside._environment == {"OVS_RUNDIR": str(MACHINE.run_dir)}
+    assert inside._environment == {"NO_COLOR": "1", "OVS_RUNDIR": "/run/hosenet/r/tpn-part0"}
+    assert outside._environment == {"NO_COLOR": "1", "OVS_RUNDIR": str(MACHINE.run_dir)}
 
 
 # ------------------------------------------------------------------------------------ nothing runs
