@@ -6,7 +6,8 @@ WORKERS ?= auto
 SEED ?= 1
 INPUTS ?= 100000
 
-.PHONY: help check format lint types layers unit test fuzz lock bench clean
+.PHONY: help check format lint types layers unit test fuzz lock bench dist wheel-check release-notes \
+        clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -45,6 +46,17 @@ lock:  ## write requirements/*.txt anew from pyproject.toml
 bench:  ## what can be measured, by name
 	$(PYTHON) -m bench --list
 
+dist:  ## wheel and source distribution in dist/, built twice and compared
+	$(PYTHON) -m tests.support.distributions
+
+wheel-check: dist  ## installs the wheel as anybody would, and tries its commands in an empty folder
+	$(PYTHON) -m tests.support.first_commands \
+	    dist/hosenet-$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)-py3-none-any.whl
+
+VERSION ?= unreleased
+release-notes:  ## what CHANGELOG.md says of VERSION=
+	@$(PYTHON) -m tests.support.release_notes $(VERSION)
+
 clean:  ## caches and builds, never runs/ or .venv
-	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

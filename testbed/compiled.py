@@ -41,10 +41,11 @@ class LazyLoop:
             if self._steps <= self.patience and not _numba_is_there():
                 return self.python(*arguments)
             self._run = self.machine_code
-            return self._compile_and_run(*arguments)
+            return self.compile_and_run(*arguments)
         return self._run(*arguments)
 
-    def _compile_and_run(self, *arguments: Any) -> Any:
+    def compile_and_run(self, *arguments: Any) -> Any:
+        """The first run as machine code, announced where compiling takes long."""
         timer = Timer(SILENT_S, _announce)
         timer.daemon = True
         timer.start()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 class TestbedError(Exception):
     """An error in one sentence, and the hint."""
@@ -39,3 +41,16 @@ class RunFailed(TestbedError):
     """The run failed; the run folder shows its progress (exit 4)."""
 
     exit_code = 4
+
+
+def from_checkout() -> bool:
+    """True unless this is the package of a wheel, which has no ``provision.sh`` beside it."""
+    return (Path(__file__).resolve().parents[1] / "provision.sh").is_file()
+
+
+def install_hint() -> str:
+    """The command that installs what the live network needs, and where to call it."""
+    command = "sudo ./provision.sh install"
+    if from_checkout():
+        return command
+    return f"{command}, in a checkout of Hosenet or in its unpacked hosenet-*.tar.gz"

@@ -12,10 +12,9 @@ from rich.text import Text
 
 from testbed.cli import console
 from testbed.cli.options import Json
-from testbed.errors import BadInput
-from testbed.results.comparison import Comparison, JobPair
+from testbed.results.comparison import Comparison, JobPair, paired_folders
 from testbed.results.comparison import compare as compare_runs
-from testbed.results.reading import load_run, policy_folders, policy_of
+from testbed.results.reading import load_run
 from testbed.units import human_duration, human_share
 
 FirstPath = Annotated[
@@ -50,7 +49,7 @@ def compare(first: FirstPath, second: SecondPath, jobs: Jobs = 10, as_json: Json
     Folders of several policies are compared policy by policy. Exit codes: 0 compared, 2 not run
     folders, or damaged ones.
     """
-    found = [compare_runs(load_run(a), load_run(b)) for a, b in _pairs(first, second)]
+    found = [compare_runs(load_run(a), load_run(b)) for a, b in paired_folders(first, second)]
     if as_json:
         console.print_json([each.to_json() for each in found])
         return
@@ -58,69 +57,15 @@ def compare(first: FirstPath, second: SecondPath, jobs: Jobs = 10, as_json: Json
         _show(each, jobs)
 
 
-def _pairs(first: Path, second: Path) -> list[tuple[Path, Path]]:
-    """The folders to compare: those of one policy each, or of the policies both have."""
-    ones, twos = policy_folders(first), policy_folders(second)
-    if len(ones) == len(twos) == 1:
-        return [(ones[0], twos[0])]
-    left = _by_policy(twos)
-    pairs = [
-        # A policy that stands in both files twice is compared in order.
-        (path, left[policy].pop(0))
-        for policy, own in _by_policy(ones).items()
-        for path in own
-        if left.get(policy)
-    ]
-    if not pairs:
-        raise BadInput(
-            f"{first} and {second} have no policy in common",
-            f"name one policy's folder of each, as {ones[0]} {twos[0]}",
-        )
-    return pairs
-
-
-def _by_policy(folders: list[Path]) -> dict[str, list[Path]]:
-    """Folders by the policy that ran; without those that were killed before their first line."""
-    found: dict[str, list[Path]] = {}
-    for folder in folders:
-        policy = policy_of(folder)
-        if policy is not None:
-            found.setdefault(policy, []).append(folder)
-    return found
-
-
 def _show(found: Comparison, n_jobs: int) -> None:
     out = console.out()
     title = f"{found.names[0]} – {found.names[1]}"
     out.print(Text(title, style="bold"), soft_wrap=True)
-    for line in _sentences(found):
+    for line in found.sentences():
         out.print(Text(line), soft_wrap=True)
     out.print(_metrics(found))
     if pairs := _worst(found, n_jobs):
         out.print(_jobs(found, pairs))
-
-
-def _sentences(found: Comparison) -> list[str]:
-    one, two = found.n_decisions
-    part = found.difference
-    if part is None:
-        lines = [f"all {one} decisions are the same"]
-    else:
-        lines = [f"decision {part.place} (of {one} and {two}) is the first that differs:"]
-        for name, decision in zip(found.names, (part.first, part.second), strict=True):
-            message = "none any more" if decision is None else f"{decision.at_s:.2f} s: {decision}"
-            lines.append(f"  {name}: {message}")
-    if found.accepted_differ:
-        lines.append(f"rejected in one run alone: {', '.join(found.accepted_differ)}")
-    for name, alone in zip(found.names, found.only_in, strict=True):
-        if alone:
-            lines.append(f"only in {name}: {', '.join(alone)}")
-    if found.completion is not None:
-        median, most = found.completion.median, found.completion.max
-        lines.append(f"completion times differ by {median:.2%} (median), {most:.2%} at most")
-    if found.success_points is not None:
-        lines.append(f"success rates differ by {found.success_points:+.1f} points")
-    return lines
 
 
 def _metrics(found: Comparison) -> Table:

@@ -83,6 +83,7 @@ def print_error(error: TestbedError, *, as_json: bool) -> None:
     if as_json:
         try:
             print_json(error_json(error))
+            sys.stdout.flush()
         except BrokenPipeError:
             raise
         except OSError:

@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from io import TextIOWrapper
 from itertools import takewhile
 from typing import Annotated, Any
@@ -21,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from testbed.cli import console
-from testbed.errors import BadInput, MachineCannot, TestbedError
+from testbed.errors import BadInput, MachineCannot, TestbedError, from_checkout, install_hint
 
 INTERRUPTED = 130
 PACKAGES = ("testbed", "topologies", "jobs", "controller", "reproductions")
@@ -45,6 +44,7 @@ VERBS = {
     "down": "Take the network down that is up.",
     "profile": "Measure an application's job profile on the live network.",
     "simulate": "Run an experiment in the simulator.",
+    "sweep": "Run an experiment at all combinations of values, with intervals.",
     "validate": "Check experiment files; creates nothing.",
     "plan": "Show the flows and tc text of an experiment; needs no root.",
     "doctor": "Say what this machine can do, and the command that changes what it cannot.",
@@ -55,12 +55,15 @@ VERBS = {
     "reproduce": "Run the papers' evaluations again, with a verdict per claim.",
     "report": "Write a run's report again.",
     "lab": "List, start and check the labs of a course on SDN reservation.",
+    "examples": "Copy the example experiment files into a folder.",
     "data": "Say which published traces are here, and where the others come from.",
+    "policy": "List and check policies, and begin one of your own.",
     "schema": "Print the JSON Schema of experiment files.",
 }
 MODULES = {
     "reproduce": "reproductions.reproduce",
     "schema": "testbed.cli.validate",
+    "policy": "testbed.cli.policies",
     "mininet": "testbed.cli.mininet_prompt",
     "up": "testbed.cli.up",
     **dict.fromkeys(("status", "tenant", "down"), "testbed.cli.standing"),
@@ -146,7 +149,7 @@ def _function(verb: str) -> Callable[..., Any]:
             raise
         raise MachineCannot(
             f"testbed {verb} needs the Python package {error.name!r}, which is not installed",
-            "sudo ./provision.sh",
+            install_hint() if from_checkout() else "install Hosenet again, with its dependencies",
         ) from None
     function: Callable[..., Any] = getattr(module, verb)
     return function
@@ -158,16 +161,10 @@ def _placeholder() -> None:
 
 def _show_version(value: bool) -> None:
     if value:
+        from testbed.version import installed_version
+
         console.print_text(f"testbed {installed_version()}")
         raise typer.Exit
-
-
-def installed_version() -> str:
-    """The version of the installed package; ``unknown`` in a tree that was never installed."""
-    try:
-        return version("hosenet")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def _global_options(
@@ -190,7 +187,7 @@ def _usage_error(error: Exception) -> BadInput | None:
 
 
 # What the verbs with --out write lies below it.
-_WITH_OUT = frozenset(("run", "profile", "simulate", "reproduce"))
+_WITH_OUT = frozenset(("run", "profile", "simulate", "sweep", "reproduce"))
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 _NO_PLACE = _NO_ROOM | {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from testbed.cli.options import require_root
-from testbed.errors import MachineCannot
+from testbed.errors import MachineCannot, install_hint
 
 
 def mininet() -> None:
@@ -25,7 +25,7 @@ def mininet() -> None:
         if error.name != "mininet":
             raise
         why = "testbed mininet needs Mininet, which is not installed"
-        raise MachineCannot(why, "sudo ./provision.sh install") from None
+        raise MachineCannot(why, install_hint()) from None
     for handler in lg.handlers:
         handler.setStream(sys.stdout)  # Mininet prints everything on standard error
     net = StandingMininet()

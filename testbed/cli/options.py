@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from testbed.errors import BadInput, MachineCannot
+from testbed.errors import BadInput, MachineCannot, from_checkout, install_hint
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on standard output.")]
 
@@ -31,6 +30,13 @@ Settings = Annotated[
 
 Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where to put results.")]
 
+Tables = Annotated[
+    Literal["csv", "parquet"],
+    typer.Option(
+        "--format",
+        help="parquet: write jobs, links and events as Parquet too, beside the CSV files.",
+    ),
+]
 
 Lenient = Annotated[
     bool,
@@ -80,12 +86,17 @@ Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 unless the run's 
 
 def require_live(prefix: str, command: str) -> None:
     """Raises BadInput for a prefix that names nothing, MachineCannot without root."""
-    if not re.fullmatch(r"[a-z][a-z0-9]{0,3}", prefix):
-        raise BadInput(f"--prefix {prefix}: 1 to 4 lower-case letters or digits, a letter first")
+    from testbed.plan.network_plan import check_prefix
+
+    check_prefix(prefix, "--prefix")
     require_root(command)
 
 
 def require_root(command: str) -> None:
     """Raises MachineCannot, with the command that has it."""
-    if os.geteuid() != 0:
+    if os.geteuid() == 0:
+        return
+    if from_checkout():
         raise MachineCannot("the live network needs root", f"sudo {command}")
+    why = "the live network needs root and what provision.sh installs"
+    raise MachineCannot(why, install_hint())

@@ -47,7 +47,7 @@ def plan(
         console.print_json([one.to_json() for one in plans])
         return
     for one in plans:
-        console.print_text(_text(one, job))
+        console.print_text(str(one) or f"### policy {one.policy}: {job} does not start\n")
 
 
 def _require(job: str, experiment: Experiment) -> None:
@@ -64,17 +64,3 @@ def _announce(plans: Sequence[Planned]) -> None:
     if megabytes > ANNOUNCED_MB:
         tenants = sum(len(one.tenants) for one in plans)
         console.say(f"{megabytes:,.0f} MB of text for {tenants:,} tenants; --job NAME shows one")
-
-
-def _text(one: Planned, job: str | None) -> str:
-    parts: list[str] = []
-    if one.network_text is not None:
-        parts.append(f"### policy {one.policy}: the network\n{one.network_text}")
-    parts += [f"### policy {one.policy}: {tenant.summary}\n{tenant.text}" for tenant in one.tenants]
-    parts += [
-        f"### policy {one.policy}: {job_id} is rejected: {reason}\n"
-        for job_id, reason in one.refused
-    ]
-    if job is not None and not parts:
-        parts.append(f"### policy {one.policy}: {job} does not start\n")
-    return "\n".join(parts)

@@ -15,7 +15,7 @@ from testbed.spec.experiment_file import load_experiment
 
 if TYPE_CHECKING:
     from testbed.backends.emu.emulation import LiveOptions
-    from testbed.runs.playing import RunRecord
+    from testbed.runs.playing import RunRecord, TableFormat
 
 
 def run(
@@ -31,6 +31,7 @@ def run(
     builder: options.Builder = "batched",
     force: options.Force = False,
     lenient: options.Lenient = False,
+    tables: options.Tables = "csv",
     as_json: options.Json = False,
 ) -> None:
     """Run an experiment on the live emulated network and measure every job.
@@ -44,7 +45,7 @@ def run(
     from testbed.report.result_tables import verdict_table
 
     live = LiveOptions(prefix, openflow_port, api_port, controller, force, builder)
-    recorded = played_live(experiment, out, live)
+    recorded = played_live(experiment, out, live, tables)
     bad = any(not one.good for one in recorded)
     doubtful = strict and any(one.results.summary.fidelity.verdict != "ok" for one in recorded)
     if as_json:
@@ -58,11 +59,13 @@ def run(
         raise typer.Exit(1)
 
 
-def played_live(experiment: Experiment, out: Path | None, live: LiveOptions) -> list[RunRecord]:
+def played_live(
+    experiment: Experiment, out: Path | None, live: LiveOptions, tables: TableFormat = "csv"
+) -> list[RunRecord]:
     """Plays an experiment on the live network, with sentences and bars on standard error."""
     from testbed.runs.live_run import LiveRun, run_live
     from testbed.runs.playing import new_run
 
-    top = new_run(experiment, out, console.say)
+    top = new_run(experiment, out, console.say, tables)
     shown = LiveRun(console.say, lambda *about: RunProgress(console.err(), *about))
     return run_live(experiment, top, live, shown, ["testbed", *sys.argv[1:]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.text import Text
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as runs/2026….")]
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="A job's name.")]
+
+Written = Annotated[
+    Literal["html", "parquet"],
+    typer.Option("--format", help="html: the page; parquet: jobs, links and events."),
+]
 
 SHOWN_NAMES = 12
 _STYLES = {"passed": "green", "failed": "bold red", "not applicable": "dim"}
@@ -130,16 +135,32 @@ def _sentence(history: Explanation) -> str:
     return f"{message} Meanwhile {count} started: {_first(tuple(who))}."
 
 
-def report(run: RunPath, as_json: Json = False) -> None:
+def report(run: RunPath, written: Written = "html", as_json: Json = False) -> None:
     """Write a run's report.html again, from what lies in its folder, and print where it is.
 
+    With --format parquet its jobs, links and events as Parquet files, and no page.
     Exit code 2 where the folder is no run folder, or is damaged.
     """
     from testbed.report.page import write_report
 
     console.say(f"reading {run}")
+    if written == "parquet":
+        _write_parquet(run, as_json=as_json)
+        return
     path = write_report(RunFolder.open(run))
     if as_json:
         console.print_json({"report": str(path), "bytes": path.stat().st_size})
     else:
+        console.print_text(str(path))
+
+
+def _write_parquet(run: Path, *, as_json: bool) -> None:
+    from testbed.results.parquet_tables import write_parquet
+    from testbed.results.reading import policy_folders
+
+    paths = [p for folder in policy_folders(run) for p in write_parquet(RunFolder.open(folder))]
+    if as_json:
+        console.print_json([{"file": str(path), "bytes": path.stat().st_size} for path in paths])
+        return
+    for path in paths:
         console.print_text(str(path))

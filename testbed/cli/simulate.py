@@ -6,16 +6,18 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from testbed import events
 from testbed.cli import console, options
-from testbed.errors import RunFailed
-from testbed.results.folder import RunFolder, Sink
+from testbed.results.folder import Sink
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
+
+if TYPE_CHECKING:
+    from testbed.runs.playing import TableFormat
 
 ReplayOf = Annotated[
     Path | None,
@@ -32,6 +34,7 @@ def simulate(
     out: options.Out = None,
     lenient: options.Lenient = False,
     replay: ReplayOf = None,
+    tables: options.Tables = "csv",
     as_json: options.Json = False,
 ) -> None:
     """Run an experiment in the event-driven simulator; needs no root.
@@ -44,13 +47,13 @@ def simulate(
     """
     experiment = load_experiment(file, options.overrides_of(settings, seed, lenient=lenient))
     from testbed.report.result_tables import comparison_table
-    from testbed.runs.playing import new_run, run_simulated
+    from testbed.runs.playing import failing_run, new_run, run_simulated
 
     if replay is not None:
-        _replay(experiment, replay, out, as_json=as_json)
+        _replay(experiment, replay, out, tables, as_json=as_json)
         return
-    top = new_run(experiment, out, console.say)
-    with _failing_run(top):
+    top = new_run(experiment, out, console.say, tables)
+    with failing_run(top):
         recorded = run_simulated(experiment, top, _progress, ["testbed", *sys.argv[1:]])
     if as_json:
         console.print_json([one.to_json() for one in recorded])
@@ -64,13 +67,15 @@ def simulate(
         raise typer.Exit(1)
 
 
-def _replay(experiment: Experiment, live: Path, out: Path | None, *, as_json: bool) -> None:
-    from testbed.runs.playing import new_run, replay_sources, run_replayed
+def _replay(
+    experiment: Experiment, live: Path, out: Path | None, tables: TableFormat, *, as_json: bool
+) -> None:
+    from testbed.runs.playing import failing_run, new_run, replay_sources, run_replayed
 
     # Before a folder is made for it: there may be nothing to replay.
     sources = replay_sources(experiment, live)
-    top = new_run(experiment, out, console.say)
-    with _failing_run(top):
+    top = new_run(experiment, out, console.say, tables)
+    with failing_run(top):
         replays = run_replayed(experiment, sources, top, ["testbed", *sys.argv[1:]])
     if as_json:
         console.print_json([one.to_json() for one in replays])
@@ -79,17 +84,6 @@ def _replay(experiment: Experiment, live: Path, out: Path | None, *, as_json: bo
             console.print_text(f"{one.recorded.policy}: {one.sentence()}")
     if not all(one.same for one in replays):
         raise typer.Exit(1)
-
-
-@contextmanager
-def _failing_run(top: RunFolder) -> Generator[None, None, None]:
-    """Turns a system error into RunFailed: once the run has begun, the input is not at fault."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise RunFailed(f"the run stopped: {error}", f"see {top.path}") from error
 
 
 @contextmanager

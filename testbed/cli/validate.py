@@ -24,12 +24,8 @@ def validate(
 
     Exit code 2 when a file has errors.
     """
-    results: list[Experiment | SpecErrors] = []
-    for path in files:
-        try:
-            results.append(load_experiment(path, overrides_of(settings, lenient=lenient)))
-        except SpecErrors as errors:
-            results.append(errors)
+    overrides = overrides_of(settings, lenient=lenient)
+    results = [_checked(path, overrides) for path in files]
     bad = any(isinstance(result, SpecErrors) for result in results)
     if as_json:
         pairs = zip(files, results, strict=True)
@@ -44,6 +40,19 @@ def validate(
                     console.print_text(f"{path}: {note}")
     if bad:
         raise typer.Exit(SpecErrors.exit_code)
+
+
+def _checked(path: Path, overrides: dict[str, str]) -> Experiment | SpecErrors:
+    """The experiment, with every value of its sweep checked too."""
+    try:
+        experiment = load_experiment(path, overrides)
+        if experiment.has_sweep:
+            from testbed.sweeps.sweep_plan import plan_sweep
+
+            plan_sweep(path, experiment.source_text)
+    except SpecErrors as errors:
+        return errors
+    return experiment
 
 
 def _summary(experiment: Experiment) -> str:

@@ -6,6 +6,7 @@ so flows and tc text can be written before anything exists.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -172,6 +173,12 @@ _ROLES: dict[str, values.Role] = {"s": "server", "r": "rack", "c": "core"}
 def scaled_bps(rate_bps: int, scale_rate: float) -> int:
     """A rate of the experiment on the emulated wire; a VM that asks for none gets a trickle."""
     return max(MIN_WIRE_BPS, round(rate_bps * scale_rate))
+
+
+def check_prefix(prefix: str, option: str) -> None:
+    """Raises BadInput, which names the option, for what no name on the machine can begin with."""
+    if not re.fullmatch(r"[a-z][a-z0-9]{0,3}", prefix):
+        raise BadInput(f"{option} {prefix}: 1 to 4 lower-case letters or digits, a letter first")
 
 
 def check_reachable(datacentre: DataCentre, jobs: Iterable[JobRequest]) -> None:

@@ -297,9 +297,9 @@ def embedder_of(experiment: Experiment, policy: str | None = None) -> str:
     if policy is not None:
         kinds = known_policies()
         able = [name for name, kind in kinds.items() if kind.embeds]
-        if policy not in kinds:
+        if policy not in specs and policy not in kinds:
             raise BadInput(unknown_name("policy", policy, able))
-        if policy not in able:
+        if not own.kind.embeds:
             reason = f"policy {policy} cannot place one tenant at once: it has no embedder"
             raise BadInput(reason, f"name one that has: {', '.join(able)}")
     return str(dict(own.parameters).get("embedder", experiment.embedder))

@@ -23,7 +23,6 @@ from testbed.results.folder import DiskReserve, EventLog, RunFolder, Sink
 from testbed.results.tables import conclude_all
 from testbed.runs.backend_trace import TRACE, TracingBackend, writer
 from testbed.runs.playing import RunRecord, begin_folder, conclude_run, dry_run, play, tee
-from testbed.schedulers.registry import policy_kind
 from testbed.spec.experiment import Experiment, PolicySpec, Scale
 
 Narrate = Callable[[str], None]
@@ -137,7 +136,7 @@ def _one_policy(
             show.progress(expected, experiment.scale.time, policy.label) as bar,
         ):
             sink = tee(reserve.guarded(log), bar)
-            weighted = policy_kind(policy.name).sharing_of({}).weights == "proximate"
+            weighted = policy.kind.sharing_of({}).weights == "proximate"
             given = emulation, experiment.scale, experiment.seed, sink
             mode = experiment.enforcement
             backend = LiveBackend(*given, weighted=weighted, enforcement=mode)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from testbed import events
@@ -30,7 +30,7 @@ class PlannedTenant:
 
     job_id: str
     summary: str
-    text: str
+    text: str = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Planned:
     """Everything one policy would install, in order. ``network_text`` None: it was left out."""
 
     policy: str
-    network_text: str | None
+    network_text: str | None = field(repr=False)
     tenants: tuple[PlannedTenant, ...]
     refused: tuple[tuple[str, str], ...]
 
@@ -50,6 +50,18 @@ class Planned:
             tenants=tuple(t for t in self.tenants if job_id in (None, t.job_id)),
             refused=tuple(r for r in self.refused if job_id in (None, r[0])),
         )
+
+    def __str__(self) -> str:
+        """The texts one after another, each below a line that says whose it is."""
+        parts: list[str] = []
+        if self.network_text is not None:
+            parts.append(f"### policy {self.policy}: the network\n{self.network_text}")
+        parts += [f"### policy {self.policy}: {t.summary}\n{t.text}" for t in self.tenants]
+        parts += [
+            f"### policy {self.policy}: {job_id} is rejected: {reason}\n"
+            for job_id, reason in self.refused
+        ]
+        return "\n".join(parts)
 
     @property
     def n_characters(self) -> int:

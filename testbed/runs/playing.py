@@ -3,43 +3,59 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from testbed import events
 from testbed.backends.sim.simulator import Meter, SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.backend import Backend
 from testbed.engine.engine import Engine
-from testbed.errors import BadInput, RunFailed
+from testbed.engine.policy_guard import guarded, of_the_testbed
+from testbed.errors import BadInput, RunFailed, TestbedError
 from testbed.events import Event
+from testbed.plugins import SourceFile, raised_anywhere
 from testbed.report.page import write_report
 from testbed.results import folder as names
 from testbed.results.audit import Audit, audit
 from testbed.results.comparison import Difference, decisions, first_difference
-from testbed.results.folder import EVENTS, RunFolder, Sink
+from testbed.results.folder import DEFAULT_OUT, EVENTS, RunFolder, Sink
 from testbed.results.provenance import provenance
 from testbed.results.reading import policy_folders, policy_of, read_events
 from testbed.results.tables import Results, conclude, conclude_all, topology_record
 from testbed.runs.backend_trace import TRACE, ReplayBackend, read_trace
 from testbed.schedulers.policy import Policy
-from testbed.schedulers.registry import build_policy, policy_kind
 from testbed.spec.experiment import Experiment, PolicySpec
 
-DEFAULT_OUT = Path("runs")
+TableFormat = Literal["csv", "parquet"]
+"""How a run's tables are written: as CSV alone, or as Parquet too."""
+CSV: TableFormat = "csv"
 SHOWN_COMPLAINTS = 10
 
 
-def new_run(experiment: Experiment, out: Path | None, say: Callable[[str], None]) -> RunFolder:
+def new_run(
+    experiment: Experiment, out: Path | None, say: Callable[[str], None], tables: TableFormat = CSV
+) -> RunFolder:
     """Creates a run folder under ``out``; prints its path and notes on the workload."""
     top = RunFolder.create(out or DEFAULT_OUT, experiment.name, experiment.seed)
     say(f"run folder: {top.path}")
     for note in experiment.workload_notes:
         say(note)
-    return top
+    return replace(top, parquet=tables != CSV)
+
+
+@contextmanager
+def failing_run(top: RunFolder) -> Generator[None, None, None]:
+    """Turns a system error into RunFailed: once the run has begun, the input is not at fault."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise RunFailed(f"the run stopped: {error}", f"see {top.path}") from error
 
 
 def tee(*sinks: Sink) -> Sink:
@@ -59,11 +75,12 @@ def play(
     sink: Sink,
     around: Callable[[Policy], Policy] | None = None,
     refusal: Exception | None = None,
+    after_step: Callable[[Engine], None] | None = None,
 ) -> None:
     """Run one policy to its end. Whatever stops it, the stream ends in ``run_ended`` saying so.
 
     ``around`` puts an observer, such as a stopwatch, between engine and policy. ``refusal`` is
-    raised in place of the first job.
+    raised in place of the first job. ``after_step`` looks at the engine after each step.
     """
     sink(
         events.RunStarted(
@@ -75,11 +92,16 @@ def play(
             topology_record(experiment.datacentre),
         )
     )
-    built = build_policy(policy.name, embedder(experiment.embedder), dict(policy.parameters))
+    try:
+        built = _built(experiment, policy)
+    except Exception as error:
+        sink(events.RunEnded(0.0, "failed", str(error) or type(error).__name__))
+        raise
     observed = built if around is None else around(built)
     given = experiment.datacentre, experiment.jobs, observed, backend, sink
-    on_failure = policy_kind(policy.name).on_failure_of(dict(policy.parameters))
-    engine = Engine(*given, failures=experiment.failures, on_failure=on_failure)
+    on_failure = policy.kind.on_failure_of(dict(policy.parameters))
+    failures = experiment.failures
+    engine = Engine(*given, after_step, failures=failures, on_failure=on_failure)
     try:
         if refusal is not None:
             raise refusal  # noqa: TRY301 - the stream is to end in it
@@ -90,6 +112,20 @@ def play(
     except Exception as error:
         sink(events.RunEnded(engine.now_s, "failed", str(error) or type(error).__name__))
         raise
+
+
+def _built(experiment: Experiment, policy: PolicySpec) -> Policy:
+    """The policy, guarded where it is not ours. Raises RunFailed where its constructor does."""
+    chosen = embedder(experiment.embedder)
+    try:
+        built = policy.kind.make(chosen, dict(policy.parameters))
+    except TestbedError:
+        raise
+    except Exception as error:
+        if policy.kind.source is None:
+            raise
+        raise RunFailed(f"policy {policy.label}: it {raised_anywhere(error)}") from error
+    return built if of_the_testbed(built) else guarded(built, policy.label)
 
 
 def dry_run(experiment: Experiment, policy: PolicySpec) -> list[events.Event]:
@@ -106,7 +142,7 @@ def simulated(
 
     ``meter`` hears what they send up the servers' links.
     """
-    sharing = policy_kind(policy.name).sharing_of(dict(policy.parameters))
+    sharing = policy.kind.sharing_of(dict(policy.parameters))
     return SimulatedBackend(
         experiment.datacentre, sharing, experiment.seed, meter, experiment.interference
     )
@@ -207,15 +243,28 @@ def begin_folder(
     command: list[str],
     facts: Mapping[str, Any],
 ) -> None:
-    """Writes the spec as given, the spec as resolved, and the provenance."""
+    """Writes the spec as given, the spec as resolved, the provenance, and plug-ins' files."""
     folder.write_text(names.SPEC, experiment.source_text)
-    claims = policy_kind(policy.name).claims_of(dict(policy.parameters))
-    resolved = {**experiment.resolved, "policy": policy.label, "claims": list(claims)}
-    folder.write_json(names.RESOLVED, resolved)
-    folder.write_json(
-        names.PROVENANCE,
-        provenance(seeds={"seed": experiment.seed}, command=command, backend=backend, extra=facts),
+    folder.write_json(names.RESOLVED, resolved_record(experiment, policy))
+    used = [plugin.to_json() for plugin in experiment.plugins_of(policy)]
+    known = provenance(
+        seeds={"seed": experiment.seed}, command=command, backend=backend, extra=facts
     )
+    folder.write_json(names.PROVENANCE, {**known, "plugins": used})
+    for file in _plugin_files(experiment):
+        folder.write_bytes(f"{names.PLUGINS}/{file.name}", file.text)
+
+
+def _plugin_files(experiment: Experiment) -> list[SourceFile]:
+    """The Python files that the experiment's plug-ins are made of, for whoever repeats it."""
+    used = [use for policy in experiment.policies for use in experiment.plugins_of(policy)]
+    return list(dict.fromkeys(file for use in used for file in use.source.files))
+
+
+def resolved_record(experiment: Experiment, policy: PolicySpec) -> dict[str, Any]:
+    """The content of ``spec.resolved.json``: the experiment, whose run it is, and its claims."""
+    claims = policy.kind.claims_of(dict(policy.parameters))
+    return {**experiment.resolved, "policy": policy.label, "claims": list(claims)}
 
 
 def conclude_run(

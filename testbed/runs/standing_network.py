@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from controller.launch import API_PORT, OPENFLOW_PORT
 from testbed.backends.emu.interrupts import uninterrupted
-from testbed.errors import BadInput, MachineCannot, RunFailed
+from testbed.errors import BadInput, MachineCannot, RunFailed, install_hint
 from testbed.runs import keeper_protocol as requests
 from testbed.runs.keeper_protocol import ask
 from testbed.runs.network_state import NetworkState, TenantState
@@ -124,7 +124,7 @@ class StandingNetwork:
             from testbed.runs.attached_mininet import StandingMininet
         except ModuleNotFoundError as error:
             why = f"the Python package {error.name!r} is not installed"
-            raise MachineCannot(why, "sudo ./provision.sh install") from error
+            raise MachineCannot(why, install_hint()) from error
         self._mininet = StandingMininet()
         return self._mininet
 

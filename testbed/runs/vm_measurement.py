@@ -18,7 +18,7 @@ from jobs.live.iperf3 import BLOCK_BYTES, OMITTED_S, listening, received_bps
 from jobs.request import Enforcement
 from jobs.wire import wire_rate_bps
 from testbed.backends.emu.vm_process import VmPlace, started
-from testbed.errors import BadInput, MachineCannot, RunFailed
+from testbed.errors import BadInput, MachineCannot, RunFailed, install_hint
 from testbed.runs.network_state import TenantState
 
 PORT = 5201
@@ -86,7 +86,7 @@ def measure(tenant: TenantState, seconds: int, tick: Tick) -> list[Measured]:
         joined = [pair for pair, (_, lost) in zip(pairs, pings, strict=True) if lost < 1]
         received_bps = dict(zip(joined, _rates_bps(joined, seconds, tick), strict=True))
     except BadInput as error:
-        raise MachineCannot(error.message, "sudo ./provision.sh install") from error
+        raise MachineCannot(error.message, install_hint()) from error
     found = []
     for pair, (rtt_ms, lost) in zip(pairs, pings, strict=True):
         payload_bps = received_bps.get(pair, 0.0)

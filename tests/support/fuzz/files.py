@@ -17,7 +17,6 @@ from testbed.embedding.base import embedder
 from testbed.errors import BadInput
 from testbed.plan.installation import network_text
 from testbed.plan.network_plan import check_reachable, network_plan
-from testbed.schedulers.registry import build_policy
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
 from testbed.spec.json_schema import experiment_schema
@@ -325,7 +324,7 @@ def _followed(experiment: Experiment) -> str:
     for job in islice(experiment.jobs, LOOKED_AT_JOBS):
         json.dumps(job.to_json(), allow_nan=False)
     for policy in experiment.policies:
-        build_policy(policy.name, embedder(experiment.embedder), dict(policy.parameters))
+        policy.kind.make(embedder(experiment.embedder), dict(policy.parameters))
     centre = experiment.datacentre
     if not centre.n_links or centre.n_servers > PLANNED_SERVERS or len(experiment.jobs) > 1000:
         return "valid"

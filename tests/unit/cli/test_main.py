@@ -22,6 +22,7 @@ from testbed.cli.options import Json
 from testbed.cli.run_progress import RunProgress
 from testbed.errors import BadInput, MachineCannot, RunFailed, TestbedError
 from testbed.spec.document import Place, Problem, SpecErrors
+from testbed.version import installed_version
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -205,6 +206,7 @@ def test_a_full_standard_output_is_2(arguments: list[str]) -> None:
             [sys.executable, "-m", "testbed.cli.main", *arguments],
             stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
             cwd=EXAMPLES.parent,
+            env={k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"},
         )  # fmt: skip
     assert done.returncode == 2
     message = f"error: standard output: No space left on device\nhint: {main.ELSEWHERE}\n"
@@ -236,7 +238,7 @@ def test_no_argument_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["--version"]) == 0
-    assert capsys.readouterr().out == f"testbed {main.installed_version()}\n"
+    assert capsys.readouterr().out == f"testbed {installed_version()}\n"
 
 
 def test_every_verb_that_is_there_has_its_function() -> None:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from testbed.events import EVENTS
-from testbed.results import bandwidth_sweep, folder, tables
+from testbed.results import bandwidth_sweep, folder, parquet_tables, tables
 from testbed.results.audit import CHECKS
 from testbed.results.metrics import tally
 from testbed.results.tables import JOB_COLUMNS
@@ -36,8 +36,9 @@ def test_every_file_is_described(tmp_path: Path) -> None:
     described = {name.rstrip("/") for row in rows(None) for name in named(row[0])}
     constants = {
         folder.SPEC, folder.RESOLVED, folder.PROVENANCE, folder.EVENTS, folder.JOBS, folder.LINKS,
-        folder.SUMMARY, folder.REPORT, folder.PLAN, folder.LOGS,
+        folder.SUMMARY, folder.REPORT, folder.PLAN, folder.LOGS, folder.PLUGINS,
         bandwidth_sweep.PROFILE, bandwidth_sweep.PROFILE_RECORD,
+        *map(parquet_tables.parquet_name, ("jobs", "links", "events")),
     }  # fmt: skip
     assert described == constants
 

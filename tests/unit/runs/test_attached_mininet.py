@@ -83,8 +83,8 @@ def test_it_is_the_network_that_was_built(net: Any) -> None:
     assert [host.name for host in net.hosts] == [f"h{i + 1}" for i in range(len(PLAN.slots))]
     inside, outside = net["tpn-s0"], net["tpn-s1"]
     assert (inside.inNamespace, outside.inNamespace) == (True, False)
-    assert inside._environment == {"OVS_RUNDIR": "/run/part"}
-    assert outside._environment == {"OVS_RUNDIR": "/run/machine"}
+    assert inside._environment == {"NO_COLOR": "1", "OVS_RUNDIR": "/run/part"}
+    assert outside._environment == {"NO_COLOR": "1", "OVS_RUNDIR": "/run/machine"}
     assert net["c0"].port == 7001
 
 

@@ -205,6 +205,31 @@ def test_the_command_replays_a_run_folder_and_compares_two(
     assert "decisions are the same" in capsys.readouterr().out
 
 
+MINE = """
+from testbed.schedulers.vc import VirtualCluster
+
+class Mine(VirtualCluster):
+    def __init__(self, embedder, patience: int = 3):
+        super().__init__(embedder)
+"""
+
+
+def test_a_policy_of_a_file_is_replayed_as_ours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(FILE.replace("[dcloud]", "[{class: ./mine.py:Mine, patience: 4}]"))
+    (tmp_path / "mine.py").write_text(MINE)
+    assert command(["simulate", str(path), "--out", str(tmp_path / "sim"), "--json"]) == 0
+    (first,) = json.loads(capsys.readouterr().out)
+    keep(Path(first["folder"]), *recorded(load_experiment(path)))
+    replay = ["simulate", str(path), "--out", str(tmp_path / "again"), "--json"]
+    assert command([*replay, "--replay", first["folder"]]) == 0
+    (second,) = json.loads(capsys.readouterr().out)
+    assert (second["policy"], second["same_decisions"]) == ("mine-patience=4", True)
+    assert second["decisions"] > 50
+
+
 def test_the_command_says_where_a_run_decided_otherwise(
     experiment: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
