@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import compress
 from math import isfinite, isnan, nan
 from pathlib import Path, PurePosixPath
 from statistics import median
@@ -303,42 +304,94 @@ class Processors:
 
 
 class Outside:
-    """Processor time so far of all processes outside the run's control group, in s.
+    """Processor time of processes outside the run's control group since the first call, in s.
 
-    That of their ended children is with them: it stays in the sum when a process ends that its
-    parent waits for. Not counted: the kernel's threads, which work for the run too, and the
-    machine's own switch, ``not_counted``. NaN where this process is in no run's group.
+    It never falls. What a child used that has ended is with its parent, if that waited for it, less
+    what was known of the child before; of one that nobody waits for (the parent ignores SIGCHLD)
+    the time since the last call is lost, and nothing else. Not counted: the kernel's threads, which
+    work for the run too, and the machine's own switch, ``not_counted``. NaN where this process is
+    in no run's group.
     """
 
     def __init__(self, not_counted: Collection[int | None]) -> None:
         main = PurePosixPath(group_of(PROC / "self", "cpu"))
         self._run = str(main.parent) if main.parent.parent.name == TOP else None
         self._not_counted = set(not_counted)
-        self._counted: dict[int, bool] = {}
+        self._counted: dict[tuple[int, int], bool] = {}
+        self._last: dict[int, Used] = {}
+        self._sum_s = nan if self._run is None else 0.0
 
     def __call__(self) -> float:
         if self._run is None:
             return nan
-        found_s, there = 0.0, dict[int, bool]()
+        there, counted = dict[int, Used](), dict[tuple[int, int], bool]()
         for pid in psutil.pids():
             try:
-                counted = self._counted.get(pid)
-                there[pid] = counted = self._is_outside(pid) if counted is None else counted
-                found_s += family_s(pid) if counted else 0.0
+                used = there[pid] = used_ticks(pid)
+                known = self._counted.get((pid, used.began))
+                counted[pid, used.began] = self._is_outside(pid) if known is None else known
             except (OSError, ValueError, IndexError):
                 continue  # it has ended meanwhile
-        self._counted = there
-        return found_s
+        if self._last:
+            outside = {pid for pid, _ in compress(counted, counted.values())}
+            self._sum_s += gained_ticks(self._last, there, outside) / TICKS_PER_S
+        self._counted, self._last = counted, there
+        return self._sum_s
 
     def _is_outside(self, pid: int) -> bool:
         group = PurePosixPath(group_of(PROC / str(pid), "cpu"))
         return pid not in self._not_counted and not group.is_relative_to(str(self._run))
 
 
-def family_s(pid: int) -> float:
-    """Processor time of a process and of its children that have ended, in s; 0 for the kernel's."""
+class Used(NamedTuple):
+    """Processor time of a process so far, and of its ended children that it waited for, in ticks;
+    0 for the kernel's threads. ``began``: when, which tells it from a later one of its number.
+    """
+
+    parent: int
+    began: int
+    own: int
+    children: int
+
+
+OWN, CHILDREN = Used._fields.index("own"), Used._fields.index("children")
+
+
+def used_ticks(pid: int) -> Used:
+    """From ``/proc/PID/stat``; raises OSError, ValueError or IndexError if it has ended."""
     fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-    return 0.0 if int(fields[6]) & PF_KTHREAD else sum(map(int, fields[11:15])) / TICKS_PER_S
+    user, system, of_children, in_kernel = map(int, fields[11:15])
+    used = (0, 0) if int(fields[6]) & PF_KTHREAD else (user + system, of_children + in_kernel)
+    return Used(int(fields[1]), int(fields[19]), *used)
+
+
+def gained_ticks(
+    before: Mapping[int, Used], after: Mapping[int, Used], counted: Collection[int]
+) -> int:
+    """Ticks that ``counted`` processes and their children used between two readings.
+
+    A child that has ended is in its parent's ``children`` as a whole, so what was known of it is
+    taken off there: where its parent has ended too, off those above that may have waited for it.
+    Never more than was used; less where an ended child was waited for by nobody.
+    """
+    stayed = {pid for pid in before if pid in after and before[pid].began == after[pid].began}
+    own, ended = (
+        {
+            pid: now[field] - (before[pid][field] if pid in stayed else 0)
+            for pid, now in after.items()
+        }
+        for field in (OWN, CHILDREN)
+    )
+    for pid in before.keys() - stayed:
+        known, above = before[pid].own + before[pid].children, before[pid].parent
+        while known and above in before:
+            if above in stayed:
+                taken = min(known, ended[above])
+                ended[above], known = ended[above] - taken, known - taken
+                if above == before[pid].parent:
+                    break  # only it could wait for the child
+            above = before[above].parent
+    return sum(own[pid] + ended[pid] for pid in counted)
 
 
 class Waiting:

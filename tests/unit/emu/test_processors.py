@@ -7,15 +7,26 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from testbed.backends.emu import sampling
 from testbed.backends.emu.cgroups import group_of
-from testbed.backends.emu.sampling import Outside, Processors, gained_s, sched_idle_s
+from testbed.backends.emu.sampling import (
+    Outside,
+    Processors,
+    Used,
+    gained_s,
+    gained_ticks,
+    sched_idle_s,
+)
+from tests.support.agent_watch import wait_until
 
 BURN = """
 import os, sys, time
@@ -26,6 +37,21 @@ print("on", flush=True)
 end = time.monotonic() + 20
 while time.monotonic() < end and os.getppid() != 1:
     pass
+"""
+
+COMPUTE = "import time\nwhile time.process_time() < {}: pass"
+# The kernel then gives the time of an ended child to nobody.
+NOBODY_WAITS = """
+import signal, subprocess, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-S", "-c", sys.argv[1]], stdin=subprocess.PIPE)
+print(child.pid, flush=True)
+input()
+child.stdin.write(b"end\\n")
+child.stdin.flush()
+child.wait()
+print("ended", flush=True)
+input()
 """
 
 
@@ -117,9 +143,77 @@ def test_what_an_ended_child_used_stays_with_its_parent(monkeypatch: pytest.Monk
     in_group(monkeypatch, "/hosenet/run")
     outside = Outside(())
     before_s = outside()
-    burn = "import time\nwhile time.process_time() < 0.3: pass"
-    subprocess.run([sys.executable, "-S", "-c", burn], check=True)
+    subprocess.run([sys.executable, "-S", "-c", COMPUTE.format(0.3)], check=True)
     assert outside() - before_s >= 0.28
+
+
+def test_what_nobody_waits_for_hides_nothing_that_others_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    in_group(monkeypatch, "/hosenet/run")
+    command = [sys.executable, "-S", "-c", NOBODY_WAITS, COMPUTE.format(1.0) + "\ninput()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        wait_until(lambda: sum(child.cpu_times()[:2]) >= 0.9, "it computes")
+        outside = Outside(())
+        before_s = outside()
+        parent.stdin.write(b"\n")
+        parent.stdin.flush()
+        parent.stdout.readline()
+        subprocess.run([sys.executable, "-S", "-c", COMPUTE.format(0.3)], check=True)
+        assert outside() - before_s >= 0.28
+        parent.stdin.write(b"\n")
+
+
+@dataclass
+class Running:
+    """A process of :func:`test_ended_children_are_counted_once`: what it used and waited for."""
+
+    parent: int
+    own: int = 0
+    children: int = 0
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["use", "fork", "end", "read"]), st.integers(0, 30), st.booleans()),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_ended_children_are_counted_once(steps: list[tuple[str, int, bool]]) -> None:
+    """Never more than was used; all of it where every child is waited for by its parent."""
+    running, began = {1: Running(0)}, 0
+    before, gained, used, all_waited = {1: Used(0, 1, 0, 0)}, 0, 0, True
+
+    def read() -> dict[int, Used]:
+        return {pid: Used(it.parent, pid, it.own, it.children) for pid, it in running.items()}
+
+    for what, number, waits in [*steps, ("read", 0, True)]:
+        pid = sorted(running)[number % len(running)]
+        if what == "use":
+            running[pid].own += number
+            used += number
+        elif what == "fork":
+            began += 1
+            running[1 + began] = Running(pid)
+        elif what == "end" and pid != 1:
+            gone = running.pop(pid)
+            if waits:
+                running[gone.parent].children += gone.own + gone.children
+            orphans = [it for it in running.values() if it.parent == pid]
+            all_waited &= waits and not orphans
+            for it in orphans:
+                it.parent = 1
+        elif what == "read":
+            after = read()
+            step = gained_ticks(before, after, after)
+            assert step >= 0
+            gained, before = gained + step, after
+            assert gained <= used
+    assert gained == used or not all_waited
 
 
 def test_without_a_run_nobody_is_outside() -> None:
@@ -128,8 +222,8 @@ def test_without_a_run_nobody_is_outside() -> None:
 
 def test_kernel_threads_are_no_others() -> None:
     threads = [each.pid for each in psutil.process_iter(["ppid"]) if each.info["ppid"] == 2]
-    assert sampling.family_s(os.getpid()) > 0.0
-    assert {sampling.family_s(pid) for pid in threads} <= {0.0}
+    assert sampling.used_ticks(os.getpid()).own > 0
+    assert {sampling.used_ticks(pid)[2:] for pid in threads} <= {(0, 0)}
 
 
 def test_shares_are_shares() -> None:
