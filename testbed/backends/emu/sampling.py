@@ -368,7 +368,7 @@ def used_ticks(pid: int) -> Used:
 def gained_ticks(
     before: Mapping[int, Used], after: Mapping[int, Used], counted: Collection[int]
 ) -> int:
-    """Ticks that ``counted`` processes and their children used between two readings.
+    """Ticks that ``counted`` processes and their children used between two samples.
 
     A child that has ended is in its parent's ``children`` as a whole, so what was known of it is
     taken off there: where its parent has ended too, off those above that may have waited for it.
