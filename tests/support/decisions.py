@@ -237,7 +237,8 @@ def _checked(given: argparse.Namespace, found: dict[str, Any]) -> int:
     known = json.loads(given.file.read_text("utf-8"))
     known = {key: value for key, value in known.items() if key.startswith(given.only)}
     differ = told_apart(known, found, ("recorded", "now"))
-    print(f"{len(found) - len(differ)} of {len(known)} entries are as recorded")
+    same = sum(key not in differ for key in known)
+    print(f"{same} of {len(known)} entries are as recorded")
     return 1 if differ else 0
 
 

@@ -41,6 +41,8 @@ USER = "vagrant"
 HOME_MODE = "0700"  # as Debian's adduser makes homes: nobody else reads the checkout
 ROOT_CHECKOUT = f"home/{USER}/hosenet"
 KEPT_IN_CHECKOUT = {".venv", "hosenet.egg-info", "__pycache__"}
+# Namespaces of a command's own: what it mounts and starts ends with it, however it ends.
+PRIVATE = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -81,14 +83,17 @@ def children_cpu_s() -> float:
 def logged(log: Path, command: Sequence[str | Path], timeout_s: float = 1800) -> None:
     """Run a command with its output in ``log``; a failure shows the log's tail."""
     with log.open("ab") as sink:
-        done = subprocess.run(
-            [str(part) for part in command],
-            stdin=subprocess.DEVNULL,
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            timeout=timeout_s,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [str(part) for part in command],
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                timeout=timeout_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise Cannot(f"{command[0]} had not ended after {timeout_s:.0f} s: {log}") from None
     if done.returncode != 0:
         tail = log.read_text(errors="replace").splitlines()[-25:]
         print("\n".join(f"    | {line}" for line in tail), file=sys.stderr)
@@ -96,14 +101,20 @@ def logged(log: Path, command: Sequence[str | Path], timeout_s: float = 1800) ->
 
 
 def told(*command: str | Path, timeout_s: float = 300) -> str:
-    """The output of a command that must not fail."""
-    done = subprocess.run(
-        [str(part) for part in command],
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=True,
-    )
+    """The output of a command; raises :class:`Cannot` where it fails."""
+    try:
+        done = subprocess.run(
+            [str(part) for part in command],
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=True,
+        )
+    except subprocess.TimeoutExpired:
+        raise Cannot(f"{command[0]} had not ended after {timeout_s:.0f} s") from None
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.strip().rpartition("\n")[2]
+        raise Cannot(f"{command[0]} ended with {error.returncode}: {said}") from None
     return done.stdout
 
 
@@ -174,7 +185,7 @@ def base_root(release: str, cache: Path, log: Path) -> Path:
     part = root.with_suffix(".part")
     options = ("--variant=minbase", f"--include={','.join(ROOT_PACKAGES)}")
     mirror = [uri for uri, suite, _ in own_sources() if suite == own_release()][:1]
-    logged(log, ("debootstrap", *options, release, part, *mirror))
+    logged(log, (*PRIVATE, "debootstrap", *options, release, part, *mirror))
     adopt_settings(part)
     adopt_package_sources(release, part, log)
     add_user(part, log)
@@ -298,7 +309,6 @@ def _copy_if_changed(source: str, target: str) -> None:
 
 def inside(root: Path) -> tuple[str, ...]:
     """Run a command in the root, in namespaces of its own: nothing stays mounted or running."""
-    private = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
     environment = (
         "env",
         "HOSENET_NO_START=1",
@@ -306,7 +316,7 @@ def inside(root: Path) -> tuple[str, ...]:
         "HOME=/root",
         f"PATH={PATH}",
     )
-    return (*private, f"--mount-proc={root}/proc", "chroot", str(root), *environment)
+    return (*PRIVATE, f"--mount-proc={root}/proc", "chroot", str(root), *environment)
 
 
 def compile_checkout(root: Path, log: Path) -> None:

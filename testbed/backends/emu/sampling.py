@@ -307,10 +307,9 @@ class Outside:
     """Processor time of processes outside the run's control group since the first call, in s.
 
     It never falls. What a child used that has ended is with its parent, if that waited for it, less
-    what was known of the child before; of one that nobody waits for (the parent ignores SIGCHLD)
-    the time since the last call is lost, and nothing else. Not counted: the kernel's threads, which
-    work for the run too, and the machine's own switch, ``not_counted``. NaN where this process is
-    in no run's group.
+    what was known of the child before; what one used since the last call that nobody waits for (its
+    parent ignores SIGCHLD) is lost. Not counted: the kernel's threads, which work for the run too,
+    and the machine's own switch, ``not_counted``. NaN where this process is in no run's group.
     """
 
     def __init__(self, not_counted: Collection[int | None]) -> None:
@@ -371,8 +370,8 @@ def gained_ticks(
     """Ticks that ``counted`` processes and their children used between two samples.
 
     A child that has ended is in its parent's ``children`` as a whole, so what was known of it is
-    taken off there: where its parent has ended too, off those above that may have waited for it.
-    Never more than was used; less where an ended child was waited for by nobody.
+    taken off there. Where its parent has ended too, that or one further up has it, or nobody: it is
+    taken off those, first off ``counted`` ones, so that nothing known of before is counted again.
     """
     stayed = {pid for pid in before if pid in after and before[pid].began == after[pid].began}
     own, ended = (
@@ -382,16 +381,25 @@ def gained_ticks(
         }
         for field in (OWN, CHILDREN)
     )
-    for pid in before.keys() - stayed:
+    gone = before.keys() - stayed
+    # Those whose parents stayed come first: only these can have waited for them.
+    for pid in sorted(gone, key=lambda pid: (before[pid].parent not in stayed, pid)):
         known, above = before[pid].own + before[pid].children, before[pid].parent
-        while known and above in before:
-            if above in stayed:
-                taken = min(known, ended[above])
-                ended[above], known = ended[above] - taken, known - taken
-                if above == before[pid].parent:
-                    break  # only it could wait for the child
-            above = before[above].parent
+        waiters = [above] if above in stayed else ancestors(above, before, stayed)
+        for waiter in sorted(waiters, key=lambda it: it not in counted):
+            taken = min(known, ended[waiter])
+            ended[waiter], known = ended[waiter] - taken, known - taken
     return sum(own[pid] + ended[pid] for pid in counted)
+
+
+def ancestors(pid: int, processes: Mapping[int, Used], stayed: Collection[int]) -> list[int]:
+    """Of a process, from near to far, as far as they ``stayed``."""
+    found, seen = [], set[int]()
+    while pid in processes and pid not in seen:
+        seen.add(pid)
+        found += [pid] if pid in stayed else []
+        pid = processes[pid].parent
+    return found
 
 
 class Waiting:

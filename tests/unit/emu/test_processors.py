@@ -216,6 +216,19 @@ def test_ended_children_are_counted_once(steps: list[tuple[str, int, bool]]) -> 
     assert gained == used or not all_waited
 
 
+def test_an_orphan_of_the_run_is_not_counted_again_with_who_took_it_in() -> None:
+    # The run's 10 has a child 11 and a grandchild 12. Both end; 1, outside, took in the second.
+    before = {
+        1: Used(0, 1, 0, 0),
+        10: Used(1, 2, 5, 0),
+        11: Used(10, 3, 7, 0),
+        12: Used(11, 4, 400, 0),
+    }
+    after = {1: Used(0, 1, 0, 403), 10: Used(1, 2, 5, 300)}
+    assert gained_ticks(before, after, {1}) == 3
+    assert gained_ticks(before, after, {1, 10}) == 3 + 293
+
+
 def test_without_a_run_nobody_is_outside() -> None:
     assert isnan(Outside(())())
 
