@@ -142,3 +142,42 @@ def test_a_late_wake_up_is_caught_up_but_a_pause_is_not() -> None:
     production.advance(1000 * MS, 0, 10_000)  # a pause of nearly a second
     assert production.produced_bytes == 15_000
     assert production.due_ns == 1005 * MS
+
+
+def test_a_delay_longer_than_the_buffer_is_caught_up_once_there_is_room() -> None:
+    production = Production(1_000_000, ((1.0, 8_000_000),), 0.0)
+    production.advance(0, 0, 0)
+    production.advance(47 * MS, 0, 0)  # 42 ms late: nine chunks are due, four fill the buffer
+    assert (production.produced_bytes, production.due_ns) == (20_000, None)
+    production.advance(48 * MS, 0, 20_000)
+    production.advance(49 * MS, 0, 40_000)
+    assert production.produced_bytes == 45_000
+    assert production.due_ns == 52 * MS  # two turns more, of 1 ms each
+
+
+def test_a_buffer_that_stays_full_is_not_caught_up() -> None:
+    production = Production(1_000_000, ((1.0, 8_000_000),), 0.0)
+    production.advance(0, 0, 0)
+    production.advance(47 * MS, 0, 0)
+    production.advance(500 * MS, 0, 0)
+    assert (production.produced_bytes, production.due_ns) == (20_000, None)
+    production.advance(1000 * MS, 0, 20_000)
+    # What the delay had left, 27 ms, is caught up; the second without room is not.
+    assert production.produced_bytes == 40_000
+    assert production.due_ns is None
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(1, 45), min_size=1, max_size=20))
+def test_late_wake_ups_cost_no_time(late_ms: list[int]) -> None:
+    """However often: a second of production ends within the last delay."""
+    production = Production(1_000_000, ((1.0, 8_000_000),), 0.0)
+    now_ns, sent, turns = 0, 0, 0
+    while not production.finished:
+        production.advance(now_ns, 0, sent)
+        if production.produced_bytes > sent:
+            sent, now_ns = production.produced_bytes, now_ns + MS // 10
+        elif production.due_ns is not None:
+            now_ns = max(now_ns, production.due_ns) + late_ms[turns % len(late_ms)] * MS
+            turns += 1
+    assert now_ns <= (1000 + max(late_ms) + 10) * MS
