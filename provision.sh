@@ -8,9 +8,12 @@ export LC_ALL=C.UTF-8
 
 ROOT=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
 VENV=$ROOT/.venv
+printf -v SHOWN_ROOT %q "$ROOT"      # as a command that is proposed has to name it
+SHOWN_VENV=$SHOWN_ROOT/.venv
 STATE=/var/lib/hosenet/provision     # what was put on this machine, so that uninstall finds it
 LOG=/var/log/hosenet-provision.log
 MODULES=/lib/modules
+MODPROBE_SETTINGS=(/etc/modprobe.d /run/modprobe.d /usr/local/lib/modprobe.d /usr/lib/modprobe.d)
 COMMAND=/usr/local/bin/testbed
 COMMAND_MARK='# Hosenet: written by provision.sh, removed by its uninstall.'
 PYTHON=/usr/bin/python3              # Debian's: the one its Mininet belongs to, not pyenv's or conda's
@@ -86,7 +89,7 @@ quietly() {
     fi
 }
 
-need_root() { [ "$(id -u)" -eq 0 ] || fail "'$1' needs root" "sudo $ROOT/provision.sh $1"; }
+need_root() { [ "$(id -u)" -eq 0 ] || fail "'$1' needs root" "sudo $SHOWN_ROOT/provision.sh $1"; }
 
 # One call at a time; the first change to the machine.
 open_log() {
@@ -133,7 +136,7 @@ check_release() {
         say "${name:-this system} is unknown; continuing, as HOSENET_ANY_RELEASE=1 says"
         return
     fi
-    local simulator="python3 -m venv venv && venv/bin/pip install $ROOT"
+    local simulator="python3 -m venv venv && venv/bin/pip install $SHOWN_ROOT"
     fail "this script installs on Debian 12 and 13; this is ${name:-an unknown system}" \
         "vagrant up (makes a Debian machine), or for the simulator alone, with Python 3.11 to 3.13: $simulator"
 }
@@ -216,12 +219,16 @@ cause() {
 # machine's state.
 explain() {
     local again="then call this again" space least
+    local denied='(Read-only file system|Permission denied|Operation not permitted|No such file or directory)'
     OUTPUT=$2 WHY='' least=$(least_space)
     explain_kill "${3:-1}"
     space="free some (apt-get clean$(pip_purge); old folders below runs/; df -h and df -i show where), $again"
     # dpkg and pip remove what they had written: by now there may be plenty again.
     cause 'No space left on device|have enough free space' \
         "no space: a file system had too little left${least:+; by now, of those written to, $least}" "$space"
+    cause "/proc/sys/[^ ]+: $denied|$denied: '/proc/sys/" \
+        "the kernel's settings below /proc/sys cannot be written, as in a container without that right" \
+        "give the container the right (docker run --privileged --network=host), or: vagrant up"
     cause 'Read-only file system' "a file system that is written to is mounted read-only" \
         "sudo mount -o remount,rw FOLDER (findmnt names those with ro; dmesg says why), $again"
     case $1 in
@@ -248,7 +255,7 @@ least_space() {
 }
 
 # pip is the environment's: Debian's may not be there.
-pip_purge() { [ ! -x "$VENV/bin/pip" ] || printf '; %s cache purge' "$VENV/bin/pip"; }
+pip_purge() { [ ! -x "$VENV/bin/pip" ] || printf '; %s cache purge' "$SHOWN_VENV/bin/pip"; }
 
 # Exit code 137 is signal 9 (SIGKILL); of a process below it, its parent tells in words of its own.
 explain_kill() {
@@ -263,6 +270,8 @@ explain_apt() {
     local mirror="the network and the mirror in /etc/apt/sources.list*" proxy
     local renewed="sudo rm -r /var/lib/apt/lists/*, wait some minutes (a mirror being updated)"
     renewed="$renewed or take another mirror, $again"
+    local partly="packages are installed in part or contradict each other"
+    local fixed="sudo apt-get --fix-broken install, $again" whole=$OUTPUT
     local held='held by process ([0-9]+ \([^)]*\)).*E: Unable to'
     proxy="a proxy is set by 'Acquire::http::Proxy \"http://HOST:PORT\";' in /etc/apt/apt.conf.d/90proxy"
     # It waited in vain: where the wait ended well, something later failed.
@@ -273,6 +282,24 @@ explain_apt() {
         "another apt or dpkg is at work" "wait until it ends, $again"
     cause 'dpkg was interrupted' "an earlier installation was interrupted" \
         "sudo dpkg --configure -a, $again"
+    # dpkg runs once all archives are here: no source is to blame then.
+    cause 'E: Unmet dependencies|/usr/bin/dpkg returned an error code' "$partly" "$fixed"
+    # update warns of a source that fails and succeeds: what install says, after the last lists that
+    # are read, counts first.
+    OUTPUT=${whole##*Reading package lists...}
+    explain_sources
+    OUTPUT=$whole
+    explain_sources
+    cause "Unable to locate package ([^ ]+)|Package '?([^ ']+)'? has no installation candidate" \
+        "the package sources have no %s" \
+        "Debian: 'main' in /etc/apt/sources.list*; Ubuntu: sudo add-apt-repository universe; $again"
+    cause 'NO_PUBKEY|is not signed|does not have a Release file|404 +Not Found' \
+        "a package source is not as apt expects it (its line is above)" \
+        "correct or remove it in /etc/apt/sources.list*, $again"
+    cause 'unmet dependencies|returned an error code' "$partly" "$fixed"
+}
+
+explain_sources() {
     cause "(Could not resolve|Temporary failure resolving) '([^']+)'" "apt cannot resolve the name %s" \
         "check /etc/resolv.conf, $mirror; $proxy; $again"
     cause '407 +Proxy Auth' "the proxy wants a password" "$proxy, as http://USER:PASSWORD@HOST:PORT; $again"
@@ -286,40 +313,31 @@ explain_apt() {
     cause 'Hash Sum mismatch|unexpected size' "the mirror sent a file that its index does not name" \
         "$renewed"
     cause '\.deb +404 +Not Found' "the mirror lacks a file that its index names" "$renewed"
-    cause "Unable to locate package ([^ ]+)|Package '?([^ ']+)'? has no installation candidate" \
-        "the package sources have no %s" \
-        "Debian: 'main' in /etc/apt/sources.list*; Ubuntu: sudo add-apt-repository universe; $again"
-    cause 'NO_PUBKEY|is not signed|does not have a Release file|404 +Not Found' \
-        "a package source is not as apt expects it (its line is above)" \
-        "correct or remove it in /etc/apt/sources.list*, $again"
-    cause 'Unmet dependencies|unmet dependencies|returned an error code' \
-        "packages are installed in part or contradict each other" \
-        "sudo apt-get --fix-broken install, $again"
 }
 
 explain_python() {
-    local version index="check the network and pip's settings ($VENV/bin/pip config list)" proxy package
+    local version index="check the network and pip's settings ($SHOWN_VENV/bin/pip config list)" proxy package
+    local update="update the checkout (git pull), $again; if it stays, report it with $LOG"
     version=$("$PYTHON" --version 2>&1)
     package=$(basename "$(readlink -f "$PYTHON")")-venv
-    proxy="behind a proxy: sudo --preserve-env=https_proxy,PIP_INDEX_URL $ROOT/provision.sh install"
+    proxy="behind a proxy: sudo --preserve-env=https_proxy,PIP_INDEX_URL $SHOWN_ROOT/provision.sh install"
     cause 'ensurepip is not.available|No module named .?ensurepip' "$version has no ensurepip" \
         "sudo apt-get install --reinstall python3-venv $package, $again"
     cause "No module named '?mininet" "$PYTHON has no Mininet" "sudo apt-get install --reinstall mininet, $again"
     cause $'DO NOT MATCH THE HASHES[^\n]*\n +([^ =]+)[^ ]* from ' \
         "the file of %s is not the lock's: a truncated download, or an index that builds its own" \
-        "$VENV/bin/pip cache remove %s, $again; if it stays, another index (PIP_INDEX_URL) or 'make lock'"
-    cause $'(versions pinned with ==|missing from some requirements)[^\n]*\n' "$(unlocked)" \
-        "take a lock made for this Python ('make lock' with it), $again"
+        "$SHOWN_VENV/bin/pip cache remove %s, $again; if it stays, another index (PIP_INDEX_URL)"
+    cause $'(versions pinned with ==|missing from some requirements)[^\n]*\n' "$(unlocked)" "$update"
     cause $'Failed building wheel for ([^ \n]+)|(metadata)-generation-failed' "pip could not build: %s" \
-        "the compiler's or setuptools' message is above; rm -r $VENV, $again"
+        "the compiler's or setuptools' message is above; rm -r $SHOWN_VENV, $again"
     cause '407 +Proxy Auth' "the proxy wants a password" \
         "https_proxy=http://USER:PASSWORD@HOST:PORT; $proxy; $again"
     cause '(Cannot|Unable to) connect to proxy' "pip gets no connection to the proxy" \
-        "correct or unset https_proxy (or proxy in $VENV/bin/pip config list), $again"
+        "correct or unset https_proxy (or proxy in $SHOWN_VENV/bin/pip config list), $again"
     cause 'name resolution|Name or service not known|Failed to resolve' \
         "pip cannot resolve the index's name" "check /etc/resolv.conf; $index; $proxy; $again"
     cause 'CERTIFICATE_VERIFY_FAILED' "the index's certificate is not known here" \
-        "$VENV/bin/pip config set global.cert FILE (your proxy's certificate), $again"
+        "$SHOWN_VENV/bin/pip config set global.cert FILE (your proxy's certificate), $again"
     cause 'Connection refused|Network is unreachable|timed out|Connection reset|Max retries exceeded' \
         "pip gets no connection to its index" "$index; $proxy; $again"
     cause 'IncompleteRead|not enough bytes were received' "a download ended early" "$index, $again"
@@ -327,7 +345,7 @@ explain_python() {
     cause 'requirement ([^ ]+) \(from versions: none\)' \
         "pip's index has nothing of %s, or does not answer" "$index; $proxy; $again"
     cause 'No matching distribution found for ([^ ]+)' "the index has no %s for $version" \
-        "another index (PIP_INDEX_URL), or a lock for this Python ('make lock' with it), $again"
+        "take another index (PIP_INDEX_URL), or $update"
     cause 'failed to map segment' "$ROOT is mounted noexec" "move the checkout elsewhere, $again"
 }
 
@@ -360,7 +378,9 @@ in_container() {
 module_fault() {
     local kernel files
     kernel=$(uname -r)
-    files=$(grep -ls 'install *openvswitch' /etc/modprobe.d/* /usr/lib/modprobe.d/* | tr '\n' ' ') || true
+    files=$(grep -RlsE --include='*.conf' '^[[:space:]]*install[[:space:]]+openvswitch[[:space:]]' \
+        "${MODPROBE_SETTINGS[@]}" | tr '\n' ' ') || true
+    [ -n "$files" ] || files="an install line (modprobe --showconfig prints it)"
     WHY=''
     OUTPUT=$(modprobe openvswitch 2>&1) || true
     cause 'install command' "modprobe is told not to load openvswitch, by ${files% }" ''
@@ -483,11 +503,11 @@ install_test_python() {
 # ------------------------------------------------------------------------------- the command
 
 install_command() {
-    local wanted
+    local wanted quote="'\\''"
     # Root leaves no __pycache__ in someone else's checkout.
     wanted=$(printf '%s\n' '#!/bin/sh' "$COMMAND_MARK" \
         "[ \"\$(id -u)\" = \"$OWNER\" ] || export PYTHONDONTWRITEBYTECODE=1" \
-        "exec '$VENV/bin/testbed' \"\$@\"")
+        "exec '${VENV//\'/"$quote"}/bin/testbed' \"\$@\"")
     [ "$(cat "$COMMAND" 2>/dev/null)" = "$wanted" ] && return
     if [ -e "$COMMAND" ] && ! grep -qF "$COMMAND_MARK" "$COMMAND"; then
         fail "$COMMAND belongs to something else" "sudo mv $COMMAND $COMMAND.other"
@@ -655,7 +675,7 @@ finish_install() {
 }
 
 doctor() {
-    [ -x "$VENV/bin/testbed" ] || fail "Hosenet is not installed here" "sudo $ROOT/provision.sh install"
+    [ -x "$VENV/bin/testbed" ] || fail "Hosenet is not installed here" "sudo $SHOWN_ROOT/provision.sh install"
     say "testbed doctor:"
     "$VENV/bin/testbed" doctor
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -230,6 +231,55 @@ def test_what_open_vswitch_logs_meanwhile_is_part_of_the_output(checkout: Path) 
     assert told.stdout.endswith("failed\n")
 
 
+MODPROBE = "MODPROBE_SETTINGS=({0}/etc {0}/run {0}/none); module_fault"
+
+
+@pytest.mark.parametrize("folder", ["etc", "run"])
+def test_the_file_that_blocks_the_module_is_named(folder: str, checkout: Path) -> None:
+    command(checkout, "modprobe", "echo Error running install command; exit 1")
+    for name, line in {
+        f"{folder}/blocks.conf": "install  openvswitch /bin/false",
+        "etc/comment.conf": "# install openvswitch /bin/false",
+        "etc/other.conf": "install openvswitch_gre /bin/false",
+        "run/unread.txt": "install openvswitch /bin/false",
+    }.items():
+        (checkout / name).parent.mkdir(exist_ok=True)
+        (checkout / name).write_text(f"{line}\n")
+    told = with_provision(checkout, MODPROBE.format(checkout))
+    assert told.stdout == (
+        f"modprobe is told not to load openvswitch, by {checkout}/{folder}/blocks.conf\n"
+    )
+
+
+def test_a_module_that_no_named_file_blocks_is_told_with_where_to_look(checkout: Path) -> None:
+    command(checkout, "modprobe", "echo Error running install command; exit 1")
+    told = with_provision(checkout, MODPROBE.format(checkout))
+    assert told.stdout.endswith(", by an install line (modprobe --showconfig prints it)\n")
+
+
+# ------------------------------------------------------------------------------ the checkout's path
+
+
+@pytest.mark.parametrize("name", ["it's", "a b", "$(touch injected)", "'; touch injected; '"])
+def test_a_checkout_of_any_name_is_called(name: str, checkout: Path) -> None:
+    odd = checkout / name
+    shutil.copytree(checkout, odd, ignore=shutil.ignore_patterns(name))
+    command(odd, "../.venv/bin/testbed", 'echo "called: $*"')
+    script = f"""
+        cd {checkout}
+        . {shlex.quote(str(odd))}/provision.sh
+        COMMAND={checkout}/testbed LOG={checkout}/log
+        install_command; $COMMAND 'a b'
+        eval "printf '%s\n' $SHOWN_VENV"; id() {{ echo 1; }}; need_root install
+    """
+    told = with_provision(checkout, script)
+    assert told.stdout == f"called: a b\n{odd}/.venv\n"
+    assert told.returncode == 3
+    command_told = told.stderr.splitlines()[-1].removeprefix("provision: what to do: ")
+    assert shlex.split(command_told)[1] == f"{odd}/provision.sh"
+    assert not (checkout / "injected").exists()
+
+
 # ------------------------------------------------------------------------ before the first change
 
 RELEASES = {
@@ -435,3 +485,9 @@ def test_an_unknown_failure_is_refused_with_the_known_ones(
 def test_no_archives_or_indexs_host_is_named(path: Path) -> None:
     hosts = r"[a-z]\.debian\.org|pypi\.org|python[h]osted|npm[j]s"
     assert not re.findall(hosts, path.read_text())
+
+
+def test_no_remedy_needs_what_is_not_installed_yet() -> None:
+    """Locks are made with `uv`, a test tool, and are the same for every Python."""
+    assert "make lock" not in (ROOT / "provision.sh").read_text()
+    assert "make lock" not in (ROOT / "docs" / "troubleshooting.md").read_text()
