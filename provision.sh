@@ -12,6 +12,7 @@ printf -v SHOWN_ROOT %q "$ROOT"      # as a command that is proposed has to name
 SHOWN_VENV=$SHOWN_ROOT/.venv
 STATE=/var/lib/hosenet/provision     # what was put on this machine, so that uninstall finds it
 LOG=/var/log/hosenet-provision.log
+LOCK=/run/lock/hosenet-provision.lock
 MODULES=/lib/modules
 MODPROBE_SETTINGS=(/etc/modprobe.d /run/modprobe.d /usr/local/lib/modprobe.d /usr/lib/modprobe.d)
 COMMAND=/usr/local/bin/testbed
@@ -71,7 +72,7 @@ quietly() {
     shift 2
     say "$what"
     CHANGED=1
-    printf '\n=== %s  %s\n' "$(date -u +%FT%TZ)" "$*" >>"$LOG"
+    must "writing to $LOG" tee -a "$LOG" <<<$'\n'"=== $(date -u +%FT%TZ)  $*"
     local before code=0
     before=$(wc -l <"$LOG")
     # In a subshell of its own, not as a condition: there `set -e` would be ignored. Without the
@@ -81,20 +82,38 @@ quietly() {
     code=$?
     set -e
     if [ "$code" -ne 0 ]; then
-        tail -n "+$((before + 1))" "$LOG" | tail -n 25 | sed 's/^/    | /' >&2
-        say "this failed: $* (all of its output: $LOG)"
-        explain "$step" "$(tail -n "+$((before + 1))" "$LOG" | tail -n 500)" "$code"
-        say "could not finish: $what"
-        fail "why: $WHY" "$TODO"
+        say "this failed; the end of its output (all of it: $LOG):"
+        give_up "$step" "$what" "$(tail -n "+$((before + 1))" "$LOG" | tail -n 500)" "$code"
     fi
+}
+
+# must WHAT COMMAND...: a small change, without a line of its own unless it fails.
+must() {
+    local what=$1 output code=0
+    shift
+    output=$("$@" 2>&1) || code=$?
+    [ "$code" -ne 0 ] || return 0
+    { printf '%s\n' "$output" >>"$LOG"; } 2>/dev/null || true
+    give_up change "$what" "$output" "$code"
+}
+
+# give_up STEP WHAT OUTPUT CODE: the end of the failure's output, its cause and the remedy; exit 3.
+give_up() {
+    [ -z "$3" ] || tail -n 25 <<<"$3" | sed 's/^/    | /' >&2
+    explain "$1" "$3" "$4"
+    say "could not finish: $2"
+    fail "why: $WHY" "$TODO"
 }
 
 need_root() { [ "$(id -u)" -eq 0 ] || fail "'$1' needs root" "sudo $SHOWN_ROOT/provision.sh $1"; }
 
 # One call at a time; the first change to the machine.
 open_log() {
-    { mkdir -p "$STATE" && : >>"$LOG"; } || fail "cannot write below /var" "sudo mount -o remount,rw /var"
-    exec 9>/run/lock/hosenet-provision.lock
+    must "making the folder $STATE" mkdir -p "$STATE"
+    must "writing to $LOG" tee -a "$LOG" </dev/null
+    must "making the folder ${LOCK%/*}" mkdir -p -m 1777 "${LOCK%/*}"
+    must "opening the lock $LOCK" touch "$LOCK"
+    exec 9>"$LOCK"
     flock --nonblock 9 || { say "another provision.sh is at work; waiting for it"; flock 9; }
 }
 
@@ -218,7 +237,7 @@ cause() {
 # explain STEP OUTPUT CODE: sets WHY the step failed and what TODO, by its output, its exit code and the
 # machine's state.
 explain() {
-    local again="then call this again" space least
+    local again="then call this again" space least last
     local denied='(Read-only file system|Permission denied|Operation not permitted|No such file or directory)'
     OUTPUT=$2 WHY='' least=$(least_space)
     explain_kill "${3:-1}"
@@ -238,7 +257,9 @@ explain() {
     esac
     # venv hides what ensurepip says.
     [[ ! $least =~ \ [0-9]\ MiB|inodes ]] || cause '^' "most likely no space: $least" "$space"
-    cause '^' "its output above says" "correct that, $again"
+    last=$(grep '[^[:space:]]' <<<"$OUTPUT" | tail -n 1) && last="last line: $last" || last="no output"
+    cause '^' "the cause is not known; exit code ${3:-1}, $last" \
+        "correct what the output names (all of it: $LOG), $again; if it stays, report it with that file"
 }
 
 # Of the file systems that the steps write to, the one with the least space left, or one without
@@ -246,7 +267,7 @@ explain() {
 # inodes in total (btrfs), that one is left out.
 least_space() {
     df --output=avail,iavail,itotal,target -BM "$ROOT" "${TMPDIR:-/tmp}" /var/cache/apt/archives /var/lib \
-        /usr 2>/dev/null | awk '
+        /var/log /usr 2>/dev/null | awk '
             $1 !~ /^[0-9]+M$/ { next }
             { mount = $0; sub(/^ *[^ ]+ +[^ ]+ +[^ ]+ +/, "", mount) }
             $3 > 0 && $2 < 100 && !inodes { inodes = mount " has " $2 " inodes left" }
@@ -441,7 +462,7 @@ stamp() {
 
 stamped() { [ "$(cat "$VENV/$1" 2>/dev/null)" = "$2" ]; }
 
-set_stamp() { printf '%s\n' "$2" | as_owner tee "$VENV/$1" >/dev/null; }
+set_stamp() { must "writing to $VENV/$1" as_owner tee "$VENV/$1" <<<"$2"; }
 
 pip() {
     # Wheels are built (Ryu has none to offer) by the tools of requirements/build.txt, which are in
@@ -512,9 +533,12 @@ install_command() {
     if [ -e "$COMMAND" ] && ! grep -qF "$COMMAND_MARK" "$COMMAND"; then
         fail "$COMMAND belongs to something else" "sudo mv $COMMAND $COMMAND.other"
     fi
-    say "putting testbed on the PATH: $COMMAND"
-    CHANGED=1
-    printf '%s\n' "$wanted" >"$COMMAND.new"
+    quietly command "putting testbed on the PATH: $COMMAND" write_command "$wanted"
+}
+
+write_command() {
+    trap 'rm -f "$COMMAND.new"' EXIT
+    printf '%s\n' "$1" >"$COMMAND.new"
     chmod 755 "$COMMAND.new"
     mv "$COMMAND.new" "$COMMAND"
 }
@@ -745,7 +769,7 @@ verb_uninstall() {
     if [ -e "$COMMAND" ] && grep -qF "$COMMAND_MARK" "$COMMAND"; then
         [ ! -x "$VENV/bin/testbed" ] || "$COMMAND" clean >&2 || true
         say "removing $COMMAND"
-        rm -f "$COMMAND"
+        must "removing $COMMAND" rm -f "$COMMAND"
     fi
     if [ -e "$STATE/userspace-tso" ] && daemon_pid ovsdb-server >/dev/null; then
         say "putting Open vSwitch's settings back (in force when ovs-vswitchd next starts)"
@@ -759,10 +783,10 @@ verb_uninstall() {
     fi
     remove_packages
     say "removing $VENV"
-    rm -rf "$VENV" "$ROOT/hosenet.egg-info" "$ROOT"/testbed/*/__pycache__/*.nb[ic]
-    rm -rf "$STATE"
+    must "removing $VENV" rm -rf "$VENV" "$ROOT/hosenet.egg-info" "$ROOT"/testbed/*/__pycache__/*.nb[ic]
+    must "removing $STATE" rm -rf "$STATE"
     rmdir --ignore-fail-on-non-empty "$(dirname "$STATE")" 2>/dev/null || true
-    rm -f "$LOG"
+    must "removing $LOG" rm -f "$LOG"
     say "uninstalled; run folders (runs/) are left alone"
 }
 

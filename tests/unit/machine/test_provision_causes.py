@@ -51,7 +51,7 @@ def with_provision(
     """Run a script that has provision.sh's functions, with all that it writes in ``checkout``."""
     prelude = f"""
         . {checkout}/provision.sh
-        STATE={checkout}/state LOG={checkout}/log PYTHON={sys.executable}
+        STATE={checkout}/state LOG={checkout}/log LOCK={checkout}/lock PYTHON={sys.executable}
         MODULES={checkout}/modules
         mkdir -p "$STATE"; : >>"$LOG"
     """
@@ -117,7 +117,22 @@ def test_an_earlier_failures_text_is_not_this_ones(checkout: Path) -> None:
     (checkout / "log").write_text("E: dpkg was interrupted, you must manually run\n")
     told = with_provision(checkout, "quietly packages x false")
     assert told.returncode == 3
-    assert "its output above" in told.stderr
+    assert "exit code 1, no output" in told.stderr
+
+
+def test_a_failed_step_is_told_in_words_and_with_its_log(checkout: Path) -> None:
+    command(checkout, "start", "echo it does not start; exit 7")
+    told = with_provision(checkout, 'quietly switch "starting it" logged_by_ovs start')
+    assert told.returncode == 3
+    todo = f"correct what the output names (all of it: {checkout}/log), then call this again"
+    assert told.stderr.splitlines() == [
+        "provision: starting it",
+        f"provision: this failed; the end of its output (all of it: {checkout}/log):",
+        "    | it does not start",
+        "provision: could not finish: starting it",
+        "provision: why: the cause is not known; exit code 1, last line: it does not start",
+        f"provision: what to do: {todo}; if it stays, report it with that file",
+    ]
 
 
 def test_pip_is_asked_with_the_locks_hashes_and_explained(checkout: Path) -> None:
@@ -129,7 +144,7 @@ def test_pip_is_asked_with_the_locks_hashes_and_explained(checkout: Path) -> Non
     )
     told = with_provision(checkout, 'set_stamp .python "$(stamp)"; install_python')
     assert told.returncode == 3
-    assert "pip --require-hashes -r" in told.stderr
+    assert "pip --require-hashes -r" in (checkout / "log").read_text()
     assert "why: the lock has no legacy-cgi>=2.6 for Python 3" in told.stderr
 
 
@@ -193,7 +208,7 @@ def test_a_step_that_the_kernel_ended_is_told(step: str, checkout: Path) -> None
 def test_a_folder_that_is_not_there_hides_no_cause(checkout: Path) -> None:
     told = with_provision(checkout, "TMPDIR=/not/there; quietly python x false")
     assert told.returncode == 3
-    assert "why: its output above" in told.stderr
+    assert "why: the cause is not known" in told.stderr
 
 
 def test_a_kernel_that_an_update_replaced_is_told(checkout: Path) -> None:
@@ -255,6 +270,48 @@ def test_a_module_that_no_named_file_blocks_is_told_with_where_to_look(checkout:
     command(checkout, "modprobe", "echo Error running install command; exit 1")
     told = with_provision(checkout, MODPROBE.format(checkout))
     assert told.stdout.endswith(", by an install line (modprobe --showconfig prints it)\n")
+
+
+# ----------------------------------------------------------------------- files that it cannot write
+
+WRITES = {
+    "tee": ("set_stamp .run x; echo continued", "writing to "),
+    "mkdir": ("open_log; echo continued", "making the folder "),
+    "touch": ("open_log; echo continued", "opening the lock "),
+    "chmod": ("COMMAND=$STATE/testbed; install_command; echo continued", "putting testbed on "),
+}
+STATES = {
+    "No space left on device": ("why: no space: a file system had too little left", "free some"),
+    "Read-only file system": ("is mounted read-only", "sudo mount -o remount,rw FOLDER"),
+}
+
+
+@pytest.mark.parametrize("error", STATES)
+@pytest.mark.parametrize("name", WRITES)
+def test_a_target_that_cannot_be_written_is_told(name: str, error: str, checkout: Path) -> None:
+    (script, what), (why, todo) = WRITES[name], STATES[error]
+    command(checkout, f"../broken/{name}", f"echo '{name}: x: {error}' >&2; exit 1")
+    told = with_provision(checkout, f"PATH={checkout}/broken:$PATH; {script}")
+    assert told.returncode == 3
+    assert told.stdout == ""
+    assert f"    | {name}: x: {error}\n" in told.stderr
+    assert f"could not finish: {what}" in told.stderr
+    assert why in told.stderr
+    assert todo in told.stderr
+    assert not (checkout / "state/testbed.new").exists()
+
+
+def test_a_log_on_a_full_device_is_told(checkout: Path) -> None:
+    told = with_provision(checkout, "LOG=/dev/full; quietly python x true; echo continued")
+    assert (told.returncode, told.stdout) == (3, "")
+    assert "could not finish: writing to /dev/full" in told.stderr
+    assert "why: no space" in told.stderr
+
+
+def test_the_locks_folder_is_made_where_there_is_none(checkout: Path) -> None:
+    told = with_provision(checkout, f"LOCK={checkout}/new/lock; open_log; echo continued")
+    assert (told.returncode, told.stdout, told.stderr) == (0, "continued\n", "")
+    assert (checkout / "new/lock").exists()
 
 
 # ------------------------------------------------------------------------------ the checkout's path
