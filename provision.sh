@@ -427,8 +427,9 @@ missing_packages() {
     done
 }
 
+# Those installed in part, too: a failed installation leaves such.
 installed_packages() {
-    dpkg-query -W -f '${db:Status-Status} ${Package}\n' | awk '$1 == "installed" { print $2 }' | sort -u
+    dpkg-query -W -f '${db:Status-Status} ${Package}\n' | awk '$1 !~ /^(not-|config-f)/ { print $2 }' | sort -u
 }
 
 # Lists and packages in one step: update succeeds where no list could be had, and only then
@@ -445,11 +446,25 @@ install_packages() {
     local missing
     mapfile -t missing < <(missing_packages "$@")
     [ ${#missing[@]} -gt 0 ] || return 0
-    installed_packages >"$STATE/before"
-    quietly packages "installing Debian packages: ${missing[*]}" apt_install "${missing[@]}"
-    # What they brought along counts too: uninstall takes back all that was not there before.
-    installed_packages | comm -13 "$STATE/before" - >>"$STATE/packages"
-    rm "$STATE/before"
+    must "listing the Debian packages" list_before
+    quietly packages "installing Debian packages: ${missing[*]}" install_recorded "${missing[@]}"
+}
+
+# A list that is there is of a call that was killed.
+list_before() {
+    record_packages && installed_packages >"$STATE/before.new" && mv "$STATE/before.new" "$STATE/before"
+}
+
+# `quietly` gave this function a shell of its own: what a failed installation has left counts too.
+install_recorded() {
+    trap record_packages EXIT
+    apt_install "$@"
+}
+
+# What the packages brought along counts: uninstall takes back all that was not there before.
+record_packages() {
+    [ -e "$STATE/before" ] || return 0
+    installed_packages | comm -13 "$STATE/before" - >>"$STATE/packages" && rm "$STATE/before"
 }
 
 # --------------------------------------------------------------------- the Python environment
@@ -774,11 +789,12 @@ verb_uninstall() {
     if [ -e "$STATE/userspace-tso" ] && daemon_pid ovsdb-server >/dev/null; then
         say "putting Open vSwitch's settings back (in force when ovs-vswitchd next starts)"
         ovs-vsctl --timeout=10 --no-wait remove Open_vSwitch . other_config userspace-tso-enable \
-            emc-insert-inv-prob=0
+            emc-insert-inv-prob=0 || say "Open vSwitch's settings stay as they are: its message is above"
         # Without the kernel's module nothing but install had started the daemon.
-        if ovs_runs && [ -z "$(bridges)" ]; then
+        local held
+        if ovs_runs && held=$(bridges) && [ -z "$held" ]; then
             say "stopping Open vSwitch, which holds no bridge"
-            "$OVS_SCRIPTS/ovs-ctl" stop >>"$LOG" 2>&1
+            "$OVS_SCRIPTS/ovs-ctl" stop >&2 || say "Open vSwitch does not stop: its message is above"
         fi
     fi
     remove_packages
@@ -792,11 +808,13 @@ verb_uninstall() {
 
 # Exactly the packages that install added, and only if nothing else has come to need them.
 remove_packages() {
-    [ -s "$STATE/packages" ] || return 0
     local ours others
+    must "listing the Debian packages" record_packages
+    [ -s "$STATE/packages" ] || return 0
     mapfile -t ours < <(sort -u "$STATE/packages" | comm -12 - <(installed_packages))
     [ ${#ours[@]} -gt 0 ] || return 0
-    others=$(apt-get -s remove "${ours[@]}" | awk '/^Remv / { print $2 }' | sort -u |
+    others=$(apt-get -s remove "${ours[@]}" 2>&1) || give_up packages "removing Debian packages" "$others" $?
+    others=$(awk '/^Remv / { print $2 }' <<<"$others" | sort -u |
         comm -13 <(printf '%s\n' "${ours[@]}") - | tr '\n' ' ')
     if [ -n "$others" ]; then
         say "left the Debian packages that install added, as these need them by now: $others"

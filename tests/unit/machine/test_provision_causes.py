@@ -272,6 +272,72 @@ def test_a_module_that_no_named_file_blocks_is_told_with_where_to_look(checkout:
     assert told.stdout.endswith(", by an install line (modprobe --showconfig prints it)\n")
 
 
+# --------------------------------------------------------------------- packages that install added
+
+DPKG = """\
+[ "$*" = "-W -f \\${db:Status-Status} \\${Package}\\\\n" ] && exec cat $HERE/packages.txt
+grep -q "^installed $4$" $HERE/packages.txt && echo installed"""
+
+
+def with_packages(checkout: Path, then: str) -> subprocess.CompletedProcess[str]:
+    """With a ``dpkg-query`` that knows ``packages.txt``, and an ``apt-get`` that is ``apt``."""
+    command(checkout, "dpkg-query", DPKG.replace("$HERE", str(checkout)))
+    command(checkout, "apt-get", f". {checkout}/apt")
+    return with_provision(checkout, then)
+
+
+def test_packages_of_a_failed_installation_are_removed_by_uninstall(checkout: Path) -> None:
+    packages = checkout / "packages.txt"
+    packages.write_text("installed base\nconfig-files gone\n")
+    (checkout / "apt").write_text(
+        f'case "$*" in *install*) echo half-configured tcc >>{packages}\n'
+        f"    echo installed libtcc >>{packages}; exit 100;; esac\n"
+    )
+    assert with_packages(checkout, "install_packages tcc").returncode == 3
+    (checkout / "apt").write_text(
+        f'case "$*" in *install*) echo installed tcc >>{packages};; '
+        f'-s*) ;; *remove*) echo "$*" >{checkout}/removed;; esac\n'
+    )
+    done = with_packages(checkout, "install_packages tcc && remove_packages")
+    assert done.returncode == 0, done.stderr
+    assert (checkout / "removed").read_text().split("remove ")[1] == "libtcc tcc\n"
+    assert not (checkout / "state/before").exists()
+
+
+def test_packages_of_a_killed_installation_are_known(checkout: Path) -> None:
+    (checkout / "packages.txt").write_text("installed base\ninstalled tcc\n")
+    (checkout / "apt").write_text("exit 0\n")
+    done = with_packages(checkout, 'echo base >"$STATE/before"; install_packages mininet')
+    assert done.returncode == 0, done.stderr
+    assert (checkout / "state/packages").read_text() == "tcc\n"
+
+
+def test_what_uninstall_cannot_simulate_is_explained(checkout: Path) -> None:
+    (checkout / "packages.txt").write_text("installed tcc\n")
+    (checkout / "apt").write_text("echo 'E: Unmet dependencies. Try it'; exit 100\n")
+    told = with_packages(checkout, 'echo tcc >"$STATE/packages"; remove_packages')
+    assert told.returncode == 3
+    assert "what to do: sudo apt-get --fix-broken install" in told.stderr
+
+
+@pytest.mark.parametrize("broken", ["ovs-vsctl", "ovs-ctl"])
+def test_uninstall_goes_on_where_open_vswitch_does_not(broken: str, checkout: Path) -> None:
+    for name in ("ovs-vsctl", "ovs-ctl"):
+        fails = 'case "$*" in *list-br) exit 0;; esac; echo no answer >&2; exit 1'
+        command(checkout, name, fails if name == broken else "exit 0")
+    (checkout / ".venv").mkdir()
+    told = with_provision(
+        checkout,
+        f"COMMAND={checkout}/none OVS_SCRIPTS={checkout}/bin; touch $STATE/userspace-tso\n"
+        "daemon_pid() { echo 1; }; verb_uninstall",
+    )
+    assert told.returncode == 0, told.stderr
+    assert "no answer" in told.stderr
+    assert told.stderr.endswith("provision: uninstalled; run folders (runs/) are left alone\n")
+    assert not (checkout / "state").exists()
+    assert not (checkout / ".venv").exists()
+
+
 # ----------------------------------------------------------------------- files that it cannot write
 
 WRITES = {
@@ -279,6 +345,7 @@ WRITES = {
     "mkdir": ("open_log; echo continued", "making the folder "),
     "touch": ("open_log; echo continued", "opening the lock "),
     "chmod": ("COMMAND=$STATE/testbed; install_command; echo continued", "putting testbed on "),
+    "mv": ("dpkg-query() { :; }; install_packages tcc; echo continued", "listing the Debian "),
 }
 STATES = {
     "No space left on device": ("why: no space: a file system had too little left", "free some"),
