@@ -321,7 +321,7 @@ def test_what_uninstall_cannot_simulate_is_explained(checkout: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", ["ovs-vsctl", "ovs-ctl"])
-def test_uninstall_goes_on_where_open_vswitch_does_not(broken: str, checkout: Path) -> None:
+def test_uninstall_continues_where_open_vswitch_does_not(broken: str, checkout: Path) -> None:
     for name in ("ovs-vsctl", "ovs-ctl"):
         fails = 'case "$*" in *list-br) exit 0;; esac; echo no answer >&2; exit 1'
         command(checkout, name, fails if name == broken else "exit 0")
