@@ -19,7 +19,7 @@ from testbed.results.metrics import Summary, Tally
 from testbed.results.tables import Verdicts, evaluate
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import parse_experiment
-from testbed.sweeps.sweep_plan import NOWHERE, plugin_refs
+from testbed.sweeps.sweep_plan import NOWHERE, used_files
 from testbed.sweeps.tasks import Context, FileRef
 
 COMPLAINTS = 10
@@ -66,7 +66,7 @@ class CellTask:
                 f"the cell reads {', '.join(sorted(unknown))}, as none of its values alone does",
                 "sweep one key that holds both values together",
             )
-        for name, ref in plugin_refs(experiment).items():
+        for name, ref in used_files(experiment).items():
             if name not in self.named or self.named[name].sha256 != ref.sha256:
                 raise RunFailed(
                     f"{ref.name} is another one here than where the sweep began",
