@@ -43,6 +43,8 @@ NOWHERE = Path()
 SHOWN = ("acceptance_rate", "wait_mean_s", "response_mean_s", "vm_utilisation")
 """The metrics of a table that was asked for none."""
 SPREADS = ("estimate_ratio", "iperf3_ratio")
+NAMED = 10
+"""Values that a message names, of those that are there twice."""
 _NO_METRICS = ("name", "policy", "backend", "seed", "status", "classes", "fidelity", "wall_s")
 METRICS = tuple(
     name
@@ -141,7 +143,7 @@ def plan_sweep(path: Path, text: str, asked: Asked | None = None) -> SweepPlan:
     _check_metrics(document, section, asked)
     if stop is not None and not (over and over[-1].key == SEED):
         _at_stop(document, asked).report("there are no seeds to stop at: add seed: 1..20 to over")
-    problems = [*document.problems, *_overlaps(over)]
+    problems = [*document.problems, *_overlaps(over)] or [*_repeated(over)]
     if problems:
         raise SpecErrors(problems)
     found = _Values(path, text, over)
@@ -197,6 +199,22 @@ def _overlaps(over: Sequence[SweptKey]) -> Iterator[Problem]:
         for before, other in zip(over, paths[:index], strict=False):
             if path[: len(other)] == other[: len(path)]:
                 yield Problem(place, name, f"overlaps with {before.key}: sweep one of them")
+
+
+def _repeated(over: Sequence[SweptKey]) -> Iterator[Problem]:
+    """Values that a key has twice: one seed would count as two."""
+    for one in over:
+        seen: set[str] = set()
+        twice: dict[str, Place] = {}
+        for values, place in one.parts if len(one.parts) > 1 else ():
+            for text in map(as_yaml, values):
+                if text in seen:
+                    twice.setdefault(text, place)
+                seen.add(text)
+        if twice:
+            more = f" and {len(twice) - NAMED:,} more" if len(twice) > NAMED else ""
+            names = f"{', '.join([*twice][:NAMED])}{more} {'is' if len(twice) == 1 else 'are'}"
+            yield Problem(next(iter(twice.values())), one.key, f"{names} there twice")
 
 
 def _stop(section: SweepSection | None, asked: Asked) -> Stop | None:
