@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import sys
 from collections.abc import Mapping
@@ -136,12 +137,13 @@ def cell_result(
 
 
 def laid_out(folder: Path, files: Mapping[str, Path]) -> dict[str, Path]:
-    """Copies of files under their names, as far as these lead into the folder; their places."""
+    """Copies of files in the folder, to each other as their names say; their places."""
+    above = folder.joinpath(*["above"] * max(Path(name).parts.count("..") for name in files))
     laid = {}
     for name, path in files.items():
-        place = folder / name
-        if Path(name).is_absolute() or ".." in Path(name).parts:
-            place = folder / "elsewhere" / Path(name).name
+        place = above / name
+        if Path(name).is_absolute():
+            place = folder / "absolute" / os.path.normpath(name).lstrip("/")
         if not place.is_file():
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, place)

@@ -16,7 +16,7 @@ from testbed.results.folder import EVENTS, PROVENANCE
 from testbed.results.reading import read_json
 from testbed.sweeps.cell_runs import CellTask, cell_result, laid_out
 from testbed.sweeps.child_process import run_child
-from testbed.sweeps.tasks import Context, Failure
+from testbed.sweeps.tasks import Context, Failure, FileRef, unchanged
 from testbed.sweeps.worker_side import examined
 
 LAST = 400
@@ -33,14 +33,28 @@ def played_live(task: CellTask, context: Context) -> dict[str, Any]:
         # Jobs' commands are run as another user.
         folder.chmod(0o755)
         out = folder / "runs" if task.keep is None else task.keep
-        spec = {task.name: context.path(task.spec)}
-        here = {n: context.path(ref) for n, ref in task.files.items() if n and n[0] != "/"}
-        laid_out(folder, {**here, **spec})
-        done = run_child([*_command(folder / task.name, out), *_settings(task)])
+        task.experiment(context)
+        here = {name: context.path(ref) for name, ref in task.files.items() if name[:1] != "/"}
+        _check_absolute({n: ref for n, ref in task.files.items() if n not in here})
+        here[task.name] = here.pop("")
+        spec = laid_out(folder, here)[task.name]
+        done = run_child([*_command(spec, out), *_settings(task)])
         record = _printed(done.stdout)
         if done.returncode not in (0, 1) or record is None:
             raise _failure(record, done.returncode, done.stderr).error
         return _read(record)
+
+
+def _check_absolute(files: Mapping[str, FileRef]) -> None:
+    """Raises RunFailed where an absolute name stands for another content here than in the key."""
+    for name, ref in files.items():
+        try:
+            unchanged(ref, Path(name))
+        except RunFailed:
+            raise RunFailed(
+                f"{name} is not here, or another one than where the sweep began",
+                "have it there, or name it relative to the experiment file: then it is sent",
+            ) from None
 
 
 def _command(file: Path, out: Path) -> list[str]:

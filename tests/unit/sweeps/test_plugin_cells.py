@@ -129,6 +129,20 @@ def test_the_same_bytes_here_and_from_files_by_digest(tmp_path: Path) -> None:
         assert json.loads(json.dumps(outcome.result)) == line["result"]
 
 
+def test_packages_above_the_experiments_folder_are_told_apart(tmp_path: Path) -> None:
+    for package, text in (("half", "SHARE = 0.5\n"), ("more", "MOST = 1\n")):
+        (tmp_path / "lib" / package).mkdir(parents=True)
+        (tmp_path / "lib" / package / "__init__.py").write_text(text)
+    own = MINE.replace("from shares import SHARE", "from half import SHARE\nfrom more import MOST")
+    (tmp_path / "lib" / "mine.py").write_text(own)
+    (tmp_path / "exp").mkdir()
+    plan = plan_in(tmp_path / "exp", "../lib/mine.py:Mine")
+    task = plugged_task(plan, tmp_path, cells_of(plan)[2].files)
+    assert len(task.named) == 3
+    (tmp_path / "scratch").mkdir()
+    assert attempt(task, Elsewhere(tmp_path / "scratch")).failure is None
+
+
 @pytest.mark.slow
 def test_the_same_bytes_in_two_processes(tmp_path: Path) -> None:
     plan = plan_in(folder_of(tmp_path / "a"))
