@@ -34,6 +34,7 @@ workload:
       profile: profiles/own.yaml
       command: ["./apps/go", "1"]
 """
+IN_USE = '{"error": "another testbed runs on this machine: x", "hint": "y", "exit_code": 3}'
 OWN = "application: a\noptions:\n  - {bandwidth: 400 Mbit/s, time: 6 s}\n"
 
 
@@ -45,10 +46,16 @@ class Runs:
         self.files: list[set[str]] = []
         self.verdicts = ["ok"]
         self.ends: tuple[int, str, str] | None = None
+        self.in_use = self.sleeps = self.interrupted = 0
         self.wanted: tuple[str, ...] = ()
         self.profiles: list[list[str]] = []
 
     def __call__(self, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        if argv[0] == "sleep":
+            self.sleeps += 1
+            return subprocess.CompletedProcess(argv, -2 if self.sleeps == self.interrupted else 0)
+        if self.sleeps < self.in_use:
+            return subprocess.CompletedProcess(argv, 3, IN_USE, "")
         command = list(argv)[3:]
         self.commands.append(command)
         folder = Path(command[1]).parent
@@ -153,6 +160,22 @@ def test_an_absolute_name_is_that_file_here_or_no_run(runs: Runs, place: Path) -
     assert failure is not None
     assert failure.message == f"{profile} is not here, or another one than where the sweep began"
     assert runs.commands == []
+
+
+def test_a_machine_that_another_run_leaves_is_waited_for(
+    runs: Runs, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run whose worker was killed cleans up, and has the machine meanwhile."""
+    runs.in_use = 3
+    found = live(place, "seed=1")
+    assert [row["outcome"] for row in rows(found)] == ["ok"]
+    assert (runs.sleeps, len(runs.commands)) == (3, 1)
+    runs.in_use, runs.interrupted = 10**6, 5
+    assert rows(live(place, "seed=2"))[0]["why"] == "another testbed runs on this machine: x"
+    assert runs.sleeps == 5
+    monkeypatch.setattr(live_cell, "IN_USE_S", 0.0)
+    assert rows(live(place, "seed=3"))[0]["why"] == "another testbed runs on this machine: x"
+    assert runs.sleeps == 5
 
 
 def rows(found: Any) -> list[dict[str, str]]:
