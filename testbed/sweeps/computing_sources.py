@@ -1,4 +1,4 @@
-"""What results are computed with, sources and versions: part of every result's key."""
+"""Sources and versions that results are computed with: part of every result's key."""
 
 from __future__ import annotations
 

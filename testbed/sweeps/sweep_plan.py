@@ -342,8 +342,8 @@ class _Values:
 
 
 def used_files(experiment: Experiment) -> dict[str, FileRef]:
-    """What a loaded experiment has read, by its name there: files as they are now, those of
-    plug-ins as they were executed. Installed plug-ins are by distribution and version.
+    """The files that a loaded experiment has read, by their names there: as they are now, those of
+    plug-ins as they were executed. Installed plug-ins are known by version and sources.
     """
     named = {
         name: FileRef(name, sha256_of(path), path.absolute())
